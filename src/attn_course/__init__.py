@@ -1,0 +1,49 @@
+"""Attention, small enough to read and exact enough to trust: the package behind the Attention Course.
+
+Every function here is derived in a chapter, proved equal there to an independent implementation,
+and imported by the chapters that follow.
+"""
+
+from importlib.metadata import version
+
+from attn_course.additive import additive_attention
+from attn_course.causality import assert_causal
+from attn_course.device import default_device
+from attn_course.functional import attention, fused_attention, softmax
+from attn_course.masks import (
+    from_additive_mask,
+    from_torch_mask,
+    from_transformers_mask,
+    make_causal_mask,
+    make_padding_mask,
+    make_sliding_window_mask,
+    to_additive_mask,
+    to_torch_mask,
+    to_transformers_mask,
+)
+from attn_course.multi_head_attention import MultiHeadAttention
+from attn_course.self_attention import SelfAttention
+from attn_course.source import show_source
+
+__version__ = version("attn_course")
+
+__all__ = [
+    "MultiHeadAttention",
+    "SelfAttention",
+    "additive_attention",
+    "assert_causal",
+    "attention",
+    "default_device",
+    "from_additive_mask",
+    "from_torch_mask",
+    "from_transformers_mask",
+    "fused_attention",
+    "make_causal_mask",
+    "make_padding_mask",
+    "make_sliding_window_mask",
+    "show_source",
+    "softmax",
+    "to_additive_mask",
+    "to_torch_mask",
+    "to_transformers_mask",
+]

@@ -1,0 +1,178 @@
+"""Scaled dot-product attention and the softmax inside it. Derived in chapters 2 (softmax) and 3 (attention).
+
+:func:`attention` is the definition: it returns the output and the weights. :func:`fused_attention`
+computes the same output through PyTorch's fused kernel, which never stores the weights.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from attn_course.checks import check_mask, check_probability, check_qkv
+from attn_course.masks import make_causal_mask
+
+
+def softmax(x: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
+    r"""Turn scores into positive weights that sum to one, larger scores getting more.
+
+    Computes $e^{x_i - m} / \sum_j e^{x_j - m}$ with $m = \max_j x_j$. Subtracting the maximum changes
+    nothing, since it cancels, and keeps every exponent at or below 0, so nothing overflows (Blanchard
+    et al. 2021, doi:10.1093/imanum/draa038).
+
+    A row of -inf has no largest score to lead with: where ``torch.softmax`` gives NaN, this gives zeros,
+    forward and backward.
+
+    Args:
+        x: scores of any shape.
+        dim: the axis that sums to one.
+
+    Returns:
+        Weights of the shape and type of ``x``.
+
+    Example:
+        >>> softmax(torch.tensor([0.0, 1000.0]))
+        tensor([0., 1.])
+        >>> softmax(torch.tensor([-torch.inf, -torch.inf]))
+        tensor([0., 0.])
+    """
+    # The maximum cancels, so no gradient flows through it; -inf - (-inf) would be NaN.
+    largest = x.detach().amax(dim, keepdim=True)
+    exponentials = torch.exp(x - largest.masked_fill(largest == -math.inf, 0.0))
+    total = exponentials.sum(dim, keepdim=True)
+    return exponentials / total.masked_fill(total == 0, 1.0)
+
+
+def attention(
+    q: Float[Tensor, "*batch T D"],
+    k: Float[Tensor, "*batch S D"],
+    v: Float[Tensor, "*batch S Dv"],
+    mask: Bool[Tensor, "..."] | None = None,
+) -> tuple[Float[Tensor, "*batch T Dv"], Float[Tensor, "*batch T S"]]:
+    r"""Average the values, weighting each by how well its key matches the query.
+
+    Computes $\mathrm{softmax}(QK^\top/\sqrt{D})\,V$ (Vaswani et al. 2017, arXiv:1706.03762, eq. 1).
+
+    Args:
+        q: queries (..., T, D).
+        k: keys (..., S, D).
+        v: values (..., S, Dv).
+        mask: True where a query may attend to a key; (T, S), or with as many axes as ``q`` and
+            broadcastable to (..., T, S). A query that may attend to nothing gets zeros.
+
+    Returns:
+        The output (..., T, Dv) and the weights (..., T, S).
+
+    Raises:
+        ValueError: if the shapes of ``q``, ``k``, ``v`` or ``mask`` do not fit.
+        TypeError: if the mask is not boolean.
+
+    Example:
+        >>> q, k, v = torch.zeros(1, 4), torch.zeros(2, 4), torch.eye(2)
+        >>> attention(q, k, v)[1]  # equal scores, so equal weights
+        tensor([[0.5000, 0.5000]])
+    """
+    check_qkv(q, k, v)
+    if mask is not None:
+        check_mask(mask, (*q.shape[:-1], k.size(-2)))
+    # Unit-variance q and k give scores of variance D; rescaled, the softmax stays soft. The
+    # queries are rescaled, not the scores: there are fewer of them.
+    scores = (q / math.sqrt(q.size(-1))) @ k.mT  # (..., T, S)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    weights = softmax(scores)
+    return weights @ v, weights
+
+
+def fused_attention(
+    q: Float[Tensor, "*batch T D"],
+    k: Float[Tensor, "*batch S D"],
+    v: Float[Tensor, "*batch S Dv"],
+    mask: Bool[Tensor, "..."] | None = None,
+    *,
+    is_causal: bool = False,
+    dropout_p: float = 0.0,
+) -> Float[Tensor, "*batch T Dv"]:
+    r"""Compute the output of :func:`attention` by PyTorch's fused kernel, without ever storing the weights.
+
+    ``F.scaled_dot_product_attention`` takes its fused kernel only for some forms of input and falls back
+    to slow general code for the others, silently. This function brings its inputs into a form that is
+    fused: four axes, values as wide as queries, a mask that is left broadcastable, and the kernel's own
+    causal mode when that is what the mask says.
+
+    Args:
+        q: queries (..., T, D).
+        k: keys (..., S, D).
+        v: values (..., S, Dv).
+        mask: as in :func:`attention`.
+        is_causal: hide the future, in addition to ``mask``. Aligned bottom-right like
+            :func:`~attn_course.make_causal_mask`, not top-left as in PyTorch.
+        dropout_p: probability of dropping a weight, from 0 up to but not including 1. No fused kernel for
+            the CPU drops weights: it falls back.
+
+    Returns:
+        The output (..., T, Dv).
+
+    Raises:
+        ValueError: if shapes do not fit or ``dropout_p`` is outside [0, 1).
+        TypeError: if the mask is not boolean.
+
+    Example:
+        >>> q = k = v = torch.eye(2)
+        >>> torch.equal(fused_attention(q, k, v, is_causal=True)[0], v[0])  # the first sees itself alone
+        True
+    """
+    check_qkv(q, k, v)
+    if mask is not None:
+        check_mask(mask, (*q.shape[:-1], k.size(-2)))
+    check_probability(dropout_p, "dropout_p")
+    num_queries, num_keys = q.size(-2), k.size(-2)
+    if is_causal and mask is None and num_queries == 1:
+        is_causal = False  # the newest query sees every key
+    if is_causal and (mask is not None or num_queries != num_keys):
+        causal = make_causal_mask(num_queries, num_keys, device=q.device)
+        mask, is_causal = (causal if mask is None else mask & causal), False
+    elif mask is not None and _is_causal_mask(mask, num_queries, num_keys):
+        mask, is_causal = None, True
+
+    leading, d_value = q.shape[:-2], v.size(-1)
+    width = max(q.size(-1), d_value)
+    # Zeros appended to queries and keys add nothing to a score; those appended to values are cut off again.
+    q4, k4, v4 = (_with_four_axes(_widen(x, width)) for x in (q, k, v))
+    if mask is not None:
+        mask = _with_four_axes(mask, leading=leading)
+    out = F.scaled_dot_product_attention(
+        q4, k4, v4, attn_mask=mask, is_causal=is_causal, dropout_p=dropout_p, scale=1 / math.sqrt(q.size(-1))
+    )
+    return out[..., :d_value].reshape(*leading, num_queries, d_value)
+
+
+def _widen(x: Tensor, width: int) -> Tensor:
+    # F.pad copies even when there is nothing to append.
+    return x if x.size(-1) == width else F.pad(x, (0, width - x.size(-1)))
+
+
+def _with_four_axes(x: Tensor, leading: tuple[int, ...] | None = None) -> Tensor:
+    """(T, D) -> (1, 1, T, D); (B, T, D) -> (B, 1, T, D); (A, B, H, T, D) -> (A * B, H, T, D).
+
+    A mask keeps its axes of length 1 where it can; ``leading`` are the leading axes of the queries.
+    """
+    if x.dim() == 2:
+        return x[None, None]
+    if x.dim() == 3:
+        return x[:, None]
+    if x.dim() > 4:
+        if leading is not None and x.shape[:-3].numel() > 1:
+            x = x.expand(*leading[:-1], *x.shape[-3:])
+        return x.flatten(0, -4)
+    return x
+
+
+def _is_causal_mask(mask: Tensor, num_queries: int, num_keys: int) -> bool:
+    # Comparing costs T * S bytes, far less than the attention. On a GPU the answer would stall the
+    # queue of kernels, and its fused kernels take a mask without falling back.
+    if mask.device.type != "cpu" or mask.shape != (num_queries, num_keys) or num_queries != num_keys:
+        return False
+    return torch.equal(mask, make_causal_mask(num_queries))

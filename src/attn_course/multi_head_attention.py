@@ -1,0 +1,224 @@
+"""Multi-head attention, for self- and cross-attention. Derived in chapters 6 and 7."""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from attn_course.checks import check_probability, check_width
+from attn_course.functional import attention, fused_attention
+from attn_course.masks import make_causal_mask
+
+
+class MultiHeadAttention(nn.Module):
+    r"""Attend several times in parallel, each head in its own slice of the width, and mix what the heads found.
+
+    Computes $\mathrm{Concat}(\mathrm{head}_1, \dots, \mathrm{head}_H)\,W_o$ with $\mathrm{head}_h =
+    \mathrm{attention}(QW_q^h, KW_k^h, VW_v^h)$ (Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2). All heads'
+    projections stand side by side in one matrix; head h owns columns h * D to (h + 1) * D of each.
+
+    Weights are computed only when asked for. Without them the call goes through PyTorch's fused kernel.
+
+    Args:
+        d_model: E, the width of queries, keys and values over all heads together, and of the output.
+        num_heads: H; must divide ``d_model``. Each head is D = E / H wide.
+        d_in: width of the incoming queries; ``d_model`` when not given.
+        d_memory: width of the incoming keys and values; ``d_in`` when not given.
+        bias: whether the projections of queries, keys and values add a bias.
+        out_bias: whether the output projection adds a bias.
+        dropout: probability of dropping a weight in training, from 0 up to but not including 1.
+
+    Raises:
+        ValueError: if ``num_heads`` does not divide ``d_model``, a size is below 1, or ``dropout`` is outside
+            [0, 1).
+
+    Example:
+        >>> layer = MultiHeadAttention(d_model=8, num_heads=2)
+        >>> x = torch.randn(1, 5, 8)
+        >>> out, weights = layer(x, is_causal=True, need_weights=True)
+        >>> out.shape, weights.shape
+        (torch.Size([1, 5, 8]), torch.Size([1, 2, 5, 5]))
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        *,
+        d_in: int | None = None,
+        d_memory: int | None = None,
+        bias: bool = True,
+        out_bias: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        d_in = d_model if d_in is None else d_in
+        d_memory = d_in if d_memory is None else d_memory
+        for name, size in (("d_model", d_model), ("num_heads", num_heads), ("d_in", d_in), ("d_memory", d_memory)):
+            if size < 1:
+                raise ValueError(f"{name} ({size}) must be at least 1")
+        if d_model % num_heads:
+            raise ValueError(f"num_heads ({num_heads}) must divide d_model ({d_model})")
+        check_probability(dropout, "dropout")
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.q_proj = nn.Linear(d_in, d_model, bias=bias)
+        self.k_proj = nn.Linear(d_memory, d_model, bias=bias)
+        self.v_proj = nn.Linear(d_memory, d_model, bias=bias)
+        self.out_proj = nn.Linear(d_model, d_model, bias=out_bias)
+
+    def forward(
+        self,
+        query: Float[Tensor, "B T _"],
+        key: Float[Tensor, "B S _"] | None = None,
+        value: Float[Tensor, "B S _"] | None = None,
+        *,
+        mask: Bool[Tensor, "..."] | None = None,
+        is_causal: bool = False,
+        need_weights: bool = False,
+    ) -> tuple[Float[Tensor, "B T E"], Float[Tensor, "B H T S"] | None]:
+        """Attend from ``query`` to ``key``.
+
+        Args:
+            query: (B, T, d_in).
+            key: (B, S, d_memory), another sequence for cross-attention; ``query`` when not given.
+            value: (B, S, d_memory); ``key`` when not given.
+            mask: True where a query may attend: (T, S) for all, (B, T, S) or (B, 1, S) for each sequence,
+                (B, H, T, S) for each head; any axis may be 1.
+            is_causal: hide the future, in addition to ``mask``; aligned bottom-right when T != S.
+            need_weights: whether to return the weights.
+
+        Returns:
+            The output (B, T, E), and the weights (B, H, T, S) or None. In training with dropout, the weights
+            are those that were applied, after dropping.
+
+        Raises:
+            ValueError: if a shape does not fit.
+            TypeError: if the mask is not boolean.
+        """
+        key = query if key is None else key
+        value = key if value is None else value
+        check_width(query, self.q_proj.in_features, "query", "d_in")
+        check_width(key, self.k_proj.in_features, "key", "d_memory")
+        check_width(value, self.v_proj.in_features, "value", "d_memory")
+        for name, x in (("query", query), ("key", key), ("value", value)):
+            if x.dim() != 3:
+                raise ValueError(f"{name} must have three axes (B, length, width), not shape {tuple(x.shape)}")
+
+        q = self._split_heads(self.q_proj(query))  # (B, H, T, D)
+        k = self._split_heads(self.k_proj(key))  # (B, H, S, D)
+        v = self._split_heads(self.v_proj(value))  # (B, H, S, D)
+        if mask is not None and mask.dim() == 3:
+            mask = mask[:, None]  # (B, 1, T, S): the same for every head
+        dropout_p = self.dropout if self.training else 0.0
+
+        if need_weights:
+            if is_causal:
+                causal = make_causal_mask(q.size(-2), k.size(-2), device=q.device)
+                mask = causal if mask is None else mask & causal
+            out, weights = attention(q, k, v, mask)
+            if dropout_p > 0:
+                weights = F.dropout(weights, dropout_p)
+                out = weights @ v
+        else:
+            out, weights = fused_attention(q, k, v, mask, is_causal=is_causal, dropout_p=dropout_p), None
+
+        out = out.transpose(1, 2).flatten(2)  # (B, T, E)
+        return self.out_proj(out), weights
+
+    def _split_heads(self, x: Tensor) -> Tensor:
+        # Transposing after the split keeps each head's positions in order; a bare view would mix them.
+        return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (B, H, length, D)
+
+    def extra_repr(self) -> str:
+        return f"num_heads={self.num_heads}, dropout={self.dropout}"
+
+    @classmethod
+    def from_torch(cls, module: nn.MultiheadAttention) -> "MultiHeadAttention":
+        """Copy an ``nn.MultiheadAttention``, its weights, type, device and mode included.
+
+        Raises:
+            ValueError: if it uses ``add_bias_kv``, ``add_zero_attn`` or ``kdim != vdim``, which this class
+                does not have.
+
+        Example:
+            >>> theirs = nn.MultiheadAttention(8, 2, batch_first=True)
+            >>> ours = MultiHeadAttention.from_torch(theirs)
+            >>> x = torch.randn(1, 5, 8)
+            >>> torch.allclose(ours(x)[0], theirs(x, x, x)[0], atol=1e-6)
+            True
+        """
+        if module.bias_k is not None or module.add_zero_attn:
+            raise ValueError("an nn.MultiheadAttention with add_bias_kv or add_zero_attn has no counterpart here")
+        if module.kdim != module.vdim:
+            raise ValueError(
+                f"kdim ({module.kdim}) must equal vdim ({module.vdim}): keys and values come from one memory"
+            )
+        bias = module.in_proj_bias is not None
+        ours = cls(
+            module.embed_dim,
+            module.num_heads,
+            d_memory=module.kdim,
+            bias=bias,
+            out_bias=bias,
+            dropout=module.dropout,
+        )
+        ours.to(module.out_proj.weight)
+        if module.in_proj_weight is not None:
+            projections = module.in_proj_weight.chunk(3)
+        else:
+            projections = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
+        with torch.no_grad():
+            for ours_proj, weight in zip((ours.q_proj, ours.k_proj, ours.v_proj), projections, strict=True):
+                ours_proj.weight.copy_(weight)
+            if bias:
+                for ours_proj, b in zip(
+                    (ours.q_proj, ours.k_proj, ours.v_proj), module.in_proj_bias.chunk(3), strict=True
+                ):
+                    ours_proj.bias.copy_(b)
+            ours.out_proj.load_state_dict(module.out_proj.state_dict())
+        return ours.train(module.training)
+
+    def to_torch(self) -> nn.MultiheadAttention:
+        """Copy the weights into a new ``nn.MultiheadAttention`` with ``batch_first=True``.
+
+        Raises:
+            ValueError: if ``d_in`` is not ``d_model``, or only some projections have a bias, which
+                ``nn.MultiheadAttention`` cannot express.
+
+        Example:
+            >>> ours = MultiHeadAttention(d_model=8, num_heads=2)
+            >>> x = torch.randn(1, 5, 8)
+            >>> torch.allclose(ours(x)[0], ours.to_torch()(x, x, x)[0], atol=1e-6)
+            True
+        """
+        d_model, d_in, d_memory = self.q_proj.out_features, self.q_proj.in_features, self.k_proj.in_features
+        if d_in != d_model:
+            raise ValueError(f"d_in ({d_in}) must equal d_model ({d_model}) for nn.MultiheadAttention")
+        bias = self.q_proj.bias is not None
+        if bias != (self.out_proj.bias is not None):
+            raise ValueError(
+                f"bias ({bias}) must equal out_bias ({not bias}) for nn.MultiheadAttention: it has all biases or none"
+            )
+        theirs = nn.MultiheadAttention(
+            d_model,
+            self.num_heads,
+            dropout=self.dropout,
+            bias=bias,
+            kdim=d_memory,
+            vdim=d_memory,
+            batch_first=True,
+            device=self.q_proj.weight.device,
+            dtype=self.q_proj.weight.dtype,
+        )
+        projections = (self.q_proj, self.k_proj, self.v_proj)
+        with torch.no_grad():
+            if theirs.in_proj_weight is not None:
+                theirs.in_proj_weight.copy_(torch.cat([p.weight for p in projections]))
+            else:
+                for name, p in zip(("q", "k", "v"), projections, strict=True):
+                    getattr(theirs, f"{name}_proj_weight").copy_(p.weight)
+            if bias:
+                theirs.in_proj_bias.copy_(torch.cat([p.bias for p in projections]))
+            theirs.out_proj.load_state_dict(self.out_proj.state_dict())
+        return theirs.train(self.training)
