@@ -1,0 +1,66 @@
+"""What this book adds to Sphinx: the website's address, mathematics in docstrings, and icons that weigh little."""
+
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pydata_sphinx_theme
+from sphinx.application import Sphinx
+from sphinx.config import Config
+from sphinx.util import logging
+
+logger = logging.getLogger(__name__)
+
+ICONS = Path("scripts/fontawesome.js")
+ICON = re.compile(r'(?:"[\w-]+"|[\w]+):\[\d+,\d+,\[([^\[\]]*)\],"[0-9a-f]+","[^"]*"\],?')
+
+
+def derive_addresses(app: Sphinx, config: Config) -> None:
+    """Derive the website's address on GitHub Pages from the repository's, unless html.baseurl says another."""
+    if not config.html_baseurl:
+        owner, name = urlsplit(config.html_theme_options["repository_url"]).path.strip("/").split("/")[:2]
+        config.html_baseurl = f"https://{owner}.github.io/{name}/"
+    config.ogp_site_url = config.html_baseurl
+    config.notfound_urls_prefix = urlsplit(config.html_baseurl).path
+
+
+def write_docstring_math(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Turn the docstrings' $formulas$ and arXiv numbers into what reStructuredText understands."""
+    text = "\n".join(lines)
+    text = re.sub(r"(?<![\w$`\\])\$([^$`]+?)\$(?![\w$])", lambda m: f":math:`{' '.join(m[1].split())}`", text)
+    text = re.sub(r"arXiv:(\d{4}\.\d{4,5})", r"`arXiv:\1 <https://arxiv.org/abs/\1>`__", text)
+    text = re.sub(r"doi:(10\.\d{4,}/[\w./-]*\w)", r"`doi:\1 <https://doi.org/\1>`__", text)
+    lines[:] = text.split("\n")
+
+
+def keep_used_icons(app: Sphinx, exception: Exception | None) -> None:
+    """Keep only the icons that some page or script names: the theme ships 2,000 of them, 1.5 MB on every page."""
+    if exception or app.builder.format != "html":
+        return
+    package = Path(pydata_sphinx_theme.__file__).parent
+    source = package / "theme/pydata_sphinx_theme/static" / ICONS
+    static = Path(app.outdir, "_static")
+    used: set[str] = set()
+    for path in [*Path(app.outdir).rglob("*.html"), *static.rglob("*.js")]:
+        if path.name != ICONS.name:
+            used.update(re.findall(r"\bfa-([a-z0-9-]+)", path.read_text(encoding="utf-8", errors="ignore")))
+
+    def keep(icon: re.Match[str]) -> str:
+        name = icon[0].split(":", 1)[0].strip('"')
+        aliases = re.findall(r'"([\w-]+)"', icon[1])
+        return icon[0] if used.intersection([name, *aliases]) else ""
+
+    text, found = ICON.subn(keep, source.read_text(encoding="utf-8"))
+    if found < 1000:
+        logger.warning("the theme's icon file has changed: found %d icons, so all of it is shipped", found)
+        return
+    (static / ICONS).write_text(text, encoding="utf-8")
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    app.setup_extension("sphinx.ext.autodoc")
+    app.connect("config-inited", derive_addresses, priority=100)
+    app.connect("autodoc-process-docstring", write_docstring_math, priority=900)
+    app.connect("build-finished", keep_used_icons)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
