@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from attn_course.checks import check_mask
+from attn_course.checks import check_mask, check_qkv
 from attn_course.functional import softmax
 
 
@@ -46,13 +46,12 @@ def additive_attention(
         >>> additive_attention(q, k, v, torch.ones(4))[1]  # equal scores, so equal weights
         tensor([[0.5000, 0.5000]])
     """
-    if not q.size(-1) == k.size(-1) == score_weight.size(-1):
+    check_qkv(q, k, v)
+    if score_weight.shape != q.shape[-1:]:
         raise ValueError(
-            f"q ({q.size(-1)}), k ({k.size(-1)}) and score_weight ({score_weight.size(-1)}) must have the same "
-            "last axis: queries and keys are added, then reduced by score_weight"
+            f"score_weight of shape {tuple(score_weight.shape)} must hold one number for each of the "
+            f"{q.size(-1)} features of q and k"
         )
-    if k.size(-2) != v.size(-2):
-        raise ValueError(f"there must be as many keys ({k.size(-2)}) as values ({v.size(-2)})")
     if mask is not None:
         check_mask(mask, (*q.shape[:-1], k.size(-2)))
     pairs = torch.tanh(q[..., :, None, :] + k[..., None, :, :])  # (..., T, S, D)

@@ -116,7 +116,7 @@ def heatmap(
     allowed = _allowed(mask, grid.shape)
     _check_scale(grid, allowed, scale, label)
 
-    cell = _cell_size(*grid.shape, columns=1)
+    cell = _cell_size(*grid.shape, columns=1, left=_margin_left(queries))
     margin = _margin(queries, keys, cell)
     size = (margin[0] + cell * grid.shape[1] + 0.9, margin[1] + cell * grid.shape[0] + 0.15)
     with matplotlib.rc_context(_style()):
@@ -188,7 +188,7 @@ def head_grid(
         columns = _readable_columns(len(grids), grids.shape[2], _margin_left(queries))
     columns = min(columns, len(grids))
     rows = math.ceil(len(grids) / columns)
-    cell = _cell_size(*grids.shape[1:], columns=columns)
+    cell = _cell_size(*grids.shape[1:], columns=columns, left=_margin_left(queries))
     margin = _margin(queries, keys, cell)
     panel = (cell * grids.shape[2] + 0.2, cell * grids.shape[1] + 0.45)
     with matplotlib.rc_context(_style()):
@@ -201,7 +201,7 @@ def head_grid(
             image = _draw_grid(ax, grids[i], None if allowed is None else allowed[i], scale, cell)
             _label_axes(ax, queries if i % columns == 0 else None, keys if i < columns else None, cell)
             ax.set_xlabel(names[i])
-        fig.colorbar(image, ax=axes, label=label, shrink=0.9, aspect=25, pad=0.02)
+        fig.colorbar(image, ax=axes, label=label, shrink=min(0.9, 3.0 / fig.get_figheight()), aspect=20, pad=0.02)
         for ax in axes[:, 0]:
             ax.set_ylabel("query")
         fig.suptitle("key", fontsize="medium")
@@ -257,7 +257,7 @@ def masks(
 
     columns = _readable_columns(len(grids), shape[1], _margin_left(queries))
     rows = math.ceil(len(grids) / columns)
-    cell = _cell_size(*shape, columns=columns)
+    cell = _cell_size(*shape, columns=columns, left=_margin_left(queries))
     margin = _margin(queries, keys, cell)
     size = (margin[0] + (cell * shape[1] + 0.25) * columns, margin[1] + (cell * shape[0] + 0.45) * rows)
     with matplotlib.rc_context(_style()):
@@ -571,20 +571,20 @@ def _readable_columns(panels: int, num_keys: int, left: float) -> int:
     return max(1, min(panels, 4, fitting))
 
 
-def _cell_size(num_queries: int, num_keys: int, columns: int) -> float:
+def _cell_size(num_queries: int, num_keys: int, columns: int, left: float) -> float:
     """Inches for a cell: large enough to write in if the picture then fits the text column."""
-    available = (_WIDEST - 1.7 - 0.2 * columns) / columns
+    available = (_WIDEST - left - 0.9 - 0.25 * columns) / columns
     return max(0.1, min(0.58 if columns == 1 else 0.36, available / max(num_keys, 1), 5.5 / max(num_queries, 1)))
 
 
 def _margin_left(queries: Sequence[str]) -> float:
-    return 0.45 + _text_width(queries, 9.5)
+    return 0.58 + _text_width(queries, 9.5)
 
 
 def _margin(queries: Sequence[str], keys: Sequence[str], cell: float) -> tuple[float, float]:
     size = _font_size(cell)
     top = 0.35 + (_text_width(keys, size) if _turned(keys, cell) else 0.18)
-    return 0.45 + _text_width(queries, size), top
+    return 0.58 + _text_width(queries, size), top
 
 
 def _name_line_ends(ax: Axes) -> None:

@@ -25,6 +25,7 @@ class SelfAttention(nn.Module):
         ValueError: if the last axis of ``x`` is not ``d_in``, or the mask does not fit.
 
     Example:
+        >>> import torch
         >>> layer = SelfAttention(d_in=3, d_out=2)
         >>> out, weights = layer(torch.randn(6, 3))
         >>> out.shape, weights.shape

@@ -1,0 +1,269 @@
+"""MultiHeadAttention against nn.MultiheadAttention, SDPA, stacked heads and the worked example."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from shapes import seeds
+from torch import nn
+from torch.testing import assert_close
+
+from attn_course import (
+    MultiHeadAttention,
+    SelfAttention,
+    attention,
+    make_causal_mask,
+    make_padding_mask,
+    to_torch_mask,
+)
+
+REFERENCE = json.loads((Path(__file__).parent / "data" / "worked_example.json").read_text())
+INPUTS = torch.tensor(REFERENCE["inputs"])
+
+
+@st.composite
+def layer_and_inputs(draw):
+    """A float64 layer of any sizes, a query and a memory for it."""
+    torch.manual_seed(draw(seeds))
+    heads, head_dim = draw(st.integers(1, 4)), draw(st.integers(1, 4))
+    d_in, d_memory = draw(st.integers(1, 7)), draw(st.integers(1, 7))
+    layer = MultiHeadAttention(
+        heads * head_dim,
+        heads,
+        d_in=d_in,
+        d_memory=d_memory,
+        bias=draw(st.booleans()),
+        out_bias=draw(st.booleans()),
+    ).double()
+    b, t, s = (draw(st.integers(1, 5)) for _ in range(3))
+    return layer, torch.randn(b, t, d_in, dtype=torch.float64), torch.randn(b, s, d_memory, dtype=torch.float64)
+
+
+def test_it_reproduces_the_split_heads_of_the_worked_example():
+    torch.manual_seed(123)
+    layer = MultiHeadAttention(2, 2, d_in=3, bias=False)
+    for need_weights in (False, True):
+        out, _ = layer(torch.stack([INPUTS, INPUTS]), is_causal=True, need_weights=need_weights)
+        expected = torch.tensor([REFERENCE["split_heads"]["context"]] * 2)
+        assert_close(out, expected, atol=5.1e-5, rtol=0)
+
+
+def test_it_reproduces_the_stacked_heads_of_the_worked_example():
+    torch.manual_seed(123)
+    heads = [SelfAttention(3, 2) for _ in range(2)]
+    layer = MultiHeadAttention(4, 2, d_in=3, bias=False, out_bias=False)
+    with torch.no_grad():
+        for name in ("q_proj", "k_proj", "v_proj"):
+            getattr(layer, name).weight.copy_(torch.cat([getattr(head, name).weight for head in heads]))
+        layer.out_proj.weight.copy_(torch.eye(4))
+    out, _ = layer(INPUTS[None], is_causal=True)
+    assert_close(out[0], torch.tensor(REFERENCE["stacked_heads"]["context"]), atol=5.1e-5, rtol=0)
+
+
+@given(layer_and_inputs())
+def test_a_head_owns_its_columns_of_every_projection(case):
+    layer, query, memory = case
+    head_dim = layer.q_proj.out_features // layer.num_heads
+    heads = []
+    for h in range(layer.num_heads):
+        own = slice(h * head_dim, (h + 1) * head_dim)
+        heads.append(
+            attention(
+                *(
+                    p(x)[..., own]
+                    for p, x in zip((layer.q_proj, layer.k_proj, layer.v_proj), (query, memory, memory), strict=True)
+                )
+            )
+        )
+    out, weights = layer(query, memory, need_weights=True)
+    assert_close(out, layer.out_proj(torch.cat([head_out for head_out, _ in heads], dim=-1)))
+    assert_close(weights, torch.stack([head_weights for _, head_weights in heads], dim=1))
+
+
+@given(layer_and_inputs(), st.booleans(), st.integers(0, 3), seeds)
+def test_asking_for_the_weights_does_not_change_the_output(case, is_causal, kind, seed):
+    layer, query, memory = case
+    b, t, s = len(query), query.size(1), memory.size(1)
+    shape = [None, (t, s), (b, 1, s), (b, layer.num_heads, t, s)][kind]
+    mask = None if shape is None else torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < 0.6
+    fast, none = layer(query, memory, mask=mask, is_causal=is_causal)
+    slow, weights = layer(query, memory, mask=mask, is_causal=is_causal, need_weights=True)
+    assert none is None
+    assert weights.shape == (b, layer.num_heads, t, s)
+    assert_close(fast, slow, atol=1e-6, rtol=0)
+    fast_gradients = torch.autograd.grad(fast.square().sum(), list(layer.parameters()))
+    slow_gradients = torch.autograd.grad(slow.square().sum(), list(layer.parameters()))
+    for x, y in zip(fast_gradients, slow_gradients, strict=True):
+        assert_close(x, y)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("d_memory", [6, 5], ids=["one in_proj", "three projections"])
+def test_it_equals_multihead_attention_forward_and_backward(bias, d_memory):
+    torch.manual_seed(0)
+    theirs = nn.MultiheadAttention(6, 3, bias=bias, kdim=d_memory, vdim=d_memory, batch_first=True).double()
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.normal_()  # its biases start at zero, which would hide a mistake
+    ours = MultiHeadAttention.from_torch(theirs)
+    query = torch.randn(2, 5, 6, dtype=torch.float64, requires_grad=True)
+    memory = torch.randn(2, 7, d_memory, dtype=torch.float64, requires_grad=True)
+    padding = make_padding_mask([7, 4])
+    expected, expected_weights = theirs(
+        query, memory, memory, key_padding_mask=to_torch_mask(padding), average_attn_weights=False
+    )
+    out, weights = ours(query, memory, mask=padding, need_weights=True)
+    assert_close(out, expected)
+    assert_close(weights, expected_weights)
+    for x, y in zip(
+        torch.autograd.grad(out.square().sum(), (query, memory)),
+        torch.autograd.grad(expected.square().sum(), (query, memory)),
+        strict=True,
+    ):
+        assert_close(x, y)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("d_memory", [6, 5])
+def test_weights_move_to_torch_and_back(bias, d_memory):
+    ours = MultiHeadAttention(6, 3, d_memory=d_memory, bias=bias, out_bias=bias, dropout=0.25).double().eval()
+    theirs = ours.to_torch()
+    again = MultiHeadAttention.from_torch(theirs)
+    assert theirs.dropout == again.dropout == 0.25
+    assert not theirs.training
+    assert not again.training
+    assert ours.state_dict().keys() == again.state_dict().keys()
+    for name, parameter in ours.state_dict().items():
+        assert torch.equal(parameter, again.state_dict()[name])
+    query, memory = torch.randn(2, 5, 6, dtype=torch.float64), torch.randn(2, 7, d_memory, dtype=torch.float64)
+    assert_close(ours(query, memory)[0], theirs(query, memory, memory)[0])
+
+
+def test_moved_weights_are_copies():
+    ours = MultiHeadAttention(6, 3)
+    theirs = ours.to_torch()
+    before = theirs.in_proj_weight.clone()
+    with torch.no_grad():
+        ours.q_proj.weight.add_(1)
+    assert torch.equal(theirs.in_proj_weight, before)
+
+
+def test_a_sequence_that_is_all_padding_gets_zeros_where_torch_gives_nan():
+    torch.manual_seed(0)
+    ours = MultiHeadAttention(6, 3)
+    x, padding = torch.randn(2, 5, 6), make_padding_mask([5, 0])
+    theirs, _ = ours.to_torch()(x, x, x, key_padding_mask=to_torch_mask(padding))
+    assert theirs[1].isnan().all()
+    for need_weights in (False, True):
+        out, _ = ours(x, mask=padding, need_weights=need_weights)
+        assert_close(out[1], ours.out_proj.bias.expand(5, 6))
+        out.sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in ours.parameters())
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_attention_without_a_mask_is_permutation_equivariant(need_weights):
+    torch.manual_seed(0)
+    layer, x = MultiHeadAttention(6, 3).double(), torch.randn(2, 7, 6, dtype=torch.float64)
+    order = torch.randperm(7)
+    assert_close(layer(x[:, order], need_weights=need_weights)[0], layer(x, need_weights=need_weights)[0][:, order])
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_dropout_acts_in_training_only(need_weights):
+    torch.manual_seed(0)
+    layer, x = MultiHeadAttention(6, 3, dropout=0.5), torch.randn(2, 7, 6)
+    assert not torch.equal(layer(x, need_weights=need_weights)[0], layer(x, need_weights=need_weights)[0])
+    layer.eval()
+    assert torch.equal(layer(x, need_weights=need_weights)[0], layer(x, need_weights=need_weights)[0])
+
+
+def test_in_training_the_weights_returned_are_those_applied():
+    torch.manual_seed(0)
+    layer, x = MultiHeadAttention(6, 1, dropout=0.5), torch.randn(2, 7, 6)
+    out, weights = layer(x, need_weights=True)
+    assert_close(out, layer.out_proj(weights[:, 0] @ layer.v_proj(x)))
+    full = attention(layer.q_proj(x), layer.k_proj(x), x)[1]
+    kept = weights[:, 0] > 0
+    assert 0.3 < kept.float().mean() < 0.7
+    assert_close(weights[:, 0][kept], 2 * full[kept])  # 1 / (1 - 0.5)
+
+
+def test_without_weights_it_takes_the_fused_kernel_even_for_gpt2_small(monkeypatch):
+    calls = []
+    original = F.scaled_dot_product_attention
+    monkeypatch.setattr(F, "scaled_dot_product_attention", lambda *a, **k: calls.append(k) or original(*a, **k))
+    layer, x = MultiHeadAttention(768, 12), torch.randn(1, 32, 768)
+    layer(x, mask=make_causal_mask(32))
+    assert calls[0]["is_causal"] is True
+    layer(x, need_weights=True)
+    assert len(calls) == 1
+
+
+def test_a_value_of_its_own_is_used():
+    torch.manual_seed(0)
+    layer = MultiHeadAttention(6, 3)
+    query, key, value = torch.randn(2, 5, 6), torch.randn(2, 7, 6), torch.randn(2, 7, 6)
+    assert_close(layer(query, key, value)[0], layer.to_torch()(query, key, value)[0])
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: MultiHeadAttention(8, 3), ValueError, r"num_heads \(3\) must divide d_model \(8\)"),
+        (lambda: MultiHeadAttention(8, 0), ValueError, r"num_heads \(0\) must be at least 1"),
+        (lambda: MultiHeadAttention(8, 2, d_in=0), ValueError, r"d_in \(0\) must be at least 1"),
+        (lambda: MultiHeadAttention(8, 2, dropout=1.0), ValueError, r"dropout \(1.0\) must be at least 0 and below 1"),
+        (lambda: MultiHeadAttention(8, 2, dropout=-0.1), ValueError, r"dropout \(-0.1\)"),
+        (
+            lambda: MultiHeadAttention(8, 2)(torch.zeros(1, 5, 7)),
+            ValueError,
+            r"last axis of query \(7\) must equal d_in \(8\)",
+        ),
+        (
+            lambda: MultiHeadAttention(8, 2, d_memory=3)(torch.zeros(1, 5, 8)),
+            ValueError,
+            r"last axis of key \(8\) must equal d_memory \(3\)",
+        ),
+        (lambda: MultiHeadAttention(8, 2)(torch.zeros(5, 8)), ValueError, r"query must have three axes .* \(5, 8\)"),
+        (
+            lambda: MultiHeadAttention(8, 2)(torch.zeros(1, 5, 8), mask=torch.zeros(5, 5)),
+            TypeError,
+            r"mask must be boolean with True = may attend, not torch.float32",
+        ),
+        (
+            lambda: MultiHeadAttention(8, 2)(torch.zeros(3, 5, 8), mask=torch.ones(3, 5).bool()),
+            ValueError,
+            r"mask of shape \(3, 5\) must be",
+        ),
+        (
+            lambda: MultiHeadAttention(8, 2)(torch.zeros(3, 5, 8), torch.zeros(2, 5, 8)),
+            ValueError,
+            r"same leading axes",
+        ),
+        (lambda: MultiHeadAttention(8, 2, d_in=3).to_torch(), ValueError, r"d_in \(3\) must equal d_model \(8\)"),
+        (
+            lambda: MultiHeadAttention(8, 2, bias=False).to_torch(),
+            ValueError,
+            r"bias \(False\) must equal out_bias \(True\)",
+        ),
+        (
+            lambda: MultiHeadAttention.from_torch(nn.MultiheadAttention(8, 2, add_bias_kv=True)),
+            ValueError,
+            r"add_bias_kv or add_zero_attn",
+        ),
+        (
+            lambda: MultiHeadAttention.from_torch(nn.MultiheadAttention(8, 2, kdim=3, vdim=5)),
+            ValueError,
+            r"kdim \(3\) must equal vdim \(5\)",
+        ),
+    ],
+)
+def test_bad_input_is_refused_with_the_values_and_the_rule(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

@@ -1,0 +1,43 @@
+"""What show_source shows is the source of today."""
+
+import ast
+import inspect
+
+import pytest
+
+import attn_course
+from attn_course import MultiHeadAttention, attention, show_source
+from attn_course.source import Markdown
+
+
+@pytest.mark.parametrize("name", [n for n in attn_course.__all__ if callable(getattr(attn_course, n))])
+def test_it_is_the_source_without_docstrings(name):
+    shown = show_source(getattr(attn_course, name)).text
+    assert shown.startswith("```python\n")
+    assert shown.endswith("\n```")
+    assert '"""' not in shown
+    code = shown.removeprefix("```python\n").removesuffix("\n```")
+    tree = ast.parse(inspect.getsource(getattr(attn_course, name)))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node):
+            node.body = node.body[1:] or [ast.Pass()]
+    assert ast.dump(ast.parse(code)) == ast.dump(tree)
+
+
+def test_comments_stay():
+    assert "# (..., T, S)" in show_source(attention).text
+
+
+def test_docstrings_are_kept_on_request():
+    assert inspect.getsource(MultiHeadAttention) == show_source(MultiHeadAttention, docstring=True).text[10:-3]
+
+
+def test_notebooks_render_it_as_markdown():
+    shown = Markdown("**bold**")
+    assert shown._repr_markdown_() == repr(shown) == "**bold**"
+
+
+@pytest.mark.bad_input
+def test_what_has_no_source_is_refused():
+    with pytest.raises(TypeError, match=r"<built-in function len> has no Python source to show"):
+        show_source(len)
