@@ -1,4 +1,4 @@
-"""What this book adds to Sphinx: the website's address, mathematics in docstrings, and icons that weigh little."""
+"""What this book adds to Sphinx: its address, mathematics in docstrings, its bibliography's style, light icons."""
 
 import re
 from pathlib import Path
@@ -6,6 +6,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pydata_sphinx_theme
+from pybtex.plugin import register_plugin
+from pybtex.style.formatting.unsrt import Style
+from pybtex.style.labels import BaseLabelStyle
+from pybtex.style.template import FieldIsMissing, field, join, node, sentence
 from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.util import logging
@@ -34,6 +38,46 @@ def write_docstring_math(app: Sphinx, what: str, name: str, obj: Any, options: A
     lines[:] = text.split("\n")
 
 
+@node
+def first_names(children: Any, context: dict[str, Any], role: str, most: int = 6) -> Any:
+    """The names of a work's authors; of many, the first few."""
+    style, persons = context["style"], context["entry"].persons.get(role)
+    if not persons:
+        raise FieldIsMissing(role, context["entry"])
+    names = [style.format_name(person, style.abbreviate_names) for person in persons]
+    if len(names) > most:
+        return join(sep=", ")[names[: most - 1]].format_data(context) + " and others"
+    return join(sep=", ", last_sep=" and ")[names].format_data(context)
+
+
+class AuthorYearLabels(BaseLabelStyle):
+    """Label a work as the text does: Vaswani et al. 2017."""
+
+    def format_labels(self, sorted_entries: list[Any]) -> Any:
+        for entry in sorted_entries:
+            names = [" ".join([*p.prelast_names, *p.last_names]).strip("{}") for p in entry.persons["author"]]
+            who = names[0] + (" et al." if len(names) > 2 else f" and {names[1]}" if len(names) == 2 else "")
+            yield f"{who} {entry.fields['year']}"
+
+
+class BookStyle(Style):
+    """Full first names, of many authors the first five, titles as their authors wrote them."""
+
+    default_label_style = AuthorYearLabels
+    default_sorting_style = "author_year_title"
+
+    def format_names(self, role: str, as_sentence: bool = True) -> Any:
+        names = first_names(role)
+        return sentence[names] if as_sentence else names
+
+    def format_btitle(self, e: Any, which_field: str, as_sentence: bool = True) -> Any:
+        return self.format_title(e, which_field, as_sentence)
+
+    def format_title(self, e: Any, which_field: str, as_sentence: bool = True) -> Any:
+        title = field(which_field)
+        return sentence[title] if as_sentence else title
+
+
 def keep_used_icons(app: Sphinx, exception: Exception | None) -> None:
     """Keep only the icons that some page or script names: the theme ships 2,000 of them, 1.5 MB on every page."""
     if exception or app.builder.format != "html":
@@ -59,6 +103,7 @@ def keep_used_icons(app: Sphinx, exception: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
+    register_plugin("pybtex.style.formatting", "attention_book", BookStyle)
     app.setup_extension("sphinx.ext.autodoc")
     app.connect("config-inited", derive_addresses, priority=100)
     app.connect("autodoc-process-docstring", write_docstring_math, priority=900)

@@ -1,0 +1,38 @@
+/* Small repairs for readers who use a keyboard or a screen reader; the theme has no setting for them. */
+document.addEventListener("DOMContentLoaded", () => {
+  const each = (selector, change) => document.querySelectorAll(selector).forEach(change);
+
+  // What a button is called must contain what is written on it.
+  each(".search-button-field, .search-button__button", (button) => {
+    button.removeAttribute("aria-label");
+  });
+  each("button.theme-switch-button", (button) => {
+    button.setAttribute("aria-label", "Light, dark or automatic colours");
+    button.removeAttribute("title");
+  });
+  each("details.hide > summary", (summary) => summary.removeAttribute("aria-label"));
+
+  // Everything on the page belongs to a landmark.
+  each(".sidebar-primary-items__start", (box) => {
+    box.setAttribute("role", "region");
+    box.setAttribute("aria-label", "Book");
+  });
+
+  // A list has items; the roles the bibliography comes with are no longer part of ARIA.
+  each(".citation-list[role=list], .footnote-list[role=list]", (list) => list.removeAttribute("role"));
+  each("[role=doc-biblioentry], [role=doc-backlink]", (entry) => entry.removeAttribute("role"));
+
+  // A box that scrolls sideways can be reached by keyboard.
+  const reach = () =>
+    each("mjx-container[display=true], .bd-article pre, .pst-scrollable-table-container, .cell_output .output", (box) => {
+      if (box.scrollWidth > box.clientWidth && /auto|scroll/.test(getComputedStyle(box).overflowX)) {
+        box.setAttribute("tabindex", "0");
+      }
+    });
+  reach();
+  window.addEventListener("load", () => {
+    reach();
+    window.MathJax?.startup?.promise?.then(reach);
+  });
+  window.addEventListener("resize", reach);
+});
