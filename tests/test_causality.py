@@ -53,6 +53,11 @@ def test_a_leak_without_a_gradient_is_found_by_perturbation():
         assert_causal(lambda ids: ids.flip(-2), torch.arange(5)[:, None])
 
 
+def test_a_leak_that_does_not_show_in_the_sum_of_the_features_is_found_by_the_gradient():
+    with pytest.raises(AssertionError, match=r"output 0 depends on input 1: d out"):
+        assert_causal(lambda x: softmax(x + x.mean(-2, keepdim=True)), X)
+
+
 def test_ids_are_perturbed():
     assert_causal(lambda ids: ids.cumsum(-2), torch.arange(5)[:, None])
 

@@ -1,0 +1,129 @@
+"""Mistakes made in the package on purpose: each must fail at least one of its tests.
+
+The mistakes are those that attention code really makes. A mutation that no test notices means that the
+tests, not the code, have a hole.
+"""
+
+import multiprocessing
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import Phase, settings
+
+PACKAGE = Path(__file__).parent.parent / "src" / "attn_course"
+TESTS = Path(__file__).parent
+FINISHED = 100
+
+MUTATIONS = {
+    # name: (file, what stands there, what a mistake would put there)
+    "no scale": ("functional.py", "(q / math.sqrt(q.size(-1))) @ k.mT", "q @ k.mT"),
+    "scaled by the width instead of its root": ("functional.py", "q / math.sqrt(q.size(-1))", "q / q.size(-1)"),
+    "multiplied instead of divided": ("functional.py", "q / math.sqrt(q.size(-1))", "q * math.sqrt(q.size(-1))"),
+    "sign of the mask": ("functional.py", "masked_fill(~mask, -math.inf)", "masked_fill(mask, -math.inf)"),
+    "softmax over the queries": ("functional.py", "weights = softmax(scores)", "weights = softmax(scores, dim=-2)"),
+    "softmax without the maximum": ("functional.py", "torch.exp(x - largest", "torch.exp(x - 0 * largest"),
+    "a row of -inf not caught before exp": ("functional.py", ".masked_fill(largest == -math.inf, 0.0)", ""),
+    "a row of -inf not caught before dividing": ("functional.py", " / total.masked_fill(total == 0, 1.0)", " / total"),
+    "fused: scaled by the padded width": ("functional.py", "scale=1 / math.sqrt(q.size(-1))", "scale=width**-0.5"),
+    "fused: causal mode when T != S": ("functional.py", "or num_queries != num_keys)", "or False)"),
+    "fused: causal forgotten beside a mask": (
+        "functional.py",
+        "causal if mask is None else mask & causal",
+        "causal if mask is None else mask",
+    ),
+    "fused: dropout ignored": ("functional.py", "dropout_p=dropout_p, scale", "dropout_p=0.0, scale"),
+    "causal mask hides the diagonal": (
+        "masks.py",
+        "return key_position <= query_position",
+        "return key_position < query_position",
+    ),
+    "causal mask shows one future token": (
+        "masks.py",
+        "return key_position <= query_position",
+        "return key_position <= query_position + 1",
+    ),
+    "causal mask aligned top-left": ("masks.py", "[:, None] + num_keys - num_queries", "[:, None]"),
+    "window off by one": ("masks.py", "position > query_position - window", "position >= query_position - window"),
+    "window shows the future": ("masks.py", "(key_position <= query_position) & (key_position", "(key_position"),
+    "padding on the wrong side": ("masks.py", 'if side == "left":', 'if side == "right":'),
+    "padding mask inverted": ("masks.py", "(position < lengths[:, None])", "(position >= lengths[:, None])"),
+    "padding mask on the queries": ("masks.py", "[:, None, :]  # (B, 1, S)\n\n", "[:, :, None]  # (B, 1, S)\n\n"),
+    "polarity not converted": ("masks.py", "return ~mask[:, 0]", "return mask[:, 0]"),
+    "view instead of transpose in splitting": (
+        "multi_head_attention.py",
+        "x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)",
+        "x.reshape(len(x), self.num_heads, x.size(1), -1)",
+    ),
+    "view instead of transpose in merging": (
+        "multi_head_attention.py",
+        "out.transpose(1, 2).flatten(2)",
+        "out.reshape(len(out), out.size(2), -1)",
+    ),
+    "heads interleaved": (
+        "multi_head_attention.py",
+        "x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)",
+        "x.unflatten(-1, (-1, self.num_heads)).movedim(-1, 1)",
+    ),
+    "output projection forgotten": ("multi_head_attention.py", "self.out_proj(out), weights", "out, weights"),
+    "keys and values swapped": ("multi_head_attention.py", "self.v_proj(value)", "self.v_proj(key)"),
+    "dropout on in evaluation": ("multi_head_attention.py", "self.dropout if self.training else 0.0", "self.dropout"),
+    "weights returned before dropout": (
+        "multi_head_attention.py",
+        "weights = F.dropout(weights, dropout_p)\n                out = weights @ v",
+        "out = F.dropout(weights, dropout_p) @ v",
+    ),
+    "mask per sequence taken as per head": ("multi_head_attention.py", "mask = mask[:, None]", "mask = mask[None]"),
+    "additive attention without tanh": ("additive.py", "torch.tanh(q[", "(q["),
+    "leak detector looks one step too far": ("causality.py", "size[t + 1 :] == 0", "size[t + 2 :] == 0"),
+    "leak detector sums the features": ("causality.py", "(out * mixture).select", "out.select"),
+}
+
+
+def run_tests_on(mutated: Path, file: str) -> None:
+    """Run the tests of one file in this fresh process, on the mutated package, until one fails."""
+    sys.path.insert(0, str(mutated))
+    os.dup2(os.open(mutated / "log", os.O_CREAT | os.O_WRONLY), 1)
+    # A failure is all that is wanted, not the smallest example of it.
+    settings.register_profile("mutations", max_examples=30, phases=[Phase.generate], database=None, deadline=None)
+    settings.load_profile("mutations")
+    quiet = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    code = pytest.main(["-x", *quiet, f"--rootdir={TESTS.parent}", str(TESTS / f"test_{Path(file).name}")])
+    import attn_course
+
+    assert Path(attn_course.__file__).is_relative_to(mutated), attn_course.__file__
+    os._exit(FINISHED + code)  # so that a crash cannot be taken for a failing test
+
+
+@pytest.fixture(scope="module")
+def processes():
+    """Processes that start from one which has imported torch already, but run nothing yet."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch"])
+    return context
+
+
+def outcome(processes, tmp_path: Path, file: str, old: str, new: str) -> int:
+    shutil.copytree(PACKAGE, tmp_path / "attn_course", ignore=shutil.ignore_patterns("__pycache__"))
+    source = (tmp_path / "attn_course" / file).read_text()
+    assert source.count(old) == 1, f"{old!r} must occur once in {file}, not {source.count(old)} times"
+    (tmp_path / "attn_course" / file).write_text(source.replace(old, new))
+    process = processes.Process(target=run_tests_on, args=(tmp_path, file))
+    process.start()
+    process.join(300)
+    return process.exitcode
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_mistake_in_the_package_fails_a_test(name, processes, tmp_path):
+    code = outcome(processes, tmp_path, *MUTATIONS[name])
+    assert code == FINISHED + pytest.ExitCode.TESTS_FAILED, (
+        f"no test notices {name!r}:\n{(tmp_path / 'log').read_text()}"
+    )
+
+
+def test_without_a_mistake_the_tests_pass(processes, tmp_path):
+    code = outcome(processes, tmp_path, "functional.py", "return weights @ v, weights", "return weights @ v, weights")
+    assert code == FINISHED + pytest.ExitCode.OK, (tmp_path / "log").read_text()
