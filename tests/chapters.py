@@ -1,0 +1,147 @@
+"""Read the chapters: the tests of the book and of its exercises see the notebooks through this file."""
+
+import contextlib
+import copy
+import functools
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+
+ROOT = Path(__file__).resolve().parent.parent
+NOTEBOOKS = ROOT / "notebooks"
+
+EXERCISE = re.compile(
+    r"^### Exercise (?P<chapter>\d+)\.(?P<number>\d+) · (?P<title>.+) \((?P<level>◦{1,3}), (?P<minutes>\d+) min\)$",
+    re.MULTILINE,
+)
+FOLDED = re.compile(r"<details>\s*<summary>(?P<summary>.*?)</summary>(?P<body>.*?)</details>", re.DOTALL)
+PYTHON_BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Exercise:
+    chapter: int
+    number: int
+    heading: str
+    title: str
+    level: str
+    minutes: int
+    statement: str
+    starter: str  # the starter cells' code
+    hints: tuple[str, ...]
+    solutions: tuple[str, ...]  # code; there must be exactly one
+    text: str  # all Markdown of the exercise
+
+    @property
+    def solution(self) -> str:
+        if len(self.solutions) != 1:
+            raise ValueError(f"{self.heading!r} must have one folded solution with one python block")
+        return self.solutions[0]
+
+
+def notebook_path(number: int | str) -> Path:
+    """The file of a chapter: ``notebook_path("03")`` or ``notebook_path(3)``."""
+    (path,) = NOTEBOOKS.glob(f"{int(number):02d}_*.ipynb")
+    return path
+
+
+def notebook(number: int | str) -> NotebookNode:
+    """A chapter's notebook, with sources as plain strings; change it freely, it is a copy."""
+    return copy.deepcopy(_read(notebook_path(number)))
+
+
+@functools.cache
+def _read(path: Path) -> NotebookNode:
+    return nbformat.read(path, as_version=4)
+
+
+def code_cells(source: NotebookNode | int | str, tag: str | None = None) -> list[NotebookNode]:
+    """The code cells of a notebook (or of the chapter of that number), in order; with ``tag``, only those tagged."""
+    found = [cell for cell in as_notebook(source).cells if cell.cell_type == "code"]
+    return found if tag is None else [cell for cell in found if tag in cell.metadata.get("tags", [])]
+
+
+def markdown_cells(source: NotebookNode | int | str) -> list[NotebookNode]:
+    return [cell for cell in as_notebook(source).cells if cell.cell_type == "markdown"]
+
+
+def as_notebook(source: NotebookNode | int | str) -> NotebookNode:
+    return source if isinstance(source, NotebookNode) else notebook(source)
+
+
+def exercises(source: NotebookNode | int | str) -> list[Exercise]:
+    """The exercises of a notebook (or of the chapter of that number), in order."""
+    found, parts = [], None
+    for cell in as_notebook(source).cells:
+        if cell.cell_type == "code":
+            if parts is not None and "exercise" in cell.metadata.get("tags", []):
+                parts[1].append(cell.source)
+            continue
+        text = cell.source
+        while text:
+            if match := EXERCISE.search(text):
+                before, text = text[: match.start()], text[match.end() :]
+            else:
+                before, text = text, ""
+            if parts is not None:
+                # The next section ends the last exercise.
+                head, *rest = re.split(r"^#{1,3} ", before, maxsplit=1, flags=re.MULTILINE)
+                parts[2].append(head)
+                if rest:
+                    parts = None
+            if match:
+                parts = (match, [], [])
+                found.append(parts)
+    return [_exercise(match, starters, "\n\n".join(texts)) for match, starters, texts in found]
+
+
+def _exercise(match: re.Match, starters: list[str], text: str) -> Exercise:
+    folded = [(fold["summary"].strip(), fold["body"]) for fold in FOLDED.finditer(text)]
+    return Exercise(
+        chapter=int(match["chapter"]),
+        number=int(match["number"]),
+        heading=match[0],
+        title=match["title"],
+        level=match["level"],
+        minutes=int(match["minutes"]),
+        statement=FOLDED.sub("", text).strip(),
+        starter="\n".join(starters),
+        hints=tuple(body.strip() for summary, body in folded if summary.startswith("Hint")),
+        solutions=tuple(
+            block["code"]
+            for summary, body in folded
+            if summary.startswith("Solution")
+            for block in PYTHON_BLOCK.finditer(body)
+        ),
+        text=text,
+    )
+
+
+def imports(source: NotebookNode | int | str) -> dict:
+    """The namespace after the chapter's imports cell: what every exercise's solution may use."""
+    (cell,) = code_cells(source, tag="imports")
+    return run(cell.source, {})
+
+
+def solution(number: int | str, exercise: int) -> dict:
+    """The namespace after the chapter's imports cell and the folded solution of one exercise.
+
+    >>> solution("03", 2)["attention_weights"](q, k)  # doctest: +SKIP
+    """
+    matches = [found for found in exercises(number) if found.number == exercise]
+    if len(matches) != 1:
+        known = ", ".join(str(found.number) for found in exercises(number)) or "none"
+        raise ValueError(f"chapter {number} must have one exercise {exercise}, its exercises are: {known}")
+    return run(matches[0].solution, imports(number))
+
+
+def run(code: str, namespace: dict) -> dict:
+    """Run code as a cell would, in the notebooks' folder; what it prints is not the tests' business."""
+    namespace.setdefault("__name__", "__main__")
+    with contextlib.chdir(NOTEBOOKS), open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        exec(compile(code, "<solution>", "exec"), namespace)
+    return namespace
