@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import functools
+import itertools
 import os
 import re
 from dataclasses import dataclass
@@ -15,9 +16,10 @@ ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
 
 EXERCISE = re.compile(
-    r"^### Exercise (?P<chapter>\d+)\.(?P<number>\d+) · (?P<title>.+) \((?P<level>◦{1,3}), (?P<minutes>\d+) min\)$",
-    re.MULTILINE,
+    r"^### Exercise (?P<chapter>\d+)\.(?P<number>\d+) · (?P<title>.+) \((?P<level>◦{1,3}), (?P<minutes>\d+) min\)$"
 )
+HEADING = re.compile(r"^(?P<marks>#{1,6}) (?P<title>.+)$", re.MULTILINE)
+FENCED = re.compile(r"^(?P<fence>```+|~~~+).*?^(?P=fence)$", re.DOTALL | re.MULTILINE)
 FOLDED = re.compile(r"<details>\s*<summary>(?P<summary>.*?)</summary>(?P<body>.*?)</details>", re.DOTALL)
 PYTHON_BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
 
@@ -73,29 +75,35 @@ def as_notebook(source: NotebookNode | int | str) -> NotebookNode:
     return source if isinstance(source, NotebookNode) else notebook(source)
 
 
+def headings(text: str) -> list[tuple[int, str, int]]:
+    """The headings of a Markdown text as (level, title, position); lines in a fenced block are none."""
+    fences = [(block.start(), block.end()) for block in FENCED.finditer(text)]
+    return [
+        (len(match["marks"]), match["title"].strip(), match.start())
+        for match in HEADING.finditer(text)
+        if not any(start <= match.start() < end for start, end in fences)
+    ]
+
+
 def exercises(source: NotebookNode | int | str) -> list[Exercise]:
     """The exercises of a notebook (or of the chapter of that number), in order."""
-    found, parts = [], None
+    found, current = [], None
     for cell in as_notebook(source).cells:
         if cell.cell_type == "code":
-            if parts is not None and "exercise" in cell.metadata.get("tags", []):
-                parts[1].append(cell.source)
+            if current and "exercise" in cell.metadata.get("tags", []):
+                current[1].append(cell.source)
             continue
-        text = cell.source
-        while text:
-            if match := EXERCISE.search(text):
-                before, text = text[: match.start()], text[match.end() :]
-            else:
-                before, text = text, ""
-            if parts is not None:
-                # The next section ends the last exercise.
-                head, *rest = re.split(r"^#{1,3} ", before, maxsplit=1, flags=re.MULTILINE)
-                parts[2].append(head)
-                if rest:
-                    parts = None
-            if match:
-                parts = (match, [], [])
-                found.append(parts)
+        starts = [position for level, _, position in headings(cell.source) if level <= 3]
+        for start, end in itertools.pairwise([0, *starts, len(cell.source)]):
+            part = cell.source[start:end]
+            if start in starts:  # a heading ends the exercise before it, and may begin another
+                match = EXERCISE.match(part.strip().split("\n")[0])
+                current = (match, [], []) if match else None
+                if match:
+                    found.append(current)
+                    part = part.strip().partition("\n")[2]
+            if current:
+                current[2].append(part)
     return [_exercise(match, starters, "\n\n".join(texts)) for match, starters, texts in found]
 
 
