@@ -3,7 +3,7 @@ document.addEventListener("DOMContentLoaded", () => {
   const each = (selector, change) => document.querySelectorAll(selector).forEach(change);
 
   // What a button is called must contain what is written on it.
-  each(".search-button-field, .search-button__button", (button) => {
+  each(".search-button-field", (button) => {
     button.removeAttribute("aria-label");
   });
   each("button.theme-switch-button", (button) => {
