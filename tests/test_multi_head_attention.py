@@ -255,7 +255,7 @@ def test_a_value_of_its_own_is_used():
         (
             lambda: MultiHeadAttention.from_torch(nn.MultiheadAttention(8, 2, add_bias_kv=True)),
             ValueError,
-            r"add_bias_kv or add_zero_attn",
+            r"add_bias_kv and add_zero_attn have no counterpart",
         ),
         (
             lambda: MultiHeadAttention.from_torch(nn.MultiheadAttention(8, 2, kdim=3, vdim=5)),

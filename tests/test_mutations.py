@@ -34,7 +34,7 @@ MUTATIONS = {
         "causal if mask is None else mask & causal",
         "causal if mask is None else mask",
     ),
-    "fused: dropout ignored": ("functional.py", "dropout_p=dropout_p, scale", "dropout_p=0.0, scale"),
+    "fused: dropout ignored": ("functional.py", "dropout_p=dropout_p,", "dropout_p=0.0,"),
     "causal mask hides the diagonal": (
         "masks.py",
         "return key_position <= query_position",
@@ -54,8 +54,8 @@ MUTATIONS = {
     "polarity not converted": ("masks.py", "return ~mask[:, 0]", "return mask[:, 0]"),
     "view instead of transpose in splitting": (
         "multi_head_attention.py",
-        "x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)",
-        "x.reshape(len(x), self.num_heads, x.size(1), -1)",
+        "return x.transpose(1, 2)",
+        "return x.reshape(len(x), self.num_heads, x.size(1), -1)",
     ),
     "view instead of transpose in merging": (
         "multi_head_attention.py",
@@ -64,8 +64,8 @@ MUTATIONS = {
     ),
     "heads interleaved": (
         "multi_head_attention.py",
-        "x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)",
-        "x.unflatten(-1, (-1, self.num_heads)).movedim(-1, 1)",
+        "x.unflatten(-1, (self.num_heads, -1))",
+        "x.unflatten(-1, (-1, self.num_heads)).mT",
     ),
     "output projection forgotten": ("multi_head_attention.py", "self.out_proj(out), weights", "out, weights"),
     "keys and values swapped": ("multi_head_attention.py", "self.v_proj(value)", "self.v_proj(key)"),

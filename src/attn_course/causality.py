@@ -8,7 +8,11 @@ from torch import Tensor
 
 
 def assert_causal(
-    fn: Callable[[Tensor], Tensor], x: Shaped[Tensor, "*batch T D"], *, atol: float = 0.0, seed: int = 0
+    fn: Callable[[Tensor], Tensor],
+    x: Shaped[Tensor, "*batch T D"],
+    *,
+    atol: float = 0.0,
+    seed: int = 0,
 ) -> None:
     r"""Check that output t of ``fn`` depends on inputs up to t only, and say where it does not.
 
@@ -38,7 +42,8 @@ def assert_causal(
     """
     if x.dim() < 2 or x.size(-2) < 2:
         raise ValueError(
-            f"x of shape {tuple(x.shape)} must be (..., T, D) with T at least 2, or there is no future to leak"
+            f"x of shape {tuple(x.shape)} must be (..., T, D) with T at least 2, "
+            "or there is no future to leak"
         )
     rng = torch.Generator().manual_seed(seed)
     with torch.enable_grad():
@@ -47,8 +52,8 @@ def assert_causal(
     positions = x.dim() - 2  # the axis of the positions
     if out.dim() <= positions or out.size(positions) != x.size(-2):
         raise ValueError(
-            f"fn must keep the positions: x of shape {tuple(x.shape)} has {x.size(-2)} on axis {positions}, "
-            f"the output has shape {tuple(out.shape)}"
+            f"fn must keep the positions: x of shape {tuple(x.shape)} has {x.size(-2)} "
+            f"on axis {positions}, the output has shape {tuple(out.shape)}"
         )
     if out.requires_grad:
         _check_gradient(example, out, positions, rng)
@@ -60,7 +65,9 @@ def _check_gradient(x: Tensor, out: Tensor, positions: int, rng: torch.Generator
     mixture = torch.randn(out.shape, generator=rng).to(out)
     for t in range(x.size(-2) - 1):
         mixed = (out * mixture).select(positions, t).sum()
-        (gradient,) = torch.autograd.grad(mixed, x, retain_graph=True, materialize_grads=True)
+        (gradient,) = torch.autograd.grad(
+            mixed, x, retain_graph=True, materialize_grads=True
+        )
         size = gradient.abs().amax(-1)  # (..., T)
         size = size.flatten(0, -2).amax(0) if size.dim() > 1 else size  # (T,)
         leaks = (~(size[t + 1 :] == 0)).nonzero()  # NaN is a leak too
@@ -73,7 +80,12 @@ def _check_gradient(x: Tensor, out: Tensor, positions: int, rng: torch.Generator
 
 
 def _check_perturbation(
-    fn: Callable[[Tensor], Tensor], x: Tensor, out: Tensor, positions: int, atol: float, rng: torch.Generator
+    fn: Callable[[Tensor], Tensor],
+    x: Tensor,
+    out: Tensor,
+    positions: int,
+    atol: float,
+    rng: torch.Generator,
 ) -> None:
     order = torch.randperm(x.size(-2) - 1, generator=rng).tolist()
     for t in sorted(order):
@@ -86,7 +98,9 @@ def _check_perturbation(
         with torch.no_grad():
             moved = (fn(changed) - out).narrow(positions, 0, t + 1).abs()
         if not (moved <= atol).all():
-            first = int((~(moved <= atol)).movedim(positions, 0).flatten(1).any(1).nonzero()[0])
+            first = int(
+                (~(moved <= atol)).movedim(positions, 0).flatten(1).any(1).nonzero()[0]
+            )
             raise AssertionError(
                 f"output {first} depends on the future: it moves by {moved.select(positions, first).max():.4f} "
                 f"when inputs after {t} change. A causal output t depends on inputs 0 to t only"

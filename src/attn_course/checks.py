@@ -10,17 +10,23 @@ def check_qkv(q: Tensor, k: Tensor, v: Tensor) -> None:
     if min(q.dim(), k.dim(), v.dim()) < 2:
         raise ValueError(f"q, k and v must have at least two axes, (..., T, D): {shapes}")
     if q.size(-1) != k.size(-1):
-        raise ValueError(f"the last axis of q ({q.size(-1)}) must equal the last axis of k ({k.size(-1)}): {shapes}")
+        raise ValueError(
+            f"the last axis of q ({q.size(-1)}) must equal the last axis of k ({k.size(-1)}): {shapes}"
+        )
     if q.size(-1) == 0:
         raise ValueError(f"q and k must be at least 1 wide: {shapes}")
     if k.size(-2) != v.size(-2):
-        raise ValueError(f"there must be as many keys ({k.size(-2)}) as values ({v.size(-2)}): {shapes}")
+        raise ValueError(
+            f"there must be as many keys ({k.size(-2)}) as values ({v.size(-2)}): {shapes}"
+        )
     if k.size(-2) == 0:
         raise ValueError(f"there must be at least one key to attend to: {shapes}")
     if not q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:
         raise ValueError(f"q, k and v must have the same leading axes: {shapes}")
     if not q.dtype == k.dtype == v.dtype:
-        raise TypeError(f"q ({q.dtype}), k ({k.dtype}) and v ({v.dtype}) must have the same type")
+        raise TypeError(
+            f"q ({q.dtype}), k ({k.dtype}) and v ({v.dtype}) must have the same type"
+        )
 
 
 def check_mask(mask: Tensor, scores_shape: tuple[int, ...]) -> None:
@@ -29,7 +35,10 @@ def check_mask(mask: Tensor, scores_shape: tuple[int, ...]) -> None:
     rule = f"must be (T, S) or have as many axes as the scores {tuple(scores_shape)}, and broadcast to them"
     if mask.dim() not in (2, len(scores_shape)):
         raise ValueError(f"mask of shape {tuple(mask.shape)} {rule}; see Tensor.unsqueeze")
-    if any(m not in (1, n) for m, n in zip(reversed(mask.shape), reversed(scores_shape), strict=False)):
+    if any(
+        m not in (1, n)
+        for m, n in zip(reversed(mask.shape), reversed(scores_shape), strict=False)
+    ):
         raise ValueError(f"mask of shape {tuple(mask.shape)} {rule}")
 
 
@@ -54,4 +63,6 @@ def check_width(x: Tensor, width: int, name: str, argument: str) -> None:
 def check_probability(p: float, name: str) -> None:
     """Refuse a probability of dropping that is negative, or that drops everything."""
     if not 0.0 <= p < 1.0:
-        raise ValueError(f"{name} ({p}) must be at least 0 and below 1: it is the share of weights that is dropped")
+        raise ValueError(
+            f"{name} ({p}) must be at least 0 and below 1: it is the share of weights that is dropped"
+        )

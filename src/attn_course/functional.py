@@ -139,12 +139,18 @@ def fused_attention(
 
     leading, d_value = q.shape[:-2], v.size(-1)
     width = max(q.size(-1), d_value)
-    # Zeros appended to queries and keys add nothing to a score; those appended to values are cut off again.
+    # Zeros appended to q and k add nothing to a score; those appended to v are cut off again.
     q4, k4, v4 = (_with_four_axes(_widen(x, width)) for x in (q, k, v))
     if mask is not None:
         mask = _with_four_axes(mask, leading=leading)
     out = F.scaled_dot_product_attention(
-        q4, k4, v4, attn_mask=mask, is_causal=is_causal, dropout_p=dropout_p, scale=1 / math.sqrt(q.size(-1))
+        q4,
+        k4,
+        v4,
+        attn_mask=mask,
+        is_causal=is_causal,
+        dropout_p=dropout_p,
+        scale=1 / math.sqrt(q.size(-1)),
     )
     return out[..., :d_value].reshape(*leading, num_queries, d_value)
 
@@ -173,6 +179,9 @@ def _with_four_axes(x: Tensor, leading: tuple[int, ...] | None = None) -> Tensor
 def _is_causal_mask(mask: Tensor, num_queries: int, num_keys: int) -> bool:
     # Comparing costs T * S bytes, far less than the attention. On a GPU the answer would stall the
     # queue of kernels, and its fused kernels take a mask without falling back.
-    if mask.device.type != "cpu" or mask.shape != (num_queries, num_keys) or num_queries != num_keys:
-        return False
-    return torch.equal(mask, make_causal_mask(num_queries))
+    square = mask.dim() == 2 and num_queries == num_keys
+    return (
+        square
+        and mask.device.type == "cpu"
+        and torch.equal(mask, make_causal_mask(num_queries))
+    )

@@ -19,7 +19,10 @@ from attn_course.checks import check_is_bool
 
 
 def make_causal_mask(
-    num_queries: int, num_keys: int | None = None, *, device: torch.device | str | None = None
+    num_queries: int,
+    num_keys: int | None = None,
+    *,
+    device: torch.device | str | None = None,
 ) -> Bool[Tensor, "T S"]:
     """Let each query attend to its own position and to everything before it.
 
@@ -87,7 +90,9 @@ def make_sliding_window_mask(
                 [0, 0, 1, 1]], dtype=torch.int32)
     """
     if window < 1:
-        raise ValueError(f"window ({window}) must be at least 1: a query sees at least itself")
+        raise ValueError(
+            f"window ({window}) must be at least 1: a query sees at least itself"
+        )
     query_position, key_position = _positions(num_queries, num_keys, device)
     return (key_position <= query_position) & (key_position > query_position - window)
 
@@ -127,19 +132,26 @@ def make_padding_mask(
                 [[1, 1, 1]]], dtype=torch.int32)
     """
     if side not in ("right", "left"):
-        raise ValueError(f"side ({side!r}) must be 'right' or 'left': it says where the padding stands")
+        raise ValueError(
+            f"side ({side!r}) must be 'right' or 'left': it says where the padding stands"
+        )
     lengths = torch.as_tensor(lengths, device=device)
     if (lengths.is_floating_point() and lengths.numel() > 0) or lengths.dtype == torch.bool:
         raise TypeError(f"lengths must be integers, one per sequence, not {lengths.dtype}")
     if lengths.dim() != 1:
-        raise ValueError(f"lengths must have one axis (B,), not shape {tuple(lengths.shape)}: one length per sequence")
+        raise ValueError(
+            f"lengths must have one axis (B,), not shape {tuple(lengths.shape)}: "
+            "one length for each sequence"
+        )
     shortest, longest = (int(lengths.min()), int(lengths.max())) if len(lengths) else (0, 0)
     if max_len is None:
         max_len = longest
     if shortest < 0:
         raise ValueError(f"lengths must not be negative, but one is {shortest}")
     if longest > max_len:
-        raise ValueError(f"the longest length ({longest}) must not exceed max_len ({max_len})")
+        raise ValueError(
+            f"the longest length ({longest}) must not exceed max_len ({max_len})"
+        )
     position = torch.arange(max_len, device=lengths.device)
     if side == "left":
         position = position.flip(0)
@@ -149,7 +161,9 @@ def make_padding_mask(
 # -- The conventions of others -----------------------------------------------------------------------
 
 
-def to_torch_mask(mask: Bool[Tensor, "*batch T S"], *, num_heads: int | None = None) -> Bool[Tensor, "..."]:
+def to_torch_mask(
+    mask: Bool[Tensor, "*batch T S"], *, num_heads: int | None = None
+) -> Bool[Tensor, "..."]:
     """Say a mask in the convention of ``nn.MultiheadAttention``: True where it is *forbidden* to attend.
 
     The shape of the mask decides which argument the result is for:
@@ -219,7 +233,9 @@ def from_torch_mask(
         tensor([[[1, 1, 0]]], dtype=torch.int32)
     """
     if attn_mask is None and key_padding_mask is None:
-        raise ValueError("from_torch_mask needs attn_mask, key_padding_mask or both; neither was given")
+        raise ValueError(
+            "from_torch_mask needs attn_mask, key_padding_mask or both; neither was given"
+        )
     mask = None
     if attn_mask is not None:
         check_is_bool(attn_mask, name="attn_mask")
@@ -275,13 +291,17 @@ def from_transformers_mask(attention_mask: Int[Tensor, "B S"]) -> Bool[Tensor, "
         tensor([[[ True,  True, False]]])
     """
     if attention_mask.dim() != 2:
-        raise ValueError(f"attention_mask of shape {tuple(attention_mask.shape)} must have shape (B, S)")
+        raise ValueError(
+            f"attention_mask of shape {tuple(attention_mask.shape)} must have shape (B, S)"
+        )
     if not ((attention_mask == 0) | (attention_mask == 1)).all():
         raise ValueError("attention_mask must hold only 1 (real token) and 0 (padding)")
     return attention_mask.bool()[:, None, :]
 
 
-def to_additive_mask(mask: Bool[Tensor, "..."], dtype: torch.dtype = torch.float32) -> Float[Tensor, "..."]:
+def to_additive_mask(
+    mask: Bool[Tensor, "..."], dtype: torch.dtype = torch.float32
+) -> Float[Tensor, "..."]:
     """Say a mask as numbers to be *added* to the scores: 0 where a query may attend, -inf elsewhere.
 
     Float masks in PyTorch, and inside many Hugging Face models, work this way. The sum fills a fully
@@ -297,8 +317,12 @@ def to_additive_mask(mask: Bool[Tensor, "..."], dtype: torch.dtype = torch.float
     """
     check_is_bool(mask)
     if not dtype.is_floating_point:
-        raise TypeError(f"dtype ({dtype}) must be a floating-point type: integers have no -inf")
-    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, -torch.inf)
+        raise TypeError(
+            f"dtype ({dtype}) must be a floating-point type: integers have no -inf"
+        )
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(
+        ~mask, -torch.inf
+    )
 
 
 def from_additive_mask(additive: Float[Tensor, "..."]) -> Bool[Tensor, "..."]:
@@ -325,10 +349,14 @@ def from_additive_mask(additive: Float[Tensor, "..."]) -> Bool[Tensor, "..."]:
     return allowed
 
 
-def _positions(num_queries: int, num_keys: int | None, device: torch.device | str | None) -> tuple[Tensor, Tensor]:
+def _positions(
+    num_queries: int, num_keys: int | None, device: torch.device | str | None
+) -> tuple[Tensor, Tensor]:
     num_keys = num_queries if num_keys is None else num_keys
     for name, length in (("num_queries", num_queries), ("num_keys", num_keys)):
         if length < 0:
             raise ValueError(f"{name} ({length}) must not be negative")
-    query_position = torch.arange(num_queries, device=device)[:, None] + num_keys - num_queries  # (T, 1)
+    query_position = (
+        torch.arange(num_queries, device=device)[:, None] + num_keys - num_queries
+    )
     return query_position, torch.arange(num_keys, device=device)  # (T, 1) and (S,)

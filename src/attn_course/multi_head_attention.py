@@ -54,7 +54,13 @@ class MultiHeadAttention(nn.Module):
         super().__init__()
         d_in = d_model if d_in is None else d_in
         d_memory = d_in if d_memory is None else d_memory
-        for name, size in (("d_model", d_model), ("num_heads", num_heads), ("d_in", d_in), ("d_memory", d_memory)):
+        sizes = {
+            "d_model": d_model,
+            "num_heads": num_heads,
+            "d_in": d_in,
+            "d_memory": d_memory,
+        }
+        for name, size in sizes.items():
             if size < 1:
                 raise ValueError(f"{name} ({size}) must be at least 1")
         if d_model % num_heads:
@@ -103,7 +109,10 @@ class MultiHeadAttention(nn.Module):
         check_width(value, self.v_proj.in_features, "value", "d_memory")
         for name, x in (("query", query), ("key", key), ("value", value)):
             if x.dim() != 3:
-                raise ValueError(f"{name} must have three axes (B, length, width), not shape {tuple(x.shape)}")
+                shape = tuple(x.shape)
+                raise ValueError(
+                    f"{name} must have three axes (B, T, E), not shape {shape}"
+                )
 
         q = self._split_heads(self.q_proj(query))  # (B, H, T, D)
         k = self._split_heads(self.k_proj(key))  # (B, H, S, D)
@@ -121,14 +130,16 @@ class MultiHeadAttention(nn.Module):
                 weights = F.dropout(weights, dropout_p)
                 out = weights @ v
         else:
-            out, weights = fused_attention(q, k, v, mask, is_causal=is_causal, dropout_p=dropout_p), None
+            out = fused_attention(q, k, v, mask, is_causal=is_causal, dropout_p=dropout_p)
+            weights = None
 
         out = out.transpose(1, 2).flatten(2)  # (B, T, E)
         return self.out_proj(out), weights
 
     def _split_heads(self, x: Tensor) -> Tensor:
-        # Transposing after the split keeps each head's positions in order; a bare view would mix them.
-        return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (B, H, length, D)
+        # Split, then transpose: a bare view to the same shape would mix positions.
+        x = x.unflatten(-1, (self.num_heads, -1))  # (B, T, H, D)
+        return x.transpose(1, 2)  # (B, H, T, D)
 
     def extra_repr(self) -> str:
         return f"num_heads={self.num_heads}, dropout={self.dropout}"
@@ -149,10 +160,11 @@ class MultiHeadAttention(nn.Module):
             True
         """
         if module.bias_k is not None or module.add_zero_attn:
-            raise ValueError("an nn.MultiheadAttention with add_bias_kv or add_zero_attn has no counterpart here")
+            raise ValueError("add_bias_kv and add_zero_attn have no counterpart here")
         if module.kdim != module.vdim:
             raise ValueError(
-                f"kdim ({module.kdim}) must equal vdim ({module.vdim}): keys and values come from one memory"
+                f"kdim ({module.kdim}) must equal vdim ({module.vdim}): "
+                "here keys and values come from one memory"
             )
         bias = module.in_proj_bias is not None
         ours = cls(
@@ -163,20 +175,17 @@ class MultiHeadAttention(nn.Module):
             out_bias=bias,
             dropout=module.dropout,
         )
-        ours.to(module.out_proj.weight)
-        if module.in_proj_weight is not None:
-            projections = module.in_proj_weight.chunk(3)
-        else:
-            projections = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
-        with torch.no_grad():
-            for ours_proj, weight in zip((ours.q_proj, ours.k_proj, ours.v_proj), projections, strict=True):
-                ours_proj.weight.copy_(weight)
-            if bias:
-                for ours_proj, b in zip(
-                    (ours.q_proj, ours.k_proj, ours.v_proj), module.in_proj_bias.chunk(3), strict=True
-                ):
-                    ours_proj.bias.copy_(b)
-            ours.out_proj.load_state_dict(module.out_proj.state_dict())
+        theirs = module.state_dict()
+        if "in_proj_weight" in theirs:
+            weights = theirs["in_proj_weight"].chunk(3)
+        else:  # stored apart when keys and values have a width of their own
+            weights = [theirs[f"{name}_proj_weight"] for name in "qkv"]
+        state = {f"{name}_proj.weight": w for name, w in zip("qkv", weights, strict=True)}
+        if bias:
+            biases = theirs["in_proj_bias"].chunk(3)
+            state |= {f"{name}_proj.bias": b for name, b in zip("qkv", biases, strict=True)}
+        state |= {key: value for key, value in theirs.items() if key.startswith("out_proj")}
+        ours.to(module.out_proj.weight).load_state_dict(state)
         return ours.train(module.training)
 
     def to_torch(self) -> nn.MultiheadAttention:
@@ -192,33 +201,36 @@ class MultiHeadAttention(nn.Module):
             >>> torch.allclose(ours(x)[0], ours.to_torch()(x, x, x)[0], atol=1e-6)
             True
         """
-        d_model, d_in, d_memory = self.q_proj.out_features, self.q_proj.in_features, self.k_proj.in_features
+        d_in, d_model = self.q_proj.in_features, self.q_proj.out_features
         if d_in != d_model:
-            raise ValueError(f"d_in ({d_in}) must equal d_model ({d_model}) for nn.MultiheadAttention")
-        bias = self.q_proj.bias is not None
-        if bias != (self.out_proj.bias is not None):
             raise ValueError(
-                f"bias ({bias}) must equal out_bias ({not bias}) for nn.MultiheadAttention: it has all biases or none"
+                f"d_in ({d_in}) must equal d_model ({d_model}) for nn.MultiheadAttention"
+            )
+        bias, out_bias = (p.bias is not None for p in (self.q_proj, self.out_proj))
+        if bias != out_bias:
+            raise ValueError(
+                f"bias ({bias}) must equal out_bias ({out_bias}) for nn.MultiheadAttention: "
+                "it has all biases or none"
             )
         theirs = nn.MultiheadAttention(
             d_model,
             self.num_heads,
             dropout=self.dropout,
             bias=bias,
-            kdim=d_memory,
-            vdim=d_memory,
+            kdim=self.k_proj.in_features,
+            vdim=self.v_proj.in_features,
             batch_first=True,
-            device=self.q_proj.weight.device,
-            dtype=self.q_proj.weight.dtype,
         )
-        projections = (self.q_proj, self.k_proj, self.v_proj)
-        with torch.no_grad():
-            if theirs.in_proj_weight is not None:
-                theirs.in_proj_weight.copy_(torch.cat([p.weight for p in projections]))
-            else:
-                for name, p in zip(("q", "k", "v"), projections, strict=True):
-                    getattr(theirs, f"{name}_proj_weight").copy_(p.weight)
-            if bias:
-                theirs.in_proj_bias.copy_(torch.cat([p.bias for p in projections]))
-            theirs.out_proj.load_state_dict(self.out_proj.state_dict())
+        ours = self.state_dict()
+        weights = [ours[f"{name}_proj.weight"] for name in "qkv"]
+        if theirs.in_proj_weight is not None:
+            state = {"in_proj_weight": torch.cat(weights)}
+        else:
+            state = {
+                f"{name}_proj_weight": w for name, w in zip("qkv", weights, strict=True)
+            }
+        if bias:
+            state["in_proj_bias"] = torch.cat([ours[f"{name}_proj.bias"] for name in "qkv"])
+        state |= {key: value for key, value in ours.items() if key.startswith("out_proj")}
+        theirs.to(self.out_proj.weight).load_state_dict(state)
         return theirs.train(self.training)

@@ -54,16 +54,28 @@ class Picture:
     def __repr__(self) -> str:
         return self.text
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict[str, str], dict[str, Any]]:
-        width, height = (round(inches * _PIXELS_PER_INCH) for inches in self.fig.get_size_inches())
-        data = {"image/png": base64.b64encode(self.png()).decode("ascii"), "text/plain": self.text}
+    def _repr_mimebundle_(
+        self, include: Any = None, exclude: Any = None
+    ) -> tuple[dict[str, str], dict[str, Any]]:
+        width, height = (
+            round(inches * _PIXELS_PER_INCH) for inches in self.fig.get_size_inches()
+        )
+        data = {
+            "image/png": base64.b64encode(self.png()).decode("ascii"),
+            "text/plain": self.text,
+        }
         return data, {"image/png": {"width": width, "height": height}}
 
     def png(self) -> bytes:
         """Draw the figure as a PNG of at most 256 colours, the same bytes each time."""
         drawn, small = io.BytesIO(), io.BytesIO()
         with matplotlib.rc_context(_style()):
-            self.fig.savefig(drawn, format="png", dpi=2 * _PIXELS_PER_INCH, metadata={"Software": None})
+            self.fig.savefig(
+                drawn,
+                format="png",
+                dpi=2 * _PIXELS_PER_INCH,
+                metadata={"Software": None},
+            )
         image = Image.open(drawn).convert("RGB")
         image.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(
             small, format="png", optimize=True
@@ -118,7 +130,10 @@ def heatmap(
 
     cell = _cell_size(*grid.shape, columns=1, left=_margin_left(queries))
     margin = _margin(queries, keys, cell)
-    size = (margin[0] + cell * grid.shape[1] + 0.9, margin[1] + cell * grid.shape[0] + 0.15)
+    size = (
+        margin[0] + cell * grid.shape[1] + 0.9,
+        margin[1] + cell * grid.shape[0] + 0.15,
+    )
     with matplotlib.rc_context(_style()):
         fig = Figure(figsize=size, layout="constrained")
         ax = fig.subplots()
@@ -127,7 +142,9 @@ def heatmap(
         ax.set(xlabel="key", ylabel="query")
         ax.xaxis.set_label_position("top")
         fig.colorbar(image, ax=ax, label=label, shrink=0.9, aspect=18, pad=0.03)
-    text = f"{label}: queries down, keys across\n" + _table(grid, queries, keys, precision, allowed)
+    text = f"{label}: queries down, keys across\n" + _table(
+        grid, queries, keys, precision, allowed
+    )
     return Picture(fig, text)
 
 
@@ -174,11 +191,15 @@ def head_grid(
     grids = _numbers(weights)
     if grids.ndim != 3:
         hint = "; heatmap draws one head" if grids.ndim == 2 else ""
-        raise ValueError(f"weights of shape {grids.shape} must have three axes (H, T, S){hint}")
+        raise ValueError(
+            f"weights of shape {grids.shape} must have three axes (H, T, S){hint}"
+        )
     queries, keys = _tokens(grids.shape[1:], queries, keys)
     names = [f"head {i + 1}" for i in range(len(grids))] if names is None else list(names)
     if len(names) != len(grids):
-        raise ValueError(f"names ({len(names)}) must match the heads ({len(grids)}); weights has shape {grids.shape}")
+        raise ValueError(
+            f"names ({len(names)}) must match the heads ({len(grids)}); weights has shape {grids.shape}"
+        )
     if columns is not None and columns < 1:
         raise ValueError(f"columns ({columns}) must be at least 1")
     allowed = _allowed(mask, grids.shape)
@@ -192,22 +213,48 @@ def head_grid(
     margin = _margin(queries, keys, cell)
     panel = (cell * grids.shape[2] + 0.2, cell * grids.shape[1] + 0.45)
     with matplotlib.rc_context(_style()):
-        fig = Figure(figsize=(margin[0] + panel[0] * columns + 0.9, margin[1] + panel[1] * rows), layout="constrained")
+        fig = Figure(
+            figsize=(margin[0] + panel[0] * columns + 0.9, margin[1] + panel[1] * rows),
+            layout="constrained",
+        )
         axes = fig.subplots(rows, columns, squeeze=False)
         for i, ax in enumerate(axes.flat):
             if i >= len(grids):
                 ax.axis("off")
                 continue
-            image = _draw_grid(ax, grids[i], None if allowed is None else allowed[i], scale, cell)
-            _label_axes(ax, queries if i % columns == 0 else None, keys if i < columns else None, cell)
+            image = _draw_grid(
+                ax, grids[i], None if allowed is None else allowed[i], scale, cell
+            )
+            _label_axes(
+                ax,
+                queries if i % columns == 0 else None,
+                keys if i < columns else None,
+                cell,
+            )
             ax.set_xlabel(names[i])
-        fig.colorbar(image, ax=axes, label=label, shrink=min(0.9, 3.0 / fig.get_figheight()), aspect=20, pad=0.02)
+        fig.colorbar(
+            image,
+            ax=axes,
+            label=label,
+            shrink=min(0.9, 3.0 / fig.get_figheight()),
+            aspect=20,
+            pad=0.02,
+        )
         for ax in axes[:, 0]:
             ax.set_ylabel("query")
         fig.suptitle("key", fontsize="medium")
     parts = [f"{label}: queries down, keys across"]
     for i, name in enumerate(names):
-        parts += [name, _table(grids[i], queries, keys, precision, None if allowed is None else allowed[i])]
+        parts += [
+            name,
+            _table(
+                grids[i],
+                queries,
+                keys,
+                precision,
+                None if allowed is None else allowed[i],
+            ),
+        ]
     return Picture(fig, "\n".join(parts))
 
 
@@ -240,15 +287,21 @@ def masks(
     for name, mask in named.items():
         grid = mask.detach().cpu().numpy() if isinstance(mask, Tensor) else np.asarray(mask)
         if grid.dtype != bool:
-            raise TypeError(f"mask {name!r} must be boolean with True = may attend, not {grid.dtype}")
+            raise TypeError(
+                f"mask {name!r} must be boolean with True = may attend, not {grid.dtype}"
+            )
         if grid.ndim != 2:
-            raise ValueError(f"mask {name!r} of shape {grid.shape} must have two axes (T, S)")
+            raise ValueError(
+                f"mask {name!r} of shape {grid.shape} must have two axes (T, S)"
+            )
         grids[name] = grid
     try:
         shape = np.broadcast_shapes(*[grid.shape for grid in grids.values()])
     except ValueError as error:
         shapes = {name: grid.shape for name, grid in grids.items()}
-        raise ValueError(f"masks drawn together must broadcast to one size, not {shapes}") from error
+        raise ValueError(
+            f"masks drawn together must broadcast to one size, not {shapes}"
+        ) from error
     grids = {name: np.broadcast_to(grid, shape) for name, grid in grids.items()}
     if queries is None:
         queries = [str(t) for t in range(shape[0])]
@@ -259,7 +312,10 @@ def masks(
     rows = math.ceil(len(grids) / columns)
     cell = _cell_size(*shape, columns=columns, left=_margin_left(queries))
     margin = _margin(queries, keys, cell)
-    size = (margin[0] + (cell * shape[1] + 0.25) * columns, margin[1] + (cell * shape[0] + 0.45) * rows)
+    size = (
+        margin[0] + (cell * shape[1] + 0.25) * columns,
+        margin[1] + (cell * shape[0] + 0.45) * rows,
+    )
     with matplotlib.rc_context(_style()):
         fig = Figure(figsize=size, layout="constrained")
         axes = fig.subplots(rows, columns, squeeze=False)
@@ -270,7 +326,12 @@ def masks(
             name, grid = list(grids.items())[i]
             ax.imshow(np.where(grid, 0.62, 0.0), cmap=_sequential(), vmin=0, vmax=1)
             _outline_cells(ax, shape)
-            _label_axes(ax, queries if i % columns == 0 else None, keys if i < columns else None, cell)
+            _label_axes(
+                ax,
+                queries if i % columns == 0 else None,
+                keys if i < columns else None,
+                cell,
+            )
             ax.set_xlabel(name)
         for ax in axes[:, 0]:
             ax.set_ylabel("query")
@@ -278,7 +339,13 @@ def masks(
     parts = []
     for name, grid in grids.items():
         parts.append(f"{name}: # may attend, . may not; queries down, keys across")
-        parts.append(_rows([[("#" if cell else ".") for cell in row] for row in grid], queries, keys))
+        parts.append(
+            _rows(
+                [[("#" if cell else ".") for cell in row] for row in grid],
+                queries,
+                keys,
+            )
+        )
     return Picture(fig, "\n".join(parts))
 
 
@@ -324,7 +391,9 @@ def curves(
         raise ValueError("curves needs at least one line")
     for name, values in lines.items():
         if positions.ndim != 1 or values.shape != positions.shape:
-            raise ValueError(f"line {name!r} has shape {values.shape} and must match x, of shape {positions.shape}")
+            raise ValueError(
+                f"line {name!r} has shape {values.shape} and must match x, of shape {positions.shape}"
+            )
     markers = len(positions) <= 20 if markers is None else markers
 
     fig, ax = subplots(width=6.2, height=3.4)
@@ -352,7 +421,9 @@ def curves(
     else:
         number = f".{precision}e" if log_y else f".{precision}f"
         columns = [[f"{v:.{precision}f}" for v in positions + 0.0]]
-        columns += [[_signless_zero(f"{v:{number}}") for v in values] for values in lines.values()]
+        columns += [
+            [_signless_zero(f"{v:{number}}") for v in values] for values in lines.values()
+        ]
         text += "\n" + _columns([xlabel, *lines], columns)
     return Picture(fig, text)
 
@@ -389,21 +460,39 @@ def bars(
         raise ValueError("bars needs at least one series")
     for name, values in series.items():
         if values.shape != (len(labels),):
-            raise ValueError(f"series {name!r} has shape {values.shape} and must match the {len(labels)} labels")
+            raise ValueError(
+                f"series {name!r} has shape {values.shape} and must match the {len(labels)} labels"
+            )
     fig, ax = subplots(width=max(4.6, min(_WIDEST, 1.6 + 0.75 * len(labels))), height=3.0)
     with matplotlib.rc_context(_style()):
         place, width = np.arange(len(labels)), 0.8 / len(series)
         for i, (name, values) in enumerate(series.items()):
             offset = (i - (len(series) - 1) / 2) * width
-            ax.bar(place + offset, values, width * 0.92, label=name, color=COLORS[i % len(COLORS)])
+            ax.bar(
+                place + offset,
+                values,
+                width * 0.92,
+                label=name,
+                color=COLORS[i % len(COLORS)],
+            )
         turned = max(map(_width, labels)) * 0.09 > (fig.get_figwidth() - 1) / len(labels)
-        ax.set_xticks(place, labels, rotation=45 if turned else 0, ha="right" if turned else "center")
+        ax.set_xticks(
+            place,
+            labels,
+            rotation=45 if turned else 0,
+            ha="right" if turned else "center",
+        )
         ax.set(ylabel=ylabel)
         ax.axhline(0, color=_INK, linewidth=0.8)
         if ylim is not None:
             ax.set_ylim(*ylim)
         if len(series) > 1:
-            fig.legend(loc="outside upper left", ncols=len(series), frameon=False, borderaxespad=0.1)
+            fig.legend(
+                loc="outside upper left",
+                ncols=len(series),
+                frameon=False,
+                borderaxespad=0.1,
+            )
     if precision is None:
         return Picture(fig, f"{ylabel}\nseries: " + ", ".join(series))
     columns = [[_fixed(v, precision) for v in values] for values in series.values()]
@@ -411,7 +500,12 @@ def bars(
 
 
 def subplots(
-    rows: int = 1, columns: int = 1, *, width: float = 5.0, height: float = 3.2, **kwargs: Any
+    rows: int = 1,
+    columns: int = 1,
+    *,
+    width: float = 5.0,
+    height: float = 3.2,
+    **kwargs: Any,
 ) -> tuple[Figure, Any]:
     """Make a figure and its axes in the look of the course, outside of pyplot's global state.
 
@@ -464,11 +558,22 @@ def _add_japanese_font() -> None:
 def _from_lab(anchors: Sequence[tuple[float, float, float]], name: str) -> Colormap:
     """Interpolate in CIELAB (D65), where equal steps look equal."""
     where = np.linspace(0, 1, len(anchors))
-    lightness, a, b = (np.interp(np.linspace(0, 1, 256), where, column) for column in zip(*anchors, strict=True))
+    lightness, a, b = (
+        np.interp(np.linspace(0, 1, 256), where, column)
+        for column in zip(*anchors, strict=True)
+    )
     fy = (lightness + 16) / 116
     f = np.stack([fy + a / 500, fy, fy - b / 200])
-    xyz = np.where(f > 6 / 29, f**3, 3 * (6 / 29) ** 2 * (f - 4 / 29)) * [[0.95047], [1.0], [1.08883]]
-    to_rgb = [[3.2406, -1.5372, -0.4986], [-0.9689, 1.8758, 0.0415], [0.0557, -0.2040, 1.0570]]
+    xyz = np.where(f > 6 / 29, f**3, 3 * (6 / 29) ** 2 * (f - 4 / 29)) * [
+        [0.95047],
+        [1.0],
+        [1.08883],
+    ]
+    to_rgb = [
+        [3.2406, -1.5372, -0.4986],
+        [-0.9689, 1.8758, 0.0415],
+        [0.0557, -0.2040, 1.0570],
+    ]
     linear = np.clip(np.array(to_rgb) @ xyz, 0, 1)
     rgb = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
     return ListedColormap(rgb.T, name=name).with_extremes(bad=_HIDDEN)
@@ -476,19 +581,29 @@ def _from_lab(anchors: Sequence[tuple[float, float, float]], name: str) -> Color
 
 def _sequential() -> Colormap:
     """From near-white to deep blue; the lightness falls evenly, so a weight twice as large looks twice as dark."""
-    return _from_lab([(98, 0, 1), (78, -14, -16), (58, -12, -32), (38, 2, -44), (18, 16, -38)], "attention")
+    return _from_lab(
+        [(98, 0, 1), (78, -14, -16), (58, -12, -32), (38, 2, -44), (18, 16, -38)],
+        "attention",
+    )
 
 
 def _diverging() -> Colormap:
     """Deep orange, white, deep blue: the same lightness on both sides of zero."""
-    return _from_lab([(38, 38, 48), (68, 26, 42), (98, 0, 0), (68, -12, -24), (38, 2, -44)], "attention_diverging")
+    return _from_lab(
+        [(38, 38, 48), (68, 26, 42), (98, 0, 0), (68, -12, -24), (38, 2, -44)],
+        "attention_diverging",
+    )
 
 
 # -- Grids -------------------------------------------------------------------------------------------
 
 
 def _draw_grid(
-    ax: Axes, grid: np.ndarray, allowed: np.ndarray | None, scale: tuple[float, float], cell: float
+    ax: Axes,
+    grid: np.ndarray,
+    allowed: np.ndarray | None,
+    scale: tuple[float, float],
+    cell: float,
 ) -> matplotlib.image.AxesImage:
     low, high = scale
     if low < 0 < high:
@@ -498,11 +613,23 @@ def _draw_grid(
         cmap = _sequential()
     hidden = np.zeros(grid.shape, bool) if allowed is None else ~allowed
     undefined = np.isnan(grid) & ~hidden
-    image = ax.imshow(np.ma.masked_where(hidden | undefined, grid), cmap=cmap, vmin=low, vmax=high, aspect="equal")
+    image = ax.imshow(
+        np.ma.masked_where(hidden | undefined, grid),
+        cmap=cmap,
+        vmin=low,
+        vmax=high,
+        aspect="equal",
+    )
     for t, s in zip(*np.nonzero(hidden), strict=True):
         ax.add_patch(
             matplotlib.patches.Rectangle(
-                (s - 0.5, t - 0.5), 1, 1, facecolor="white", edgecolor="#b8b8b8", hatch="////", linewidth=0
+                (s - 0.5, t - 0.5),
+                1,
+                1,
+                facecolor="white",
+                edgecolor="#b8b8b8",
+                hatch="////",
+                linewidth=0,
             )
         )
     _outline_cells(ax, grid.shape)
@@ -513,7 +640,15 @@ def _draw_grid(
                 continue
             dark = not undefined[t, s] and _lightness(cmap(image.norm(value))[:3]) < 60
             text = "NaN" if undefined[t, s] else _fixed(value, digits)
-            ax.text(s, t, text, ha="center", va="center", fontsize=8.5, color="white" if dark else _INK)
+            ax.text(
+                s,
+                t,
+                text,
+                ha="center",
+                va="center",
+                fontsize=8.5,
+                color="white" if dark else _INK,
+            )
     return image
 
 
@@ -532,7 +667,9 @@ def _outline_cells(ax: Axes, shape: tuple[int, ...]) -> None:
         spine.set(visible=True, color="#c9c9c9", linewidth=0.8)
 
 
-def _label_axes(ax: Axes, queries: Sequence[str] | None, keys: Sequence[str] | None, cell: float) -> None:
+def _label_axes(
+    ax: Axes, queries: Sequence[str] | None, keys: Sequence[str] | None, cell: float
+) -> None:
     ax.xaxis.tick_top()
     size = _font_size(cell)
     if keys is None:
@@ -544,7 +681,9 @@ def _label_axes(ax: Axes, queries: Sequence[str] | None, keys: Sequence[str] | N
     if queries is None:
         ax.set_yticks([])
     else:
-        ax.set_yticks(range(len(queries)), [_literal(query) for query in queries], fontsize=size)
+        ax.set_yticks(
+            range(len(queries)), [_literal(query) for query in queries], fontsize=size
+        )
     ax.tick_params(which="both", length=0)
 
 
@@ -574,14 +713,23 @@ def _readable_columns(panels: int, num_keys: int, left: float) -> int:
 def _cell_size(num_queries: int, num_keys: int, columns: int, left: float) -> float:
     """Inches for a cell: large enough to write in if the picture then fits the text column."""
     available = (_WIDEST - left - 0.9 - 0.25 * columns) / columns
-    return max(0.1, min(0.58 if columns == 1 else 0.36, available / max(num_keys, 1), 5.5 / max(num_queries, 1)))
+    return max(
+        0.1,
+        min(
+            0.58 if columns == 1 else 0.36,
+            available / max(num_keys, 1),
+            5.5 / max(num_queries, 1),
+        ),
+    )
 
 
 def _margin_left(queries: Sequence[str]) -> float:
     return 0.58 + _text_width(queries, 9.5)
 
 
-def _margin(queries: Sequence[str], keys: Sequence[str], cell: float) -> tuple[float, float]:
+def _margin(
+    queries: Sequence[str], keys: Sequence[str], cell: float
+) -> tuple[float, float]:
     size = _font_size(cell)
     top = 0.35 + (_text_width(keys, size) if _turned(keys, cell) else 0.18)
     return 0.58 + _text_width(queries, size), top
@@ -622,12 +770,19 @@ def _numbers(values: Tensor | ArrayLike) -> np.ndarray:
     return np.asarray(values, dtype=np.float64)
 
 
-def _tokens(shape: tuple[int, ...], queries: Sequence[str], keys: Sequence[str] | None) -> tuple[list[str], list[str]]:
+def _tokens(
+    shape: tuple[int, ...], queries: Sequence[str], keys: Sequence[str] | None
+) -> tuple[list[str], list[str]]:
     if keys is None:
         if shape[0] != shape[1]:
-            raise ValueError(f"keys must be given: weights of shape {shape} has more of one than of the other")
+            raise ValueError(
+                f"keys must be given: weights of shape {shape} has more of one than of the other"
+            )
         keys = queries
-    for name, tokens, size, axis in (("queries", queries, shape[0], "rows"), ("keys", keys, shape[1], "columns")):
+    for name, tokens, size, axis in (
+        ("queries", queries, shape[0], "rows"),
+        ("keys", keys, shape[1], "columns"),
+    ):
         if isinstance(tokens, str):
             raise ValueError(
                 f"{name} must be a list of tokens, not one string {tokens!r}; list(text) takes its characters"
@@ -650,13 +805,19 @@ def _allowed(mask: Tensor | ArrayLike | None, shape: tuple[int, ...]) -> np.ndar
     try:
         return np.broadcast_to(mask, shape)
     except ValueError as error:
-        raise ValueError(f"mask of shape {mask.shape} must broadcast to the weights, of shape {shape}") from error
+        raise ValueError(
+            f"mask of shape {mask.shape} must broadcast to the weights, of shape {shape}"
+        ) from error
 
 
-def _check_scale(grid: np.ndarray, allowed: np.ndarray | None, scale: tuple[float, float], label: str) -> None:
+def _check_scale(
+    grid: np.ndarray, allowed: np.ndarray | None, scale: tuple[float, float], label: str
+) -> None:
     low, high = scale
     if not low < high:
-        raise ValueError(f"scale {scale} must rise: its first number is the lightest colour, its second the darkest")
+        raise ValueError(
+            f"scale {scale} must rise: its first number is the lightest colour, its second the darkest"
+        )
     drawn = grid if allowed is None else grid[allowed]
     drawn = drawn[~np.isnan(drawn)]
     slack = 1e-3 * (high - low)
@@ -672,30 +833,53 @@ def _fixed(value: float, precision: int) -> str:
 
 
 def _signless_zero(number: str) -> str:
-    return number.removeprefix("-") if number.startswith("-") and not number.strip("-0.e+") else number
+    return (
+        number.removeprefix("-")
+        if number.startswith("-") and not number.strip("-0.e+")
+        else number
+    )
 
 
 def _table(
-    grid: np.ndarray, queries: Sequence[str], keys: Sequence[str], precision: int, allowed: np.ndarray | None
+    grid: np.ndarray,
+    queries: Sequence[str],
+    keys: Sequence[str],
+    precision: int,
+    allowed: np.ndarray | None,
 ) -> str:
     cells = [[_fixed(value, precision) for value in row] for row in grid]
     if allowed is not None:
-        cells = [[c if ok else "-" for c, ok in zip(*pair, strict=True)] for pair in zip(cells, allowed, strict=True)]
+        cells = [
+            [c if ok else "-" for c, ok in zip(*pair, strict=True)]
+            for pair in zip(cells, allowed, strict=True)
+        ]
     return _rows(cells, queries, keys)
 
 
 def _rows(cells: list[list[str]], queries: Sequence[str], keys: Sequence[str]) -> str:
-    return _columns(["", *keys], [list(queries), *[list(column) for column in zip(*cells, strict=True)]])
+    return _columns(
+        ["", *keys],
+        [list(queries), *[list(column) for column in zip(*cells, strict=True)]],
+    )
 
 
 def _columns(heads: Sequence[str], columns: Sequence[Sequence[str]]) -> str:
     """Lay out columns under their heads: the first flush left, the others flush right."""
-    widths = [max(map(_width, [head, *column])) for head, column in zip(heads, columns, strict=True)]
+    widths = [
+        max(map(_width, [head, *column]))
+        for head, column in zip(heads, columns, strict=True)
+    ]
     lines = []
-    for row in zip(*[[head, *column] for head, column in zip(heads, columns, strict=True)], strict=True):
+    for row in zip(
+        *[[head, *column] for head, column in zip(heads, columns, strict=True)],
+        strict=True,
+    ):
         first, *others = row
         parts = [first + " " * (widths[0] - _width(first))]
-        parts += [" " * (width - _width(cell)) + cell for width, cell in zip(widths[1:], others, strict=True)]
+        parts += [
+            " " * (width - _width(cell)) + cell
+            for width, cell in zip(widths[1:], others, strict=True)
+        ]
         lines.append("  ".join(parts).rstrip())
     return "\n".join(lines)
 
