@@ -1,0 +1,182 @@
+"""The comparison of stored and computed outputs: what it lets pass, and what it must not."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from chapters import ROOT
+from nbval_numbers import Text, difference
+
+
+@pytest.mark.parametrize(
+    ("stored", "computed"),
+    [
+        ("0.1234", "0.1235"),
+        ("0.1235", "0.1234"),
+        ("0.9999", "1.0000"),
+        ("9.9999", "10.0000"),
+        ("-0.0000", "0.0000"),
+        ("0.5", "0.6"),
+        (".50", ".51"),
+        ("1.2345e-05", "1.2346e-05"),
+        ("9.9999e-05", "1.0000e-04"),
+        ("1e-05", "2e-05"),
+        ("1.5e+08", "1.6e+08"),
+        ("12.5 %", "12.4 %"),
+        ("the sum is 1.0001, the mean 0.5000", "the sum is 1.0000, the mean 0.5001"),
+        ("nan", "nan"),
+        ("tensor([inf, -inf])", "tensor([inf, -inf])"),
+        ("tensor([1., 0.])", "tensor([1., 0.])"),
+        ("tensor([1., 1.])", "tensor([1.0000, 0.9999])"),  # torch prints decimals as soon as one number needs them
+        ("tensor([[0.1000, 0.0000]])", "tensor([[ 0.1000, -0.0000]])"),
+        ("tensor([[ 0.1000, -0.0000]])", "tensor([[0.1000, 0.0000]])"),
+        ("tensor([ 9.9999,  3.0000])", "tensor([10.0000,  3.0000])"),
+        ("       the    cat\nthe  0.00   1.00", "        the    cat\nthe  -0.00   1.00"),
+        ("| a | 0.25 |\n|---|---|", "| a | 0.26 |\n|---|---|"),
+        ("x = 0.25 - 0.50", "x = 0.26 - 0.49"),
+        ("", ""),
+    ],
+)
+def test_a_difference_of_one_unit_in_the_last_printed_digit_is_rounding(stored, computed):
+    assert difference(stored, computed) is None
+    assert Text(stored) == Text(computed)
+    assert not Text(stored) != Text(computed)  # noqa: SIM202 (both operators are written by hand)
+
+
+@pytest.mark.parametrize(
+    ("stored", "computed"),
+    [
+        ("0.1234", "0.1236"),
+        ("0.5", "0.7"),
+        ("1.2345e-05", "1.2347e-05"),
+        ("1.2345e-05", "1.2345e-04"),
+        ("1e-05", "3e-05"),
+        ("0.5000", "-0.5000"),
+        ("3", "4"),
+        ("(2, 3, 5)", "(2, 3, 6)"),
+        ("10,000", "10,001"),
+        ("1.", "2."),
+        ("tensor([1., 0.])", "tensor([0., 1.])"),
+        ("tensor([1., 1.])", "tensor([1.0000, 0.9998])"),
+        ("1.2.3", "1.2.4"),
+        ("version 2.13.0", "version 2.13.1"),
+        ("layer1.weight", "layer2.weight"),
+        ("v1.5", "v1.6"),
+        ("5", "5.0"),
+        ("0.5", "0.50"),
+        ("0.0001", "1e-04"),
+        ("0.1234", "nan"),
+        ("nan", "0.0000"),
+        ("inf", "-inf"),
+        ("the cat", "the dog"),
+        ("the cat ", "the cat"),
+        ("0.50 the", "0.50 cat"),
+        ("tensor([0.1, 0.2])", "tensor([0.1,  0.2])"),  # nothing got longer, so nothing may move
+        ("tensor([0.1, 0.2])", "tensor([-0.0,   0.2])"),
+        ("[0.1, 0.2]", "[0.1, 0.2, 0.3]"),
+        ("[0.1, 0.2]", "[0.1]"),
+        ("0.1\n0.2", "0.1 0.2"),
+        ("| a | 0.25 |", "| b | 0.25 |"),
+        ("x = 0.25 - 0.50", "x = 0.25 + 0.50"),
+        ("", "0.5"),
+    ],
+)
+def test_everything_else_must_be_equal(stored, computed):
+    assert difference(stored, computed) is not None
+    assert difference(computed, stored) is not None
+    assert Text(stored) != Text(computed)
+    assert not Text(stored) == Text(computed)  # noqa: SIM201
+
+
+def test_the_difference_names_the_line_and_the_numbers():
+    assert (
+        difference("a 0.10\nb 0.20", "a 0.11\nb 0.25")
+        == "line 2: 0.20 is stored, 0.25 is computed: more than 0.01 apart"
+    )
+    assert difference("a 3", "a 4") == "line 1: 3 is stored, 4 is computed: a whole number is exact"
+    assert difference("a\nb 1", "a\nc 1") == "line 2: the text differs"
+
+
+PICTURE = """\
+class Picture:
+    def _repr_mimebundle_(self, **kwargs):
+        return {"text/plain": "the  0.1234", "image/png": "aGVsbG8="}
+
+
+Picture()"""
+MARKDOWN = """\
+from IPython.display import Markdown
+
+Markdown("about **0.1234**")"""
+
+
+def write_notebook(path, *cells):
+    """A notebook of (source, outputs) pairs, as if it had been executed and stored."""
+    stored = [
+        {
+            "cell_type": "code",
+            "execution_count": number,
+            "id": f"cell-{number}",
+            "metadata": {},
+            "source": source,
+            "outputs": outputs,
+        }
+        for number, (source, outputs) in enumerate(cells, 1)
+    ]
+    path.write_text(json.dumps({"cells": stored, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
+
+
+def run_nbval(folder):
+    """nbval with this repository's settings, in a process of its own."""
+    command = [sys.executable, "-m", "pytest", "-c", ROOT / "pyproject.toml", "--rootdir", folder, "--color=no"]
+    command += ["--nbval", "--nbval-current-env", "-p", "no:cacheprovider", folder]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+def stream(text):
+    return [{"output_type": "stream", "name": "stdout", "text": text}]
+
+
+def result(**data):
+    data = {"text/plain": data["plain"], **({"text/markdown": data["markdown"]} if "markdown" in data else {})}
+    return [{"output_type": "execute_result", "execution_count": 1, "metadata": {}, "data": data}]
+
+
+def picture(text):
+    (output,) = result(plain=text)
+    return [output | {"data": {"text/plain": text, "image/png": "another picture"}}]
+
+
+def test_nbval_lets_rounding_pass_in_every_kind_of_output(tmp_path):
+    write_notebook(
+        tmp_path / "rounding.ipynb",
+        ("print(f'{0.1234:.4f} of 3')", stream("0.1235 of 3\n")),
+        ("0.1234", result(plain="0.1233")),
+        (PICTURE, picture("the  0.1235")),
+        (MARKDOWN, result(plain="<IPython.core.display.Markdown object>", markdown="about **0.1235**")),
+    )
+    run = run_nbval(tmp_path)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "4 passed" in run.stdout
+
+
+def test_nbval_refuses_two_units_and_shows_where(tmp_path):
+    write_notebook(
+        tmp_path / "wrong.ipynb",
+        ("print(f'first\\n{0.1234:.4f} of 3')", stream("first\n0.1236 of 3\n")),
+        ("0.1234", result(plain="0.1236")),
+        (PICTURE, picture("the  0.1232")),
+        (MARKDOWN, result(plain="<IPython.core.display.Markdown object>", markdown="about **0.1236**")),
+        ("print(3)", stream("4\n")),
+        ("0.1234", result(plain="0.1234")),
+    )
+    run = run_nbval(tmp_path)
+    assert run.returncode == 1
+    assert "5 failed, 1 passed" in run.stdout
+    assert "line 2: 0.1236 is stored, 0.1234 is computed: more than 0.0001 apart" in run.stdout
+    assert "- 0.1236 of 3" in run.stdout
+    assert "+ 0.1234 of 3" in run.stdout
+    assert "4 is stored, 3 is computed: a whole number is exact" in run.stdout
