@@ -1,4 +1,4 @@
-"""Scaled dot-product attention and the softmax inside it. Derived in chapters 2 (softmax) and 3 (attention).
+"""Scaled dot-product attention. Derived in chapters 2 (softmax), 3 (attention) and 6 (fused_attention).
 
 :func:`attention` is the definition: it returns the output and the weights. :func:`fused_attention`
 computes the same output through PyTorch's fused kernel, which never stores the weights.

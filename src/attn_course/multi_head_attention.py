@@ -1,4 +1,4 @@
-"""Multi-head attention, for self- and cross-attention. Derived in chapters 6 and 7."""
+"""Multi-head attention, for self- and cross-attention. Derived in chapter 6."""
 
 import torch
 import torch.nn.functional as F
