@@ -38,8 +38,12 @@ def write_docstring_math(app: Sphinx, what: str, name: str, obj: Any, options: A
     lines[:] = text.split("\n")
 
 
-def simplify_signatures(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
-    """Write a signature of several lines as lines; Sphinx writes a list without terms, which screen readers reject."""
+def mend_html(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Mend two things that Sphinx writes.
+
+    A signature of several lines becomes lines: Sphinx's is a list without terms, which screen readers reject.
+    The size of a figure moves from its style to attributes, so that a narrow screen shrinks it in proportion.
+    """
 
     def lines(parameters: re.Match[str]) -> str:
         text = parameters[2].replace("<dd>", '<span class="sig-line">').replace("</dd>", "</span>")
@@ -47,7 +51,9 @@ def simplify_signatures(app: Sphinx, page: str, template: str, context: dict[str
 
     if doctree is not None:
         parameters = r'(<span class="sig-paren">\(</span>)\s*<dl>(.*?)</dl>'
-        context["body"] = re.sub(parameters, lines, context["body"], flags=re.S)
+        body = re.sub(parameters, lines, context["body"], flags=re.S)
+        size = r'(<img [^>]*)style="width: (\d+)px; height: (\d+)px;"'
+        context["body"] = re.sub(size, r'\1width="\2" height="\3"', body)
 
 
 @node
@@ -127,7 +133,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.setup_extension("sphinx.ext.autodoc")
     app.connect("config-inited", derive_addresses, priority=100)
     app.connect("autodoc-process-docstring", write_docstring_math, priority=900)
-    app.connect("html-page-context", simplify_signatures)
+    app.connect("html-page-context", mend_html)
     app.connect("build-finished", remove_leftovers)
     app.connect("build-finished", keep_used_icons)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
