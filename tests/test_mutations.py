@@ -89,8 +89,10 @@ def run_tests_on(mutated: Path, file: str) -> None:
     # A failure is all that is wanted, not the smallest example of it.
     settings.register_profile("mutations", max_examples=30, phases=[Phase.generate], database=None, deadline=None)
     settings.load_profile("mutations")
-    quiet = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
-    code = pytest.main(["-x", *quiet, f"--rootdir={TESTS.parent}", str(TESTS / f"test_{Path(file).name}")])
+    # Without the plugins of this environment, whose import takes longer than the tests.
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    plain = ["-o", "addopts=", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    code = pytest.main(["-x", "-q", *plain, f"--rootdir={TESTS.parent}", str(TESTS / f"test_{Path(file).name}")])
     import attn_course
 
     assert Path(attn_course.__file__).is_relative_to(mutated), attn_course.__file__
@@ -101,7 +103,7 @@ def run_tests_on(mutated: Path, file: str) -> None:
 def processes():
     """Processes that start from one which has imported torch already, but run nothing yet."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch"])
+    context.set_forkserver_preload(["torch", "hypothesis", "pytest"])
     return context
 
 
