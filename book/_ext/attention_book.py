@@ -88,9 +88,6 @@ class BookStyle(Style):
         names = first_names(role)
         return sentence[names] if as_sentence else names
 
-    def format_btitle(self, e: Any, which_field: str, as_sentence: bool = True) -> Any:
-        return self.format_title(e, which_field, as_sentence)
-
     def format_title(self, e: Any, which_field: str, as_sentence: bool = True) -> Any:
         title = field(which_field)
         return sentence[title] if as_sentence else title
