@@ -26,7 +26,12 @@ if [ -f "$ready" ] && [ "$(head -n 1 "$ready")" != "$(pwd)" ]; then
 fi
 if ! { .venv/bin/python -c "import pip" && is_new_enough .venv/bin/python; } 2>/dev/null; then
     python=
-    for candidate in ${PYTHON:-python3.13 python3.12 python3.11 python3 python}; do
+    if [ -n "${PYTHON:-}" ]; then
+        set -- "$PYTHON"
+    else
+        set -- python3.13 python3.12 python3.11 python3 python
+    fi
+    for candidate in "$@"; do
         if command -v "$candidate" >/dev/null 2>&1 && is_new_enough "$candidate"; then
             python=$candidate
             break
