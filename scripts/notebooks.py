@@ -136,11 +136,9 @@ def as_text(notebook: NotebookNode) -> str:
 def complaints(path: Path) -> list[str]:
     """What keeps a file from being a normalised, fully executed notebook."""
     notebook = read(path)
-    found = [
-        f"code cell {number} was never executed"
-        for number, cell in enumerate(code_cells(notebook), 1)
-        if cell.get("execution_count") is None
-    ]
+    cells = enumerate(code_cells(notebook), 1)
+    idle = [str(number) for number, cell in cells if cell.get("execution_count") is None]
+    found = [f"never executed: code cell {', '.join(idle)}"] if idle else []
     if as_text(normalise(notebook)) != path.read_text(encoding="utf-8"):
         found.append("it is not in the normal form")
     return found

@@ -150,12 +150,12 @@ def test_a_traceback_is_stored_as_its_last_line_without_paths_and_colours():
 
 
 def test_the_check_says_what_is_wrong_and_changes_nothing(tmp_path, capsys):
-    path = write(tmp_path / "05_try.ipynb", "x = 2")
+    path = write(tmp_path / "05_try.ipynb", "x = 2", "x")
     before = path.read_bytes()
     assert script.main(["--check"]) == 1
     assert path.read_bytes() == before
     assert capsys.readouterr().out.splitlines() == [
-        "05_try.ipynb: code cell 1 was never executed; `make notebooks` mends it",
+        "05_try.ipynb: never executed: code cell 1, 2; `make notebooks` mends it",
         "05_try.ipynb: it is not in the normal form; `make notebooks` mends it",
     ]
 
