@@ -98,6 +98,15 @@ def test_all_heads_of_a_grid_share_one_scale():
     assert {image.get_clim() for image in images} == {(0, 1)}
 
 
+def test_panels_may_show_sentences_of_their_own():
+    picture = plots.head_grid(weights(2, 2, 2), [["a", "b"], ["私", "本"]], names=["English", "日本語"], precision=1)
+    first, second, _ = picture.fig.axes
+    assert [label.get_text() for label in first.get_yticklabels()] == ["a", "b"]
+    assert [label.get_text() for label in second.get_yticklabels()] == ["私", "本"]
+    assert [label.get_text() for label in second.get_xticklabels()] == ["私", "本"]
+    assert [line.split()[0] for line in picture.text.splitlines()[6:]] == ["私", "私", "本"]
+
+
 def test_a_hidden_cell_differs_from_a_weight_of_zero():
     grid = torch.eye(2)
     plain, hatched = plots.heatmap(grid, ["a", "b"]), plots.heatmap(grid, ["a", "b"], mask=make_causal_mask(2))
@@ -210,6 +219,11 @@ def test_plotting_leaves_the_tensor_and_matplotlib_as_they_were():
             r"names \(1\) must match the heads \(2\)",
         ),
         (lambda: plots.head_grid(weights(2, 1, 1), ["a"], columns=0), ValueError, r"columns \(0\) must be at least 1"),
+        (
+            lambda: plots.head_grid(weights(2, 1, 1), [["a"], ["b"], ["c"]]),
+            ValueError,
+            r"queries \(3 lists of tokens\) must match the heads \(2\)",
+        ),
         (lambda: plots.masks({}), ValueError, r"at least one mask"),
         (lambda: plots.masks({"m": torch.ones(2, 2)}), TypeError, r"mask 'm' must be boolean with True = may attend"),
         (lambda: plots.masks({"m": torch.ones(2).bool()}), ValueError, r"mask 'm' of shape \(2,\) must have two axes"),

@@ -150,8 +150,8 @@ def heatmap(
 
 def head_grid(
     weights: Tensor | ArrayLike,
-    queries: Sequence[str],
-    keys: Sequence[str] | None = None,
+    queries: Sequence[str] | Sequence[Sequence[str]],
+    keys: Sequence[str] | Sequence[Sequence[str]] | None = None,
     *,
     names: Sequence[str] | None = None,
     mask: Tensor | ArrayLike | None = None,
@@ -160,12 +160,12 @@ def head_grid(
     label: str = "weight",
     precision: int = 4,
 ) -> Picture:
-    """Draw several heads beside each other, all on one scale.
+    """Draw several heads, or one head on several sentences, beside each other, all on one scale.
 
     Args:
         weights: (H, T, S).
-        queries: T tokens, down.
-        keys: S tokens, across; the queries when not given.
+        queries: T tokens, down; or H lists of T tokens, when each panel shows a sentence of its own.
+        keys: S tokens, across, or H lists of them; the queries when not given.
         names: H names, written under the heads; "head 1" and so on when not given.
         mask: True where a query may attend, broadcastable to (H, T, S).
         columns: how many heads stand in a row; when not given, up to 4, fewer if tokens would get too small.
@@ -194,7 +194,10 @@ def head_grid(
         raise ValueError(
             f"weights of shape {grids.shape} must have three axes (H, T, S){hint}"
         )
-    queries, keys = _tokens(grids.shape[1:], queries, keys)
+    tokens, same_tokens = _tokens_of_panels(grids.shape, queries, keys)
+    queries, keys = (
+        max(side, key=lambda s: max(map(_width, s))) for side in zip(*tokens, strict=True)
+    )
     names = [f"head {i + 1}" for i in range(len(grids))] if names is None else list(names)
     if len(names) != len(grids):
         raise ValueError(
@@ -208,13 +211,20 @@ def head_grid(
     if columns is None:
         columns = _readable_columns(len(grids), grids.shape[2], _margin_left(queries))
     columns = min(columns, len(grids))
+    beside = (
+        0.0 if same_tokens else _text_width(queries, 9.5)
+    )  # room for tokens at every panel
     rows = math.ceil(len(grids) / columns)
-    cell = _cell_size(*grids.shape[1:], columns=columns, left=_margin_left(queries))
+    left = _margin_left(queries) + beside * (columns - 1)
+    cell = _cell_size(*grids.shape[1:], columns=columns, left=left)
     margin = _margin(queries, keys, cell)
+    above = 0.0 if same_tokens else margin[1] - 0.35
     panel = (cell * grids.shape[2] + 0.2, cell * grids.shape[1] + 0.45)
+    width = margin[0] + panel[0] * columns + beside * (columns - 1) + 0.9
+    height = margin[1] + panel[1] * rows + above * (rows - 1)
     with matplotlib.rc_context(_style()):
         fig = Figure(
-            figsize=(margin[0] + panel[0] * columns + 0.9, margin[1] + panel[1] * rows),
+            figsize=(width, height),
             layout="constrained",
         )
         axes = fig.subplots(rows, columns, squeeze=False)
@@ -227,8 +237,8 @@ def head_grid(
             )
             _label_axes(
                 ax,
-                queries if i % columns == 0 else None,
-                keys if i < columns else None,
+                tokens[i][0] if i % columns == 0 or not same_tokens else None,
+                tokens[i][1] if i < columns or not same_tokens else None,
                 cell,
             )
             ax.set_xlabel(names[i])
@@ -249,8 +259,7 @@ def head_grid(
             name,
             _table(
                 grids[i],
-                queries,
-                keys,
+                *tokens[i],
                 precision,
                 None if allowed is None else allowed[i],
             ),
@@ -794,6 +803,33 @@ def _tokens(
     if 0 in shape:
         raise ValueError(f"weights of shape {shape} has nothing to draw")
     return [str(token) for token in queries], [str(token) for token in keys]
+
+
+def _tokens_of_panels(
+    shape: tuple[int, ...],
+    queries: Sequence[str] | Sequence[Sequence[str]],
+    keys: Sequence[str] | Sequence[Sequence[str]] | None,
+) -> tuple[list[tuple[list[str], list[str]]], bool]:
+    """The queries and keys of each panel, and whether all panels have the same ones."""
+
+    def for_each_panel(name: str, tokens: Any) -> list[Any]:
+        if (
+            tokens is None
+            or isinstance(tokens, str)
+            or all(isinstance(token, str) for token in tokens)
+        ):
+            return [tokens] * shape[0]
+        if len(tokens) != shape[0]:
+            raise ValueError(
+                f"{name} ({len(tokens)} lists of tokens) must match the heads ({shape[0]}); weights has shape {shape}"
+            )
+        return list(tokens)
+
+    pairs = zip(
+        for_each_panel("queries", queries), for_each_panel("keys", keys), strict=True
+    )
+    tokens = [_tokens(shape[1:], *pair) for pair in pairs]
+    return tokens, all(pair == tokens[0] for pair in tokens)
 
 
 def _allowed(mask: Tensor | ArrayLike | None, shape: tuple[int, ...]) -> np.ndarray | None:
