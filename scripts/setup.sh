@@ -25,7 +25,7 @@ if [ -f "$ready" ] && [ "$(head -n 1 "$ready")" != "$(pwd)" ]; then
     rm -rf .venv
 fi
 if ! { .venv/bin/python -c "import pip" && is_new_enough .venv/bin/python; } 2>/dev/null; then
-    python=
+    python='' without_venv=''
     if [ -n "${PYTHON:-}" ]; then
         set -- "$PYTHON"
     else
@@ -33,16 +33,19 @@ if ! { .venv/bin/python -c "import pip" && is_new_enough .venv/bin/python; } 2>/
     fi
     for candidate in "$@"; do
         if command -v "$candidate" >/dev/null 2>&1 && is_new_enough "$candidate"; then
-            python=$candidate
-            break
+            if "$candidate" -c "import ensurepip, venv" >/dev/null 2>&1; then
+                python=$candidate
+                break
+            fi
+            without_venv=${without_venv:-$candidate}
         fi
     done
-    if [ -z "$python" ]; then
+    if [ -z "$python" ] && [ -n "$without_venv" ]; then
+        fail "$("$without_venv" --version) comes without venv; install it, on Debian and Ubuntu with: sudo apt install python3-venv"
+    elif [ -z "$python" ]; then
         found=$("${PYTHON:-python3}" --version 2>/dev/null || echo "none")
         fail "Python 3.11 or newer is needed (${PYTHON:-python3} is: $found); install it, or name one: make PYTHON=/path/to/python3.11"
     fi
-    "$python" -c "import ensurepip, venv" >/dev/null 2>&1 ||
-        fail "$("$python" --version) comes without venv; install it, on Debian and Ubuntu with: sudo apt install python3-venv"
     echo "Making .venv with $("$python" --version)."
     rm -rf .venv
     "$python" -m venv .venv
@@ -50,7 +53,8 @@ fi
 
 echo "Installing the packages of requirements.txt in .venv; the first time this takes some minutes."
 rm -f "$ready"
+# Most modules are never imported, so compiling all of them now would only take time.
 export PIP_DISABLE_PIP_VERSION_CHECK=1
-.venv/bin/python -m pip install --quiet --requirement requirements.txt
-.venv/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+.venv/bin/python -m pip install --quiet --no-compile --requirement requirements.txt
+.venv/bin/python -m pip install --quiet --no-compile --no-deps --no-build-isolation --editable .
 printf '%s\n' "$wanted" >"$ready"
