@@ -4,6 +4,7 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
+comma := ,
 PORT ?= 8000
 JOBS ?= 2
 OMP_NUM_THREADS ?= 1
@@ -17,6 +18,10 @@ SITE_TESTS := tests/test_book.py tests/test_pages.py
 UNIT := $(PYTEST) -n $(JOBS) tests $(SITE_TESTS:%=--ignore=%)
 SOURCES := $(shell find _config.yml _toc.yml book notebooks src pyproject.toml -type f \
 	! -path '*/__pycache__/*' ! -path '*.egg-info/*' ! -path '*/.ipynb_checkpoints/*' ! -name '.*' 2>/dev/null)
+
+# The modules whose signatures give shapes. plots is none of them: it takes whatever can be drawn.
+SHAPED := $(subst $() $(),$(comma),$(addprefix attn_course.,functional masks additive self_attention \
+	multi_head_attention causality checks))
 
 # $(call part,NAME,COMMAND): say what comes, run it, and say where it stopped.
 define part
@@ -42,7 +47,7 @@ lab: .venv/.ready  ## open the notebooks in JupyterLab
 test: .venv/.ready  ## check everything: code, notebooks, book
 	$(call part,code style,$(PY) -m ruff check . && $(PY) -m ruff format --check .)
 	$(call part,notebooks in their normal form,$(PY) scripts/notebooks.py --check)
-	$(call part,unit tests with shapes checked at run time,$(UNIT) -m 'not bad_input' --jaxtyping-packages=attn_course$(comma)beartype.beartype)
+	$(call part,unit tests with shapes checked at run time,$(UNIT) -m 'not bad_input' --jaxtyping-packages=$(SHAPED)$(comma)beartype.beartype)
 	$(call part,unit tests with bad input,$(UNIT) -m bad_input)
 	$(call part,examples in docstrings,$(PYTEST) --doctest-modules src)
 	$(call part,notebooks executed again and compared,$(NBVAL))
@@ -70,8 +75,6 @@ clean:  ## remove what was built; .venv stays
 	find book notebooks scripts src tests -name __pycache__ -prune -exec rm -rf {} +
 
 # ---------------------------------------------------------------- files
-
-comma := ,
 
 # The script looks itself whether there is anything to do, and touches the file only then.
 .venv/.ready: FORCE
