@@ -115,7 +115,10 @@ def test_a_score_is_the_shadow_times_the_length_of_the_query(x):
 
 def test_sums_of_scores_are_zero_once_the_words_are_centred(x):
     centred = x - x.mean(dim=0)
-    assert (centred @ centred.T).sum(dim=1).abs().max() < 1e-6
+    scores = centred @ centred.T
+    assert scores.sum(dim=1).abs().max() < 1e-6
+    assert (scores < 0).sum() == 20
+    assert scores.abs().min() > 1e-3  # no rounding turns a sign
 
 
 def test_a_lead_of_two_is_worth_the_same_ratio_anywhere():
@@ -167,6 +170,15 @@ def test_four_of_six_words_prefer_another_and_always_one_of_the_two_longest(x, s
     strays = [favourite for token, favourite in enumerate(favourites) if favourite != token]
     assert len(strays) == 4
     assert {tokens[s] for s in strays} == {tokens[s] for s in x.norm(dim=1).topk(2).indices.tolist()}
+
+
+def test_scores_ten_times_as_large_settle_four_of_six_words_on_the_two_longest(scores):
+    sharp = torch.softmax(scores * 10, dim=-1)
+    assert (sharp[:, 1:3].sum(dim=-1) > 0.8).tolist() == [False, True, True, True, False, True]
+    torch.testing.assert_close(sharp[0, 0], torch.tensor(0.45), atol=0.005, rtol=0)
+    torch.testing.assert_close(sharp[4, 4], torch.tensor(0.23), atol=0.005, rtol=0)
+    torch.testing.assert_close(sharp[1, [1, 2, 5]], torch.tensor([0.54, 0.45, 0.01]), atol=0.005, rtol=0)
+    assert round(float(sharp[1, 2] / sharp[1, 5])) == 49
 
 
 def test_vectors_twice_as_long_make_scores_four_times_as_large(x, scores):
