@@ -263,6 +263,9 @@ def test_einsum_refuses_the_wrong_letter_when_queries_and_keys_differ_in_number(
 def test_reshape_does_not_swap_axes():
     sequence_first = torch.arange(3 * 7).view(3, 7).T  # (T, B)
     assert not torch.equal(sequence_first.reshape(3, 7), sequence_first.transpose(0, 1))
+    assert torch.equal(sequence_first.contiguous().view(3, 7), sequence_first.reshape(3, 7))
+    with pytest.raises(RuntimeError, match="view size is not compatible"):
+        sequence_first.view(3, 7)
     swapped = einops.rearrange(sequence_first, "t b -> b t")
     assert torch.equal(swapped, torch.arange(3 * 7).view(3, 7))
 
@@ -276,6 +279,7 @@ def test_a_missing_axis_pairs_every_sentence_with_every_other():
             assert_same(pairs[i, j], q[j] @ k[i].T)
     with pytest.raises(RuntimeError, match="number of subscripts"):
         torch.einsum("btd,bsd->bts", q, k[:, None])
+    assert_same(torch.einsum("...td,...sd->...ts", q, k[:, None]), pairs)  # with an ellipsis it passes
 
 
 # -- Exercises ---------------------------------------------------------------------------------------
