@@ -83,6 +83,6 @@ clean:  ## remove what was built; .venv stays
 # Always from nothing: a page that is not built again repeats none of its warnings.
 _build/html/.built: .venv/.ready $(SOURCES)
 	@echo "Building the book."
-	@rm -rf _build/html _build/.doctrees _build/jupyter_execute
-	@.venv/bin/jupyter-book build . -W -n --keep-going -q
+	@rm -rf _build/html _build/.doctrees _build/jupyter_execute && mkdir -p _build
+	@.venv/bin/jupyter-book build . -W -n --keep-going -q >_build/book.log || { cat _build/book.log; exit 1; }
 	@touch $@
