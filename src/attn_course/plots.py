@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import matplotlib.ticker
 import numpy as np
 import torch
 from matplotlib import font_manager
@@ -417,12 +418,12 @@ def curves(
                 marker=_MARKERS[i % len(_MARKERS)] if markers else None,
             )
         ax.set(xlabel=xlabel, ylabel=ylabel)
-        if log_x:
-            ax.set_xscale("log")
-        if log_y:
-            ax.set_yscale("log")
         if ylim is not None:
             ax.set_ylim(*ylim)
+        if log_x:
+            _use_powers(ax.set_xscale, ax.xaxis, ax.get_xlim)
+        if log_y:
+            _use_powers(ax.set_yscale, ax.yaxis, ax.get_ylim)
         _name_line_ends(ax)
     text = f"{ylabel} over {xlabel}"
     if precision is None:
@@ -742,6 +743,18 @@ def _margin(
     size = _font_size(cell)
     top = 0.35 + (_text_width(keys, size) if _turned(keys, cell) else 0.18)
     return 0.58 + _text_width(queries, size), top
+
+
+def _use_powers(set_scale: Any, axis: Any, limits: Any) -> None:
+    """Make an axis logarithmic, and number it 1, 2, 5, 10, … where powers of ten alone would be few."""
+    set_scale("log")
+    low, high = limits()
+    if low > 0 and high / low < 2000:
+        axis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter(
+            matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:g}")
+        )
+        axis.set_minor_formatter(matplotlib.ticker.NullFormatter())
 
 
 def _name_line_ends(ax: Axes) -> None:
