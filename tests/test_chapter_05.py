@@ -237,7 +237,10 @@ def test_minus_a_billion_does_not_fit_into_half_precision():
     with pytest.raises(RuntimeError, match="overflow"):
         half.masked_fill(torch.tensor([True, False, False]), -1e9)
     assert (half + -1e9 == -math.inf).all()  # added, it overflows without a word
-    assert torch.finfo(torch.float16).min == -65504
+    lowest = torch.finfo(torch.float16).min
+    assert lowest == -65504
+    row = torch.zeros(5, dtype=torch.float16).masked_fill(torch.ones(5, dtype=torch.bool), lowest)
+    torch.testing.assert_close(torch.softmax(row, -1), torch.full_like(row, 0.2))  # uniform again
 
 
 # -- Alignment and windows ---------------------------------------------------------------------------
@@ -289,6 +292,8 @@ def test_renormalising_takes_the_leak_out_but_not_to_the_last_bit(chapter):
     assert_same(late(x, renormalise=True), attention(x * math.sqrt(3), x, x, make_causal_mask(7))[0])
     future = chapter["gradient_map"](lambda x: late(x, renormalise=True), x).triu(1)
     assert 0 < future.max() < 1e-12
+    with pytest.raises(AssertionError, match="must be 0"):  # the detector is strict
+        assert_causal(lambda x: late(x, renormalise=True), x)
 
 
 def test_causal_attention_has_a_gradient_of_exactly_zero(chapter):
