@@ -74,7 +74,7 @@ def _check_gradient(x: Tensor, out: Tensor, positions: int, rng: torch.Generator
         if len(leaks):
             s = t + 1 + int(leaks[0])
             raise AssertionError(
-                f"output {t} depends on input {s}: d out[{t}] / d x[{s}] is {size[s]:.4f} (must be 0). "
+                f"output {t} depends on input {s}: d out[{t}] / d x[{s}] is {size[s]:.2g} (must be 0). "
                 "A causal output t depends on inputs 0 to t only"
             )
 
@@ -87,8 +87,7 @@ def _check_perturbation(
     atol: float,
     rng: torch.Generator,
 ) -> None:
-    order = torch.randperm(x.size(-2) - 1, generator=rng).tolist()
-    for t in sorted(order):
+    for t in range(x.size(-2) - 1):
         changed = x.clone()
         future = changed[..., t + 1 :, :]
         if x.is_floating_point():
@@ -102,6 +101,6 @@ def _check_perturbation(
                 (~(moved <= atol)).movedim(positions, 0).flatten(1).any(1).nonzero()[0]
             )
             raise AssertionError(
-                f"output {first} depends on the future: it moves by {moved.select(positions, first).max():.4f} "
+                f"output {first} depends on the future: it moves by {moved.select(positions, first).max():.2g} "
                 f"when inputs after {t} change. A causal output t depends on inputs 0 to t only"
             )

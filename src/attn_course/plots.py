@@ -222,7 +222,9 @@ def head_grid(
     above = 0.0 if same_tokens else margin[1] - 0.35
     panel = (cell * grids.shape[2] + 0.2, cell * grids.shape[1] + 0.45)
     width = margin[0] + panel[0] * columns + beside * (columns - 1) + 0.9
-    height = margin[1] + panel[1] * rows + above * (rows - 1)
+    height = (
+        margin[1] + panel[1] * rows + above * (rows - 1) + (0.0 if same_tokens else 0.12)
+    )
     with matplotlib.rc_context(_style()):
         fig = Figure(
             figsize=(width, height),
