@@ -425,3 +425,70 @@ def test_exercise_5_finds_the_mask_and_leaves_its_input_alone():
         assert torch.equal(who_sees_whom(lambda x, mask=mask: attention(x, x, x, mask)[0], x), mask)
     assert torch.equal(who_sees_whom(lambda x: x.detach().flip(0), x), torch.eye(11).flip(0).bool())
     assert torch.equal(x, before)
+
+
+def try_it(number, answer=None):
+    """Uncomment the lines below "# Try it" and run them on the folded solution, or on another answer."""
+    torch.manual_seed(0)
+    names = solution("05", number)
+    exec(answer or "", names)
+    starters = [cell.source for cell in code_cells("05") if "exercise" in cell.metadata.get("tags", [])]
+    lines = starters[number - 1].split("# Try it:\n")[1].splitlines()
+    assert all(line.startswith("# ") for line in lines)
+    exec("\n".join(line[2:] for line in lines), names)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 5])
+def test_the_lines_to_try_accept_the_solution(number):
+    try_it(number)
+
+
+PREFIX = """
+def make_prefix_mask(num_tokens, prefix):
+    t, s = torch.arange(num_tokens)[:, None], torch.arange(num_tokens)
+    return {}
+"""
+READ = "def read_masks(attn_mask, key_padding_mask):\n    return {}"
+PAD = """
+def pad_left(sentences, pad_id):
+    S = max(len(sentence) for sentence in sentences)
+    ids = torch.tensor([[pad_id] * (S - len(sentence)) + sentence for sentence in sentences])
+    real = torch.arange(S) >= S - torch.tensor([[len(sentence)] for sentence in sentences])
+    causal = torch.ones(S, S).tril().bool()
+    return ids, {}
+"""
+SOFTMAX = "def masked_softmax(scores, mask):\n    return {}"
+SEES = """
+def who_sees_whom(fn, x):
+    out, sees = fn(x), torch.zeros(len(x), len(x), dtype=torch.bool)
+    for s in range(len(x)):
+        changed = {}
+        changed[s] += 1.0
+        sees[{}] = (fn(changed) != out).{}(dim=-1)
+    return sees
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "answer"),
+    [
+        (1, PREFIX.format("s <= t")),  # forgets the prefix
+        (1, PREFIX.format("(s <= t) | (s <= prefix)")),  # one token too many
+        (1, PREFIX.format("(s <= t) | (t < prefix)")),  # the question sees the answer
+        (2, READ.format("attn_mask | key_padding_mask[:, None, :]")),  # still True = forbidden
+        (2, READ.format("~(attn_mask & key_padding_mask[:, None, :])")),  # hidden only when both say so
+        (3, PAD.format("causal & (ids != pad_id)[:, None, :]")),  # looks at ids
+        (3, PAD.format("real[:, None, :].expand(-1, S, -1)")),  # forgets the future
+        (3, PAD.format("causal & ~real[:, None, :]")),  # upside down
+        (4, SOFTMAX.format("torch.softmax(scores.masked_fill(~mask, -1e9), dim=-1).masked_fill(~mask, 0)")),
+        (4, SOFTMAX.format("torch.softmax(scores.masked_fill(~mask, -math.inf), dim=-1) * mask")),
+        (4, SOFTMAX.format("torch.softmax(scores, dim=-1).masked_fill(~mask, 0)")),  # too late
+        (4, SOFTMAX.format("torch.softmax(scores.masked_fill(~mask, torch.finfo(scores.dtype).min), dim=-1)")),
+        (5, SEES.format("x.clone()", "s", "any")),  # transposed
+        (5, SEES.format("x.clone()", ":, s", "all")),  # all features have to move
+        (5, SEES.format("x", ":, s", "any")),  # writes into x
+    ],
+)
+def test_the_lines_to_try_notice_plausible_wrong_answers(number, answer):
+    with pytest.raises((AssertionError, RuntimeError)):
+        try_it(number, answer)
