@@ -38,6 +38,12 @@ def setup(folder, **variables):
     )
 
 
+def make(folder, *targets):
+    """Run make as from a terminal, also when make has started these tests."""
+    outside = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    return subprocess.run([MAKE, *targets], cwd=folder, env=outside, capture_output=True, text=True, check=False)
+
+
 # A stand-in for Python: it has the answers that setup.sh asks for, and writes down what it is asked to do.
 STAND_IN = """
 case "$*" in
@@ -113,7 +119,7 @@ def test_a_repository_that_was_moved_is_set_up_anew(clone, tmp_path):
 
 @pytest.mark.skipif(MAKE is None, reason="there is no make")
 def test_make_without_a_target_lists_the_commands(clone):
-    run = subprocess.run([MAKE], cwd=clone, capture_output=True, text=True, check=False)
+    run = make(clone)
     assert run.returncode == 0
     commands = [line.split()[1] for line in run.stdout.splitlines()]
     assert commands == ["help", "book", "serve", "lab", "test", "check", "notebooks", "gpu", "address", "clean"]
@@ -123,7 +129,7 @@ def test_make_without_a_target_lists_the_commands(clone):
 def test_a_test_that_fails_stops_make_and_names_its_part(clone, tmp_path):
     setup(clone, PYTHON=stand_in(tmp_path))
     executable(clone / ".venv/bin/python", 'case "$*" in *bad_input*jaxtyping*) exit 3 ;; esac; exit 0')
-    run = subprocess.run([MAKE, "test"], cwd=clone, capture_output=True, text=True, check=False)
+    run = make(clone, "test")
     assert run.returncode == 2
     assert "make test stopped at: unit tests with shapes checked at run time" in run.stderr
     assert "== code style" in run.stdout
