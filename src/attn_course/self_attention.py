@@ -41,5 +41,6 @@ class SelfAttention(nn.Module):
     def forward(
         self, x: Float[Tensor, "*batch T E"], mask: Bool[Tensor, "..."] | None = None
     ) -> tuple[Float[Tensor, "*batch T D"], Float[Tensor, "*batch T T"]]:
+        """Attend within ``x`` (..., T, d_in): return the output (..., T, d_out) and the weights (..., T, T)."""
         check_width(x, self.q_proj.in_features, "x", "d_in")
         return attention(self.q_proj(x), self.k_proj(x), self.v_proj(x), mask)
