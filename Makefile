@@ -52,7 +52,7 @@ test: .venv/.ready  ## check everything: code, notebooks, book
 	$(call part,examples in docstrings,$(PYTEST) --doctest-modules src)
 	$(call part,notebooks executed again and compared,$(NBVAL))
 	$(call part,the book builds without a warning,$(MAKE) --no-print-directory book)
-	$(call part,the book itself,$(PYTEST) $(SITE_TESTS))
+	$(call part,the book itself,$(PYTEST) -n $(JOBS) $(SITE_TESTS))
 	@printf '\nAll tests pass.\n'
 
 check: .venv/.ready  ## the fast part of make test: code style, unit tests, form of the notebooks
