@@ -1,5 +1,6 @@
 """Read the chapters: the tests of the book and of its exercises see the notebooks through this file."""
 
+import ast
 import contextlib
 import copy
 import functools
@@ -133,6 +134,23 @@ def imports(source: NotebookNode | int | str) -> dict:
     """The namespace after the chapter's imports cell: what every exercise's solution may use."""
     (cell,) = code_cells(source, tag="imports")
     return run(cell.source, {})
+
+
+def definitions(number: int | str, constants: tuple[str, ...] = ()) -> dict:
+    """The namespace after the imports cell and the classes, functions and named constants before the exercises."""
+    namespace = imports(number)
+
+    def is_kept(node: ast.stmt) -> bool:
+        if isinstance(node, ast.Assign):
+            return isinstance(node.targets[0], ast.Name) and node.targets[0].id in constants
+        return isinstance(node, ast.ClassDef | ast.FunctionDef)
+
+    for cell in code_cells(number):
+        if not {"launch", "imports", "exercise"} & set(cell.metadata.get("tags", [])):
+            tree = ast.parse(cell.source)
+            tree.body = [node for node in tree.body if is_kept(node)]
+            exec(compile(tree, f"<chapter {number}>", "exec"), namespace)
+    return namespace
 
 
 def solution(number: int | str, exercise: int) -> dict:

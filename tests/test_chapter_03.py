@@ -1,6 +1,5 @@
 """Chapter 3, Scale the dot product: its numbers, its claims and its exercises."""
 
-import ast
 import json
 import math
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from chapters import code_cells, imports, solution
+from chapters import code_cells, definitions, imports, solution
 from torch import nn
 
 import attn_course
@@ -35,13 +34,7 @@ def matrices():
 @pytest.fixture(scope="module")
 def chapter():
     """The functions and classes that the notebook defines before its exercises, and nothing else of it."""
-    names = imports("03")
-    for cell in code_cells("03"):
-        if not {"launch", "imports", "exercise"} & set(cell.metadata.get("tags", [])):
-            tree = ast.parse(cell.source)
-            tree.body = [node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
-            exec(compile(tree, "chapter 3", "exec"), names)
-    return names
+    return definitions("03")
 
 
 def random(*shape, seed=0):

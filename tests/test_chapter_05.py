@@ -1,6 +1,5 @@
 """Chapter 5: what the notebook says about masks and dropout, checked again in double precision."""
 
-import ast
 import json
 import math
 import re
@@ -9,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from chapters import code_cells, imports, solution
+from chapters import code_cells, definitions, solution
 from torch import nn
 from torch.nn.attention.bias import causal_lower_right
 
@@ -33,13 +32,7 @@ X = torch.tensor(REFERENCE["inputs"])  # (T, d_in) = (6, 3)
 @pytest.fixture(scope="module")
 def chapter():
     """The functions and classes that the notebook defines before its exercises."""
-    names = imports("05")
-    for cell in code_cells("05"):
-        if not {"launch", "imports", "exercise"} & set(cell.metadata.get("tags", [])):
-            tree = ast.parse(cell.source)
-            tree.body = [node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
-            exec(compile(tree, "chapter 5", "exec"), names)
-    return names
+    return definitions("05")
 
 
 def random(*shape, seed=0):

@@ -1,6 +1,5 @@
 """Chapter 6: what the notebook says about multi-head attention, checked again in double precision."""
 
-import ast
 import json
 import math
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from chapters import code_cells, imports, solution
+from chapters import definitions, solution
 from torch import nn
 
 import attn_course
@@ -22,20 +21,9 @@ X = torch.tensor(REFERENCE["inputs"])[None]  # (B, T, d_in) = (1, 6, 3)
 @pytest.fixture(scope="module")
 def chapter():
     """What the notebook defines before its exercises: classes, functions and constants."""
-    names = imports("06")
-    for cell in code_cells("06"):
-        if not {"launch", "imports", "exercise"} & set(cell.metadata.get("tags", [])):
-            tree = ast.parse(cell.source)
-            tree.body = [node for node in tree.body if defines(node)]
-            exec(compile(tree, "chapter 6", "exec"), names)
+    names = definitions("06", constants=("NAMES", "no_bias"))
     names["device"] = torch.device("cpu")
     return names
-
-
-def defines(node):
-    if isinstance(node, ast.Assign):
-        return isinstance(node.targets[0], ast.Name) and node.targets[0].id in ("NAMES", "no_bias")
-    return isinstance(node, ast.ClassDef | ast.FunctionDef)
 
 
 def random(*shape, seed=0):
