@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from attn_course.checks import check_mask, check_qkv
+from attn_course.validation import check_mask, check_qkv
 from attn_course.functional import softmax
 
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from attn_course.checks import check_mask, check_probability, check_qkv
+from attn_course.validation import check_mask, check_probability, check_qkv
 from attn_course.masks import make_causal_mask
 
 

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attn_course.checks import check_is_bool
+from attn_course.validation import check_is_bool
 
 
 def make_causal_mask(

@@ -3,7 +3,7 @@
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from attn_course.checks import check_width
+from attn_course.validation import check_width
 from attn_course.functional import attention
 
 
