@@ -322,12 +322,14 @@ def test_exercise_1_scales_by_the_width_of_queries_and_keeps_batches_apart():
     assert_same(scores[1, 2], scaled_scores(batch_q[1, 2], batch_k[1, 2]))
 
 
-def test_exercise_2_answers_one_query_from_values_of_another_width():
-    answer = solution("03", 2)["answer"]
-    query, k, v = random(11), random(7, 11, seed=1), random(7, 3, seed=2)
-    out, _ = attention_by_loops(query[None], k, v)
-    assert answer(query, k, v).shape == (3,)
-    assert_same(answer(query, k, v), out[0])
+def test_exercise_2_is_scaled_dot_product_attention_from_values_of_another_width():
+    scaled_dot_product = solution("03", 2)["scaled_dot_product"]
+    q, k, v = random(5, 11), random(7, 11, seed=1), random(7, 3, seed=2)
+    out, weights = scaled_dot_product(q, k, v)
+    expected_out, expected_weights = attention_by_loops(q, k, v)
+    assert_same(out, expected_out)
+    assert_same(weights, expected_weights)
+    assert_same(scaled_dot_product(1000 * q, k, v)[1].sum(dim=-1), torch.ones(5, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("shape", [(3, 2), (2, 5), (3, 3)])

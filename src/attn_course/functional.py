@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from attn_course.validation import check_mask, check_probability, check_qkv
 from attn_course.masks import make_causal_mask
+from attn_course.validation import check_mask, check_probability, check_qkv
 
 
 def softmax(x: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:

@@ -5,9 +5,9 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from attn_course.validation import check_probability, check_width
 from attn_course.functional import attention, fused_attention
 from attn_course.masks import make_causal_mask
+from attn_course.validation import check_probability, check_width
 
 
 class MultiHeadAttention(nn.Module):

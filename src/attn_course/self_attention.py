@@ -3,8 +3,8 @@
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from attn_course.validation import check_width
 from attn_course.functional import attention
+from attn_course.validation import check_width
 
 
 class SelfAttention(nn.Module):

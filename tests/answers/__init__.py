@@ -1,0 +1,48 @@
+"""Right and wrong answers to the exercises, as learners write them; tests/test_check.py hands them all to the checks.
+
+One file for each chapter. A function or class under ``@right`` or ``@wrong("no scale")`` is an answer to the exercise
+whose check has its name. The folded solutions stand in the notebooks and nowhere else, and are right answers too.
+"""
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Answer:
+    exercise: str
+    mistake: str | None  # the name under which the check knows it; None for a right answer
+    answer: Callable
+    where: str
+
+    def __str__(self) -> str:
+        return f"{self.exercise}: {self.mistake or 'right'} ({self.where})"
+
+
+ANSWERS: list[Answer] = []
+
+
+def right(answer: Callable) -> Callable:
+    """A right answer, written in another way than the solution in the notebook."""
+    return _add(answer, None)
+
+
+def wrong(mistake: str) -> Callable:
+    """An answer that makes a mistake; its check must recognise it and say so."""
+    return lambda answer: _add(answer, mistake)
+
+
+def _add(answer: Callable, mistake: str | None) -> Callable:
+    module = answer.__module__.rpartition(".")[2]
+    ANSWERS.append(Answer(answer.__name__, mistake, answer, f"{module}:{inspect.getsourcelines(answer)[1]}"))
+    return answer
+
+
+def all_answers() -> list[Answer]:
+    """The answers of all files here, in the order in which they are written."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"answers.{module.name}")
+    return ANSWERS
