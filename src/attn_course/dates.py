@@ -229,7 +229,7 @@ def make_pairs(
     rng: torch.Generator,
     *,
     min_len: int = 1,
-    max_len: int = 25,
+    max_len: int = 32,
     extra: float = 0.5,
 ) -> list[tuple[str, str]]:
     """Draw pairs of a date as somebody writes it, and the same date in ISO 8601.
@@ -241,7 +241,8 @@ def make_pairs(
     Args:
         count: how many pairs.
         min_len: fewest characters of a text.
-        max_len: most characters of a text, at least 16, so that every date can be written in some way.
+        max_len: most characters of a text, at least 16, so that every date can be written in some way. The
+            default has room for every style and for all words around it, if not for all of them at once.
         extra: the coin's chance to say yes, from 0 (the date alone) up to but not including 1.
 
     Raises:
