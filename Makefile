@@ -62,6 +62,7 @@ check: .venv/.ready  ## the fast part of make test: code style, unit tests, form
 
 notebooks: .venv/.ready  ## execute and store the notebooks that changed (ONLY="03 05": these)
 	@$(PY) scripts/notebooks.py --jobs $(JOBS) $(ONLY)
+	@$(PY) tests/mistakes_page.py
 
 gpu: .venv/.ready  ## execute all notebooks on a CUDA GPU and compare with the stored outputs
 	@$(PY) -c "import sys, torch; sys.exit(None if torch.cuda.is_available() else 'make gpu: PyTorch sees no CUDA GPU here')"

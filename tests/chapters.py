@@ -22,6 +22,7 @@ EXERCISE = re.compile(
 HEADING = re.compile(r"^(?P<marks>#{1,6}) (?P<title>.+)$", re.MULTILINE)
 FENCED = re.compile(r"^(?P<fence>```+|~~~+).*?^(?P=fence)$", re.DOTALL | re.MULTILINE)
 FOLDED = re.compile(r"<details>\s*<summary>(?P<summary>.*?)</summary>(?P<body>.*?)</details>", re.DOTALL)
+CHECK = re.compile(r"^check\.(\w+)\(\w+\)$", re.MULTILINE)  # the last line of a starter cell
 PYTHON_BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
 
 

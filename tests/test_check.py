@@ -5,19 +5,18 @@ import re
 import time
 from functools import cache
 
+import mistakes_page
 import numpy as np
 import pytest
 import torch
 from answers import Answer, all_answers
-from chapters import NOTEBOOKS, Exercise, code_cells, exercises, headings, imports, markdown_cells, run, solution
+from chapters import CHECK, NOTEBOOKS, Exercise, code_cells, exercises, headings, markdown_cells, solution
 from torch import nn
 
-import attn_course
 from attn_course import check
-from attn_course.check.exercise import CHANGES_ITS_INPUT, Mistake, Random, set_parameters
+from attn_course.check.exercise import CHANGES_ITS_INPUT
 
 CHAPTERS = sorted(int(path.name[:2]) for path in NOTEBOOKS.glob("*.ipynb"))
-CALL = re.compile(r"^check\.(\w+)\((\w+)\)$", re.MULTILINE)
 SECTION = re.compile(r"\bSee (\d+)\.(\d+)\.$")
 FEWEST_MISTAKES = 5
 SECONDS = 2
@@ -29,7 +28,7 @@ def in_book() -> dict[str, Exercise]:
         match[1]: exercise
         for number in CHAPTERS
         for exercise in exercises(number)
-        if (match := CALL.search(exercise.starter))
+        if (match := CHECK.search(exercise.starter))
     }
 
 
@@ -124,7 +123,7 @@ def test_a_known_mistake_can_be_recognised(name):
 
 
 def test_every_exercise_of_every_chapter_has_a_check_of_its_own():
-    missing = [e.heading for number in CHAPTERS for e in exercises(number) if not CALL.search(e.starter)]
+    missing = [e.heading for number in CHAPTERS for e in exercises(number) if not CHECK.search(e.starter)]
     assert missing == []
     assert sorted(BOOK) == sorted(check.__all__)
     assert {a.exercise for a in ANSWERS} == set(check.__all__)
@@ -141,6 +140,10 @@ def test_the_starter_cell_calls_its_check_and_stores_what_a_learner_reads_first(
 
 def check_invites() -> str:
     return "Put your code in the place of the dots and run this cell again."
+
+
+def test_the_page_of_mistakes_says_what_the_checks_say_today():
+    assert mistakes_page.PAGE.read_text(encoding="utf-8") == mistakes_page.text(), "`make notebooks` writes the page"
 
 
 @each_check
@@ -255,111 +258,3 @@ def test_a_check_changes_neither_the_random_state_nor_the_grad_mode_nor_its_answ
 def test_a_check_gives_the_same_verdict_twice(name):
     for answer in (folded(name), answers_to(name)[-1].answer):
         assert getattr(check, name).verdict(answer) == getattr(check, name).verdict(answer)
-
-
-# -- The core, on one exercise -----------------------------------------------------------------------
-
-
-def test_a_right_answer_is_told_in_one_line_what_was_tried(capsys):
-    assert check.scaled_scores(lambda q, k: q @ k.mT / q.size(-1) ** 0.5) is None
-    assert capsys.readouterr().out == (
-        "Right. Tried: one sequence, a batch, a batch of one, two leading axes, float64, each with 3 seeds.\n"
-    )
-
-
-def test_an_unknown_difference_is_shown_with_index_values_and_shapes():
-    def shifted(q, k):
-        scores = q @ k.mT / q.size(-1) ** 0.5
-        return scores + torch.nn.functional.one_hot(torch.tensor([3]), k.size(-2)).to(q) * 0.25
-
-    text = check.scaled_scores.verdict(shifted).text
-    assert text.startswith(
-        "Not right yet, and none of the mistakes this check knows. First difference: scores[0, 3] is "
-    )
-    assert re.search(r"is (\S+), expected (\S+) \(shape \(3, 5\), as expected\)", text)
-    assert text.endswith("Tried: one sequence; q (3, 7), k (5, 7).")
-
-
-def test_an_exception_is_shown_with_the_line_of_the_cell():
-    code = "def scaled_scores(q, k):\n    scores = q @ k.mT\n    return scores / width\n"
-    namespace = run(code, {})
-    assert check.scaled_scores.verdict(namespace["scaled_scores"]).text == (
-        "scaled_scores stops with NameError: name 'width' is not defined\n"
-        "  in line 3 of your cell\n"
-        "  Tried: one sequence; q (3, 7), k (5, 7)."
-    )
-
-
-def test_a_function_without_return_is_told_so_and_one_of_dots_is_not_written_yet():
-    def forgets(q, k):
-        q @ k.mT / q.size(-1) ** 0.5
-
-    def waits(q, k):
-        """Return scores."""
-        ...
-
-    assert check.scaled_scores.verdict(forgets).text == (
-        "Not right yet. scaled_scores returns None: end it with a return."
-    )
-    assert check.scaled_scores.verdict(waits).text.startswith("Not written yet: scaled_scores returns None.")
-
-
-@pytest.mark.parametrize(
-    ("answer", "says"),
-    [
-        (lambda q, k: (q @ k.mT).tolist(), "scores must be a tensor, and is a list of 3."),
-        (lambda q, k: q @ k.mT.half().to(q), None),
-        (lambda q, k: (k @ q.mT) / 7**0.5, "scores has the shape (5, 3), expected (3, 5)."),
-        (lambda q, k: (q.double() @ k.double().mT) / 7**0.5, "type torch.float64, expected torch.float32"),
-        (lambda q, k: torch.zeros(3, 5, device="meta"), "on the device meta, and the inputs are on"),
-        (lambda q, k: torch.full((3, 5), float("nan")), "scores[0, 0] is nan, expected"),
-        (lambda q: q, "stops with TypeError:"),
-    ],
-)
-def test_each_kind_of_difference_has_its_sentence(answer, says):
-    verdict = check.scaled_scores.verdict(answer)
-    assert not verdict.right
-    assert says is None or says in verdict.text
-
-
-def test_an_answer_that_changes_its_input_is_found_although_its_result_is_right():
-    def divides_in_place(q, k):
-        q /= q.size(-1) ** 0.5
-        return q @ k.mT
-
-    verdict = check.scaled_scores.verdict(divides_in_place)
-    assert verdict.mistake == CHANGES_ITS_INPUT
-    assert "scaled_scores changes q, which it was given, in place." in verdict.text
-
-
-def test_a_mistake_beside_another_defect_is_named_by_the_first_trial_it_explains():
-    def unscaled_and_broken_for_batches(q, k):
-        return q @ k.mT if q.dim() == 2 else None
-
-    assert check.scaled_scores.verdict(unscaled_and_broken_for_batches).mistake == "no scale"
-
-
-def test_inputs_are_fresh_for_each_seed_and_the_same_for_each_call():
-    a, b, again = Random(0)(2, 3), Random(1)(2, 3), Random(0)(2, 3)
-    assert torch.equal(a, again)
-    assert not torch.equal(a, b)
-    mask = Random(0).mask(50, 7, share=0.1)
-    assert mask.any(-1).all()
-    assert not mask.all()
-
-
-def test_layers_whose_parameters_have_the_same_names_get_the_same_numbers():
-    a, b = nn.Linear(3, 5), nn.Linear(3, 5)
-    assert not torch.equal(a.weight, b.weight)
-    assert torch.equal(set_parameters(a).weight, set_parameters(b).weight)
-
-
-def test_a_check_without_a_right_answer_of_its_own_would_not_go_unnoticed():
-    import dataclasses
-
-    broken = dataclasses.replace(check.scaled_scores, right=lambda q, k: q.no_such_thing, mistakes={})
-    with pytest.raises(RuntimeError, match=r"the right answer of check\.scaled_scores fails on 'one sequence'"):
-        broken.verdict(lambda q, k: q)
-    assert isinstance(Mistake("x"), Mistake)
-    assert attn_course.__name__ == "attn_course"
-    assert imports(3)

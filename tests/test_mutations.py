@@ -79,6 +79,17 @@ MUTATIONS = {
     "additive attention without tanh": ("additive.py", "torch.tanh(q[", "(q["),
     "leak detector looks one step too far": ("causality.py", "size[t + 1 :] == 0", "size[t + 2 :] == 0"),
     "leak detector sums the features": ("causality.py", "(out * mixture).select", "out.select"),
+    "a check that accepts anything": (
+        "check/exercise.py",
+        "self.is_right = self.error is None and self._is_right()",
+        "self.is_right = self.error is None",
+    ),
+    "a check that looks at shapes only": ("check/exercise.py", "if close.all():", "if close is not None:"),
+    "a check that ignores the type": ("check/exercise.py", "if found.dtype != expected.dtype:", "if False:"),
+    "a check that names any mistake": ("check/exercise.py", "agrees(first) and all(", "agrees(first) or any("),
+    "a check that misses earlier successes": ("check/exercise.py", " and all(map(agrees, runs[:start]))", ""),
+    "a check that misses a changed input": ("check/exercise.py", "not _identical(before, after)", "False"),
+    "a check that spoils the random state": ("check/exercise.py", "random.setstate(python)", "pass"),
 }
 
 

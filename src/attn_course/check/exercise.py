@@ -341,9 +341,9 @@ class _Run:
 
     def difference_text(self) -> str:
         if self.exercise.accepts is not None:
-            return f"Not right yet, and none of the mistakes this check knows. Returned: {_describe(self.found)}."
+            return f"Not right yet, and none of the mistakes this check knows.\nReturned: {_describe(self.found)}."
         difference = _difference(self.found, self.expected, self.exercise.returns)
-        text = f"Not right yet, and none of the mistakes this check knows. {difference}"
+        text = f"Not right yet, and none of the mistakes this check knows.\n{difference}"
         inputs = self._inputs_text()
         return text + (
             f"\n  Tried: {self.what}; {inputs}." if inputs else f"\n  Tried: {self.what}."

@@ -1,0 +1,115 @@
+"""Write book/mistakes.md: which exercise recognises which mistake, and what its check says.
+
+python tests/mistakes_page.py    # `make notebooks` runs it
+
+Every line of the page comes from a wrong answer in tests/answers that was handed to its check. A test compares.
+"""
+
+from collections import defaultdict
+from pathlib import Path
+
+from answers import Answer, all_answers
+from chapters import CHECK, NOTEBOOKS, Exercise, exercises, notebook_path
+from docutils.nodes import make_id
+
+from attn_course import check
+
+PAGE = NOTEBOOKS.parent / "book" / "mistakes.md"
+
+INTRODUCTION = """\
+# Mistakes this book answers
+
+Every exercise hands your answer to a check.
+It runs what you wrote on random inputs of many sizes, beside a right answer and beside answers that make a known mistake, and tells you which of them you agree with.
+
+This page is made from the tests of the checks.
+They hold {wrong} wrong answers to {exercises} exercises, written the way learners write them.
+On every change of the course each of them is handed to its check again, which has to refuse it and to name its mistake, and {right} right answers, the folded solutions among them, have to be accepted.
+
+## Which exercise recognises which mistake
+
+The numbers are exercises; the columns are chapters.
+"""  # noqa: E501
+
+BY_EXERCISE = """\
+## What the checks say
+
+If you want to find your own mistakes first, read no further.
+"""
+
+
+def text() -> str:
+    """The page as it has to be today."""
+    book = {
+        match[1]: exercise
+        for path in sorted(NOTEBOOKS.glob("*.ipynb"))
+        for exercise in exercises(path.name[:2])
+        if (match := CHECK.search(exercise.starter))
+    }
+    answers = [answer for answer in all_answers() if answer.exercise in book]
+    wrong = [answer for answer in answers if answer.mistake]
+    return "\n".join(
+        [
+            INTRODUCTION.format(wrong=len(wrong), right=len(answers) - len(wrong) + len(book), exercises=len(book)),
+            *table(book, wrong),
+            "",
+            BY_EXERCISE,
+            *sentences(book, wrong),
+        ]
+    )
+
+
+def table(book: dict[str, Exercise], wrong: list[Answer]) -> list[str]:
+    """One row for each mistake, one column for each chapter; the mistakes that most exercises recognise first."""
+    chapters = sorted({exercise.chapter for exercise in book.values()})
+    cells = defaultdict(lambda: defaultdict(list))
+    for answer in wrong:
+        exercise = book[answer.exercise]
+        if exercise not in cells[answer.mistake][exercise.chapter]:
+            cells[answer.mistake][exercise.chapter].append(exercise)
+    rows = [f"| mistake | {' | '.join(map(str, chapters))} |", f"|---|{'---|' * len(chapters)}"]
+    for mistake in sorted(cells, key=lambda mistake: (-sum(map(len, cells[mistake].values())), mistake)):
+        found = (sorted(cells[mistake][chapter], key=lambda exercise: exercise.number) for chapter in chapters)
+        shown = (", ".join(link(exercise, number(exercise)) for exercise in row) for row in found)
+        rows.append(f"| {mistake} | {' | '.join(shown)} |")
+    return rows
+
+
+def sentences(book: dict[str, Exercise], wrong: list[Answer]) -> list[str]:
+    lines, chapter = [], None
+    for name, exercise in book.items():
+        if exercise.chapter != chapter:
+            chapter = exercise.chapter
+            lines += [f"### Chapter {chapter}", ""]
+        lines += [f"**{link(exercise, f'{number(exercise)} · {exercise.title}')}**", ""]
+        said = {a.mistake: getattr(check, name).verdict(a.answer).text for a in wrong if a.exercise == name}
+        for mistake, verdict in said.items():
+            sentence = verdict.split("\n")[0].removeprefix("Not right yet. ")
+            lines.append(f"- *{mistake}*: {escape(sentence)}")
+        lines.append("")
+    return lines
+
+
+def number(exercise: Exercise) -> str:
+    return f"{exercise.chapter}.{exercise.number}"
+
+
+def link(exercise: Exercise, words: str) -> str:
+    place = make_id(exercise.heading.removeprefix("### "))
+    return f"[{words}](../notebooks/{notebook_path(exercise.chapter).stem}.html#{place})"
+
+
+def escape(sentence: str) -> str:
+    """Keep Markdown from reading signs of the sentence as its own, but for code between backticks."""
+    parts = sentence.split("`")
+    for index in range(0, len(parts), 2):
+        for sign in "\\*_$<[":
+            parts[index] = parts[index].replace(sign, f"\\{sign}")
+    return "`".join(parts)
+
+
+if __name__ == "__main__":
+    new = text()
+    if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != new:
+        PAGE.write_text(new, encoding="utf-8")
+        print(f"{PAGE.relative_to(Path.cwd())}: written")
