@@ -28,7 +28,7 @@ On every change of the course each of them is handed to its check again, which h
 
 ## Which exercise recognises which mistake
 
-The numbers are exercises; the columns are chapters.
+Exercise 3.2 is the second of chapter 3; each number leads to its exercise.
 """  # noqa: E501
 
 BY_EXERCISE = """\
@@ -60,18 +60,14 @@ def text() -> str:
 
 
 def table(book: dict[str, Exercise], wrong: list[Answer]) -> list[str]:
-    """One row for each mistake, one column for each chapter; the mistakes that most exercises recognise first."""
-    chapters = sorted({exercise.chapter for exercise in book.values()})
-    cells = defaultdict(lambda: defaultdict(list))
+    """One row for each mistake, with its exercises; the mistakes that most exercises recognise first."""
+    known = defaultdict(set)
     for answer in wrong:
-        exercise = book[answer.exercise]
-        if exercise not in cells[answer.mistake][exercise.chapter]:
-            cells[answer.mistake][exercise.chapter].append(exercise)
-    rows = [f"| mistake | {' | '.join(map(str, chapters))} |", f"|---|{'---|' * len(chapters)}"]
-    for mistake in sorted(cells, key=lambda mistake: (-sum(map(len, cells[mistake].values())), mistake)):
-        found = (sorted(cells[mistake][chapter], key=lambda exercise: exercise.number) for chapter in chapters)
-        shown = (", ".join(link(exercise, number(exercise)) for exercise in row) for row in found)
-        rows.append(f"| {mistake} | {' | '.join(shown)} |")
+        known[answer.mistake].add(book[answer.exercise])
+    rows = ["| mistake | exercises |", "|---|---|"]
+    for mistake in sorted(known, key=lambda mistake: (-len(known[mistake]), mistake)):
+        found = sorted(known[mistake], key=lambda exercise: (exercise.chapter, exercise.number))
+        rows.append(f"| {mistake} | {', '.join(link(exercise, number(exercise)) for exercise in found)} |")
     return rows
 
 
@@ -96,7 +92,7 @@ def number(exercise: Exercise) -> str:
 
 def link(exercise: Exercise, words: str) -> str:
     place = make_id(exercise.heading.removeprefix("### "))
-    return f"[{words}](../notebooks/{notebook_path(exercise.chapter).stem}.html#{place})"
+    return f"[{words}](../notebooks/{notebook_path(exercise.chapter).stem}.html#{place}){{.external}}"
 
 
 def escape(sentence: str) -> str:
