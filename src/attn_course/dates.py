@@ -111,7 +111,7 @@ STYLES: dict[str, Callable[[date], str]] = {
     "3rd May 2021": lambda d: f"{ordinal(d.day)} {_short(d)} {d.year}",
     "May 3rd, 2021": lambda d: f"{_month(d)} {ordinal(d.day)}, {d.year}",
     "the 3rd of May, 2021": lambda d: f"the {ordinal(d.day)} of {_month(d)}, {d.year}",
-    "the third of May 2021": lambda d: f"the {ordinal_word(d.day)} of {_month(d)} {d.year}",
+    "May third, 2021": lambda d: f"{_month(d)} {ordinal_word(d.day)}, {d.year}",
 }
 """How to write a date, in each of the styles; a style is named by an example."""
 
@@ -136,7 +136,7 @@ LEADS = (
         "the meeting is on",
         "please pay by",
         "last seen on",
-        "the train leaves on",
+        "trains leave on",
         "we open again on",
     ),
 )
@@ -157,7 +157,7 @@ TAILS = (
         "at the latest",
         "in the big hall",
         "if it rains",
-        "when the shop opens",
+        "while stocks last",
         "but not at home",
     ),
 )
@@ -229,7 +229,7 @@ def make_pairs(
     rng: torch.Generator,
     *,
     min_len: int = 1,
-    max_len: int = 32,
+    max_len: int = 26,
     extra: float = 0.5,
 ) -> list[tuple[str, str]]:
     """Draw pairs of a date as somebody writes it, and the same date in ISO 8601.
