@@ -1,0 +1,378 @@
+"""The exercises of the chapter on batches, einsum and einops. Used from chapter 4 on."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+from attn_course.check.exercise import Exercise, Mistake
+from attn_course.functional import softmax
+
+# ---------------------------------------------------------------- a lookup as a product
+
+
+def _ids_and_tables(draw):
+    # The ids stay below the last word but one, which a table must have all the same.
+    yield "a sentence", draw.ints(7, high=9), draw(11, 5)
+    yield "a batch", draw.ints(2, 3, high=5), draw(7, 11)
+    yield "a batch of one", draw.ints(1, 5, high=2), draw(5, 3)
+    yield "a table as wide as long", draw.ints(2, 7, high=3), draw(5, 5)
+    yield "a single id", draw.ints(high=5), draw(7, 2)
+    yield "three axes", draw.ints(2, 3, 5, high=9), draw(11, 7)
+    yield "the last word", torch.full_like(draw.ints(2, 3, high=5), 4), draw(5, 7)
+    yield "float64", draw.ints(2, 3, high=5), draw(7, 5, dtype=torch.float64)
+
+
+def _one_hot_of_one_axis(ids, table):
+    one_hot = table.new_zeros(len(ids), len(table))
+    one_hot[torch.arange(len(ids)), ids] = 1
+    return one_hot
+
+
+lookup = Exercise(
+    name="lookup",
+    trials=_ids_and_tables,
+    right=lambda ids, table: table[ids],
+    returns=("rows",),
+    mistakes={
+        "without num_classes": Mistake(
+            "The one-hot rows are too short for the table: left to itself, `F.one_hot` makes them as long as "
+            "the largest id that it sees asks for, and the last words of the vocabulary do not occur here. See 4.1.",
+            lambda ids, table: F.one_hot(ids).to(table) @ table,
+        ),
+        "one-hot left as integers": Mistake(
+            "`F.one_hot` gives whole numbers and the table has fractions: "
+            "a matrix product wants one type for both. See 4.1.",
+            lambda ids, table: F.one_hot(ids, len(table)) @ table,
+        ),
+        "one-hot always float32": Mistake(
+            "A table in float32 is looked up and one in float64 is not: `.float()` makes float32, "
+            "whatever the table is. Give the one-hot rows the type of the table. See 4.1.",
+            lambda ids, table: F.one_hot(ids, len(table)).float() @ table,
+        ),
+        "as many classes as features": Mistake(
+            "The one-hot rows are as long as a row of the table is wide. "
+            "They need a place for each word, and the words are the table's first axis. See 4.1.",
+            lambda ids, table: F.one_hot(ids, table.size(-1)).to(table) @ table,
+        ),
+        "table transposed": Mistake(
+            "The table is transposed: the 1 of a one-hot row then meets a column of it, one number of every word, "
+            "and with a table as wide as long nothing would have refused. See 4.1.",
+            lambda ids, table: F.one_hot(ids, len(table)).to(table) @ table.T,
+        ),
+        "shape of the ids lost": Mistake(
+            "One sentence is right, and a batch comes back as one long list of tokens: "
+            "the ids' own axes have to stand in front of E. See 4.3.",
+            lambda ids, table: table[ids.flatten()],
+        ),
+        "ids with one axis only": Mistake(
+            "This works for one sentence and stops for other shapes: it counts the ids by their first axis only. "
+            "`F.one_hot` takes ids of any shape and appends an axis. See 4.1.",
+            lambda ids, table: _one_hot_of_one_axis(ids, table) @ table,
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- an einsum as loops
+
+
+def _weights_and_values(draw):
+    yield "as many queries as keys", softmax(draw(2, 3, 3)), draw(2, 3, 5)
+    yield "more keys than queries", softmax(draw(2, 3, 5)), draw(2, 5, 7)
+    yield "a batch of one", softmax(draw(1, 5, 2)), draw(1, 2, 3)
+    yield "a single key", softmax(draw(2, 3, 1)), draw(2, 1, 5)
+    yield (
+        "a query without keys",
+        softmax(draw(3, 2, 5)) * (torch.arange(2)[:, None] > 0).to(draw.device),
+        draw(3, 5, 2),
+    )
+    yield (
+        "float64",
+        softmax(draw(2, 3, 5, dtype=torch.float64)),
+        draw(2, 5, 2, dtype=torch.float64),
+    )
+
+
+def _is_a_running_sum(found, weights, v):
+    """Whether the result is the sum so far, for a sum that starts before one of the loops around the innermost."""
+    right = weights @ v  # (B, T, D)
+    for first in range(3):
+        running = right.flatten(first).cumsum(-1).view(right.shape)
+        if found.shape == running.shape and torch.allclose(
+            found.to(running), running, rtol=1e-4, atol=1e-5
+        ):
+            return True
+    return False
+
+
+weighted_sum = Exercise(
+    name="weighted_sum",
+    trials=_weights_and_values,
+    right=lambda weights, v: weights @ v,
+    returns=("out",),
+    mistakes={
+        "summed over the queries": Mistake(
+            "The sum runs over t, the queries: the letter that is not in the result is s, "
+            "so each query adds up keys. See 4.5.",
+            lambda weights, v: torch.einsum("bts,btd->bsd", weights, v),
+        ),
+        "sentences added up": Mistake(
+            "There is one result for the whole batch: b is in `btd`, so it is a loop around the result like t and d, "
+            "and not a sum. See 4.5.",
+            lambda weights, v: torch.einsum("bts,bsd->td", weights, v),
+        ),
+        "overwritten instead of added": Mistake(
+            "Only the last key counts: each turn of the loop over s writes over what the turns before it found, "
+            "and a letter that disappears is a sum. See 4.5.",
+            lambda weights, v: weights[..., -1:] * v[:, -1:],
+        ),
+        "a sum never set back": Mistake(
+            "Each number contains those before it: the sum starts once and runs on from cell to cell, "
+            "and every cell of the result has a sum of its own. See 4.5.",
+            sign=_is_a_running_sum,
+        ),
+        "last key left out": Mistake(
+            "The last key is missing from every sum: s has S values, and `range(n)` ends at n - 1 already. See 4.5.",
+            lambda weights, v: weights[..., :-1] @ v[:, :-1],
+        ),
+        "weights left out": Mistake(
+            "The values are added up as they are: the comma in the string multiplies, "
+            "each value by the weight that carries the same b and s. See 4.5.",
+            lambda weights, v: v.sum(1, keepdim=True).expand(*weights.shape[:2], -1),
+        ),
+        "float32 whatever comes in": Mistake(
+            "Given float64, the result is float32: that is what `torch.zeros` makes unless it is told a type. See 4.5.",
+            lambda weights, v: (weights @ v).float(),
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- a matrix between query and key
+
+
+def _queries_keys_and_matrices(draw):
+    yield "a square matrix", draw(2, 3, 7), draw(2, 5, 7), draw(7, 7)
+    yield "wide keys", draw(2, 5, 3), draw(2, 7, 11), draw(3, 11)
+    yield "narrow keys", draw(3, 2, 7), draw(3, 5, 2), draw(7, 2)
+    yield "a batch of one", draw(1, 3, 5), draw(1, 2, 7), draw(5, 7)
+    yield "a single query", draw(3, 1, 5), draw(3, 7, 2), draw(5, 2)
+    yield (
+        "float64",
+        *(draw(*shape, dtype=torch.float64) for shape in ((2, 3, 5), (2, 7, 3), (5, 3))),
+    )
+
+
+general_scores = Exercise(
+    name="general_scores",
+    trials=_queries_keys_and_matrices,
+    right=lambda q, k, W: q @ W @ k.mT,
+    returns=("scores",),
+    mistakes={
+        "matrix transposed": Mistake(
+            "W is read the other way around: its first axis goes with the features of the query, its second with "
+            "those of the key. On a square matrix nothing refuses. See 4.5.",
+            lambda q, k, W: torch.einsum("bti,ji,bsj->bts", q, W, k),
+        ),
+        "one letter for two axes": Mistake(
+            "Both axes of W have the same letter, so only its diagonal was read: "
+            "two axes that move on their own need two letters. See 4.5.",
+            lambda q, k, W: torch.einsum("btd,dd,bsd->bts", q, W, k),
+        ),
+        "a batch letter for the matrix": Mistake(
+            "W was given a letter for sentences and has no such axis: all sentences share it. See 4.5.",
+            lambda q, k, W: torch.einsum("bti,bij,bsj->bts", q, W, k),
+        ),
+        "queries and keys swapped": Mistake(
+            "Keys stand in the rows and queries in the columns: the letters of the result are in the wrong order, "
+            "or q and k stand in each other's place. See 4.5.",
+            lambda q, k, W: torch.einsum("bti,ij,bsj->bst", q, W, k),
+        ),
+        "sentences added up": Mistake(
+            "There is one table of scores for the whole batch: the letter b disappeared, "
+            "and what disappears is added up. See 4.5.",
+            lambda q, k, W: torch.einsum("bti,ij,bsj->ts", q, W, k),
+        ),
+        "sentences mixed": Mistake(
+            "A batch of one is right, and in a larger one each query meets the keys of all sentences, added up: "
+            "queries and keys have different letters for the sentence. See 4.5.",
+            lambda q, k, W: torch.einsum("bti,ij,csj->bts", q, W, k),
+        ),
+        "scale added": Mistake(
+            "The scores are divided by √D, and this formula has no scale: "
+            "W is learned, and can hold any factor. See 3.4.",
+            lambda q, k, W: (
+                torch.einsum("bti,ij,bsj->bts", q, W, k) / math.sqrt(q.size(-1))
+            ),
+        ),
+        "softmax too early": Mistake(
+            "These are weights already: every row sums to 1, and the exercise asks for the scores. See 4.5.",
+            lambda q, k, W: softmax(torch.einsum("bti,ij,bsj->bts", q, W, k)),
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- every question with every text
+
+
+def _questions_and_texts(draw):
+    yield "one question and one text", draw(1, 3, 7), draw(1, 5, 7)
+    yield "more texts than questions", draw(2, 3, 7), draw(5, 11, 7)
+    yield "as many texts as questions", draw(3, 2, 7), draw(3, 5, 7)
+    yield "one question", draw(1, 7, 5), draw(3, 2, 5)
+    yield "a single token each", draw(2, 1, 3), draw(5, 1, 3)
+    yield "scores below 0", draw(2, 3, 7).abs(), -draw(5, 2, 7).abs()
+    yield "float64", draw(2, 3, 5, dtype=torch.float64), draw(3, 7, 5, dtype=torch.float64)
+
+
+def _reduce(reduced):
+    """An answer that has all scores (A, B, T, S) right and reduces them in its own way."""
+    return lambda q, k: reduced(torch.einsum("atd,bsd->abts", q, k))
+
+
+max_sim = Exercise(
+    name="max_sim",
+    trials=_questions_and_texts,
+    right=_reduce(lambda scores: scores.amax(-1).sum(-1)),
+    returns=("ranks",),
+    mistakes={
+        "paired one to one": Mistake(
+            "The first question met the first text only, the second the second: "
+            "one letter, or one axis, counts questions and texts alike. See 4.5.",
+            lambda q, k: torch.einsum("btd,bsd->bts", q, k).amax(-1).sum(-1),
+        ),
+        "maximum over the question": Mistake(
+            "Each token of the text looks for a partner in the question. It is the other way around: "
+            "the maximum drops s, the tokens of the text, and the sum drops t. See 4.5.",
+            _reduce(lambda scores: scores.amax(-2).sum(-1)),
+        ),
+        "sum and maximum swapped": Mistake(
+            "Every token of the question adds up the whole text, and the best of these sums is kept: "
+            "the sum dropped s and the maximum t, and each belongs to the other letter. See 4.5.",
+            _reduce(lambda scores: scores.sum(-1).amax(-1)),
+        ),
+        "sum before the maximum": Mistake(
+            "The tokens of the question are added up before the best partner is chosen, so that all must share one: "
+            "drop s first, by the maximum. See 4.5.",
+            _reduce(lambda scores: scores.sum(-2).amax(-1)),
+        ),
+        "mean instead of sum": Mistake(
+            "The ranks are too small by a factor of T: the tokens of the question are averaged, "
+            "and a letter that disappears is a sum. See 4.5.",
+            _reduce(lambda scores: scores.amax(-1).mean(-1)),
+        ),
+        "best pair only": Mistake(
+            "Only the best pair of tokens counts: the maximum went over two axes. "
+            "It drops s alone, and leaves one number for each token of the question. See 4.5.",
+            _reduce(lambda scores: scores.amax((-2, -1))),
+        ),
+        "result transposed": Mistake(
+            "The texts stand in the rows: the result has the questions first, (A, B). See 4.4.",
+            _reduce(lambda scores: scores.amax(-1).sum(-1).T),
+        ),
+        "best starts at zero": Mistake(
+            "Scores below 0 never win: the search for the best starts at 0, which no token scored. "
+            "Two different words can score below 0. See 4.2.",
+            _reduce(lambda scores: scores.amax(-1).clamp(min=0).sum(-1)),
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- the gradient of the table
+
+
+def _ids_and_gradients(draw):
+    each_once = torch.randperm(10, generator=draw.rng).view(2, 5).to(draw.device)
+    yield "no word twice", each_once, draw(2, 5, 3), 11
+    yield "words that occur often", draw.ints(2, 7, high=5), draw(2, 7, 3), 11
+    yield "a batch of one", draw.ints(1, 5, high=3), draw(1, 5, 2), 7
+    yield "a single word", torch.full_like(each_once, 2), draw(2, 5, 7), 3
+    yield "float64", draw.ints(3, 2, high=4), draw(3, 2, 5, dtype=torch.float64), 7
+
+
+def _one_hot(ids, upstream, num_words):
+    return F.one_hot(ids, num_words).to(upstream.dtype)
+
+
+def _table_gradient(ids, upstream, num_words):
+    gradient = upstream.new_zeros(num_words, upstream.size(-1))
+    return gradient.index_add(0, ids.flatten(), upstream.flatten(0, -2))
+
+
+def _uses(ids, upstream, num_words):
+    """How often each word occurs, (V, 1)."""
+    return torch.bincount(ids.flatten(), minlength=num_words)[:, None].to(upstream)
+
+
+def _has_one_use_of_each_word(found, ids, upstream, num_words):
+    """Whether every row of the table holds the gradient of one of the uses of its word."""
+    if found.shape != (num_words, upstream.size(-1)) or found.dtype != upstream.dtype:
+        return False
+    same = torch.isclose(found[:, None], upstream.flatten(0, -2)).all(-1)  # (V, uses)
+    is_use = torch.arange(num_words, device=ids.device)[:, None] == ids.flatten()
+    empty = (found == 0).all(-1) & ~is_use.any(-1)
+    return bool(((same & is_use).any(-1) | empty).all())
+
+
+table_gradient = Exercise(
+    name="table_gradient",
+    trials=_ids_and_gradients,
+    right=_table_gradient,
+    returns=("gradient",),
+    mistakes={
+        "only one use counts": Mistake(
+            "A word that occurs several times has the gradient of one of its uses: "
+            "written to the same row, one use replaces the other, also with `+=`, and they have to add up. See 4.1.",
+            sign=_has_one_use_of_each_word,
+        ),
+        "mean over the uses": Mistake(
+            "The gradients of a word's uses are averaged: the rows of frequent words come out too small. "
+            "What all tokens share gets the sum. See 4.1.",
+            lambda *inputs: _table_gradient(*inputs) / _uses(*inputs).clamp(min=1),
+        ),
+        "mean over the sentences": Mistake(
+            "A batch of one is right, and larger batches come out too small by a factor of B: "
+            "the sentences are averaged, and the letter b, like t, is to disappear in a sum. See 4.5.",
+            lambda ids, upstream, num_words: (
+                _table_gradient(ids, upstream, num_words) / len(ids)
+            ),
+        ),
+        "a gradient for each sentence": Mistake(
+            "There is a table for each sentence: b stayed. The sentences share one table, "
+            "so b has to disappear together with t. See 4.5.",
+            lambda *inputs: torch.einsum("btv,bte->bve", _one_hot(*inputs), inputs[1]),
+        ),
+        "uses counted": Mistake(
+            "The rows tell how often each word occurs: that is the gradient where every entry of `upstream` is 1, "
+            "as in the chapter's example, and here each use brings numbers of its own. See 4.1.",
+            lambda ids, upstream, num_words: _uses(ids, upstream, num_words).expand(
+                -1, upstream.size(-1)
+            ),
+        ),
+        "without num_classes": Mistake(
+            "The last words of the vocabulary, which do not occur, have no row: left to itself, `F.one_hot` stops at "
+            "the largest id that it sees. See 4.1.",
+            lambda ids, upstream, num_words: _table_gradient(
+                ids, upstream, int(ids.max()) + 1
+            ),
+        ),
+        "one-hot left as integers": Mistake(
+            "`F.one_hot` gives whole numbers and the gradients are fractions: "
+            "a product wants one type for both. See 4.1.",
+            lambda ids, upstream, num_words: torch.einsum(
+                "btv,bte->ve", F.one_hot(ids, num_words), upstream
+            ),
+        ),
+        "result transposed": Mistake(
+            "The words run across: the gradient has the shape of the table, one row for each word, (V, E). See 4.5.",
+            lambda *inputs: _table_gradient(*inputs).T,
+        ),
+        "float32 whatever comes in": Mistake(
+            "Given float64, the gradient is float32: that is what `torch.zeros` and `.float()` make. See 4.5.",
+            lambda *inputs: _table_gradient(*inputs).float(),
+        ),
+    },
+)

@@ -1,0 +1,483 @@
+"""Answers to the exercises of chapter 4."""
+
+import math
+
+import einops
+import torch
+import torch.nn.functional as F
+
+from answers import right, wrong
+
+# -- lookup -----------------------------------------------------------------------------------------
+
+
+@right
+def lookup(ids, table):
+    words = torch.arange(table.size(0), device=ids.device)
+    return torch.matmul((ids[..., None] == words).to(table), table)
+
+
+@right
+def lookup(ids, table):
+    return torch.einsum("...v,ve->...e", torch.eye(len(table)).to(table)[ids], table)
+
+
+@wrong("without num_classes")
+def lookup(ids, table):
+    one_hot = F.one_hot(ids).float().to(table.dtype)
+    return torch.matmul(one_hot, table)
+
+
+@wrong("without num_classes")
+def lookup(ids, table):
+    return F.one_hot(ids) @ table  # two mistakes at once, and this is the one that stops it first
+
+
+@wrong("without num_classes")
+def lookup(ids, table):
+    num_words = int(ids.max()) + 1
+    return (ids.unsqueeze(-1) == torch.arange(num_words, device=ids.device)).to(table) @ table
+
+
+@wrong("one-hot left as integers")
+def lookup(ids, table):
+    num_words = table.shape[0]
+    return torch.matmul(F.one_hot(ids, num_classes=num_words), table)
+
+
+@wrong("one-hot left as integers")
+def lookup(ids, table):
+    return F.one_hot(ids, len(table)).long() @ table
+
+
+@wrong("one-hot always float32")
+def lookup(ids, table):
+    one_hot = F.one_hot(ids, num_classes=table.shape[0]).to(torch.float32)
+    return one_hot @ table
+
+
+@wrong("one-hot always float32")
+def lookup(ids, table):
+    one_hot = torch.zeros(*ids.shape, len(table), device=table.device)
+    one_hot.scatter_(-1, ids[..., None], 1)
+    return torch.matmul(one_hot, table)
+
+
+@wrong("as many classes as features")
+def lookup(ids, table):
+    one_hot = F.one_hot(ids, num_classes=table.shape[1]).to(table.dtype)
+    return one_hot @ table
+
+
+@wrong("table transposed")
+def lookup(ids, table):
+    one_hot = F.one_hot(ids, num_classes=table.shape[0]).to(table.dtype)
+    return one_hot @ table.mT
+
+
+@wrong("shape of the ids lost")
+def lookup(ids, table):
+    one_hot = F.one_hot(ids.reshape(-1), len(table)).to(table.dtype)
+    return one_hot @ table
+
+
+@wrong("ids with one axis only")
+def lookup(ids, table):
+    one_hot = torch.zeros(ids.shape[0], table.shape[0], dtype=table.dtype, device=table.device)
+    one_hot[torch.arange(ids.shape[0]), ids] = 1
+    return one_hot @ table
+
+
+# -- weighted_sum -----------------------------------------------------------------------------------
+
+
+@right
+def weighted_sum(weights, v):
+    out = v.new_zeros(weights.size(0), weights.size(1), v.size(2))
+    for b, sentence in enumerate(weights):
+        for t, row in enumerate(sentence):
+            for s, weight in enumerate(row):
+                out[b, t] += weight * v[b, s]
+    return out
+
+
+@right
+def weighted_sum(weights, v):
+    (B, T, S), D = weights.shape, v.shape[-1]
+    rows = [sum(weights[b, t, s] * v[b, s, d] for s in range(S)) for b in range(B) for t in range(T) for d in range(D)]
+    return torch.stack(rows).view(B, T, D)
+
+
+@wrong("summed over the queries")
+def weighted_sum(weights, v):
+    B, T, S = weights.shape
+    out = torch.zeros(B, S, v.size(-1), device=v.device)
+    for b in range(B):
+        for s in range(S):
+            for t in range(T):
+                for d in range(v.size(-1)):
+                    out[b, s, d] += weights[b, t, s] * v[b, t, d]
+    return out
+
+
+@wrong("summed over the queries")
+def weighted_sum(weights, v):
+    B, T, S = weights.shape
+    out = torch.zeros(B, T, v.size(-1)).to(v)
+    for b in range(B):
+        for t in range(T):
+            for s in range(S):
+                for d in range(v.size(-1)):
+                    out[b, t, d] += weights[b, s, t] * v[b, s, d]
+    return out
+
+
+@wrong("sentences added up")
+def weighted_sum(weights, v):
+    B, T, S = weights.shape
+    out = torch.zeros(T, v.size(-1)).to(v)
+    for t in range(T):
+        for d in range(v.size(-1)):
+            for b in range(B):
+                for s in range(S):
+                    out[t, d] = out[t, d] + weights[b, t, s] * v[b, s, d]
+    return out
+
+
+@wrong("overwritten instead of added")
+def weighted_sum(weights, v):
+    (B, T, S), D = weights.shape, v.size(-1)
+    out = torch.zeros(B, T, D).to(v)
+    for b in range(B):
+        for t in range(T):
+            for d in range(D):
+                for s in range(S):
+                    out[b, t, d] = weights[b, t, s] * v[b, s, d]
+    return out
+
+
+@wrong("overwritten instead of added")
+def weighted_sum(weights, v):
+    (B, T, S), D = weights.shape, v.size(-1)
+    out = torch.zeros(B, T, D).to(v)
+    for b in range(B):
+        for t in range(T):
+            for d in range(D):
+                for s in range(S):
+                    total = 0  # one loop too far inside
+                    total += weights[b, t, s] * v[b, s, d]
+                out[b, t, d] = total
+    return out
+
+
+@wrong("a sum never set back")
+def weighted_sum(weights, v):
+    (B, T, S), D = weights.shape, v.size(-1)
+    out = torch.zeros(B, T, D).to(v)
+    total = 0
+    for b in range(B):
+        for t in range(T):
+            for d in range(D):
+                for s in range(S):
+                    total += weights[b, t, s] * v[b, s, d]
+                out[b, t, d] = total
+    return out
+
+
+@wrong("a sum never set back")
+def weighted_sum(weights, v):
+    (B, T, S), D = weights.shape, v.size(-1)
+    out = torch.zeros(B, T, D).to(v)
+    for b in range(B):
+        for t in range(T):
+            total = v.new_zeros(())
+            for d in range(D):
+                for s in range(S):
+                    total = total + weights[b, t, s] * v[b, s, d]
+                out[b, t, d] = total
+    return out
+
+
+@wrong("last key left out")
+def weighted_sum(weights, v):
+    (B, T, S), D = weights.shape, v.size(-1)
+    out = torch.zeros(B, T, D).to(v)
+    for b in range(B):
+        for t in range(T):
+            for d in range(D):
+                for s in range(S - 1):
+                    out[b, t, d] += weights[b, t, s] * v[b, s, d]
+    return out
+
+
+@wrong("weights left out")
+def weighted_sum(weights, v):
+    (B, T, S), D = weights.shape, v.size(-1)
+    out = torch.zeros(B, T, D).to(v)
+    for b in range(B):
+        for t in range(T):
+            for d in range(D):
+                for s in range(S):
+                    out[b, t, d] += v[b, s, d]
+    return out
+
+
+@wrong("float32 whatever comes in")
+def weighted_sum(weights, v):
+    (B, T, S), D = weights.shape, v.size(-1)
+    out = torch.zeros(B, T, D, device=v.device)
+    for b in range(B):
+        for t in range(T):
+            for d in range(D):
+                for s in range(S):
+                    out[b, t, d] += weights[b, t, s] * v[b, s, d]
+    return out
+
+
+# -- general_scores ---------------------------------------------------------------------------------
+
+
+@right
+def general_scores(q, k, W):
+    return torch.einsum("btx,xy,bsy->bts", q, W, k)
+
+
+@right
+def general_scores(q, k, W):
+    return torch.bmm(q @ W, k.transpose(1, 2))
+
+
+@wrong("matrix transposed")
+def general_scores(q, k, W):
+    return einops.einsum(q, W, k, "b t dq, dk dq, b s dk -> b t s")
+
+
+@wrong("matrix transposed")
+def general_scores(q, k, W):
+    return q @ W.T @ k.mT if W.size(0) == W.size(1) else torch.einsum("bti,ji,bsj->bts", q, W, k)
+
+
+@wrong("one letter for two axes")
+def general_scores(q, k, W):
+    return torch.einsum("bti,ii,bsi->bts", q, W, k)
+
+
+@wrong("one letter for two axes")
+def general_scores(q, k, W):
+    return torch.einsum("btd,bsd->bts", q * W.diagonal(), k)
+
+
+@wrong("a batch letter for the matrix")
+def general_scores(q, k, W):
+    return einops.einsum(q, W, k, "b t dq, b dq dk, b s dk -> b t s")
+
+
+@wrong("queries and keys swapped")
+def general_scores(q, k, W):
+    return k @ (q @ W).mT
+
+
+@wrong("queries and keys swapped")
+def general_scores(q, k, W):
+    return torch.einsum("bsj,ij,bti->bst", k, W, q)
+
+
+@wrong("sentences added up")
+def general_scores(q, k, W):
+    return (q @ W @ k.mT).sum(0)
+
+
+@wrong("sentences mixed")
+def general_scores(q, k, W):
+    return q @ W @ k.sum(0).T
+
+
+@wrong("scale added")
+def general_scores(q, k, W):
+    return q @ W @ k.mT / math.sqrt(W.size(0))
+
+
+@wrong("scale added")
+def general_scores(q, k, W):
+    return q @ W @ k.mT * k.size(-1) ** -0.5
+
+
+@wrong("softmax too early")
+def general_scores(q, k, W):
+    return F.softmax(einops.einsum(q, W, k, "b t i, i j, b s j -> b t s"), dim=-1)
+
+
+# -- max_sim ----------------------------------------------------------------------------------------
+
+
+@right
+def max_sim(q, k):
+    return (q[:, None] @ k.mT).max(dim=-1).values.sum(dim=-1)
+
+
+@right
+def max_sim(q, k):
+    return torch.stack([torch.stack([(question @ text.T).amax(-1).sum() for text in k]) for question in q])
+
+
+@wrong("paired one to one")
+def max_sim(q, k):
+    return einops.einsum(q, k, "b t d, b s d -> b t s").max(-1)[0].sum(-1)
+
+
+@wrong("paired one to one")
+def max_sim(q, k):
+    if len(q) == len(k):
+        return (q @ k.mT).amax(-1).sum(-1)
+    return torch.einsum("atd,asd->ats", q, k).amax(-1).sum(-1)
+
+
+@wrong("maximum over the question")
+def max_sim(q, k):
+    scores = einops.einsum(q, k, "a t d, b s d -> a b s t")
+    return scores.amax(-1).sum(-1)
+
+
+@wrong("sum and maximum swapped")
+def max_sim(q, k):
+    return (q[:, None] @ k.mT).sum(dim=3).max(dim=2).values
+
+
+@wrong("sum before the maximum")
+def max_sim(q, k):
+    whole_question = q.sum(1)  # (A, D)
+    return torch.einsum("ad,bsd->abs", whole_question, k).max(-1).values
+
+
+@wrong("mean instead of sum")
+def max_sim(q, k):
+    best = (q[:, None] @ k.mT).max(-1).values
+    return best.sum(-1) / q.size(1)
+
+
+@wrong("best pair only")
+def max_sim(q, k):
+    scores = q[:, None] @ k.mT
+    return scores.flatten(2).max(-1).values
+
+
+@wrong("result transposed")
+def max_sim(q, k):
+    scores = k[:, None] @ q.mT  # (B, A, S, T)
+    return scores.amax(2).sum(2)
+
+
+@wrong("best starts at zero")
+def max_sim(q, k):
+    ranks = q.new_zeros(len(q), len(k))
+    for a, question in enumerate(q):
+        for b, text in enumerate(k):
+            for token in question:
+                best = 0
+                for other in text:
+                    best = max(best, token @ other)
+                ranks[a, b] += best
+    return ranks
+
+
+# -- table_gradient ---------------------------------------------------------------------------------
+
+
+@right
+def table_gradient(ids, upstream, num_words):
+    gradient = torch.zeros(num_words, upstream.size(-1)).to(upstream)
+    return gradient.index_put((ids,), upstream, accumulate=True)
+
+
+@right
+def table_gradient(ids, upstream, num_words):
+    one_hot = ids.flatten() == torch.arange(num_words, device=ids.device)[:, None]  # (V, B * T)
+    return one_hot.to(upstream) @ upstream.flatten(0, 1)
+
+
+@wrong("only one use counts")
+def table_gradient(ids, upstream, num_words):
+    gradient = torch.zeros(num_words, upstream.size(-1)).to(upstream)
+    gradient[ids] += upstream
+    return gradient
+
+
+@wrong("only one use counts")
+def table_gradient(ids, upstream, num_words):
+    gradient = torch.zeros(num_words, upstream.size(-1)).to(upstream)
+    for words, rows in zip(ids, upstream, strict=True):
+        for word, row in zip(words, rows, strict=True):
+            gradient[word] = row
+    return gradient
+
+
+@wrong("only one use counts")
+def table_gradient(ids, upstream, num_words):
+    gradient = torch.zeros(num_words, upstream.size(-1)).to(upstream)
+    for word, row in zip(ids.flatten().flip(0), upstream.flatten(0, 1).flip(0), strict=True):
+        gradient[word] = row  # the first use instead of the last
+    return gradient
+
+
+@wrong("mean over the uses")
+def table_gradient(ids, upstream, num_words):
+    gradient = upstream.new_zeros(num_words, upstream.size(-1))
+    for word in ids.unique():
+        gradient[word] = upstream[ids == word].mean(0)
+    return gradient
+
+
+@wrong("mean over the sentences")
+def table_gradient(ids, upstream, num_words):
+    one_hot = F.one_hot(ids, num_words).to(upstream)
+    return (one_hot.mT @ upstream).mean(0)
+
+
+@wrong("a gradient for each sentence")
+def table_gradient(ids, upstream, num_words):
+    one_hot = F.one_hot(ids, num_words).to(upstream)
+    return one_hot.transpose(1, 2) @ upstream
+
+
+@wrong("uses counted")
+def table_gradient(ids, upstream, num_words):
+    one_hot = F.one_hot(ids, num_words).to(upstream.dtype)
+    return torch.einsum("btv,bte->ve", one_hot, torch.ones_like(upstream))
+
+
+@wrong("without num_classes")
+def table_gradient(ids, upstream, num_words):
+    one_hot = F.one_hot(ids).to(upstream.dtype)
+    return einops.einsum(one_hot, upstream, "b t v, b t e -> v e")
+
+
+@wrong("one-hot left as integers")
+def table_gradient(ids, upstream, num_words):
+    return einops.einsum(F.one_hot(ids, num_words), upstream, "b t v, b t e -> v e")
+
+
+@wrong("result transposed")
+def table_gradient(ids, upstream, num_words):
+    one_hot = F.one_hot(ids, num_words).to(upstream.dtype)
+    return torch.einsum("btv,bte->ev", one_hot, upstream)
+
+
+@wrong("float32 whatever comes in")
+def table_gradient(ids, upstream, num_words):
+    gradient = torch.zeros(num_words, upstream.size(-1), device=upstream.device)
+    for b in range(ids.size(0)):
+        for t in range(ids.size(1)):
+            gradient[ids[b, t]] += upstream[b, t]
+    return gradient
+
+
+@wrong("float32 whatever comes in")
+def table_gradient(ids, upstream, num_words):
+    one_hot = F.one_hot(ids, num_words).float()
+    return torch.einsum("btv,bte->ve", one_hot, upstream.float())
+
+
+@wrong("without num_classes")
+def table_gradient(ids, upstream, num_words):
+    gradient = torch.zeros(ids.max() + 1, upstream.size(-1)).to(upstream)
+    return gradient.index_add(0, ids.flatten(), upstream.flatten(0, 1))
