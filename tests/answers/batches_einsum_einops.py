@@ -63,10 +63,15 @@ def lookup(ids, table):
     return torch.matmul(one_hot, table)
 
 
-@wrong("as many classes as features")
+@wrong("too few classes")
 def lookup(ids, table):
     one_hot = F.one_hot(ids, num_classes=table.shape[1]).to(table.dtype)
     return one_hot @ table
+
+
+@wrong("too few classes")
+def lookup(ids, table):
+    return F.one_hot(ids, len(ids)).to(table) @ table
 
 
 @wrong("table transposed")
@@ -85,6 +90,14 @@ def lookup(ids, table):
 def lookup(ids, table):
     one_hot = torch.zeros(ids.shape[0], table.shape[0], dtype=table.dtype, device=table.device)
     one_hot[torch.arange(ids.shape[0]), ids] = 1
+    return one_hot @ table
+
+
+@wrong("a sentence in one row")
+def lookup(ids, table):
+    one_hot = torch.zeros(len(ids), table.shape[0]).to(table)
+    for position, i in enumerate(ids):
+        one_hot[position, i] = 1
     return one_hot @ table
 
 
@@ -198,6 +211,30 @@ def weighted_sum(weights, v):
     return out
 
 
+@wrong("a value read at the query")
+def weighted_sum(weights, v):
+    (B, T, S), D = weights.shape, v.size(-1)
+    out = torch.zeros(B, T, D).to(v)
+    for b in range(B):
+        for t in range(T):
+            for d in range(D):
+                for s in range(S):
+                    out[b, t, d] += weights[b, t, s] * v[b, t, d]
+    return out
+
+
+@wrong("shaped like the values")
+def weighted_sum(weights, v):
+    out = torch.zeros_like(v)
+    B, T, S = weights.shape
+    for b in range(B):
+        for t in range(T):
+            for d in range(v.size(-1)):
+                for s in range(S):
+                    out[b, t, d] += weights[b, t, s] * v[b, s, d]
+    return out
+
+
 @wrong("last key left out")
 def weighted_sum(weights, v):
     (B, T, S), D = weights.shape, v.size(-1)
@@ -282,6 +319,17 @@ def general_scores(q, k, W):
     return torch.einsum("bsj,ij,bti->bst", k, W, q)
 
 
+@wrong("queries and keys swapped")
+def general_scores(q, k, W):
+    return k @ W @ q.mT  # and the matrix is read the other way around
+
+
+@wrong("transposes the batch")
+def general_scores(q, k, W):
+    projected = q @ W
+    return projected @ k.T
+
+
 @wrong("sentences added up")
 def general_scores(q, k, W):
     return (q @ W @ k.mT).sum(0)
@@ -347,6 +395,17 @@ def max_sim(q, k):
 def max_sim(q, k):
     whole_question = q.sum(1)  # (A, D)
     return torch.einsum("ad,bsd->abs", whole_question, k).max(-1).values
+
+
+@wrong("sum instead of maximum")
+def max_sim(q, k):
+    return torch.einsum("atd,bsd->ab", q, k)
+
+
+@wrong("scale added")
+def max_sim(q, k):
+    scores = q[:, None] @ k.mT / math.sqrt(q.shape[-1])
+    return scores.amax(-1).sum(-1)
 
 
 @wrong("mean instead of sum")
@@ -473,8 +532,14 @@ def table_gradient(ids, upstream, num_words):
 
 @wrong("float32 whatever comes in")
 def table_gradient(ids, upstream, num_words):
+    gradient = torch.zeros(num_words, upstream.shape[-1], device=upstream.device)
+    return gradient.index_put((ids,), upstream.float(), accumulate=True)
+
+
+@wrong("one-hot always float32")
+def table_gradient(ids, upstream, num_words):
     one_hot = F.one_hot(ids, num_words).float()
-    return torch.einsum("btv,bte->ve", one_hot, upstream.float())
+    return einops.einsum(one_hot, upstream, "b t v, b t e -> v e")
 
 
 @wrong("without num_classes")

@@ -29,6 +29,11 @@ def _one_hot_of_one_axis(ids, table):
     return one_hot
 
 
+def _one_hot_of_rows(ids, table):
+    one_hot = table.new_zeros(len(ids), len(table))
+    return one_hot.scatter(1, ids.reshape(len(ids), -1), 1)
+
+
 lookup = Exercise(
     name="lookup",
     trials=_ids_and_tables,
@@ -50,9 +55,9 @@ lookup = Exercise(
             "whatever the table is. Give the one-hot rows the type of the table. See 4.1.",
             lambda ids, table: F.one_hot(ids, len(table)).float() @ table,
         ),
-        "as many classes as features": Mistake(
-            "The one-hot rows are as long as a row of the table is wide. "
-            "They need a place for each word, and the words are the table's first axis. See 4.1.",
+        "too few classes": Mistake(
+            "The one-hot rows have fewer places than there are words: "
+            "they need one for each row of the table, and its rows are its first axis, V. See 4.1.",
             lambda ids, table: F.one_hot(ids, table.size(-1)).to(table) @ table,
         ),
         "table transposed": Mistake(
@@ -69,6 +74,11 @@ lookup = Exercise(
             "This works for one sentence and stops for other shapes: it counts the ids by their first axis only. "
             "`F.one_hot` takes ids of any shape and appends an axis. See 4.1.",
             lambda ids, table: _one_hot_of_one_axis(ids, table) @ table,
+        ),
+        "a sentence in one row": Mistake(
+            "One sentence is right, and in a batch each sentence has become one row, the sum of its words: "
+            "one row of zeros got a 1 for every word of it. Each token needs a row of its own. See 4.1.",
+            lambda ids, table: _one_hot_of_rows(ids, table) @ table,
         ),
     },
 )
@@ -132,6 +142,16 @@ weighted_sum = Exercise(
             "and every cell of the result has a sum of its own. See 4.5.",
             sign=_is_a_running_sum,
         ),
+        "a value read at the query": Mistake(
+            "With as many queries as keys, every query gets its own value back: the value is read at t instead of s, "
+            "and the weights beside it sum to 1. See 4.5.",
+            lambda weights, v: weights.sum(-1, keepdim=True) * v[:, : weights.size(1)],
+        ),
+        "shaped like the values": Mistake(
+            "The result has the shape of v, a row for each key; it needs one for each query: "
+            "the letters that stay are b, t and d. See 4.5.",
+            lambda weights, v: F.pad(weights @ v, (0, 0, 0, v.size(1) - weights.size(1))),
+        ),
         "last key left out": Mistake(
             "The last key is missing from every sum: s has S values, and `range(n)` ends at n - 1 already. See 4.5.",
             lambda weights, v: weights[..., :-1] @ v[:, :-1],
@@ -187,7 +207,7 @@ general_scores = Exercise(
         "queries and keys swapped": Mistake(
             "Keys stand in the rows and queries in the columns: the letters of the result are in the wrong order, "
             "or q and k stand in each other's place. See 4.5.",
-            lambda q, k, W: torch.einsum("bti,ij,bsj->bst", q, W, k),
+            sign=lambda found, q, k, W: found.shape == (len(q), k.size(1), q.size(1)),
         ),
         "sentences added up": Mistake(
             "There is one table of scores for the whole batch: the letter b disappeared, "
@@ -198,6 +218,10 @@ general_scores = Exercise(
             "A batch of one is right, and in a larger one each query meets the keys of all sentences, added up: "
             "queries and keys have different letters for the sentence. See 4.5.",
             lambda q, k, W: torch.einsum("bti,ij,csj->bts", q, W, k),
+        ),
+        "transposes the batch": Mistake(
+            "`.T` turns all axes around, so that features meet sentences: `.mT` turns the last two. See 4.4.",
+            lambda q, k, W: q @ W @ k.T,
         ),
         "scale added": Mistake(
             "The scores are divided by √D, and this formula has no scale: "
@@ -257,6 +281,17 @@ max_sim = Exercise(
             "The tokens of the question are added up before the best partner is chosen, so that all must share one: "
             "drop s first, by the maximum. See 4.5.",
             _reduce(lambda scores: scores.sum(-2).amax(-1)),
+        ),
+        "sum instead of maximum": Mistake(
+            "All pairs of tokens are added up: a letter that einsum drops is a sum, "
+            "so s has to stay in the string until the maximum has taken it. See 4.5.",
+            _reduce(lambda scores: scores.sum((-2, -1))),
+        ),
+        "scale added": Mistake(
+            "The scores are divided by √D: no softmax follows here that the scale would keep soft. See 3.4.",
+            lambda q, k: (
+                torch.einsum("atd,bsd->abts", q, k).amax(-1).sum(-1) / math.sqrt(q.size(-1))
+            ),
         ),
         "mean instead of sum": Mistake(
             "The ranks are too small by a factor of T: the tokens of the question are averaged, "
@@ -366,12 +401,20 @@ table_gradient = Exercise(
                 "btv,bte->ve", F.one_hot(ids, num_words), upstream
             ),
         ),
+        "one-hot always float32": Mistake(
+            "Gradients in float32 pass and gradients in float64 do not: `.float()` makes float32, "
+            "whatever stands beside it. See 4.1.",
+            lambda ids, upstream, num_words: torch.einsum(
+                "btv,bte->ve", F.one_hot(ids, num_words).float(), upstream
+            ),
+        ),
         "result transposed": Mistake(
             "The words run across: the gradient has the shape of the table, one row for each word, (V, E). See 4.5.",
             lambda *inputs: _table_gradient(*inputs).T,
         ),
         "float32 whatever comes in": Mistake(
-            "Given float64, the gradient is float32: that is what `torch.zeros` and `.float()` make. See 4.5.",
+            "Given float64, the gradient is float32: "
+            "that is what `torch.zeros` makes unless it is told a type. See 4.5.",
             lambda *inputs: _table_gradient(*inputs).float(),
         ),
     },
