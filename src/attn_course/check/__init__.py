@@ -17,16 +17,28 @@ from attn_course.check.scaled_dot_product_attention import (
     scaled_dot_product,
     scaled_scores,
 )
+from attn_course.check.simple_self_attention import (
+    all_contexts,
+    context_of,
+    log_softmax,
+    three_bad_scores,
+    weights_at,
+)
 
 __all__ = [
     "WideValues",
+    "all_contexts",
     "as_linear",
+    "context_of",
     "general_scores",
+    "log_softmax",
     "lookup",
     "max_sim",
     "row_entropy",
     "scaled_dot_product",
     "scaled_scores",
     "table_gradient",
+    "three_bad_scores",
     "weighted_sum",
+    "weights_at",
 ]

@@ -1,0 +1,469 @@
+"""The exercises of the chapter on attention without learned numbers. Used from chapter 2 on."""
+
+import torch
+from torch import Tensor
+
+from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake
+from attn_course.functional import softmax
+
+# ---------------------------------------------------------------- the words of the chapter
+
+_WORDS = torch.tensor(
+    [
+        [0.43, 0.15, 0.89],
+        [0.55, 0.87, 0.66],
+        [0.57, 0.85, 0.64],
+        [0.22, 0.58, 0.33],
+        [0.77, 0.25, 0.10],
+        [0.05, 0.80, 0.55],
+    ]
+)
+_LIKE_THE_CHAPTER = "six tokens of three numbers"  # so that an answer about the chapter's own words runs through
+
+
+def _attend(x: Tensor) -> Tensor:
+    return softmax(x @ x.mT) @ x
+
+
+def _naive_softmax(scores: Tensor, dim: int = -1) -> Tensor:
+    exponentials = torch.exp(scores)
+    return exponentials / exponentials.sum(dim, keepdim=True)
+
+
+def _softmax_over_everything(scores: Tensor) -> Tensor:
+    exponentials = torch.exp(scores - scores.max())
+    return exponentials / exponentials.sum()
+
+
+def _same(found: Tensor, expected: Tensor) -> bool:
+    return found.shape == expected.shape and torch.allclose(
+        found.to(expected), expected, rtol=1e-4, atol=1e-4
+    )
+
+
+def _weights_and_contexts_of_the_chapter(x: Tensor) -> tuple[Tensor, Tensor]:
+    words = _WORDS.to(x)
+    weights = softmax(words @ words.T)
+    return weights, weights @ words
+
+
+# ---------------------------------------------------------------- one context vector
+
+
+def _tokens_and_an_index(draw):
+    yield _LIKE_THE_CHAPTER, draw(6, 3), 4
+    yield "the first of five", draw(5, 7), 0
+    yield "the last of three", draw(3, 11), 2
+    yield "a single token", draw(1, 5), 0
+    yield "large scores", 30 * draw(5, 7), 3
+    yield "float64", draw(7, 5, dtype=torch.float64), 5
+
+
+def _is_about_the_chapters_words(found, x, index):
+    weights, contexts = _weights_and_contexts_of_the_chapter(x)
+    mixed = (
+        [*(weights @ x), softmax(x @ _WORDS.to(x)[1]) @ x]
+        if x.shape == _WORDS.shape
+        else []
+    )
+    return any(_same(found, context) for context in [*contexts, *mixed])
+
+
+def _average_by(weigh):
+    return lambda x, index: weigh(x @ x[index]) @ x
+
+
+context_of = Exercise(
+    name="context_of",
+    trials=_tokens_and_an_index,
+    right=_average_by(softmax),
+    returns=("context",),
+    mistakes={
+        "notebook's variables": Mistake(
+            "Something in it comes from the chapter's six words, whatever x is handed over: "
+            "a name such as context, weights or query inside the function belongs to the notebook. See 2.11.",
+            sign=_is_about_the_chapters_words,
+        ),
+        "always the same token": Mistake(
+            "Whatever the index, this is the context vector of token 1: the query has to be row number index. See 2.6.",
+            lambda x, index: _attend(x)[1],
+        ),
+        "weights forgotten": Mistake(
+            "This is the plain mean of the tokens, which no query has had a say in: the weights are not used. See 2.5.",
+            lambda x, index: x.mean(dim=0),
+        ),
+        "no softmax": Mistake(
+            "The tokens are averaged by their scores: these need not sum to 1, and some are negative. See 2.3.",
+            _average_by(lambda scores: scores),
+        ),
+        "divided by the sum": Mistake(
+            "The scores are divided by their sum, so a negative one subtracts its token. See 2.3.",
+            _average_by(lambda scores: scores / scores.sum()),
+        ),
+        "weights returned": Mistake(
+            "These are the weights, one for each token; the last of the three steps, the average, is missing. See 2.5.",
+            lambda x, index: softmax(x @ x[index]),
+        ),
+        "product the wrong way round": Mistake(
+            "The last product has the tokens first, so it pairs the weights with the numbers of one token. "
+            "Each weight belongs to a row of x, and for that the weights come first. See 2.5.",
+            lambda x, index: x @ softmax(x @ x[index]),
+        ),
+        "sum over the numbers": Mistake(
+            "The sum runs over the numbers of each token, and leaves one number for each token. "
+            "An average adds up the tokens. See 2.5.",
+            lambda x, index: softmax(x @ x[index]) * x.sum(dim=-1),
+        ),
+        "all tokens at once": Mistake(
+            "These are the context vectors of all tokens, and one was asked for: "
+            "one query, one row of scores, one average. See 2.5.",
+            lambda x, index: _attend(x),
+        ),
+        "softmax over the queries": Mistake(
+            "The weights of this token do not sum to 1: in the table of all scores, "
+            "the softmax ran down the columns instead of along the rows. See 2.10.",
+            lambda x, index: softmax(x @ x.T, dim=0)[index] @ x,
+        ),
+        "softmax over everything": Mistake(
+            "The context vector is several times too short: the softmax shared one unit of weight "
+            "among all rows of the table, and this row got its part of it. See 2.10.",
+            lambda x, index: _softmax_over_everything(x @ x.T)[index] @ x,
+        ),
+        "softmax overflows": Mistake(
+            "With large scores the result is nan, since the exponentials overflow. "
+            "A softmax that subtracts the maximum first stays finite. See 2.4.",
+            _average_by(_naive_softmax),
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- scores that cannot be divided by their sum
+
+
+def _breaks_division(found):
+    return found.shape == (3,) and bool(
+        found.sum() > 0.999 and (found / found.sum() > 1).sum() == 2
+    )
+
+
+three_bad_scores = Exercise(
+    name="three_bad_scores",
+    trials=lambda draw: iter([("your three scores divided by their sum",)]),
+    right=lambda: torch.tensor([4.0, -6.0, 4.0]),
+    accepts=_breaks_division,
+    returns=("scores",),
+    seeds=(0,),
+    mistakes={
+        "not a tensor": Mistake(
+            "The three scores have to be a tensor, which can be divided by its sum; "
+            "torch.tensor makes one of a list. See 2.3.",
+            sign=lambda found: not isinstance(found, Tensor),
+        ),
+        "not three scores": Mistake(
+            "Three scores were asked for, in one tensor of the shape (3,), "
+            "such as the 3, 1 and −2 of the text. See 2.3.",
+            sign=lambda found: found.shape != (3,),
+        ),
+        "the sum is 0": Mistake(
+            "The sum of these scores is 0, so dividing by it gives no numbers at all. "
+            "That fails too, but here the sum has to be 1 or more. See 2.3.",
+            sign=lambda found: abs(found.sum()) < 1e-6,
+        ),
+        "no score is negative": Mistake(
+            "Dividing by the sum works for these scores: none is negative, "
+            "so every weight lies between 0 and 1. See 2.3.",
+            sign=lambda found: found.min() >= 0,
+        ),
+        "the sum is negative": Mistake(
+            "The sum of these scores is negative, so dividing by it turns all signs round. "
+            "That fails too, but here the sum has to be 1 or more. See 2.3.",
+            sign=lambda found: found.sum() < 0,
+        ),
+        "the sum is small": Mistake(
+            "The sum lies between 0 and 1. Dividing by a small sum makes any score large; "
+            "find scores that fail although their sum is 1 or more. See 2.3.",
+            sign=lambda found: found.sum() <= 0.999,
+        ),
+        "two negative scores": Mistake(
+            "One weight is above 1 and two are below 0, where two above 1 and one below 0 were asked for. See 2.3.",
+            sign=lambda found: (found < 0).sum() == 2,
+        ),
+        "too few weights above 1": Mistake(
+            "One weight is below 0, as it should be, but not two are above 1: "
+            "a weight is above 1 where its score is larger than the sum of all three. See 2.3.",
+            sign=lambda found: (found < 0).sum() == 1,
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- temperature
+
+
+def _tokens_and_a_temperature(draw):
+    yield _LIKE_THE_CHAPTER, draw(6, 3), 2.0
+    yield "hot", draw(5, 7), 30.0
+    yield "cold", draw(7, 5), 0.001
+    yield "a single token", draw(1, 3), 0.5
+    yield "float64", draw(3, 11, dtype=torch.float64), 5.0
+
+
+def _weigh(weigh):
+    return lambda x, temperature: weigh(x @ x.T, temperature)
+
+
+weights_at = Exercise(
+    name="weights_at",
+    trials=_tokens_and_a_temperature,
+    right=_weigh(lambda scores, temperature: softmax(scores / temperature)),
+    returns=("weights",),
+    mistakes={
+        "notebook's variables": Mistake(
+            "These are weights of the chapter's six words, whatever x is handed over: "
+            "a name such as scores inside the function belongs to the notebook. See 2.11.",
+            lambda x, temperature: softmax((_WORDS @ _WORDS.T).to(x.device) / temperature),
+        ),
+        "temperature forgotten": Mistake(
+            "The weights are the same at every temperature: it never reaches the scores, "
+            "or moves all of them alike, which a softmax does not notice. See 2.7.",
+            _weigh(lambda scores, temperature: softmax(scores)),
+        ),
+        "multiplied instead of divided": Mistake(
+            "The higher the temperature, the sharper the weights: the scores are multiplied by it. See 2.7.",
+            _weigh(lambda scores, temperature: softmax(scores * temperature)),
+        ),
+        "temperature after the softmax": Mistake(
+            "The rows do not sum to 1: the weights are divided by the temperature, after the softmax, "
+            "which makes all of them smaller and none softer. See 2.7.",
+            _weigh(lambda scores, temperature: softmax(scores) / temperature),
+        ),
+        "temperature twice": Mistake(
+            "The scores are divided by the square of the temperature: "
+            "both factors of every dot product were divided by it. See 2.7.",
+            lambda x, temperature: softmax((x / temperature) @ (x / temperature).T),
+        ),
+        "softmax over the queries": Mistake(
+            "The columns sum to 1 and the rows do not: the softmax runs over the queries. See 2.10.",
+            _weigh(lambda scores, temperature: softmax(scores / temperature, dim=0)),
+        ),
+        "softmax over everything": Mistake(
+            "All rows together sum to 1: the softmax runs over the whole table "
+            "instead of over each row by itself. See 2.10.",
+            _weigh(
+                lambda scores, temperature: _softmax_over_everything(scores / temperature)
+            ),
+        ),
+        "softmax overflows": Mistake(
+            "When it is cold the weights are nan: scores in the thousands overflow in the exponential. "
+            "A softmax that subtracts the maximum first stays finite. See 2.4.",
+            _weigh(lambda scores, temperature: _naive_softmax(scores / temperature)),
+        ),
+        "context returned": Mistake(
+            "These are context vectors, one step too far: the weights were asked for. See 2.6.",
+            lambda x, temperature: softmax(x @ x.T / temperature) @ x,
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- a batch
+
+
+def _sentences(draw):
+    yield _LIKE_THE_CHAPTER, draw(6, 3)
+    yield "a batch", draw(2, 5, 7)
+    yield "a batch of one", draw(1, 5, 3)
+    yield "two leading axes", draw(2, 3, 5, 7)
+    yield "large scores", 30 * draw(2, 3, 7)
+    yield "float64", draw(2, 3, 5, dtype=torch.float64)
+
+
+def _are_about_the_chapters_words(found, x):
+    weights, contexts = _weights_and_contexts_of_the_chapter(x)
+    mixed = [weights @ x] if x.shape[-2:] == _WORDS.shape else []
+    return any(_same(found, context) for context in [contexts, *mixed])
+
+
+def _average_all_by(weigh):
+    return lambda x: weigh(x @ x.mT) @ x
+
+
+def _all_axes_reversed(x):
+    return x.permute(*reversed(range(x.dim())))
+
+
+all_contexts = Exercise(
+    name="all_contexts",
+    trials=_sentences,
+    right=_attend,
+    returns=("context",),
+    mistakes={
+        "notebook's variables": Mistake(
+            "Something in it comes from the chapter's six words, whatever x is handed over: "
+            "a name such as context or weights inside the function belongs to the notebook. See 2.11.",
+            sign=_are_about_the_chapters_words,
+        ),
+        "transposes the batch": Mistake(
+            "One sentence is right and a batch is not: `.T` turns all axes around, the batch too. See 2.6.",
+            lambda x: softmax(x @ _all_axes_reversed(x)) @ x,
+        ),
+        "axis counted from the front": Mistake(
+            "A single sentence has no axis number 2: an axis is counted from the front, "
+            "where a batch puts one more. Counted from the back, both are the same. See 2.6.",
+            lambda x: softmax(x @ x.transpose(1, 2)) @ x,
+        ),
+        "softmax counted from the front": Mistake(
+            "One sentence is right and a batch is not: the softmax runs along axis 1, "
+            "which is the keys of a single sentence and the queries of a batch. See 2.6.",
+            _average_all_by(lambda scores: softmax(scores, dim=1)),
+        ),
+        "softmax over the batch": Mistake(
+            "The softmax runs along the first axis: in a batch the sentences share one unit of weight, "
+            "and in a single sentence its queries do. See 2.6.",
+            _average_all_by(lambda scores: softmax(scores, dim=0)),
+        ),
+        "softmax over the queries": Mistake(
+            "The weights of a token do not sum to 1: the softmax runs over the queries, down each column. See 2.10.",
+            _average_all_by(lambda scores: softmax(scores, dim=-2)),
+        ),
+        "softmax over everything": Mistake(
+            "The context vectors are several times too short: the softmax shares one unit of weight "
+            "among all rows there are, instead of giving one to each. See 2.10.",
+            _average_all_by(_softmax_over_everything),
+        ),
+        "sentences see each other": Mistake(
+            "The words of all sentences were averaged as if they stood in one: "
+            "each sentence of a batch must be attended to by itself. See 2.6.",
+            lambda x: _attend(x.reshape(-1, x.size(-1))).reshape(x.shape),
+        ),
+        "no softmax": Mistake(
+            "The tokens are averaged by their scores: these need not sum to 1, and some are negative. See 2.3.",
+            _average_all_by(lambda scores: scores),
+        ),
+        "divided by the sum": Mistake(
+            "Each row of scores is divided by its sum, so a negative one subtracts its token. See 2.3.",
+            _average_all_by(lambda scores: scores / scores.sum(dim=-1, keepdim=True)),
+        ),
+        "weights returned": Mistake(
+            "These are the weights; the last of the three lines, the average, is missing. See 2.6.",
+            lambda x: softmax(x @ x.mT),
+        ),
+        "softmax overflows": Mistake(
+            "With large scores the result is nan, since the exponentials overflow. "
+            "A softmax that subtracts the maximum first stays finite. See 2.4.",
+            _average_all_by(_naive_softmax),
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- the logarithm of a softmax
+
+
+def _scores_and_axes(draw):
+    yield "one row", draw(7)
+    yield "a table", draw(3, 5)
+    yield "along the first axis", draw(5, 7), 0
+    yield "along the middle axis", draw(2, 3, 5), 1
+    yield "a batch of one", draw(1, 5, 2)
+    yield "scores in the thousands", 3000 * draw(3, 5)
+    yield (
+        "rows far apart",
+        draw(3, 5) + torch.tensor([[-2000.0], [0.0], [2000.0]], device=draw.device),
+    )
+    yield "float64", draw(3, 5, dtype=torch.float64)
+
+
+def _log_softmax(x, dim=-1):
+    return torch.log_softmax(x, dim)
+
+
+def _is_off_by_the_maximum(found, x, dim=-1):
+    largest = x.amax(dim, keepdim=True)
+    return any(_same(found, _log_softmax(x, dim) + off) for off in (largest, -largest))
+
+
+def _sums_over_everything(found, x, dim=-1):
+    every_shift = x - x.max(), x - x.amax(dim, keepdim=True)
+    return any(_same(found, shifted - shifted.exp().sum().log()) for shifted in every_shift)
+
+
+def _with_one_maximum(x, dim=-1):
+    shifted = x - x.max()
+    return shifted - torch.log(torch.exp(shifted).sum(dim, keepdim=True))
+
+
+def _without_keepdim(x, dim=-1):
+    shifted = x - x.amax(dim, keepdim=True)
+    return shifted - torch.log(torch.exp(shifted).sum(dim))
+
+
+def _forgets_the_second_logarithm(x, dim=-1):
+    shifted = x - x.amax(dim, keepdim=True)
+    return shifted - torch.exp(shifted).sum(dim, keepdim=True)
+
+
+log_softmax = Exercise(
+    name="log_softmax",
+    trials=_scores_and_axes,
+    right=_log_softmax,
+    returns=("logarithms",),
+    mistakes={
+        "logarithm of the softmax": Mistake(
+            "Scores far below the largest get −∞: the weight is made first and has underflowed to 0 "
+            "before the logarithm sees it. See 2.4.",
+            lambda x, dim=-1: torch.log(softmax(x, dim)),
+        ),
+        "softmax overflows": Mistake(
+            "With scores in the thousands there is nan: the exponentials overflow, and ∞/∞ is no number. See 2.4.",
+            lambda x, dim=-1: torch.log(_naive_softmax(x, dim)),
+        ),
+        "maximum not subtracted": Mistake(
+            "With scores in the thousands the result is infinite: it avoids the division, "
+            "but the sum of exponentials overflows or underflows all the same. See 2.4.",
+            lambda x, dim=-1: x - torch.log(torch.exp(x).sum(dim, keepdim=True)),
+        ),
+        "maximum subtracted once": Mistake(
+            "Every result is off by the maximum of its row: it is subtracted in one place only, "
+            "and cancels if it is subtracted in both. See 2.4.",
+            sign=_is_off_by_the_maximum,
+        ),
+        "one maximum for all": Mistake(
+            "Rows far below the others become infinite: the maximum is that of the whole table, "
+            "and all exponentials of such a row underflow. See 2.4.",
+            _with_one_maximum,
+        ),
+        "keepdim forgotten": Mistake(
+            "One row is right and a table is not: a maximum or a sum has lost its axis, "
+            "and no longer lines up with the rows. See 2.4.",
+            _without_keepdim,
+        ),
+        "maximum comes with its place": Mistake(
+            "`max` along an axis returns two things, the largest numbers and their places; "
+            "`amax` returns the numbers alone. See 2.4.",
+            lambda x, dim=-1: x - x.max(dim, keepdim=True),
+        ),
+        "softmax over everything": Mistake(
+            "One row is right and a table is not: the sum runs over all scores there are "
+            "instead of along `dim`. See 2.10.",
+            sign=_sums_over_everything,
+        ),
+        "axis ignored": Mistake(
+            "It is right along the last axis and no other: `dim` is not used everywhere. See 2.4.",
+            lambda x, dim=-1: _log_softmax(x, -1),
+        ),
+        "logarithm of the sum forgotten": Mistake(
+            "The sum of exponentials is subtracted as it is: the logarithm of a fraction is the logarithm "
+            "of its upper part minus the logarithm of its lower part. See 2.11.",
+            _forgets_the_second_logarithm,
+        ),
+        "no logarithm": Mistake(
+            "This is the softmax itself, which lies between 0 and 1: its logarithm was asked for. See 2.11.",
+            softmax,
+        ),
+        CHANGES_ITS_INPUT: Mistake(
+            "An operation such as -= writes into the tensor of whoever called: make a new one. See 2.11.",
+        ),
+    },
+)

@@ -1,0 +1,486 @@
+"""Answers to the exercises of chapter 2."""
+
+import torch
+import torch.nn.functional as F
+
+from answers import right, wrong
+from attn_course import default_device, softmax
+
+# What an open notebook has beside the learner's function: the chapter's own words and what it made of them.
+words = [
+    [0.43, 0.15, 0.89],
+    [0.55, 0.87, 0.66],
+    [0.57, 0.85, 0.64],
+    [0.22, 0.58, 0.33],
+    [0.77, 0.25, 0.1],
+    [0.05, 0.8, 0.55],
+]
+query = torch.tensor(words[1], device=default_device())
+scores = torch.tensor(words, device=default_device()) @ torch.tensor(words, device=default_device()).T
+weights = softmax(scores)
+context = weights @ torch.tensor(words, device=default_device())
+weights_of_journey = weights[1]
+
+
+def naive_softmax(scores):
+    exponentials = torch.exp(scores)
+    return exponentials / exponentials.sum()
+
+
+# -- context_of -------------------------------------------------------------------------------------
+
+
+@right
+def context_of(x, index):
+    query = x[index]
+    scores = torch.stack([torch.dot(query, key) for key in x])
+    exponentials = (scores - scores.max()).exp()
+    total = torch.zeros_like(query)
+    for weight, value in zip(exponentials / exponentials.sum(), x, strict=True):
+        total += weight * value
+    return total
+
+
+@right
+def context_of(x, index):
+    x = x[None]
+    return F.scaled_dot_product_attention(x[:, index : index + 1], x, x, scale=1.0)[0, 0]
+
+
+@wrong("notebook's variables")
+def context_of(x, index):
+    return context[index]
+
+
+@wrong("notebook's variables")
+def context_of(x, index):
+    return weights[index] @ x
+
+
+@wrong("notebook's variables")
+def context_of(x, index):
+    total = 0
+    for weight, value in zip(weights_of_journey, x, strict=True):
+        total = total + weight * value
+    return total
+
+
+@wrong("notebook's variables")
+def context_of(x, index):
+    scores = x @ query
+    return softmax(scores) @ x
+
+
+@wrong("always the same token")
+def context_of(x, index):
+    query = x[1]
+    scores = x @ query
+    return torch.softmax(scores, dim=0) @ x
+
+
+@wrong("weights forgotten")
+def context_of(x, index):
+    softmax(x @ x[index])
+    return x.sum(0) / len(x)
+
+
+@wrong("no softmax")
+def context_of(x, index):
+    weights = torch.matmul(x, x[index])
+    return weights @ x
+
+
+@wrong("divided by the sum")
+def context_of(x, index):
+    weights = x @ x[index]
+    weights = weights / weights.sum()
+    return weights @ x
+
+
+@wrong("weights returned")
+def context_of(x, index):
+    scores = x[index] @ x.T
+    return torch.softmax(scores, dim=-1)
+
+
+@wrong("product the wrong way round")
+def context_of(x, index):
+    weights = F.softmax(x @ x[index], dim=0)
+    return torch.matmul(x, weights)
+
+
+@wrong("sum over the numbers")
+def context_of(x, index):
+    weights = softmax(x @ x[index])
+    return (weights[:, None] * x).sum(dim=1)
+
+
+@wrong("all tokens at once")
+def context_of(x, index):
+    scores = x @ x.T
+    return torch.softmax(scores, dim=-1) @ x
+
+
+@wrong("softmax over the queries")
+def context_of(x, index):
+    weights = torch.softmax(x @ x.T, dim=0)
+    context = weights @ x
+    return context[index]
+
+
+@wrong("softmax over everything")
+def context_of(x, index):
+    scores = x @ x.T
+    weights = scores.flatten().softmax(0).view(scores.shape)
+    return weights[index] @ x
+
+
+@wrong("softmax overflows")
+def context_of(x, index):
+    return naive_softmax(x @ x[index]) @ x
+
+
+# -- three_bad_scores -------------------------------------------------------------------------------
+
+
+@right
+def three_bad_scores():
+    return torch.tensor([-20.0, 11.0, 10.5])
+
+
+@right
+def three_bad_scores():
+    return torch.tensor([3, -5, 3])
+
+
+@wrong("not a tensor")
+def three_bad_scores():
+    return [3.0, 3.0, -5.0]
+
+
+@wrong("not three scores")
+def three_bad_scores():
+    return torch.tensor([3.0, 3.0, 3.0, -8.0])
+
+
+@wrong("not three scores")
+def three_bad_scores():
+    return torch.tensor([[3.0, 3.0, -5.0]])
+
+
+@wrong("the sum is 0")
+def three_bad_scores():
+    return torch.tensor([1.0, 1.0, -2.0])
+
+
+@wrong("no score is negative")
+def three_bad_scores():
+    return torch.tensor([10.0, 20.0, 30.0])
+
+
+@wrong("the sum is negative")
+def three_bad_scores():
+    return torch.tensor([3.0, 3.0, -7.0])
+
+
+@wrong("the sum is small")
+def three_bad_scores():
+    return torch.tensor([0.3, 0.3, -0.5])
+
+
+@wrong("two negative scores")
+def three_bad_scores():
+    return torch.tensor([9.0, -4.0, -2.0])
+
+
+@wrong("too few weights above 1")
+def three_bad_scores():
+    return torch.tensor([3.0, 1.0, -2.0])
+
+
+@wrong("too few weights above 1")
+def three_bad_scores():
+    return torch.tensor([2.0, 2.0, -2.0])  # both are as large as the sum, and not larger
+
+
+# -- weights_at -------------------------------------------------------------------------------------
+
+
+@right
+def weights_at(x, temperature):
+    scores = torch.einsum("te,se->ts", x, x)
+    scores = scores - scores.amax(dim=1, keepdim=True)
+    powers = torch.exp(scores / temperature)
+    return powers / powers.sum(dim=1, keepdim=True)
+
+
+@right
+def weights_at(x, temperature):
+    return torch.stack([F.softmax((x @ query) / temperature, dim=0) for query in x])
+
+
+@wrong("notebook's variables")
+def weights_at(x, temperature):
+    return torch.softmax(scores / temperature, dim=-1)
+
+
+@wrong("temperature forgotten")
+def weights_at(x, temperature):
+    return torch.softmax(x @ x.T, dim=-1)
+
+
+@wrong("temperature forgotten")
+def weights_at(x, temperature):
+    return softmax(torch.mm(x, x.T) - temperature)
+
+
+@wrong("multiplied instead of divided")
+def weights_at(x, temperature):
+    return softmax(temperature * x @ x.T)
+
+
+@wrong("temperature after the softmax")
+def weights_at(x, temperature):
+    weights = torch.softmax(x @ x.T, -1)
+    weights = weights * (1 / temperature)
+    return weights
+
+
+@wrong("temperature twice")
+def weights_at(x, temperature):
+    x = x / temperature
+    return torch.softmax(x @ x.T, dim=-1)
+
+
+@wrong("softmax over the queries")
+def weights_at(x, temperature):
+    scores = (x @ x.T) / temperature
+    exponentials = torch.exp(scores - scores.amax(0))
+    return exponentials / exponentials.sum(0)
+
+
+@wrong("softmax over everything")
+def weights_at(x, temperature):
+    scores = x @ x.T / temperature
+    exponentials = torch.exp(scores - scores.max())
+    return exponentials / torch.sum(exponentials)
+
+
+@wrong("softmax over everything")
+def weights_at(x, temperature):
+    return naive_softmax(x @ x.T / temperature)
+
+
+@wrong("softmax overflows")
+def weights_at(x, temperature):
+    exponentials = torch.exp(x @ x.T / temperature)
+    return exponentials / exponentials.sum(dim=1)[:, None]
+
+
+@wrong("context returned")
+def weights_at(x, temperature):
+    scores = x @ x.T / temperature
+    weights = torch.softmax(scores, dim=-1)
+    return weights @ x
+
+
+# -- all_contexts -----------------------------------------------------------------------------------
+
+
+@right
+def all_contexts(x):
+    return F.scaled_dot_product_attention(x, x, x, scale=1.0)
+
+
+@right
+def all_contexts(x):
+    scores = torch.einsum("...te,...se->...ts", x, x)
+    weights = torch.exp(scores - scores.logsumexp(-1, keepdim=True))
+    return torch.einsum("...ts,...se->...te", weights, x)
+
+
+@wrong("notebook's variables")
+def all_contexts(x):
+    return context
+
+
+@wrong("notebook's variables")
+def all_contexts(x):
+    return torch.matmul(weights, x)
+
+
+@wrong("transposes the batch")
+def all_contexts(x):
+    scores = x @ x.T
+    weights = torch.softmax(scores, dim=-1)
+    return weights @ x
+
+
+@wrong("axis counted from the front")
+def all_contexts(x):
+    scores = torch.matmul(x, x.transpose(2, 1))
+    return F.softmax(scores, -1) @ x
+
+
+@wrong("axis counted from the front")
+def all_contexts(x):
+    return torch.softmax(x @ x.transpose(-2, -1), dim=2) @ x
+
+
+@wrong("softmax counted from the front")
+def all_contexts(x):
+    return (x @ x.transpose(-2, -1)).softmax(1) @ x
+
+
+@wrong("softmax over the batch")
+def all_contexts(x):
+    weights = torch.softmax(x @ x.mT, dim=0)
+    return weights @ x
+
+
+@wrong("softmax over the queries")
+def all_contexts(x):
+    scores = torch.einsum("...te,...se->...ts", x, x)
+    return softmax(scores, dim=-2) @ x
+
+
+@wrong("softmax over everything")
+def all_contexts(x):
+    return naive_softmax(x @ x.mT) @ x
+
+
+@wrong("sentences see each other")
+def all_contexts(x):
+    shape = x.shape
+    words = x.flatten(0, -2)
+    return (torch.softmax(words @ words.T, dim=-1) @ words).view(shape)
+
+
+@wrong("no softmax")
+def all_contexts(x):
+    weights = x @ x.transpose(-1, -2)
+    return weights @ x
+
+
+@wrong("divided by the sum")
+def all_contexts(x):
+    scores = x @ x.mT
+    total = scores.sum(-1)
+    return (scores / total.unsqueeze(-1)) @ x
+
+
+@wrong("weights returned")
+def all_contexts(x):
+    return F.softmax(torch.matmul(x, x.mT), dim=-1)
+
+
+@wrong("softmax overflows")
+def all_contexts(x):
+    powers = (x @ x.mT).exp()
+    return (powers @ x) / powers.sum(-1, keepdim=True)
+
+
+# -- log_softmax ------------------------------------------------------------------------------------
+
+
+@right
+def log_softmax(x, dim=-1):
+    return x - torch.logsumexp(x, dim, keepdim=True)
+
+
+@right
+def log_softmax(x, dim=-1):
+    largest = x.max(dim, keepdim=True).values
+    total = (x - largest).exp().sum(dim, keepdim=True)
+    return x - (largest + total.log())
+
+
+@wrong("logarithm of the softmax")
+def log_softmax(x, dim=-1):
+    return torch.softmax(x, dim=dim).log()
+
+
+@wrong("softmax overflows")
+def log_softmax(x, dim=-1):
+    exponentials = torch.exp(x)
+    weights = exponentials / exponentials.sum(dim, keepdim=True)
+    return torch.log(weights)
+
+
+@wrong("maximum not subtracted")
+def log_softmax(x, dim=-1):
+    total = torch.exp(x).sum(dim, keepdim=True)
+    return x - total.log()
+
+
+@wrong("maximum subtracted once")
+def log_softmax(x, dim=-1):
+    largest = x.amax(dim, keepdim=True)
+    return x - torch.log(torch.exp(x - largest).sum(dim, keepdim=True))
+
+
+@wrong("maximum subtracted once")
+def log_softmax(x, dim=-1):
+    shifted = x - x.amax(dim, keepdim=True)
+    return shifted - torch.log(torch.exp(x).sum(dim, keepdim=True))
+
+
+@wrong("one maximum for all")
+def log_softmax(x, dim=-1):
+    shifted = x - torch.max(x)
+    return shifted - shifted.exp().sum(dim, keepdim=True).log()
+
+
+@wrong("keepdim forgotten")
+def log_softmax(x, dim=-1):
+    shifted = x - x.amax(dim)
+    return shifted - torch.log(torch.exp(shifted).sum(dim))
+
+
+@wrong("keepdim forgotten")
+def log_softmax(x, dim=-1):
+    shifted = x - x.amax(dim, keepdim=True)
+    total = shifted.exp().sum(dim)
+    return shifted - total.log()
+
+
+@wrong("maximum comes with its place")
+def log_softmax(x, dim=-1):
+    largest = torch.max(x, dim, keepdim=True)
+    x = x - largest
+    return x - x.exp().sum(dim, keepdim=True).log()
+
+
+@wrong("softmax over everything")
+def log_softmax(x, dim=-1):
+    shifted = x - x.amax(dim, keepdim=True)
+    return shifted - torch.log(torch.exp(shifted).sum())
+
+
+@wrong("softmax over everything")
+def log_softmax(x, dim=-1):
+    shifted = x - x.max()
+    return shifted - shifted.exp().sum().log()
+
+
+@wrong("axis ignored")
+def log_softmax(x, dim=-1):
+    shifted = x - x.amax(-1, keepdim=True)
+    return shifted - torch.log(torch.exp(shifted).sum(-1, keepdim=True))
+
+
+@wrong("logarithm of the sum forgotten")
+def log_softmax(x, dim=-1):
+    shifted = x - x.amax(dim, keepdim=True)
+    return shifted - shifted.exp().sum(dim=dim, keepdim=True)
+
+
+@wrong("no logarithm")
+def log_softmax(x, dim=-1):
+    return F.softmax(x, dim=dim)
+
+
+@wrong("changes its input")
+def log_softmax(x, dim=-1):
+    x -= x.amax(dim, keepdim=True)
+    return x - torch.log(torch.exp(x).sum(dim, keepdim=True))
