@@ -938,3 +938,7 @@ def _columns(heads: Sequence[str], columns: Sequence[Sequence[str]]) -> str:
 def _width(text: str) -> int:
     """Columns that a text takes in a terminal: Japanese characters take two."""
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+from attn_course.plots.view import AttentionView as AttentionView  # noqa: E402
+from attn_course.plots.view import attention_view as attention_view  # noqa: E402

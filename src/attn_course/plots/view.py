@@ -1,0 +1,455 @@
+"""All layers and heads in one picture that answers to a pointer, a finger and the keyboard. Used from chapter 1 on.
+
+The picture is one piece of HTML that needs nothing from outside:
+
+- ``<img>``: the first head as an SVG in a data address, with the tokens, for readers who get no script. Such an
+  image is what survives most widely: GitHub and an untrusted JupyterLab drop scripts, styles and inline SVG from
+  a notebook's HTML, and keep ``<img>`` with a data address. Its cells are a bitmap without compression.
+- ``<script type="application/json">``: tokens, names and all weights, each in as few bits as its digits need.
+- ``<script>``: view.js, which puts the living picture in the image's place.
+
+Weights are rounded before anything else happens, and no number depends on another one, so a weight that differs in
+a digit that is not shown changes nothing, and one that rounds the other way changes one number by one unit.
+tests/nbval_numbers.py reads both the bitmap and the weights back and compares them so.
+"""
+
+import base64
+import html
+import json
+import struct
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from attn_course.plots import (
+    _allowed,
+    _numbers,
+    _sequential,
+    _table,
+    _tokens,
+    _width,
+    heatmap,
+)
+
+# 64 signs that mean nothing in HTML, JSON or Python, and spell no name of a device.
+_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstvwxyz-_."
+_MOST_NUMBERS_AS_TEXT = 5000
+_SIGNS = {"\n": "⏎", "\r": "␍", "\t": "⇥"}
+
+
+class AttentionView:
+    """What :func:`attention_view` returns: HTML where it is shown, else an image; and the numbers as text.
+
+    Args:
+        html: the living picture.
+        text: the numbers and tokens drawn.
+        fallback: the first head as a :class:`Picture`.
+    """
+
+    def __init__(self, html: str, text: str, fallback: Any) -> None:
+        self.html = html
+        self.text = text
+        self.fallback = fallback
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+    def _repr_mimebundle_(
+        self, include: Any = None, exclude: Any = None
+    ) -> tuple[dict[str, str], dict[str, Any]]:
+        with (
+            warnings.catch_warnings()
+        ):  # a sign that matplotlib's fonts lack, the browser's fonts have
+            warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+            data, metadata = self.fallback._repr_mimebundle_()
+        return {"text/html": self.html, **data, "text/plain": self.text}, metadata
+
+    def png(self) -> bytes:
+        """Draw the first head as a PNG."""
+        return self.fallback.png()
+
+    def save(self, path: str | Path) -> None:
+        """Write the living picture to an HTML file that opens without a server."""
+        page = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Attention</title>{self.html}</html>\n'
+        Path(path).write_text(page, encoding="utf-8")
+
+
+def attention_view(
+    weights: Tensor | ArrayLike | Sequence[Tensor] | Mapping[str, Tensor],
+    queries: Sequence[str],
+    keys: Sequence[str] | None = None,
+    *,
+    names: Sequence[str] | None = None,
+    layers: Sequence[str] | None = None,
+    mask: Tensor | ArrayLike | None = None,
+    label: str = "weight",
+    precision: int = 3,
+    alt: str | None = None,
+) -> AttentionView:
+    """Show the weights of all heads of all layers, one at a time, in a picture that answers.
+
+    Point at a cell, tap it or go there with the arrow keys, and read its query, key and weight. Point at a token and
+    see where it looks. Choose layer and head by their small pictures. It works in Jupyter, on Colab and on the
+    website, without a kernel; where scripts are removed, the first head is shown.
+
+    Args:
+        weights: (T, S), (H, T, S) or (L, H, T, S), after the softmax; or a list or dictionary of such heads or
+            layers, whose keys are then the names.
+        queries: T tokens, down.
+        keys: S tokens, across; the queries when not given, as in self-attention.
+        names: H names of the heads; "head 1" and so on when not given.
+        layers: L names of the layers; "layer 1" and so on when not given.
+        mask: True where a query may attend, broadcastable to the weights. Other cells are hatched.
+        label: what the numbers are.
+        precision: digits after the point that are shown, 1 to 4.
+        alt: what to notice, for readers who don't see the picture.
+
+    Raises:
+        ValueError: if tokens or names don't match the weights' size, or a weight is no number from 0 to 1.
+
+    Example:
+        >>> attention_view(torch.eye(2).repeat(2, 1, 1), ["a", "b"], precision=1)
+        weight: queries down, keys across
+        head 1
+             a    b
+        a  1.0  0.0
+        b  0.0  1.0
+        head 2
+             a    b
+        a  1.0  0.0
+        b  0.0  1.0
+    """
+    if precision not in (1, 2, 3, 4):
+        raise ValueError(
+            f"precision ({precision}) must be 1, 2, 3 or 4 digits after the point"
+        )
+    grids, names, layers = _stacked(weights, names, layers)
+    allowed = _allowed(mask, grids.shape)
+    _check_weights(grids, allowed, label)
+    queries, keys = (
+        [_visible(token) for token in tokens]
+        for tokens in _tokens(grids.shape[-2:], queries, keys)
+    )
+    if grids.ndim < 4:
+        layers = ["layer 1"]
+    if names is None:
+        names = [f"head {i + 1}" for i in range(1 if grids.ndim == 2 else grids.shape[-3])]
+    grids = grids.reshape(len(layers), len(names), *grids.shape[-2:])
+    allowed = (
+        np.ones(grids.shape, bool) if allowed is None else allowed.reshape(grids.shape)
+    )
+
+    heads = [
+        ", ".join([layer] * (len(layers) > 1) + [name] * (len(names) * len(layers) > 1))
+        for layer in layers
+        for name in names
+    ]
+    alt = alt or f"{label}: queries down, keys across" + (
+        f"; {heads[0]} of {len(heads)}" if heads[0] else ""
+    )
+    first = grids[0, 0], allowed[0, 0]
+    data = {
+        "name": alt,
+        "label": label,
+        "layers": layers,
+        "heads": names,
+        "queries": queries,
+        **({} if keys == queries else {"keys": keys}),
+        "colors": "".join(_hex(_sequential()(i / 16)) for i in range(17)),
+        "style": _shortened("view.css"),
+        "weights": f"{precision}:{_packed(grids, allowed, precision)}",
+    }
+    picture = (
+        f'<div class="attn-view">{_image(*first, queries, keys, precision, alt, heads[0])}'
+        f'<script type="application/json">{_json(data)}</script>'
+        f"<script>\n{_shortened('view.js')}</script></div>"
+    )
+    text = _text(grids, allowed, queries, keys, heads, label, precision)
+    return AttentionView(
+        picture, text, heatmap(first[0], queries, keys, mask=first[1], label=label)
+    )
+
+
+# -- What is handed in -------------------------------------------------------------------------------
+
+
+def _stacked(
+    weights: Any, names: Sequence[str] | None, layers: Sequence[str] | None
+) -> tuple[np.ndarray, list[str] | None, list[str] | None]:
+    """One array of all weights, and the names of its heads and layers, checked."""
+    named = list(weights) if isinstance(weights, Mapping) else None
+    parts = list(weights.values()) if named is not None else weights
+    in_parts = isinstance(parts, list | tuple)
+    if in_parts:
+        parts = [_numbers(part) for part in parts]
+        shapes = list(dict.fromkeys(part.shape for part in parts))
+        if len(shapes) > 1:
+            raise ValueError(
+                f"weights of shapes {shapes[0]} and {shapes[1]} must have one shape to share their tokens"
+            )
+    grids = _numbers(parts)
+    if grids.ndim not in (2, 3, 4):
+        hint = (
+            "; take one sentence of the batch, for instance weights[:, 0]"
+            if grids.ndim == 5
+            else ""
+        )
+        raise ValueError(
+            f"weights of shape {grids.shape} must have axes (T, S), (H, T, S) or (L, H, T, S){hint}"
+        )
+    if 0 in grids.shape:
+        raise ValueError(f"weights of shape {grids.shape} has nothing to draw")
+    if named is not None and grids.ndim == 4 and layers is None:
+        layers = named
+    elif named is not None and grids.ndim == 3 and names is None:
+        names = named
+    if grids.ndim == 4 and len(grids) == 1 and layers is None and not in_parts:
+        raise ValueError(
+            f"weights of shape {grids.shape} looks like a batch of one sentence: hand in weights[0], "
+            'or layers=["layer 1"] if it is one layer'
+        )
+    if layers is None and grids.ndim == 4:
+        layers = [f"layer {i + 1}" for i in range(len(grids))]
+    for what, given, axes in (("names", names, 3), ("layers", layers, 4)):
+        if given is None:
+            continue
+        if isinstance(given, str):
+            raise ValueError(f"{what} must be a list of names, not one string {given!r}")
+        size = grids.shape[-axes] if grids.ndim >= axes else 0
+        if len(given) != size:
+            of = "heads" if axes == 3 else "layers"
+            raise ValueError(
+                f"{what} ({len(given)}) must match the {of} ({size}); weights has shape {grids.shape}"
+            )
+    return grids, *(
+        None if given is None else [_visible(str(name)) for name in given]
+        for given in (names, layers)
+    )
+
+
+def _check_weights(grids: np.ndarray, allowed: np.ndarray | None, label: str) -> None:
+    drawn = np.ones(grids.shape, bool) if allowed is None else allowed
+    if nan := np.argwhere(np.isnan(grids) & drawn).tolist():
+        raise ValueError(
+            f"{label} {nan[0]} is NaN: a softmax over a row of -inf? Hide it by mask, or see heatmap"
+        )
+    low, high = (f(grids, where=drawn, initial=0.0) for f in (np.min, np.max))
+    if low < -1e-3 or high > 1 + 1e-3:
+        raise ValueError(
+            f"{label} runs from {low:.4g} to {high:.4g}, outside 0 to 1: this view shows weights after the softmax; "
+            "heatmap draws other numbers, with scale=(low, high)"
+        )
+
+
+def _visible(token: str) -> str:
+    """A token as a reader can see it: spaces at its ends, line ends, and what has no shape get a sign."""
+    inside = token.strip(" ")
+    left = len(token) - len(token.lstrip(" "))
+    right = len(token) - left - len(inside)
+    joined = "".join(
+        c
+        if c.isprintable()
+        or (c in "\u200c\u200d" and len(token) > 1)  # these join letters and emoji
+        else _SIGNS.get(c) or c.encode("unicode_escape").decode()
+        for c in inside
+    )
+    return "␣" * left + joined + "␣" * right or "∅"
+
+
+# -- What is handed out ------------------------------------------------------------------------------
+
+
+def _units(values: np.ndarray, unit: int) -> np.ndarray:
+    return np.rint(np.clip(np.nan_to_num(values), 0, 1) * unit).astype(np.int64)
+
+
+def _packed(grids: np.ndarray, allowed: np.ndarray, precision: int) -> str:
+    """The weights in units of their last digit, each in as few bits as the largest needs, six bits to a sign."""
+    size = (10**precision + 1).bit_length()
+    numbers = np.where(allowed, _units(grids, 10**precision), 2**size - 1).ravel()
+    bits = (numbers[:, None] >> np.arange(size)[::-1] & 1).ravel()
+    sixes = np.pad(bits, (0, -len(bits) % 6)).reshape(-1, 6) @ (1 << np.arange(6)[::-1])
+    return "".join(_DIGITS[six] for six in sixes)
+
+
+def _text(
+    grids: np.ndarray,
+    allowed: np.ndarray,
+    queries: list[str],
+    keys: list[str],
+    heads: list[str],
+    label: str,
+    precision: int,
+) -> str:
+    size = grids.shape[2] * grids.shape[3]
+    shown = max(1, min(len(heads), _MOST_NUMBERS_AS_TEXT // size))
+    lines = [f"{label}: queries down, keys across"]
+    if size > 4 * _MOST_NUMBERS_AS_TEXT:
+        return f"{lines[0]}\n{len(queries)} queries, {len(keys)} keys, {len(heads)} heads; the numbers are in the HTML"
+    for i, head in enumerate(heads[:shown]):
+        index = divmod(i, grids.shape[1])
+        hidden = None if allowed[index].all() else allowed[index]
+        lines += [head] * bool(head) + [
+            _table(grids[index], queries, keys, precision, hidden)
+        ]
+    if len(heads) > shown:
+        lines.append(
+            f"and {len(heads) - shown} more of the same size, to {heads[-1]}; their numbers are in the HTML"
+        )
+    return "\n".join(lines)
+
+
+def _json(data: dict[str, Any]) -> str:
+    """JSON that no HTML parser takes for the end of its script or for a comment."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+@cache
+def _shortened(name: str) -> str:
+    """A file of this package without indentation and lines of comment."""
+    lines = (resources.files(__package__) / name).read_text(encoding="utf-8").splitlines()
+    return "".join(
+        f"{line.strip()}\n"
+        for line in lines
+        if line.strip() and not line.lstrip().startswith("//")
+    )
+
+
+def _hex(color: Sequence[float]) -> str:
+    return "".join(f"{round(255 * part):02x}" for part in color[:3])
+
+
+# -- The first head, for readers without scripts ----------------------------------------------------
+
+
+def _image(
+    grid: np.ndarray,
+    allowed: np.ndarray,
+    queries: list[str],
+    keys: list[str],
+    precision: int,
+    alt: str,
+    head: str,
+) -> str:
+    num_queries, num_keys = grid.shape
+    cell = max(10, min(34, 620 // num_keys))
+    font = min(13, cell - 1)
+    queries, keys = (
+        [t if _width(t) <= 16 else t[:15] + "…" for t in side] for side in (queries, keys)
+    )
+    left, top = (
+        round(max(map(_width, side)) * font * 0.6) + 10 for side in (queries, keys)
+    )
+    turned = top > cell + 10
+    top = top if turned else font + 10
+    width, height = num_keys * cell, num_queries * cell
+    full = left + width + 8, top + height + (24 if head else 8)
+
+    def column(tokens: list[str], place: str, spans: str) -> str:
+        inside = "".join(
+            f"<tspan {spans}='{cell}'>{html.escape(token, quote=False)}</tspan>"
+            for token in tokens
+        )
+        return f"<text {place}>{inside}</text>"
+
+    middle = (
+        round(cell / 2 + font * 0.35) - cell
+    )  # from one row's lower edge to the base of its letters
+    if turned:
+        names = column(keys, "", "x='0' dy")
+        across = (
+            f"<g transform='translate({left + middle} {top - 5})rotate(-90)'>{names}</g>"
+        )
+    else:
+        across = "".join(
+            f"<text text-anchor='middle' x='{left + cell * i + cell // 2}' y='{top - 6}'>"
+            f"{html.escape(key, quote=False)}</text>"
+            for i, key in enumerate(keys)
+        )
+    holes = "".join(
+        f"M{start} {row}h{stop - start}v1h{start - stop}z"
+        for row, start, stop in _runs(~allowed)
+    )
+    down = column(queries, f"text-anchor='end' y='{top + middle}'", f"x='{left - 5}' dy")
+    svg = (
+        f"<svg xmlns='http://www.w3.org/2000/svg' width='{full[0]}' height='{full[1]}' "
+        f"viewBox='0 0 {full[0]} {full[1]}' font-family='sans-serif' font-size='{font}' fill='#1d2733'><rect width='100%' height='100%' fill='#fff'/>"
+        f"{down}{across}"
+        f"<g transform='translate({left} {top})scale({cell})'>"
+        f"<image width='{num_keys}' height='{num_queries}' preserveAspectRatio='none' "
+        f"style='image-rendering:pixelated' href='data:image/bmp;base64,{base64.b64encode(_bitmap(grid, allowed, precision)).decode()}'/>"
+        "<pattern id='g' width='1' height='1' patternUnits='userSpaceOnUse'><path d='M0 0H1M0 0V1' stroke='#fff' "
+        "stroke-width='.1'/></pattern><pattern id='h' width='.25' height='1' patternUnits='userSpaceOnUse' "
+        "patternTransform='rotate(45)'><path d='M0 0V1' stroke='#9aa3ad' stroke-width='.1'/></pattern>"
+        + (
+            f"<path fill='#fff' d='{holes}'/><path fill='url(#h)' d='{holes}'/>"
+            if holes
+            else ""
+        )
+        + f"<rect width='{num_keys}' height='{num_queries}' fill='url(#g)'/></g>"
+        + (
+            f"<text x='{left}' y='{full[1] - 8}' fill='#56616e'>{html.escape(head, quote=False)}</text>"
+            if head
+            else ""
+        )
+        + "</svg>"
+    )
+    address = "data:image/svg+xml;charset=utf-8," + quote(svg, safe=" '()*+,/:;=!$@?")
+    return f'<img alt="{html.escape(alt)}" width="{full[0]}" height="{full[1]}" src="{address}">'
+
+
+def _runs(cells: np.ndarray) -> list[tuple[int, int, int]]:
+    """Row, first column and the column after the last, of each run of true cells."""
+    edges = np.diff(np.pad(cells.astype(int), ((0, 0), (1, 1))))
+    starts, stops = np.argwhere(edges == 1), np.argwhere(edges == -1)
+    return [
+        (int(row), int(start), int(stop))
+        for (row, start), (_, stop) in zip(starts, stops, strict=True)
+    ]
+
+
+def _bitmap(grid: np.ndarray, allowed: np.ndarray, precision: int) -> bytes:
+    """A Windows bitmap of one byte a cell, without compression: the weight in hundredths (or tenths, if so printed)."""
+    unit = 10 ** min(precision, 2)
+    pixels = np.where(allowed, _units(grid, unit), unit + 2).astype(np.uint8)[
+        ::-1
+    ]  # the last row comes first
+    colors = b""
+    for i in range(unit + 3):
+        red, green, blue = bytes.fromhex(
+            _hex(_sequential()(i / unit)) if i <= unit else "e9e9e9"
+        )
+        colors += bytes([blue, green, red, 0])
+    rows = np.pad(pixels, ((0, 0), (0, -pixels.shape[1] % 4))).tobytes()
+    start = 54 + len(colors)
+    height, width = grid.shape
+    head = struct.pack("<2sIHHI", b"BM", start + len(rows), 0, 0, start)
+    info = struct.pack(
+        "<IiiHHIIiiII",
+        40,
+        width,
+        height,
+        1,
+        8,
+        0,
+        len(rows),
+        2835,
+        2835,
+        unit + 3,
+        unit + 3,
+    )
+    return head + info + colors + rows
