@@ -8,8 +8,12 @@ while 3 tokens and 4 tokens are not. So:
 - Where a sign or a digit more makes a number longer (-0.0000 for 0.0000), its neighbours move;
   then, and only then, a run of spaces may be one longer or shorter.
 - Words, nan, inf and the layout are exact.
+- plots.attention_view packs its numbers (and draws them a second time, as a bitmap): they are unpacked, and each
+  may differ by one unit like any printed number. Cells that a mask hides are hidden in both.
 """
 
+import base64
+import binascii
 import itertools
 import re
 from decimal import Decimal
@@ -27,6 +31,12 @@ NUMBER = re.compile(
     re.VERBOSE,
 )
 SPACES = re.compile(r"( +)")
+PACKED = re.compile(
+    r'"weights":"(?P<digits>[1-4]):(?P<signs>[\w.-]+)"|data:image/bmp;base64,(?P<bitmap>[A-Za-z0-9+/=]+)'
+)
+SIX_BITS = {
+    sign: f"{n:06b}" for n, sign in enumerate("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstvwxyz-_.")
+}
 
 
 class Text(str):
@@ -45,6 +55,54 @@ class Text(str):
 
 def difference(stored: str, computed: str) -> str | None:
     """The first thing that differs by more than rounding, as a sentence; None if nothing does."""
+    if PACKED.search(stored) and PACKED.search(computed):
+        texts, packed = zip(*map(_unpack, (stored, computed)), strict=True)
+        return _difference_of_texts(*texts) or _difference_of_packed(*packed)
+    return _difference_of_texts(stored, computed)
+
+
+def _unpack(text: str) -> tuple[str, list[tuple]]:
+    """The text without its packed numbers, and these: what they are, what of it is exact, the digits, the numbers."""
+    packed = []
+
+    def take(match: re.Match) -> str:
+        try:
+            packed.append(_bitmap(match["bitmap"]) if match["bitmap"] else _weights(match["digits"], match["signs"]))
+        except (KeyError, IndexError, binascii.Error):
+            return match[0]  # damaged: compared as the text that it is
+        return "packed numbers"
+
+    return PACKED.sub(take, str(text)), packed
+
+
+def _weights(digits: str, signs: str) -> tuple:
+    bits = "".join(SIX_BITS[sign] for sign in signs)
+    size = (10 ** int(digits) + 1).bit_length()
+    numbers = [int(bits[i : i + size], 2) for i in range(0, len(bits) - size + 1, size)]
+    hidden = [number > 10 ** int(digits) for number in numbers]
+    return "weight", (digits, len(signs), hidden), int(digits), numbers
+
+
+def _bitmap(text: str) -> tuple:
+    data = base64.b64decode(text, validate=True)
+    start = int.from_bytes(data[10:14], "little")
+    colors, pixels = data[:start], list(data[start:])
+    digits = 2 if data[46] > 100 else 1  # the colours count 100 or 10 units, and those of hidden cells
+    return "pixel", (colors, len(pixels)), digits, pixels
+
+
+def _difference_of_packed(stored: list[tuple], computed: list[tuple]) -> str | None:
+    for (what, exact_a, digits, a), (_, exact_b, _, b) in zip(stored, computed, strict=True):
+        if exact_a != exact_b:
+            return f"the packed {what}s differ in their number, their digits or in which of them a mask hides"
+        for i, (x, y) in enumerate(zip(a, b, strict=True)):
+            if abs(x - y) > 1:
+                x, y, unit = (f"{n / 10**digits:.{digits}f}" for n in (x, y, 1))
+                return f"{what} {i} (packed): {x} is stored, {y} is computed: more than {unit} apart"
+    return None
+
+
+def _difference_of_texts(stored: str, computed: str) -> str | None:
     words_a, numbers_a = _split(stored)
     words_b, numbers_b = _split(computed)
     moved = any(len(a[0]) != len(b[0]) for a, b in zip(numbers_a, numbers_b, strict=False))
@@ -156,4 +214,5 @@ def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str]
             shown += [f"  {a}"] if difference(a, b) is None else [f"- {a}", f"+ {b}"]
     else:
         shown = [f"- {line}" for line in lines_a] + [f"+ {line}" for line in lines_b]
+    shown = [line if len(line) < 500 else f"{line[:400]} … ({len(line)} characters)" for line in shown]
     return [difference(left, right) or "equal", "(- stored in the notebook, + computed now)", *shown]

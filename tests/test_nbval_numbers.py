@@ -1,5 +1,6 @@
 """The comparison of stored and computed outputs: what it lets pass, and what it must not."""
 
+import base64
 import json
 import os
 import subprocess
@@ -99,6 +100,81 @@ def test_the_difference_names_the_line_and_the_numbers():
     assert difference("a\nb 1", "a\nc 1") == "line 2: the text differs"
 
 
+def packed(*numbers, digits=3, bits=10):
+    """Numbers as attention_view packs them: so many bits each, six bits to a sign."""
+    signs = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstvwxyz-_."
+    stream = "".join(f"{number:0{bits}b}" for number in numbers)
+    stream += "0" * (-len(stream) % 6)
+    inside = "".join(signs[int(stream[i : i + 6], 2)] for i in range(0, len(stream), 6))
+    return f'{{"label":"weight 0.5","weights":"{digits}:{inside}"}}'
+
+
+def bitmap(*pixels, colors=103):
+    start = 54 + 4 * colors
+    head = b"BM" + (start + len(pixels)).to_bytes(4, "little") + bytes(4) + start.to_bytes(4, "little")
+    info = bytes(32) + colors.to_bytes(4, "little") + bytes(4)
+    data = head + info + bytes(4 * colors) + bytes(pixels)
+    return f"<image href='data:image/bmp;base64,{base64.b64encode(data).decode()}'/> 0.5"
+
+
+@pytest.mark.parametrize(
+    ("stored", "computed"),
+    [
+        (packed(0, 63, 64, 512, 1000), packed(0, 63, 64, 512, 1000)),
+        (packed(0, 63, 64, 512, 1000), packed(1, 64, 63, 511, 999)),  # carries change both signs of a number
+        (packed(5, 1023), packed(6, 1023)),
+        (packed(3, 4, digits=1, bits=4), packed(4, 3, digits=1, bits=4)),
+        (packed(100, 4, digits=2, bits=7), packed(99, 5, digits=2, bits=7)),
+        (packed(10_000, 4, digits=4, bits=14), packed(9_999, 5, digits=4, bits=14)),
+        (bitmap(0, 50, 100, 102), bitmap(1, 49, 99, 102)),
+        (bitmap(0, 10, 12, colors=13), bitmap(1, 9, 12, colors=13)),
+        (bitmap(7) + packed(70, 80), bitmap(8) + packed(71, 79)),
+    ],
+)
+def test_packed_numbers_may_differ_by_one_unit(stored, computed):
+    assert difference(stored, computed) is None
+    assert Text(stored) == Text(computed)
+
+
+@pytest.mark.parametrize(
+    ("stored", "computed"),
+    [
+        (packed(0, 512), packed(2, 512)),
+        (packed(63, 512), packed(65, 512)),
+        (packed(0, 512, 7), packed(512, 0, 7)),
+        (packed(1000), packed(1023)),  # hidden in one of the two
+        (packed(999), packed(1023)),
+        (packed(1, 2, 3), packed(1, 2)),
+        (packed(50, digits=2, bits=7), packed(50)),
+        (packed(3, digits=1, bits=4), packed(5, digits=1, bits=4)),
+        (packed(5), packed(5).replace("weight ", "score ")),
+        (packed(5), packed(5).replace("0.5", "0.7")),
+        (packed(5), packed(5) + packed(5)),
+        (packed(5), "no packed numbers at all"),
+        (packed(5), packed(5).replace('":"3:', '":"3:!')),
+        (bitmap(0, 50), bitmap(2, 50)),
+        (bitmap(100), bitmap(102)),  # hidden in one of the two
+        (bitmap(1, 2), bitmap(1, 2, 3, 4)),
+        (bitmap(1, colors=103), bitmap(1, colors=13)),
+        (bitmap(1), bitmap(1).replace("image/bmp", "image/png")),
+        (bitmap(1) + packed(5), packed(5) + bitmap(1)),
+    ],
+)
+def test_packed_numbers_that_differ_by_more_are_refused(stored, computed):
+    assert difference(stored, computed) is not None
+    assert difference(computed, stored) is not None
+    assert Text(stored) != Text(computed)
+
+
+def test_the_difference_names_the_packed_number():
+    said = difference(packed(0, 512), packed(0, 515))
+    assert said == "weight 1 (packed): 0.512 is stored, 0.515 is computed: more than 0.001 apart"
+    assert difference(bitmap(0, 50), bitmap(0, 53)) == (
+        "pixel 1 (packed): 0.50 is stored, 0.53 is computed: more than 0.01 apart"
+    )
+    assert "which of them a mask hides" in difference(packed(5), packed(1023))
+
+
 PICTURE = """\
 class Picture:
     def _repr_mimebundle_(self, **kwargs):
@@ -106,6 +182,13 @@ class Picture:
 
 
 Picture()"""
+VIEW = f"""\
+class View:
+    def _repr_mimebundle_(self, **kwargs):
+        return {{"text/plain": "the  0.1234", "text/html": {packed(123, 877) + "<p>" * 200!r}}}
+
+
+View()"""
 MARKDOWN = """\
 from IPython.display import Markdown
 
@@ -140,8 +223,8 @@ def stream(text):
     return [{"output_type": "stream", "name": "stdout", "text": text}]
 
 
-def result(**data):
-    data = {"text/plain": data["plain"], **({"text/markdown": data["markdown"]} if "markdown" in data else {})}
+def result(plain, **data):
+    data = {"text/plain": plain, **{f"text/{kind}": text for kind, text in data.items()}}
     return [{"output_type": "execute_result", "execution_count": 1, "metadata": {}, "data": data}]
 
 
@@ -157,10 +240,11 @@ def test_nbval_lets_rounding_pass_in_every_kind_of_output(tmp_path):
         ("0.1234", result(plain="0.1233")),
         (PICTURE, picture("the  0.1235")),
         (MARKDOWN, result(plain="<IPython.core.display.Markdown object>", markdown="about **0.1235**")),
+        (VIEW, result(plain="the  0.1235", html=packed(124, 876) + "<p>" * 200)),
     )
     run = run_nbval(tmp_path)
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "4 passed" in run.stdout
+    assert "5 passed" in run.stdout
 
 
 def test_nbval_refuses_two_units_and_shows_where(tmp_path):
@@ -172,10 +256,13 @@ def test_nbval_refuses_two_units_and_shows_where(tmp_path):
         (MARKDOWN, result(plain="<IPython.core.display.Markdown object>", markdown="about **0.1236**")),
         ("print(3)", stream("4\n")),
         ("0.1234", result(plain="0.1234")),
+        (VIEW, result(plain="the  0.1234", html=packed(123, 879) + "<p>" * 200)),
     )
     run = run_nbval(tmp_path)
     assert run.returncode == 1
-    assert "5 failed, 1 passed" in run.stdout
+    assert "6 failed, 1 passed" in run.stdout
+    assert "weight 1 (packed): 0.879 is stored, 0.877 is computed: more than 0.001 apart" in run.stdout
+    assert "characters)" in run.stdout  # a long line is not shown whole
     assert "line 2: 0.1236 is stored, 0.1234 is computed: more than 0.0001 apart" in run.stdout
     assert "- 0.1236 of 3" in run.stdout
     assert "+ 0.1234 of 3" in run.stdout
