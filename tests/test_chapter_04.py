@@ -107,6 +107,22 @@ def test_a_lookup_is_a_one_hot_row_times_the_table(shape, words, width, seed):
     assert torch.equal(F.one_hot(ids, words).to(table.dtype) @ table, F.embedding(ids, table))
 
 
+def test_one_hot_rows_left_to_themselves_are_too_short_for_the_table(embedded):
+    embed, ids = embedded
+    assert F.one_hot(ids).shape == (8, 9)
+    with pytest.raises(RuntimeError, match="8x9 and 10x16"):
+        F.one_hot(ids).float() @ embed.weight
+    with pytest.raises(RuntimeError, match="same dtype"):
+        F.one_hot(ids, 10) @ embed.weight
+
+
+def test_an_assignment_keeps_one_use_of_a_word_where_autograd_adds_them(embedded):
+    embed, ids = embedded
+    gradient = torch.zeros_like(embed.weight)
+    gradient[ids] += 1
+    assert torch.equal(gradient, (torch.bincount(ids, minlength=10) > 0).float()[:, None].expand(10, 16))
+
+
 def test_the_gradient_of_a_row_adds_up_over_the_uses_of_its_word(embedded):
     embed, ids = embedded
     embed(ids).sum().backward()
@@ -206,6 +222,12 @@ def test_a_letter_that_disappears_is_a_sum(b, t, s, d, seed):
     assert_same(torch.einsum("btd,bsd->bts", q, k), by_hand)
     assert_same(torch.einsum("bts->bt", by_hand), by_hand.sum(2))
     assert_same(torch.einsum("bts->bs", by_hand), by_hand.sum(1))
+
+
+def test_a_letter_for_two_axes_reads_the_diagonal():
+    q, k, matrix = random(2, 3, 7), random(2, 5, 7, seed=1), random(7, 7, seed=2)
+    assert_same(torch.einsum("btd,dd,bsd->bts", q, matrix, k), q * matrix.diagonal() @ k.mT)
+    assert_same(torch.einsum("dd->d", matrix), matrix.diagonal())
 
 
 def test_the_gradient_of_a_shared_weight_drops_sentences_and_positions():

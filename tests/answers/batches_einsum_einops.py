@@ -420,6 +420,12 @@ def max_sim(q, k):
     return scores.flatten(2).max(-1).values
 
 
+@wrong("positions instead of scores")
+def max_sim(q, k):
+    best = (q[:, None] @ k.mT).max(-1)[1]
+    return best.sum(-1)
+
+
 @wrong("result transposed")
 def max_sim(q, k):
     scores = k[:, None] @ q.mT  # (B, A, S, T)

@@ -303,6 +303,11 @@ max_sim = Exercise(
             "It drops s alone, and leaves one number for each token of the question. See 4.5.",
             _reduce(lambda scores: scores.amax((-2, -1))),
         ),
+        "positions instead of scores": Mistake(
+            "These are places, not scores: `argmax` says where the best partner stands, `amax` how well it fits, "
+            "and `max` returns both. See 2.4.",
+            _reduce(lambda scores: scores.argmax(-1).sum(-1)),
+        ),
         "result transposed": Mistake(
             "The texts stand in the rows: the result has the questions first, (A, B). See 4.4.",
             _reduce(lambda scores: scores.amax(-1).sum(-1).T),
