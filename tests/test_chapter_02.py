@@ -203,6 +203,34 @@ def test_softmax_over_the_wrong_axis_mirrors_the_weights_and_shows_in_the_row_su
     assert ((wrong.sum(dim=1) - 1).abs() > 0.04).all()
 
 
+def test_a_forgotten_keepdim_divides_the_columns_by_the_sums_of_the_rows(scores):
+    exponentials = torch.exp(scores)
+    wrong = exponentials / exponentials.sum(dim=-1)
+    torch.testing.assert_close(wrong, softmax(scores, dim=0))
+    assert ((wrong.sum(dim=-1) - 1).abs() > 0.04).all()
+
+
+def test_one_maximum_for_a_whole_table_loses_a_row_that_lies_200_below():
+    table = torch.tensor([[0.0, 1.0], [-201.0, -200.0]])
+    assert naive_softmax(table[1] - table.max()).isnan().all()
+    torch.testing.assert_close(softmax(table)[1], softmax(table)[0])
+
+
+def test_a_temperature_after_the_softmax_shrinks_all_weights_alike(scores):
+    late = softmax(scores) / 2
+    torch.testing.assert_close(late.sum(dim=-1), torch.full((6,), 0.5))
+    torch.testing.assert_close(late[:, :1] / late, softmax(scores)[:, :1] / softmax(scores))
+
+
+def test_of_a_batch_only_mT_exchanges_the_last_two_axes():
+    batch = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
+    assert batch.mT.shape == (2, 3, 5)
+    with pytest.warns(UserWarning, match=r"x\.T"):
+        assert batch.T.shape == (3, 5, 2)
+    expected = torch.stack([simple_self_attention(sentence)[0] for sentence in batch])
+    torch.testing.assert_close(softmax(batch @ batch.mT, dim=-1) @ batch, expected)
+
+
 def test_the_naive_softmax_of_a_table_shares_one_unit_among_all_rows(scores):
     sums = naive_softmax(scores).sum(dim=-1)
     assert sums.sum() == pytest.approx(1, abs=1e-6)

@@ -277,6 +277,38 @@ def weights_at(x, temperature):
     return exponentials / exponentials.sum(dim=1)[:, None]
 
 
+@wrong("softmax over the queries")
+def weights_at(x, temperature):
+    exponentials = torch.exp(x @ x.T / temperature)
+    return exponentials / exponentials.sum(dim=-1)
+
+
+@wrong("keepdim forgotten")
+def weights_at(x, temperature):
+    scores = x @ x.T / temperature
+    exponentials = torch.exp(scores - scores.max(dim=1).values)
+    return exponentials / exponentials.sum(dim=1)
+
+
+@wrong("keepdim forgotten")
+def weights_at(x, temperature):
+    scores = x @ x.T / temperature
+    exponentials = torch.exp(scores - scores.amax(dim=-1, keepdim=True))
+    return exponentials / exponentials.sum(dim=-1)
+
+
+@wrong("keepdim forgotten")
+def weights_at(x, temperature):
+    scores = x @ x.T / temperature
+    return torch.softmax(scores - scores.amax(dim=-1), dim=-1)
+
+
+@wrong("divided by the sum")
+def weights_at(x, temperature):
+    scores = x @ x.T / temperature
+    return scores / scores.sum(1).unsqueeze(1)
+
+
 @wrong("context returned")
 def weights_at(x, temperature):
     scores = x @ x.T / temperature
@@ -314,6 +346,12 @@ def all_contexts(x):
     scores = x @ x.T
     weights = torch.softmax(scores, dim=-1)
     return weights @ x
+
+
+@wrong("exchanges sentences and tokens")
+def all_contexts(x):
+    scores = torch.matmul(x, x.swapaxes(0, 1))
+    return torch.softmax(scores, dim=-1) @ x
 
 
 @wrong("axis counted from the front")
@@ -360,6 +398,13 @@ def all_contexts(x):
 def all_contexts(x):
     weights = x @ x.transpose(-1, -2)
     return weights @ x
+
+
+@wrong("keepdim forgotten")
+def all_contexts(x):
+    scores = x @ x.mT
+    powers = torch.exp(scores - scores.amax(-1))
+    return powers / powers.sum(-1) @ x
 
 
 @wrong("divided by the sum")
@@ -473,6 +518,23 @@ def log_softmax(x, dim=-1):
 def log_softmax(x, dim=-1):
     shifted = x - x.amax(dim, keepdim=True)
     return shifted - shifted.exp().sum(dim=dim, keepdim=True)
+
+
+@wrong("logarithm before the sum")
+def log_softmax(x, dim=-1):
+    x = x - x.amax(dim, keepdim=True)
+    return x - torch.log(torch.exp(x)).sum(dim, keepdim=True)
+
+
+@wrong("plus instead of minus")
+def log_softmax(x, dim=-1):
+    largest = x.amax(dim, keepdim=True)
+    return x - largest + torch.log(torch.exp(x - largest).sum(dim, keepdim=True))
+
+
+@wrong("sum forgotten")
+def log_softmax(x, dim=-1):
+    return x - x.max(dim, keepdim=True).values
 
 
 @wrong("no logarithm")

@@ -35,6 +35,16 @@ def _softmax_over_everything(scores: Tensor) -> Tensor:
     return exponentials / exponentials.sum()
 
 
+def _without_keepdim(scores: Tensor) -> list[Tensor]:
+    """What comes out of a softmax where the sum, the maximum or both have lost their axis.
+
+    Without a maximum it would be the softmax over the queries, since the scores are symmetric.
+    """
+    by_row, by_column = scores.amax(1, keepdim=True), scores.amax(1)
+    lost, kept = torch.exp(scores - by_column), torch.exp(scores - by_row)
+    return [kept / kept.sum(1), lost / lost.sum(1), lost / lost.sum(1, keepdim=True)]
+
+
 def _same(found: Tensor, expected: Tensor) -> bool:
     return found.shape == expected.shape and torch.allclose(
         found.to(expected), expected, rtol=1e-4, atol=1e-4
@@ -213,6 +223,10 @@ def _weigh(weigh):
     return lambda x, temperature: weigh(x @ x.T, temperature)
 
 
+def _weighs_without_keepdim(found, x, temperature):
+    return any(_same(found, weights) for weights in _without_keepdim(x @ x.T / temperature))
+
+
 weights_at = Exercise(
     name="weights_at",
     trials=_tokens_and_a_temperature,
@@ -244,7 +258,8 @@ weights_at = Exercise(
             lambda x, temperature: softmax((x / temperature) @ (x / temperature).T),
         ),
         "softmax over the queries": Mistake(
-            "The columns sum to 1 and the rows do not: the softmax runs over the queries. See 2.10.",
+            "The columns sum to 1 and the rows do not: the softmax runs over the queries, "
+            "or its sums have lost their axis and divide the columns. See 2.10.",
             _weigh(lambda scores, temperature: softmax(scores / temperature, dim=0)),
         ),
         "softmax over everything": Mistake(
@@ -259,6 +274,16 @@ weights_at = Exercise(
             "A softmax that subtracts the maximum first stays finite. See 2.4.",
             _weigh(lambda scores, temperature: _naive_softmax(scores / temperature)),
         ),
+        "keepdim forgotten": Mistake(
+            "The maximum or the sum of each row has lost its axis, and meets the columns instead. "
+            "A table as wide as it is high does not complain. See 2.4.",
+            sign=_weighs_without_keepdim,
+        ),
+        "divided by the sum": Mistake(
+            "Each row of scores is divided by its sum, without exponentials: "
+            "the temperature cancels, and weights below 0 appear. See 2.3.",
+            _weigh(lambda scores, temperature: scores / scores.sum(dim=-1, keepdim=True)),
+        ),
         "context returned": Mistake(
             "These are context vectors, one step too far: the weights were asked for. See 2.6.",
             lambda x, temperature: softmax(x @ x.T / temperature) @ x,
@@ -271,7 +296,7 @@ weights_at = Exercise(
 
 
 def _sentences(draw):
-    yield _LIKE_THE_CHAPTER, draw(6, 3)
+    yield "one sentence", draw(*_WORDS.shape)
     yield "a batch", draw(2, 5, 7)
     yield "a batch of one", draw(1, 5, 3)
     yield "two leading axes", draw(2, 3, 5, 7)
@@ -283,6 +308,12 @@ def _are_about_the_chapters_words(found, x):
     weights, contexts = _weights_and_contexts_of_the_chapter(x)
     mixed = [weights @ x] if x.shape[-2:] == _WORDS.shape else []
     return any(_same(found, context) for context in [contexts, *mixed])
+
+
+def _averages_without_keepdim(found, x):
+    return x.dim() == 2 and any(
+        _same(found, weights @ x) for weights in _without_keepdim(x @ x.T)
+    )
 
 
 def _average_all_by(weigh):
@@ -307,6 +338,11 @@ all_contexts = Exercise(
         "transposes the batch": Mistake(
             "One sentence is right and a batch is not: `.T` turns all axes around, the batch too. See 2.6.",
             lambda x: softmax(x @ _all_axes_reversed(x)) @ x,
+        ),
+        "exchanges sentences and tokens": Mistake(
+            "One sentence is right and a batch is not: axes 0 and 1 change places, "
+            "which in a batch are the sentences and their tokens. The last two have to. See 2.6.",
+            lambda x: softmax(x @ x.transpose(0, 1)) @ x,
         ),
         "axis counted from the front": Mistake(
             "A single sentence has no axis number 2: an axis is counted from the front, "
@@ -336,6 +372,11 @@ all_contexts = Exercise(
             "The words of all sentences were averaged as if they stood in one: "
             "each sentence of a batch must be attended to by itself. See 2.6.",
             lambda x: _attend(x.reshape(-1, x.size(-1))).reshape(x.shape),
+        ),
+        "keepdim forgotten": Mistake(
+            "The maximum or the sum of each row has lost its axis, and meets the columns instead: "
+            "a single sentence comes out wrong, and a batch may not come out at all. See 2.4.",
+            sign=_averages_without_keepdim,
         ),
         "no softmax": Mistake(
             "The tokens are averaged by their scores: these need not sum to 1, and some are negative. See 2.3.",
@@ -394,9 +435,14 @@ def _with_one_maximum(x, dim=-1):
     return shifted - torch.log(torch.exp(shifted).sum(dim, keepdim=True))
 
 
-def _without_keepdim(x, dim=-1):
+def _subtracts_without_keepdim(x, dim=-1):
     shifted = x - x.amax(dim, keepdim=True)
     return shifted - torch.log(torch.exp(shifted).sum(dim))
+
+
+def _sums_logarithms(x, dim=-1):
+    shifted = x - x.amax(dim, keepdim=True)
+    return shifted - torch.log(torch.exp(shifted)).sum(dim, keepdim=True)
 
 
 def _forgets_the_second_logarithm(x, dim=-1):
@@ -437,7 +483,7 @@ log_softmax = Exercise(
         "keepdim forgotten": Mistake(
             "One row is right and a table is not: a maximum or a sum has lost its axis, "
             "and no longer lines up with the rows. See 2.4.",
-            _without_keepdim,
+            _subtracts_without_keepdim,
         ),
         "maximum comes with its place": Mistake(
             "`max` along an axis returns two things, the largest numbers and their places; "
@@ -457,6 +503,19 @@ log_softmax = Exercise(
             "The sum of exponentials is subtracted as it is: the logarithm of a fraction is the logarithm "
             "of its upper part minus the logarithm of its lower part. See 2.11.",
             _forgets_the_second_logarithm,
+        ),
+        "logarithm before the sum": Mistake(
+            "The logarithm is taken of each exponential, which brings back the score, and then it sums: "
+            "a parenthesis closes too early. It is the sum that needs a logarithm. See 2.11.",
+            _sums_logarithms,
+        ),
+        "plus instead of minus": Mistake(
+            "The logarithm of the sum is added. What stands below the line of a fraction is subtracted. See 2.11.",
+            lambda x, dim=-1: 2 * (x - x.amax(dim, keepdim=True)) - _log_softmax(x, dim),
+        ),
+        "sum forgotten": Mistake(
+            "The maximum is subtracted and nothing else: what the softmax divides by is missing. See 2.4.",
+            lambda x, dim=-1: x - x.amax(dim, keepdim=True),
         ),
         "no logarithm": Mistake(
             "This is the softmax itself, which lies between 0 and 1: its logarithm was asked for. See 2.11.",
