@@ -34,6 +34,25 @@ def test_an_unknown_difference_is_shown_with_index_values_and_shapes():
     assert text.endswith("Tried: one sequence; q (3, 7), k (5, 7).")
 
 
+def test_a_factor_rounded_to_float32_is_no_mistake_in_float64():
+    assert check.scaled_scores.verdict(lambda q, k: q @ k.mT / torch.tensor(q.size(-1)).sqrt()).right
+
+
+def test_two_numbers_that_differ_are_never_shown_as_the_same():
+    def slightly_off_in_float64(q, k):
+        return q @ k.mT / q.size(-1) ** 0.5 * (1.00001 if q.dtype == torch.float64 else 1)
+
+    text = check.scaled_scores.verdict(slightly_off_in_float64).text
+    found, expected = re.search(r"is (\S+), expected (\S+) \(shape", text).groups()
+    assert found != expected
+    assert float(found) == pytest.approx(float(expected), rel=1e-4)
+
+
+def test_a_failure_in_a_later_trial_says_what_was_right_before_it():
+    text = check.scaled_scores.verdict(lambda q, k: torch.mm(q, k.mT) / q.size(-1) ** 0.5).text
+    assert text.endswith("\n  Tried: a batch; q (2, 3, 7), k (2, 5, 7).\n  Right until then: one sequence.")
+
+
 def test_an_exception_is_shown_with_the_line_of_the_cell():
     code = "def scaled_scores(q, k):\n    scores = q @ k.mT\n    return scores / width\n"
     namespace = run(code, {})
@@ -94,6 +113,7 @@ def test_the_random_state_is_as_before():
     ("answer", "says"),
     [
         (lambda q, k: (q @ k.mT).tolist(), "scores must be a tensor, and is a list of 3."),
+        (lambda q, k: (q @ k.mT).cpu().numpy(), "scores must be a tensor, and is a NumPy array."),
         (lambda q, k: q @ k.mT.half().to(q), None),
         (lambda q, k: (k @ q.mT) / 7**0.5, "scores has the shape (5, 3), expected (3, 5)."),
         (lambda q, k: (q.double() @ k.double().mT) / 7**0.5, "type torch.float64, expected torch.float32"),
@@ -164,6 +184,11 @@ def exercise_on_numbers(right, **more):
         (lambda n: n > 3, lambda n: int(n > 3), "result must be of the type bool, and is 0."),
         (lambda n: "x" * n, lambda n: "x", "result is 'x', expected 'xxx'."),
         (lambda n: (n, n), lambda n: n, "It returns 3; expected are 2 results, a and b."),
+        (
+            lambda n: (n, n),
+            lambda n: torch.ones(2, n),
+            "It returns one tensor of the shape (2, 3); expected are 2 results",
+        ),
         (lambda n: (n, n), lambda n: (n, n, n), "It returns 3 results; expected are 2, a and b."),
         (lambda n: (n, n), lambda n: (n, -n), "b is -3, expected 3."),
     ],

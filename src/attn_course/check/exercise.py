@@ -25,9 +25,10 @@ from torch import Tensor, nn
 from attn_course.device import default_device
 
 SEEDS = (0, 1, 2)
-# How far apart two right ways of computing the same number may be.
+# How far apart two right ways of computing the same number may be. In float64 that leaves room for one factor that was
+# rounded to float32, such as the root of torch.tensor(7), which changes the eighth digit and nothing else.
 _TOLERANCES = {
-    torch.float64: 1e-9,
+    torch.float64: 1e-6,
     torch.float32: 1e-4,
     torch.float16: 5e-3,
     torch.bfloat16: 4e-2,
@@ -209,10 +210,15 @@ class Exercise:
         changed = next((run for run in runs if run.changed), None)
         if changed is not None and first.error is None:
             return self._changes_input(changed)
-        return Verdict(
-            False,
-            first.error_text() if first.error is not None else first.difference_text(),
-        )
+        text = first.error_text() if first.error is not None else first.difference_text()
+        return Verdict(False, text + self._right_before(runs, first))
+
+    def _right_before(self, runs: list["_Run"], first: "_Run") -> str:
+        """What went right before the first failure, which tells where to look for the reason."""
+        before = list(dict.fromkeys(run.what for run in runs[: runs.index(first)]))
+        if not before or isinstance(first.error, Remark):
+            return ""
+        return f"\n  Right until then: {', '.join(before)}."
 
     def _accepted(self, runs: list["_Run"]) -> Verdict:
         tried = list(dict.fromkeys(run.what for run in runs))
@@ -357,7 +363,12 @@ def _difference(found: Any, expected: Any, names: tuple[str, ...]) -> str | None
     """The first thing in which a result differs from the expected one, as a sentence; None if nothing does."""
     if isinstance(expected, tuple):
         if not isinstance(found, tuple | list):
-            return f"It returns {_describe(found)}; expected are {len(expected)} results, {' and '.join(names)}."
+            what = (
+                f"one tensor of the shape {_describe(found)}"
+                if _has_axes(found)
+                else _describe(found)
+            )
+            return f"It returns {what}; expected are {len(expected)} results, {' and '.join(names)}."
         if len(found) != len(expected):
             return f"It returns {len(found)} results; expected are {len(expected)}, {' and '.join(names)}."
         differences = (
@@ -402,10 +413,8 @@ def _tensor_difference(found: Any, expected: Tensor, name: str) -> str | None:
         return None
     index = tuple((~close).nonzero()[0].tolist())
     where = f"{name}[{', '.join(map(str, index))}]" if index else name
-    return (
-        f"First difference: {where} is {_number(found[index])}, expected {_number(expected[index])} "
-        f"(shape {tuple(found.shape)}, as expected)."
-    )
+    is_found, is_expected = _unlike(found[index], expected[index])
+    return f"First difference: {where} is {is_found}, expected {is_expected} (shape {tuple(found.shape)}, as expected)."
 
 
 def _number_difference(found: Any, expected: float, name: str) -> str | None:
@@ -427,12 +436,25 @@ def _number_difference(found: Any, expected: float, name: str) -> str | None:
         and math.isclose(found, expected, rel_tol=1e-5, abs_tol=1e-7)
     ):
         return None
-    return f"{name} is {_number(found)}, expected {_number(expected)}."
+    is_found, is_expected = _unlike(found, expected)
+    return f"{name} is {is_found}, expected {is_expected}."
 
 
-def _number(value: Any) -> str:
+def _number(value: Any, digits: int = 4) -> str:
     value = value.item() if isinstance(value, Tensor) else value
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
+
+
+def _unlike(found: Any, expected: Any) -> tuple[str, str]:
+    """Two numbers with as many digits as it takes to see that they differ, and four at least."""
+    for digits in range(4, 18):
+        if _number(found, digits) != _number(expected, digits):
+            break
+    return _number(found, digits), _number(expected, digits)
+
+
+def _has_axes(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dim() > 0
 
 
 def _describe(value: Any) -> str:
@@ -449,6 +471,8 @@ def _describe(value: Any) -> str:
         return repr(value if len(value) <= 40 else value[:37] + "...")
     if isinstance(value, list | tuple):
         return f"a {type(value).__name__} of {len(value)}"
+    if isinstance(value, np.ndarray):
+        return "a NumPy array"
     return f"a {type(value).__name__}"
 
 
