@@ -224,6 +224,11 @@ def weights_at(x, temperature):
     return torch.softmax(scores / temperature, dim=-1)
 
 
+@wrong("notebook's variables")
+def weights_at(x, temperature):
+    return weights / temperature
+
+
 @wrong("temperature forgotten")
 def weights_at(x, temperature):
     return torch.softmax(x @ x.T, dim=-1)
@@ -303,6 +308,12 @@ def weights_at(x, temperature):
     return torch.softmax(scores - scores.amax(dim=-1), dim=-1)
 
 
+@wrong("compares numbers instead of tokens")
+def weights_at(x, temperature):
+    scores = torch.einsum("ti,tj->ij", x, x)
+    return torch.softmax(scores / temperature, dim=-1)
+
+
 @wrong("divided by the sum")
 def weights_at(x, temperature):
     scores = x @ x.T / temperature
@@ -363,6 +374,12 @@ def all_contexts(x):
 @wrong("axis counted from the front")
 def all_contexts(x):
     return torch.softmax(x @ x.transpose(-2, -1), dim=2) @ x
+
+
+@wrong("compares numbers instead of tokens")
+def all_contexts(x):
+    scores = x.transpose(-2, -1) @ x
+    return torch.matmul(x, F.softmax(scores, dim=-1))
 
 
 @wrong("softmax counted from the front")
@@ -443,6 +460,12 @@ def log_softmax(x, dim=-1):
 @wrong("logarithm of the softmax")
 def log_softmax(x, dim=-1):
     return torch.softmax(x, dim=dim).log()
+
+
+@wrong("logarithm of the softmax")
+def log_softmax(x, dim=-1):
+    exponentials = torch.exp(x - x.amax(dim, keepdim=True))
+    return exponentials.log() - exponentials.sum(dim, keepdim=True).log()
 
 
 @wrong("softmax overflows")

@@ -223,6 +223,12 @@ def _weigh(weigh):
     return lambda x, temperature: weigh(x @ x.T, temperature)
 
 
+def _are_weights_of_the_chapters_words(found, x, temperature):
+    scores = (_WORDS @ _WORDS.T).to(x)
+    cold, hot = softmax(scores / temperature), softmax(scores * temperature)
+    return any(_same(found, made) for made in (cold, hot, softmax(scores) / temperature))
+
+
 def _weighs_without_keepdim(found, x, temperature):
     return any(_same(found, weights) for weights in _without_keepdim(x @ x.T / temperature))
 
@@ -235,8 +241,8 @@ weights_at = Exercise(
     mistakes={
         "notebook's variables": Mistake(
             "These are weights of the chapter's six words, whatever x is handed over: "
-            "a name such as scores inside the function belongs to the notebook. See 2.11.",
-            lambda x, temperature: softmax((_WORDS @ _WORDS.T).to(x.device) / temperature),
+            "a name such as scores or weights inside the function belongs to the notebook. See 2.11.",
+            sign=_are_weights_of_the_chapters_words,
         ),
         "temperature forgotten": Mistake(
             "The weights are the same at every temperature: it never reaches the scores, "
@@ -278,6 +284,11 @@ weights_at = Exercise(
             "The maximum or the sum of each row has lost its axis, and meets the columns instead. "
             "A table as wide as it is high does not complain. See 2.4.",
             sign=_weighs_without_keepdim,
+        ),
+        "compares numbers instead of tokens": Mistake(
+            "The table is E by E: the transposed x stands first, so the numbers of a token are compared "
+            "with each other, and not the tokens. See 2.6.",
+            lambda x, temperature: softmax(x.T @ x / temperature),
         ),
         "divided by the sum": Mistake(
             "Each row of scores is divided by its sum, without exponentials: "
@@ -348,6 +359,11 @@ all_contexts = Exercise(
             "A single sentence has no axis number 2: an axis is counted from the front, "
             "where a batch puts one more. Counted from the back, both are the same. See 2.6.",
             lambda x: softmax(x @ x.transpose(1, 2)) @ x,
+        ),
+        "compares numbers instead of tokens": Mistake(
+            "The scores are a table of E by E: the transposed x stands first, "
+            "so the numbers of a token are compared with each other, and not the tokens. See 2.6.",
+            lambda x: x @ softmax(x.mT @ x),
         ),
         "softmax counted from the front": Mistake(
             "One sentence is right and a batch is not: the softmax runs along axis 1, "
@@ -457,8 +473,8 @@ log_softmax = Exercise(
     returns=("logarithms",),
     mistakes={
         "logarithm of the softmax": Mistake(
-            "Scores far below the largest get −∞: the weight is made first and has underflowed to 0 "
-            "before the logarithm sees it. See 2.4.",
+            "Scores far below the largest get −∞: their exponentials have underflowed to 0 "
+            "before the logarithm sees them. See 2.4.",
             lambda x, dim=-1: torch.log(softmax(x, dim)),
         ),
         "softmax overflows": Mistake(
