@@ -74,6 +74,12 @@ def lookup(ids, table):
     return F.one_hot(ids, len(ids)).to(table) @ table
 
 
+@wrong("notebook's variables")
+def lookup(ids, table):
+    one_hot = F.one_hot(ids, num_classes=10).float()  # as in section 4.1
+    return one_hot @ table
+
+
 @wrong("table transposed")
 def lookup(ids, table):
     one_hot = F.one_hot(ids, num_classes=table.shape[0]).to(table.dtype)
@@ -154,6 +160,20 @@ def weighted_sum(weights, v):
             for b in range(B):
                 for s in range(S):
                     out[t, d] = out[t, d] + weights[b, t, s] * v[b, s, d]
+    return out
+
+
+B, T, E = 3, 7, 16  # as the chapter leaves them behind
+
+
+@wrong("notebook's variables")
+def weighted_sum(weights, v):
+    out = torch.zeros(B, T, v.size(-1)).to(v)
+    for b in range(B):
+        for t in range(T):
+            for d in range(v.size(-1)):
+                for s in range(weights.size(-1)):
+                    out[b, t, d] += weights[b, t, s] * v[b, s, d]
     return out
 
 
@@ -247,7 +267,7 @@ def weighted_sum(weights, v):
     return out
 
 
-@wrong("weights left out")
+@wrong("weights forgotten")
 def weighted_sum(weights, v):
     (B, T, S), D = weights.shape, v.size(-1)
     out = torch.zeros(B, T, D).to(v)

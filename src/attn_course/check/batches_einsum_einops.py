@@ -60,6 +60,11 @@ lookup = Exercise(
             "they need one for each row of the table, and its rows are its first axis, V. See 4.1.",
             lambda ids, table: F.one_hot(ids, table.size(-1)).to(table) @ table,
         ),
+        "notebook's variables": Mistake(
+            "The one-hot rows have ten places, for the ten words of 4.1: "
+            "an answer takes its sizes from the table that it is given. See 4.10.",
+            lambda ids, table: F.one_hot(ids, 10).to(table) @ table,
+        ),
         "table transposed": Mistake(
             "The table is transposed: the 1 of a one-hot row then meets a column of it, one number of every word, "
             "and with a table as wide as long nothing would have refused. See 4.1.",
@@ -116,6 +121,11 @@ def _is_a_running_sum(found, weights, v):
     return False
 
 
+def _with_the_sizes_of_the_notebook(weights, v):
+    """Read the weights of every sentence and query there, and stop at the first that is not here."""
+    return torch.stack([weights[b, t, 0] * v[b, 0] for b in range(3) for t in range(7)])
+
+
 weighted_sum = Exercise(
     name="weighted_sum",
     trials=_weights_and_values,
@@ -131,6 +141,11 @@ weighted_sum = Exercise(
             "There is one result for the whole batch: b is in `btd`, so it is a loop around the result like t and d, "
             "and not a sum. See 4.5.",
             lambda weights, v: torch.einsum("bts,bsd->td", weights, v),
+        ),
+        "notebook's variables": Mistake(
+            "The loops run over three sentences of seven tokens, which are the notebook's B and T: "
+            "take the sizes from the shapes of weights and v. See 4.10.",
+            _with_the_sizes_of_the_notebook,
         ),
         "overwritten instead of added": Mistake(
             "Only the last key counts: each turn of the loop over s writes over what the turns before it found, "
@@ -156,7 +171,7 @@ weighted_sum = Exercise(
             "The last key is missing from every sum: s has S values, and `range(n)` ends at n - 1 already. See 4.5.",
             lambda weights, v: weights[..., :-1] @ v[:, :-1],
         ),
-        "weights left out": Mistake(
+        "weights forgotten": Mistake(
             "The values are added up as they are: the comma in the string multiplies, "
             "each value by the weight that carries the same b and s. See 4.5.",
             lambda weights, v: v.sum(1, keepdim=True).expand(*weights.shape[:2], -1),
