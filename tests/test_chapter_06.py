@@ -287,12 +287,30 @@ def test_exercise_1_splits_the_heads():
         assert torch.equal(heads[:, h], x[:, :, 7 * h : 7 * h + 7])
 
 
-def test_exercise_2_merges_the_heads():
-    merge_heads = solution("06", 2)["merge_heads"]
-    heads = random(2, 3, 5, 7)
-    merged = merge_heads(heads)
-    assert torch.equal(merged, torch.cat(heads.unbind(1), dim=-1))
-    assert torch.equal(solution("06", 1)["split_heads"](merged, 3), heads)
+@pytest.mark.parametrize("leading", [None, (), (1,), (2,)], ids=["no mask", "one mask", "(1, T, T)", "(B, T, T)"])
+def test_exercise_2_is_the_packages_layer(leading):
+    torch.manual_seed(0)
+    layer = solution("06", 2)["MultiHead"](7, 10, 2).double()
+    ours = attn_course.MultiHeadAttention(10, 2, d_in=7).double()
+    ours.load_state_dict(layer.state_dict())
+    x = random(2, 5, 7)
+    mask = None if leading is None else (random(*leading, 5, 5) > 0).logical_or(torch.eye(5).bool())
+    for mine, expected in zip(layer(x, mask), ours(x, mask=mask, need_weights=True), strict=True):
+        assert_same(mine, expected)
+
+
+def test_a_mask_for_each_sequence_without_an_axis_for_the_heads_is_refused_or_silently_wrong(chapter):
+    torch.manual_seed(0)
+    layer = chapter["MultiHeadAttention"](6, 3, d_in=7).double()
+    mask = torch.stack([torch.eye(5).bool(), torch.ones(5, 5).bool(), make_causal_mask(5)])  # (B, T, T)
+    with pytest.raises(ValueError, match="must be"):
+        layer(random(3, 5, 7), mask)
+    q = random(3, 3, 5, 2)
+    with pytest.raises(RuntimeError):
+        F.scaled_dot_product_attention(q[:2], q[:2], q[:2], attn_mask=mask[:2])
+    silent = F.scaled_dot_product_attention(q, q, q, attn_mask=mask)
+    assert_same(silent, attention(q, q, q, mask[None])[0])  # each head got the mask of a sequence
+    assert (silent - attention(q, q, q, mask[:, None])[0]).abs().max() > 1e-2
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -320,11 +338,21 @@ def test_exercise_5_moves_the_weights_to_pytorch():
     move_to_torch = solution("06", 5)["move_to_torch"]
     torch.manual_seed(0)
     layer = attn_course.MultiHeadAttention(10, 5).double()
-    nn.init.normal_(layer.q_proj.bias)
-    nn.init.normal_(layer.v_proj.bias)
-    nn.init.normal_(layer.out_proj.bias)
     x = random(2, 7, 10)
     theirs = move_to_torch(layer)
     assert_same(theirs(x, x, x)[0], layer(x)[0])
     hidden = attn_course.to_torch_mask(make_causal_mask(7))
     assert_same(theirs(x, x, x, attn_mask=hidden)[0], layer(x, is_causal=True)[0])
+
+
+def test_a_fresh_module_of_pytorch_has_biases_of_zero_and_needs_to_be_told_that_the_batch_comes_first():
+    torch.manual_seed(0)
+    theirs = nn.MultiheadAttention(6, 3).double()
+    assert not theirs.in_proj_bias.any()
+    assert not theirs.out_proj.bias.any()
+    x = random(5, 2, 6)
+    changed = x.clone()
+    changed[0, 1] += 1
+    out, again = theirs(x, x, x)[0], theirs(changed, changed, changed)[0]
+    assert_same(again[:, 0], out[:, 0])  # axis 1 holds the sequences
+    assert (again[1:, 1] - out[1:, 1]).abs().max() > 1e-4  # axis 0 the positions

@@ -10,6 +10,13 @@ from attn_course.check.batches_einsum_einops import (
     table_gradient,
     weighted_sum,
 )
+from attn_course.check.multi_head_attention import (
+    MultiHead,
+    count_parameters,
+    fuse_qkv,
+    move_to_torch,
+    split_heads,
+)
 from attn_course.check.scaled_dot_product_attention import (
     WideValues,
     as_linear,
@@ -26,17 +33,22 @@ from attn_course.check.simple_self_attention import (
 )
 
 __all__ = [
+    "MultiHead",
     "WideValues",
     "all_contexts",
     "as_linear",
     "context_of",
+    "count_parameters",
+    "fuse_qkv",
     "general_scores",
     "log_softmax",
     "lookup",
     "max_sim",
+    "move_to_torch",
     "row_entropy",
     "scaled_dot_product",
     "scaled_scores",
+    "split_heads",
     "table_gradient",
     "three_bad_scores",
     "weighted_sum",

@@ -1,0 +1,768 @@
+"""The exercises of the chapter on multi-head attention. Used from chapter 6 on."""
+
+import math
+
+import torch
+from torch import nn
+
+from attn_course.check.exercise import Exercise, Mistake, Remark, set_parameters
+from attn_course.functional import attention, softmax
+from attn_course.multi_head_attention import MultiHeadAttention
+
+# ---------------------------------------------------------------- split
+
+
+def _to_split(draw):
+    b, t, c = torch.arange(1, 4), torch.arange(1, 8), torch.arange(10)
+    where = 100 * b[:, None, None] + 10 * t[:, None] + c  # (B, T, E)
+    yield "numbers that say where they come from", where.float().to(draw.device), 2
+    yield "a batch", draw(2, 5, 21), 3
+    yield "a batch of one", draw(1, 3, 10), 5
+    yield "as many positions as heads", draw(2, 3, 15), 3
+    yield "heads of width 1", draw(2, 3, 5), 5
+    yield "one head", draw(2, 3, 7), 1
+    yield "float64", draw(2, 7, 6, dtype=torch.float64), 3
+
+
+def _split(x, num_heads):
+    return x.unflatten(-1, (num_heads, -1)).transpose(1, 2)
+
+
+def _split_with_view(x, num_heads):
+    return x.reshape(x.size(0), num_heads, x.size(1), -1)
+
+
+def _deal_out(x, num_heads):
+    return x.unflatten(-1, (-1, num_heads)).permute(0, 3, 1, 2)
+
+
+def _split_into_width_many(x, num_heads):
+    return x.unflatten(-1, (-1, num_heads)).transpose(1, 2)
+
+
+split_heads = Exercise(
+    name="split_heads",
+    trials=_to_split,
+    right=_split,
+    returns=("heads",),
+    mistakes={
+        "view instead of transpose": Mistake(
+            "The shape is right and the numbers are not: the first head holds the first positions with all their "
+            "columns, because a view moves the brackets and leaves the order. See 6.3.",
+            _split_with_view,
+        ),
+        "transpose forgotten": Mistake(
+            "The width is cut into heads, but the heads are still behind the positions, "
+            "and attention takes the last two axes for positions and width. See 6.3.",
+            lambda x, num_heads: x.unflatten(-1, (num_heads, -1)),
+        ),
+        "heads interleaved": Mistake(
+            "The columns are dealt out to the heads like cards; the columns of one head lie side by side. See 6.6.",
+            _deal_out,
+        ),
+        "heads and width swapped": Mistake(
+            "The two sizes changed places when the width was cut: there are D heads, each H wide. See 6.3.",
+            _split_into_width_many,
+        ),
+        "full width for every head": Mistake(
+            "Every head got all E columns: the width is shared out, and each head has only its own part. See 6.3.",
+            lambda x, num_heads: x[:, None].expand(-1, num_heads, -1, -1),
+        ),
+        "heads in front of the batch": Mistake(
+            "The heads are the first axis, in front of the batch; they belong between batch and positions. See 6.3.",
+            lambda x, num_heads: _split(x, num_heads).transpose(0, 1),
+        ),
+        "positions and width transposed": Mistake(
+            "Each head's last two axes are turned around: it has to hold one row for each position. See 6.3.",
+            lambda x, num_heads: _split(x, num_heads).mT,
+        ),
+        "last head first": Mistake(
+            "The heads come in the reverse order: the first one owns the first columns. See 6.3.",
+            lambda x, num_heads: _split(x, num_heads).flip(1),
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- the whole layer
+
+
+def _sizes_inputs_and_masks(draw):
+    yield "a batch", 7, 6, 3, draw(2, 5, 7), None
+    yield "a mask for all", 3, 10, 2, draw(3, 7, 3), draw.mask(7, 7)
+    yield "as many sequences as heads", 5, 6, 3, draw(3, 2, 5), draw.mask(3, 2, 2)
+    yield "a mask for each sequence", 5, 6, 2, draw(3, 7, 5), draw.mask(3, 7, 7)
+    yield "a batch of one", 3, 10, 5, draw(1, 7, 3), draw.mask(1, 7, 7)
+    yield "one head", 7, 5, 1, draw(2, 3, 7), None
+    empty = draw.mask(5, 5)
+    empty[2] = False
+    yield "a fully masked row", 3, 6, 3, draw(2, 5, 3), empty
+    yield "float64", 7, 6, 2, draw(2, 5, 7, dtype=torch.float64), draw.mask(5, 5)
+
+
+_PROJECTIONS = ("q_proj", "k_proj", "v_proj")
+_LAYERS = (*_PROJECTIONS, "out_proj")
+
+
+def _build_and_attend(answer, d_in, d_model, num_heads, x, mask):
+    layer = answer(d_in, d_model, num_heads).to(x)
+    result = set_parameters(layer)(x, mask)
+    if result is None:
+        return None
+    have = {name.rpartition(".")[0] for name, _ in layer.named_parameters()}
+    if not set(_PROJECTIONS) <= have <= set(_LAYERS):
+        raise Remark(
+            f"The layer has the parameters of {', '.join(sorted(have)) or 'no layer'}; "
+            f"expected are those of {', '.join(_LAYERS)}. See 6.3."
+        )
+    return result
+
+
+def _over_all_heads(mask):
+    """A mask (B, T, T) gets an axis where the heads are."""
+    return mask[:, None] if mask is not None and mask.dim() == 3 else mask
+
+
+def _merge(heads):
+    return heads.transpose(1, 2).flatten(2)
+
+
+def _merge_with_view(heads):
+    return heads.reshape(heads.size(0), heads.size(2), -1)
+
+
+def _attend(q, k, v, mask, *, width=None):
+    """Attention whose scores are divided by the root of ``width``."""
+    if width is not None:
+        q = q * math.sqrt(q.size(-1) / width)
+    return attention(q, k, v, _over_all_heads(mask))
+
+
+def _multi_head(
+    *,
+    split=_split,
+    merge=_merge,
+    attend=None,
+    inner=None,
+    joined=None,
+    project=True,
+    bias=True,
+):
+    """A layer that does one of these steps in its own way.
+
+    Args:
+        attend: (q, k, v, mask, d_model) to the heads and the weights.
+        inner: the width of all heads together, from d_model and num_heads.
+        joined: what the output projection reads, from d_model and num_heads.
+        project: whether the output projection is used.
+    """
+
+    class MultiHead(nn.Module):
+        def __init__(self, d_in, d_model, num_heads):
+            super().__init__()
+            self.d_model, self.num_heads = d_model, num_heads
+            width = inner(d_model, num_heads) if inner else d_model
+            for name in _PROJECTIONS:
+                self.add_module(name, nn.Linear(d_in, width, bias=bias))
+            self.out_proj = nn.Linear(
+                joined(d_model, num_heads) if joined else width, d_model, bias=bias
+            )
+
+        def forward(self, x, mask=None):
+            q, k, v = (
+                split(self.get_submodule(name)(x), self.num_heads) for name in _PROJECTIONS
+            )
+            heads, weights = (
+                attend(q, k, v, mask, self.d_model) if attend else _attend(q, k, v, mask)
+            )
+            out = merge(heads)
+            return self.out_proj(out) if project else out, weights
+
+    return MultiHead
+
+
+def _softmax_over_queries(q, k, v, mask, d_model):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~_over_all_heads(mask), -math.inf)
+    weights = scores.softmax(dim=-2)
+    return weights @ v, weights
+
+
+def _mask_as_it_comes(q, k, v, mask, d_model):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    weights = softmax(scores)
+    return weights @ v, weights
+
+
+def _plain_softmax(q, k, v, mask, d_model):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~_over_all_heads(mask), -math.inf)
+    weights = scores.softmax(dim=-1)
+    return weights @ v, weights
+
+
+def _minus_a_billion(q, k, v, mask, d_model):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~_over_all_heads(mask), -1e9)
+    weights = scores.softmax(dim=-1)
+    return weights @ v, weights
+
+
+def _mask_afterwards(q, k, v, mask, d_model):
+    _, weights = attention(q, k, v)
+    if mask is not None:
+        weights = weights * _over_all_heads(mask)
+    return weights @ v, weights
+
+
+def _inverted(q, k, v, mask, d_model):
+    return _attend(q, k, v, None if mask is None else ~mask)
+
+
+def _with_mean_weights(q, k, v, mask, d_model):
+    heads, weights = _attend(q, k, v, mask)
+    return heads, weights.mean(dim=1)
+
+
+def _one_head_width(d_model, num_heads):
+    return d_model // num_heads
+
+
+MultiHead = Exercise(
+    name="MultiHead",
+    trials=_sizes_inputs_and_masks,
+    right=_multi_head(),
+    use=_build_and_attend,
+    returns=("out", "weights"),
+    mistakes={
+        "view instead of transpose": Mistake(
+            "The shapes are right and the heads mix positions: the width was split by a view alone, "
+            "and with a causal mask this layer looks into the future. See 6.10.",
+            _multi_head(split=_split_with_view),
+        ),
+        "view instead of transpose in merging": Mistake(
+            "The weights are right and the output is not: the heads were merged by a view alone, "
+            "so one row of the output holds several positions of one head. See 6.10.",
+            _multi_head(merge=_merge_with_view),
+        ),
+        "view instead of transpose at both ends": Mistake(
+            "The width was split and the heads merged by a view alone: each head is an attention of its own over "
+            "a part of the sentence, and never sees the rest. See 6.10.",
+            _multi_head(split=_split_with_view, merge=_merge_with_view),
+        ),
+        "transpose forgotten": Mistake(
+            "The heads of one token attend to each other instead of the tokens: "
+            "the axis in front of the width has to be the positions. See 6.3.",
+            _multi_head(
+                split=lambda x, H: x.unflatten(-1, (H, -1)),
+                merge=lambda heads: heads.flatten(2),
+            ),
+        ),
+        "heads interleaved": Mistake(
+            "The columns are dealt out to the heads like cards; the columns of one head lie side by side. See 6.6.",
+            _multi_head(
+                split=_deal_out, merge=lambda heads: heads.permute(0, 2, 3, 1).flatten(2)
+            ),
+        ),
+        "heads interleaved in merging": Mistake(
+            "The heads are right, but side by side they lie in another order: the first column of each head, then "
+            "the second of each, where all columns of a head belong together. See 6.6.",
+            _multi_head(merge=lambda heads: heads.permute(0, 2, 3, 1).flatten(2)),
+        ),
+        "heads and width swapped": Mistake(
+            "The two sizes changed places when the width was cut: there are D heads, each H wide. See 6.3.",
+            _multi_head(split=_split_into_width_many),
+        ),
+        "d_model for every head": Mistake(
+            "Each head is d_model wide, so the projections are num_heads times too wide: "
+            "d_model is the width of all heads together. See 6.2.",
+            _multi_head(inner=lambda d_model, num_heads: d_model * num_heads),
+        ),
+        "heads added up": Mistake(
+            "The heads are added up, and what each one found cannot be told apart any more; "
+            "put them side by side. See 6.4.",
+            _multi_head(merge=lambda heads: heads.sum(dim=1), joined=_one_head_width),
+        ),
+        "heads averaged": Mistake(
+            "The output is made from a mean of the heads, which is again one answer for all questions; "
+            "put them side by side. See 6.4.",
+            _multi_head(merge=lambda heads: heads.mean(dim=1), joined=_one_head_width),
+        ),
+        "heads not side by side": Mistake(
+            "The output projection gets the D columns of one head instead of all E: the heads have been added up or "
+            "averaged, and belong side by side. See 6.4.",
+            _multi_head(merge=lambda heads: heads.sum(dim=1)),
+        ),
+        "last head first": Mistake(
+            "The weights are right, and the heads lie side by side from last to first; "
+            "the output projection reads the first head's columns first. See 6.10.",
+            _multi_head(merge=lambda heads: _merge(heads.flip(1))),
+        ),
+        "output projection forgotten": Mistake(
+            "The weights are right and the output is that of the heads side by side: "
+            "no output projection mixes them. See 6.4.",
+            _multi_head(project=False),
+        ),
+        "biases lost": Mistake(
+            "A projection has no bias where the exercise wants one: `nn.Linear` has it unless told otherwise. See 6.8.",
+            _multi_head(bias=False),
+        ),
+        "scale by the whole width": Mistake(
+            "The scores are divided by the root of d_model, the width of all heads, and are too small; "
+            "a dot product knows the width of one head only. See 6.10.",
+            _multi_head(
+                attend=lambda q, k, v, mask, d_model: _attend(q, k, v, mask, width=d_model)
+            ),
+        ),
+        "scale by the number of heads": Mistake(
+            "The scores are divided by the root of the number of heads; "
+            "a dot product grows with the width of one head. See 6.10.",
+            _multi_head(
+                attend=lambda q, k, v, mask, d_model: _attend(
+                    q, k, v, mask, width=q.size(1)
+                )
+            ),
+        ),
+        "no scale": Mistake(
+            "The scores are not scaled by the width of a head. See 6.3.",
+            _multi_head(
+                attend=lambda q, k, v, mask, d_model: _attend(q, k, v, mask, width=1)
+            ),
+        ),
+        "queries and keys swapped": Mistake(
+            "Queries and keys are swapped: these are the weights of the keys asking the queries. See 3.3.",
+            _multi_head(attend=lambda q, k, v, mask, d_model: _attend(k, q, v, mask)),
+        ),
+        "softmax over the queries": Mistake(
+            "The weights sum to 1 down the columns: the softmax runs over the queries. See 3.6.",
+            _multi_head(attend=_softmax_over_queries),
+        ),
+        "mask ignored": Mistake(
+            "Without a mask the layer is right, and a mask changes nothing: it is not used. See 6.3.",
+            _multi_head(attend=lambda q, k, v, mask, d_model: attention(q, k, v)),
+        ),
+        "mask inverted": Mistake(
+            "The mask is upside down: the layer attends to what it should not see; True means may attend. See 5.4.",
+            _multi_head(attend=_inverted),
+        ),
+        "mask after the softmax": Mistake(
+            "The rows of the weights no longer sum to 1: the mask came after the softmax. See 5.2.",
+            _multi_head(attend=_mask_afterwards),
+        ),
+        "sequences' mask on the heads": Mistake(
+            "One mask for all is right, and a mask for each sequence is not: "
+            "its first axis meets the heads instead of the batch. See 6.3.",
+            _multi_head(attend=_mask_as_it_comes),
+        ),
+        "axis for the heads missing": Mistake(
+            "One mask for all is right, and a mask for each sequence is refused: "
+            "it lacks the axis of the heads. See 6.3.",
+            _multi_head(attend=lambda q, k, v, mask, d_model: attention(q, k, v, mask)),
+        ),
+        "nan in empty rows": Mistake(
+            "A query that may attend to nothing gives nan, as a softmax of nothing but −∞ does; "
+            "its weights are zeros here. See 5.5.",
+            _multi_head(attend=_plain_softmax),
+        ),
+        "minus a billion": Mistake(
+            "A query that may attend to nothing spreads its weight over hidden keys: "
+            "where all scores are the same large negative number, none is hidden. See 5.5.",
+            _multi_head(attend=_minus_a_billion),
+        ),
+        "weights averaged over the heads": Mistake(
+            "The output is right, and the weights are a mean over the heads: each head has its own. See 6.3.",
+            _multi_head(attend=_with_mean_weights),
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- one projection for three
+
+
+def _three_projections(draw):
+    yield "inputs wider than the model", 7, 5, True, draw(2, 3, 7)
+    yield "inputs narrower than the model", 3, 11, True, draw(2, 5, 3)
+    yield "no biases", 7, 5, False, draw(2, 3, 7)
+    yield "a batch of one", 5, 2, True, draw(1, 3, 5)
+    yield "equal widths", 5, 5, True, draw(2, 3, 5)
+    yield "float64", 7, 5, True, draw(2, 3, 7, dtype=torch.float64)
+
+
+def _fuse_and_project(answer, d_in, d_model, bias, x):
+    """What the fused layer computes, before and after the three are cleared, and what the three compute beside it."""
+    three = nn.ModuleDict(
+        {name: nn.Linear(d_in, d_model, bias=bias) for name in _PROJECTIONS}
+    )
+    three = set_parameters(three.to(x))
+    fused = answer(*three.values())
+    if fused is None:
+        return None
+    if not isinstance(fused, nn.Linear):
+        raise Remark(f"fuse_qkv must return one nn.Linear, not {_a(fused)}. See 6.6.")
+    qkv = fused(x).detach()
+    apart = torch.cat([proj(x) for proj in three.values()], dim=-1).detach()
+    with torch.no_grad():
+        for parameter in three.parameters():
+            parameter.zero_()
+    return qkv, len(list(fused.parameters())), apart, fused(x).detach()
+
+
+def _a(value):
+    return f"a {type(value).__name__}"
+
+
+def _fused(join, *, like=True, sizes=None):
+    """An answer that joins the three weights, and the three biases, in its own way."""
+
+    def answer(*projections):
+        d_model, d_in = projections[0].weight.shape
+        has_bias = projections[0].bias is not None
+        layer = nn.Linear(
+            *(sizes(d_in, d_model) if sizes else (d_in, 3 * d_model)), bias=has_bias
+        )
+        layer = layer.to(projections[0].weight) if like else layer
+        with torch.no_grad():
+            layer.weight.copy_(join([proj.weight for proj in projections]))
+            if has_bias:
+                layer.bias.copy_(join([proj.bias for proj in projections]))
+        return layer
+
+    return answer
+
+
+def _differ_by_a_row(a, b):
+    """Whether two tensors (B, T, E) differ by the same E numbers everywhere."""
+    difference = a - b
+    return bool(
+        (difference - difference[:1, :1]).abs().max() < 1e-5 < difference.abs().max()
+    )
+
+
+def _one_by_one(tensors):
+    return torch.stack(tensors, dim=1).flatten(0, 1)
+
+
+def _reused(q_proj, k_proj, v_proj):
+    projections = (q_proj, k_proj, v_proj)
+    weight = torch.cat([proj.weight for proj in projections])
+    if q_proj.bias is not None:
+        q_proj.bias = nn.Parameter(torch.cat([proj.bias for proj in projections]))
+    q_proj.weight = nn.Parameter(weight)
+    return q_proj
+
+
+fuse_qkv = Exercise(
+    name="fuse_qkv",
+    trials=_three_projections,
+    right=_fused(torch.cat),
+    use=_fuse_and_project,
+    returns=(
+        "fused(x)",
+        "number of parameters",
+        "what the three compute afterwards",
+        "fused(x) after the three were cleared",
+    ),
+    mistakes={
+        "values, keys, queries": Mistake(
+            "The order is values, keys, queries; the exercise wants queries first and values last. See 6.6.",
+            _fused(lambda three: torch.cat(three[::-1])),
+        ),
+        "queries, keys and values interleaved": Mistake(
+            "The outputs alternate, one query number, one key number, one value number: "
+            "keep all queries together, then all keys, then all values. See 6.6.",
+            _fused(_one_by_one),
+        ),
+        "biases lost": Mistake(
+            "The matrices are right, but what is added to their product is not: "
+            "the biases of the three have not come along. See 6.6.",
+            sign=lambda found, d_in, d_model, bias, x: (
+                bias and _differ_by_a_row(found[0], found[2])
+            ),
+        ),
+        "bias left in": Mistake(
+            "The three have no bias, and the fused layer has one, which adds numbers that they do not. See 6.6.",
+            sign=lambda found, d_in, d_model, bias, x: not bias and found[1] == 2,
+        ),
+        "d_in taken for d_model": Mistake(
+            "The fused layer is as many times as wide as its input, and not as the three outputs: "
+            "`nn.Linear` stores (outputs, inputs), and the two differ here. See 6.6.",
+            _fused(torch.cat, sizes=lambda d_in, d_model: (d_in, 3 * d_in)),
+        ),
+        "joined along the inputs": Mistake(
+            "The matrices are joined along their second axis, the inputs, which all three share; "
+            "outputs are rows. See 6.3.",
+            _fused(lambda three: torch.cat(three, dim=-1)),
+        ),
+        "reuses a projection": Mistake(
+            "The fused layer is one of the three, made wider, so whoever uses that projection now gets all three "
+            "outputs; make a layer of its own. See 6.7.",
+            _reused,
+        ),
+        "float32 whatever comes in": Mistake(
+            "The fused layer has the type that new layers have, 32 bits, and the three have another one. See 6.7.",
+            _fused(torch.cat, like=False),
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- counting
+
+
+def _sizes(draw):
+    yield "all biases", 6, 3, 7, True, True
+    yield "no biases", 10, 2, 3, False, False
+    yield "no bias at the output", 6, 2, 5, True, False
+    yield "a bias at the output only", 21, 7, 11, False, True
+    yield "equal widths", 768, 12, 768, True, True
+    yield "one head", 5, 1, 3, True, True
+
+
+def _count(weights, biases):
+    return lambda E, H, d_in, bias=True, out_bias=True: (
+        weights(E, H, d_in) + biases(E, d_in, bias, out_bias)
+    )
+
+
+def _all_weights(E, H, d_in):
+    return 3 * d_in * E + E * E
+
+
+def _all_biases(E, d_in, bias, out_bias):
+    return 3 * E * bias + E * out_bias
+
+
+def _right_count(d_model, num_heads, d_in, bias=True, out_bias=True):
+    return _all_weights(d_model, num_heads, d_in) + _all_biases(
+        d_model, d_in, bias, out_bias
+    )
+
+
+count_parameters = Exercise(
+    name="count_parameters",
+    trials=_sizes,
+    right=_right_count,
+    returns=("the number",),
+    seeds=(0,),
+    mistakes={
+        "counted for every head": Mistake(
+            "The number grows with the heads: they share the projections' width, "
+            "and more heads are narrower heads. See 6.8.",
+            _count(lambda E, H, d_in: 3 * d_in * E * H + E * E, _all_biases),
+        ),
+        "all counted for every head": Mistake(
+            "The whole layer is counted once for each head; all heads share four matrices. See 6.8.",
+            lambda E, H, d_in, bias, out_bias: H * _right_count(E, H, d_in, bias, out_bias),
+        ),
+        "one head counted": Mistake(
+            "Queries, keys and values of one head are counted, E / H wide; "
+            "the projections hold all heads side by side. See 6.8.",
+            lambda E, H, d_in, bias, out_bias: (
+                3 * (d_in + bias) * (E // H) + E * E + E * out_bias
+            ),
+        ),
+        "output projection forgotten": Mistake(
+            "Three of the four matrices are counted: the output projection is missing. See 6.8.",
+            _count(
+                lambda E, H, d_in: 3 * d_in * E,
+                lambda E, d_in, bias, out_bias: 3 * E * bias,
+            ),
+        ),
+        "output projection without its bias": Mistake(
+            "The bias of the output projection is missing. See 6.8.",
+            _count(_all_weights, lambda E, d_in, bias, out_bias: 3 * E * bias),
+        ),
+        "one bias for three projections": Mistake(
+            "Queries, keys and values have a bias each, and only one of the three is counted. See 6.8.",
+            _count(_all_weights, lambda E, d_in, bias, out_bias: E * bias + E * out_bias),
+        ),
+        "biases forgotten": Mistake(
+            "Only the matrices are counted: each has a bias as long as its output, where it is asked for. See 6.8.",
+            _count(_all_weights, lambda *_: 0),
+        ),
+        "biases always counted": Mistake(
+            "All four biases are counted, whether the layer has them or not. See 6.8.",
+            _count(_all_weights, lambda E, *_: 4 * E),
+        ),
+        "one switch for all biases": Mistake(
+            "`bias` decides about all four biases; that of the output projection follows `out_bias`. See 6.8.",
+            _count(_all_weights, lambda E, d_in, bias, out_bias: 4 * E * bias),
+        ),
+        "biases as long as the input": Mistake(
+            "The biases are counted as long as the input; a bias is added to the output, so it is d_model long. "
+            "See 6.8.",
+            _count(
+                _all_weights, lambda E, d_in, bias, out_bias: 3 * d_in * bias + E * out_bias
+            ),
+        ),
+        "d_in taken for d_model": Mistake(
+            "All four matrices are counted as E × E; three of them read inputs of the width d_in. See 6.8.",
+            _count(lambda E, H, d_in: 4 * E * E, _all_biases),
+        ),
+        "output projection reads the input": Mistake(
+            "All four matrices are counted as E × d_in; the fourth reads the merged heads, which are E wide. See 6.8.",
+            _count(lambda E, H, d_in: 4 * d_in * E, _all_biases),
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- to PyTorch
+
+
+def _layers_to_move(draw):
+    yield "a batch", 10, 5, draw(2, 7, 10)
+    yield "a batch of one", 6, 3, draw(1, 5, 6)
+    yield "one head", 7, 1, draw(2, 3, 7)
+    yield "float64", 6, 2, draw(3, 5, 6, dtype=torch.float64)
+
+
+def _move_and_attend(answer, d_model, num_heads, x):
+    """The moved weights, what they compute, and what they compute after the layer was cleared."""
+    layer = set_parameters(MultiHeadAttention(d_model, num_heads).to(x))
+    theirs = answer(layer)
+    if theirs is None:
+        return None
+    if not isinstance(theirs, nn.MultiheadAttention):
+        raise Remark(
+            f"move_to_torch must return an nn.MultiheadAttention, not {_a(theirs)}. See 6.7."
+        )
+    moved = dict(theirs.named_parameters())
+    if missing := [name for name in _MOVED if name not in moved]:
+        raise Remark(
+            f"The nn.MultiheadAttention has no {' and no '.join(missing)}; "
+            "make it with biases, and with the layer's width for queries, keys and values. See 6.7."
+        )
+    moved = [moved[name].detach().clone() for name in _MOVED]
+    out = theirs(x, x, x)[0].detach()
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.zero_()
+    return *moved, out, theirs(x, x, x)[0].detach()
+
+
+_MOVED = ("in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias")
+
+
+def _moved(
+    *,
+    turn=lambda three: three,
+    heads=None,
+    batch_first=True,
+    transpose=False,
+    change=None,
+    like=True,
+):
+    """An answer that differs in the order of the three, the number of heads, or in what ``change`` does at the end."""
+
+    def answer(layer):
+        three = turn([layer.q_proj, layer.k_proj, layer.v_proj])
+        theirs = nn.MultiheadAttention(
+            layer.out_proj.in_features, heads or layer.num_heads, batch_first=batch_first
+        )
+        theirs = theirs.to(layer.out_proj.weight) if like else theirs
+        with torch.no_grad():
+            weights = [proj.weight.T if transpose else proj.weight for proj in three]
+            theirs.in_proj_weight.copy_(torch.cat(weights))
+            theirs.in_proj_bias.copy_(torch.cat([proj.bias for proj in three]))
+            theirs.out_proj.weight.copy_(
+                layer.out_proj.weight.T if transpose else layer.out_proj.weight
+            )
+            theirs.out_proj.bias.copy_(layer.out_proj.bias)
+            if change is not None:
+                change(theirs, layer)
+        return theirs
+
+    return answer
+
+
+def _share_output(theirs, layer):
+    theirs.out_proj = layer.out_proj
+
+
+def _unmoved(*wrong):
+    """A sign: of the four moved tensors these, by their places, are not the layer's, and biases among them zero."""
+
+    def sign(found, d_model, num_heads, x):
+        right = _move_and_attend(MultiHeadAttention.to_torch, d_model, num_heads, x)[:4]
+        differ = [i for i in range(4) if not torch.allclose(found[i], right[i])]
+        return differ == list(wrong) and not any(
+            found[i].any() for i in wrong if i in (1, 3)
+        )
+
+    return sign
+
+
+move_to_torch = Exercise(
+    name="move_to_torch",
+    trials=_layers_to_move,
+    right=_moved(),
+    use=_move_and_attend,
+    returns=(
+        *_MOVED,
+        "theirs(x, x, x)[0]",
+        "theirs(x, x, x)[0] after the layer was cleared",
+    ),
+    mistakes={
+        "matrices transposed": Mistake(
+            "The matrices went in transposed; both modules store one row for each output, "
+            "and a square matrix does not complain. See 6.7.",
+            _moved(transpose=True),
+        ),
+        "values, keys, queries": Mistake(
+            "In `in_proj_weight` the values come first and the queries last; "
+            "PyTorch reads queries, keys, values. See 6.6.",
+            _moved(turn=lambda three: three[::-1]),
+        ),
+        "projections' biases forgotten": Mistake(
+            "The matrices have moved, but `in_proj_bias` has not: it starts as zeros, as in a fresh layer of "
+            "PyTorch's, so that a test with untrained biases may miss it. See 6.7.",
+            sign=_unmoved(1),
+        ),
+        "projections forgotten": Mistake(
+            "The output projection has moved, but queries, keys and values still have their random weights. See 6.7.",
+            sign=_unmoved(0, 1),
+        ),
+        "output projection forgotten": Mistake(
+            "Queries, keys and values have moved, but `out_proj` still has its random weights. See 6.7.",
+            sign=_unmoved(2, 3),
+        ),
+        "output bias forgotten": Mistake(
+            "All has moved but the bias of `out_proj`, which starts as zeros. See 6.7.",
+            sign=_unmoved(3),
+        ),
+        "biases forgotten": Mistake(
+            "The matrices have moved, and no bias has: both start as zeros. See 6.7.",
+            sign=_unmoved(1, 3),
+        ),
+        "nothing moved": Mistake(
+            "The module has the right sizes and still its own random weights: nothing was copied into it. See 6.7.",
+            sign=_unmoved(0, 1, 2, 3),
+        ),
+        "batch_first forgotten": Mistake(
+            "The weights are right, but the module takes the first axis for the positions, "
+            "so the sequences of the batch attend to each other. See 6.7.",
+            _moved(batch_first=False),
+        ),
+        "number of heads lost": Mistake(
+            "The weights are right, but all columns form one head: how many heads cut them is no weight, "
+            "and has to move as well. See 6.7.",
+            _moved(heads=1),
+        ),
+        "shares memory": Mistake(
+            "The output projection is the layer's own, not a copy: change the layer, "
+            "and the module computes something else. See 6.7.",
+            _moved(change=_share_output),
+        ),
+        "float32 whatever comes in": Mistake(
+            "The module has the type that new modules have, 32 bits, and the layer has another one. See 6.7.",
+            _moved(like=False),
+        ),
+    },
+)
