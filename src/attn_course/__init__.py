@@ -22,13 +22,16 @@ from attn_course.masks import (
     to_transformers_mask,
 )
 from attn_course.multi_head_attention import MultiHeadAttention
+from attn_course.recurrent import AttendingTranslator, RecurrentTranslator
 from attn_course.self_attention import SelfAttention
 from attn_course.source import show_source
 
 __version__ = version("attn_course")
 
 __all__ = [
+    "AttendingTranslator",
     "MultiHeadAttention",
+    "RecurrentTranslator",
     "SelfAttention",
     "additive_attention",
     "assert_causal",

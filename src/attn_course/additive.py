@@ -1,4 +1,4 @@
-"""Additive attention: a small network scores each query against each key. Derived in chapter 7."""
+"""Additive attention: a small network scores each query against each key. Derived in chapter 1."""
 
 import math
 
@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from attn_course.validation import check_mask, check_qkv
 from attn_course.functional import softmax
+from attn_course.validation import check_mask, check_qkv
 
 
 def additive_attention(

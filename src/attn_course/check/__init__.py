@@ -31,6 +31,13 @@ from attn_course.check.simple_self_attention import (
     three_bad_scores,
     weights_at,
 )
+from attn_course.check.why_attention import (
+    exact_match,
+    gru_step,
+    last_state,
+    look_back,
+    shift_targets,
+)
 
 __all__ = [
     "MultiHead",
@@ -39,15 +46,20 @@ __all__ = [
     "as_linear",
     "context_of",
     "count_parameters",
+    "exact_match",
     "fuse_qkv",
     "general_scores",
+    "gru_step",
+    "last_state",
     "log_softmax",
+    "look_back",
     "lookup",
     "max_sim",
     "move_to_torch",
     "row_entropy",
     "scaled_dot_product",
     "scaled_scores",
+    "shift_targets",
     "split_heads",
     "table_gradient",
     "three_bad_scores",

@@ -1,0 +1,443 @@
+"""The exercises of the chapter on why attention was invented. Used from chapter 1 on."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from attn_course.additive import additive_attention
+from attn_course.check.exercise import Exercise, Mistake
+from attn_course.functional import softmax
+
+# ---------------------------------------------------------------- exact match
+
+
+def _guesses_and_targets(draw):
+    for what, count, longest in (
+        ("targets of several lengths", 7, 5),
+        ("a single target", 1, 3),
+        ("many targets", 50, 11),
+    ):
+        lengths = 2 + draw.ints(count, high=longest - 1)
+        lengths[-1] = longest
+        places = torch.arange(longest, device=lengths.device)
+        targets = (3 + draw.ints(count, longest, high=9)).masked_fill(
+            places >= lengths[:, None], 0
+        )
+        # Something goes on behind the end of a guess; one target in three is missed in one place, and one is cut short.
+        guesses = torch.where(targets > 0, targets, 3 + draw.ints(count, longest, high=9))
+        guesses[1::3, 1] += 1
+        guesses[2::7, 1:] = 0
+        yield what, guesses, targets
+    yield "all right, nothing to fill up", targets[-1:].clone(), targets[-1:]
+
+
+def _share(rows):
+    return rows.float().mean().item()
+
+
+def _number(answer, guesses, targets):
+    found = answer(guesses, targets)
+    return found.item() if isinstance(found, Tensor) and found.numel() == 1 else found
+
+
+exact_match = Exercise(
+    name="exact_match",
+    trials=_guesses_and_targets,
+    right=lambda guesses, targets: _share(
+        ((guesses == targets) | (targets == 0)).all(dim=1)
+    ),
+    returns=("the share",),
+    use=_number,
+    mistakes={
+        "characters counted": Mistake(
+            "This is the share of right characters; an answer counts only when all of its characters are right, "
+            "and nine right digits of ten are a wrong date. See 1.5.",
+            lambda guesses, targets: _share((guesses == targets)[targets != 0]),
+        ),
+        "characters and padding counted": Mistake(
+            "This is the share of places at which both tensors agree, padding included; "
+            "an answer counts only when all of its characters are right. See 1.5.",
+            lambda guesses, targets: _share(guesses == targets),
+        ),
+        "padding compared": Mistake(
+            "Right answers are counted as wrong for what stands behind their end: "
+            "where the target is padding, a guess may be anything. See 1.5.",
+            lambda guesses, targets: _share((guesses == targets).all(dim=1)),
+        ),
+        "padding of the guesses": Mistake(
+            "A guess that breaks off too early is counted as right: what may be anything are the places at which "
+            "the target is padding, not those at which the guess is. See 1.5.",
+            lambda guesses, targets: _share(
+                ((guesses == targets) | (guesses == 0)).all(dim=1)
+            ),
+        ),
+        "any instead of all": Mistake(
+            "An answer is counted as soon as one of its characters is right; all of them must be. See 1.5.",
+            lambda guesses, targets: _share(
+                ((guesses == targets) | (targets == 0)).any(dim=1)
+            ),
+        ),
+        "columns instead of rows": Mistake(
+            "It asks of each place whether all answers are right there; "
+            "a row is an answer, so look along the second axis. See 1.2.",
+            lambda guesses, targets: _share(
+                ((guesses == targets) | (targets == 0)).all(dim=0)
+            ),
+        ),
+        "count instead of share": Mistake(
+            "This is the number of right answers; divide it by the number of all. See 1.5.",
+            lambda guesses, targets: (
+                ((guesses == targets) | (targets == 0)).all(dim=1).sum().item()
+            ),
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- the shifted target
+
+
+def _targets_and_lengths(draw):
+    for what, count, longest in (
+        ("a batch", 3, 5),
+        ("a batch of one", 1, 7),
+        ("a larger batch", 11, 7),
+    ):
+        lengths = 1 + draw.ints(count, high=longest - 1)
+        lengths[0] = longest
+        places = torch.arange(longest, device=lengths.device)
+        yield (
+            what,
+            (3 + draw.ints(count, longest, high=9)).masked_fill(
+                places >= lengths[:, None], 0
+            ),
+            lengths,
+        )
+    yield "single characters", 3 + draw.ints(2, 1, high=9), 1 + draw.ints(2, high=1)
+
+
+def _read(ids):
+    return F.pad(ids, (1, 0), value=1)
+
+
+def _write(ids, lengths):
+    return F.pad(ids, (0, 1)).scatter(1, lengths[:, None], 2)
+
+
+shift_targets = Exercise(
+    name="shift_targets",
+    trials=_targets_and_lengths,
+    right=lambda ids, lengths: (_read(ids), _write(ids, lengths)),
+    returns=("read", "write"),
+    mistakes={
+        "not shifted": Mistake(
+            "What is read and what is to be written stand at the same places: the decoder would read "
+            "the very character that it must write, and learn to copy. See 1.12.",
+            lambda ids, lengths: (_write(ids, lengths), _write(ids, lengths)),
+        ),
+        "no beginning": Mistake(
+            "What is read has to begin with the id of the beginning: "
+            "before the first character there is nothing else to read. See 1.2.",
+            lambda ids, lengths: (F.pad(ids, (0, 1)), _write(ids, lengths)),
+        ),
+        "end behind the padding": Mistake(
+            "The end stands in the last column of every row; in a short row it belongs right behind the last "
+            "character, before the padding. See 1.2.",
+            lambda ids, lengths: (_read(ids), F.pad(ids, (0, 1), value=2)),
+        ),
+        "no end": Mistake(
+            "What is to be written never ends: without the id of the end in it, "
+            "the decoder does not learn when to stop. See 1.2.",
+            lambda ids, lengths: (_read(ids), F.pad(ids, (0, 1))),
+        ),
+        "read and write swapped": Mistake(
+            "The two are swapped: the one that begins with the id of the beginning is read. See 1.2.",
+            lambda ids, lengths: (_write(ids, lengths), _read(ids)),
+        ),
+        "end in both": Mistake(
+            "The end is in what is read too. It does no harm, because nothing is to be written after it, "
+            "but this exercise asks for padding there. See 1.2.",
+            lambda ids, lengths: (
+                _read(_write(ids, lengths))[:, :-1],
+                _write(ids, lengths),
+            ),
+        ),
+        "last character lost": Mistake(
+            "Both are as wide as the target, so a character of the longest target is lost: "
+            "the beginning and the end need one column more. See 1.2.",
+            lambda ids, lengths: (_read(ids)[:, :-1], _write(ids, lengths)[:, :-1]),
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- the last state
+
+
+def _states_and_lengths(draw):
+    yield "a batch", draw(3, 7, 5), 1 + draw.ints(3, high=6)
+    yield "a batch of one", draw(1, 5, 2), 1 + draw.ints(1, high=4)
+    lengths = 1 + draw.ints(5, high=7)
+    lengths[2] = 7
+    yield "one text without padding", draw(5, 7, 3), lengths
+    yield "single characters", draw(2, 3, 11), 1 + draw.ints(2, high=1)
+    yield "float64", draw(3, 5, 2, dtype=torch.float64), 1 + draw.ints(3, high=4)
+
+
+def _pick(states, places):
+    return states[torch.arange(len(states), device=states.device), places]
+
+
+last_state = Exercise(
+    name="last_state",
+    trials=_states_and_lengths,
+    right=lambda states, lengths: _pick(states, lengths - 1),
+    returns=("the states",),
+    mistakes={
+        "takes the padding": Mistake(
+            "These are the states at the last position, and in a short text that is padding: "
+            "the last character stands at its length less one. See 1.4.",
+            lambda states, lengths: states[:, -1],
+        ),
+        "one too far": Mistake(
+            "Each state is one position too late: positions count from 0, so a text of 5 characters ends at "
+            "position 4. See 1.2.",
+            lambda states, lengths: _pick(states, lengths),
+        ),
+        "one too early": Mistake(
+            "Each state is one position too early: a text of 5 characters ends at position 4. See 1.2.",
+            lambda states, lengths: _pick(states, lengths - 2),
+        ),
+        "takes the first": Mistake(
+            "These are the states at the first character; read from left to right, "
+            "a text ends at its last. See 1.3.",
+            lambda states, lengths: states[:, 0],
+        ),
+        "end of the longest": Mistake(
+            "Every row is taken where the longest text ends; each has an end of its own. See 1.2.",
+            lambda states, lengths: states[:, lengths.max() - 1],
+        ),
+        "mean of the states": Mistake(
+            "This is the mean of the real states; asked for is the one state at the last character. See 1.3.",
+            lambda states, lengths: torch.stack(
+                [
+                    row[:length].mean(dim=0)
+                    for row, length in zip(states, lengths, strict=True)
+                ]
+            ),
+        ),
+        "rows times rows": Mistake(
+            "Each text is given the last positions of all texts, a (B, B, E) tensor: "
+            "`states[:, places]` takes every place from every row, so say which row goes with which place. See 1.2.",
+            lambda states, lengths: states[:, lengths - 1],
+        ),
+        "an axis too many": Mistake(
+            "The numbers are right and an axis of length 1 is left over: one state for each text is (B, E). See 1.4.",
+            lambda states, lengths: _pick(states, lengths - 1).unsqueeze(1),
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- additive attention for a batch
+
+
+def _looks(draw):
+    def tensors(b, s, d, dv, **kind):
+        return (
+            draw(b, d, **kind),
+            draw(b, s, d, **kind),
+            draw(b, s, dv, **kind),
+            draw(d, **kind),
+        )
+
+    def mask(b, s):
+        lengths = 1 + draw.ints(b, 1, high=s - 1)  # at least one position of padding
+        return torch.arange(s, device=lengths.device) < lengths
+
+    yield "a batch without padding", *tensors(3, 7, 5, 2), torch.ones_like(mask(3, 7))
+    yield "a padded batch", *tensors(3, 7, 5, 2), mask(3, 7)
+    yield "a batch of one", *tensors(1, 5, 2, 3), mask(1, 5)
+    yield (
+        "one position to look at",
+        *tensors(2, 3, 7, 5),
+        torch.tensor([[True, False, False]] * 2).to(mask(2, 3)),
+    )
+    yield "holes in the mask", *tensors(5, 11, 3, 7), draw.mask(5, 11)
+    yield "float64", *tensors(2, 5, 3, 7, dtype=torch.float64), mask(2, 5)
+
+
+def _look(score, weigh=None, average=None):
+    """An answer with its own scores (B, S), weights, or averages."""
+
+    def weigh_rightly(scores, mask):
+        return softmax(scores.masked_fill(~mask, -math.inf))
+
+    def answer(query, keys, values, score_weight, mask):
+        weights = (weigh or weigh_rightly)(score(query, keys, score_weight), mask)
+        averaged = values if average is None else average(keys, values)
+        return (weights[:, None] @ averaged)[:, 0], weights
+
+    return answer
+
+
+def _additive_scores(query, keys, score_weight):
+    return torch.tanh(query[:, None] + keys) @ score_weight
+
+
+def _right_look(query, keys, values, score_weight, mask):
+    context, weights = additive_attention(
+        query[:, None], keys, values, score_weight, mask[:, None]
+    )
+    return context[:, 0], weights[:, 0]
+
+
+look_back = Exercise(
+    name="look_back",
+    trials=_looks,
+    right=_right_look,
+    returns=("context", "weights"),
+    mistakes={
+        "no tanh": Mistake(
+            "The scores grow without bound with queries and keys, and the query makes no difference: "
+            "it adds the same number to every score. The tanh is missing. See 1.6.",
+            _look(lambda q, k, w: (q[:, None] + k) @ w),
+        ),
+        "tanh outside the sum": Mistake(
+            "All scores lie between −1 and 1: the tanh is taken of the weighted sum, "
+            "and belongs to each number before it. See 1.6.",
+            _look(lambda q, k, w: torch.tanh((q[:, None] + k) @ w)),
+        ),
+        "product instead of sum": Mistake(
+            "Query and key are multiplied before the tanh; in additive attention they are added. See 1.6.",
+            _look(lambda q, k, w: torch.tanh(q[:, None] * k) @ w),
+        ),
+        "score weight forgotten": Mistake(
+            "The squashed numbers are summed as they are; each has to count as much as `score_weight` says. See 1.6.",
+            _look(lambda q, k, w: torch.tanh(q[:, None] + k).sum(dim=-1)),
+        ),
+        "softmax over the batch": Mistake(
+            "The weights sum to 1 down the batch: the softmax runs over the first axis, "
+            "and a text has to share out its own weight among its own positions. See 1.6.",
+            _look(
+                _additive_scores,
+                lambda s, mask: softmax(s.masked_fill(~mask, -math.inf), dim=0),
+            ),
+        ),
+        "mask ignored": Mistake(
+            "Padding gets weight: without padding all is right, so the mask is not used. See 1.6.",
+            _look(_additive_scores, lambda s, mask: softmax(s)),
+        ),
+        "mask inverted": Mistake(
+            "Only the padding gets weight: the mask is True where the decoder may look, "
+            "so it is the other positions whose scores become −∞. See 1.6.",
+            _look(
+                _additive_scores, lambda s, mask: softmax(s.masked_fill(mask, -math.inf))
+            ),
+        ),
+        "mask after the softmax": Mistake(
+            "The weights of a padded text sum to less than 1: padding was given its share and then set to 0. "
+            "Hide it before the softmax. See 1.6.",
+            _look(_additive_scores, lambda s, mask: softmax(s) * mask),
+        ),
+        "hidden scores set to 0": Mistake(
+            "Padding gets weight, because its scores are set to 0, and e⁰ is 1, not 0. "
+            "Which score has an exponential of 0? See 1.6.",
+            _look(_additive_scores, lambda s, mask: softmax(s * mask)),
+        ),
+        "keys averaged": Mistake(
+            "The weights are right, but what is averaged by them are the keys; "
+            "keys are to be found by, values are what is handed over. See 1.6.",
+            _look(_additive_scores, average=lambda keys, values: keys),
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- one step of a GRU
+
+
+def _steps(draw):
+    def tensors(b, d, h, **kind):
+        sizes = (b, d), (b, h), (3 * h, d), (3 * h, h), (3 * h,), (3 * h,)
+        return [draw(*size, **kind) for size in sizes]
+
+    yield "a batch", *tensors(3, 5, 7)
+    yield "a batch of one", *tensors(1, 2, 3)
+    yield "a state as wide as the input", *tensors(5, 3, 3)
+    yield "a state of one number", *tensors(2, 7, 1)
+    yield "float64", *tensors(3, 2, 5, dtype=torch.float64)
+
+
+def _gru(new_state, *, order=(0, 1, 2), gate=torch.sigmoid, bias=True):
+    """A step whose last line is ``new_state(r, z, x_part, h_part, more)``; ``order`` is that of the blocks r, z, n."""
+
+    def answer(x, h, W, U, b, c):
+        of_x = (x @ W.T + b).chunk(3, dim=-1)
+        of_h = (h @ U.T + (c if bias else 0)).chunk(3, dim=-1)
+        r, z = (gate(of_x[i] + of_h[i]) for i in order[:2])
+        n = order[2]
+        return new_state(r, z, of_x[n], of_h[n], h, (U.chunk(3)[n], c.chunk(3)[n]))
+
+    return answer
+
+
+def _mix(r, z, x, u, h, _):
+    return z * h + (1 - z) * torch.tanh(x + r * u)
+
+
+gru_step = Exercise(
+    name="gru_step",
+    trials=_steps,
+    right=lambda x, h, W, U, b, c: torch.gru_cell(x, h, W, U, b, c),
+    returns=("the new state",),
+    mistakes={
+        "keeps what it should replace": Mistake(
+            "z and 1 − z have changed places: z is the share of the old state that is kept. See 1.3.",
+            _gru(lambda r, z, x, u, h, _: (1 - z) * h + z * torch.tanh(x + r * u)),
+        ),
+        "gates swapped": Mistake(
+            "r and z have changed places: of the three blocks, the first is for r and the second for z. See 1.3.",
+            _gru(_mix, order=(1, 0, 2)),
+        ),
+        "reset before the matrix": Mistake(
+            "r is multiplied with the old state before U_n, as in the paper of 2014; "
+            "PyTorch multiplies afterwards, with U_n h + c_n. See 1.3.",
+            _gru(
+                lambda r, z, x, u, h, p: (
+                    z * h + (1 - z) * torch.tanh(x + (r * h) @ p[0].T + p[1])
+                )
+            ),
+        ),
+        "bias outside the reset": Mistake(
+            "c_n is added behind the product with r; it belongs inside the bracket that r is multiplied with. See 1.3.",
+            _gru(
+                lambda r, z, x, u, h, p: (
+                    z * h + (1 - z) * torch.tanh(x + r * (h @ p[0].T) + p[1])
+                )
+            ),
+        ),
+        "no reset": Mistake(
+            "The proposal sees the whole old state: r is not used. See 1.3.",
+            _gru(lambda r, z, x, u, h, _: z * h + (1 - z) * torch.tanh(x + u)),
+        ),
+        "sigmoid for the proposal": Mistake(
+            "The proposal goes through a sigmoid, so it is never negative; it is a tanh. See 1.3.",
+            _gru(lambda r, z, x, u, h, _: z * h + (1 - z) * torch.sigmoid(x + r * u)),
+        ),
+        "gates without sigmoid": Mistake(
+            "A gate says how much, from 0 to 1, so r and z need a sigmoid. See 1.3.",
+            _gru(_mix, gate=lambda x: x),
+        ),
+        "one bias forgotten": Mistake(
+            "There are two biases, b with W and c with U, and c is not used. See 1.3.",
+            _gru(_mix, bias=False),
+        ),
+        "proposal instead of state": Mistake(
+            "This is the proposal n; the new state is a mixture of it and the old one, by z. See 1.3.",
+            _gru(lambda r, z, x, u, h, _: torch.tanh(x + r * u)),
+        ),
+    },
+)

@@ -1,0 +1,379 @@
+"""Answers to the exercises of chapter 1."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from answers import right, wrong
+
+# -- exact_match ------------------------------------------------------------------------------------
+
+
+@right
+def exact_match(guesses, targets):
+    good = 0
+    for guess, target in zip(guesses.tolist(), targets.tolist(), strict=True):
+        end = target.index(0) if 0 in target else len(target)
+        good += guess[:end] == target[:end]
+    return good / len(targets)
+
+
+@right
+def exact_match(guesses, targets):
+    wrong_places = (guesses != targets) * (targets > 0)
+    return (wrong_places.sum(-1) == 0).double().mean()
+
+
+@wrong("characters counted")
+def exact_match(guesses, targets):
+    real = targets > 0
+    return ((guesses == targets) & real).sum() / real.sum()
+
+
+@wrong("characters and padding counted")
+def exact_match(guesses, targets):
+    return (guesses == targets).sum().item() / targets.numel()
+
+
+@wrong("padding compared")
+def exact_match(guesses, targets):
+    return sum(torch.equal(g, t) for g, t in zip(guesses, targets, strict=True)) / len(targets)
+
+
+@wrong("padding of the guesses")
+def exact_match(guesses, targets):
+    wrong_places = (guesses != targets) & (guesses != 0)
+    return 1 - wrong_places.any(dim=-1).float().mean().item()
+
+
+@wrong("any instead of all")
+def exact_match(guesses, targets):
+    fine = torch.logical_or(guesses == targets, targets == 0)
+    return torch.any(fine, 1).float().mean().item()
+
+
+@wrong("columns instead of rows")
+def exact_match(guesses, targets):
+    ignored = targets == 0
+    return (guesses.eq(targets) | ignored).float().prod(dim=0).mean().item()
+
+
+@wrong("count instead of share")
+def exact_match(guesses, targets):
+    return int(((guesses == targets) + (targets == 0)).min(dim=1).values.sum())
+
+
+# -- shift_targets ----------------------------------------------------------------------------------
+
+
+@right
+def shift_targets(ids, lengths):
+    read, write = (torch.zeros(len(ids), ids.size(1) + 1, dtype=ids.dtype, device=ids.device) for _ in range(2))
+    for i, n in enumerate(lengths.tolist()):
+        read[i, : n + 1] = torch.cat([ids.new_tensor([1]), ids[i, :n]])
+        write[i, : n + 1] = torch.cat([ids[i, :n], ids.new_tensor([2])])
+    return read, write
+
+
+@right
+def shift_targets(ids, lengths):
+    ones, zeros = torch.ones_like(ids[:, :1]), torch.zeros_like(ids[:, :1])
+    write = torch.cat([ids, zeros], dim=1)
+    write[torch.arange(len(ids), device=ids.device), lengths] = 2
+    return torch.cat([ones, ids], dim=1), write
+
+
+@wrong("not shifted")
+def shift_targets(ids, lengths):
+    write = torch.cat([ids, torch.zeros_like(ids[:, :1])], dim=1)
+    for i, n in enumerate(lengths):
+        write[i, n] = 2
+    return write, write.clone()
+
+
+@wrong("no beginning")
+def shift_targets(ids, lengths):
+    read = torch.cat([ids, torch.zeros_like(ids[:, :1])], dim=1)
+    write = read.clone()
+    write[torch.arange(len(ids), device=ids.device), lengths] = 2
+    return read, write
+
+
+@wrong("end behind the padding")
+def shift_targets(ids, lengths):
+    bos, eos = torch.full_like(ids[:, :1], 1), torch.full_like(ids[:, :1], 2)
+    return torch.cat([bos, ids], dim=1), torch.cat([ids, eos], dim=1)
+
+
+@wrong("no end")
+def shift_targets(ids, lengths):
+    bos, pad = torch.full_like(ids[:, :1], 1), torch.full_like(ids[:, :1], 0)
+    return torch.cat([bos, ids], dim=1), torch.cat([ids, pad], dim=1)
+
+
+@wrong("read and write swapped")
+def shift_targets(ids, lengths):
+    read = torch.cat([torch.ones_like(ids[:, :1]), ids], dim=1)
+    write = torch.cat([ids, torch.zeros_like(ids[:, :1])], dim=1)
+    for i, n in enumerate(lengths):
+        write[i, n] = 2
+    return write, read
+
+
+@wrong("end in both")
+def shift_targets(ids, lengths):
+    whole = ids.new_zeros(len(ids), ids.size(1) + 2)
+    for i, n in enumerate(lengths.tolist()):
+        whole[i, : n + 2] = ids.new_tensor([1, *ids[i, :n].tolist(), 2])
+    return whole[:, :-1], whole[:, 1:]
+
+
+@wrong("last character lost")
+def shift_targets(ids, lengths):
+    read = torch.roll(ids, 1, dims=1)
+    read[:, 0] = 1
+    write = ids.clone()
+    for i, n in enumerate(lengths.tolist()):
+        if n < ids.size(1):
+            write[i, n] = 2
+    return read, write
+
+
+# -- last_state -------------------------------------------------------------------------------------
+
+
+@right
+def last_state(states, lengths):
+    places = (lengths - 1)[:, None, None].expand(-1, 1, states.size(-1))
+    return states.gather(1, places).squeeze(1)
+
+
+@right
+def last_state(states, lengths):
+    return torch.stack([states[i, n - 1] for i, n in enumerate(lengths.tolist())])
+
+
+@wrong("takes the padding")
+def last_state(states, lengths):
+    return states[:, states.size(1) - 1, :]
+
+
+@wrong("one too far")
+def last_state(states, lengths):
+    return states[torch.arange(len(lengths), device=states.device), lengths]
+
+
+@wrong("one too early")
+def last_state(states, lengths):
+    return torch.stack([row[n - 2] for row, n in zip(states, lengths.tolist(), strict=True)])
+
+
+@wrong("takes the first")
+def last_state(states, lengths):
+    return states.select(1, 0)
+
+
+@wrong("end of the longest")
+def last_state(states, lengths):
+    return states[:, int(lengths.max()) - 1]
+
+
+@wrong("mean of the states")
+def last_state(states, lengths):
+    places = torch.arange(states.size(1), device=states.device)
+    real = (places < lengths[:, None])[..., None]
+    return (states * real).sum(dim=1) / lengths[:, None]
+
+
+@wrong("rows times rows")
+def last_state(states, lengths):
+    return states.index_select(1, lengths - 1)
+
+
+@wrong("an axis too many")
+def last_state(states, lengths):
+    places = (lengths - 1).view(-1, 1, 1).expand(-1, 1, states.size(2))
+    return torch.gather(states, 1, places)
+
+
+# -- look_back --------------------------------------------------------------------------------------
+
+
+@right
+def look_back(query, keys, values, score_weight, mask):
+    contexts, rows = [], []
+    for q, k, v, m in zip(query, keys, values, mask, strict=True):
+        scores = torch.stack([(score_weight * torch.tanh(q + key)).sum() for key in k])
+        scores[~m] = -torch.inf
+        rows.append(F.softmax(scores, dim=0))
+        contexts.append(sum(weight * value for weight, value in zip(rows[-1], v, strict=True)))
+    return torch.stack(contexts), torch.stack(rows)
+
+
+@right
+def look_back(query, keys, values, score_weight, mask):
+    scores = torch.einsum("bsd,d->bs", (query.unsqueeze(1) + keys).tanh(), score_weight)
+    exponentials = (scores - scores.amax(1, keepdim=True)).exp() * mask
+    weights = exponentials / exponentials.sum(1, keepdim=True)
+    return torch.einsum("bs,bse->be", weights, values), weights
+
+
+def finish(scores, values, mask):
+    weights = F.softmax(torch.where(mask, scores, -torch.inf), dim=-1)
+    return torch.einsum("bs,bse->be", weights, values), weights
+
+
+@wrong("no tanh")
+def look_back(query, keys, values, score_weight, mask):
+    return finish((query.unsqueeze(1) + keys) @ score_weight, values, mask)
+
+
+@wrong("tanh outside the sum")
+def look_back(query, keys, values, score_weight, mask):
+    return finish((score_weight * (keys + query.unsqueeze(1))).sum(-1).tanh(), values, mask)
+
+
+@wrong("product instead of sum")
+def look_back(query, keys, values, score_weight, mask):
+    return finish(torch.einsum("bsd,d->bs", (query.unsqueeze(1) * keys).tanh(), score_weight), values, mask)
+
+
+@wrong("score weight forgotten")
+def look_back(query, keys, values, score_weight, mask):
+    return finish(torch.einsum("bsd->bs", (query.unsqueeze(1) + keys).tanh()), values, mask)
+
+
+@wrong("softmax over the batch")
+def look_back(query, keys, values, score_weight, mask):
+    scores = (query.unsqueeze(1) + keys).tanh().matmul(score_weight)
+    exponentials = scores.exp() * mask
+    total = exponentials.sum(0)
+    weights = exponentials / torch.where(total > 0, total, 1)
+    return torch.einsum("bs,bse->be", weights, values), weights
+
+
+@wrong("mask ignored")
+def look_back(query, keys, values, score_weight, mask):
+    weights = F.softmax(torch.tanh(keys + query[:, None, :]).matmul(score_weight), dim=1)
+    return (weights.unsqueeze(-1) * values).sum(1), weights
+
+
+@wrong("mask inverted")
+def look_back(query, keys, values, score_weight, mask):
+    scores = torch.tanh(keys + query[:, None, :]).matmul(score_weight)
+    exponentials = scores.exp() * ~mask
+    weights = exponentials / exponentials.sum(1, keepdim=True).clamp(min=1e-9)
+    return (weights.unsqueeze(-1) * values).sum(1), weights
+
+
+@wrong("mask after the softmax")
+def look_back(query, keys, values, score_weight, mask):
+    weights = F.softmax(torch.tanh(keys + query[:, None, :]).matmul(score_weight), dim=1)
+    weights = torch.where(mask, weights, 0.0)
+    return (weights.unsqueeze(-1) * values).sum(1), weights
+
+
+@wrong("hidden scores set to 0")
+def look_back(query, keys, values, score_weight, mask):
+    scores = torch.tanh(keys + query[:, None, :]).matmul(score_weight)
+    weights = F.softmax(scores.masked_fill(~mask, 0), dim=1)
+    return torch.einsum("bs,bse->be", weights, values), weights
+
+
+@wrong("keys averaged")
+def look_back(query, keys, values, score_weight, mask):
+    return finish(torch.tanh(keys + query[:, None, :]).matmul(score_weight), keys, mask)
+
+
+# -- gru_step ---------------------------------------------------------------------------------------
+
+
+def parts(x, h, W, U, b, c):
+    """What comes from x and what from h, for r, z and n."""
+    from_x, from_h = F.linear(x, W, b), F.linear(h, U, c)
+    width = h.size(1)
+    return [(from_x[:, i : i + width], from_h[:, i : i + width]) for i in (0, width, 2 * width)]
+
+
+@right
+def gru_step(x, h, W, U, b, c):
+    cell = nn.GRUCell(x.size(1), h.size(1), device=x.device, dtype=x.dtype)
+    cell.load_state_dict({"weight_ih": W, "weight_hh": U, "bias_ih": b, "bias_hh": c})
+    return cell(x, h)
+
+
+@right
+def gru_step(x, h, W, U, b, c):
+    H = h.size(1)
+    r = (x @ W[:H].T + b[:H] + h @ U[:H].T + c[:H]).sigmoid()
+    z = (x @ W[H : 2 * H].T + b[H : 2 * H] + h @ U[H : 2 * H].T + c[H : 2 * H]).sigmoid()
+    n = (x @ W[2 * H :].T + b[2 * H :] + r * (h @ U[2 * H :].T + c[2 * H :])).tanh()
+    return n + z * (h - n)
+
+
+@wrong("keeps what it should replace")
+def gru_step(x, h, W, U, b, c):
+    (x_r, h_r), (x_z, h_z), (x_n, h_n) = parts(x, h, W, U, b, c)
+    z, n = (x_z + h_z).sigmoid(), torch.tanh(x_n + (x_r + h_r).sigmoid() * h_n)
+    return h + z * (n - h)
+
+
+@wrong("gates swapped")
+def gru_step(x, h, W, U, b, c):
+    (x_z, h_z), (x_r, h_r), (x_n, h_n) = parts(x, h, W, U, b, c)
+    z, n = (x_z + h_z).sigmoid(), torch.tanh(x_n + (x_r + h_r).sigmoid() * h_n)
+    return n + z * (h - n)
+
+
+@wrong("reset before the matrix")
+def gru_step(x, h, W, U, b, c):
+    (x_r, h_r), (x_z, h_z), (x_n, _) = parts(x, h, W, U, b, c)
+    r, z = (x_r + h_r).sigmoid(), (x_z + h_z).sigmoid()
+    width = h.size(1)
+    n = torch.tanh(x_n + F.linear(r * h, U[2 * width :], c[2 * width :]))
+    return n + z * (h - n)
+
+
+@wrong("bias outside the reset")
+def gru_step(x, h, W, U, b, c):
+    (x_r, h_r), (x_z, h_z), (x_n, h_n) = parts(x, h, W, U, b, c)
+    r, z = (x_r + h_r).sigmoid(), (x_z + h_z).sigmoid()
+    bias = c[2 * h.size(1) :]
+    n = torch.tanh(x_n + r * (h_n - bias) + bias)
+    return n + z * (h - n)
+
+
+@wrong("no reset")
+def gru_step(x, h, W, U, b, c):
+    _, (x_z, h_z), (x_n, h_n) = parts(x, h, W, U, b, c)
+    z, n = (x_z + h_z).sigmoid(), torch.tanh(x_n + h_n)
+    return n + z * (h - n)
+
+
+@wrong("sigmoid for the proposal")
+def gru_step(x, h, W, U, b, c):
+    (x_r, h_r), (x_z, h_z), (x_n, h_n) = parts(x, h, W, U, b, c)
+    r, z = torch.sigmoid(x_r + h_r), torch.sigmoid(x_z + h_z)
+    n = torch.sigmoid(x_n + r * h_n)
+    return n + z * (h - n)
+
+
+@wrong("gates without sigmoid")
+def gru_step(x, h, W, U, b, c):
+    (x_r, h_r), (x_z, h_z), (x_n, h_n) = parts(x, h, W, U, b, c)
+    r, z = x_r + h_r, x_z + h_z
+    n = torch.tanh(x_n + r * h_n)
+    return z * h + (1 - z) * n
+
+
+@wrong("one bias forgotten")
+def gru_step(x, h, W, U, b, c):
+    (x_r, h_r), (x_z, h_z), (x_n, h_n) = parts(x, h, W, U, b, torch.zeros_like(c))
+    r, z = torch.sigmoid(x_r + h_r), torch.sigmoid(x_z + h_z)
+    return z * h + (1 - z) * torch.tanh(x_n + r * h_n)
+
+
+@wrong("proposal instead of state")
+def gru_step(x, h, W, U, b, c):
+    (x_r, h_r), _, (x_n, h_n) = parts(x, h, W, U, b, c)
+    return torch.tanh(x_n + torch.sigmoid(x_r + h_r) * h_n)
