@@ -12,6 +12,7 @@ from matplotlib.ft2font import FT2Font
 from PIL import Image
 
 from attn_course import make_causal_mask, make_padding_mask, plots
+from attn_course.plots import colours
 
 JAPANESE = ["私", "は", "昨日", "赤い", "本", "を", "買った", "。"]
 ENGLISH = ["I", "bought", "a", "red", "book", "yesterday", "."]
@@ -132,9 +133,9 @@ def test_zero_has_no_sign():
 
 
 def test_the_colours_get_darker_evenly():
-    lightness = np.array([plots._lightness(plots._sequential()(i)[:3]) for i in range(256)])
+    lightness = np.array([colours.lightness_of(colours.sequential()(i)[:3]) for i in range(256)])
     np.testing.assert_allclose(lightness, np.linspace(98, 18, 256), atol=1.5)
-    both = np.array([plots._lightness(plots._diverging()(i)[:3]) for i in range(256)])
+    both = np.array([colours.lightness_of(colours.diverging()(i)[:3]) for i in range(256)])
     np.testing.assert_allclose(both, both[::-1], atol=2.5)
 
 
@@ -254,6 +255,6 @@ def test_what_cannot_be_drawn_honestly_is_refused(call, error, message):
 @pytest.mark.bad_input
 def test_a_missing_japanese_font_is_named(monkeypatch):
     monkeypatch.setattr(font_manager.fontManager, "ttflist", [])
-    monkeypatch.setattr(plots, "find_spec", lambda name: None)
+    monkeypatch.setattr(plots.picture, "find_spec", lambda name: None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install matplotlib-fontja"):
         plots.heatmap([[1.0]], ["本"])

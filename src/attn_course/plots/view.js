@@ -163,8 +163,8 @@
     const fit = () => {
       const room = box.clientWidth - corner.offsetWidth;
       if (!box.clientWidth) return;
-      const least = matchMedia("(pointer: coarse)").matches ? 24 : 15;
-      const next = Math.max(least, Math.min(44, Math.floor(room / S)));
+      const least = matchMedia("(pointer: coarse)").matches ? 24 : 13;
+      const next = Math.max(least, Math.min(44, Math.floor(room / S), Math.max(24, Math.floor(620 / T))));
       if (next === cell) return;
       cell = next;
       grid.style.setProperty("--cell", `${cell}px`);

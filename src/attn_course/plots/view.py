@@ -2,42 +2,31 @@
 
 The picture is one piece of HTML that needs nothing from outside:
 
-- ``<img>``: the first head as an SVG in a data address, with the tokens, for readers who get no script. Such an
-  image is what survives most widely: GitHub and an untrusted JupyterLab drop scripts, styles and inline SVG from
-  a notebook's HTML, and keep ``<img>`` with a data address. Its cells are a bitmap without compression.
+- ``<img>``: the first head, for readers who get no script (still.py).
 - ``<script type="application/json">``: tokens, names and all weights, each in as few bits as its digits need.
-- ``<script>``: view.js, which puts the living picture in the image's place.
+- ``<script>``: view.js, which puts the living picture (its look is in view.css) in the image's place.
 
 Weights are rounded before anything else happens, and no number depends on another one, so a weight that differs in
 a digit that is not shown changes nothing, and one that rounds the other way changes one number by one unit.
 tests/nbval_numbers.py reads both the bitmap and the weights back and compares them so.
 """
 
-import base64
-import html
 import json
-import struct
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from attn_course.plots import (
-    _allowed,
-    _numbers,
-    _sequential,
-    _table,
-    _tokens,
-    _width,
-    heatmap,
-)
+from attn_course.plots.colours import as_hex, sequential
+from attn_course.plots.grids import heatmap
+from attn_course.plots.still import as_units, still_image
+from attn_course.plots.text import as_mask, as_numbers, as_table, as_tokens
 
 # 64 signs that mean nothing in HTML, JSON or Python, and spell no name of a device.
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstvwxyz-_."
@@ -119,7 +108,7 @@ def attention_view(
         ValueError: if tokens or names don't match the weights' size, or a weight is no number from 0 to 1.
 
     Example:
-        >>> attention_view(torch.eye(2).repeat(2, 1, 1), ["a", "b"], precision=1)
+        >>> attention_view([[[1.0, 0.0], [0.0, 1.0]]] * 2, ["a", "b"], precision=1)
         weight: queries down, keys across
         head 1
              a    b
@@ -135,11 +124,11 @@ def attention_view(
             f"precision ({precision}) must be 1, 2, 3 or 4 digits after the point"
         )
     grids, names, layers = _stacked(weights, names, layers)
-    allowed = _allowed(mask, grids.shape)
+    allowed = as_mask(mask, grids.shape)
     _check_weights(grids, allowed, label)
     queries, keys = (
         [_visible(token) for token in tokens]
-        for tokens in _tokens(grids.shape[-2:], queries, keys)
+        for tokens in as_tokens(grids.shape[-2:], queries, keys)
     )
     if grids.ndim < 4:
         layers = ["layer 1"]
@@ -166,12 +155,15 @@ def attention_view(
         "heads": names,
         "queries": queries,
         **({} if keys == queries else {"keys": keys}),
-        "colors": "".join(_hex(_sequential()(i / 16)) for i in range(17)),
+        "colors": "".join(as_hex(sequential()(i / 16)) for i in range(17)),
         "style": _shortened("view.css"),
         "weights": f"{precision}:{_packed(grids, allowed, precision)}",
     }
+    still = still_image(
+        *first, queries, keys, precision=precision, label=label, alt=alt, name=heads[0]
+    )
     picture = (
-        f'<div class="attn-view">{_image(*first, queries, keys, precision, alt, heads[0])}'
+        f'<div class="attn-view">{still}'
         f'<script type="application/json">{_json(data)}</script>'
         f"<script>\n{_shortened('view.js')}</script></div>"
     )
@@ -192,13 +184,13 @@ def _stacked(
     parts = list(weights.values()) if named is not None else weights
     in_parts = isinstance(parts, list | tuple)
     if in_parts:
-        parts = [_numbers(part) for part in parts]
+        parts = [as_numbers(part) for part in parts]
         shapes = list(dict.fromkeys(part.shape for part in parts))
         if len(shapes) > 1:
             raise ValueError(
                 f"weights of shapes {shapes[0]} and {shapes[1]} must have one shape to share their tokens"
             )
-    grids = _numbers(parts)
+    grids = as_numbers(parts)
     if grids.ndim not in (2, 3, 4):
         hint = (
             "; take one sentence of the batch, for instance weights[:, 0]"
@@ -270,14 +262,10 @@ def _visible(token: str) -> str:
 # -- What is handed out ------------------------------------------------------------------------------
 
 
-def _units(values: np.ndarray, unit: int) -> np.ndarray:
-    return np.rint(np.clip(np.nan_to_num(values), 0, 1) * unit).astype(np.int64)
-
-
 def _packed(grids: np.ndarray, allowed: np.ndarray, precision: int) -> str:
     """The weights in units of their last digit, each in as few bits as the largest needs, six bits to a sign."""
     size = (10**precision + 1).bit_length()
-    numbers = np.where(allowed, _units(grids, 10**precision), 2**size - 1).ravel()
+    numbers = np.where(allowed, as_units(grids, 10**precision), 2**size - 1).ravel()
     bits = (numbers[:, None] >> np.arange(size)[::-1] & 1).ravel()
     sixes = np.pad(bits, (0, -len(bits) % 6)).reshape(-1, 6) @ (1 << np.arange(6)[::-1])
     return "".join(_DIGITS[six] for six in sixes)
@@ -301,7 +289,7 @@ def _text(
         index = divmod(i, grids.shape[1])
         hidden = None if allowed[index].all() else allowed[index]
         lines += [head] * bool(head) + [
-            _table(grids[index], queries, keys, precision, hidden)
+            as_table(grids[index], queries, keys, precision, hidden)
         ]
     if len(heads) > shown:
         lines.append(
@@ -327,129 +315,3 @@ def _shortened(name: str) -> str:
         for line in lines
         if line.strip() and not line.lstrip().startswith("//")
     )
-
-
-def _hex(color: Sequence[float]) -> str:
-    return "".join(f"{round(255 * part):02x}" for part in color[:3])
-
-
-# -- The first head, for readers without scripts ----------------------------------------------------
-
-
-def _image(
-    grid: np.ndarray,
-    allowed: np.ndarray,
-    queries: list[str],
-    keys: list[str],
-    precision: int,
-    alt: str,
-    head: str,
-) -> str:
-    num_queries, num_keys = grid.shape
-    cell = max(10, min(34, 620 // num_keys))
-    font = min(13, cell - 1)
-    queries, keys = (
-        [t if _width(t) <= 16 else t[:15] + "…" for t in side] for side in (queries, keys)
-    )
-    left, top = (
-        round(max(map(_width, side)) * font * 0.6) + 10 for side in (queries, keys)
-    )
-    turned = top > cell + 10
-    top = top if turned else font + 10
-    width, height = num_keys * cell, num_queries * cell
-    full = left + width + 8, top + height + (24 if head else 8)
-
-    def column(tokens: list[str], place: str, spans: str) -> str:
-        inside = "".join(
-            f"<tspan {spans}='{cell}'>{html.escape(token, quote=False)}</tspan>"
-            for token in tokens
-        )
-        return f"<text {place}>{inside}</text>"
-
-    middle = (
-        round(cell / 2 + font * 0.35) - cell
-    )  # from one row's lower edge to the base of its letters
-    if turned:
-        names = column(keys, "", "x='0' dy")
-        across = (
-            f"<g transform='translate({left + middle} {top - 5})rotate(-90)'>{names}</g>"
-        )
-    else:
-        across = "".join(
-            f"<text text-anchor='middle' x='{left + cell * i + cell // 2}' y='{top - 6}'>"
-            f"{html.escape(key, quote=False)}</text>"
-            for i, key in enumerate(keys)
-        )
-    holes = "".join(
-        f"M{start} {row}h{stop - start}v1h{start - stop}z"
-        for row, start, stop in _runs(~allowed)
-    )
-    down = column(queries, f"text-anchor='end' y='{top + middle}'", f"x='{left - 5}' dy")
-    svg = (
-        f"<svg xmlns='http://www.w3.org/2000/svg' width='{full[0]}' height='{full[1]}' "
-        f"viewBox='0 0 {full[0]} {full[1]}' font-family='sans-serif' font-size='{font}' fill='#1d2733'><rect width='100%' height='100%' fill='#fff'/>"
-        f"{down}{across}"
-        f"<g transform='translate({left} {top})scale({cell})'>"
-        f"<image width='{num_keys}' height='{num_queries}' preserveAspectRatio='none' "
-        f"style='image-rendering:pixelated' href='data:image/bmp;base64,{base64.b64encode(_bitmap(grid, allowed, precision)).decode()}'/>"
-        "<pattern id='g' width='1' height='1' patternUnits='userSpaceOnUse'><path d='M0 0H1M0 0V1' stroke='#fff' "
-        "stroke-width='.1'/></pattern><pattern id='h' width='.25' height='1' patternUnits='userSpaceOnUse' "
-        "patternTransform='rotate(45)'><path d='M0 0V1' stroke='#9aa3ad' stroke-width='.1'/></pattern>"
-        + (
-            f"<path fill='#fff' d='{holes}'/><path fill='url(#h)' d='{holes}'/>"
-            if holes
-            else ""
-        )
-        + f"<rect width='{num_keys}' height='{num_queries}' fill='url(#g)'/></g>"
-        + (
-            f"<text x='{left}' y='{full[1] - 8}' fill='#56616e'>{html.escape(head, quote=False)}</text>"
-            if head
-            else ""
-        )
-        + "</svg>"
-    )
-    address = "data:image/svg+xml;charset=utf-8," + quote(svg, safe=" '()*+,/:;=!$@?")
-    return f'<img alt="{html.escape(alt)}" width="{full[0]}" height="{full[1]}" src="{address}">'
-
-
-def _runs(cells: np.ndarray) -> list[tuple[int, int, int]]:
-    """Row, first column and the column after the last, of each run of true cells."""
-    edges = np.diff(np.pad(cells.astype(int), ((0, 0), (1, 1))))
-    starts, stops = np.argwhere(edges == 1), np.argwhere(edges == -1)
-    return [
-        (int(row), int(start), int(stop))
-        for (row, start), (_, stop) in zip(starts, stops, strict=True)
-    ]
-
-
-def _bitmap(grid: np.ndarray, allowed: np.ndarray, precision: int) -> bytes:
-    """A Windows bitmap of one byte a cell, without compression: the weight in hundredths (or tenths, if so printed)."""
-    unit = 10 ** min(precision, 2)
-    pixels = np.where(allowed, _units(grid, unit), unit + 2).astype(np.uint8)[
-        ::-1
-    ]  # the last row comes first
-    colors = b""
-    for i in range(unit + 3):
-        red, green, blue = bytes.fromhex(
-            _hex(_sequential()(i / unit)) if i <= unit else "e9e9e9"
-        )
-        colors += bytes([blue, green, red, 0])
-    rows = np.pad(pixels, ((0, 0), (0, -pixels.shape[1] % 4))).tobytes()
-    start = 54 + len(colors)
-    height, width = grid.shape
-    head = struct.pack("<2sIHHI", b"BM", start + len(rows), 0, 0, start)
-    info = struct.pack(
-        "<IiiHHIIiiII",
-        40,
-        width,
-        height,
-        1,
-        8,
-        0,
-        len(rows),
-        2835,
-        2835,
-        unit + 3,
-        unit + 3,
-    )
-    return head + info + colors + rows

@@ -1,0 +1,206 @@
+"""Curves and bars. Used from chapter 3 on."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib
+import matplotlib.ticker
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from attn_course.plots.colours import COLORS, INK
+from attn_course.plots.picture import WIDEST, Picture, style, subplots
+from attn_course.plots.text import as_columns, as_numbers, fixed, signless_zero, width_of
+
+_LINES = ["-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2))]
+_MARKERS = ["o", "s", "^", "D", "v", "P"]
+
+
+def curves(
+    x: Tensor | ArrayLike,
+    named: Mapping[str, Tensor | ArrayLike],
+    *,
+    xlabel: str,
+    ylabel: str,
+    log_x: bool = False,
+    log_y: bool = False,
+    ylim: tuple[float, float] | None = None,
+    markers: bool | None = None,
+    precision: int | None = 4,
+) -> Picture:
+    """Draw lines over a common x, each named at its end.
+
+    Args:
+        x: the positions of the points, one axis.
+        named: a name and the values of each line, as many as ``x``.
+        xlabel: what x is, with its unit.
+        ylabel: what the values are, with their unit.
+        log_x: whether x is drawn in powers of ten.
+        log_y: whether the values are.
+        ylim: the lowest and highest value drawn.
+        markers: whether to mark the points; by default when there are at most 20.
+        precision: digits after the point in the text of the picture. None leaves the numbers out, for times and
+            long training runs, which differ between machines.
+
+    Raises:
+        ValueError: if there is no line, or a line has more or fewer values than ``x``.
+
+    Example:
+        >>> curves([1, 2], {"square": [1, 4]}, xlabel="n", ylabel="value", precision=1)
+        value over n
+        n    square
+        1.0     1.0
+        2.0     4.0
+    """
+    positions = as_numbers(x)
+    lines = {name: as_numbers(values) for name, values in named.items()}
+    if not lines:
+        raise ValueError("curves needs at least one line")
+    for name, values in lines.items():
+        if positions.ndim != 1 or values.shape != positions.shape:
+            raise ValueError(
+                f"line {name!r} has shape {values.shape} and must match x, of shape {positions.shape}"
+            )
+    markers = len(positions) <= 20 if markers is None else markers
+
+    fig, ax = subplots(width=6.2, height=3.4)
+    with matplotlib.rc_context(style()):
+        for i, (name, values) in enumerate(lines.items()):
+            ax.plot(
+                positions,
+                values,
+                label=name,
+                color=COLORS[i % len(COLORS)],
+                linestyle=_LINES[i % len(_LINES)],
+                marker=_MARKERS[i % len(_MARKERS)] if markers else None,
+            )
+        ax.set(xlabel=xlabel, ylabel=ylabel)
+        if ylim is not None:
+            ax.set_ylim(*ylim)
+        if log_x:
+            _use_powers(ax.set_xscale, ax.xaxis, ax.get_xlim)
+        if log_y:
+            _use_powers(ax.set_yscale, ax.yaxis, ax.get_ylim)
+        _name_line_ends(ax)
+    text = f"{ylabel} over {xlabel}"
+    if precision is None:
+        text += "\nlines: " + ", ".join(lines)
+    else:
+        number = f".{precision}e" if log_y else f".{precision}f"
+        columns = [[f"{v:.{precision}f}" for v in positions + 0.0]]
+        columns += [
+            [signless_zero(f"{v:{number}}") for v in values] for values in lines.values()
+        ]
+        text += "\n" + as_columns([xlabel, *lines], columns)
+    return Picture(fig, text)
+
+
+def bars(
+    named: Mapping[str, Tensor | ArrayLike],
+    labels: Sequence[str],
+    *,
+    ylabel: str,
+    ylim: tuple[float, float] | None = None,
+    precision: int | None = 4,
+) -> Picture:
+    """Draw groups of bars over labels, one bar in each group for each series.
+
+    Args:
+        named: a name and the values of each series, as many as ``labels``.
+        labels: what stands under the groups, usually tokens.
+        ylabel: what the values are.
+        ylim: the lowest and highest value drawn.
+        precision: as in :func:`curves`.
+
+    Raises:
+        ValueError: if there is no series, or one has more or fewer values than there are labels.
+
+    Example:
+        >>> bars({"weight": [0.25, 0.75]}, ["the", "cat"], ylabel="weight", precision=2)
+        weight
+             weight
+        the    0.25
+        cat    0.75
+    """
+    series = {name: as_numbers(values) for name, values in named.items()}
+    if not series:
+        raise ValueError("bars needs at least one series")
+    for name, values in series.items():
+        if values.shape != (len(labels),):
+            raise ValueError(
+                f"series {name!r} has shape {values.shape} and must match the {len(labels)} labels"
+            )
+    fig, ax = subplots(width=max(4.6, min(WIDEST, 1.6 + 0.75 * len(labels))), height=3.0)
+    with matplotlib.rc_context(style()):
+        place, width = np.arange(len(labels)), 0.8 / len(series)
+        for i, (name, values) in enumerate(series.items()):
+            offset = (i - (len(series) - 1) / 2) * width
+            ax.bar(
+                place + offset,
+                values,
+                width * 0.92,
+                label=name,
+                color=COLORS[i % len(COLORS)],
+            )
+        turned = max(map(width_of, labels)) * 0.09 > (fig.get_figwidth() - 1) / len(labels)
+        ax.set_xticks(
+            place,
+            labels,
+            rotation=45 if turned else 0,
+            ha="right" if turned else "center",
+        )
+        ax.set(ylabel=ylabel)
+        ax.axhline(0, color=INK, linewidth=0.8)
+        if ylim is not None:
+            ax.set_ylim(*ylim)
+        if len(series) > 1:
+            fig.legend(
+                loc="outside upper left",
+                ncols=len(series),
+                frameon=False,
+                borderaxespad=0.1,
+            )
+    if precision is None:
+        return Picture(fig, f"{ylabel}\nseries: " + ", ".join(series))
+    columns = [[fixed(v, precision) for v in values] for values in series.values()]
+    return Picture(fig, f"{ylabel}\n" + as_columns(["", *series], [list(labels), *columns]))
+
+
+def _use_powers(set_scale: Any, axis: Any, limits: Any) -> None:
+    """Make an axis logarithmic, and number it 1, 2, 5, 10, … where powers of ten alone would be few."""
+    set_scale("log")
+    low, high = limits()
+    if low > 0 and high / low < 2000:
+        axis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter(
+            matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:g}")
+        )
+        axis.set_minor_formatter(matplotlib.ticker.NullFormatter())
+
+
+def _name_line_ends(ax: Axes) -> None:
+    ax.figure.draw_without_rendering()
+    ends = []
+    for line in ax.get_lines():
+        finite = np.isfinite(line.get_ydata())
+        last = np.nonzero(finite)[0][-1] if finite.any() else 0
+        xy = ax.transData.transform((line.get_xdata()[last], line.get_ydata()[last]))
+        ends.append([float(ax.transAxes.inverted().transform(xy)[1]), line])
+    ends.sort(key=lambda end: end[0])
+    gap, previous = 0.075, -1.0
+    heights = []
+    for height, _ in ends:
+        previous = max(min(max(height, 0.0), 1.0), previous + gap)
+        heights.append(previous)
+    overflow = max(0.0, heights[-1] - 1.0)
+    for (_, line), height in zip(ends, heights, strict=True):
+        ax.annotate(
+            line.get_label(),
+            (1.02, height - overflow),
+            xycoords="axes fraction",
+            va="center",
+            color=line.get_color(),
+            fontsize=9.5,
+        )

@@ -1,0 +1,148 @@
+"""One head as a still image, for readers of :func:`attention_view` who get no script. Used from chapter 1 on.
+
+It is an ``<img>`` with an SVG in its data address. That is what survives most widely: GitHub and an untrusted
+JupyterLab remove scripts, styles and inline SVG from a notebook's HTML, and keep such an image. In an image nothing
+ever runs. The cells are a bitmap without compression, so that equal weights are equal bytes on every machine;
+tests/nbval_numbers.py reads it back and compares each cell to one unit.
+"""
+
+import base64
+import html
+import struct
+from collections.abc import Sequence
+from urllib.parse import quote
+
+import numpy as np
+
+from attn_course.plots.colours import HIDDEN, as_hex, sequential
+from attn_course.plots.text import width_of
+
+_LONGEST = 16  # signs of a token
+# A cell is the unit of length: white lines between the cells, and the hatch of those that a mask hides.
+_PATTERNS = (
+    "<pattern id='g' width='1' height='1' patternUnits='userSpaceOnUse'>"
+    "<path d='M0 0H1M0 0V1' stroke='#fff' stroke-width='.1'/></pattern>"
+    "<pattern id='h' width='.25' height='1' patternUnits='userSpaceOnUse' patternTransform='rotate(45)'>"
+    "<path d='M0 0V1' stroke='#9aa3ad' stroke-width='.1'/></pattern>"
+)
+
+
+def as_units(values: np.ndarray, unit: int) -> np.ndarray:
+    """Numbers from 0 to 1 as whole numbers from 0 to unit."""
+    return np.rint(np.clip(np.nan_to_num(values), 0, 1) * unit).astype(np.int64)
+
+
+def still_image(
+    grid: np.ndarray,
+    allowed: np.ndarray,
+    queries: Sequence[str],
+    keys: Sequence[str],
+    *,
+    precision: int,
+    label: str,
+    alt: str,
+    name: str,
+) -> str:
+    """Draw a grid of weights (T, S) with its tokens as HTML that needs neither script nor style."""
+    rows, columns = grid.shape
+    cell = max(10, min(34, 620 // columns))
+    font = min(13, cell - 1)
+    queries, keys = ([_short(token) for token in side] for side in (queries, keys))
+    left, top = (
+        round(max(map(width_of, side)) * font * 0.6) + 10 for side in (queries, keys)
+    )
+    turned = top > cell + 10
+    top = top if turned else font + 10
+    base = (
+        round(cell / 2 + font * 0.35) - cell
+    )  # of the letters, from the lower edge of the row above
+    right, bottom = left + columns * cell, top + rows * cell
+    width, height = max(right + 8, left + 180), bottom + (44 if name else 26)
+
+    down = _column(queries, f"text-anchor='end' y='{top + base}'", f"x='{left - 5}'", cell)
+    if turned:
+        across = _column(keys, "", "x='0'", cell)
+        across = (
+            f"<g transform='translate({left + base} {top - 5})rotate(-90)'>{across}</g>"
+        )
+    else:
+        middles = [left + cell * i + cell // 2 for i in range(columns)]
+        across = "".join(
+            f"<text text-anchor='middle' x='{x}' y='{top - 6}'>{_escape(key)}</text>"
+            for x, key in zip(middles, keys, strict=True)
+        )
+    bitmap = base64.b64encode(_bitmap(grid, allowed, precision)).decode()
+    holes = "".join(f"M{a} {row}h{b - a}v1h{a - b}z" for row, a, b in _runs(~allowed))
+    hatch = f"<path fill='#fff' d='{holes}'/><path fill='url(#h)' d='{holes}'/>" * bool(
+        holes
+    )
+    stops = "".join(
+        f"<stop offset='{i / 4}' stop-color='#{as_hex(sequential()(i / 4))}'/>"
+        for i in range(5)
+    )
+    y = bottom + 17
+    svg = (
+        f"<svg xmlns='http://www.w3.org/2000/svg' width='{width}' height='{height}' viewBox='0 0 {width} {height}' "
+        f"font-family='sans-serif' font-size='{font}' fill='#1d2733'>"
+        f"<rect width='{width}' height='{height}' fill='#fff'/>{down}{across}"
+        f"<g transform='translate({left} {top})scale({cell})'>"
+        f"<image width='{columns}' height='{rows}' preserveAspectRatio='none' style='image-rendering:pixelated' "
+        f"href='data:image/bmp;base64,{bitmap}'/>"
+        f"{_PATTERNS}{hatch}<rect width='{columns}' height='{rows}' fill='url(#g)'/></g>"
+        f"<linearGradient id='k'>{stops}</linearGradient>"
+        f"<g fill='#56616e' font-size='11'><text x='{left}' y='{y}'>0</text>"
+        f"<rect x='{left + 12}' y='{y - 9}' width='72' height='9' fill='url(#k)' stroke='#c9d0d8'/>"
+        f"<text x='{left + 90}' y='{y}'>1 {_escape(label)}</text>"
+        f"<text x='{left}' y='{y + 18}'>{_escape(name)}</text></g></svg>"
+    )
+    address = "data:image/svg+xml;charset=utf-8," + quote(svg, safe=" '()*+,/:;=!$@?")
+    return (
+        f'<img alt="{html.escape(alt)}" width="{width}" height="{height}" src="{address}">'
+    )
+
+
+def _short(token: str) -> str:
+    return (
+        token
+        if width_of(token) <= _LONGEST
+        else token[: _LONGEST // 2 - 1] + "…" + token[-_LONGEST // 4 :]
+    )
+
+
+def _escape(token: str) -> str:
+    return html.escape(token, quote=False)
+
+
+def _column(tokens: Sequence[str], place: str, x: str, step: int) -> str:
+    spans = "".join(f"<tspan {x} dy='{step}'>{_escape(token)}</tspan>" for token in tokens)
+    return f"<text {place}>{spans}</text>"
+
+
+def _runs(cells: np.ndarray) -> list[tuple[int, int, int]]:
+    """Row, first column and the column after the last, of each run of true cells."""
+    edges = np.diff(np.pad(cells.astype(int), ((0, 0), (1, 1))))
+    starts, stops = np.argwhere(edges == 1).tolist(), np.argwhere(edges == -1).tolist()
+    return [
+        (row, start, stop) for (row, start), (_, stop) in zip(starts, stops, strict=True)
+    ]
+
+
+def _bitmap(grid: np.ndarray, allowed: np.ndarray, precision: int) -> bytes:
+    """A Windows bitmap, one byte a cell: the weight in hundredths, or in tenths where no more is said."""
+    unit = 10 ** min(precision, 2)
+    hidden = unit + 2  # more than one unit away from every weight
+    shades = [as_hex(sequential()(i / unit)) for i in range(unit + 1)]
+    colors = [*shades, shades[-1], HIDDEN.removeprefix("#")]
+    table = b"".join(
+        bytes.fromhex(color)[::-1] + b"\0" for color in colors
+    )  # blue, green, red, 0
+    pixels = np.where(allowed, as_units(grid, unit), hidden)[
+        ::-1
+    ]  # the last row comes first
+    body = np.pad(pixels, ((0, 0), (0, -pixels.shape[1] % 4))).astype(np.uint8).tobytes()
+    start, (height, width) = 54 + len(table), grid.shape
+    file = struct.pack("<2sIHHI", b"BM", start + len(body), 0, 0, start)
+    info = struct.pack(
+        "<IiiHHIIiiII", 40, width, height, 1, 8, 0, len(body), 2835, 2835, len(colors), 0
+    )
+    return file + info + table + body

@@ -1,0 +1,162 @@
+"""The numbers and tokens of a picture, checked on their way in and laid out as text. Used from chapter 2 on."""
+
+import unicodedata
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+
+def as_numbers(values: Tensor | ArrayLike) -> np.ndarray:
+    if isinstance(values, Tensor):
+        values = values.detach().to("cpu", torch.float64).numpy()
+    return np.asarray(values, dtype=np.float64)
+
+
+def as_tokens(
+    shape: tuple[int, ...], queries: Sequence[str], keys: Sequence[str] | None
+) -> tuple[list[str], list[str]]:
+    if keys is None:
+        if shape[0] != shape[1]:
+            raise ValueError(
+                f"keys must be given: weights of shape {shape} has more of one than of the other"
+            )
+        keys = queries
+    for name, tokens, size, axis in (
+        ("queries", queries, shape[0], "rows"),
+        ("keys", keys, shape[1], "columns"),
+    ):
+        if isinstance(tokens, str):
+            raise ValueError(
+                f"{name} must be a list of tokens, not one string {tokens!r}; list(text) takes its characters"
+            )
+        if len(tokens) != size:
+            raise ValueError(
+                f"{name} ({len(tokens)} tokens) must match the {axis} of weights ({size}), of shape {shape}"
+            )
+    if 0 in shape:
+        raise ValueError(f"weights of shape {shape} has nothing to draw")
+    return [str(token) for token in queries], [str(token) for token in keys]
+
+
+def tokens_of_panels(
+    shape: tuple[int, ...],
+    queries: Sequence[str] | Sequence[Sequence[str]],
+    keys: Sequence[str] | Sequence[Sequence[str]] | None,
+) -> tuple[list[tuple[list[str], list[str]]], bool]:
+    """The queries and keys of each panel, and whether all panels have the same ones."""
+
+    def for_each_panel(name: str, tokens: Any) -> list[Any]:
+        if (
+            tokens is None
+            or isinstance(tokens, str)
+            or all(isinstance(token, str) for token in tokens)
+        ):
+            return [tokens] * shape[0]
+        if len(tokens) != shape[0]:
+            raise ValueError(
+                f"{name} ({len(tokens)} lists of tokens) must match the heads ({shape[0]}); weights has shape {shape}"
+            )
+        return list(tokens)
+
+    pairs = zip(
+        for_each_panel("queries", queries), for_each_panel("keys", keys), strict=True
+    )
+    tokens = [as_tokens(shape[1:], *pair) for pair in pairs]
+    return tokens, all(pair == tokens[0] for pair in tokens)
+
+
+def as_mask(mask: Tensor | ArrayLike | None, shape: tuple[int, ...]) -> np.ndarray | None:
+    if mask is None:
+        return None
+    mask = mask.detach().cpu().numpy() if isinstance(mask, Tensor) else np.asarray(mask)
+    if mask.dtype != bool:
+        raise TypeError(f"mask must be boolean with True = may attend, not {mask.dtype}")
+    try:
+        return np.broadcast_to(mask, shape)
+    except ValueError as error:
+        raise ValueError(
+            f"mask of shape {mask.shape} must broadcast to the weights, of shape {shape}"
+        ) from error
+
+
+def check_scale(
+    grid: np.ndarray, allowed: np.ndarray | None, scale: tuple[float, float], label: str
+) -> None:
+    low, high = scale
+    if not low < high:
+        raise ValueError(
+            f"scale {scale} must rise: its first number is the lightest colour, its second the darkest"
+        )
+    drawn = grid if allowed is None else grid[allowed]
+    drawn = drawn[~np.isnan(drawn)]
+    slack = 1e-3 * (high - low)
+    if drawn.size and (drawn.min() < low - slack or drawn.max() > high + slack):
+        raise ValueError(
+            f"{label} runs from {drawn.min():.4g} to {drawn.max():.4g}, outside the scale {scale}; "
+            "pass scale=(low, high)"
+        )
+
+
+def fixed(value: float, precision: int) -> str:
+    return signless_zero(f"{value:.{precision}f}")
+
+
+def signless_zero(number: str) -> str:
+    return (
+        number.removeprefix("-")
+        if number.startswith("-") and not number.strip("-0.e+")
+        else number
+    )
+
+
+def as_table(
+    grid: np.ndarray,
+    queries: Sequence[str],
+    keys: Sequence[str],
+    precision: int,
+    allowed: np.ndarray | None,
+) -> str:
+    cells = [[fixed(value, precision) for value in row] for row in grid]
+    if allowed is not None:
+        cells = [
+            [c if ok else "-" for c, ok in zip(*pair, strict=True)]
+            for pair in zip(cells, allowed, strict=True)
+        ]
+    return as_rows(cells, queries, keys)
+
+
+def as_rows(cells: list[list[str]], queries: Sequence[str], keys: Sequence[str]) -> str:
+    return as_columns(
+        ["", *keys],
+        [list(queries), *[list(column) for column in zip(*cells, strict=True)]],
+    )
+
+
+def as_columns(heads: Sequence[str], columns: Sequence[Sequence[str]]) -> str:
+    """Lay out columns under their heads: the first flush left, the others flush right."""
+    widths = [
+        max(map(width_of, [head, *column]))
+        for head, column in zip(heads, columns, strict=True)
+    ]
+    lines = []
+    for row in zip(
+        *[[head, *column] for head, column in zip(heads, columns, strict=True)],
+        strict=True,
+    ):
+        first, *others = row
+        parts = [first + " " * (widths[0] - width_of(first))]
+        parts += [
+            " " * (width - width_of(cell)) + cell
+            for width, cell in zip(widths[1:], others, strict=True)
+        ]
+        lines.append("  ".join(parts).rstrip())
+    return "\n".join(lines)
+
+
+def width_of(text: str) -> int:
+    """Columns that a text takes in a terminal: Japanese characters take two."""
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
