@@ -10,6 +10,13 @@ from attn_course.check.batches_einsum_einops import (
     table_gradient,
     weighted_sum,
 )
+from attn_course.check.masks_and_dropout import (
+    WindowAttention,
+    drop_weights,
+    mask_for_new_tokens,
+    masked_softmax,
+    who_sees_whom,
+)
 from attn_course.check.multi_head_attention import (
     MultiHead,
     count_parameters,
@@ -42,10 +49,12 @@ from attn_course.check.why_attention import (
 __all__ = [
     "MultiHead",
     "WideValues",
+    "WindowAttention",
     "all_contexts",
     "as_linear",
     "context_of",
     "count_parameters",
+    "drop_weights",
     "exact_match",
     "fuse_qkv",
     "general_scores",
@@ -54,6 +63,8 @@ __all__ = [
     "log_softmax",
     "look_back",
     "lookup",
+    "mask_for_new_tokens",
+    "masked_softmax",
     "max_sim",
     "move_to_torch",
     "row_entropy",
@@ -65,4 +76,5 @@ __all__ = [
     "three_bad_scores",
     "weighted_sum",
     "weights_at",
+    "who_sees_whom",
 ]

@@ -1,0 +1,761 @@
+"""The exercises of the chapter on masks and dropout. Used from chapter 5 on."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attn_course.check.exercise import (
+    CHANGES_ITS_INPUT,
+    Exercise,
+    Mistake,
+    Remark,
+    set_parameters,
+)
+from attn_course.functional import attention, softmax
+from attn_course.masks import make_causal_mask, make_padding_mask, make_sliding_window_mask
+
+# ---------------------------------------------------------------- a mask for the newest tokens
+
+
+def _tokenized(draw):
+    """What a tokenizer returns, which lives on the CPU, and a number of new tokens."""
+
+    def ones_where_real(*lengths):
+        return make_padding_mask(lengths, side="left")[:, 0].long()
+
+    yield "one sentence", ones_where_real(5), 5
+    yield "fewer queries than keys", ones_where_real(7), 3
+    yield "a batch with padding", ones_where_real(7, 2, 5), 7
+    yield "padding and new tokens", ones_where_real(3, 11), 2
+    yield "one new token", ones_where_real(5, 2, 3), 1
+    yield "as many sentences as tokens", ones_where_real(2, 5, 1, 4, 3), 5
+
+
+def _visible(attention_mask, num_queries, *, ahead=0, align="bottom-right"):
+    """Causal and padding as two masks that broadcast; each query sees ``ahead`` tokens of its future."""
+    S = attention_mask.size(1)
+    first = 0 if align == "top-left" else S - num_queries
+    position = torch.arange(num_queries)[:, None] + first  # (T, 1)
+    return torch.arange(S) <= position + ahead, attention_mask.bool()[:, None, :]
+
+
+def _both(causal, padding):
+    return causal & padding
+
+
+mask_for_new_tokens = Exercise(
+    name="mask_for_new_tokens",
+    trials=_tokenized,
+    right=lambda attention_mask, num_queries: _both(*_visible(attention_mask, num_queries)),
+    returns=("mask",),
+    mistakes={
+        "mask inverted": Mistake(
+            "The mask is upside down: it is True where a query may not look, and in this course True means "
+            "may attend. See 5.4.",
+            lambda ones, T: ~_both(*_visible(ones, T)),
+        ),
+        "hides the diagonal": Mistake(
+            "No query sees itself: the rule is itself and what came before. See 5.1.",
+            lambda ones, T: _both(*_visible(ones, T, ahead=-1)),
+        ),
+        "shows one future token": Mistake(
+            "Every query sees one token of its future, the very one that a model has to guess. See 5.1.",
+            lambda ones, T: _both(*_visible(ones, T, ahead=1)),
+        ),
+        "aligned top-left": Mistake(
+            "With fewer queries than keys the triangle starts in the wrong corner: the first query stands at the "
+            "first key, and the queries are the newest positions. See 5.6.",
+            lambda ones, T: _both(*_visible(ones, T, align="top-left")),
+        ),
+        "padding on the queries": Mistake(
+            "The rows of the pads are hidden and their columns are not: real queries see padding. See 5.3.",
+            lambda ones, T: _visible(ones, T)[0] & ones.bool()[:, -T:, None],
+        ),
+        "padding ignored": Mistake(
+            "The future is hidden, but the pads are not. See 5.3.",
+            lambda ones, T: _visible(ones, T)[0].expand(len(ones), -1, -1),
+        ),
+        "future ignored": Mistake(
+            "The pads are hidden, but every query sees its whole future. See 5.1.",
+            lambda ones, T: _visible(ones, T)[1].expand(-1, T, -1),
+        ),
+        "padding inverted": Mistake(
+            "Pads are visible and real tokens are hidden: a tokenizer's 1 stands for a real token. See 5.4.",
+            lambda ones, T: _visible(ones, T)[0] & (ones == 0)[:, None, :],
+        ),
+        "no axis for the queries": Mistake(
+            "The padding (B, S) lacks the axis of the queries, so the sentences of the batch are taken for queries. "
+            "See 5.3.",
+            lambda ones, T: _visible(ones, T)[0] & ones.bool(),
+        ),
+        "numbers instead of booleans": Mistake(
+            "The cells are right, but they are numbers, 1 and 0, and a mask holds True and False. See 5.4.",
+            lambda ones, T: _both(*_visible(ones, T)).long(),
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- dropout
+
+
+def _weights_to_drop(draw):
+    """Enough weights that the share which falls is p to the first digit, whoever draws."""
+
+    def hidden(weights):
+        return softmax(weights.log().masked_fill(~draw.mask(*weights.shape), -math.inf))
+
+    yield "a batch in training", softmax(draw(5, 23, 53)), 0.2, True
+    yield "in evaluation", softmax(draw(3, 31, 53)), 0.2, False
+    yield "hidden keys", hidden(softmax(draw(5, 31, 53))), 0.3, True
+    yield "a batch of one", softmax(draw(1, 61, 97)), 0.6, True
+    yield "p = 0", softmax(draw(2, 5, 7)), 0.0, True
+    yield "float64", softmax(draw(5, 23, 53, dtype=torch.float64)), 0.2, True
+
+
+def _same_along(kept, hidden, dim):
+    """Whether all slices along an axis of at least two keep the same weights, hidden ones aside."""
+    first = kept.narrow(dim, 0, 1)
+    return kept.size(dim) > 1 and bool(
+        ((kept == first) | hidden | hidden.narrow(dim, 0, 1)).all()
+    )
+
+
+def _drop_and_describe(answer, weights, p, training):
+    """Which weights fall is chance, so compare what does not depend on chance."""
+    before = weights.clone()
+    dropped = answer(weights, p, training)
+    if dropped is None:
+        return None
+    if (
+        not isinstance(dropped, Tensor)
+        or dropped.shape != before.shape
+        or dropped.dtype != before.dtype
+    ):
+        raise Remark(
+            "drop_weights must return a tensor of the shape and type of its weights, "
+            f"{tuple(before.shape)} and {before.dtype}. See 5.8."
+        )
+    dropped = dropped.detach().clone()
+    again = answer(before.clone(), p, training)
+    hidden, kept = before == 0, dropped != 0
+    factors = (dropped / before)[kept]
+    sums = dropped.sum(dim=-1)
+    return (
+        round(1 - kept[~hidden].double().mean().item(), 1),
+        round(factors.min().item(), 3) if len(factors) else 0.0,
+        round(factors.max().item(), 3) if len(factors) else 0.0,
+        bool((((sums - 1).abs() < 1e-4) | sums.isnan()).all()),
+        _same_along(kept, hidden, -2),
+        _same_along(kept, hidden, -1),
+        _same_along(kept, hidden, 0),
+        torch.equal(dropped, again),
+    )
+
+
+def _drop(weights, p, *, scale=None, keep=None):
+    """Dropout that scales what it keeps, or keeps other weights, in its own way."""
+    kept = torch.rand_like(weights) >= p if keep is None else keep(weights, p)
+    return weights * kept * (1 / (1 - p) if scale is None else scale)
+
+
+def _only_in_training(drop):
+    return lambda weights, p, training: drop(weights, p) if training else weights
+
+
+def _seeded(weights, p):
+    torch.manual_seed(0)
+    return _drop(weights, p)
+
+
+def _dropped_alike(number):
+    """The sign that slices of the weights fall together; ``number`` is that of the description."""
+    return lambda found, weights, p, training: training and p > 0 and found[number]
+
+
+drop_weights = Exercise(
+    name="drop_weights",
+    trials=_weights_to_drop,
+    right=_only_in_training(_drop),
+    use=_drop_and_describe,
+    returns=(
+        "the share of weights that became 0",
+        "the smallest factor on a weight that was kept",
+        "the largest factor on a weight that was kept",
+        "'all rows sum to 1'",
+        "'all queries lose the same keys'",
+        "'a query loses all keys or none'",
+        "'all sentences lose the same weights'",
+        "'two calls give the same'",
+    ),
+    mistakes={
+        "dropout in evaluation": Mistake(
+            "Weights fall although training is False: the model would answer differently each time it is asked. "
+            "See 5.8.",
+            lambda weights, p, training: _drop(weights, p),
+        ),
+        "training inverted": Mistake(
+            "It is the wrong way round: weights fall when training is False, and none does when it is True. See 5.8.",
+            lambda weights, p, training: weights if training else _drop(weights, p),
+        ),
+        "dropout without rescaling": Mistake(
+            "The weights that were kept are as they were: over many draws their mean is too small, (1 − p) w. "
+            "See 5.8.",
+            _only_in_training(lambda weights, p: _drop(weights, p, scale=1)),
+        ),
+        "rescaled in evaluation": Mistake(
+            "It makes up for the loss in evaluation, by a factor of 1 − p there; here training does, and evaluation "
+            "leaves the weights as they are. See 5.8.",
+            lambda weights, p, training: (
+                _drop(weights, p, scale=1) if training else weights * (1 - p)
+            ),
+        ),
+        "multiplied instead of divided": Mistake(
+            "The weights that were kept are multiplied by 1 − p, so they shrink when they have to grow. See 5.8.",
+            _only_in_training(lambda weights, p: _drop(weights, p, scale=1 - p)),
+        ),
+        "divided by p": Mistake(
+            "The weights that were kept are divided by p, the share that falls; the share that stays is 1 − p. "
+            "See 5.8.",
+            _only_in_training(
+                lambda weights, p: _drop(weights, p, scale=1 / p if p else math.inf)
+            ),
+        ),
+        "keeps the share p": Mistake(
+            "A share of p is kept and the rest falls: p is the probability to become 0. See 5.8.",
+            _only_in_training(
+                lambda weights, p: _drop(
+                    weights, p, keep=lambda w, p: torch.rand_like(w) < p
+                )
+            ),
+        ),
+        "rows renormalised": Mistake(
+            "The rows are made to sum to 1 again. Dropout leaves them as they fall, and is right on average only. "
+            "See 5.8.",
+            sign=lambda found, weights, p, training: training and p > 0 and found[3],
+        ),
+        "one draw for all queries": Mistake(
+            "All queries of a sentence lose the same keys: each weight needs a draw of its own. See 5.8.",
+            sign=_dropped_alike(4),
+        ),
+        "one draw for all keys": Mistake(
+            "A query loses all its keys or none: what falls are whole rows, and it should be single weights. See 5.8.",
+            sign=_dropped_alike(5),
+        ),
+        "one draw for all sentences": Mistake(
+            "All sentences of the batch lose the same weights: the draw has no axis for the batch. See 5.8.",
+            sign=_dropped_alike(6),
+        ),
+        "the same draw in every call": Mistake(
+            "Two calls drop the same weights: a seed is set inside, and every step of training would do without "
+            "the same keys. See 5.8.",
+            _only_in_training(_seeded),
+        ),
+        CHANGES_ITS_INPUT: Mistake(
+            "The weights are often wanted afterwards, for a picture or for another draw: make new ones. See 5.10.",
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- a softmax under a mask
+
+_LOUD = 1000.0  # the score of a hidden key that drowns all visible ones
+
+
+def _scores_and_masks(draw):
+    yield "one table", draw(5, 7), draw.mask(5, 7)
+    yield "a batch", draw(2, 3, 7), draw.mask(2, 3, 7)
+    yield "one mask for the batch", draw(2, 5, 7), draw.mask(5, 7)
+    yield "a padding mask", draw(3, 5, 7), make_padding_mask([7, 2, 5], device=draw.device)
+    yield "a batch of one", draw(1, 3, 2), draw.mask(1, 3, 2)
+    mask = draw.mask(3, 5)
+    mask[:, 4] = False
+    mask[:, 0] = True
+    yield (
+        "a loud hidden key",
+        draw(3, 5).index_fill(-1, torch.tensor(4, device=draw.device), _LOUD),
+        mask,
+    )
+    yield "large scores", 100 * draw(3, 7), draw.mask(3, 7)
+    some = draw.mask(2, 3, 7)
+    some[0, 1] = False
+    yield "an empty row", draw(2, 3, 7), some
+    yield "float16", draw(3, 5, dtype=torch.float16), draw.mask(3, 5)
+    yield "an empty row in float16", draw(2, 3, 7, dtype=torch.float16), some
+    yield "float64", draw(3, 7, dtype=torch.float64), draw.mask(3, 7)
+
+
+def _weights_and_gradient(answer, scores, mask):
+    """Call the answer plainly, and once more to take the gradient of a sum of unlike shares of its weights."""
+    before = scores.clone()
+    weights = answer(scores, mask)
+    if weights is None:
+        return None
+    leaf = before.requires_grad_()
+    again = answer(leaf + 0, mask)
+    if (
+        not isinstance(weights, Tensor)
+        or not isinstance(again, Tensor)
+        or again.grad_fn is None
+    ):
+        return weights, None
+    shares = torch.arange(again.numel(), device=again.device).reshape(again.shape) % 5
+    (again * shares.to(again)).sum().backward()
+    return weights.detach(), leaf.grad
+
+
+def _fill(scores, mask, value=-math.inf):
+    return scores.masked_fill(~mask, value)
+
+
+def _loud_key_wins(found, scores, mask):
+    """Whether the loud hidden key has taken the weight of the others, which then sum to 0 or are nan."""
+    sums = found[0].sum(dim=-1)
+    return bool((scores == _LOUD).any()) and bool((~((sums - 1).abs() < 0.5)).any())
+
+
+def _large_scores_give_nan(found, scores, mask):
+    return bool((scores.abs() > 100).any()) and bool(found[0].isnan().any())
+
+
+def _empty_rows(weights, mask):
+    """The rows (…, S) of the weights in which nothing is visible."""
+    return weights[~mask.any(dim=-1)] if mask.shape == weights.shape else weights[:0]
+
+
+def _empty_rows_look_at_all(found, scores, mask):
+    rows = _empty_rows(found[0], mask)
+    return len(rows) > 0 and torch.allclose(
+        rows, torch.full_like(rows, 1 / rows.size(-1)), rtol=1e-3
+    )
+
+
+def _empty_rows_are_nan(found, scores, mask):
+    rows = _empty_rows(found[0], mask)
+    return len(rows) > 0 and bool(rows.isnan().all())
+
+
+def _gradient_of_empty_rows_is_nan(found, scores, mask):
+    return not found[0].isnan().any() and bool(_empty_rows(found[1], mask).isnan().any())
+
+
+masked_softmax = Exercise(
+    name="masked_softmax",
+    trials=_scores_and_masks,
+    right=lambda scores, mask: softmax(_fill(scores, mask)),
+    use=_weights_and_gradient,
+    returns=("weights", "the gradient of the scores"),
+    mistakes={
+        "mask inverted": Mistake(
+            "The hidden keys have all the weight and the visible ones have none: the mask is read upside down. "
+            "See 5.4.",
+            lambda scores, mask: softmax(scores.masked_fill(mask, -math.inf)),
+        ),
+        "mask ignored": Mistake(
+            "Hidden keys have a weight: the mask does nothing. See 5.1.",
+            lambda scores, mask: torch.softmax(scores, dim=-1),
+        ),
+        "hidden scores set to 0": Mistake(
+            "Hidden keys have a weight: their scores are 0, and 0 is a score like any other. See 5.1.",
+            lambda scores, mask: torch.softmax(_fill(scores, mask, 0.0), dim=-1),
+        ),
+        "mask after the softmax": Mistake(
+            "The rows do not sum to 1: the hidden keys took their share before the mask hid them. See 5.2.",
+            lambda scores, mask: torch.softmax(scores, dim=-1) * mask,
+        ),
+        "mask after the softmax, renormalised": Mistake(
+            "With a high score on a hidden key the others get nothing or nan: it was asked before it was hidden, "
+            "and dividing by the sum of the rest comes too late. See 5.2.",
+            sign=_loud_key_wins,
+        ),
+        "softmax over the queries": Mistake(
+            "The rows do not sum to 1, the columns do: the softmax runs over the queries. See 3.6.",
+            lambda scores, mask: torch.softmax(_fill(scores, mask), dim=-2),
+        ),
+        "softmax overflows": Mistake(
+            "With large scores the result is nan: exponentials overflow unless the largest visible score of the row "
+            "is subtracted first. See 2.4.",
+            sign=_large_scores_give_nan,
+        ),
+        "minus a billion": Mistake(
+            "A row in which nothing is visible looks at every hidden key alike: a large negative number stands where "
+            "−∞ belongs. See 5.5.",
+            sign=_empty_rows_look_at_all,
+        ),
+        "too large for half precision": Mistake(
+            "In float32 all is well, but float16 ends at 65,504 and −1e9 does not fit; −∞ exists in every type. "
+            "See 5.5.",
+            lambda scores, mask: torch.softmax(_fill(scores, mask, -1e9), dim=-1) * mask,
+        ),
+        "nan in empty rows": Mistake(
+            "A row in which nothing is visible is nan: softmax divides 0 by 0 there. See 5.5.",
+            sign=_empty_rows_are_nan,
+        ),
+        "nan in the gradient": Mistake(
+            "The weights are right, and the gradient of an empty row is nan: −∞ was added to the scores, "
+            "and a sum hands every gradient on. See 5.5.",
+            sign=_gradient_of_empty_rows_is_nan,
+        ),
+        CHANGES_ITS_INPUT: Mistake(
+            "A caller who takes another softmax of these scores gets one under your mask: fill a copy. See 5.10.",
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- who sees whom
+
+
+def _functions_of_sequences(draw):
+    def attend(mask):
+        return lambda x: attention(x, x, x, mask)[0]
+
+    def faint(x):
+        return x + 1e-9 * x.roll(1, dims=0)
+
+    yield "causal attention", attend(make_causal_mask(7)), draw(7, 3).cpu()
+    yield "a window of 3", attend(make_sliding_window_mask(11, 3)), draw(11, 2).cpu()
+    yield "no mask", attend(None), draw(5, 2).cpu()
+    yield "outputs in another order", lambda x: x.roll(2, dims=0), draw(5, 3).cpu()
+    yield (
+        "one feature of two that moves",
+        lambda x: torch.stack([x.sum(1), x[:, 0] * 0], 1),
+        draw(3, 2).cpu(),
+    )
+    yield "a function of the last feature", lambda x: x[:, 2:].cumsum(0), draw(5, 3).cpu()
+    yield "a detached function", lambda x: x + x.detach().mean(0), draw(5, 3).cpu()
+    yield "a faint influence, in float64", faint, draw(5, 2, dtype=torch.float64).cpu()
+    yield "a single token", lambda x: x, draw(1, 3).cpu()
+
+
+def _ask_and_compare(answer, fn, x):
+    before = x.clone()
+    sees = answer(fn, x)
+    return None if sees is None else (sees, torch.equal(x, before))
+
+
+def _find(
+    fn,
+    x,
+    *,
+    change=lambda row: row + 1.0,
+    moved=lambda new, old: (new != old).any(-1),
+    pile_up=False,
+):
+    """Change one input after the other, and say in a table which outputs moved."""
+    out, changed, columns = fn(x), x.clone(), []
+    for s in range(len(x)):
+        changed = changed if pile_up else x.clone()
+        changed[s] = change(changed[s])
+        columns.append(moved(fn(changed), out))
+    return torch.stack(columns, dim=1)
+
+
+def _find_by_gradient(fn, x):
+    return torch.autograd.functional.jacobian(fn, x).abs().amax(dim=(1, 3)) != 0
+
+
+def _first_feature_only(row):
+    return torch.cat([row[:1] + 1.0, row[1:]])
+
+
+who_sees_whom = Exercise(
+    name="who_sees_whom",
+    trials=_functions_of_sequences,
+    right=_find,
+    use=_ask_and_compare,
+    returns=("sees", "'x is as it was'"),
+    mistakes={
+        "rows and columns swapped": Mistake(
+            "The table lies on its side: it has a row for each input, and a row belongs to an output. See 5.7.",
+            lambda fn, x: _find(fn, x).T,
+        ),
+        "all features have to move": Mistake(
+            "An output of which only some features move counts as one that did not: one feature is enough. See 5.7.",
+            lambda fn, x: _find(fn, x, moved=lambda new, old: (new != old).all(-1)),
+        ),
+        "the changes pile up": Mistake(
+            "When input s is tried, the inputs before it are still changed, so their influence counts as that of s. "
+            "See 5.7.",
+            lambda fn, x: _find(fn, x, pile_up=True),
+        ),
+        "asks the gradient": Mistake(
+            "An influence that autograd does not record is missed: this asks the derivative, and the exercise asks "
+            "for what changes. See 5.7.",
+            _find_by_gradient,
+        ),
+        "a tolerance hides the faint": Mistake(
+            "A faint influence is taken for none: the comparison allows for rounding, and what does not depend on "
+            "an input stays the same to the last bit. See 5.7.",
+            lambda fn, x: _find(
+                fn, x, moved=lambda new, old: (~torch.isclose(new, old)).any(-1)
+            ),
+        ),
+        "one feature is changed": Mistake(
+            "Only the first feature of an input is changed, and a function may read the others. See 5.7.",
+            lambda fn, x: _find(fn, x, change=_first_feature_only),
+        ),
+        CHANGES_ITS_INPUT: Mistake(
+            "The changes stay in the caller's numbers after the call: change a clone. See 5.10.",
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- a layer with everything
+
+_PROJECTIONS = ("q_proj", "k_proj", "v_proj")
+
+
+def _sizes_and_sentences(draw):
+    """d_in, d_out, max_len, window, dropout, whether it trains, sentences and their padding."""
+
+    def padding(*lengths, side="right", max_len=7):
+        return make_padding_mask(lengths, max_len, side=side, device=draw.device)
+
+    yield "one sentence", 3, 5, 11, 2, 0.0, False, draw(1, 7, 3), None
+    yield "a batch", 3, 2, 7, 3, 0.0, False, draw(2, 5, 3), None
+    yield (
+        "a sentence with padding, then one without",
+        3,
+        2,
+        7,
+        3,
+        0.0,
+        False,
+        draw(1, 5, 3),
+        padding(3, max_len=5),
+    )
+    yield "a batch with padding", 2, 5, 11, 3, 0.0, False, draw(3, 7, 2), padding(7, 2, 5)
+    yield (
+        "padding on the left",
+        2,
+        3,
+        7,
+        5,
+        0.0,
+        False,
+        draw(3, 7, 2),
+        padding(7, 2, 5, side="left"),
+    )
+    yield "float64", 3, 5, 7, 2, 0.0, False, draw(2, 5, 3, dtype=torch.float64), None
+    yield "dropout in training", 17, 34, 19, 5, 0.3, True, _one_hot(draw, 64, 17), None
+    yield "dropout in evaluation", 17, 34, 19, 5, 0.3, False, _one_hot(draw, 64, 17), None
+
+
+def _one_hot(draw, batch, num_tokens):
+    return torch.eye(num_tokens, device=draw.device).expand(batch, -1, -1).clone()
+
+
+class _WindowAttention(nn.Module):
+    """A right answer, with a method for each part in which learners go wrong."""
+
+    def __init__(self, d_in, d_out, max_len, window, dropout=0.0):
+        super().__init__()
+        for name in _PROJECTIONS:
+            self.add_module(name, nn.Linear(d_in, d_out, bias=False))
+        self.p = dropout
+        self.keep_mask(self.make_mask(max_len, window))
+
+    def make_mask(self, max_len, window):
+        return make_sliding_window_mask(max_len, window)
+
+    def keep_mask(self, mask):
+        self.register_buffer("mask", mask)
+
+    def cut(self, num_tokens):
+        return self.mask[:num_tokens, :num_tokens]
+
+    def hide(self, mask, padding):
+        return mask & padding
+
+    def drop(self, weights):
+        return F.dropout(weights, self.p, self.training)
+
+    def average(self, q, k, v, mask):
+        return self.drop(attention(q, k, v, mask)[1]) @ v
+
+    def forward(self, x, padding=None):
+        mask = self.cut(x.size(1))
+        if padding is not None:
+            mask = self.hide(mask, padding)
+        return self.average(self.q_proj(x), self.k_proj(x), self.v_proj(x), mask)
+
+
+def _window_attention(**methods):
+    """A layer in which some of the parts are replaced."""
+    return type("WindowAttention", (_WindowAttention,), methods)
+
+
+def _build_and_ask(answer, d_in, d_out, max_len, window, dropout, training, x, padding):
+    """Without dropout: the outputs of two calls. With dropout: what it does whatever the draw."""
+    layer = answer(d_in, d_out, max_len, window, dropout).to(x)
+    expected = {f"{name}.weight": (d_out, d_in) for name in _PROJECTIONS}
+    shapes = {name: tuple(p.shape) for name, p in layer.named_parameters()}
+    if not shapes and layer(x, padding) is None:
+        return None
+    if shapes != expected:
+        have = ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "none"
+        raise Remark(
+            f"The layer has the parameters {have}; expected are the weights of {', '.join(_PROJECTIONS)}, "
+            f"each {(d_out, d_in)}. See 5.9."
+        )
+    set_parameters(layer).train(training)
+    if dropout:
+        return _describe_dropout(layer, window, x)
+    with torch.no_grad():
+        out = layer(x, padding)
+        if out is None:
+            return None
+        return (out, layer(x), bool(list(layer.buffers())), *[None] * 6)
+
+
+def _describe_dropout(layer, window, x):
+    """One-hot inputs, and values that are the inputs twice over: so each output shows its dropped weights, twice."""
+    width = x.size(-1)
+    with torch.no_grad():
+        layer.v_proj.weight.copy_(torch.eye(width).repeat(2, 1))
+        out, again = layer(x), layer(x)
+        mask = make_sliding_window_mask(width, window, device=x.device)
+        weights = attention(layer.q_proj(x), layer.k_proj(x), x, mask)[1]
+    if out is None:
+        return None
+    once, twice = out.split(width, dim=-1)
+    kept, visible = once != 0, mask.expand_as(weights)
+    factors = (once / weights)[visible & kept]
+    return (
+        *[None] * 3,
+        round(1 - kept[visible].double().mean().item(), 1),
+        round(factors.min().item(), 3) if len(factors) else 0.0,
+        round(factors.max().item(), 3) if len(factors) else 0.0,
+        torch.equal(once, twice),
+        bool(((kept == kept.any(dim=1, keepdim=True)) | ~visible).all()),
+        torch.equal(out, again),
+    )
+
+
+def _drops(*, weights=True, whole, alike):
+    """The sign of dropout in another place: do weights fall, with all features, and the same for all queries?"""
+
+    def sign(found, *inputs):
+        share, _, _, *rest = found[3:]
+        return share is not None and (share > 0, *rest) == (weights, whole, alike, False)
+
+    return sign
+
+
+def _and_in_place(self, mask, padding):
+    mask &= padding
+    return mask
+
+
+def _attend_with_dropped_scores(self, q, k, v, mask):
+    scores = self.drop(q @ k.mT / math.sqrt(q.size(-1)))
+    return softmax(_fill(scores, mask)) @ v
+
+
+WindowAttention = Exercise(
+    name="WindowAttention",
+    trials=_sizes_and_sentences,
+    right=_WindowAttention,
+    use=_build_and_ask,
+    returns=(
+        "out",
+        "the output of the next call, without padding,",
+        "'the layer has a buffer'",
+        "the share of weights that became 0",
+        "the smallest factor on a weight that was kept",
+        "the largest factor on a weight that was kept",
+        "'a dropped key is dropped with all its features'",
+        "'all queries lose the same keys'",
+        "'two calls give the same'",
+    ),
+    mistakes={
+        "mask inverted": Mistake(
+            "Each token sees what the window hides, and nothing in the window: the mask is upside down. See 5.4.",
+            _window_attention(cut=lambda self, T: ~self.mask[:T, :T]),
+        ),
+        "no window": Mistake(
+            "Every token sees its whole past: the mask is causal and has no window. See 5.6.",
+            _window_attention(
+                make_mask=lambda self, max_len, window: make_causal_mask(max_len)
+            ),
+        ),
+        "window off by one": Mistake(
+            "The window is one token too wide: it counts the token itself too. See 5.6.",
+            _window_attention(
+                make_mask=lambda self, n, window: make_sliding_window_mask(n, window + 1)
+            ),
+        ),
+        "future ignored": Mistake(
+            "Each token sees the nearest tokens on both sides: the window is cut out of the past only. See 5.6.",
+            _window_attention(
+                make_mask=lambda self, n, w: (
+                    make_sliding_window_mask(n, w) | make_sliding_window_mask(n, w).T
+                )
+            ),
+        ),
+        "mask not cut": Mistake(
+            "The mask is as large as the longest sentence, and this one is shorter: cut out the corner it needs. "
+            "See 5.9.",
+            _window_attention(cut=lambda self, T: self.mask),
+        ),
+        "padding ignored": Mistake(
+            "The pads are seen like any other token: padding is handed over and not used. See 5.3.",
+            _window_attention(hide=lambda self, mask, padding: mask),
+        ),
+        "padding on the queries": Mistake(
+            "The pads are hidden as queries and seen as keys: padding belongs to the columns of the mask. See 5.3.",
+            _window_attention(hide=lambda self, mask, padding: mask & padding.mT),
+        ),
+        "changes its buffer": Mistake(
+            "The first call is right, and the next one, without padding, still hides the first one's pads: "
+            "the slice of the buffer was changed in place. See 5.10.",
+            _window_attention(
+                cut=lambda self, T: self.mask[None][:, :T, :T], hide=_and_in_place
+            ),
+        ),
+        "writes padding into the buffer": Mistake(
+            "The padding is joined to the mask in place, and what has an axis for the batch does not fit into the "
+            "slice; in another shape it would fit, and ruin the buffer. See 5.10.",
+            _window_attention(hide=_and_in_place),
+        ),
+        "no buffer": Mistake(
+            "The numbers are right, but the layer has no buffer: its mask would not move to a GPU with it. See 5.9.",
+            _window_attention(keep_mask=lambda self, mask: setattr(self, "mask", mask)),
+        ),
+        "no dropout": Mistake(
+            "Nothing is dropped in training. See 5.8.",
+            _window_attention(drop=lambda self, weights: weights),
+        ),
+        "dropout in evaluation": Mistake(
+            "Weights are dropped in evaluation too: a function does not hear eval(). See 5.8.",
+            _window_attention(drop=lambda self, weights: F.dropout(weights, self.p)),
+        ),
+        "dropout without rescaling": Mistake(
+            "The weights that dropout keeps are not scaled up, so their mean over many draws is too small. See 5.8.",
+            _window_attention(
+                drop=lambda self, w: (
+                    w * (torch.rand_like(w) >= self.p) if self.training else w
+                )
+            ),
+        ),
+        "dropout on the output": Mistake(
+            "Single features of the output are dropped. Dropping a weight takes a key away from a query, "
+            "with all its features. See 5.8.",
+            sign=_drops(whole=False, alike=False),
+        ),
+        "dropout on the values": Mistake(
+            "Single features of the values are dropped, the same for all queries. Dropping a weight takes a key "
+            "away from one query, with all its features. See 5.8.",
+            sign=_drops(whole=False, alike=True),
+        ),
+        "dropout on the scores": Mistake(
+            "Scores are dropped, before the softmax, and a score of 0 hides no key. See 5.8.",
+            sign=_drops(weights=False, whole=True, alike=True),
+        ),
+    },
+)

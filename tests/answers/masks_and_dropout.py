@@ -1,0 +1,628 @@
+"""Answers to the exercises of chapter 5."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import attn_course
+from answers import right, wrong
+from attn_course import attention, softmax
+
+# -- mask_for_new_tokens ------------------------------------------------------------------------------
+
+
+@right
+def mask_for_new_tokens(attention_mask, num_queries):
+    causal = attn_course.make_causal_mask(num_queries, attention_mask.size(1))
+    return causal & attn_course.from_transformers_mask(attention_mask)
+
+
+@right
+def mask_for_new_tokens(attention_mask, num_queries):
+    B, S = attention_mask.shape
+    mask = torch.zeros(B, num_queries, S, dtype=torch.bool)
+    for b in range(B):
+        for t in range(num_queries):
+            for s in range(S):
+                mask[b, t, s] = attention_mask[b, s] == 1 and s <= t + S - num_queries
+    return mask
+
+
+@right
+def mask_for_new_tokens(attention_mask, num_queries):  # the last rows of the square mask; pads see nothing
+    S = attention_mask.shape[-1]
+    real = attention_mask.bool()
+    square = torch.ones(S, S).tril().bool() & real[:, None, :] & real[:, :, None]
+    return square[:, S - num_queries :]
+
+
+@wrong("mask inverted")
+def mask_for_new_tokens(attention_mask, num_queries):
+    future = torch.ones(num_queries, attention_mask.size(1)).triu(attention_mask.size(1) - num_queries + 1) == 1
+    return future | (attention_mask == 0).unsqueeze(1)
+
+
+@wrong("hides the diagonal")
+def mask_for_new_tokens(attention_mask, num_queries):
+    S = attention_mask.size(1)
+    t = torch.arange(S - num_queries, S).unsqueeze(1)
+    return (torch.arange(S) < t) & attention_mask.bool().unsqueeze(1)
+
+
+@wrong("shows one future token")
+def mask_for_new_tokens(attention_mask, num_queries):
+    S = attention_mask.size(1)
+    causal = torch.ones(num_queries, S).tril(diagonal=S - num_queries + 1).bool()
+    return causal & attention_mask.bool()[:, None, :]
+
+
+@wrong("aligned top-left")
+def mask_for_new_tokens(attention_mask, num_queries):
+    causal = torch.ones(num_queries, attention_mask.size(1)).tril().bool()
+    return causal & attention_mask.bool()[:, None, :]
+
+
+@wrong("padding on the queries")
+def mask_for_new_tokens(attention_mask, num_queries):
+    S = attention_mask.size(1)
+    causal = torch.ones(S, S).tril().bool()
+    return (causal & attention_mask.bool().unsqueeze(-1))[:, -num_queries:]
+
+
+@wrong("padding ignored")
+def mask_for_new_tokens(attention_mask, num_queries):
+    B, S = attention_mask.shape
+    causal = attn_course.make_causal_mask(num_queries, S)
+    return torch.stack([causal] * B)
+
+
+@wrong("future ignored")
+def mask_for_new_tokens(attention_mask, num_queries):
+    return attention_mask.bool()[:, None, :].repeat(1, num_queries, 1)
+
+
+@wrong("padding inverted")
+def mask_for_new_tokens(attention_mask, num_queries):
+    S = attention_mask.size(1)
+    t = torch.arange(num_queries)[:, None] + S - num_queries
+    return (torch.arange(S) <= t) & ~attention_mask.bool()[:, None, :]
+
+
+@wrong("padding ignored")
+def mask_for_new_tokens(attention_mask, num_queries):  # ~1 is -2, and counts as True
+    S = attention_mask.size(1)
+    return attn_course.make_causal_mask(num_queries, S) & (~attention_mask).bool()[:, None, :]
+
+
+@wrong("no axis for the queries")
+def mask_for_new_tokens(attention_mask, num_queries):
+    S = attention_mask.size(1)
+    return attn_course.make_causal_mask(num_queries, S) & (attention_mask == 1)
+
+
+@wrong("numbers instead of booleans")
+def mask_for_new_tokens(attention_mask, num_queries):
+    return attn_course.make_causal_mask(num_queries, attention_mask.size(1)) & attention_mask[:, None, :]
+
+
+# -- drop_weights -----------------------------------------------------------------------------------
+
+
+@right
+def drop_weights(weights, p, training):
+    if not training:
+        return weights
+    return torch.where(torch.rand(weights.shape, device=weights.device) < p, 0.0, weights / (1 - p))
+
+
+@right
+def drop_weights(weights, p, training):
+    keep = torch.bernoulli(torch.full_like(weights, 1 - p)) if training else 1
+    return weights * keep / (1 - p if training else 1)
+
+
+@right
+def drop_weights(weights, p, training):
+    return F.dropout(weights, p, training)
+
+
+@wrong("dropout in evaluation")
+def drop_weights(weights, p, training):
+    return nn.Dropout(p)(weights)
+
+
+@wrong("training inverted")
+def drop_weights(weights, p, training):
+    if training:
+        return weights
+    return weights.masked_fill(torch.rand_like(weights) < p, 0) / (1 - p)
+
+
+@wrong("dropout without rescaling")
+def drop_weights(weights, p, training):
+    if training:
+        weights = weights.masked_fill(torch.rand_like(weights) < p, 0)
+    return weights
+
+
+@wrong("rescaled in evaluation")
+def drop_weights(weights, p, training):
+    if training:
+        return weights.masked_fill(torch.rand_like(weights) < p, 0)
+    return (1 - p) * weights
+
+
+@wrong("multiplied instead of divided")
+def drop_weights(weights, p, training):
+    if not training:
+        return weights
+    return weights.masked_fill(torch.rand_like(weights) < p, 0) * (1 - p)
+
+
+@wrong("divided by p")
+def drop_weights(weights, p, training):
+    if not training:
+        return weights
+    return weights.masked_fill(torch.rand_like(weights) < p, 0) / p
+
+
+@wrong("keeps the share p")
+def drop_weights(weights, p, training):
+    if not training:
+        return weights
+    keep = torch.bernoulli(torch.full_like(weights, p))
+    return weights * keep / (1 - p)
+
+
+@wrong("rows renormalised")
+def drop_weights(weights, p, training):
+    if not training:
+        return weights
+    kept = weights.masked_fill(torch.rand_like(weights) < p, 0)
+    return kept / kept.sum(-1, keepdim=True)
+
+
+@wrong("one draw for all queries")
+def drop_weights(weights, p, training):
+    if not training:
+        return weights
+    keep = torch.rand(weights.size(-1), device=weights.device) >= p
+    return weights * keep / (1 - p)
+
+
+@wrong("one draw for all queries")
+def drop_weights(weights, p, training):
+    if not training:
+        return weights
+    keep = torch.rand(len(weights), 1, weights.size(-1), device=weights.device) >= p
+    return weights * keep / (1 - p)
+
+
+@wrong("one draw for all keys")
+def drop_weights(weights, p, training):
+    if not training:
+        return weights
+    keep = torch.rand(weights.shape[:-1], device=weights.device) >= p
+    return weights * keep[..., None] / (1 - p)
+
+
+@wrong("one draw for all sentences")
+def drop_weights(weights, p, training):
+    if not training:
+        return weights
+    keep = torch.rand(weights.shape[-2:], device=weights.device) >= p
+    return weights * keep / (1 - p)
+
+
+@wrong("the same draw in every call")
+def drop_weights(weights, p, training):
+    rng = torch.Generator().manual_seed(0)
+    if not training:
+        return weights
+    return weights * (torch.rand(weights.shape, generator=rng) >= p).to(weights) / (1 - p)
+
+
+@wrong("changes its input")
+def drop_weights(weights, p, training):
+    if training:
+        weights[torch.rand_like(weights) < p] = 0
+        weights /= 1 - p
+    return weights
+
+
+# -- masked_softmax ---------------------------------------------------------------------------------
+
+
+@right
+def masked_softmax(scores, mask):
+    return softmax(scores.masked_fill(~mask, -math.inf))
+
+
+@right
+def masked_softmax(scores, mask):
+    hidden = torch.where(mask, scores, float("-inf"))
+    largest = hidden.amax(-1, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)
+    exponentials = torch.exp(hidden - largest)
+    total = exponentials.sum(-1, keepdim=True)
+    return exponentials / torch.where(total > 0, total, 1.0)
+
+
+@right
+def masked_softmax(scores, mask):
+    lowest = torch.finfo(scores.dtype).min
+    return torch.softmax(scores.masked_fill(~mask, lowest), -1).masked_fill(~mask, 0)
+
+
+@right
+def masked_softmax(scores, mask):
+    return torch.softmax(scores.masked_fill(~mask, -torch.inf), -1).nan_to_num(0.0)
+
+
+@wrong("mask inverted")
+def masked_softmax(scores, mask):
+    return torch.softmax(scores.masked_fill(mask, -math.inf), -1).masked_fill(mask, 0)
+
+
+@wrong("mask ignored")
+def masked_softmax(scores, mask):
+    scores.masked_fill(~mask, -math.inf)
+    return softmax(scores)
+
+
+@wrong("hidden scores set to 0")
+def masked_softmax(scores, mask):
+    return F.softmax(scores * mask, -1)
+
+
+@wrong("mask after the softmax")
+def masked_softmax(scores, mask):
+    return softmax(scores).masked_fill(~mask, 0)
+
+
+@wrong("mask after the softmax, renormalised")
+def masked_softmax(scores, mask):
+    kept = torch.softmax(scores, -1) * mask
+    return kept / kept.sum(-1, keepdim=True)
+
+
+@wrong("mask after the softmax, renormalised")
+def masked_softmax(scores, mask):
+    kept = torch.softmax(scores, -1).masked_fill(~mask, 0.0)
+    return kept / (kept.sum(-1, keepdim=True) + 1e-9)
+
+
+@wrong("softmax over the queries")
+def masked_softmax(scores, mask):
+    return scores.masked_fill(~mask, -math.inf).softmax(-2)
+
+
+@wrong("softmax overflows")
+def masked_softmax(scores, mask):
+    exponentials = scores.masked_fill(~mask, -math.inf).exp()
+    return exponentials / exponentials.sum(-1, keepdim=True).clamp(min=1e-7)
+
+
+@wrong("minus a billion")
+def masked_softmax(scores, mask):
+    return softmax(torch.where(mask, scores, -1e9))
+
+
+@wrong("minus a billion")
+def masked_softmax(scores, mask):
+    return torch.softmax(scores.masked_fill(~mask, torch.finfo(scores.dtype).min), -1)
+
+
+@wrong("minus a billion")
+def masked_softmax(scores, mask):
+    return torch.softmax(scores + (~mask).to(scores) * -1e9, -1)
+
+
+@wrong("too large for half precision")
+def masked_softmax(scores, mask):
+    return torch.softmax(scores.masked_fill(~mask, -1e9), -1).masked_fill(~mask, 0)
+
+
+@wrong("nan in empty rows")
+def masked_softmax(scores, mask):
+    return F.softmax(scores.masked_fill(mask == 0, -torch.inf), -1)
+
+
+@wrong("nan in empty rows")
+def masked_softmax(scores, mask):
+    return F.softmax(scores.masked_fill(~mask, -torch.inf), -1) * mask
+
+
+@wrong("nan in the gradient")
+def masked_softmax(scores, mask):
+    additive = attn_course.to_additive_mask(mask, scores.dtype)
+    return torch.softmax(scores + additive, -1).masked_fill(~mask, 0)
+
+
+@wrong("changes its input")
+def masked_softmax(scores, mask):
+    scores[~mask.expand(scores.shape)] = -math.inf
+    return softmax(scores)
+
+
+# -- who_sees_whom ----------------------------------------------------------------------------------
+
+
+@right
+def who_sees_whom(fn, x):
+    T = x.size(0)
+    sees = torch.empty(T, T, dtype=torch.bool)
+    for s in range(T):
+        other = x.clone()
+        other[s] = torch.randn(x.size(1), dtype=x.dtype)
+        for t in range(T):
+            sees[t, s] = not torch.equal(fn(other)[t], fn(x)[t])
+    return sees
+
+
+@right
+def who_sees_whom(fn, x):
+    bumps = torch.eye(len(x), dtype=x.dtype)[:, :, None]
+    return torch.stack([(fn(x + bump) - fn(x)).abs().amax(-1) > 0 for bump in bumps]).T
+
+
+@wrong("rows and columns swapped")
+def who_sees_whom(fn, x):
+    sees = torch.zeros(len(x), len(x), dtype=torch.bool)
+    for s in range(len(x)):
+        changed = x.clone()
+        changed[s] += 1.0
+        sees[s] = (fn(changed) != fn(x)).any(-1)
+    return sees
+
+
+@wrong("all features have to move")
+def who_sees_whom(fn, x):
+    sees = torch.zeros(len(x), len(x), dtype=torch.bool)
+    for s in range(len(x)):
+        changed = x.clone()
+        changed[s] *= 2.0
+        sees[:, s] = torch.all(fn(changed) != fn(x), dim=1)
+    return sees
+
+
+@wrong("the changes pile up")
+def who_sees_whom(fn, x):
+    sees, changed = torch.zeros(len(x), len(x), dtype=torch.bool), x.clone()
+    for s in range(len(x)):
+        changed[s] += 1.0
+        sees[:, s] = (fn(changed) != fn(x)).any(-1)
+    return sees
+
+
+@wrong("asks the gradient")
+def who_sees_whom(fn, x):
+    leaf = x.clone().requires_grad_()
+    rows = [torch.autograd.grad(row.sum(), leaf, retain_graph=True)[0].abs().sum(-1) for row in fn(leaf)]
+    return torch.stack(rows) > 0
+
+
+@wrong("a tolerance hides the faint")
+def who_sees_whom(fn, x):
+    out, columns = fn(x), []
+    for s in range(len(x)):
+        changed = x.clone()
+        changed[s] += 1.0
+        columns.append((fn(changed) - out).abs().amax(-1) > 1e-6)
+    return torch.stack(columns, -1)
+
+
+@wrong("one feature is changed")
+def who_sees_whom(fn, x):
+    sees = torch.zeros(len(x), len(x), dtype=torch.bool)
+    for s in range(len(x)):
+        changed = x.clone()
+        changed[s, 0] = 100.0
+        sees[:, s] = (fn(changed) != fn(x)).any(-1)
+    return sees
+
+
+@wrong("changes its input")
+def who_sees_whom(fn, x):
+    sees, out = torch.zeros(len(x), len(x), dtype=torch.bool), fn(x)
+    for s in range(len(x)):
+        changed = x
+        changed[s] += 1.0
+        sees[:, s] = (fn(changed) != out).any(-1)
+    return sees
+
+
+# -- WindowAttention --------------------------------------------------------------------------------
+
+
+class Layer(nn.Module):
+    """The parts that most of these layers share."""
+
+    def __init__(self, d_in, d_out, max_len, window, dropout=0.0):
+        super().__init__()
+        self.q_proj = nn.Linear(d_in, d_out, bias=False)
+        self.k_proj = nn.Linear(d_in, d_out, bias=False)
+        self.v_proj = nn.Linear(d_in, d_out, bias=False)
+        self.dropout = nn.Dropout(dropout)
+        self.register_buffer("mask", attn_course.make_sliding_window_mask(max_len, window))
+
+    def project(self, x):
+        return self.q_proj(x), self.k_proj(x), self.v_proj(x)
+
+    def visible(self, x, padding):
+        mask = self.mask[: x.size(1), : x.size(1)]
+        return mask if padding is None else mask & padding
+
+    def forward(self, x, padding=None):
+        q, k, v = self.project(x)
+        weights = softmax((q @ k.mT / math.sqrt(q.size(-1))).masked_fill(~self.visible(x, padding), -math.inf))
+        return self.dropout(weights) @ v
+
+
+@right
+class WindowAttention(Layer):
+    def forward(self, x, padding=None):
+        p = self.dropout.p if self.training else 0.0
+        return F.scaled_dot_product_attention(*self.project(x), attn_mask=self.visible(x, padding), dropout_p=p)
+
+
+@right
+class WindowAttention(nn.Module):  # keeps a mask of floats, to be added
+    def __init__(self, d_in, d_out, max_len, window, dropout):
+        super().__init__()
+        self.v_proj, self.k_proj, self.q_proj = (nn.Linear(d_in, d_out, bias=False) for _ in range(3))
+        distance = torch.arange(max_len)[:, None] - torch.arange(max_len)
+        hidden = (distance < 0) | (distance >= window)
+        self.register_buffer("additive", torch.zeros(max_len, max_len).masked_fill(hidden, -math.inf)[None])
+        self.p = dropout
+
+    def forward(self, x, padding=None):
+        _, T, _ = x.shape
+        additive = self.additive[:, :T, :T].clone()
+        if padding is not None:
+            additive = additive.masked_fill(~padding, -math.inf)
+        q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        weights = torch.softmax(q @ k.mT * q.size(-1) ** -0.5 + additive, -1).nan_to_num()
+        return torch.dropout(weights, self.p, self.training) @ v
+
+
+@wrong("mask inverted")
+class WindowAttention(Layer):
+    def __init__(self, d_in, d_out, max_len, window, dropout):
+        super().__init__(d_in, d_out, max_len, window, dropout)
+        self.mask = attn_course.to_torch_mask(self.mask)
+
+
+@wrong("no window")
+class WindowAttention(Layer):
+    def __init__(self, d_in, d_out, max_len, window, dropout):
+        super().__init__(d_in, d_out, max_len, max_len, dropout)
+
+
+@wrong("window off by one")
+class WindowAttention(Layer):
+    def __init__(self, d_in, d_out, max_len, window, dropout):
+        super().__init__(d_in, d_out, max_len, window, dropout)
+        s = torch.arange(max_len)
+        t = s[:, None]
+        self.register_buffer("mask", (s <= t) & (t - s <= window))
+
+
+@wrong("future ignored")
+class WindowAttention(Layer):
+    def __init__(self, d_in, d_out, max_len, window, dropout):
+        super().__init__(d_in, d_out, max_len, window, dropout)
+        position = torch.arange(max_len)
+        self.mask = (position - position[:, None]).abs() < window
+
+
+@wrong("mask not cut")
+class WindowAttention(Layer):
+    def forward(self, x, padding=None):
+        mask = self.mask if padding is None else self.mask & padding
+        q, k, v = self.project(x)
+        return self.dropout(attention(q, k, v, mask)[1]) @ v
+
+
+@wrong("padding ignored")
+class WindowAttention(Layer):
+    def visible(self, x, padding):
+        T = x.size(1)
+        return self.mask[:T, :T]
+
+
+@wrong("padding on the queries")
+class WindowAttention(Layer):
+    def visible(self, x, padding):
+        mask = self.mask[: x.size(1), : x.size(1)]
+        return mask if padding is None else mask & padding.transpose(1, 2)
+
+
+@wrong("changes its buffer")
+class WindowAttention(Layer):  # the bug of section 5.10
+    def visible(self, x, padding):
+        mask = self.mask[: x.size(1), : x.size(1)]
+        if padding is not None:
+            for one in padding:
+                mask &= one
+        return mask
+
+
+@wrong("changes its buffer")
+class WindowAttention(Layer):  # the bug of section 5.10, with floats
+    def __init__(self, d_in, d_out, max_len, window, dropout):
+        super().__init__(d_in, d_out, max_len, window, dropout)
+        self.register_buffer("additive", attn_course.to_additive_mask(self.mask)[None])
+
+    def visible(self, x, padding):
+        additive = self.additive[:, : x.size(1), : x.size(1)]
+        if padding is not None:
+            additive += attn_course.to_additive_mask(padding, x.dtype)
+        return additive == 0
+
+
+@wrong("writes padding into the buffer")
+class WindowAttention(Layer):
+    def visible(self, x, padding):
+        mask = self.mask[: x.size(1), : x.size(1)]
+        if padding is not None:
+            mask.logical_and_(padding)
+        return mask
+
+
+@wrong("no buffer")
+class WindowAttention(Layer):
+    def __init__(self, d_in, d_out, max_len, window, dropout):
+        super().__init__(d_in, d_out, max_len, window, dropout)
+        del self.mask
+        self.window = window
+
+    def visible(self, x, padding):
+        mask = attn_course.make_sliding_window_mask(x.size(1), self.window, device=x.device)
+        return mask if padding is None else mask & padding
+
+
+@wrong("no dropout")
+class WindowAttention(Layer):
+    def forward(self, x, padding=None):
+        return attention(*self.project(x), self.visible(x, padding))[0]
+
+
+@wrong("dropout in evaluation")
+class WindowAttention(Layer):
+    def forward(self, x, padding=None):
+        return F.scaled_dot_product_attention(
+            *self.project(x), attn_mask=self.visible(x, padding), dropout_p=self.dropout.p
+        )
+
+
+@wrong("dropout without rescaling")
+class WindowAttention(Layer):
+    def forward(self, x, padding=None):
+        q, k, v = self.project(x)
+        _, weights = attention(q, k, v, self.visible(x, padding))
+        if self.training:
+            weights = weights.masked_fill(torch.rand_like(weights) < self.dropout.p, 0.0)
+        return weights @ v
+
+
+@wrong("dropout on the output")
+class WindowAttention(Layer):
+    def forward(self, x, padding=None):
+        return self.dropout(attention(*self.project(x), self.visible(x, padding))[0])
+
+
+@wrong("dropout on the values")
+class WindowAttention(Layer):
+    def forward(self, x, padding=None):
+        q, k, v = self.project(x)
+        return attention(q, k, self.dropout(v), self.visible(x, padding))[0]
+
+
+@wrong("dropout on the scores")
+class WindowAttention(Layer):
+    def forward(self, x, padding=None):
+        q, k, v = self.project(x)
+        scores = self.dropout(q @ k.mT / q.size(-1) ** 0.5)
+        return softmax(scores.masked_fill(~self.visible(x, padding), -math.inf)) @ v
