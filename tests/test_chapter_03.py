@@ -11,7 +11,7 @@ from chapters import code_cells, definitions, imports, solution
 from torch import nn
 
 import attn_course
-from attn_course import softmax
+from attn_course import check, softmax
 
 REFERENCE = json.loads((Path(__file__).parent / "data" / "worked_example.json").read_text(encoding="utf-8"))
 TRAINABLE, LINEAR = REFERENCE["trainable"], REFERENCE["linear"]
@@ -289,6 +289,45 @@ def test_a_square_matrix_moved_without_a_transpose_goes_wrong_in_silence():
     assert not torch.allclose(linear(x), x @ W, atol=0.1)
 
 
+def test_copy_converts_and_copies_while_a_parameter_around_the_transpose_shares_memory():
+    W = random(3, 2)
+    copied, around = nn.Linear(3, 2, bias=False), nn.Linear(3, 2, bias=False)
+    with torch.no_grad():
+        copied.weight.copy_(W.T)
+    around.weight = nn.Parameter(W.T)
+    assert copied.weight.dtype == torch.float32
+    before = copied.weight.detach().clone()
+    W.zero_()
+    assert torch.equal(copied.weight, before)
+    assert not around.weight.any()
+    assert W.reshape(2, 3).shape == around.weight.shape
+    assert not torch.equal(random(3, 2).reshape(2, 3), random(3, 2).T)
+
+
+def test_detached_weights_change_no_output_and_leave_queries_and_keys_without_a_gradient():
+    q, k, v = (random(*shape, seed=i).requires_grad_() for i, shape in enumerate([(5, 3), (7, 3), (7, 2)]))
+    out, weights = attn_course.attention(q, k, v)
+    detached = weights.detach() @ v
+    assert torch.equal(detached, out)
+    gradients = torch.autograd.grad(detached.sum(), (q, k, v), allow_unused=True)
+    assert [gradient is None for gradient in gradients] == [True, True, False]
+
+
+def test_an_overwritten_tensor_stops_backward():
+    scores = random(5, 3).requires_grad_() @ random(3, 7, seed=1)
+    exponentials = scores.exp()
+    exponentials /= exponentials.sum(dim=-1, keepdim=True)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        exponentials.sum().backward()
+
+
+def test_a_weight_of_zero_makes_a_naive_entropy_nan(chapter):
+    weights = torch.tensor([0.5, 0.0, 0.5])
+    assert (weights * weights.log()).isnan().tolist() == [False, True, False]
+    assert (weights * weights.log()).sum().isnan()
+    assert float(chapter["entropy"](weights)) == pytest.approx(math.log(2))
+
+
 def test_shuffled_tokens_give_shuffled_outputs_and_weights_with_any_matrices():
     layer, x = attn_course.SelfAttention(5, 3).double(), random(2, 7, 5)
     order = torch.randperm(7, generator=torch.Generator().manual_seed(1))
@@ -363,6 +402,84 @@ def test_exercise_5_has_values_of_another_width_and_scales_by_the_keys():
     for i in range(3):
         expected = attention_by_loops(*(x[i] @ p.detach().T for p in wide.parameters()))
         assert_same((out[i].detach(), weights[i].detach()), expected)
+
+
+@pytest.mark.parametrize("kind", ["detached", "numpy", "no_grad"])
+def test_the_checks_miss_a_gradient_that_the_exercises_ask_for(kind):
+    def cut(q, k, v):
+        _, weights = attn_course.attention(q, k, v)
+        if kind == "numpy":
+            weights = torch.from_numpy(weights.numpy())
+        elif kind == "detached":
+            weights = weights.detach()
+        with torch.set_grad_enabled(kind != "no_grad"):
+            return weights @ v, weights
+
+    class Cut(solution("03", 5)["WideValues"]):
+        def forward(self, x):
+            with torch.no_grad():
+                return super().forward(x)
+
+    text = check.scaled_dot_product.verdict(cut).text
+    assert text.startswith("Not right yet. The numbers are right, but no gradient comes back to q and k")
+    assert "comes back to q_proj and k_proj and v_proj" in check.WideValues.verdict(Cut).text
+
+
+def test_the_check_of_attention_says_when_backward_would_stop():
+    def overwrites(q, k, v):
+        scores = q @ k.mT / math.sqrt(q.size(-1))
+        scores -= scores.amax(dim=-1, keepdim=True)
+        weights = scores.exp_()
+        weights /= weights.sum(dim=-1, keepdim=True)
+        return weights @ v, weights
+
+    text = check.scaled_dot_product.verdict(overwrites).text
+    assert text.startswith("Not right yet. The numbers are right, but their gradient cannot be computed: ")
+    assert text.endswith("See 3.8.")
+
+
+class Biased(nn.Module):
+    def __init__(self, d_in, d_key, d_value):
+        super().__init__()
+        self.q_proj, self.k_proj = nn.Linear(d_in, d_key), nn.Linear(d_in, d_key, bias=False)
+        self.v_proj = nn.Linear(d_in, d_value)
+
+    def forward(self, x):
+        return attn_course.attention(self.q_proj(x), self.k_proj(x), self.v_proj(x))
+
+
+class Bare(nn.Module):
+    def __init__(self, d_in, d_key, d_value):
+        super().__init__()
+        self.q_proj, self.k_proj = nn.Parameter(torch.rand(d_in, d_key)), nn.Parameter(torch.rand(d_in, d_key))
+        self.v_proj = nn.Parameter(torch.rand(d_in, d_value))
+
+    def forward(self, x):
+        return attn_course.attention(x @ self.q_proj, x @ self.k_proj, x @ self.v_proj)
+
+
+class Late(nn.Module):
+    def __init__(self, d_in, d_key, d_value):
+        super().__init__()
+        self.sizes = d_in, d_key, d_value
+
+    def forward(self, x):
+        d_in, d_key, d_value = self.sizes
+        self.q_proj, self.k_proj = nn.Linear(d_in, d_key, bias=False).to(x), nn.Linear(d_in, d_key, bias=False).to(x)
+        self.v_proj = nn.Linear(d_in, d_value, bias=False).to(x)
+        return attn_course.attention(self.q_proj(x), self.k_proj(x), self.v_proj(x))
+
+
+@pytest.mark.parametrize(
+    ("layer", "says"),
+    [
+        (Biased, "There is a bias in q_proj, v_proj: ask nn.Linear for none."),
+        (Bare, "q_proj is a Parameter; expected is an nn.Linear."),
+        (Late, "After __init__ the layer has the parameters none; expected are the weights of q_proj, k_proj, v_proj."),
+    ],
+)
+def test_the_check_of_a_layer_says_what_is_wrong_with_its_projections(layer, says):
+    assert check.WideValues.verdict(layer).text == f"Not right yet. {says} See 3.9."
 
 
 def test_starter_cells_run_before_anything_is_filled_in():

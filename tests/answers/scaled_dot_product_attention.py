@@ -50,6 +50,54 @@ def scaled_scores(q, k):
     return F.softmax(scores, dim=-1)
 
 
+@right
+def scaled_scores(q, k):
+    width = torch.tensor(q.shape[-1])
+    return torch.matmul(q, torch.swapaxes(k, -1, -2)) / torch.sqrt(width)
+
+
+@wrong("softmax too early")
+def scaled_scores(q, k):
+    return torch.softmax(q @ k.transpose(-2, -1), dim=-1)
+
+
+@wrong("axes counted from the front")
+def scaled_scores(q, k):
+    scores = torch.matmul(q, k.transpose(1, 2))
+    return scores / math.sqrt(k.size(-1))
+
+
+@wrong("queries and keys swapped")
+def scaled_scores(q, k):
+    return (k / math.sqrt(k.shape[-1])) @ q.transpose(-2, -1)
+
+
+@wrong("queries and keys swapped")
+def scaled_scores(q, k):
+    return k @ q.mT
+
+
+@wrong("scale by another number")
+def scaled_scores(q, k):
+    return q @ k.mT / q.size(-1) ** 1 / 2  # the power is taken first, then the half
+
+
+@wrong("scale by another number")
+def scaled_scores(q, k):
+    return q @ k.mT / math.sqrt(q.size(0))
+
+
+@wrong("scale by another number")
+def scaled_scores(q, k):
+    d = q.shape[1]
+    return q @ k.mT / d**0.5
+
+
+@wrong("scale by another number")
+def scaled_scores(q, k):
+    return q @ k.mT / math.sqrt(2)
+
+
 # -- scaled_dot_product -----------------------------------------------------------------------------
 
 
@@ -127,6 +175,96 @@ def scaled_dot_product(q, k, v):
     return weights @ v, weights
 
 
+@right
+def scaled_dot_product(q, k, v):
+    if q.dim() > 2:
+        pairs = [scaled_dot_product_of_one(*one) for one in zip(q, k, v, strict=True)]
+        return torch.stack([out for out, _ in pairs]), torch.stack([weights for _, weights in pairs])
+    return scaled_dot_product_of_one(q, k, v)
+
+
+def scaled_dot_product_of_one(q, k, v):
+    weights = torch.stack([F.softmax(k @ query / torch.tensor(len(query)).sqrt(), dim=0) for query in q])
+    return weights.mm(v), weights
+
+
+@wrong("softmax over the queries")
+def scaled_dot_product(q, k, v):
+    weights = F.softmax(q @ k.mT, dim=-2)
+    return weights @ v, weights
+
+
+@wrong("softmax over the queries")
+def scaled_dot_product(q, k, v):
+    weights = F.softmax(q @ k.mT / math.sqrt(q.size(-1)), dim=1)
+    return weights @ v, weights
+
+
+@wrong("softmax over the whole table")
+def scaled_dot_product(q, k, v):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    weights = torch.exp(scores - scores.max())
+    weights = weights / weights.sum()
+    return weights @ v, weights
+
+
+@wrong("no softmax")
+def scaled_dot_product(q, k, v):
+    weights = torch.einsum("...td,...sd->...ts", q, k) / math.sqrt(q.size(-1))
+    return weights @ v, weights
+
+
+@wrong("no softmax")
+def scaled_dot_product(q, k, v):
+    weights = q @ k.mT
+    weights = weights / weights.sum(dim=-1, keepdim=True)
+    return weights @ v, weights
+
+
+@wrong("softmax twice")
+def scaled_dot_product(q, k, v):
+    weights = F.softmax(q @ k.mT / math.sqrt(q.size(-1)), dim=-1)
+    weights = weights.softmax(dim=-1)
+    return weights @ v, weights
+
+
+@wrong("keys in place of the values")
+def scaled_dot_product(q, k, v):
+    weights = F.softmax(q @ k.mT / math.sqrt(q.size(-1)), dim=-1)
+    return weights @ k, weights
+
+
+@wrong("transposes the batch")
+def scaled_dot_product(q, k, v):
+    weights = F.softmax(q @ k.T / q.size(-1) ** 0.5, dim=-1)
+    return weights @ v, weights
+
+
+@wrong("axes counted from the front")
+def scaled_dot_product(q, k, v):
+    weights = F.softmax(q @ k.transpose(1, 2) / q.size(-1) ** 0.5, dim=-1)
+    return weights @ v, weights
+
+
+@wrong("results swapped")
+def scaled_dot_product(q, k, v):
+    weights = F.softmax(q @ k.mT / math.sqrt(q.size(-1)), dim=-1)
+    return weights, weights @ v
+
+
+@wrong("weights not returned")
+def scaled_dot_product(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v)
+
+
+@wrong("softmax overflows")
+def scaled_dot_product(q, k, v):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    weights = torch.exp(scores - scores.max())  # the largest of the whole table
+    weights = weights / weights.sum(dim=-1, keepdim=True)
+    return weights @ v, weights
+
+
 # -- as_linear --------------------------------------------------------------------------------------
 
 
@@ -187,6 +325,57 @@ def as_linear(W):
     return linear
 
 
+@right
+def as_linear(W):
+    layer = nn.Linear(W.shape[0], W.shape[1], bias=False).to(W)
+    layer.weight.data[:] = W.mT
+    return layer
+
+
+@wrong("widths swapped")
+def as_linear(W):
+    linear = nn.Linear(W.shape[1], W.shape[0], bias=False).to(W)
+    linear.weight.data.copy_(W.mT)
+    return linear
+
+
+@wrong("view instead of transpose")
+def as_linear(W):
+    linear = nn.Linear(W.shape[0], W.shape[1], bias=False)
+    linear.weight = nn.Parameter(W.clone().view(W.shape[1], W.shape[0]))
+    return linear
+
+
+@wrong("type not kept")
+def as_linear(W):
+    linear = nn.Linear(W.shape[0], W.shape[1], bias=False)
+    linear.load_state_dict({"weight": W.T})
+    return linear
+
+
+@wrong("type not kept")
+def as_linear(W):
+    linear = nn.Linear(*W.shape, bias=False)
+    with torch.no_grad():
+        linear.weight.copy_(W.T)
+    return linear
+
+
+@wrong("parameter changed under autograd")
+def as_linear(W):
+    linear = nn.Linear(W.shape[0], W.shape[1], bias=False).to(W)
+    linear.weight.copy_(W.mT)
+    return linear
+
+
+@wrong("bias left in")
+def as_linear(W):
+    linear = nn.Linear(*W.shape).to(W)
+    linear.weight.data.copy_(W.T)
+    linear.bias.data.zero_()
+    return linear
+
+
 # -- row_entropy ------------------------------------------------------------------------------------
 
 
@@ -225,9 +414,68 @@ def row_entropy(weights):
     return -torch.xlogy(weights, weights).mean(-1)
 
 
-@wrong("a mean over all rows")
+@wrong("one number for all rows")
 def row_entropy(weights):
     return -torch.xlogy(weights, weights).sum(-1).mean()
+
+
+@right
+def row_entropy(weights):
+    logarithms = weights.log()
+    logarithms[weights == 0] = 0
+    return -(weights * logarithms).sum(-1)
+
+
+@right
+def row_entropy(weights):
+    return -(weights * torch.log(weights.clamp(min=1e-12))).sum(-1)
+
+
+@wrong("one number for all rows")
+def row_entropy(weights):
+    positive = weights[weights > 0]
+    return -(positive * positive.log()).sum()
+
+
+@wrong("summed over the queries")
+def row_entropy(weights):
+    return -torch.nan_to_num(weights * weights.log()).sum(dim=1)
+
+
+@wrong("nan replaced after the sum")
+def row_entropy(weights):
+    return -(weights * weights.log()).sum(-1).nan_to_num(nan=0.0)
+
+
+@wrong("a small number added")
+def row_entropy(weights):
+    return -(weights * torch.log(weights + 1e-6)).sum(-1)
+
+
+@wrong("a small number added")
+def row_entropy(weights):
+    return -(weights * torch.log(weights + 1e-3)).sum(-1)
+
+
+@wrong("weights forgotten")
+def row_entropy(weights):
+    return -weights.clamp(min=1e-30).log().sum(dim=-1)
+
+
+@wrong("not summed")
+def row_entropy(weights):
+    return -torch.xlogy(weights, weights)
+
+
+@wrong("an axis too many")
+def row_entropy(weights):
+    return -torch.xlogy(weights, weights).sum(-1, keepdim=True)
+
+
+@wrong("changes its input")
+def row_entropy(weights):
+    weights[weights == 0] = 1.0
+    return -(weights * weights.log()).sum(-1)
 
 
 # -- WideValues -------------------------------------------------------------------------------------
@@ -314,3 +562,77 @@ class WideValues(Projections):
 class WideValues(Projections):
     def forward(self, x):
         return attention(*self.project(x))[0]
+
+
+@right
+class WideValues(Projections):
+    def __init__(self, d_in, d_key, d_value):
+        super().__init__(d_in, d_key, d_value)
+        self.register_buffer("root", torch.tensor(d_key).sqrt())
+
+    def forward(self, x):
+        q, k, v = self.project(x)
+        weights = torch.softmax(torch.einsum("...td,...sd->...ts", q, k) / self.root, dim=-1)
+        return torch.einsum("...ts,...sv->...tv", weights, v), weights
+
+
+@wrong("widths swapped")
+class WideValues(Projections):
+    def __init__(self, d_in, d_key, d_value):
+        super().__init__(d_in, d_value, d_key)
+
+    def forward(self, x):
+        return attention(*self.project(x))
+
+
+@wrong("divided by the width itself")
+class WideValues(Projections):
+    def forward(self, x):
+        q, k, v = self.project(x)
+        weights = F.softmax(q @ k.mT / self.k_proj.out_features, -1)
+        return weights @ v, weights
+
+
+@wrong("scale by the tokens' width")
+class WideValues(Projections):
+    def forward(self, x):
+        q, k, v = self.project(x)
+        weights = F.softmax(q @ k.mT / math.sqrt(x.shape[-1]), -1)
+        return weights @ v, weights
+
+
+@wrong("softmax over the queries")
+class WideValues(Projections):
+    def forward(self, x):
+        q, k, v = self.project(x)
+        weights = F.softmax(q @ k.mT, dim=-2)
+        return weights @ v, weights
+
+
+@wrong("transposes the batch")
+class WideValues(Projections):
+    def forward(self, x):
+        q, k, v = self.project(x)
+        weights = F.softmax(q @ k.T / k.size(-1) ** 0.5, -1)
+        return weights @ v, weights
+
+
+@wrong("keys from the queries' projection")
+class WideValues(Projections):
+    def forward(self, x):
+        q, k, v = self.q_proj(x), self.q_proj(x), self.v_proj(x)
+        return attention(q, k, v)
+
+
+@wrong("values not projected")
+class WideValues(Projections):
+    def forward(self, x):
+        weights = F.softmax(self.q_proj(x) @ self.k_proj(x).mT / math.sqrt(self.q_proj.out_features), -1)
+        return weights @ x, weights
+
+
+@wrong("results swapped")
+class WideValues(Projections):
+    def forward(self, x):
+        out, weights = attention(*self.project(x))
+        return weights, out

@@ -5,8 +5,58 @@ import math
 import torch
 from torch import nn
 
-from attn_course.check.exercise import Exercise, Mistake, Remark, set_parameters
+from attn_course.check.exercise import (
+    CHANGES_ITS_INPUT,
+    Exercise,
+    Mistake,
+    Remark,
+    set_parameters,
+)
 from attn_course.functional import attention, softmax
+
+# ---------------------------------------------------------------- what several exercises share
+
+
+def _sums_to_one(weights, dim):
+    sums = weights.sum(dim=dim)
+    return torch.allclose(sums, torch.ones_like(sums), atol=1e-4)
+
+
+def _columns_sum_to_one(weights):
+    return _sums_to_one(weights, -2) and not _sums_to_one(weights, -1)
+
+
+def _agrees(found, expected):
+    """Whether two pairs of out and weights hold the same numbers; what is no such pair does not agree."""
+    try:
+        pairs = zip(found, expected, strict=True)
+        return all(torch.allclose(f, e, rtol=1e-4, atol=1e-4) for f, e in pairs)
+    except Exception:
+        return False
+
+
+def _demand_gradients(out, leaves):
+    """Raise a remark unless a gradient of ``out`` reaches every one of ``leaves``, which are tensors by name."""
+    gradients = [None] * len(leaves)
+    if out.requires_grad:
+        try:
+            gradients = torch.autograd.grad(
+                out.sum(), list(leaves.values()), allow_unused=True
+            )
+        except RuntimeError as error:
+            raise Remark(
+                f"The numbers are right, but their gradient cannot be computed: {str(error).split(':')[0]}. See 3.8."
+            ) from error
+    missed = [
+        name for name, gradient in zip(leaves, gradients, strict=True) if gradient is None
+    ]
+    if missed:
+        raise Remark(
+            f"The numbers are right, but no gradient comes back to {' and '.join(missed)}, "
+            "so nothing is learned there: somewhere a tensor is taken out of the computation, "
+            "by detach, data, no_grad or NumPy. See 3.8."
+        )
+
 
 # ---------------------------------------------------------------- scaled scores
 
@@ -17,6 +67,13 @@ def _queries_and_keys(draw):
     yield "a batch of one", draw(1, 5, 2), draw(1, 3, 2)
     yield "two leading axes", draw(2, 3, 5, 7), draw(2, 3, 2, 7)
     yield "float64", draw(3, 7, dtype=torch.float64), draw(5, 7, dtype=torch.float64)
+
+
+def _is_multiple(found, scores):
+    factor = (found * scores).sum() / scores.square().sum()
+    return factor.abs() > 1e-6 and torch.allclose(
+        found, factor * scores, rtol=1e-4, atol=1e-5
+    )
 
 
 scaled_scores = Exercise(
@@ -47,9 +104,24 @@ scaled_scores = Exercise(
             "One sequence is right and a batch is not: `.T` turns all axes around, the batch too. See 3.7.",
             lambda q, k: q @ k.T / math.sqrt(q.size(-1)),
         ),
+        "axes counted from the front": Mistake(
+            "A batch has a third axis and one sequence has none. Counted from the end, the axes to be swapped are "
+            "the last two, with a batch and without. See 3.7.",
+            lambda q, k: q @ k.transpose(1, 2) / math.sqrt(q.size(-1)),
+        ),
+        "queries and keys swapped": Mistake(
+            "There is a row for each key; a row has to hold the scores of one query, "
+            "so that the softmax can share out its weight along it. See 3.7.",
+            sign=lambda found, q, k: found.shape == (k @ q.mT).shape,
+        ),
         "softmax too early": Mistake(
-            "These are weights already: the scores have been through a softmax. See 3.6.",
-            lambda q, k: softmax(q @ k.mT / math.sqrt(q.size(-1))),
+            "These are weights already, they sum to 1: the scores have been through a softmax. See 3.6.",
+            sign=lambda found, q, k: _sums_to_one(found, -1) or _sums_to_one(found, -2),
+        ),
+        "scale by another number": Mistake(
+            "Every score is the right one times the same number: what you divide by is not the root of the width D. "
+            "See whether it is D that you take, in a batch too, and the whole root of it. See 3.4.",
+            sign=lambda found, q, k: _is_multiple(found, q @ k.mT),
         ),
     },
 )
@@ -70,19 +142,35 @@ def _queries_keys_and_values(draw):
     )
 
 
-def _attend(weigh, *, average=lambda weights, v: weights @ v):
-    """An answer that makes weights of q, k and v in its own way and averages by them."""
+def _attend(weigh):
+    """An answer that makes weights of q, k and v in its own way and averages the values by them."""
 
     def answer(q, k, v):
         weights = weigh(q, k, v)
-        return average(weights, v), weights
+        return weights @ v, weights
 
     return answer
 
 
-def _naive_softmax(scores):
-    exponentials = torch.exp(scores)
-    return exponentials / exponentials.sum(dim=-1, keepdim=True)
+def _attend_and_send_back(answer, q, k, v):
+    """What the answer returns; if that is right, a gradient has to find its way back through it."""
+    found = answer(q, k, v)
+    if not _agrees(found, attention(q, k, v)):
+        return found
+    leaves = {
+        name: t.detach().clone().requires_grad_()
+        for name, t in zip("qkv", (q, k, v), strict=True)
+    }
+    try:
+        out = answer(*leaves.values())[0]
+    except RuntimeError as error:
+        if "numpy()" not in str(
+            error
+        ):  # an input changed in place, which the check reports by itself
+            return found
+        out = torch.zeros(())
+    _demand_gradients(out, leaves)
+    return found
 
 
 def _scaled(q, k):
@@ -93,6 +181,7 @@ scaled_dot_product = Exercise(
     name="scaled_dot_product",
     trials=_queries_keys_and_values,
     right=attention,
+    use=_attend_and_send_back,
     returns=("out", "weights"),
     mistakes={
         "no scale": Mistake(
@@ -114,27 +203,66 @@ scaled_dot_product = Exercise(
         ),
         "softmax over the queries": Mistake(
             "The weights sum to 1 down the columns: the softmax runs over the queries, "
-            "and each query has to share out its own weight among the keys. See 3.6.",
-            _attend(lambda q, k, v: torch.softmax(_scaled(q, k), dim=-2)),
+            "and each query has to share out its own weight among the keys. See 3.11.",
+            sign=lambda found, q, k, v: _columns_sum_to_one(found[1]),
         ),
         "softmax over the batch": Mistake(
             "The softmax runs over the first axis; in a batch that is the sentences, "
             "which must not share weight. See 3.7.",
             _attend(lambda q, k, v: torch.softmax(_scaled(q, k), dim=0)),
         ),
+        "softmax over the whole table": Mistake(
+            "All weights together sum to 1, over every query: each row is to be divided by its own sum. See 3.7.",
+            sign=lambda found, q, k, v: (
+                _sums_to_one(found[1], (-2, -1)) or _sums_to_one(found[1].flatten(), 0)
+            ),
+        ),
+        "no softmax": Mistake(
+            "Some weights are negative: the scores went to the values without a softmax, "
+            "which makes shares of them. See 3.6.",
+            sign=lambda found, q, k, v: (
+                (found[1] < 0).any() and torch.allclose(found[0], found[1] @ v, atol=1e-3)
+            ),
+        ),
+        "softmax twice": Mistake(
+            "The rows sum to 1 but are too even: the weights went through a second softmax. See 3.6.",
+            _attend(lambda q, k, v: softmax(softmax(_scaled(q, k)))),
+        ),
         "scale after the softmax": Mistake(
             "The rows of the weights do not sum to 1: they are divided by √D after the softmax, "
-            "and the scores went in unscaled. See 3.4.",
+            "and the scores went in unscaled. See 3.6.",
             _attend(lambda q, k, v: softmax(q @ k.mT) / math.sqrt(q.size(-1))),
+        ),
+        "keys in place of the values": Mistake(
+            "The output is as wide as the keys: it averages the keys, "
+            "which only decide the weights. What is handed over are the values. See 3.3.",
+            lambda q, k, v: attention(q, k, k),
+        ),
+        "transposes the batch": Mistake(
+            "One sequence is right and a batch is not: `.T` turns all axes around, the batch too. See 3.7.",
+            _attend(lambda q, k, v: softmax(q @ k.T / math.sqrt(q.size(-1)))),
+        ),
+        "axes counted from the front": Mistake(
+            "A batch has a third axis and one sequence has none. Counted from the end, the axes to be swapped are "
+            "the last two, with a batch and without. See 3.7.",
+            _attend(lambda q, k, v: softmax(q @ k.transpose(1, 2) / math.sqrt(q.size(-1)))),
         ),
         "scores returned as weights": Mistake(
             "The output is right, but what is returned beside it are the scores, before the softmax. See 3.6.",
             lambda q, k, v: (attention(q, k, v)[0], _scaled(q, k)),
         ),
+        "results swapped": Mistake(
+            "Both results are there, in the wrong order: first the output, then the weights. See 3.7.",
+            lambda q, k, v: attention(q, k, v)[::-1],
+        ),
+        "weights not returned": Mistake(
+            "Only the output is returned; the exercise asks for the weights beside it. See 3.7.",
+            lambda q, k, v: attention(q, k, v)[0],
+        ),
         "softmax overflows": Mistake(
-            "With large scores the result is nan: the exponentials overflow, "
-            "so subtract the largest score of each row first, or use the package's softmax. See 3.4.",
-            _attend(lambda q, k, v: _naive_softmax(_scaled(q, k))),
+            "With large scores there is nan in the result: exponentials overflow, or those of a whole row vanish. "
+            "Subtract from each row its own largest score first, or use the package's softmax. See 2.4.",
+            sign=lambda found, q, k, v: found[0].isnan().any(),
         ),
     },
 )
@@ -157,7 +285,7 @@ def _apply_as_layer(answer, W, x):
         return None
     if not isinstance(layer, nn.Linear):
         raise Remark(
-            f"as_linear must return an nn.Linear, not a {type(layer).__name__}. See 3.9."
+            f"as_linear must return an nn.Linear, and returns a {type(layer).__name__}. See 3.9."
         )
     before = layer(x).detach()
     W_before = W.clone()
@@ -167,8 +295,8 @@ def _apply_as_layer(answer, W, x):
     return before, after, len(list(layer.parameters()))
 
 
-def _linear(W, weight, *, bias=False):
-    layer = nn.Linear(*W.shape, bias=bias, device=W.device, dtype=W.dtype)
+def _linear(W, weight):
+    layer = nn.Linear(*W.shape, bias=False, device=W.device, dtype=W.dtype)
     if weight is not None:
         with torch.no_grad():
             layer.weight.copy_(weight)
@@ -184,6 +312,13 @@ def _linear_around(W):
 def _linear_with_untransposed(W):
     layer = nn.Linear(*W.shape, bias=False)
     layer.weight = nn.Parameter(W.clone())
+    return layer
+
+
+def _linear_the_wrong_way_round(W):
+    layer = nn.Linear(W.size(1), W.size(0), bias=False)
+    with torch.no_grad():
+        layer.weight.copy_(W.T)
     return layer
 
 
@@ -204,13 +339,33 @@ as_linear = Exercise(
             "and complains only when it meets an input. See 3.9.",
             _linear_with_untransposed,
         ),
+        "widths swapped": Mistake(
+            "The layer is made the wrong way round: nn.Linear is told first how many numbers come in, "
+            "then how many go out. See 3.9.",
+            _linear_the_wrong_way_round,
+        ),
+        "view instead of transpose": Mistake(
+            "The weight has the right shape and the wrong order: `reshape` and `view` keep the numbers in line "
+            "and cut new rows from it, a transpose turns columns into rows. See 3.9.",
+            lambda W: _linear(W, W.reshape(W.size(1), W.size(0))),
+        ),
         "shares memory": Mistake(
             "The layer changes when W does: its weight is a view of W, not a copy. See 3.9.",
             _linear_around,
         ),
+        "type not kept": Mistake(
+            "For a W in float64 the layer is in float32: that is what nn.Linear makes unless told another type, "
+            "and copying converts without a word. See 3.9.",
+            lambda W: _linear(W.float(), W.T),
+        ),
+        "parameter changed under autograd": Mistake(
+            "Copying into a parameter is no step to be differentiated, "
+            "and PyTorch refuses it unless you say that no gradient is wanted. See 3.9.",
+            lambda W: nn.Linear(*W.shape, bias=False).weight.copy_(W.T),
+        ),
         "bias left in": Mistake(
             "The layer has a bias, which adds numbers that x @ W has not. Ask nn.Linear for none. See 3.9.",
-            lambda W: _linear(W, W.T, bias=True),
+            sign=lambda found, W, x: found[2] == 2,
         ),
         "weight never set": Mistake(
             "The layer has the right shape and its own random numbers: W was never copied into it. See 3.9.",
@@ -229,10 +384,31 @@ def _weights(draw):
     yield "a batch of one", softmax(draw(1, 5, 2))
     yield "rows with zeros", softmax(draw(5, 7).masked_fill(~draw.mask(5, 7), -math.inf))
     yield "float64", softmax(draw(3, 5, dtype=torch.float64))
+    yield "faint weights", softmax(5 * draw(5, 7, dtype=torch.float64))
 
 
 def _times_log(weights):
     return weights * torch.log(weights)
+
+
+def _sums_over_the_queries(found, weights):
+    return torch.allclose(
+        found, torch.special.entr(weights).sum(dim=-2), atol=1e-4, equal_nan=True
+    )
+
+
+def _has_a_small_number_added(found, weights):
+    """Whether log(w + ε) stands for log w: every row then lacks about ε for each of its weights."""
+    lacks = torch.special.entr(weights).sum(dim=-1) - found
+    epsilon = lacks.mean() / weights.size(-1)
+    again = -(weights * torch.log(weights + epsilon)).sum(dim=-1)
+    return (lacks > 0).all() and torch.allclose(
+        found, again, rtol=0, atol=float(0.2 * lacks.max())
+    )
+
+
+def _is_one_number(found, weights):
+    return isinstance(found, float) or found.dim() == 0
 
 
 row_entropy = Exercise(
@@ -245,9 +421,32 @@ row_entropy = Exercise(
             "Rows with a weight of exactly 0 give nan: log 0 is −∞, and 0 · (−∞) is not 0. See 3.5.",
             lambda weights: -_times_log(weights).sum(dim=-1),
         ),
+        "nan replaced after the sum": Mistake(
+            "Rows with a weight of exactly 0 come out as 0: one nan makes the whole sum nan, "
+            "so putting a number in its place after the sum loses the row. See 3.5.",
+            lambda weights: torch.nan_to_num(-_times_log(weights).sum(dim=-1)),
+        ),
+        "a small number added": Mistake(
+            "Every entropy is a little too small: a small number is added to each weight under the logarithm, "
+            "also to those that are not 0. See 3.5.",
+            sign=_has_a_small_number_added,
+        ),
         "summed over the queries": Mistake(
             "The sum runs over the queries. Each row is spread over its keys, so sum over the last axis. See 3.5.",
-            lambda weights: torch.special.entr(weights).sum(dim=-2),
+            sign=_sums_over_the_queries,
+        ),
+        "weights forgotten": Mistake(
+            "The logarithms are added up without their weights, so a token that hardly takes part counts most. "
+            "See 3.5.",
+            lambda weights: -torch.log(weights).sum(dim=-1),
+        ),
+        "not summed": Mistake(
+            "There is a number for every weight, and the entropy is one for every row: the sum is missing. See 3.5.",
+            sign=lambda found, weights: found.shape == weights.shape,
+        ),
+        "an axis too many": Mistake(
+            "The numbers may be right, but the axis of the keys is still there, with length 1. See 3.5.",
+            sign=lambda found, weights: found.shape == (*weights.shape[:-1], 1),
         ),
         "sign forgotten": Mistake(
             "Every entropy is negative: logarithms of weights are, so the sum needs a minus in front. See 3.5.",
@@ -261,9 +460,13 @@ row_entropy = Exercise(
             "The entropies are too small by a factor of S: they average over the keys instead of adding. See 3.5.",
             lambda weights: torch.special.entr(weights).mean(dim=-1),
         ),
-        "a mean over all rows": Mistake(
+        CHANGES_ITS_INPUT: Mistake(
+            "The weights belong to whoever made them, and `backward` may need them as they were: "
+            "work on a new tensor. See 3.8.",
+        ),
+        "one number for all rows": Mistake(
             "This is one number for the whole table; every row has an entropy of its own. See 3.5.",
-            lambda weights: torch.special.entr(weights).sum(dim=-1).mean(),
+            sign=_is_one_number,
         ),
     },
 )
@@ -280,30 +483,45 @@ def _sizes_and_inputs(draw):
     yield "float64", 3, 2, 5, draw(7, 3, dtype=torch.float64)
 
 
-def _build_and_attend(answer, d_in, d_key, d_value, x):
-    layer = answer(d_in, d_key, d_value).to(x)
-    out = set_parameters(layer)(x)
-    if out is None:
-        return None
-    expected = {
-        name: (width, d_in)
-        for name, width in zip(_PROJECTIONS, (d_key, d_key, d_value), strict=True)
-    }
-    shapes = {
-        name.removesuffix(".weight"): tuple(p.shape) for name, p in layer.named_parameters()
-    }
-    if set(shapes) != set(expected):
-        have, want = (", ".join(names) or "none" for names in (shapes, expected))
-        raise Remark(
-            f"The layer has the parameters {have}; expected are the weights of {want}. See 3.9."
-        )
-    return out
-
-
 _PROJECTIONS = ("q_proj", "k_proj", "v_proj")
 
 
-def _wide_values(widths=lambda d_key, d_value: (d_key, d_key, d_value), attend=None):
+def _build_and_attend(answer, d_in, d_key, d_value, x):
+    """What the layer returns, after a look at its projections and, if that is right, at their gradients."""
+    layer = answer(d_in, d_key, d_value).to(x)
+    names = [name.removesuffix(".weight") for name, _ in layer.named_parameters()]
+    found = set_parameters(layer)(x)
+    if found is None:
+        return None
+    if biases := [name.removesuffix(".bias") for name in names if name.endswith(".bias")]:
+        raise Remark(
+            f"There is a bias in {', '.join(biases)}: ask nn.Linear for none. See 3.9."
+        )
+    if set(names) != set(_PROJECTIONS):
+        raise Remark(
+            f"After __init__ the layer has the parameters {', '.join(names) or 'none'}; "
+            f"expected are the weights of {', '.join(_PROJECTIONS)}. See 3.9."
+        )
+    projections = [getattr(layer, name) for name in _PROJECTIONS]
+    for name, projection in zip(_PROJECTIONS, projections, strict=True):
+        if not isinstance(projection, nn.Linear):
+            raise Remark(
+                f"{name} is a {type(projection).__name__}; expected is an nn.Linear. See 3.9."
+            )
+    try:
+        expected = attention(*(projection(x) for projection in projections))
+    except Exception:  # widths that do not fit: what the layer returned says more
+        return found
+    if _agrees(found, expected):
+        leaves = {name: p.weight for name, p in zip(_PROJECTIONS, projections, strict=True)}
+        _demand_gradients(found[0], leaves)
+    return found
+
+
+def _wide_values(
+    widths=lambda d_key, d_value: (d_key, d_key, d_value),
+    attend=lambda q, k, v, x: attention(q, k, v),
+):
     """A layer whose projections have these widths and which attends in its own way."""
 
     class WideValues(nn.Module):
@@ -313,17 +531,22 @@ def _wide_values(widths=lambda d_key, d_value: (d_key, d_key, d_value), attend=N
                 self.add_module(name, nn.Linear(d_in, width, bias=False))
 
         def forward(self, x):
-            return (attend or attention)(self.q_proj(x), self.k_proj(x), self.v_proj(x))
+            return attend(self.q_proj(x), self.k_proj(x), self.v_proj(x), x)
 
     return WideValues
 
 
-def _attend_scaled_by(width):
-    def attend(q, k, v):
-        weights = softmax(q @ k.mT / math.sqrt(width(q, v)))
+def _attend_divided_by(divisor):
+    def attend(q, k, v, x):
+        weights = softmax(q @ k.mT / divisor(q, v, x))
         return weights @ v, weights
 
     return attend
+
+
+def _attend_with_all_axes_turned(q, k, v, x):
+    weights = softmax(q @ k.T / math.sqrt(q.size(-1)))
+    return weights @ v, weights
 
 
 WideValues = Exercise(
@@ -343,21 +566,58 @@ WideValues = Exercise(
             "and their width is free. See 3.3.",
             _wide_values(lambda d_key, d_value: (d_key,) * 3),
         ),
+        "widths swapped": Mistake(
+            "The output is d_key wide, and queries and keys are d_value wide: the two widths have changed places. "
+            "See 3.3.",
+            _wide_values(lambda d_key, d_value: (d_value, d_value, d_key)),
+        ),
         "no scale": Mistake(
             "The scores are not scaled. See 3.4.",
-            _wide_values(attend=_attend_scaled_by(lambda q, v: 1)),
+            _wide_values(attend=_attend_divided_by(lambda q, v, x: 1)),
+        ),
+        "divided by the width itself": Mistake(
+            "The scores are divided by d_key instead of its root, so the weights are too even. See 3.4.",
+            _wide_values(attend=_attend_divided_by(lambda q, v, x: q.size(-1))),
         ),
         "scale by the values' width": Mistake(
             "The scale is √d_value: the scores know the width d_key only. See 3.4.",
-            _wide_values(attend=_attend_scaled_by(lambda q, v: v.size(-1))),
+            _wide_values(attend=_attend_divided_by(lambda q, v, x: math.sqrt(v.size(-1)))),
+        ),
+        "scale by the tokens' width": Mistake(
+            "The scale is √d_in, the width of the tokens: what is multiplied are queries and keys, "
+            "and they are d_key wide. See 3.6.",
+            _wide_values(attend=_attend_divided_by(lambda q, v, x: math.sqrt(x.size(-1)))),
+        ),
+        "softmax over the queries": Mistake(
+            "The weights sum to 1 down the columns: the softmax runs over the queries, "
+            "and each query has to share out its own weight among the keys. See 3.11.",
+            sign=lambda found, *inputs: _columns_sum_to_one(found[1]),
+        ),
+        "transposes the batch": Mistake(
+            "One sequence is right and a batch is not: `.T` turns all axes around, the batch too. See 3.7.",
+            _wide_values(attend=_attend_with_all_axes_turned),
         ),
         "queries and keys swapped": Mistake(
             "Queries and keys are swapped: these are the weights of the keys asking the queries. See 3.3.",
-            _wide_values(attend=lambda q, k, v: attention(k, q, v)),
+            _wide_values(attend=lambda q, k, v, x: attention(k, q, v)),
+        ),
+        "keys from the queries' projection": Mistake(
+            "The keys are made by q_proj, like the queries, so a token is found by what it looks for "
+            "and k_proj does nothing. See 3.3.",
+            _wide_values(attend=lambda q, k, v, x: attention(q, q, v)),
+        ),
+        "values not projected": Mistake(
+            "The output is as wide as the tokens: what is averaged is x itself, "
+            "and each token is to hand over its value. See 3.3.",
+            _wide_values(attend=lambda q, k, v, x: attention(q, k, x)),
+        ),
+        "results swapped": Mistake(
+            "Both results are there, in the wrong order: first the output, then the weights. See 3.7.",
+            _wide_values(attend=lambda q, k, v, x: attention(q, k, v)[::-1]),
         ),
         "weights not returned": Mistake(
             "Only the output is returned; the exercise asks for the weights beside it. See 3.7.",
-            _wide_values(attend=lambda q, k, v: attention(q, k, v)[0]),
+            _wide_values(attend=lambda q, k, v, x: attention(q, k, v)[0]),
         ),
     },
 )
