@@ -188,10 +188,42 @@ def test_without_the_self_attention_a_position_knows_its_own_word_only(block):
 # -- Additive attention ------------------------------------------------------------------------------
 
 
-def test_additive_attention_written_pair_by_pair_is_the_package_s(chapter):
-    q, k, v, w = (random_tensor(*shape).float() for shape in ((T, E), (S, E), (S, 2), (E,)))
-    expected = attn_course.additive_attention(q, k, v, w)
-    torch.testing.assert_close(chapter["additive_loop"](q, k, v, w), expected)
+def test_additive_attention_scores_pair_by_pair_and_goes_on_like_any_attention():
+    q, k, v, w = (random_tensor(*shape, seed=i) for i, shape in enumerate(((T, E), (S, E), (S, 2), (E,))))
+    scores = torch.tensor([[sum(w * torch.tanh(q[t] + k[s])) for s in range(S)] for t in range(T)], dtype=q.dtype)
+    weights = torch.softmax(scores, dim=-1)
+    assert_same(attn_course.additive_attention(q, k, v, w), (weights @ v, weights))
+
+
+@pytest.fixture
+def questions():
+    """The queries and keys of the first section."""
+    return torch.tensor([[0.0, 0, 8, 8], [0, 0, 0, 0], [8, 0, 0, 0]]), torch.eye(4)
+
+
+def test_a_sum_of_the_same_queries_and_keys_looks_away_from_what_a_product_finds(questions):
+    q, k = questions
+    _, dots = attention(q, k, k)
+    _, added = attn_course.additive_attention(q, k, k, torch.ones(4))
+    assert torch.equal(dots[2].argmax(), added[2].argmin())  # dog, 犬
+    unsought, sought = math.exp(math.tanh(1)), math.exp(0)
+    assert added[2, 0].item() == pytest.approx(sought / (sought + 3 * unsought), abs=1e-6)
+
+
+def test_with_doors_for_queries_the_sum_asks_as_the_product_does(questions):
+    q, k = questions
+    _, dots = attention(q, k, k)
+    _, doors = attn_course.additive_attention(q - 8, k, k, 5 * torch.ones(4))
+    assert (doors - dots).abs().max() < 0.02
+    assert 5 * math.tanh(1) == pytest.approx(3.8, abs=0.01)
+
+
+def test_without_tanh_all_queries_get_the_same_weights():
+    q, k, w = random_tensor(T, E), random_tensor(S, E, seed=1), random_tensor(E, seed=2)
+    weights = torch.softmax((q[:, None] + k) @ w, dim=-1)
+    assert_same(weights, torch.softmax(k @ w, dim=-1).expand(T, S))
+    _, heard = attn_course.additive_attention(q, k, k, w)
+    assert not torch.allclose(heard[0], heard[1])
 
 
 def test_an_additive_score_cannot_grow_beyond_the_sum_of_its_weights():
@@ -335,6 +367,9 @@ def test_exercise_1_asks_another_sequence():
     q, k, v = x @ w_q, memory @ w_k, memory @ w_v
     assert_same(out, F.scaled_dot_product_attention(q, k, v))
     assert_same(weights, F.scaled_dot_product_attention(q, k, torch.eye(S, dtype=q.dtype)))
+    both, _ = cross_attend(torch.stack([x, -x]), torch.stack([memory, memory * 2]), w_q, w_k, w_v)
+    assert_same(both[0], out)
+    assert_same(both[1], cross_attend(-x, memory * 2, w_q, w_k, w_v)[0])
 
 
 def test_exercise_2_makes_the_two_masks_of_a_decoder():
@@ -357,8 +392,8 @@ def test_exercise_3_reads_two_memories():
     assert out.shape == (B, T, E)
     assert_causal(lambda x: block(x, first, second), x, atol=1e-12)
 
-    theirs = [m.to_torch() for m in block.children() if isinstance(m, MultiHeadAttention)]
-    assert len(theirs) == 3
+    assert all(isinstance(module, MultiHeadAttention) for module in block.children())
+    theirs = [getattr(block, name).to_torch() for name in ("self_attn", "first_attn", "second_attn")]
     hidden = ~make_causal_mask(T)
     expected = x + theirs[0](x, x, x, attn_mask=hidden, need_weights=False)[0]
     for module, memory in zip(theirs[1:], (first, second), strict=True):
@@ -370,11 +405,12 @@ def test_exercise_3_reads_two_memories():
 
 
 def test_exercise_4_scores_with_one_matrix_for_both():
-    x, memory = random_tensor(T, D_IN), random_tensor(S, D_MEMORY, seed=1)
+    x, memory = random_tensor(B, T, D_IN), random_tensor(B, S, D_MEMORY, seed=1)
     matrix, w = random_tensor(3, D_IN + D_MEMORY), random_tensor(3, seed=2)
     scores = solution("07", 4)["concat_scores"](x, memory, matrix, w)
-    expected = [[w @ torch.tanh(matrix @ torch.cat([x[t], memory[s]])) for s in range(S)] for t in range(T)]
-    assert_same(scores, torch.stack([torch.stack(row) for row in expected]))
+    for b in range(B):
+        expected = [[w @ torch.tanh(matrix @ torch.cat([x[b, t], memory[b, s]])) for s in range(S)] for t in range(T)]
+        assert_same(scores[b], torch.stack([torch.stack(row) for row in expected]))
 
 
 def test_exercise_5_scores_an_alignment():

@@ -10,6 +10,13 @@ from attn_course.check.batches_einsum_einops import (
     table_gradient,
     weighted_sum,
 )
+from attn_course.check.cross_attention import (
+    TwoMemoryBlock,
+    alignment_share,
+    concat_scores,
+    cross_attend,
+    make_decoder_masks,
+)
 from attn_course.check.masks_and_dropout import (
     WindowAttention,
     drop_weights,
@@ -48,12 +55,16 @@ from attn_course.check.why_attention import (
 
 __all__ = [
     "MultiHead",
+    "TwoMemoryBlock",
     "WideValues",
     "WindowAttention",
+    "alignment_share",
     "all_contexts",
     "as_linear",
+    "concat_scores",
     "context_of",
     "count_parameters",
+    "cross_attend",
     "drop_weights",
     "exact_match",
     "fuse_qkv",
@@ -63,6 +74,7 @@ __all__ = [
     "log_softmax",
     "look_back",
     "lookup",
+    "make_decoder_masks",
     "mask_for_new_tokens",
     "masked_softmax",
     "max_sim",

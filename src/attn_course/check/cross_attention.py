@@ -1,0 +1,931 @@
+"""The exercises of the chapter on cross-attention. Used from chapter 7 on."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from attn_course.check.exercise import (
+    CHANGES_ITS_INPUT,
+    Exercise,
+    Mistake,
+    Remark,
+    set_parameters,
+)
+from attn_course.functional import attention, softmax
+from attn_course.masks import make_causal_mask, make_padding_mask
+from attn_course.multi_head_attention import MultiHeadAttention
+
+# ---------------------------------------------------------------- another sequence
+
+
+def _two_sequences(draw):
+    def sizes(T, S, d_in, d_memory, D, Dv, *batch, **kind):
+        shapes = (
+            (*batch, T, d_in),
+            (*batch, S, d_memory),
+            (d_in, D),
+            (d_memory, D),
+            (d_memory, Dv),
+        )
+        return [draw(*shape, **kind) for shape in shapes]
+
+    yield "one width for all", *sizes(3, 7, 5, 5, 5, 5)
+    yield "five widths", *sizes(3, 2, 5, 7, 11, 13)
+    yield "a batch", *sizes(5, 7, 3, 2, 11, 13, 2)
+    yield "a batch of one", *sizes(7, 3, 2, 5, 3, 11, 1)
+    yield "a memory of one vector", *sizes(5, 1, 3, 7, 2, 11, 2)
+    yield "float64", *sizes(3, 5, 2, 7, 11, 13, dtype=torch.float64)
+
+
+def _ask(q_from="x", k_from="memory", v_from="memory", *, attend=attention):
+    """An answer in which queries, keys and values are projected from these, and that attends in its own way."""
+
+    def answer(x, memory, w_q, w_k, w_v):
+        of = {"x": x, "memory": memory}
+        return attend(of[q_from] @ w_q, of[k_from] @ w_k, of[v_from] @ w_v)
+
+    return answer
+
+
+def _attend_scaled_by(factor, dim=-1):
+    """Attention whose scores are multiplied by ``factor(q, v)``."""
+
+    def attend(q, k, v):
+        weights = torch.softmax(q @ k.mT * factor(q, v), dim=dim)
+        return weights @ v, weights
+
+    return attend
+
+
+def _root(q, v):
+    return 1 / math.sqrt(q.size(-1))
+
+
+def _softmax_without_axis(q, k, v):
+    scores = q @ k.mT * _root(q, v)
+    weights = torch.softmax(scores, dim=0 if scores.dim() == 3 else 1)
+    return weights @ v, weights
+
+
+def _scaled_by_the_input_s_width(x, memory, w_q, w_k, w_v):
+    return _ask(attend=_attend_scaled_by(lambda q, v: 1 / math.sqrt(x.size(-1))))(
+        x, memory, w_q, w_k, w_v
+    )
+
+
+cross_attend = Exercise(
+    name="cross_attend",
+    trials=_two_sequences,
+    right=_ask(),
+    returns=("out", "weights"),
+    mistakes={
+        "queries from the memory": Mistake(
+            "The queries are made from the memory, so the memory asks itself and x is never heard: "
+            "the memory only answers. See 7.2.",
+            _ask(q_from="memory"),
+        ),
+        "memory asks": Mistake(
+            "The two sides have changed places: here the memory asks and x answers. See 7.10.",
+            _ask("memory", "x", "x"),
+        ),
+        "memory ignored": Mistake(
+            "Keys and values are made from x, so x reads itself and the memory is never read. See 7.2.",
+            _ask("x", "x", "x"),
+        ),
+        "keys and values swapped": Mistake(
+            "The matrix of the values makes the keys, and the matrix of the keys makes the values; "
+            "where both are of one shape, nothing complains. See 7.10.",
+            lambda x, memory, w_q, w_k, w_v: attention(x @ w_q, memory @ w_v, memory @ w_k),
+        ),
+        "values from x": Mistake(
+            "The weights are right and find no values: these are made from x, and there must be as many as keys, "
+            "made of the same vectors. See 7.2.",
+            _ask(v_from="x", attend=_attend_scaled_by(_root)),
+        ),
+        "values not projected": Mistake(
+            "The weights average the memory as it is: w_v is not used, and the values are the memory times w_v. "
+            "See 7.2.",
+            lambda x, memory, w_q, w_k, w_v: (
+                (weights := attention(x @ w_q, memory @ w_k, memory)[1]) @ memory,
+                weights,
+            ),
+        ),
+        "keys averaged": Mistake(
+            "The weights are right, and what they average are the keys; the output is made of the values. See 7.2.",
+            lambda x, memory, w_q, w_k, w_v: attention(x @ w_q, memory @ w_k, memory @ w_k),
+        ),
+        "no scale": Mistake(
+            "The scores are not divided by √D, so the weights are too sharp. See 3.4.",
+            _ask(attend=_attend_scaled_by(lambda q, v: 1)),
+        ),
+        "divided by the width itself": Mistake(
+            "The scores are divided by D instead of its root, so the weights are too even. See 3.4.",
+            _ask(attend=_attend_scaled_by(lambda q, v: 1 / q.size(-1))),
+        ),
+        "scale by the input's width": Mistake(
+            "The scale is √d_in, the width of x before it is projected. Scores are made of queries and keys, "
+            "so their width D counts. See 3.4.",
+            _scaled_by_the_input_s_width,
+        ),
+        "scale by the values' width": Mistake(
+            "The scale is √Dv, the width of the values, which the scores never saw: it comes from the queries' width. "
+            "See 3.4.",
+            _ask(attend=_attend_scaled_by(lambda q, v: 1 / math.sqrt(v.size(-1)))),
+        ),
+        "scale by the number of keys": Mistake(
+            "The scores are divided by the root of the memory's length; their spread comes from the width D, "
+            "however long the memory is. See 3.4.",
+            lambda x, memory, w_q, w_k, w_v: _ask(
+                attend=_attend_scaled_by(lambda q, v: 1 / math.sqrt(memory.size(-2)))
+            )(x, memory, w_q, w_k, w_v),
+        ),
+        "softmax over the queries": Mistake(
+            "The columns sum to 1 and the rows do not: the softmax runs over the queries, "
+            "and each query has to share out its own weight among the memory's vectors. See 7.1.",
+            _ask(attend=_attend_scaled_by(_root, dim=-2)),
+        ),
+        "softmax over the batch": Mistake(
+            "One sequence is right and a batch is not: the softmax runs over the first axis, as it does over three "
+            "axes when nobody names one. See 3.7.",
+            _ask(attend=_softmax_without_axis),
+        ),
+        "returned in the wrong order": Mistake(
+            "Both results are right, and they come back in the wrong order: the output first. See 7.1.",
+            lambda *inputs: _ask()(*inputs)[::-1],
+        ),
+        "weights not returned": Mistake(
+            "Only the output is returned; the exercise asks for the weights beside it. See 7.1.",
+            lambda *inputs: _ask()(*inputs)[0],
+        ),
+        "transposes the batch": Mistake(
+            "One sequence is right and a batch is not: `.T` turns all axes around, the batch too. See 3.7.",
+            _ask(
+                attend=lambda q, k, v: (
+                    (weights := softmax(q @ k.T / math.sqrt(q.size(-1)))) @ v,
+                    weights,
+                )
+            ),
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- the masks of a decoder
+
+
+def _ids(draw, lengths, width, pad_id):
+    """Ids 0 to 9, or 1 to 9 where 0 is the pad, padded on the right."""
+    words = draw.ints(len(lengths), width, high=9)
+    words = words + 1 if pad_id == 0 else words
+    return words.where(make_padding_mask(lengths, width, device=words.device)[:, 0], pad_id)
+
+
+def _sources_and_targets(draw):
+    def batch(src_lengths, S, tgt_lengths, T, pad_id=9):
+        return (
+            _ids(draw, src_lengths, S, pad_id),
+            _ids(draw, tgt_lengths, T, pad_id),
+            pad_id,
+        )
+
+    yield "one length for all", *batch([5, 2, 4, 3, 5], 5, [3, 5, 1, 4, 2], 5)
+    yield "longer sources", *batch([7, 4], 7, [1, 3], 3)
+    yield "longer targets", *batch([2, 3], 3, [5, 7], 7)
+    yield "a batch of one", *batch([3], 5, [2], 2)
+    yield "0 as the pad", *batch([5, 2, 3], 5, [2, 7, 4], 7, 0)
+    yield "no padding", *batch([5, 5], 5, [3, 3], 3)
+    yield "an empty source", *batch([0, 5, 2], 5, [3, 2, 1], 3)
+
+
+def _real(ids, pad_id):
+    return (ids != pad_id)[:, None, :]
+
+
+def _causal(ids, ahead=0):
+    T = ids.size(1)
+    return torch.ones(T, T, dtype=torch.bool, device=ids.device).tril(ahead)
+
+
+def _right_masks(src, tgt, pad_id):
+    return _causal(tgt) & _real(tgt, pad_id), _real(src, pad_id)
+
+
+def _changed_masks(
+    change_self=lambda mask, *inputs: mask, change_cross=lambda mask, *inputs: mask
+):
+    """Masks of which one or both are changed; each change gets the right mask and the inputs."""
+
+    def answer(src, tgt, pad_id):
+        self_mask, cross_mask = _right_masks(src, tgt, pad_id)
+        return change_self(self_mask, src, tgt, pad_id), change_cross(
+            cross_mask, src, tgt, pad_id
+        )
+
+    return answer
+
+
+def _triangle(ahead):
+    return _changed_masks(
+        lambda mask, src, tgt, pad_id: _causal(tgt, ahead) & _real(tgt, pad_id)
+    )
+
+
+def _same_cells(mask, wanted):
+    shape = torch.broadcast_shapes(mask.shape, wanted.shape)
+    return torch.equal(mask.bool().expand(shape), wanted.expand(shape))
+
+
+def _padding_inverted(found, src, tgt, pad_id):
+    self_mask, cross_mask = found
+    return _same_cells(self_mask, _causal(tgt) & ~_real(tgt, pad_id)) or _same_cells(
+        cross_mask, ~_real(src, pad_id)
+    )
+
+
+def _padding_ignored(found, src, tgt, pad_id):
+    self_mask, cross_mask = found
+    return _same_cells(self_mask, _causal(tgt)) or bool(cross_mask.all())
+
+
+def _sees_only_the_future(found, *inputs):
+    self_mask, _ = found
+    one_row_each = self_mask.size(-2) == self_mask.size(-1)
+    return (
+        one_row_each
+        and bool(self_mask.triu(1).any())
+        and not bool(self_mask.tril(-1).any())
+    )
+
+
+def _padding_on_queries(found, src, tgt, pad_id):
+    """Whether rows of pads are hidden, with their columns or instead of them."""
+    self_mask, cross_mask = found
+    rows, columns = _real(tgt, pad_id).mT, _real(tgt, pad_id)
+    across = _real(src, pad_id)
+    return (
+        _same_cells(self_mask, _causal(tgt) & rows)
+        or _same_cells(self_mask, _causal(tgt) & rows & columns)
+        or _same_cells(cross_mask.mT, across)
+        or _same_cells(cross_mask, across & rows)
+    )
+
+
+def _no_axis_for_queries(found, src, tgt, pad_id):
+    self_mask, cross_mask = found
+    return cross_mask.dim() == 2 or (
+        self_mask.dim() == 2 and not torch.equal(self_mask, _causal(tgt))
+    )
+
+
+make_decoder_masks = Exercise(
+    name="make_decoder_masks",
+    trials=_sources_and_targets,
+    right=_right_masks,
+    returns=("self_mask", "cross_mask"),
+    mistakes={
+        "mask inverted": Mistake(
+            "Both masks are upside down: they are True where nothing may be seen, as PyTorch's own layer wants it, "
+            "and in this course True means may attend. See 5.4.",
+            _changed_masks(lambda mask, *inputs: ~mask, lambda mask, *inputs: ~mask),
+        ),
+        "padding inverted": Mistake(
+            "Pads are visible and words are hidden, in one mask or in both: the comparison with pad_id is the wrong "
+            "way round. See 7.8.",
+            sign=_padding_inverted,
+        ),
+        "sees the future only": Mistake(
+            "In self-attention the words see their future and none of their past: "
+            "the triangle lies on the wrong side of the diagonal. See 5.1.",
+            sign=_sees_only_the_future,
+        ),
+        "or instead of and": Mistake(
+            "In self-attention a key is visible if it is past or if it is a word; it has to be both. See 5.3.",
+            _changed_masks(
+                lambda mask, src, tgt, pad_id: _causal(tgt) | _real(tgt, pad_id)
+            ),
+        ),
+        "hides the diagonal": Mistake(
+            "In self-attention no word sees itself, and the first one sees nothing: the triangle is one step too low. "
+            "See 5.1.",
+            _triangle(-1),
+        ),
+        "shows one future token": Mistake(
+            "In self-attention each word sees the one after it, which the decoder is about to write. See 5.1.",
+            _triangle(1),
+        ),
+        "cross-attention given the target's mask": Mistake(
+            "The mask of cross-attention is made from the target; its keys are the source's words. See 7.10.",
+            _changed_masks(change_cross=lambda mask, src, tgt, pad_id: _real(tgt, pad_id)),
+        ),
+        "self-attention given the source's mask": Mistake(
+            "The mask of self-attention hides the source's padding; its keys are the target's words. See 7.10.",
+            _changed_masks(
+                lambda mask, src, tgt, pad_id: _causal(tgt) & _real(src, pad_id)
+            ),
+        ),
+        "source and target swapped": Mistake(
+            "Source and target have changed places in both masks: a mask is about the keys, "
+            "which are the target's words in self-attention and the source's in cross-attention. See 7.10.",
+            lambda src, tgt, pad_id: _right_masks(tgt, src, pad_id),
+        ),
+        "causal mask in cross-attention": Mistake(
+            "The mask of cross-attention hides the end of the source from the first words of the target; "
+            "the source is there in full before the first word is written. See 7.5.",
+            _changed_masks(
+                change_cross=lambda mask, src, tgt, pad_id: (
+                    make_causal_mask(tgt.size(1), src.size(1), device=src.device) & mask
+                )
+            ),
+        ),
+        "returned in the wrong order": Mistake(
+            "Both masks are right, and they come back in the wrong order: self-attention first. See 7.5.",
+            lambda *inputs: _right_masks(*inputs)[::-1],
+        ),
+        "pad id ignored": Mistake(
+            "The words with the id 0 are hidden, whatever pad_id is; which id is the pad, the caller says. See 7.7.",
+            lambda src, tgt, pad_id: _right_masks(src, tgt, 0),
+        ),
+        "numbers instead of booleans": Mistake(
+            "A mask holds True and False, and at least one of these holds numbers. See 5.4.",
+            sign=lambda found, *inputs: any(mask.dtype != torch.bool for mask in found),
+        ),
+        "future ignored": Mistake(
+            "The mask of self-attention hides the padding, and not the future. See 7.5.",
+            sign=lambda found, src, tgt, pad_id: _same_cells(found[0], _real(tgt, pad_id)),
+        ),
+        "padding ignored": Mistake(
+            "Pads are visible: self-attention has to hide those of the target, cross-attention those of the source. "
+            "See 7.4.",
+            sign=_padding_ignored,
+        ),
+        "padding on the queries": Mistake(
+            "The rows of pads are hidden: a pad that asks does no harm, and a pad that answers does, "
+            "so padding belongs to the columns. See 7.4.",
+            sign=_padding_on_queries,
+        ),
+        "no axis for the queries": Mistake(
+            "A padding mask (B, S) lacks the axis of the queries, so the sentences of the batch would be taken "
+            "for queries. See 5.3.",
+            sign=_no_axis_for_queries,
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- two memories
+
+_ATTENTIONS = ("self_attn", "first_attn", "second_attn")
+
+
+def _targets_and_memories(draw):
+    def sizes(B, T, d_model, num_heads, first, second, masks=(None, None), **kind):
+        """Sizes of the memories are (length, width); a mask is given as lengths."""
+        memories = [draw(B, *size, **kind) for size in (first, second)]
+        masks = [
+            lengths and make_padding_mask(lengths, memory.size(1), device=draw.device)
+            for lengths, memory in zip(masks, memories, strict=True)
+        ]
+        return (
+            d_model,
+            num_heads,
+            first[1],
+            second[1],
+            draw(B, T, d_model, **kind),
+            *memories,
+            *masks,
+        )
+
+    yield "memories of one size", *sizes(2, 5, 6, 2, (5, 6), (5, 6))
+    yield "masks of one size", *sizes(2, 5, 6, 2, (5, 6), (5, 6), ([5, 2], [1, 4]))
+    yield "memories of two widths", *sizes(3, 5, 6, 3, (7, 11), (2, 13))
+    yield (
+        "a mask for each memory",
+        *sizes(3, 5, 10, 2, (7, 11), (3, 2), ([7, 2, 5], [1, 3, 2])),
+    )
+    yield (
+        "a mask for the second memory",
+        *sizes(2, 3, 6, 3, (5, 7), (11, 2), (None, [5, 11])),
+    )
+    yield "a batch of one", *sizes(1, 7, 10, 5, (3, 2), (5, 11), ([2], None))
+    yield "a memory of padding only", *sizes(2, 3, 6, 2, (5, 7), (2, 3), ([5, 0], [2, 1]))
+    yield (
+        "float64",
+        *sizes(2, 5, 6, 3, (3, 7), (7, 2), ([2, 3], [7, 4]), dtype=torch.float64),
+    )
+
+
+_WRONG_WIDTHS = "attentions that read memories of other widths"
+
+
+def _build_and_read(
+    answer, d_model, num_heads, d_first, d_second, x, first, second, first_mask, second_mask
+):
+    """Build the block, give its parameters numbers by their names, and run it."""
+    block = answer(d_model, num_heads, d_first, d_second).to(x)
+    if (
+        not list(block.parameters())
+        and block(x, first, second, first_mask, second_mask) is None
+    ):
+        return None
+    if problem := _not_the_three_attentions(block):
+        raise Remark(problem)
+    widths = [getattr(block, name).k_proj.in_features for name in _ATTENTIONS]
+    if widths != [d_model, d_first, d_second]:
+        return _WRONG_WIDTHS
+    set_parameters(block)
+    with torch.no_grad():
+        if first_mask is None and second_mask is None:
+            return block(x, first, second)
+        return block(x, first, second, first_mask=first_mask, second_mask=second_mask)
+
+
+def _not_the_three_attentions(block):
+    found = {
+        name: module for name, module in block.named_children() if list(module.parameters())
+    }
+    if set(found) == set(_ATTENTIONS) and all(
+        isinstance(m, MultiHeadAttention) for m in found.values()
+    ):
+        return None
+    listed = (
+        ", ".join(f"{name} ({type(module).__name__})" for name, module in found.items())
+        or "none"
+    )
+    return (
+        "The block is to have three layers of the class MultiHeadAttention, named "
+        f"{', '.join(_ATTENTIONS)}; it has {listed}. See 7.5."
+    )
+
+
+class _TwoMemoryBlock(nn.Module):
+    """The right block, in parts of which some are replaced by the mistakes."""
+
+    def __init__(self, d_model, num_heads, d_first, d_second):
+        super().__init__()
+        d_first, d_second = self.widths(d_first, d_second)
+        self.self_attn = MultiHeadAttention(d_model, num_heads)
+        self.first_attn = MultiHeadAttention(d_model, num_heads, d_memory=d_first)
+        self.second_attn = MultiHeadAttention(d_model, num_heads, d_memory=d_second)
+
+    def widths(self, d_first, d_second):
+        return d_first, d_second
+
+    def look_back(self, x):
+        return self.self_attn(x, is_causal=True)[0]
+
+    def read_first(self, x, first, second, first_mask, second_mask):
+        return self.first_attn(x, first, mask=first_mask)[0]
+
+    def read_second(self, x, first, second, first_mask, second_mask):
+        return self.second_attn(x, second, mask=second_mask)[0]
+
+    def forward(self, x, first, second, first_mask=None, second_mask=None):
+        given = first, second, first_mask, second_mask
+        x = x + self.look_back(x)
+        x = x + self.read_first(x, *given)
+        return x + self.read_second(x, *given)
+
+
+def _block(**methods):
+    return type("TwoMemoryBlock", (_TwoMemoryBlock,), methods)
+
+
+def _look_ahead(self, x):
+    T = x.size(1)
+    hidden = ~make_causal_mask(T, device=x.device)
+    return self.self_attn(x, mask=hidden)[0]
+
+
+class _MaskedLookBack(_TwoMemoryBlock):
+    """Hides the first memory's padding in the self-attention, too."""
+
+    def forward(self, x, first, second, first_mask=None, second_mask=None):
+        x = x + self.self_attn(x, mask=first_mask, is_causal=True)[0]
+        x = x + self.first_attn(x, first, mask=first_mask)[0]
+        return x + self.second_attn(x, second, mask=second_mask)[0]
+
+
+def _in_order(order):
+    """A block whose forward is ``order(look_back, read_first, read_second, x)``, each reader a function of x."""
+
+    def forward(self, x, first, second, first_mask=None, second_mask=None):
+        given = first, second, first_mask, second_mask
+        return order(
+            self.look_back,
+            lambda x: self.read_first(x, *given),
+            lambda x: self.read_second(x, *given),
+            x,
+        )
+
+    return _block(forward=forward)
+
+
+def _one_after_the_other(*steps):
+    def run(x):
+        for step in steps:
+            x = x + step(x)
+        return x
+
+    return run
+
+
+def _side_by_side(back, first, second, x):
+    x = x + back(x)
+    return x + first(x) + second(x)
+
+
+def _last_without_residual(back, first, second, x):
+    return second(_one_after_the_other(back, first)(x))
+
+
+TwoMemoryBlock = Exercise(
+    name="TwoMemoryBlock",
+    trials=_targets_and_memories,
+    right=_TwoMemoryBlock,
+    use=_build_and_read,
+    returns=("out",),
+    mistakes={
+        "no residual": Mistake(
+            "Each attention replaces what the position had, instead of adding to it: the question is lost "
+            "as soon as it is answered. See 7.5.",
+            _in_order(lambda back, first, second, x: second(first(back(x)))),
+        ),
+        "last residual forgotten": Mistake(
+            "What comes back is only what the last attention found: it adds to what the position had, "
+            "as the other two do. See 7.5.",
+            _in_order(_last_without_residual),
+        ),
+        "first residual forgotten": Mistake(
+            "What goes across is only what the self-attention found, and the words themselves are lost: "
+            "it adds to what the position had, as the other two do. See 7.5.",
+            _in_order(
+                lambda back, first, second, x: _one_after_the_other(first, second)(back(x))
+            ),
+        ),
+        "future ignored": Mistake(
+            "Changing a late target changes the earlier outputs: the self-attention sees the future. See 7.5.",
+            _block(look_back=lambda self, x: self.self_attn(x)[0]),
+        ),
+        "sees the future only": Mistake(
+            "In the self-attention the words see their future and none of their past: its mask is upside down. "
+            "See 5.4.",
+            _block(look_back=_look_ahead),
+        ),
+        "self-attention given a memory's mask": Mistake(
+            "The self-attention hides targets where the first memory is padding: that mask belongs to its memory. "
+            "See 7.10.",
+            _MaskedLookBack,
+        ),
+        "causal mask in cross-attention": Mistake(
+            "The first targets do not see the end of the memories: a causal mask belongs to the self-attention "
+            "and to nothing else. See 7.10.",
+            _block(
+                read_first=lambda self, x, first, second, a, b: self.first_attn(
+                    x, first, mask=a, is_causal=True
+                )[0],
+                read_second=lambda self, x, first, second, a, b: self.second_attn(
+                    x, second, mask=b, is_causal=True
+                )[0],
+            ),
+        ),
+        "mask ignored": Mistake(
+            "Padding of the memories is read like anything else: the two masks are taken and not used. See 7.4.",
+            _block(
+                read_first=lambda self, x, first, *rest: self.first_attn(x, first)[0],
+                read_second=lambda self, x, first, second, *rest: self.second_attn(
+                    x, second
+                )[0],
+            ),
+        ),
+        "first mask ignored": Mistake(
+            "The second memory's padding is hidden, and the first one's is read: first_mask is not used. See 7.4.",
+            _block(read_first=lambda self, x, first, *rest: self.first_attn(x, first)[0]),
+        ),
+        "second mask ignored": Mistake(
+            "The first memory's padding is hidden, and the second one's is read: second_mask is not used. See 7.4.",
+            _block(
+                read_second=lambda self, x, first, second, *rest: self.second_attn(
+                    x, second
+                )[0]
+            ),
+        ),
+        "mask given as values": Mistake(
+            "The mask stands where the attention expects the values, in the third place; hand it over by its name. "
+            "See 7.5.",
+            _block(
+                read_first=lambda self, x, first, second, a, b: self.first_attn(
+                    x, first, a
+                )[0],
+                read_second=lambda self, x, first, second, a, b: self.second_attn(
+                    x, second, b
+                )[0],
+            ),
+        ),
+        "masks swapped between the memories": Mistake(
+            "The first memory is read with the second one's mask, and the other way round. "
+            "Where both are of one length, nothing complains. See 7.10.",
+            _block(
+                read_first=lambda self, x, first, second, a, b: self.first_attn(
+                    x, first, mask=b
+                )[0],
+                read_second=lambda self, x, first, second, a, b: self.second_attn(
+                    x, second, mask=a
+                )[0],
+            ),
+        ),
+        "memories exchanged": Mistake(
+            "first_attn reads the second memory and second_attn the first. See 7.5.",
+            _block(
+                read_first=lambda self, x, first, second, a, b: self.first_attn(
+                    x, second, mask=b
+                )[0],
+                read_second=lambda self, x, first, second, a, b: self.second_attn(
+                    x, first, mask=a
+                )[0],
+            ),
+        ),
+        "one memory read twice": Mistake(
+            "Both cross-attentions read the first memory; nothing ever reads the second. See 7.5.",
+            _block(
+                read_second=lambda self, x, first, second, a, b: self.second_attn(
+                    x, first, mask=a
+                )[0]
+            ),
+        ),
+        "values from the other memory": Mistake(
+            "Keys come from one memory and values from the other: what is found in one is read out in the other. "
+            "Whoever gives a key gives its value, too. See 7.2.",
+            _block(
+                read_first=lambda self, x, first, second, a, b: self.first_attn(
+                    x, first, second, mask=a
+                )[0],
+                read_second=lambda self, x, first, second, a, b: self.second_attn(
+                    x, second, first, mask=b
+                )[0],
+            ),
+        ),
+        "memory asks": Mistake(
+            "A memory asks, and the targets answer: the first argument of an attention is the side that asks. "
+            "See 7.10.",
+            _block(
+                read_first=lambda self, x, first, *rest: self.first_attn(first, x)[0],
+                read_second=lambda self, x, first, second, *rest: self.second_attn(
+                    second, x
+                )[0],
+            ),
+        ),
+        "second memory first": Mistake(
+            "The second memory is read before the first: what is read first may steer what is asked next, "
+            "so the order counts. See 7.5.",
+            _in_order(
+                lambda back, first, second, x: _one_after_the_other(back, second, first)(x)
+            ),
+        ),
+        "memories asked side by side": Mistake(
+            "Both memories are asked the same question; the second is to be asked by a position that knows "
+            "what the first has answered. See 7.5.",
+            _in_order(_side_by_side),
+        ),
+        "all asked side by side": Mistake(
+            "All three attentions start from the same x: none of them knows what the one before has found. See 7.5.",
+            _in_order(lambda back, first, second, x: x + back(x) + first(x) + second(x)),
+        ),
+        "looks across first": Mistake(
+            "The memories are read before the self-attention, by words that know nothing of the words before them. "
+            "See 7.5.",
+            _in_order(
+                lambda back, first, second, x: _one_after_the_other(first, second, back)(x)
+            ),
+        ),
+        "memory widths confused": Mistake(
+            "The attentions do not expect the widths of their memories: first_attn reads vectors of width d_first, "
+            "second_attn vectors of width d_second, and self_attn the targets. See 7.2.",
+            _block(widths=lambda self, d_first, d_second: (d_second, d_first)),
+        ),
+        CHANGES_ITS_INPUT: Mistake(
+            "`x += …` writes into the caller's targets; `x = x + …` makes new ones. See 5.10."
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- one matrix for both
+
+
+def _vectors_and_a_matrix(draw):
+    def sizes(B, T, S, d_in, d_memory, D, **kind):
+        shapes = (B, T, d_in), (B, S, d_memory), (D, d_in + d_memory), (D,)
+        return [draw(*shape, **kind) for shape in shapes]
+
+    yield "one width for both", *sizes(2, 3, 5, 7, 7, 11)
+    yield "two widths", *sizes(2, 5, 2, 3, 7, 11)
+    yield "a wide x", *sizes(3, 2, 7, 11, 5, 2)
+    yield "a batch of one", *sizes(1, 5, 2, 3, 7, 5)
+    yield "a single pair", *sizes(2, 1, 1, 5, 3, 7)
+    yield "float64", *sizes(2, 3, 7, 5, 2, 11, dtype=torch.float64)
+
+
+def _cut(matrix, d_in, d_memory):
+    """The columns for x and the columns for the memory."""
+    return matrix[:, :d_in], matrix[:, d_in:]
+
+
+def _score(
+    combine=lambda q, k, w: torch.tanh(q + k) @ w, cut=_cut, after=lambda scores: scores
+):
+    """An answer that cuts the matrix, combines queries and keys, or finishes the scores in its own way."""
+
+    def answer(x, memory, matrix, score_weight):
+        for_x, for_memory = cut(matrix, x.size(-1), memory.size(-1))
+        q, k = x @ for_x.mT, memory @ for_memory.mT
+        return after(combine(q[:, :, None], k[:, None], score_weight))
+
+    return answer
+
+
+concat_scores = Exercise(
+    name="concat_scores",
+    trials=_vectors_and_a_matrix,
+    right=_score(),
+    returns=("scores",),
+    mistakes={
+        "no tanh": Mistake(
+            "There is no tanh: without it the query adds the same number to all scores of its row, "
+            "and cannot ask for anything. See 7.6.",
+            _score(lambda q, k, w: (q + k) @ w),
+        ),
+        "tanh after the sum with w": Mistake(
+            "All scores lie between −1 and 1: the tanh is taken of the finished score, "
+            "and it belongs to each entry of the sum, before w weighs them. See 7.6.",
+            _score(lambda q, k, w: torch.tanh((q + k) @ w)),
+        ),
+        "tanh before the sum": Mistake(
+            "Query and key each go through tanh alone and are added then: so they never meet inside the tanh, "
+            "and the query cannot change which key wins. See 7.6.",
+            _score(lambda q, k, w: (torch.tanh(q) + torch.tanh(k)) @ w),
+        ),
+        "multiplied instead of added": Mistake(
+            "Query and key are multiplied entry by entry; a matrix times two vectors put end to end is a sum. See 7.6.",
+            _score(lambda q, k, w: torch.tanh(q * k) @ w),
+        ),
+        "score_weight forgotten": Mistake(
+            "The entries are added up as they are: score_weight is not used. See 7.6.",
+            _score(lambda q, k, w: torch.tanh(q + k).sum(-1)),
+        ),
+        "halves of the matrix swapped": Mistake(
+            "The first columns of the matrix meet the memory and the last ones x: "
+            "in [x; m] x comes first. See 7.11.",
+            _score(
+                cut=lambda matrix, d_in, d_memory: (
+                    matrix[:, d_memory:],
+                    matrix[:, :d_memory],
+                )
+            ),
+        ),
+        "matrix cut in the middle": Mistake(
+            "The matrix is cut into two equal halves, which fit only when x and memory are of one width: "
+            "its first d_in columns belong to x. See 7.11.",
+            _score(cut=lambda matrix, d_in, d_memory: matrix.chunk(2, dim=1)),
+        ),
+        "result transposed": Mistake(
+            "The memory's vectors stand in the rows: the scores have a row for each x, (B, T, S). See 7.1.",
+            _score(after=lambda scores: scores.mT),
+        ),
+        "softmax too early": Mistake(
+            "These are weights already: every row sums to 1, and the exercise asks for the scores. See 7.6.",
+            _score(after=softmax),
+        ),
+        "scale added": Mistake(
+            "The scores are divided by √D, and this score has no scale: tanh keeps every entry small, "
+            "whatever the keys. See 7.6.",
+            lambda *inputs: _score()(*inputs) / math.sqrt(inputs[-1].numel()),
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- an alignment
+
+
+def _weights_and_alignments(draw):
+    """Many words, so that two ways of counting seldom come to the same share by chance."""
+
+    def sizes(B, H, T, S, counted=0.7, **kind):
+        weights = softmax(draw(B, H, T, S, **kind))
+        best = weights.mean(dim=1).argmax(dim=-1)  # (B, T)
+        gold = best.where(draw.mask(B, T, share=0.5), draw.ints(B, T, high=S))
+        return weights, gold.where(draw.mask(B, T, share=counted), -1)
+
+    yield "as many heads as sentences", *sizes(23, 23, 7, 7)
+    yield "other sizes", *sizes(13, 3, 11, 5)
+    yield "a batch of one", *sizes(1, 2, 31, 5)
+    yield "one head", *sizes(11, 1, 7, 5)
+    yield "no −1", *sizes(7, 3, 11, 5, counted=1.1)
+    yield "float64", *sizes(17, 5, 7, 11, dtype=torch.float64)
+
+
+def _share(
+    found_of=lambda weights: weights.mean(dim=1).argmax(dim=-1),
+    counted=lambda gold: gold >= 0,
+):
+    """An answer that finds the positions, or picks the words that count, in its own way."""
+
+    def answer(weights, gold):
+        return (found_of(weights) == gold)[counted(gold)].double().mean().item()
+
+    return answer
+
+
+def _share_of_each_sentence(weights, gold):
+    shares = [_share()(w[None], g[None]) for w, g in zip(weights, gold, strict=True)]
+    return sum(shares) / len(shares)
+
+
+def _weight_on_known(weights, gold):
+    known = gold.clamp(min=0)[..., None]  # (B, T, 1)
+    return weights.mean(dim=1).gather(-1, known)[..., 0][gold >= 0].mean().item()
+
+
+def _share_of_all_heads(weights, gold):
+    right = weights.argmax(dim=-1) == gold[:, None]  # (B, H, T)
+    return right.mT[gold >= 0].double().mean().item()
+
+
+alignment_share = Exercise(
+    name="alignment_share",
+    trials=_weights_and_alignments,
+    right=_share(),
+    returns=("share",),
+    mistakes={
+        "first head only": Mistake(
+            "Only the first head is asked: average over the heads before you look for the largest weight. See 7.9.",
+            _share(lambda weights: weights[:, 0].argmax(dim=-1)),
+        ),
+        "argmax before the mean": Mistake(
+            "Each head is scored by itself and the shares are averaged; the exercise averages the weights first. "
+            "With one head both are the same. See 7.9.",
+            _share_of_all_heads,
+        ),
+        "largest head instead of the mean": Mistake(
+            "The head with the largest single weight decides; average the heads, and all of them do. See 7.9.",
+            _share(lambda weights: weights.amax(dim=1).argmax(dim=-1)),
+        ),
+        "mean over the batch": Mistake(
+            "The sentences are averaged instead of the heads: the heads are the second axis of (B, H, T, S). See 7.5.",
+            _share(lambda weights: weights.mean(dim=0).argmax(dim=-1)),
+        ),
+        "largest over the target words": Mistake(
+            "It looks down the columns, for the target word that looks most at a position; "
+            "the row of a target word is the last axis. See 7.9.",
+            _share(lambda weights: weights.mean(dim=1).argmax(dim=-2)),
+        ),
+        "−1 counted": Mistake(
+            "The words with −1 count as wrong, so the share is too small: they have no right position "
+            "and must not count at all. See 7.8.",
+            _share(counted=lambda gold: torch.ones_like(gold, dtype=torch.bool)),
+        ),
+        "−1 counted as right": Mistake(
+            "The words with −1 count as right, so the share is too large: they have no right position "
+            "and must not count at all. See 7.8.",
+            lambda weights, gold: (
+                ((weights.mean(dim=1).argmax(dim=-1) == gold) | (gold < 0))
+                .double()
+                .mean()
+                .item()
+            ),
+        ),
+        "weight instead of share": Mistake(
+            "This is the mean weight on the known position; the question is how often that weight is the largest "
+            "of its row. See 7.8.",
+            _weight_on_known,
+        ),
+        "position 0 left out": Mistake(
+            "Words that belong to the first position do not count: 0 is a position like any other, and −1 is none. "
+            "See 7.7.",
+            _share(counted=lambda gold: gold > 0),
+        ),
+        "mean over the sentences": Mistake(
+            "A batch of one is right: with more sentences each has a share of its own and the shares are averaged, "
+            "so a short sentence weighs as much as a long one. Every word counts once. See 7.8.",
+            _share_of_each_sentence,
+        ),
+        "counted instead of averaged": Mistake(
+            "This is the number of words that are right, and a share is that number divided by all that count. "
+            "See 7.8.",
+            lambda weights, gold: float((weights.mean(dim=1).argmax(dim=-1) == gold).sum()),
+        ),
+        "percentage": Mistake(
+            "This is a percentage, a hundred times the share: 1.0 stands for all. See 7.8.",
+            lambda weights, gold: 100 * _share()(weights, gold),
+        ),
+        "a tensor instead of a number": Mistake(
+            "It returns a tensor that holds one number; a float has no device and no history of gradients, "
+            "and `item()` makes one. See 7.8.",
+            sign=lambda found, *inputs: isinstance(found, Tensor) and found.dim() == 0,
+        ),
+        CHANGES_ITS_INPUT: Mistake(
+            "The weights and the alignment are wanted afterwards, for a picture or another measure. See 5.10."
+        ),
+    },
+)
