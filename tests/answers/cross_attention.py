@@ -66,7 +66,8 @@ def cross_attend(x, memory, w_q, w_k, w_v):
 def cross_attend(x, memory, w_q, w_k, w_v):
     q, k, v = x @ w_q, memory @ w_k, x @ w_v
     weights = F.softmax(q @ k.mT / math.sqrt(k.size(-1)), dim=-1)
-    return weights @ v, weights
+    out = weights @ v
+    return out, weights
 
 
 @wrong("values not projected")
