@@ -1,6 +1,7 @@
 """The colours of the pictures, which readers of every kind of colour vision can tell apart. Used from chapter 2 on."""
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 from matplotlib.colors import Colormap, ListedColormap
@@ -10,6 +11,7 @@ COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#00
 INK, QUIET, HIDDEN = "#1a1a1a", "#6b6b6b", "#e9e9e9"
 
 
+@cache
 def sequential() -> Colormap:
     """From near-white to deep blue; the lightness falls evenly, so a weight twice as large looks twice as dark."""
     return _from_lab(
@@ -18,6 +20,7 @@ def sequential() -> Colormap:
     )
 
 
+@cache
 def diverging() -> Colormap:
     """Deep orange, white, deep blue: the same lightness on both sides of zero."""
     return _from_lab(

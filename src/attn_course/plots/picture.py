@@ -34,6 +34,9 @@ class Picture:
     def __init__(self, fig: Figure, text: str) -> None:
         self.fig = fig
         self.text = text
+        self._png: bytes | None = (
+            None  # a second drawing would be laid out a little differently
+        )
 
     def __repr__(self) -> str:
         return self.text
@@ -52,6 +55,11 @@ class Picture:
 
     def png(self) -> bytes:
         """Draw the figure as a PNG of at most 256 colours, the same bytes each time."""
+        if self._png is None:
+            self._png = self._draw()
+        return self._png
+
+    def _draw(self) -> bytes:
         drawn, small = io.BytesIO(), io.BytesIO()
         with matplotlib.rc_context(style()):
             self.fig.savefig(

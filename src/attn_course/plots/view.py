@@ -13,7 +13,7 @@ tests/nbval_numbers.py reads both the bitmap and the weights back and compares t
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -25,6 +25,7 @@ from torch import Tensor
 
 from attn_course.plots.colours import as_hex, sequential
 from attn_course.plots.grids import heatmap
+from attn_course.plots.picture import Picture
 from attn_course.plots.still import as_units, still_image
 from attn_course.plots.text import as_mask, as_numbers, as_table, as_tokens
 
@@ -40,13 +41,13 @@ class AttentionView:
     Args:
         html: the living picture.
         text: the numbers and tokens drawn.
-        fallback: the first head as a :class:`Picture`.
+        draw_first: draws the first head as a :class:`Picture`, for places that show no HTML.
     """
 
-    def __init__(self, html: str, text: str, fallback: Any) -> None:
+    def __init__(self, html: str, text: str, draw_first: Callable[[], Picture]) -> None:
         self.html = html
         self.text = text
-        self.fallback = fallback
+        self._first = cache(draw_first)
 
     def __repr__(self) -> str:
         return self.text
@@ -57,16 +58,15 @@ class AttentionView:
     def _repr_mimebundle_(
         self, include: Any = None, exclude: Any = None
     ) -> tuple[dict[str, str], dict[str, Any]]:
-        with (
-            warnings.catch_warnings()
-        ):  # a sign that matplotlib's fonts lack, the browser's fonts have
+        with warnings.catch_warnings():
+            # A sign that matplotlib's fonts lack, the browser's fonts have.
             warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-            data, metadata = self.fallback._repr_mimebundle_()
+            data, metadata = self._first()._repr_mimebundle_()
         return {"text/html": self.html, **data, "text/plain": self.text}, metadata
 
     def png(self) -> bytes:
         """Draw the first head as a PNG."""
-        return self.fallback.png()
+        return self._first().png()
 
     def save(self, path: str | Path) -> None:
         """Write the living picture to an HTML file that opens without a server."""
@@ -169,7 +169,7 @@ def attention_view(
     )
     text = _text(grids, allowed, queries, keys, heads, label, precision)
     return AttentionView(
-        picture, text, heatmap(first[0], queries, keys, mask=first[1], label=label)
+        picture, text, lambda: heatmap(first[0], queries, keys, mask=first[1], label=label)
     )
 
 
