@@ -334,6 +334,14 @@ class MultiHead(Sound):
         return mask
 
 
+@wrong("sequences' mask on the heads")
+class MultiHead(Sound):
+    def weigh(self, scores, mask):
+        if mask is not None:
+            scores = torch.where(mask, scores, -torch.inf)
+        return torch.softmax(scores, dim=-1).nan_to_num()
+
+
 @wrong("axis for the heads missing")
 class MultiHead(Sound):
     def attend(self, x, mask):
@@ -355,6 +363,12 @@ class MultiHead(Sound):
         if mask is not None:
             scores = torch.where(self.fit(mask), scores, torch.finfo(scores.dtype).min)
         return F.softmax(scores, dim=-1)
+
+
+@wrong("weights not returned")
+class MultiHead(Sound):
+    def forward(self, x, mask=None):
+        return super().forward(x, mask)[0]
 
 
 @wrong("weights averaged over the heads")

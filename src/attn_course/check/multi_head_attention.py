@@ -147,6 +147,7 @@ def _multi_head(
     joined=None,
     project=True,
     bias=True,
+    weights_too=True,
 ):
     """A layer that does one of these steps in its own way.
 
@@ -155,6 +156,7 @@ def _multi_head(
         inner: the width of all heads together, from d_model and num_heads.
         joined: what the output projection reads, from d_model and num_heads.
         project: whether the output projection is used.
+        weights_too: whether the weights are returned beside the output.
     """
 
     class MultiHead(nn.Module):
@@ -176,7 +178,8 @@ def _multi_head(
                 attend(q, k, v, mask, self.d_model) if attend else _attend(q, k, v, mask)
             )
             out = merge(heads)
-            return self.out_proj(out) if project else out, weights
+            out = self.out_proj(out) if project else out
+            return (out, weights) if weights_too else out
 
     return MultiHead
 
@@ -373,6 +376,10 @@ MultiHead = Exercise(
             "A query that may attend to nothing spreads its weight over hidden keys: "
             "where all scores are the same large negative number, none is hidden. See 5.5.",
             _multi_head(attend=_minus_a_billion),
+        ),
+        "weights not returned": Mistake(
+            "Only the output is returned; the exercise asks for the weights beside it. See 6.3.",
+            _multi_head(weights_too=False),
         ),
         "weights averaged over the heads": Mistake(
             "The output is right, and the weights are a mean over the heads: each head has its own. See 6.3.",
