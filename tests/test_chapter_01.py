@@ -149,7 +149,9 @@ def test_what_is_said_of_the_trained_networks_holds_with_other_seeds(chapter, se
     # 1.5: short texts are learned, long ones lose
     assert one[0] > 0.75, measured
     assert one[-1] < one[0] - 0.1, measured
-    # 1.8: attention learns sooner and holds out longer
+    parts = chapter["share_of_parts"](one_vector, tests[-1])
+    assert parts["day"] < min(parts["year"], parts["month"]) - 0.05, parts
+    # 1.8: attention learns sooner, also than one vector in as many steps, and holds out longer
     assert att[0] > 0.93, measured
     assert att[-1] > 0.75, measured
     lead = [a - b for a, b in zip(att, one, strict=True)]
@@ -158,7 +160,7 @@ def test_what_is_said_of_the_trained_networks_holds_with_other_seeds(chapter, se
     assert attending_history[5] > 0.8, attending_history
     assert one_vector_history[5] < 0.3, one_vector_history
     hurried, _ = trained(chapter, RecurrentTranslator, pairs, tests, 400, seed)
-    assert chapter["exact_share"](hurried, tests[0] + tests[1]) < 0.5
+    assert chapter["exact_share"](hurried, tests[0] + tests[1]) < 0.75
     # 1.9: the weights lie where the answer comes from
     styles = ["3 May 2021", "May 3, 2021", "the 3rd of May, 2021"]
     texts = [chapter["write_date"](chapter["draw_date"](rng), rng, style=styles[i % 3]) for i in range(300)]

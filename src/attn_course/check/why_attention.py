@@ -53,7 +53,7 @@ exact_match = Exercise(
     mistakes={
         "characters counted": Mistake(
             "This is the share of right characters; an answer counts only when all of its characters are right, "
-            "and nine right digits of ten are a wrong date. See 1.5.",
+            "and nine right characters of ten are a wrong date. See 1.5.",
             lambda guesses, targets: _share((guesses == targets)[targets != 0]),
         ),
         "characters and padding counted": Mistake(
