@@ -392,19 +392,9 @@ def test_adding_padding_in_place_ruins_the_buffer_for_later_calls():
 # -- Exercises ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("lengths", "S", "T"), [([5], 5, 5), ([7, 2, 3], 7, 2), ([1, 11], 11, 11), ([3, 5], 5, 1)])
-def test_exercise_1_shows_the_newest_queries_the_real_past(lengths, S, T):
-    mask_for_new_tokens = solution("05", 1)["mask_for_new_tokens"]
-    ones = torch.tensor([[0] * (S - length) + [1] * length for length in lengths])
-    expected = [[[S - length <= s <= t + S - T for s in range(S)] for t in range(T)] for length in lengths]
-    mask = mask_for_new_tokens(ones, T)
-    assert mask.dtype == torch.bool
-    assert mask.tolist() == expected
-
-
 @pytest.mark.parametrize("p", [0.0, 0.1, 0.5])
-def test_exercise_2_leaves_zero_or_the_scaled_weight_and_the_mean(p):
-    drop_weights = solution("05", 2)["drop_weights"]
+def test_exercise_1_leaves_zero_or_the_scaled_weight_and_the_mean(p):
+    drop_weights = solution("05", 1)["drop_weights"]
     weights = softmax(random(7, 11))
     assert torch.equal(drop_weights(weights, p, False), weights)
     torch.manual_seed(0)
@@ -412,6 +402,16 @@ def test_exercise_2_leaves_zero_or_the_scaled_weight_and_the_mean(p):
     assert ((draws == 0) | torch.isclose(draws, weights / (1 - p))).all()
     assert abs((draws == 0).double().mean() - p) < 0.01
     assert (draws.mean(0) - weights).abs().max() < 0.05
+
+
+@pytest.mark.parametrize(("lengths", "S", "T"), [([5], 5, 5), ([7, 2, 3], 7, 2), ([1, 11], 11, 11), ([3, 5], 5, 1)])
+def test_exercise_2_shows_the_newest_queries_the_real_past(lengths, S, T):
+    mask_for_new_tokens = solution("05", 2)["mask_for_new_tokens"]
+    ones = torch.tensor([[0] * (S - length) + [1] * length for length in lengths])
+    expected = [[[S - length <= s <= t + S - T for s in range(S)] for t in range(T)] for length in lengths]
+    mask = mask_for_new_tokens(ones, T)
+    assert mask.dtype == torch.bool
+    assert mask.tolist() == expected
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])

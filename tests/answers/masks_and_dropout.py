@@ -102,6 +102,20 @@ def mask_for_new_tokens(attention_mask, num_queries):
     return attn_course.make_causal_mask(num_queries, S) & (attention_mask == 1)
 
 
+@wrong("joined by or")
+def mask_for_new_tokens(attention_mask, num_queries):
+    S = attention_mask.size(1)
+    causal = torch.ones(num_queries, S).tril(S - num_queries)
+    return (causal + attention_mask[:, None, :]) > 0
+
+
+@wrong("rows and columns swapped")
+def mask_for_new_tokens(attention_mask, num_queries):
+    S = attention_mask.size(1)
+    queries = torch.arange(S - num_queries, S)
+    return (torch.arange(S)[:, None] <= queries) & attention_mask.bool()[:, None, :]
+
+
 @wrong("numbers instead of booleans")
 def mask_for_new_tokens(attention_mask, num_queries):
     return attn_course.make_causal_mask(num_queries, attention_mask.size(1)) & attention_mask[:, None, :]
@@ -340,6 +354,12 @@ def masked_softmax(scores, mask):
     return torch.softmax(scores + additive, -1).masked_fill(~mask, 0)
 
 
+@wrong("overwrites what the gradient needs")
+def masked_softmax(scores, mask):
+    weights = scores.masked_fill(~mask, -math.inf).softmax(-1)
+    return weights.masked_fill_(~mask, 0)
+
+
 @wrong("changes its input")
 def masked_softmax(scores, mask):
     scores[~mask.expand(scores.shape)] = -math.inf
@@ -392,6 +412,16 @@ def who_sees_whom(fn, x):
     sees, changed = torch.zeros(len(x), len(x), dtype=torch.bool), x.clone()
     for s in range(len(x)):
         changed[s] += 1.0
+        sees[:, s] = (fn(changed) != fn(x)).any(-1)
+    return sees
+
+
+@wrong("the whole future is changed")
+def who_sees_whom(fn, x):
+    sees = torch.zeros(len(x), len(x), dtype=torch.bool)
+    for s in range(len(x)):
+        changed = x.clone()
+        changed[s:] += 1.0
         sees[:, s] = (fn(changed) != fn(x)).any(-1)
     return sees
 
@@ -581,6 +611,22 @@ class WindowAttention(Layer):
     def visible(self, x, padding):
         mask = attn_course.make_sliding_window_mask(x.size(1), self.window, device=x.device)
         return mask if padding is None else mask & padding
+
+
+@wrong("no scale")
+class WindowAttention(Layer):
+    def forward(self, x, padding=None):
+        q, k, v = self.project(x)
+        scores = torch.einsum("btd,bsd->bts", q, k).masked_fill(~self.visible(x, padding), -math.inf)
+        return self.dropout(softmax(scores)) @ v
+
+
+@wrong("nan in empty rows")
+class WindowAttention(Layer):
+    def forward(self, x, padding=None):
+        q, k, v = self.project(x)
+        scores = (q @ k.mT / q.size(-1) ** 0.5).masked_fill(~self.visible(x, padding), -math.inf)
+        return self.dropout(torch.softmax(scores, -1)) @ v
 
 
 @wrong("no dropout")

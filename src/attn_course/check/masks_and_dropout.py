@@ -90,6 +90,16 @@ mask_for_new_tokens = Exercise(
             "See 5.3.",
             lambda ones, T: _visible(ones, T)[0] & ones.bool(),
         ),
+        "joined by or": Mistake(
+            "A key is visible as soon as one of the two masks allows it, and it takes both: no future and no padding. "
+            "See 5.3.",
+            lambda ones, T: _visible(ones, T)[0] | _visible(ones, T)[1],
+        ),
+        "rows and columns swapped": Mistake(
+            "Every token sees itself and its future: the table lies on its side, and a row belongs to a query. "
+            "See 5.1.",
+            lambda ones, T: _visible(ones, T)[0].mT & _visible(ones, T)[1],
+        ),
         "numbers instead of booleans": Mistake(
             "The cells are right, but they are numbers, 1 and 0, and a mask holds True and False. See 5.4.",
             lambda ones, T: _both(*_visible(ones, T)).long(),
@@ -311,6 +321,12 @@ def _fill(scores, mask, value=-math.inf):
     return scores.masked_fill(~mask, value)
 
 
+def _overwrite_nan(scores, mask):
+    weights = torch.softmax(_fill(scores, mask), dim=-1)
+    weights[weights.isnan()] = 0.0
+    return weights
+
+
 def _loud_key_wins(found, scores, mask):
     """Whether the loud hidden key has taken the weight of the others, which then sum to 0 or are nan."""
     sums = found[0].sum(dim=-1)
@@ -399,6 +415,11 @@ masked_softmax = Exercise(
             "and a sum hands every gradient on. See 5.5.",
             sign=_gradient_of_empty_rows_is_nan,
         ),
+        "overwrites what the gradient needs": Mistake(
+            "The weights are right, but they were changed in place after the softmax, whose gradient is computed "
+            "from them: make new ones. See 5.10.",
+            _overwrite_nan,
+        ),
         CHANGES_ITS_INPUT: Mistake(
             "A caller who takes another softmax of these scores gets one under your mask: fill a copy. See 5.10.",
         ),
@@ -454,6 +475,11 @@ def _find(
     return torch.stack(columns, dim=1)
 
 
+def _find_with_the_future(fn, x):
+    later = torch.ones(len(x), len(x), dtype=x.dtype).triu()  # row s: s and all that follow
+    return torch.stack([(fn(x + row[:, None]) != fn(x)).any(-1) for row in later], dim=1)
+
+
 def _find_by_gradient(fn, x):
     return torch.autograd.functional.jacobian(fn, x).abs().amax(dim=(1, 3)) != 0
 
@@ -481,6 +507,11 @@ who_sees_whom = Exercise(
             "When input s is tried, the inputs before it are still changed, so their influence counts as that of s. "
             "See 5.7.",
             lambda fn, x: _find(fn, x, pile_up=True),
+        ),
+        "the whole future is changed": Mistake(
+            "Input s is changed together with all that follow it, so the table cannot tell which of them an output "
+            "depends on. See 5.7.",
+            _find_with_the_future,
         ),
         "asks the gradient": Mistake(
             "An influence that autograd does not record is missed: this asks the derivative, and the exercise asks "
@@ -726,6 +757,20 @@ WindowAttention = Exercise(
         "no buffer": Mistake(
             "The numbers are right, but the layer has no buffer: its mask would not move to a GPU with it. See 5.9.",
             _window_attention(keep_mask=lambda self, mask: setattr(self, "mask", mask)),
+        ),
+        "no scale": Mistake(
+            "The scores are not scaled by the root of d_out. See 3.4.",
+            _window_attention(
+                average=lambda self, q, k, v, mask: (
+                    self.drop(softmax(_fill(q @ k.mT, mask))) @ v
+                )
+            ),
+        ),
+        "nan in empty rows": Mistake(
+            "Where a token sees padding only, the output is nan: a plain softmax divides 0 by 0 there. See 5.5.",
+            sign=lambda found, *inputs: (
+                found[0] is not None and bool(found[0].isnan().any())
+            ),
         ),
         "no dropout": Mistake(
             "Nothing is dropped in training. See 5.8.",
