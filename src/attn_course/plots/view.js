@@ -220,6 +220,7 @@
     fold.addEventListener("toggle", fill);
     host.addEventListener("pointerenter", shade);
 
+    host.setAttribute("data-lm-suppress-shortcuts", "true"); // JupyterLab: the keys are for the view
     const root = host.attachShadow({ mode: "open" });
     root.append(make("style", {}, data.style), view);
     choose(stop, false);

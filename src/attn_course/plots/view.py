@@ -25,7 +25,6 @@ from torch import Tensor
 
 from attn_course.plots.colours import as_hex, sequential
 from attn_course.plots.grids import heatmap
-from attn_course.plots.picture import Picture
 from attn_course.plots.still import as_units, still_image
 from attn_course.plots.text import as_mask, as_numbers, as_table, as_tokens
 
@@ -44,7 +43,7 @@ class AttentionView:
         draw_first: draws the first head as a :class:`Picture`, for places that show no HTML.
     """
 
-    def __init__(self, html: str, text: str, draw_first: Callable[[], Picture]) -> None:
+    def __init__(self, html: str, text: str, draw_first: Callable) -> None:
         self.html = html
         self.text = text
         self._first = cache(draw_first)
