@@ -187,8 +187,15 @@ def missing_parts(notebook: NotebookNode) -> list[str]:
     for promise in ("**You will build**", "**You will be able to**", "**You need**"):
         if promise not in text:
             found.append(f"the opening does not say {promise}")
-    if not re.search(r"\*About \d+ minutes to read, (?:about )?\d+ seconds to run", text):
-        found.append("the opening does not say how long it takes to read and to run")
+    times = re.search(
+        r"^\*About \d+ minutes to read, \d+ seconds to run on two CPU cores, and (\d+) minutes for the exercises\.\*$",
+        text,
+        re.MULTILINE,
+    )
+    if times is None:
+        found.append("the opening does not say how long it takes to read, to run and for the exercises")
+    elif int(times[1]) != (minutes := sum(exercise.minutes for exercise in exercises(notebook))):
+        found.append(f"the opening says {times[1]} minutes for the exercises, their titles add up to {minutes}")
     return found
 
 
@@ -514,6 +521,8 @@ def figure(**changes) -> NotebookNode:
 
 
 ERROR = nbformat.v4.new_output("error", ename="ValueError", evalue="no", traceback=[])
+TIMES = "*About 5 minutes to read, 3 seconds to run on two CPU cores, and 7 minutes for the exercises.*"
+
 EXERCISE = """### Exercise 2.1 · Do it (◦, 5 min)
 
 Write the function that does what the section above has done.
@@ -570,6 +579,7 @@ def other():
         (missing_parts(of(markdown("# 5 · Mask"))), "no section 'Break it'"),
         (missing_parts(of(markdown("# 5 · Mask"))), "does not say **You need**"),
         (missing_parts(of(markdown("# 5 · Mask"))), "how long it takes"),
+        (missing_parts(of(markdown(f"# 5 · Mask\n\n{TIMES}"), markdown(EXERCISE))), "says 7 minutes for the exercises"),
         (wrong_order_of_first_cells(of(markdown("# 5 · Mask"))), "the first cells are"),
         (wrong_order_of_first_cells(of(code("1"), code("import sys; sys.path.insert(0, '..')"))), "reader's Python"),
         (defined_again(of(code("def softmax(x): ...")), 3), "softmax is defined again; chapter 2 derives it"),

@@ -69,13 +69,18 @@ def first_names(children: Any, context: dict[str, Any], role: str, most: int = 6
 
 
 class AuthorYearLabels(BaseLabelStyle):
-    """Label a work as the text does: Vaswani et al. 2017."""
+    """Label a work as the text does: Vaswani et al. 2017; two of the same names and year are 2017a and 2017b."""
 
     def format_labels(self, sorted_entries: list[Any]) -> Any:
-        for entry in sorted_entries:
-            names = [" ".join([*p.prelast_names, *p.last_names]).strip("{}") for p in entry.persons["author"]]
-            who = names[0] + (" et al." if len(names) > 2 else f" and {names[1]}" if len(names) == 2 else "")
-            yield f"{who} {entry.fields['year']}"
+        labels = [self.author_and_year(entry) for entry in sorted_entries]
+        for index, label in enumerate(labels):
+            letter = chr(ord("a") + labels[:index].count(label))
+            yield label + (letter if labels.count(label) > 1 else "")
+
+    def author_and_year(self, entry: Any) -> str:
+        names = [" ".join([*p.prelast_names, *p.last_names]).strip("{}") for p in entry.persons["author"]]
+        who = names[0] + (" et al." if len(names) > 2 else f" and {names[1]}" if len(names) == 2 else "")
+        return f"{who} {entry.fields['year']}"
 
 
 class BookStyle(Style):
