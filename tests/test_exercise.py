@@ -42,7 +42,8 @@ def test_two_numbers_that_differ_are_never_shown_as_the_same():
     def slightly_off_in_float64(q, k):
         return q @ k.mT / q.size(-1) ** 0.5 * (1.00001 if q.dtype == torch.float64 else 1)
 
-    text = check.scaled_scores.verdict(slightly_off_in_float64).text
+    knows_no_mistake = dataclasses.replace(check.scaled_scores, mistakes={})
+    text = knows_no_mistake.verdict(slightly_off_in_float64).text
     found, expected = re.search(r"is (\S+), expected (\S+) \(shape", text).groups()
     assert found != expected
     assert float(found) == pytest.approx(float(expected), rel=1e-4)
@@ -115,7 +116,7 @@ def test_the_random_state_is_as_before():
         (lambda q, k: (q @ k.mT).tolist(), "scores must be a tensor, and is a list of 3."),
         (lambda q, k: (q @ k.mT).cpu().numpy(), "scores must be a tensor, and is a NumPy array."),
         (lambda q, k: q @ k.mT.half().to(q), None),
-        (lambda q, k: (k @ q.mT) / 7**0.5, "scores has the shape (5, 3), expected (3, 5)."),
+        (lambda q, k: (q @ k.mT)[1:] / 7**0.5, "scores has the shape (2, 5), expected (3, 5)."),
         (lambda q, k: (q.double() @ k.double().mT) / 7**0.5, "type torch.float64, expected torch.float32"),
         (lambda q, k: torch.zeros(3, 5, device="meta"), "on the device meta, and the inputs are on"),
         (lambda q, k: torch.full((3, 5), float("nan")), "scores[0, 0] is nan, expected"),
@@ -143,6 +144,17 @@ def test_a_mistake_beside_another_defect_is_named_by_the_first_trial_it_explains
         return q @ k.mT if q.dim() == 2 else None
 
     assert check.scaled_scores.verdict(unscaled_and_broken_for_batches).mistake == "no scale"
+
+
+def test_what_an_answer_prints_is_heard_once(capsys):
+    def talks(q, k):
+        print("shapes", tuple(q.shape), tuple(k.shape))
+        return q @ k.mT
+
+    check.scaled_scores(talks)
+    said = capsys.readouterr().out
+    assert said.startswith("shapes (3, 7) (5, 7)\nNot right yet. The scores are not scaled")
+    assert said.count("shapes") == 1
 
 
 def test_inputs_are_fresh_for_each_seed_and_the_same_for_each_call():
