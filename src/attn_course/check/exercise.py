@@ -8,6 +8,7 @@ it is. Nothing here is printed but the verdict, and no verdict shows code that s
 import contextlib
 import dis
 import inspect
+import io
 import math
 import random
 import traceback
@@ -163,7 +164,8 @@ class Exercise:
             warnings.simplefilter(
                 "ignore"
             )  # the verdict says what is wrong, and says it once
-            runs = [_Run(self, answer, trial) for trial in self._all_trials()]
+            trials = self._all_trials()
+            runs = [_Run(self, answer, trial, heard=trial is trials[0]) for trial in trials]
             return self._judge(answer, runs)
 
     def _all_trials(self) -> list[tuple]:
@@ -263,12 +265,18 @@ class Exercise:
 class _Run:
     """One answer on one trial: what came out, and how it compares."""
 
-    def __init__(self, exercise: Exercise, answer: Callable, trial: tuple) -> None:
+    def __init__(
+        self, exercise: Exercise, answer: Callable, trial: tuple, *, heard: bool
+    ) -> None:
         self.exercise = exercise
         self.seed, self.what, *self.inputs = trial
         self.answer = answer
         given = _copy(self.inputs)
-        self.found, self.error = self._attempt(answer, given)
+        # What an answer prints is worth reading once.
+        with (
+            contextlib.nullcontext() if heard else contextlib.redirect_stdout(io.StringIO())
+        ):
+            self.found, self.error = self._attempt(answer, given)
         self.changed = self._changed_input(given)
         self.expected, error = self._attempt(exercise.right, _copy(self.inputs))
         if error is not None:
