@@ -756,7 +756,10 @@ WindowAttention = Exercise(
         ),
         "no buffer": Mistake(
             "The numbers are right, but the layer has no buffer: its mask would not move to a GPU with it. See 5.9.",
-            _window_attention(keep_mask=lambda self, mask: setattr(self, "mask", mask)),
+            _window_attention(
+                keep_mask=lambda self, mask: setattr(self, "mask", mask),
+                cut=lambda self, T: self.mask[:T, :T].to(self.q_proj.weight.device),
+            ),
         ),
         "no scale": Mistake(
             "The scores are not scaled by the root of d_out. See 3.4.",
