@@ -146,7 +146,7 @@ def test_the_still_image_shows_the_first_head_in_the_colours_of_a_heatmap(precis
     unit = 10 ** min(precision, 2)
     expected = np.asarray(sequential()(np.rint(w[0].numpy() * unit) / unit))[..., :3] * 255
     np.testing.assert_allclose(colors[:, :9], expected[:, :9], atol=1)
-    assert (colors[:, 9:] == colors[0, 9]).all()
+    assert (colors[:, 9:] == 0xE9).all()
 
 
 def test_the_still_image_names_every_token_and_the_head():
@@ -387,6 +387,16 @@ def test_row_and_column_of_a_cell_stand_out(shown, cross):
     after = {spot: color_at(tab, *spot) for spot in before}
     changed = {spot for spot in before if (before[spot] != after[spot]).any()}
     assert changed == {(0, 0), (5, 9)}  # what is neither in the row nor in the column steps back
+
+
+def test_nothing_moves_when_something_stands_out(shown, cross):
+    tab = shown(cross)
+    places = "(es) => es.map((e) => Object.values(e.getBoundingClientRect().toJSON())).flat()"
+    cells = tab.locator(".grid [role], .key")
+    before = cells.evaluate_all(places)
+    tab.locator("[role=rowheader]").nth(ENGLISH.index("yesterday")).hover()  # the widest, as wide as its column
+    assert marked(tab) == ["yesterday"]
+    assert cells.evaluate_all(places) == before
 
 
 def test_the_pointer_on_a_token_shows_where_it_looks(shown, cross):

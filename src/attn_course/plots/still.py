@@ -133,12 +133,10 @@ def _bitmap(grid: np.ndarray, allowed: np.ndarray, precision: int) -> bytes:
     hidden = unit + 2  # more than one unit away from every weight
     shades = [as_hex(sequential()(i / unit)) for i in range(unit + 1)]
     colors = [*shades, shades[-1], HIDDEN.removeprefix("#")]
-    table = b"".join(
-        bytes.fromhex(color)[::-1] + b"\0" for color in colors
-    )  # blue, green, red, 0
-    pixels = np.where(allowed, as_units(grid, unit), hidden)[
-        ::-1
-    ]  # the last row comes first
+    # Blue, green, red and 0 of each colour.
+    table = b"".join(bytes.fromhex(color)[::-1] + b"\0" for color in colors)
+    # The last row comes first.
+    pixels = np.where(allowed, as_units(grid, unit), hidden)[::-1]
     body = np.pad(pixels, ((0, 0), (0, -pixels.shape[1] % 4))).astype(np.uint8).tobytes()
     start, (height, width) = 54 + len(table), grid.shape
     file = struct.pack("<2sIHHI", b"BM", start + len(body), 0, 0, start)
