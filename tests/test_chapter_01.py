@@ -22,7 +22,7 @@ B, T, S, D, DV = 3, 5, 7, 11, 2
 
 @pytest.fixture(scope="module")
 def chapter():
-    return definitions("01", constants=("src_chars", "tgt_chars", "RANGES"))
+    return definitions("01", constants=("src_chars", "tgt_chars", "RANGES", "GREEDY"))
 
 
 def random_tensor(*shape, seed=0):
@@ -127,9 +127,13 @@ def draw(chapter, seed):
     return pairs, chapter["draw_tests"](pairs, rng), rng
 
 
-def trained(chapter, kind, pairs, tests, steps, seed, **sizes):
+def build(chapter, kind, seed, **sizes):
     torch.manual_seed(seed)
-    model = kind(len(chapter["src_chars"]), len(chapter["tgt_chars"]), **sizes).to(chapter["device"])
+    return kind(len(chapter["src_chars"]), len(chapter["tgt_chars"]), **sizes).to(chapter["device"])
+
+
+def trained(chapter, kind, pairs, tests, steps, seed, **sizes):
+    model = build(chapter, kind, seed, **sizes)
     watched = tests[0][:100] + tests[1][:100]
     return model, chapter["train"](model, pairs, steps, torch.Generator().manual_seed(seed), watched)
 
@@ -163,7 +167,7 @@ def test_what_is_said_of_the_trained_networks_holds_with_other_seeds(chapter, se
     assert chapter["exact_share"](hurried, tests[0] + tests[1]) < 0.75
     # 1.9: the weights lie where the answer comes from
     styles = ["3 May 2021", "May 3, 2021", "the 3rd of May, 2021"]
-    texts = [chapter["write_date"](chapter["draw_date"](rng), rng, style=styles[i % 3]) for i in range(300)]
+    texts = [chapter["write_date"](chapter["draw_date"](rng), rng, style=style) for style in styles * 100]
     looks = chapter["share_of_looks"](attending, texts)
     assert looks.diagonal().min() > 0.6, looks
     # 1.10: the summary holds the date of one, and is nothing to the other
@@ -182,11 +186,10 @@ def test_what_is_said_of_the_trained_networks_holds_with_other_seeds(chapter, se
     # 1.12: three ways to spoil it
     spoiled = chapter["exact_share_without_lengths"](one_vector, tests[0], 100)
     assert spoiled < one[0] - 0.2, (spoiled, one)
-    even = chapter["Even"](len(chapter["src_chars"]), len(chapter["tgt_chars"])).to(chapter["device"])
+    even = build(chapter, chapter["Even"], seed)
     even.load_state_dict(attending.state_dict())
     assert chapter["exact_share"](even, tests[0]) < 0.05
-    torch.manual_seed(seed)
-    copier = RecurrentTranslator(len(chapter["src_chars"]), len(chapter["tgt_chars"])).to(chapter["device"])
+    copier = build(chapter, RecurrentTranslator, seed)
     assert chapter["train_unshifted"](copier, pairs, 100, torch.Generator().manual_seed(seed)) < 0.05
     assert chapter["exact_share"](copier, tests[0]) < 0.05
 

@@ -86,8 +86,7 @@ class RecurrentTranslator(nn.Module):
             ValueError: if there are not as many lengths as sources, or one is not from 1 to S.
         """
         _check_lengths(src, src_lengths)
-        # Packing leaves the padding out, so that the backward direction begins at the last token. It wants the
-        # lengths on the CPU.
+        # Packed, without padding, the backward direction begins at the last token.
         packed = pack_padded_sequence(
             self.src_embed(src), src_lengths.cpu(), batch_first=True, enforce_sorted=False
         )
