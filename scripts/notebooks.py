@@ -199,7 +199,7 @@ def fingerprint(notebook: NotebookNode) -> str:
     for cell in code_cells(notebook):
         tidy = [tidy_output(output, 0) for output in cell.outputs]
         digest.update(json.dumps([cell.source, cell.metadata.get("tags"), tidy], sort_keys=True).encode())
-    for path in sorted((ROOT / "src").rglob("*.py")):
+    for path in sorted(path for path in (ROOT / "src").rglob("*") if path.suffix in (".py", ".js", ".css")):
         digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
     for package in ("torch", "numpy", "matplotlib", "ipykernel"):
         try:

@@ -2,7 +2,8 @@
 
 python tests/mistakes_page.py    # `make notebooks` runs it
 
-Every line of the page comes from a wrong answer in tests/answers that was handed to its check. A test compares.
+Every line of the page is there for a wrong answer in tests/answers; test_check.py hands that answer to its check and
+demands this very sentence, and demands that the page is the one written here.
 """
 
 from collections import defaultdict
@@ -13,6 +14,7 @@ from chapters import CHECK, NOTEBOOKS, Exercise, exercises, notebook_path
 from docutils.nodes import make_id
 
 from attn_course import check
+from attn_course.check.exercise import CHANGES_ITS_INPUT
 
 PAGE = NOTEBOOKS.parent / "book" / "mistakes.md"
 
@@ -78,10 +80,9 @@ def sentences(book: dict[str, Exercise], wrong: list[Answer]) -> list[str]:
             chapter = exercise.chapter
             lines += [f"### Chapter {chapter}", ""]
         lines += [f"**{link(exercise, f'{number(exercise)} · {exercise.title}')}**", ""]
-        said = {a.mistake: getattr(check, name).verdict(a.answer).text for a in wrong if a.exercise == name}
-        for mistake, verdict in said.items():
-            sentence = verdict.split("\n")[0].removeprefix("Not right yet. ")
-            lines.append(f"- *{mistake}*: {escape(sentence)}")
+        for mistake in dict.fromkeys(answer.mistake for answer in wrong if answer.exercise == name):
+            symptom = "Numbers that were handed in are other numbers afterwards. " * (mistake == CHANGES_ITS_INPUT)
+            lines.append(f"- *{mistake}*: {symptom}{escape(getattr(check, name).mistakes[mistake].says)}")
         lines.append("")
     return lines
 

@@ -410,10 +410,12 @@ def _tensor_difference(found: Any, expected: Tensor, name: str) -> str | None:
             f"{name} has the shape {tuple(found.shape)}, expected {tuple(expected.shape)}."
         )
     if found.dtype != expected.dtype:
-        return (
-            f"{name} has the type {found.dtype}, expected {expected.dtype}: "
-            "numbers keep the type in which they were given."
+        rule = (
+            "the answers are True and False."
+            if expected.dtype == torch.bool
+            else "numbers keep the type in which they were given."
         )
+        return f"{name} has the type {found.dtype}, expected {expected.dtype}: {rule}"
     found, expected = found.detach().to_dense().cpu(), expected.detach().cpu()
     tolerance = _TOLERANCES.get(expected.dtype, 0.0)
     close = torch.isclose(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)

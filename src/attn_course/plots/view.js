@@ -72,7 +72,7 @@
     const box = make("div", { class: "box" }, grid);
 
     // Layers and heads: small pictures to choose from, one group of native radio buttons.
-    const fieldset = make("fieldset", {}, make("legend", {}, layers.length > 1 ? "Choose a layer and a head" : "Choose a head"));
+    const fieldset = make("fieldset", {}, make("legend", {}, layers.length > 1 ? "Choose a layer and a head" : heads.every((name) => /^head /.test(name)) ? "Choose a head" : "Choose a panel"));
     const nameOf = (head) => [layers.length > 1 && layers[Math.floor(head / heads.length)], heads.length * layers.length > 1 && heads[head % heads.length]].filter(Boolean).join(", ");
     layers.forEach((layer, l) => {
       const line = make("div", { class: "layer" }, ...(layers.length > 1 ? [make("span", {}, layer)] : []));
