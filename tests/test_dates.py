@@ -148,14 +148,14 @@ def test_what_cannot_be_written_is_refused():
         write_date(date(2021, 5, 3), rng(), style="5/27/2021")
     with pytest.raises(ValueError, match=r"style \('iso'\) must be one of"):
         write_date(date(2021, 5, 3), rng(), style="iso")
-    with pytest.raises(ValueError, match=r"extra \(1\) must be at least 0 and below 1"):
-        make_pairs(1, rng(), extra=1)
+    with pytest.raises(ValueError, match=r"extra \(1.0\) must be at least 0 and below 1"):
+        make_pairs(1, rng(), extra=1.0)
     with pytest.raises(ValueError, match=r"min_len \(30\) must lie from 1 to max_len \(20\)"):
         make_pairs(1, rng(), min_len=30, max_len=20)
     with pytest.raises(ValueError, match=r"max_len \(12\), which must be at least 16"):
         make_pairs(1, rng(), max_len=12)
     with pytest.raises(ValueError, match=r"min_len \(40\) must be at most 16 when no words are added"):
-        make_pairs(1, rng(), min_len=40, max_len=50, extra=0)
+        make_pairs(1, rng(), min_len=40, max_len=50, extra=0.0)
 
 
 # -- Characters --------------------------------------------------------------------------------------

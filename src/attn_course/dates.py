@@ -250,7 +250,7 @@ def make_pairs(
 
     Example:
         >>> make_pairs(2, torch.Generator().manual_seed(0))
-        [('5 DECEMBER 2036', '2036-12-05'), ('03/24/80', '1980-03-24')]
+        [('5 DECEMBER 2036', '2036-12-05'), ('until 31.3.58 for the team', '2058-03-31')]
     """
     if not 0 <= extra < 1:
         raise ValueError(

@@ -63,6 +63,17 @@ def exact_match(guesses, targets):
     return int(((guesses == targets) + (targets == 0)).min(dim=1).values.sum())
 
 
+@wrong("percentage")
+def exact_match(guesses, targets):
+    fine = ((guesses == targets) | (targets == 0)).all(dim=1)
+    return fine.sum().item() / len(fine) * 100
+
+
+@wrong("one verdict for all")
+def exact_match(guesses, targets):
+    return not ((guesses != targets) & (targets != 0)).any()
+
+
 # -- shift_targets ----------------------------------------------------------------------------------
 
 
@@ -126,6 +137,23 @@ def shift_targets(ids, lengths):
     for i, n in enumerate(lengths.tolist()):
         whole[i, : n + 2] = ids.new_tensor([1, *ids[i, :n].tolist(), 2])
     return whole[:, :-1], whole[:, 1:]
+
+
+@wrong("beginning and end swapped")
+def shift_targets(ids, lengths):
+    bos, eos = 2, 1
+    read = torch.cat([torch.full_like(ids[:, :1], bos), ids], dim=1)
+    write = torch.cat([ids, torch.zeros_like(ids[:, :1])], dim=1)
+    write[torch.arange(len(ids), device=ids.device), lengths] = eos
+    return read, write
+
+
+@wrong("end over the last character")
+def shift_targets(ids, lengths):
+    read = torch.cat([torch.ones_like(ids[:, :1]), ids], dim=1)
+    write = torch.cat([ids, torch.zeros_like(ids[:, :1])], dim=1)
+    write[torch.arange(len(ids), device=ids.device), lengths - 1] = 2
+    return read, write
 
 
 @wrong("last character lost")
@@ -280,6 +308,29 @@ def look_back(query, keys, values, score_weight, mask):
     return torch.einsum("bs,bse->be", weights, values), weights
 
 
+@wrong("scaled like a dot product")
+def look_back(query, keys, values, score_weight, mask):
+    scores = torch.tanh(keys + query[:, None, :]).matmul(score_weight)
+    return finish(scores * keys.shape[-1] ** -0.5, values, mask)
+
+
+@wrong("sigmoid instead of tanh")
+def look_back(query, keys, values, score_weight, mask):
+    return finish((query.unsqueeze(1) + keys).sigmoid().matmul(score_weight), values, mask)
+
+
+@wrong("no axis for the queries")
+def look_back(query, keys, values, score_weight, mask):
+    return finish(torch.tanh(query + keys).matmul(score_weight), values, mask)
+
+
+@wrong("scores returned as weights")
+def look_back(query, keys, values, score_weight, mask):
+    scores = torch.tanh(keys + query[:, None, :]).matmul(score_weight)
+    scores = torch.where(mask, scores, -torch.inf)
+    return (scores.softmax(1)[..., None] * values).sum(1), scores
+
+
 @wrong("keys averaged")
 def look_back(query, keys, values, score_weight, mask):
     return finish(torch.tanh(keys + query[:, None, :]).matmul(score_weight), keys, mask)
@@ -364,6 +415,28 @@ def gru_step(x, h, W, U, b, c):
     r, z = x_r + h_r, x_z + h_z
     n = torch.tanh(x_n + r * h_n)
     return z * h + (1 - z) * n
+
+
+@wrong("no tanh")
+def gru_step(x, h, W, U, b, c):
+    (x_r, h_r), (x_z, h_z), (x_n, h_n) = parts(x, h, W, U, b, c)
+    z, n = torch.sigmoid(x_z + h_z), x_n + torch.sigmoid(x_r + h_r) * h_n
+    return n + z * (h - n)
+
+
+@wrong("reset of the input")
+def gru_step(x, h, W, U, b, c):
+    (x_r, h_r), (x_z, h_z), (x_n, h_n) = parts(x, h, W, U, b, c)
+    r, z = torch.sigmoid(x_r + h_r), torch.sigmoid(x_z + h_z)
+    n = torch.tanh(r * x_n + r * h_n)
+    return n + z * (h - n)
+
+
+@wrong("shares that do not sum to 1")
+def gru_step(x, h, W, U, b, c):
+    (x_r, h_r), (x_z, h_z), (x_n, h_n) = parts(x, h, W, U, b, c)
+    r, z = torch.sigmoid(x_r + h_r), torch.sigmoid(x_z + h_z)
+    return torch.tanh(x_n + r * h_n) + h * z
 
 
 @wrong("one bias forgotten")

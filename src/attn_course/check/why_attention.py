@@ -86,6 +86,17 @@ exact_match = Exercise(
                 ((guesses == targets) | (targets == 0)).all(dim=0)
             ),
         ),
+        "percentage": Mistake(
+            "The share is a hundred times too large: asked for is a number from 0 to 1, not percent. See 1.5.",
+            lambda guesses, targets: (
+                100 * _share(((guesses == targets) | (targets == 0)).all(dim=1))
+            ),
+        ),
+        "one verdict for all": Mistake(
+            "This says whether all answers are right; asked for is the share of those that are. "
+            "`all` without an axis looks at the whole tensor. See 1.5.",
+            lambda guesses, targets: ((guesses == targets) | (targets == 0)).all().item(),
+        ),
         "count instead of share": Mistake(
             "This is the number of right answers; divide it by the number of all. See 1.5.",
             lambda guesses, targets: (
@@ -162,6 +173,21 @@ shift_targets = Exercise(
             lambda ids, lengths: (
                 _read(_write(ids, lengths))[:, :-1],
                 _write(ids, lengths),
+            ),
+        ),
+        "beginning and end swapped": Mistake(
+            "The ids of beginning and end have changed places: 1 is for the beginning, 2 for the end. See 1.2.",
+            lambda ids, lengths: (
+                F.pad(ids, (1, 0), value=2),
+                F.pad(ids, (0, 1)).scatter(1, lengths[:, None], 1),
+            ),
+        ),
+        "end over the last character": Mistake(
+            "The end stands in the place of the last character, which is then never written: "
+            "it belongs one column further. See 1.2.",
+            lambda ids, lengths: (
+                _read(ids),
+                F.pad(ids, (0, 1)).scatter(1, lengths[:, None] - 1, 2),
             ),
         ),
         "last character lost": Mistake(
@@ -347,6 +373,27 @@ look_back = Exercise(
             "Which score has an exponential of 0? See 1.6.",
             _look(_additive_scores, lambda s, mask: softmax(s * mask)),
         ),
+        "scaled like a dot product": Mistake(
+            "The scores are divided by √D, so the weights are too even. That is for dot products; "
+            "additive scores go into the softmax as they are. See 1.6.",
+            _look(lambda q, k, w: _additive_scores(q, k, w) / math.sqrt(q.size(-1))),
+        ),
+        "sigmoid instead of tanh": Mistake(
+            "Query and key are squashed by a sigmoid, to numbers from 0 to 1; it is a tanh, from −1 to 1. See 1.6.",
+            _look(lambda q, k, w: torch.sigmoid(q[:, None] + k) @ w),
+        ),
+        "no axis for the queries": Mistake(
+            "The query of each text has to meet all positions of that text: "
+            "(B, D) and (B, S, D) do not line up before the query has an axis of length 1 for S. See 1.6.",
+            _look(lambda q, k, w: torch.tanh(q + k) @ w),
+        ),
+        "scores returned as weights": Mistake(
+            "The context is right, but what is returned beside it are the scores, before the softmax. See 1.6.",
+            lambda *inputs: (
+                _right_look(*inputs)[0],
+                _additive_scores(*inputs[:2], inputs[3]).masked_fill(~inputs[4], -math.inf),
+            ),
+        ),
         "keys averaged": Mistake(
             "The weights are right, but what is averaged by them are the keys; "
             "keys are to be found by, values are what is handed over. See 1.6.",
@@ -430,6 +477,19 @@ gru_step = Exercise(
         "gates without sigmoid": Mistake(
             "A gate says how much, from 0 to 1, so r and z need a sigmoid. See 1.3.",
             _gru(_mix, gate=lambda x: x),
+        ),
+        "no tanh": Mistake(
+            "The proposal grows without bound: it has to go through a tanh. See 1.3.",
+            _gru(lambda r, z, x, u, h, _: z * h + (1 - z) * (x + r * u)),
+        ),
+        "reset of the input": Mistake(
+            "r is multiplied with what comes from x too; it resets only what comes from the old state. See 1.3.",
+            _gru(lambda r, z, x, u, h, _: z * h + (1 - z) * torch.tanh(r * (x + u))),
+        ),
+        "shares that do not sum to 1": Mistake(
+            "The proposal is added whole to the part of the old state that is kept; "
+            "if z of the old is kept, 1 − z of the new goes in. See 1.3.",
+            _gru(lambda r, z, x, u, h, _: z * h + torch.tanh(x + r * u)),
         ),
         "one bias forgotten": Mistake(
             "There are two biases, b with W and c with U, and c is not used. See 1.3.",
