@@ -71,11 +71,47 @@ def context_of(x, index):
     return softmax(scores) @ x
 
 
-@wrong("always the same token")
+@wrong("another token")
 def context_of(x, index):
     query = x[1]
     scores = x @ query
     return torch.softmax(scores, dim=0) @ x
+
+
+@wrong("another token")
+def context_of(x, index):
+    weights = softmax(x @ x[5])  # step, which the exercise does by pencil
+    return weights @ x
+
+
+@wrong("another token")
+def context_of(x, index):
+    return softmax(x @ x[index - 1]) @ x
+
+
+@wrong("not divided by the sum")
+def context_of(x, index):
+    weights = torch.exp(x @ x[index])
+    return weights @ x
+
+
+@wrong("not divided by the sum")
+def context_of(x, index):
+    scores = x @ x[index]
+    exponentials = torch.exp(scores - scores.amax())
+    return exponentials @ x
+
+
+@wrong("softmax over one number")
+def context_of(x, index):
+    scores = x[index : index + 1] @ x.T  # (1, T)
+    return (torch.softmax(scores, dim=0) @ x)[0]
+
+
+@wrong("scaled")
+def context_of(x, index):
+    query = x[None, index : index + 1]
+    return F.scaled_dot_product_attention(query, x[None], x[None])[0, 0]
 
 
 @wrong("weights forgotten")
@@ -166,6 +202,11 @@ def three_bad_scores():
 @wrong("not three scores")
 def three_bad_scores():
     return torch.tensor([[3.0, 3.0, -5.0]])
+
+
+@wrong("not finite")
+def three_bad_scores():
+    return torch.tensor([float("inf"), 3.0, -5.0])
 
 
 @wrong("the sum is 0")
@@ -308,6 +349,24 @@ def weights_at(x, temperature):
     return torch.softmax(scores - scores.amax(dim=-1), dim=-1)
 
 
+@wrong("one maximum for all")
+def weights_at(x, temperature):
+    scores = x @ x.T / temperature
+    exponentials = torch.exp(scores - scores.max())
+    return exponentials / exponentials.sum(dim=-1, keepdim=True)
+
+
+@wrong("no softmax")
+def weights_at(x, temperature):
+    return torch.einsum("te,se->ts", x, x) / temperature
+
+
+@wrong("scaled")
+def weights_at(x, temperature):
+    scores = x @ x.T / x.shape[1] ** 0.5
+    return torch.softmax(scores / temperature, dim=-1)
+
+
 @wrong("compares numbers instead of tokens")
 def weights_at(x, temperature):
     scores = torch.einsum("ti,tj->ij", x, x)
@@ -380,6 +439,45 @@ def all_contexts(x):
 def all_contexts(x):
     scores = x.transpose(-2, -1) @ x
     return torch.matmul(x, F.softmax(scores, dim=-1))
+
+
+@wrong("transposed first")
+def all_contexts(x):
+    scores = torch.matmul(x.transpose(-2, -1), x)
+    return torch.softmax(scores, dim=-1) @ x
+
+
+@wrong("product the wrong way round")
+def all_contexts(x):
+    weights = torch.softmax(x @ x.mT, dim=-1)
+    return torch.matmul(x, weights)
+
+
+@wrong("loops over the first axis")
+def all_contexts(x):
+    contexts = []
+    for sentence in x:
+        scores = sentence @ sentence.T
+        contexts.append(torch.softmax(scores, dim=-1) @ sentence)
+    return torch.stack(contexts)
+
+
+@wrong("scaled")
+def all_contexts(x):
+    return F.scaled_dot_product_attention(x, x, x)
+
+
+@wrong("one maximum for all")
+def all_contexts(x):
+    scores = x @ x.mT
+    exponentials = torch.exp(scores - torch.max(scores))
+    return exponentials / exponentials.sum(dim=-1, keepdim=True) @ x
+
+
+@wrong("softmax over the queries")
+def all_contexts(x):
+    exponentials = torch.exp(x @ x.mT)
+    return exponentials / exponentials.sum(dim=-1) @ x
 
 
 @wrong("softmax counted from the front")
@@ -466,6 +564,16 @@ def log_softmax(x, dim=-1):
 def log_softmax(x, dim=-1):
     exponentials = torch.exp(x - x.amax(dim, keepdim=True))
     return exponentials.log() - exponentials.sum(dim, keepdim=True).log()
+
+
+@wrong("small number added")
+def log_softmax(x, dim=-1):
+    return torch.log(torch.softmax(x, dim) + 1e-9)
+
+
+@wrong("small number added")
+def log_softmax(x, dim=-1):
+    return torch.softmax(x, dim).clamp(min=1e-30).log()
 
 
 @wrong("softmax overflows")

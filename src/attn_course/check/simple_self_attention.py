@@ -45,6 +45,10 @@ def _without_keepdim(scores: Tensor) -> list[Tensor]:
     return [kept / kept.sum(1), lost / lost.sum(1), lost / lost.sum(1, keepdim=True)]
 
 
+def _softmax_below_one_maximum(scores: Tensor) -> Tensor:
+    return _naive_softmax(scores - scores.max())
+
+
 def _same(found: Tensor, expected: Tensor) -> bool:
     return found.shape == expected.shape and torch.allclose(
         found.to(expected), expected, rtol=1e-4, atol=1e-4
@@ -83,6 +87,15 @@ def _average_by(weigh):
     return lambda x, index: weigh(x @ x[index]) @ x
 
 
+def _is_about_another_token(found, x, index):
+    return any(_same(found, context) for t, context in enumerate(_attend(x)) if t != index)
+
+
+def _averages_by_bare_exponentials(found, x, index):
+    scores = x @ x[index]
+    return any(_same(found, torch.exp(s) @ x) for s in (scores, scores - scores.max()))
+
+
 context_of = Exercise(
     name="context_of",
     trials=_tokens_and_an_index,
@@ -94,9 +107,9 @@ context_of = Exercise(
             "a name such as context, weights or query inside the function belongs to the notebook. See 2.11.",
             sign=_is_about_the_chapters_words,
         ),
-        "always the same token": Mistake(
-            "Whatever the index, this is the context vector of token 1: the query has to be row number index. See 2.6.",
-            lambda x, index: _attend(x)[1],
+        "another token": Mistake(
+            "This is the context vector of another token: the one that asks, the query, is row number index. See 2.2.",
+            sign=_is_about_another_token,
         ),
         "weights forgotten": Mistake(
             "This is the plain mean of the tokens, which no query has had a say in: the weights are not used. See 2.5.",
@@ -109,6 +122,21 @@ context_of = Exercise(
         "divided by the sum": Mistake(
             "The scores are divided by their sum, so a negative one subtracts its token. See 2.3.",
             _average_by(lambda scores: scores / scores.sum()),
+        ),
+        "not divided by the sum": Mistake(
+            "The tokens are averaged by the exponentials of their scores, which do not sum to 1: "
+            "dividing by their sum is missing. See 2.3.",
+            sign=_averages_by_bare_exponentials,
+        ),
+        "softmax over one number": Mistake(
+            "This is the sum of all tokens, each with a weight of 1: "
+            "the softmax ran along an axis with one number on it. See 2.4.",
+            lambda x, index: x.sum(dim=0),
+        ),
+        "scaled": Mistake(
+            "The scores are divided by √E before the softmax, which is the subject of chapter 3; "
+            "here they stay as they are. See 2.6.",
+            lambda x, index: softmax(x @ x[index] / x.size(-1) ** 0.5) @ x,
         ),
         "weights returned": Mistake(
             "These are the weights, one for each token; the last of the three steps, the average, is missing. See 2.5.",
@@ -174,6 +202,10 @@ three_bad_scores = Exercise(
             "Three scores were asked for, in one tensor of the shape (3,), "
             "such as the 3, 1 and −2 of the text. See 2.3.",
             sign=lambda found: found.shape != (3,),
+        ),
+        "not finite": Mistake(
+            "One of the scores is nan or infinite, so its sum says nothing: find three ordinary numbers. See 2.3.",
+            sign=lambda found: not torch.isfinite(found).all(),
         ),
         "the sum is 0": Mistake(
             "The sum of these scores is 0, so dividing by it gives no numbers at all. "
@@ -280,6 +312,13 @@ weights_at = Exercise(
             "A softmax that subtracts the maximum first stays finite. See 2.4.",
             _weigh(lambda scores, temperature: _naive_softmax(scores / temperature)),
         ),
+        "one maximum for all": Mistake(
+            "When it is cold some rows are nan: the maximum is that of the whole table, "
+            "and all exponentials of a row far below it underflow. See 2.4.",
+            _weigh(
+                lambda scores, temperature: _softmax_below_one_maximum(scores / temperature)
+            ),
+        ),
         "keepdim forgotten": Mistake(
             "The maximum or the sum of each row has lost its axis, and meets the columns instead. "
             "A table as wide as it is high does not complain. See 2.4.",
@@ -294,6 +333,15 @@ weights_at = Exercise(
             "Each row of scores is divided by its sum, without exponentials: "
             "the temperature cancels, and weights below 0 appear. See 2.3.",
             _weigh(lambda scores, temperature: scores / scores.sum(dim=-1, keepdim=True)),
+        ),
+        "no softmax": Mistake(
+            "These are scores, divided by the temperature; the softmax that makes weights of them is missing. See 2.3.",
+            _weigh(lambda scores, temperature: scores / temperature),
+        ),
+        "scaled": Mistake(
+            "The scores are divided by √E as well as by the temperature. "
+            "That is the subject of chapter 3; here the temperature is all. See 2.6.",
+            lambda x, temperature: softmax(x @ x.T / x.size(-1) ** 0.5 / temperature),
         ),
         "context returned": Mistake(
             "These are context vectors, one step too far: the weights were asked for. See 2.6.",
@@ -365,6 +413,21 @@ all_contexts = Exercise(
             "so the numbers of a token are compared with each other, and not the tokens. See 2.6.",
             lambda x: x @ softmax(x.mT @ x),
         ),
+        "transposed first": Mistake(
+            "The scores are a table of E by E, which cannot weigh T tokens: "
+            "in the product of x with itself, the transposed one comes second. See 2.6.",
+            lambda x: softmax(x.mT @ x) @ x,
+        ),
+        "product the wrong way round": Mistake(
+            "The last product has the tokens first. Each weight belongs to a row of x, "
+            "and for that the weights come first. See 2.5.",
+            lambda x: x @ softmax(x @ x.mT),
+        ),
+        "loops over the first axis": Mistake(
+            "The loop takes the tokens of a single sentence for sentences: the first axis is the batch "
+            "only where there is one. `@` and `dim=-1` take both without a loop. See 2.6.",
+            lambda x: torch.stack([softmax(row @ row.T) @ row for row in x]),
+        ),
         "softmax counted from the front": Mistake(
             "One sentence is right and a batch is not: the softmax runs along axis 1, "
             "which is the keys of a single sentence and the queries of a batch. See 2.6.",
@@ -376,7 +439,8 @@ all_contexts = Exercise(
             _average_all_by(lambda scores: softmax(scores, dim=0)),
         ),
         "softmax over the queries": Mistake(
-            "The weights of a token do not sum to 1: the softmax runs over the queries, down each column. See 2.10.",
+            "The weights of a token do not sum to 1: the softmax runs over the queries, down each column, "
+            "or its sums have lost their axis and divide the columns. See 2.10.",
             _average_all_by(lambda scores: softmax(scores, dim=-2)),
         ),
         "softmax over everything": Mistake(
@@ -388,6 +452,11 @@ all_contexts = Exercise(
             "The words of all sentences were averaged as if they stood in one: "
             "each sentence of a batch must be attended to by itself. See 2.6.",
             lambda x: _attend(x.reshape(-1, x.size(-1))).reshape(x.shape),
+        ),
+        "one maximum for all": Mistake(
+            "With large scores some rows are nan: the maximum is that of all sentences, "
+            "and all exponentials of a row far below it underflow. See 2.4.",
+            _average_all_by(_softmax_below_one_maximum),
         ),
         "keepdim forgotten": Mistake(
             "The maximum or the sum of each row has lost its axis, and meets the columns instead: "
@@ -405,6 +474,11 @@ all_contexts = Exercise(
         "weights returned": Mistake(
             "These are the weights; the last of the three lines, the average, is missing. See 2.6.",
             lambda x: softmax(x @ x.mT),
+        ),
+        "scaled": Mistake(
+            "The scores are divided by √E before the softmax, as PyTorch's own attention does "
+            "unless it is told scale=1.0. See 2.6.",
+            lambda x: softmax(x @ x.mT / x.size(-1) ** 0.5) @ x,
         ),
         "softmax overflows": Mistake(
             "With large scores the result is nan, since the exponentials overflow. "
@@ -446,6 +520,15 @@ def _sums_over_everything(found, x, dim=-1):
     return any(_same(found, shifted - shifted.exp().sum().log()) for shifted in every_shift)
 
 
+def _ends_at_a_floor(found, x, dim=-1):
+    weights, least = softmax(x, dim), found.min()
+    floor = torch.exp(least)
+    every_guard = weights + floor, weights.clamp(min=floor)
+    return bool(least.isfinite()) and any(
+        _same(found, guarded.log()) for guarded in every_guard
+    )
+
+
 def _with_one_maximum(x, dim=-1):
     shifted = x - x.max()
     return shifted - torch.log(torch.exp(shifted).sum(dim, keepdim=True))
@@ -476,6 +559,11 @@ log_softmax = Exercise(
             "Scores far below the largest get −∞: their exponentials have underflowed to 0 "
             "before the logarithm sees them. See 2.4.",
             lambda x, dim=-1: torch.log(softmax(x, dim)),
+        ),
+        "small number added": Mistake(
+            "Scores far below the largest all get the same value: a small number keeps the logarithm finite, "
+            "but the weight has underflowed already, and with it what it was. See 2.4.",
+            sign=_ends_at_a_floor,
         ),
         "softmax overflows": Mistake(
             "With scores in the thousands there is nan: the exponentials overflow, and ∞/∞ is no number. See 2.4.",
