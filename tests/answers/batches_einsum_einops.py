@@ -80,6 +80,12 @@ def lookup(ids, table):
     return one_hot @ table
 
 
+@wrong("notebook's vocabulary")
+def lookup(ids, table):
+    vocabulary = range(15)  # as the chapter leaves it behind
+    return F.one_hot(ids, num_classes=len(vocabulary)).to(table.dtype) @ table
+
+
 @wrong("table transposed")
 def lookup(ids, table):
     one_hot = F.one_hot(ids, num_classes=table.shape[0]).to(table.dtype)
@@ -231,6 +237,30 @@ def weighted_sum(weights, v):
     return out
 
 
+@wrong("returns from inside a loop")
+def weighted_sum(weights, v):
+    (B, T, S), D = weights.shape, v.size(-1)
+    out = torch.zeros(B, T, D).to(v)
+    for b in range(B):
+        for t in range(T):
+            for d in range(D):
+                for s in range(S):
+                    out[b, t, d] += weights[b, t, s] * v[b, s, d]
+        return out
+
+
+@wrong("returns from inside a loop")
+def weighted_sum(weights, v):
+    (B, T, S), D = weights.shape, v.size(-1)
+    out = torch.zeros(B, T, D, device=v.device)  # and float32, which shows later
+    for b in range(B):
+        for t in range(T):
+            for d in range(D):
+                for s in range(S):
+                    out[b, t, d] += weights[b, t, s] * v[b, s, d]
+            return out
+
+
 @wrong("a value read at the query")
 def weighted_sum(weights, v):
     (B, T, S), D = weights.shape, v.size(-1)
@@ -263,6 +293,18 @@ def weighted_sum(weights, v):
         for t in range(T):
             for d in range(D):
                 for s in range(S - 1):
+                    out[b, t, d] += weights[b, t, s] * v[b, s, d]
+    return out
+
+
+@wrong("as many keys as queries")
+def weighted_sum(weights, v):
+    B, T, D = *weights.shape[:2], v.size(-1)
+    out = torch.zeros(B, T, D).to(v)
+    for b in range(B):
+        for t in range(T):
+            for d in range(D):
+                for s in range(T):
                     out[b, t, d] += weights[b, t, s] * v[b, s, d]
     return out
 
@@ -327,6 +369,51 @@ def general_scores(q, k, W):
 @wrong("a batch letter for the matrix")
 def general_scores(q, k, W):
     return einops.einsum(q, W, k, "b t dq, b dq dk, b s dk -> b t s")
+
+
+@wrong("a batch letter for the matrix")
+def general_scores(q, k, W):
+    return torch.einsum("bti,bsj,ij->bts", q, W, k)  # the parts in one order, the tensors in another
+
+
+@wrong("tensors in another order")
+def general_scores(q, k, W):
+    return torch.einsum("btx,xy,bsy->bts", q, k, W)
+
+
+@wrong("tensors in another order")
+def general_scores(q, k, W):
+    return einops.einsum(q, k, W, "b t dq, dq dk, b s dk -> b t s")
+
+
+@wrong("matrix forgotten")
+def general_scores(q, k, W):
+    return torch.einsum("btd,bsd->bts", q, k)
+
+
+@wrong("an axis of the matrix alone")
+def general_scores(q, k, W):
+    return torch.einsum("btd,de,bsd->bts", q, W, k)  # d for queries and keys, out of habit
+
+
+@wrong("an axis of the matrix alone")
+def general_scores(q, k, W):
+    return torch.einsum("bti,ij,bsk->bts", q, W, k)
+
+
+@wrong("an axis too many")
+def general_scores(q, k, W):
+    return torch.einsum("bti,ij,bsj->btsj", q, W, k)
+
+
+@wrong("an axis too many")
+def general_scores(q, k, W):
+    return einops.einsum(q, W, k, "b t dq, dq dk, b s dk -> b t s dq")
+
+
+@wrong("every sentence with every other")
+def general_scores(q, k, W):
+    return (q @ W)[:, None] @ k.mT
 
 
 @wrong("queries and keys swapped")
@@ -446,6 +533,28 @@ def max_sim(q, k):
     return best.sum(-1)
 
 
+@wrong("maximum comes with its place")
+def max_sim(q, k):
+    scores = q[:, None] @ k.mT
+    return scores.max(dim=3).sum(dim=2)
+
+
+@wrong("sum forgotten")
+def max_sim(q, k):
+    return (q[:, None] @ k.mT).max(-1).values
+
+
+@wrong("cosine instead of dot product")
+def max_sim(q, k):
+    lengths = q.norm(dim=-1)[:, None, :, None] * k.norm(dim=-1)[:, None]  # (A, B, T, S)
+    return (torch.einsum("atd,bsd->abts", q, k) / lengths).amax(-1).sum(-1)
+
+
+@wrong("softmax added")
+def max_sim(q, k):
+    return torch.softmax(q[:, None] @ k.mT, dim=-1).amax(-1).sum(-1)
+
+
 @wrong("result transposed")
 def max_sim(q, k):
     scores = k[:, None] @ q.mT  # (B, A, S, T)
@@ -516,6 +625,18 @@ def table_gradient(ids, upstream, num_words):
 def table_gradient(ids, upstream, num_words):
     one_hot = F.one_hot(ids, num_words).to(upstream)
     return (one_hot.mT @ upstream).mean(0)
+
+
+@wrong("mean over all tokens")
+def table_gradient(ids, upstream, num_words):
+    one_hot = F.one_hot(ids.flatten(), num_words).to(upstream)
+    return one_hot.T @ upstream.flatten(0, 1) / len(one_hot)
+
+
+@wrong("first sentence only")
+def table_gradient(ids, upstream, num_words):
+    gradient = torch.zeros(num_words, upstream.size(-1)).to(upstream)
+    return gradient.index_add_(0, ids[0], upstream[0])
 
 
 @wrong("a gradient for each sentence")

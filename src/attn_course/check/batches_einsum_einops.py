@@ -65,6 +65,11 @@ lookup = Exercise(
             "an answer takes its sizes from the table that it is given. See 4.10.",
             lambda ids, table: F.one_hot(ids, 10).to(table) @ table,
         ),
+        "notebook's vocabulary": Mistake(
+            "The one-hot rows have fifteen places, for the `vocabulary` of 4.3, which is no input of lookup: "
+            "the number of words is the number of rows of the table. See 4.10.",
+            lambda ids, table: F.one_hot(ids, 15).to(table) @ table,
+        ),
         "table transposed": Mistake(
             "The table is transposed: the 1 of a one-hot row then meets a column of it, one number of every word, "
             "and with a table as wide as long nothing would have refused. See 4.1.",
@@ -121,6 +126,19 @@ def _is_a_running_sum(found, weights, v):
     return False
 
 
+def _ends_after_the_first_turn(found, weights, v):
+    """Whether the result is right for the first turn of a loop around the sum and zero from there on."""
+    wanted = weights @ v  # (B, T, D)
+    if found.shape != wanted.shape:
+        return False
+    for depth in range(1, 4):
+        begun = torch.zeros_like(wanted)
+        begun[(0,) * depth] = wanted[(0,) * depth]
+        if torch.allclose(found.to(wanted), begun, rtol=1e-4, atol=1e-5):
+            return True
+    return False
+
+
 def _with_the_sizes_of_the_notebook(weights, v):
     """Read the weights of every sentence and query there, and stop at the first that is not here."""
     return torch.stack([weights[b, t, 0] * v[b, 0] for b in range(3) for t in range(7)])
@@ -157,6 +175,11 @@ weighted_sum = Exercise(
             "and every cell of the result has a sum of its own. See 4.5.",
             sign=_is_a_running_sum,
         ),
+        "returns from inside a loop": Mistake(
+            "The result begins right and is 0 from there on: a loop ended in its first turn, "
+            "as with a `return` that stands too far to the right. Each letter that stays runs to its end. See 4.5.",
+            sign=_ends_after_the_first_turn,
+        ),
         "a value read at the query": Mistake(
             "With as many queries as keys, every query gets its own value back: the value is read at t instead of s, "
             "and the weights beside it sum to 1. See 4.5.",
@@ -170,6 +193,11 @@ weighted_sum = Exercise(
         "last key left out": Mistake(
             "The last key is missing from every sum: s has S values, and `range(n)` ends at n - 1 already. See 4.5.",
             lambda weights, v: weights[..., :-1] @ v[:, :-1],
+        ),
+        "as many keys as queries": Mistake(
+            "With as many queries as keys all is well, and with more keys the last ones are missing: "
+            "the loop over s ends at T, and there are S keys. See 4.7.",
+            lambda weights, v: weights[..., : weights.size(1)] @ v[:, : weights.size(1)],
         ),
         "weights forgotten": Mistake(
             "The values are added up as they are: the comma in the string multiplies, "
@@ -199,6 +227,15 @@ def _queries_keys_and_matrices(draw):
     )
 
 
+def _has_an_axis_of_the_matrix_alone(found, q, k, W):
+    """Whether a letter of the matrix stood nowhere else, so that its axis was added up on its own."""
+    strings = ["bti,ij,bsl->bts", "bti,lj,bsj->bts"]
+    if q.size(-1) == k.size(-1):
+        strings += ["btd,de,bsd->bts", "btd,ed,bsd->bts"]
+    alone = [torch.einsum(string, q, W, k) for string in strings]
+    return any(torch.allclose(found, scores, rtol=1e-4, atol=1e-4) for scores in alone)
+
+
 general_scores = Exercise(
     name="general_scores",
     trials=_queries_keys_and_matrices,
@@ -216,8 +253,38 @@ general_scores = Exercise(
             lambda q, k, W: torch.einsum("btd,dd,bsd->bts", q, W, k),
         ),
         "a batch letter for the matrix": Mistake(
-            "W was given a letter for sentences and has no such axis: all sentences share it. See 4.5.",
+            "W meets three letters and has two axes: all sentences share it, so it takes no letter for them, "
+            "and the parts of the string stand in the order of the tensors. See 4.5.",
             lambda q, k, W: torch.einsum("bti,bij,bsj->bts", q, W, k),
+        ),
+        "tensors in another order": Mistake(
+            "The keys meet the two letters that are meant for W: "
+            "the parts of the string stand in the order in which the tensors follow. See 4.5.",
+            lambda q, k, W: torch.einsum("bti,ij,bsj->bts", q, k, W),
+        ),
+        "matrix forgotten": Mistake(
+            "W has no part in these numbers: they are the dot products of queries and keys, "
+            "which exist only where both are equally wide. See 4.7.",
+            lambda q, k, W: q @ k.mT,
+        ),
+        "an axis of the matrix alone": Mistake(
+            "An axis of W is added up before it meets anything, since its letter stands nowhere else: "
+            "one letter of W stands with the features of the queries, the other with those of the keys. See 4.5.",
+            sign=_has_an_axis_of_the_matrix_alone,
+        ),
+        "an axis too many": Mistake(
+            "The scores have an axis of features: one of the letters that W carries stayed in the result, "
+            "and what stays is not added up. See 4.5.",
+            sign=lambda found, q, k, W: (
+                found.dim() == 4 and found.shape[:3] == (len(q), q.size(1), k.size(1))
+            ),
+        ),
+        "every sentence with every other": Mistake(
+            "Every sentence meets every other: queries and keys have two letters for the sentence, and both stayed. "
+            "With one, each meets its own. See 4.5.",
+            sign=lambda found, q, k, W: (
+                found.shape == (len(q), len(q), q.size(1), k.size(1))
+            ),
         ),
         "queries and keys swapped": Mistake(
             "Keys stand in the rows and queries in the columns: the letters of the result are in the wrong order, "
@@ -323,6 +390,32 @@ max_sim = Exercise(
             "and `max` returns both. See 2.4.",
             _reduce(lambda scores: scores.argmax(-1).sum(-1)),
         ),
+        "maximum comes with its place": Mistake(
+            "`max` along an axis returns two tensors in one, the largest numbers and their places; "
+            "`amax` returns the numbers alone. See 2.4.",
+            _reduce(lambda scores: scores.max(-1).sum(-1)),
+        ),
+        "sum forgotten": Mistake(
+            "There is a number for each token of the question: the maximum has taken s, "
+            "and t has to disappear too, in a sum. See 4.5.",
+            _reduce(lambda scores: scores.amax(-1)),
+        ),
+        "cosine instead of dot product": Mistake(
+            "The numbers lie between -T and T: the vectors were brought to length 1, "
+            "or their products divided by the lengths, and here the score is the dot product as it is. See 4.2.",
+            lambda q, k: (
+                torch.einsum(
+                    "atd,bsd->abts", F.normalize(q, dim=-1), F.normalize(k, dim=-1)
+                )
+                .amax(-1)
+                .sum(-1)
+            ),
+        ),
+        "softmax added": Mistake(
+            "The scores went through a softmax, which makes each of them depend on all others of its text: "
+            "the best partner is chosen among the scores as they are. See 4.2.",
+            _reduce(lambda scores: softmax(scores).amax(-1).sum(-1)),
+        ),
         "result transposed": Mistake(
             "The texts stand in the rows: the result has the questions first, (A, B). See 4.4.",
             _reduce(lambda scores: scores.amax(-1).sum(-1).T),
@@ -393,6 +486,18 @@ table_gradient = Exercise(
             "the sentences are averaged, and the letter b, like t, is to disappear in a sum. See 4.5.",
             lambda ids, upstream, num_words: (
                 _table_gradient(ids, upstream, num_words) / len(ids)
+            ),
+        ),
+        "mean over all tokens": Mistake(
+            "All rows are too small by one factor, the number of tokens B · T: the uses are averaged, "
+            "and both letters, b and t, are to disappear in a sum. See 4.5.",
+            lambda *inputs: _table_gradient(*inputs) / inputs[0].numel(),
+        ),
+        "first sentence only": Mistake(
+            "The uses in the first sentence count and those in the others do not: "
+            "the sentences share one table, and each sends its gradients there. See 4.5.",
+            lambda ids, upstream, num_words: _table_gradient(
+                ids[:1], upstream[:1], num_words
             ),
         ),
         "a gradient for each sentence": Mistake(
