@@ -21,7 +21,7 @@ SOURCES := $(shell find _config.yml _toc.yml book notebooks src pyproject.toml -
 
 # The modules whose signatures give shapes. plots is none of them: it takes whatever can be drawn.
 SHAPED := $(subst $() $(),$(comma),$(addprefix attn_course.,functional masks additive self_attention \
-	multi_head_attention causality validation))
+	multi_head_attention causality recurrent validation))
 
 # $(call part,NAME,COMMAND): say what comes, run it, and say where it stopped.
 define part
@@ -47,8 +47,9 @@ lab: .venv/.ready  ## open the notebooks in JupyterLab
 test: .venv/.ready  ## check everything: code, notebooks, book
 	$(call part,code style,$(PY) -m ruff check . && $(PY) -m ruff format --check .)
 	$(call part,notebooks in their normal form,$(PY) scripts/notebooks.py --check)
-	$(call part,unit tests with shapes checked at run time,$(UNIT) -m 'not bad_input' --jaxtyping-packages=$(SHAPED)$(comma)beartype.beartype)
+	$(call part,unit tests with shapes checked at run time,$(UNIT) -m 'not bad_input and not trains' --jaxtyping-packages=$(SHAPED)$(comma)beartype.beartype)
 	$(call part,unit tests with bad input,$(UNIT) -m bad_input)
+	$(call part,statements about trained networks$(comma) with other seeds,$(UNIT) -m trains)
 	$(call part,examples in docstrings,$(PYTEST) --doctest-modules src)
 	$(call part,notebooks executed again and compared,$(NBVAL))
 	$(call part,the book builds without a warning,$(MAKE) --no-print-directory book)
@@ -58,7 +59,7 @@ test: .venv/.ready  ## check everything: code, notebooks, book
 check: .venv/.ready  ## the fast part of make test: code style, unit tests, form of the notebooks
 	$(call part,code style,$(PY) -m ruff check . && $(PY) -m ruff format --check .)
 	$(call part,notebooks in their normal form,$(PY) scripts/notebooks.py --check)
-	$(call part,unit tests,$(UNIT) --ignore=tests/test_launch.py)
+	$(call part,unit tests,$(UNIT) --ignore=tests/test_launch.py -m 'not trains')
 
 notebooks: .venv/.ready  ## execute and store the notebooks that changed (ONLY="03 05": these)
 	@$(PY) scripts/notebooks.py --jobs $(JOBS) $(ONLY)
