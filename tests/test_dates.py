@@ -80,6 +80,31 @@ def test_every_style_is_named_by_an_example():
     assert len(STYLES) >= 12
 
 
+def test_ordinals_are_spelled_as_in_english():
+    wanted = [
+        "1st",
+        "2nd",
+        "3rd",
+        "4th",
+        "9th",
+        "10th",
+        "11th",
+        "12th",
+        "13th",
+        "14th",
+        "20th",
+        "21st",
+        "22nd",
+        "23rd",
+        "24th",
+        "30th",
+        "31st",
+    ]
+    days = [int(re.match(r"\d+", ordinal)[0]) for ordinal in wanted]
+    written = [write_date(date(2021, 5, day), rng(), style="May 3rd, 2021") for day in days]
+    assert [text.split()[1].rstrip(",") for text in written] == wanted
+
+
 def test_every_style_weekday_lead_and_tail_occurs():
     text = "\n".join(text for text, _ in make_pairs(6000, rng(), max_len=100, extra=0.6))
     for words in (*LEADS, *TAILS):
