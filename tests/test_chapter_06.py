@@ -11,7 +11,7 @@ from chapters import definitions, solution
 from torch import nn
 
 import attn_course
-from attn_course import SelfAttention, assert_causal, attention, make_causal_mask
+from attn_course import SelfAttention, assert_causal, attention, check, make_causal_mask
 
 HERE = Path(__file__).parent
 REFERENCE = json.loads((HERE / "data" / "worked_example.json").read_text())
@@ -299,6 +299,17 @@ def test_exercise_2_is_the_packages_layer(leading):
         assert_same(mine, expected)
 
 
+def test_a_layer_that_no_gradient_reaches_is_not_right():
+    class MultiHead(solution("06", 2)["MultiHead"]):
+        @torch.no_grad()
+        def forward(self, x, mask=None):
+            return super().forward(x, mask)
+
+    verdict = check.MultiHead.verdict(MultiHead)
+    assert not verdict.right
+    assert "No gradient can flow" in verdict.text
+
+
 def test_a_mask_for_each_sequence_without_an_axis_for_the_heads_is_refused_or_silently_wrong(chapter):
     torch.manual_seed(0)
     layer = chapter["MultiHeadAttention"](6, 3, d_in=7).double()
@@ -323,6 +334,15 @@ def test_exercise_3_fuses_three_projections(bias):
     assert isinstance(fused, nn.Linear)
     assert (fused.bias is not None) == bias
     assert_same(fused(x), torch.cat([proj(x) for proj in projections], dim=-1))
+
+
+def test_a_fused_layer_that_does_not_learn_is_not_right():
+    def fuse_qkv(*projections):
+        return solution("06", 3)["fuse_qkv"](*projections).requires_grad_(False)
+
+    verdict = check.fuse_qkv.verdict(fuse_qkv)
+    assert not verdict.right
+    assert "number of parameters that learn is 0, expected 2" in verdict.text
 
 
 @pytest.mark.parametrize(("bias", "out_bias"), [(True, True), (True, False), (False, True), (False, False)])

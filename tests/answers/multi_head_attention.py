@@ -67,6 +67,11 @@ def split_heads(x, num_heads):
     return x.view(B, T, num_heads, -1).permute(0, 2, 3, 1)
 
 
+@wrong("heads behind the width")
+def split_heads(x, num_heads):
+    return x.unflatten(-1, (num_heads, -1)).transpose(-1, -2)
+
+
 @wrong("last head first")
 def split_heads(x, num_heads):
     D = x.size(-1) // num_heads
@@ -190,10 +195,22 @@ class MultiHead(Sound):
         return rearrange(heads, "b h t d -> b t (d h)")
 
 
+@wrong("heads interleaved in splitting")
+class MultiHead(Sound):
+    def split(self, x):
+        return torch.stack([x[:, :, h :: self.num_heads] for h in range(self.num_heads)], dim=1)
+
+
 @wrong("heads interleaved in merging")
 class MultiHead(Sound):
     def merge(self, heads):
         return torch.stack(heads.unbind(1), dim=-1).flatten(-2)
+
+
+@wrong("merged without transpose")
+class MultiHead(Sound):
+    def merge(self, heads):
+        return heads.reshape(*heads.shape[:2], -1)
 
 
 @wrong("heads and width swapped")
@@ -271,6 +288,58 @@ class MultiHead(Sound):
             proj.bias = None
 
 
+@wrong("projections' biases lost")
+class MultiHead(Sound):
+    def __init__(self, d_in, d_model, num_heads):
+        super().__init__(d_in, d_model, num_heads)
+        self.q_proj = nn.Linear(d_in, d_model, bias=False)
+        self.k_proj = nn.Linear(d_in, d_model, bias=False)
+        self.v_proj = nn.Linear(d_in, d_model, bias=False)
+
+
+@wrong("output bias lost")
+class MultiHead(Sound):
+    def __init__(self, d_in, d_model, num_heads):
+        super().__init__(d_in, d_model, num_heads)
+        self.out_proj = nn.Linear(d_model, d_model, bias=False)
+
+
+@wrong("keys used as values")
+class MultiHead(Sound):
+    def attend(self, x, mask):
+        q, k, v = (self.split(proj(x)) for proj in (self.q_proj, self.k_proj, self.k_proj))
+        weights = self.weigh(q @ k.mT * self.scale(), mask)
+        return weights @ v, weights
+
+
+@wrong("queries used as keys")
+class MultiHead(Sound):
+    def attend(self, x, mask):
+        q, k, v = (self.split(proj(x)) for proj in (self.q_proj, self.q_proj, self.v_proj))
+        weights = self.weigh(q @ k.mT * self.scale(), mask)
+        return weights @ v, weights
+
+
+@wrong("keys and values swapped")
+class MultiHead(Sound):
+    def attend(self, x, mask):
+        q, k, v = (self.split(proj(x)) for proj in (self.q_proj, self.k_proj, self.v_proj))
+        weights = self.weigh(q @ v.mT * self.scale(), mask)
+        return weights @ k, weights
+
+
+@wrong("divided by the width")
+class MultiHead(Sound):
+    def scale(self):
+        return 1 / self.head_dim
+
+
+@wrong("multiplied instead of divided")
+class MultiHead(Sound):
+    def scale(self):
+        return self.head_dim**0.5
+
+
 @wrong("scale by the whole width")
 class MultiHead(Sound):
     def scale(self):
@@ -303,6 +372,22 @@ class MultiHead(Sound):
         if mask is not None:
             scores = scores.masked_fill(~self.fit(mask), -torch.inf)
         return F.softmax(scores, dim=2)
+
+
+@wrong("softmax over the heads")
+class MultiHead(Sound):
+    def weigh(self, scores, mask):
+        if mask is not None:
+            scores = scores.masked_fill(~self.fit(mask), -torch.inf)
+        return F.softmax(scores, dim=1)
+
+
+@wrong("causal without being told")
+class MultiHead(Sound):
+    def weigh(self, scores, mask):
+        T = scores.size(-1)
+        past = torch.ones(T, T, dtype=torch.bool, device=scores.device).tril()
+        return super().weigh(scores, past if mask is None else past & self.fit(mask))
 
 
 @wrong("mask ignored")
@@ -411,7 +496,12 @@ def fuse(weights, biases, *sizes):
     return fused
 
 
-@wrong("values, keys, queries")
+@wrong("another order of the three")
+def fuse_qkv(q_proj, k_proj, v_proj):
+    return fuse([k_proj.weight, q_proj.weight, v_proj.weight], [k_proj.bias, q_proj.bias, v_proj.bias])
+
+
+@wrong("another order of the three")
 def fuse_qkv(q_proj, k_proj, v_proj):
     return fuse([v_proj.weight, k_proj.weight, q_proj.weight], [v_proj.bias, k_proj.bias, q_proj.bias])
 
@@ -439,6 +529,11 @@ def fuse_qkv(q_proj, k_proj, v_proj):
     return fused
 
 
+@wrong("biases lost")
+def fuse_qkv(q_proj, k_proj, v_proj):
+    return fuse([q_proj.weight, k_proj.weight, v_proj.weight], [k_proj.bias, q_proj.bias, v_proj.bias])
+
+
 @wrong("bias left in")
 def fuse_qkv(q_proj, k_proj, v_proj):
     d_model, d_in = q_proj.weight.shape
@@ -457,6 +552,23 @@ def fuse_qkv(q_proj, k_proj, v_proj):
         fused.weight.copy_(torch.cat([q_proj.weight, k_proj.weight, v_proj.weight]))
         if q_proj.bias is not None:
             fused.bias.copy_(torch.cat([q_proj.bias, k_proj.bias, v_proj.bias]))
+    return fused
+
+
+@wrong("outputs taken for inputs")
+def fuse_qkv(q_proj, k_proj, v_proj):
+    d_in, d_model = q_proj.weight.shape
+    fused = nn.Linear(d_in, 3 * d_model, bias=q_proj.bias is not None).to(q_proj.weight)
+    with torch.no_grad():
+        fused.weight.copy_(torch.cat([q_proj.weight, k_proj.weight, v_proj.weight]))
+    return fused
+
+
+@wrong("nothing copied")
+def fuse_qkv(q_proj, k_proj, v_proj):
+    sizes = q_proj.in_features, 3 * q_proj.out_features
+    fused = nn.Linear(*sizes, bias=q_proj.bias is not None, dtype=q_proj.weight.dtype)
+    fused.state_dict()["weight"] = torch.cat([q_proj.weight, k_proj.weight, v_proj.weight])
     return fused
 
 
@@ -520,6 +632,17 @@ def count_parameters(d_model, num_heads, d_in, bias=True, out_bias=True):
     return total
 
 
+@wrong("counted for every head")
+def count_parameters(d_model, num_heads, d_in, bias=True, out_bias=True):
+    one_head = 3 * (d_in + bias) * d_model
+    return num_heads * one_head + (num_heads * d_model + out_bias) * d_model
+
+
+@wrong("one projection for three")
+def count_parameters(d_model, num_heads, d_in, bias=True, out_bias=True):
+    return d_in * d_model + bias * d_model + d_model**2 + out_bias * d_model
+
+
 @wrong("all counted for every head")
 def count_parameters(d_model, num_heads, d_in, bias=True, out_bias=True):
     return num_heads * d_model * (3 * (d_in + bias) + d_model + out_bias)
@@ -568,6 +691,13 @@ def count_parameters(d_model, num_heads, d_in, bias=True, out_bias=True):
     if bias:
         count += 4 * d_model
     return count
+
+
+@wrong("switches swapped")
+def count_parameters(d_model, num_heads, d_in, bias=True, out_bias=True):
+    count = d_model * (3 * d_in + d_model)
+    count += 3 * d_model if out_bias else 0
+    return count + d_model if bias else count
 
 
 @wrong("biases as long as the input")
@@ -641,9 +771,39 @@ def move_to_torch(layer):
     return theirs
 
 
-@wrong("values, keys, queries")
+@wrong("matrices transposed")
+def move_to_torch(layer):
+    theirs = put_out(put(empty(layer), layer), layer)
+    theirs.out_proj.weight.data = layer.out_proj.weight.data.T.clone()
+    return theirs
+
+
+@wrong("another order of the three")
 def move_to_torch(layer):
     return put_out(put(empty(layer), layer, "vkq"), layer)
+
+
+@wrong("another order of the three")
+def move_to_torch(layer):
+    return put_out(put(empty(layer), layer, "kqv"), layer)
+
+
+def take_turns(layer, parts):
+    theirs = put_out(put(empty(layer), layer), layer)
+    for joined in (theirs.in_proj_weight, theirs.in_proj_bias):
+        three = (part.chunk(parts) for part in joined.data.chunk(3))
+        joined.data = torch.cat([torch.cat(turn) for turn in zip(*three, strict=True)])
+    return theirs
+
+
+@wrong("queries, keys and values interleaved")
+def move_to_torch(layer):
+    return take_turns(layer, layer.num_heads)
+
+
+@wrong("queries, keys and values interleaved")
+def move_to_torch(layer):
+    return take_turns(layer, layer.q_proj.out_features)
 
 
 @wrong("projections' biases forgotten")

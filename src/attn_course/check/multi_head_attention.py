@@ -1,12 +1,14 @@
 """The exercises of the chapter on multi-head attention. Used from chapter 6 on."""
 
 import math
+from itertools import permutations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from attn_course.check.exercise import Exercise, Mistake, Remark, set_parameters
 from attn_course.functional import attention, softmax
+from attn_course.masks import make_causal_mask
 from attn_course.multi_head_attention import MultiHeadAttention
 
 # ---------------------------------------------------------------- split
@@ -76,6 +78,11 @@ split_heads = Exercise(
             "Each head's last two axes are turned around: it has to hold one row for each position. See 6.3.",
             lambda x, num_heads: _split(x, num_heads).mT,
         ),
+        "heads behind the width": Mistake(
+            "The last two axes changed places, heads and width, and the positions stayed in front of both; "
+            "it is the heads and the positions that change places. See 6.3.",
+            lambda x, num_heads: x.unflatten(-1, (num_heads, -1)).mT,
+        ),
         "last head first": Mistake(
             "The heads come in the reverse order: the first one owns the first columns. See 6.3.",
             lambda x, num_heads: _split(x, num_heads).flip(1),
@@ -115,6 +122,12 @@ def _build_and_attend(answer, d_in, d_model, num_heads, x, mask):
             f"The layer has the parameters of {', '.join(sorted(have)) or 'no layer'}; "
             f"expected are those of {', '.join(_LAYERS)}. See 6.3."
         )
+    out = result[0] if isinstance(result, tuple | list) and result else result
+    if isinstance(out, Tensor) and not out.requires_grad:
+        raise Remark(
+            "No gradient can flow from the output to the projections: they are not used, or no_grad, detach or .data "
+            "cuts it off. Such a layer cannot learn. See 6.7."
+        )
     return result
 
 
@@ -147,6 +160,8 @@ def _multi_head(
     joined=None,
     project=True,
     bias=True,
+    out_bias=True,
+    sources=_PROJECTIONS,
     weights_too=True,
 ):
     """A layer that does one of these steps in its own way.
@@ -156,6 +171,7 @@ def _multi_head(
         inner: the width of all heads together, from d_model and num_heads.
         joined: what the output projection reads, from d_model and num_heads.
         project: whether the output projection is used.
+        sources: the layers that queries, keys and values come from.
         weights_too: whether the weights are returned beside the output.
     """
 
@@ -167,12 +183,12 @@ def _multi_head(
             for name in _PROJECTIONS:
                 self.add_module(name, nn.Linear(d_in, width, bias=bias))
             self.out_proj = nn.Linear(
-                joined(d_model, num_heads) if joined else width, d_model, bias=bias
+                joined(d_model, num_heads) if joined else width, d_model, bias=out_bias
             )
 
         def forward(self, x, mask=None):
             q, k, v = (
-                split(self.get_submodule(name)(x), self.num_heads) for name in _PROJECTIONS
+                split(self.get_submodule(name)(x), self.num_heads) for name in sources
             )
             heads, weights = (
                 attend(q, k, v, mask, self.d_model) if attend else _attend(q, k, v, mask)
@@ -184,12 +200,20 @@ def _multi_head(
     return MultiHead
 
 
-def _softmax_over_queries(q, k, v, mask, d_model):
-    scores = q @ k.mT / math.sqrt(q.size(-1))
-    if mask is not None:
-        scores = scores.masked_fill(~_over_all_heads(mask), -math.inf)
-    weights = scores.softmax(dim=-2)
-    return weights @ v, weights
+def _softmax_over(dim):
+    def attend(q, k, v, mask, d_model):
+        scores = q @ k.mT / math.sqrt(q.size(-1))
+        if mask is not None:
+            scores = scores.masked_fill(~_over_all_heads(mask), -math.inf)
+        weights = scores.softmax(dim=dim)
+        return weights @ v, weights
+
+    return attend
+
+
+def _always_causal(q, k, v, mask, d_model):
+    causal = make_causal_mask(q.size(-2), device=q.device)
+    return attention(q, k, v, causal if mask is None else causal & _over_all_heads(mask))
 
 
 def _mask_as_it_comes(q, k, v, mask, d_model):
@@ -197,14 +221,6 @@ def _mask_as_it_comes(q, k, v, mask, d_model):
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
     weights = softmax(scores)
-    return weights @ v, weights
-
-
-def _plain_softmax(q, k, v, mask, d_model):
-    scores = q @ k.mT / math.sqrt(q.size(-1))
-    if mask is not None:
-        scores = scores.masked_fill(~_over_all_heads(mask), -math.inf)
-    weights = scores.softmax(dim=-1)
     return weights @ v, weights
 
 
@@ -272,10 +288,20 @@ MultiHead = Exercise(
                 split=_deal_out, merge=lambda heads: heads.permute(0, 2, 3, 1).flatten(2)
             ),
         ),
+        "heads interleaved in splitting": Mistake(
+            "The columns are dealt out to the heads like cards, and merged as if the columns of one head had lain side "
+            "by side, as they should. See 6.6.",
+            _multi_head(split=_deal_out),
+        ),
         "heads interleaved in merging": Mistake(
             "The heads are right, but side by side they lie in another order: the first column of each head, then "
             "the second of each, where all columns of a head belong together. See 6.6.",
             _multi_head(merge=lambda heads: heads.permute(0, 2, 3, 1).flatten(2)),
+        ),
+        "merged without transpose": Mistake(
+            "The merge joins the last two axes while the heads still stand in front of the positions: "
+            "exchange these two first, as in the split. See 6.3.",
+            _multi_head(merge=lambda heads: heads.flatten(2)),
         ),
         "heads and width swapped": Mistake(
             "The two sizes changed places when the width was cut: there are D heads, each H wide. See 6.3.",
@@ -313,7 +339,29 @@ MultiHead = Exercise(
         ),
         "biases lost": Mistake(
             "A projection has no bias where the exercise wants one: `nn.Linear` has it unless told otherwise. See 6.8.",
+            _multi_head(bias=False, out_bias=False),
+        ),
+        "projections' biases lost": Mistake(
+            "Queries, keys and values have no bias; the exercise wants one for each of the four projections. See 6.8.",
             _multi_head(bias=False),
+        ),
+        "output bias lost": Mistake(
+            "The output projection has no bias; the exercise wants one for each of the four. See 6.8.",
+            _multi_head(out_bias=False),
+        ),
+        "keys used as values": Mistake(
+            "The values are the keys once more, and v_proj is not used: what is compared and what is averaged "
+            "have a projection each. See 6.3.",
+            _multi_head(sources=("q_proj", "k_proj", "k_proj")),
+        ),
+        "queries used as keys": Mistake(
+            "The keys are the queries once more, and k_proj is not used. See 6.3.",
+            _multi_head(sources=("q_proj", "q_proj", "v_proj")),
+        ),
+        "keys and values swapped": Mistake(
+            "Keys and values are swapped: the queries are compared with the values, and the keys are averaged. "
+            "See 3.3.",
+            _multi_head(sources=("q_proj", "v_proj", "k_proj")),
         ),
         "scale by the whole width": Mistake(
             "The scores are divided by the root of d_model, the width of all heads, and are too small; "
@@ -331,6 +379,22 @@ MultiHead = Exercise(
                 )
             ),
         ),
+        "divided by the width": Mistake(
+            "The scores are divided by the width of a head, without its root, and are too small. See 3.4.",
+            _multi_head(
+                attend=lambda q, k, v, mask, d_model: _attend(
+                    q, k, v, mask, width=q.size(-1) ** 2
+                )
+            ),
+        ),
+        "multiplied instead of divided": Mistake(
+            "The scores are multiplied by the root of the width, and have to be divided by it. See 3.4.",
+            _multi_head(
+                attend=lambda q, k, v, mask, d_model: _attend(
+                    q, k, v, mask, width=1 / q.size(-1)
+                )
+            ),
+        ),
         "no scale": Mistake(
             "The scores are not scaled by the width of a head. See 6.3.",
             _multi_head(
@@ -343,7 +407,17 @@ MultiHead = Exercise(
         ),
         "softmax over the queries": Mistake(
             "The weights sum to 1 down the columns: the softmax runs over the queries. See 3.6.",
-            _multi_head(attend=_softmax_over_queries),
+            _multi_head(attend=_softmax_over(-2)),
+        ),
+        "softmax over the heads": Mistake(
+            "For each pair of tokens the weights of all heads sum to 1: the softmax runs over axis 1, which holds the "
+            "heads here, and belongs on the last. See 3.6.",
+            _multi_head(attend=_softmax_over(1)),
+        ),
+        "causal without being told": Mistake(
+            "The future is hidden without being asked for: this layer hides what `mask` hides, "
+            "and nothing where it is None. See 6.3.",
+            _multi_head(attend=_always_causal),
         ),
         "mask ignored": Mistake(
             "Without a mask the layer is right, and a mask changes nothing: it is not used. See 6.3.",
@@ -370,7 +444,7 @@ MultiHead = Exercise(
         "nan in empty rows": Mistake(
             "A query that may attend to nothing gives nan, as a softmax of nothing but −∞ does; "
             "its weights are zeros here. See 5.5.",
-            _multi_head(attend=_plain_softmax),
+            _multi_head(attend=_softmax_over(-1)),
         ),
         "minus a billion": Mistake(
             "A query that may attend to nothing spreads its weight over hidden keys: "
@@ -417,7 +491,8 @@ def _fuse_and_project(answer, d_in, d_model, bias, x):
     with torch.no_grad():
         for parameter in three.parameters():
             parameter.zero_()
-    return qkv, len(list(fused.parameters())), apart, fused(x).detach()
+    learned = sum(parameter.requires_grad for parameter in fused.parameters())
+    return qkv, learned, apart, fused(x).detach()
 
 
 def _a(value):
@@ -451,6 +526,20 @@ def _differ_by_a_row(a, b):
     )
 
 
+def _in_another_order(found, expected, dim):
+    """Whether the three parts along an axis are the expected ones, and not in their order."""
+    parts = expected.chunk(3, dim)
+    orders = [torch.cat(order, dim) for order in permutations(parts)][1:]
+    return found.shape == expected.shape and any(
+        torch.allclose(found, order, atol=1e-5) for order in orders
+    )
+
+
+def _of_the_right_sizes(q_proj, k_proj, v_proj):
+    d_model, d_in = q_proj.weight.shape
+    return nn.Linear(d_in, 3 * d_model, bias=q_proj.bias is not None).to(q_proj.weight)
+
+
 def _one_by_one(tensors):
     return torch.stack(tensors, dim=1).flatten(0, 1)
 
@@ -471,14 +560,16 @@ fuse_qkv = Exercise(
     use=_fuse_and_project,
     returns=(
         "fused(x)",
-        "number of parameters",
+        "number of parameters that learn",
         "what the three compute afterwards",
         "fused(x) after the three were cleared",
     ),
     mistakes={
-        "values, keys, queries": Mistake(
-            "The order is values, keys, queries; the exercise wants queries first and values last. See 6.6.",
-            _fused(lambda three: torch.cat(three[::-1])),
+        "another order of the three": Mistake(
+            "All three are there, and not in their order, which is queries, then keys, then values. See 6.6.",
+            sign=lambda found, d_in, d_model, bias, x: _in_another_order(
+                found[0], found[2], dim=-1
+            ),
         ),
         "queries, keys and values interleaved": Mistake(
             "The outputs alternate, one query number, one key number, one value number: "
@@ -486,8 +577,8 @@ fuse_qkv = Exercise(
             _fused(_one_by_one),
         ),
         "biases lost": Mistake(
-            "The matrices are right, but what is added to their product is not: "
-            "the biases of the three have not come along. See 6.6.",
+            "The matrices are right, but what is added to their product is not: the biases of the three "
+            "have not come along, or not in the order of the matrices. See 6.6.",
             sign=lambda found, d_in, d_model, bias, x: (
                 bias and _differ_by_a_row(found[0], found[2])
             ),
@@ -500,6 +591,16 @@ fuse_qkv = Exercise(
             "The fused layer is as many times as wide as its input, and not as the three outputs: "
             "`nn.Linear` stores (outputs, inputs), and the two differ here. See 6.6.",
             _fused(torch.cat, sizes=lambda d_in, d_model: (d_in, 3 * d_in)),
+        ),
+        "outputs taken for inputs": Mistake(
+            "The shape of the matrix is read the wrong way round: `nn.Linear` stores (outputs, inputs), "
+            "so d_model comes first. See 6.7.",
+            _fused(torch.cat, sizes=lambda d_in, d_model: (d_model, 3 * d_in)),
+        ),
+        "nothing copied": Mistake(
+            "The fused layer has the right sizes and still its own random numbers: nothing was copied into it. "
+            "See 6.7.",
+            _of_the_right_sizes,
         ),
         "joined along the inputs": Mistake(
             "The matrices are joined along their second axis, the inputs, which all three share; "
@@ -523,8 +624,8 @@ fuse_qkv = Exercise(
 
 
 def _sizes(draw):
-    yield "all biases", 6, 3, 7, True, True
-    yield "no biases", 10, 2, 3, False, False
+    yield "all biases", 10, 2, 7, True, True
+    yield "no biases", 6, 3, 2, False, False
     yield "no bias at the output", 6, 2, 5, True, False
     yield "a bias at the output only", 21, 7, 11, False, True
     yield "equal widths", 768, 12, 768, True, True
@@ -551,6 +652,15 @@ def _right_count(d_model, num_heads, d_in, bias=True, out_bias=True):
     )
 
 
+def _grows_with_the_heads(found, E, H, d_in, bias, out_bias):
+    """Whether the three projections are counted for every head, with or without their biases and the output's."""
+    return found in {
+        3 * E * (d_in * H + bias * biases) + E * E * outputs + E * out_bias
+        for biases in (1, H)
+        for outputs in (1, H)
+    }
+
+
 count_parameters = Exercise(
     name="count_parameters",
     trials=_sizes,
@@ -561,7 +671,11 @@ count_parameters = Exercise(
         "counted for every head": Mistake(
             "The number grows with the heads: they share the projections' width, "
             "and more heads are narrower heads. See 6.8.",
-            _count(lambda E, H, d_in: 3 * d_in * E * H + E * E, _all_biases),
+            sign=_grows_with_the_heads,
+        ),
+        "one projection for three": Mistake(
+            "One matrix is counted for queries, keys and values together; each of them has its own. See 6.8.",
+            lambda E, H, d_in, bias, out_bias: (d_in + bias) * E + (E + out_bias) * E,
         ),
         "all counted for every head": Mistake(
             "The whole layer is counted once for each head; all heads share four matrices. See 6.8.",
@@ -600,6 +714,13 @@ count_parameters = Exercise(
         "one switch for all biases": Mistake(
             "`bias` decides about all four biases; that of the output projection follows `out_bias`. See 6.8.",
             _count(_all_weights, lambda E, d_in, bias, out_bias: 4 * E * bias),
+        ),
+        "switches swapped": Mistake(
+            "The two switches changed places: `bias` is about queries, keys and values, "
+            "`out_bias` about the output projection. See 6.8.",
+            _count(
+                _all_weights, lambda E, d_in, bias, out_bias: 3 * E * out_bias + E * bias
+            ),
         ),
         "biases as long as the input": Mistake(
             "The biases are counted as long as the input; a bias is added to the output, so it is d_model long. "
@@ -659,28 +780,23 @@ _MOVED = ("in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias")
 
 def _moved(
     *,
-    turn=lambda three: three,
     heads=None,
     batch_first=True,
-    transpose=False,
     change=None,
     like=True,
 ):
-    """An answer that differs in the order of the three, the number of heads, or in what ``change`` does at the end."""
+    """An answer that differs in the number of heads, the first axis, the type, or what ``change`` does at the end."""
 
     def answer(layer):
-        three = turn([layer.q_proj, layer.k_proj, layer.v_proj])
+        three = [layer.q_proj, layer.k_proj, layer.v_proj]
         theirs = nn.MultiheadAttention(
             layer.out_proj.in_features, heads or layer.num_heads, batch_first=batch_first
         )
         theirs = theirs.to(layer.out_proj.weight) if like else theirs
         with torch.no_grad():
-            weights = [proj.weight.T if transpose else proj.weight for proj in three]
-            theirs.in_proj_weight.copy_(torch.cat(weights))
+            theirs.in_proj_weight.copy_(torch.cat([proj.weight for proj in three]))
             theirs.in_proj_bias.copy_(torch.cat([proj.bias for proj in three]))
-            theirs.out_proj.weight.copy_(
-                layer.out_proj.weight.T if transpose else layer.out_proj.weight
-            )
+            theirs.out_proj.weight.copy_(layer.out_proj.weight)
             theirs.out_proj.bias.copy_(layer.out_proj.bias)
             if change is not None:
                 change(theirs, layer)
@@ -693,11 +809,33 @@ def _share_output(theirs, layer):
     theirs.out_proj = layer.out_proj
 
 
+def _right_move(d_model, num_heads, x):
+    return _move_and_attend(MultiHeadAttention.to_torch, d_model, num_heads, x)[:4]
+
+
+def _transposed(found, d_model, num_heads, x):
+    """Whether the projections' matrices are the layer's transposed, or the output projection's is."""
+    right = _right_move(d_model, num_heads, x)
+    three = torch.cat([matrix.T for matrix in right[0].chunk(3)])
+    return torch.allclose(found[0], three) or torch.allclose(found[2], right[2].T)
+
+
+def _take_turns(found, d_model, num_heads, x):
+    """Whether queries, keys and values alternate, row by row or head by head."""
+    right = _right_move(d_model, num_heads, x)[0]
+    return any(
+        torch.allclose(
+            found[0], right.unflatten(0, (3, parts, -1)).transpose(0, 1).flatten(0, 2)
+        )
+        for parts in (d_model, num_heads)
+    )
+
+
 def _unmoved(*wrong):
     """A sign: of the four moved tensors these, by their places, are not the layer's, and biases among them zero."""
 
     def sign(found, d_model, num_heads, x):
-        right = _move_and_attend(MultiHeadAttention.to_torch, d_model, num_heads, x)[:4]
+        right = _right_move(d_model, num_heads, x)
         differ = [i for i in range(4) if not torch.allclose(found[i], right[i])]
         return differ == list(wrong) and not any(
             found[i].any() for i in wrong if i in (1, 3)
@@ -718,14 +856,21 @@ move_to_torch = Exercise(
     ),
     mistakes={
         "matrices transposed": Mistake(
-            "The matrices went in transposed; both modules store one row for each output, "
+            "A matrix went in transposed; both modules store one row for each output, "
             "and a square matrix does not complain. See 6.7.",
-            _moved(transpose=True),
+            sign=_transposed,
         ),
-        "values, keys, queries": Mistake(
-            "In `in_proj_weight` the values come first and the queries last; "
-            "PyTorch reads queries, keys, values. See 6.6.",
-            _moved(turn=lambda three: three[::-1]),
+        "another order of the three": Mistake(
+            "In `in_proj_weight` all three are there, and not in the order that PyTorch reads: "
+            "queries, then keys, then values. See 6.7.",
+            sign=lambda found, d_model, num_heads, x: _in_another_order(
+                found[0], _right_move(d_model, num_heads, x)[0], dim=0
+            ),
+        ),
+        "queries, keys and values interleaved": Mistake(
+            "In `in_proj_weight` queries, keys and values take turns; "
+            "PyTorch reads all queries, then all keys, then all values. See 6.7.",
+            sign=_take_turns,
         ),
         "projections' biases forgotten": Mistake(
             "The matrices have moved, but `in_proj_bias` has not: it starts as zeros, as in a fresh layer of "
