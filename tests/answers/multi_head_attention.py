@@ -304,7 +304,7 @@ class MultiHead(Sound):
         self.out_proj = nn.Linear(d_model, d_model, bias=False)
 
 
-@wrong("keys used as values")
+@wrong("values from the keys' projection")
 class MultiHead(Sound):
     def attend(self, x, mask):
         q, k, v = (self.split(proj(x)) for proj in (self.q_proj, self.k_proj, self.k_proj))
@@ -312,7 +312,7 @@ class MultiHead(Sound):
         return weights @ v, weights
 
 
-@wrong("queries used as keys")
+@wrong("keys from the queries' projection")
 class MultiHead(Sound):
     def attend(self, x, mask):
         q, k, v = (self.split(proj(x)) for proj in (self.q_proj, self.q_proj, self.v_proj))
@@ -328,7 +328,7 @@ class MultiHead(Sound):
         return weights @ k, weights
 
 
-@wrong("divided by the width")
+@wrong("divided by the width itself")
 class MultiHead(Sound):
     def scale(self):
         return 1 / self.head_dim
@@ -564,7 +564,7 @@ def fuse_qkv(q_proj, k_proj, v_proj):
     return fused
 
 
-@wrong("nothing copied")
+@wrong("nothing moved")
 def fuse_qkv(q_proj, k_proj, v_proj):
     sizes = q_proj.in_features, 3 * q_proj.out_features
     fused = nn.Linear(*sizes, bias=q_proj.bias is not None, dtype=q_proj.weight.dtype)

@@ -349,12 +349,12 @@ MultiHead = Exercise(
             "The output projection has no bias; the exercise wants one for each of the four. See 6.8.",
             _multi_head(out_bias=False),
         ),
-        "keys used as values": Mistake(
+        "values from the keys' projection": Mistake(
             "The values are the keys once more, and v_proj is not used: what is compared and what is averaged "
             "have a projection each. See 6.3.",
             _multi_head(sources=("q_proj", "k_proj", "k_proj")),
         ),
-        "queries used as keys": Mistake(
+        "keys from the queries' projection": Mistake(
             "The keys are the queries once more, and k_proj is not used. See 6.3.",
             _multi_head(sources=("q_proj", "q_proj", "v_proj")),
         ),
@@ -379,7 +379,7 @@ MultiHead = Exercise(
                 )
             ),
         ),
-        "divided by the width": Mistake(
+        "divided by the width itself": Mistake(
             "The scores are divided by the width of a head, without its root, and are too small. See 3.4.",
             _multi_head(
                 attend=lambda q, k, v, mask, d_model: _attend(
@@ -584,7 +584,7 @@ fuse_qkv = Exercise(
             ),
         ),
         "bias left in": Mistake(
-            "The three have no bias, and the fused layer has one, which adds numbers that they do not. See 6.6.",
+            "The three have no bias, and the fused layer has one: it learns to add numbers that they cannot. See 6.6.",
             sign=lambda found, d_in, d_model, bias, x: not bias and found[1] == 2,
         ),
         "d_in taken for d_model": Mistake(
@@ -597,7 +597,7 @@ fuse_qkv = Exercise(
             "so d_model comes first. See 6.7.",
             _fused(torch.cat, sizes=lambda d_in, d_model: (d_model, 3 * d_in)),
         ),
-        "nothing copied": Mistake(
+        "nothing moved": Mistake(
             "The fused layer has the right sizes and still its own random numbers: nothing was copied into it. "
             "See 6.7.",
             _of_the_right_sizes,
