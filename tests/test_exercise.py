@@ -192,7 +192,7 @@ def exercise_on_numbers(right, **more):
     ("right", "answer", "says"),
     [
         (lambda n: n + 1, lambda n: n, "result is 3, expected 4."),
-        (lambda n: n + 1, lambda n: n + 1.0, "result must be of the type int, and is 4."),
+        (lambda n: n + 1, lambda n: n + 1.0, "result must be of the type int, and is the float 4.0; // divides"),
         (lambda n: n + 1, lambda n: torch.tensor(n + 1), "result must be a Python int, and is a tensor of one number"),
         (lambda n: n / 2, lambda n: n / 2 + 1e-3, "result is 1.501, expected 1.5."),
         (lambda n: n > 3, lambda n: int(n > 3), "result must be of the type bool, and is 0."),

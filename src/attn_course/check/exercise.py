@@ -430,6 +430,8 @@ def _tensor_difference(found: Any, expected: Tensor, name: str) -> str | None:
 def _number_difference(found: Any, expected: float, name: str) -> str | None:
     if isinstance(found, Tensor):
         return f"{name} must be a Python {type(expected).__name__}, and is {_describe(found)}; item() makes one."
+    if isinstance(found, float) and type(expected) is int:
+        return f"{name} must be of the type int, and is the float {found!r}; // divides whole numbers."
     kinds = (
         (bool,)
         if isinstance(expected, bool)
@@ -479,6 +481,8 @@ def _describe(value: Any) -> str:
         return _number(value)
     if isinstance(value, str):
         return repr(value if len(value) <= 40 else value[:37] + "...")
+    if isinstance(value, tuple) and hasattr(value, "indices"):  # what torch.max returns
+        return "a pair of values and indices"
     if isinstance(value, list | tuple):
         return f"a {type(value).__name__} of {len(value)}"
     if isinstance(value, np.ndarray):
@@ -504,8 +508,12 @@ def _copy(values: list) -> list:
 def _line_of_answer(error: BaseException, answer: Callable) -> tuple[int, str] | None:
     """The number and text of the last line of the learner's cell that the error passed through."""
     function = answer
-    if inspect.isclass(answer):
-        function = next((f for f in vars(answer).values() if inspect.isfunction(f)), None)
+    if inspect.isclass(answer):  # a class may inherit all that it does
+        own = [base for base in answer.__mro__ if not base.__module__.startswith("torch")]
+        functions = (
+            f for base in own for f in vars(base).values() if inspect.isfunction(f)
+        )
+        function = next(functions, None)
     file = getattr(getattr(function, "__code__", None), "co_filename", None)
     lines = [
         frame

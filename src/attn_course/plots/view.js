@@ -100,7 +100,7 @@
     const value = (r, c) => numbers[head * size + r * S + c];
     const quoted = (token) => make("b", {}, make("bdi", {}, token));
     const best = (tokens, weigh) => {
-      const order = tokens.map((token, i) => [weigh(i), token]).filter(([n]) => n >= 0);
+      const order = tokens.map((token, i) => [weigh(i), token]).filter(([n]) => n > 0);
       order.sort((a, b) => b[0] - a[0]);
       const parts = order.slice(0, 3).flatMap(([n, token], i) => [i ? ", " : " ", quoted(token), ` ${said(n)}`]);
       return parts.length ? parts : [" nothing"];
