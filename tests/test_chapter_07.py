@@ -384,6 +384,15 @@ def test_exercise_2_makes_the_two_masks_of_a_decoder():
         assert self_mask[b].tolist() == [[s <= t and s < tgt_length for s in range(3)] for t in range(3)]
 
 
+def test_with_pads_on_the_right_the_causal_mask_alone_keeps_them_from_every_word():
+    lengths, x = [5, 2, 3], random_tensor(3, T, E)
+    layer, words = make_layer(), make_padding_mask(lengths, T)
+    named, _ = layer(x, mask=make_causal_mask(T) & words)
+    alone, _ = layer(x, is_causal=True)
+    for i, length in enumerate(lengths):
+        assert_same(named[i, :length], alone[i, :length])
+
+
 def test_exercise_3_reads_two_memories():
     torch.manual_seed(0)
     block = solution("07", 3)["TwoMemoryBlock"](E, H, D_MEMORY, D_IN).double()

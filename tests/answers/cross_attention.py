@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from answers import right, wrong
-from attn_course import MultiHeadAttention, attention, make_causal_mask, make_padding_mask, softmax
+from attn_course import MultiHeadAttention, additive_attention, attention, make_causal_mask, make_padding_mask, softmax
 
 # -- cross_attend -----------------------------------------------------------------------------------
 
@@ -153,6 +153,69 @@ def cross_attend(x, memory, w_q, w_k, w_v):
     q, k, v = x @ w_q, memory @ w_k, memory @ w_v
     weights = F.softmax(q @ k.T / q.shape[-1] ** 0.5, dim=-1)
     return weights @ v, weights
+
+
+@wrong("scale by the memory's width")
+def cross_attend(x, memory, w_q, w_k, w_v):
+    q, k, v = x @ w_q, memory @ w_k, memory @ w_v
+    weights = softmax(q @ k.mT / w_k.size(0) ** 0.5)
+    return weights @ v, weights
+
+
+@wrong("multiplied instead of divided")
+def cross_attend(x, memory, w_q, w_k, w_v):
+    q, k, v = x @ w_q, memory @ w_k, memory @ w_v
+    weights = softmax(q @ k.mT * q.size(-1) ** 0.5)
+    return weights @ v, weights
+
+
+@wrong("scale after the softmax")
+def cross_attend(x, memory, w_q, w_k, w_v):
+    weights = softmax((x @ w_q) @ (memory @ w_k).mT) / w_q.size(1) ** 0.5
+    return weights @ (memory @ w_v), weights
+
+
+@wrong("softmax over axis 1")
+def cross_attend(x, memory, w_q, w_k, w_v):
+    q, k, v = x @ w_q, memory @ w_k, memory @ w_v
+    weights = (q @ k.mT / q.size(-1) ** 0.5).softmax(1)
+    return weights @ v, weights
+
+
+@wrong("axes counted from the front")
+def cross_attend(x, memory, w_q, w_k, w_v):
+    q, k, v = x @ w_q, memory @ w_k, memory @ w_v
+    weights = softmax(q @ k.transpose(1, 2) / q.size(-1) ** 0.5)
+    return weights @ v, weights
+
+
+@wrong("axes counted from the front")
+def cross_attend(x, memory, w_q, w_k, w_v):
+    q, k, v = x @ w_q, memory @ w_k, memory @ w_v
+    weights = F.softmax(q @ k.mT / q.size(-1) ** 0.5, dim=2)
+    return weights @ v, weights
+
+
+@wrong("matrices transposed")
+def cross_attend(x, memory, w_q, w_k, w_v):
+    q, k, v = F.linear(x, w_q), F.linear(memory, w_k), F.linear(memory, w_v)
+    weights = softmax(q @ k.mT / q.size(-1) ** 0.5)
+    return weights @ v, weights
+
+
+@wrong("causal mask in cross-attention")
+def cross_attend(x, memory, w_q, w_k, w_v):
+    q, k, v = x @ w_q, memory @ w_k, memory @ w_v
+    scores = q @ k.mT / q.size(-1) ** 0.5
+    scores = scores.masked_fill(~make_causal_mask(q.size(-2), k.size(-2), device=q.device), -math.inf)
+    weights = softmax(scores)
+    return weights @ v, weights
+
+
+@wrong("scores returned as weights")
+def cross_attend(x, memory, w_q, w_k, w_v):
+    scores = (x @ w_q) @ (memory @ w_k).mT / w_q.size(1) ** 0.5
+    return softmax(scores) @ (memory @ w_v), scores
 
 
 # -- make_decoder_masks -----------------------------------------------------------------------------
@@ -365,6 +428,33 @@ def make_decoder_masks(src, tgt, pad_id):
 def make_decoder_masks(src, tgt, pad_id):
     causal = make_causal_mask(tgt.size(1), device=tgt.device)
     return causal & (tgt != pad_id)[:, None, :], src != pad_id
+
+
+@wrong("numbers instead of booleans")
+def make_decoder_masks(src, tgt, pad_id):
+    visible = make_causal_mask(tgt.size(1), device=tgt.device) & (tgt != pad_id)[:, None, :]
+    real = (src != pad_id)[:, None, :]
+    return tuple(torch.zeros(mask.shape).masked_fill(~mask.cpu(), -math.inf) for mask in (visible, real))
+
+
+@wrong("one mask inverted")
+def make_decoder_masks(src, tgt, pad_id):
+    T = tgt.size(1)
+    future = torch.ones(T, T, dtype=torch.bool, device=tgt.device).triu(1)
+    return future | (tgt == pad_id)[:, None, :], (src != pad_id)[:, None, :]
+
+
+@wrong("pad taken for the smallest id")
+def make_decoder_masks(src, tgt, pad_id):
+    causal = make_causal_mask(tgt.size(1), device=tgt.device)
+    return causal & tgt.gt(pad_id).unsqueeze(1), src.gt(pad_id).unsqueeze(1)
+
+
+@wrong("mask shorter than the batch")
+def make_decoder_masks(src, tgt, pad_id):
+    src_mask = make_padding_mask((src != pad_id).sum(dim=1))
+    tgt_mask = make_padding_mask((tgt != pad_id).sum(dim=1))
+    return make_causal_mask(tgt.size(1), device=tgt.device) & tgt_mask, src_mask
 
 
 # -- TwoMemoryBlock ---------------------------------------------------------------------------------
@@ -626,6 +716,84 @@ class TwoMemoryBlock(Attentions):
         return x
 
 
+@wrong("middle residual forgotten")
+class TwoMemoryBlock(Attentions):
+    def forward(self, x, first, second, first_mask=None, second_mask=None):
+        x = x + self.self_attn(x, is_causal=True)[0]
+        x, _ = self.first_attn(x, first, mask=first_mask)
+        return x + self.second_attn(x, second, mask=second_mask)[0]
+
+
+@wrong("one residual for all three")
+class TwoMemoryBlock(Attentions):
+    def forward(self, x, first, second, first_mask=None, second_mask=None):
+        found, _ = self.self_attn(x, is_causal=True)
+        found, _ = self.first_attn(found, first, mask=first_mask)
+        found, _ = self.second_attn(found, second, mask=second_mask)
+        return x + found
+
+
+@wrong("self-attention forgotten")
+class TwoMemoryBlock(Attentions):
+    def forward(self, x, first, second, first_mask=None, second_mask=None):
+        found, _ = self.first_attn(x, first, mask=first_mask)
+        x = x + found
+        found, _ = self.second_attn(x, second, mask=second_mask)
+        return x + found
+
+
+@wrong("one head")
+class TwoMemoryBlock(Attentions):
+    def __init__(self, d_model, num_heads, d_first, d_second):
+        super().__init__(d_model, 1, d_first, d_second)
+
+    def forward(self, x, first, second, first_mask=None, second_mask=None):
+        x = x + self.self_attn(x, is_causal=True)[0]
+        x = x + self.first_attn(x, first, mask=first_mask)[0]
+        return x + self.second_attn(x, second, mask=second_mask)[0]
+
+
+@wrong("weights returned")
+class TwoMemoryBlock(Attentions):
+    def forward(self, x, first, second, first_mask=None, second_mask=None):
+        x = x + self.self_attn(x, is_causal=True)[0]
+        x = x + self.first_attn(x, first, mask=first_mask)[0]
+        found, weights = self.second_attn(x, second, mask=second_mask, need_weights=True)
+        return x + found, weights
+
+
+@wrong("one mask for both memories")
+class TwoMemoryBlock(Attentions):
+    def forward(self, x, first, second, first_mask=None, second_mask=None):
+        x = x + self.self_attn(x, is_causal=True)[0]
+        for attend, memory in ((self.first_attn, first), (self.second_attn, second)):
+            x = x + attend(x, memory, mask=first_mask)[0]
+        return x
+
+
+@wrong("mask inverted")
+class TwoMemoryBlock(Attentions):
+    def forward(self, x, first, second, first_mask=None, second_mask=None):
+        first_mask, second_mask = (None if mask is None else ~mask for mask in (first_mask, second_mask))
+        x = x + self.self_attn(x, is_causal=True)[0]
+        x = x + self.first_attn(x, first, mask=first_mask)[0]
+        return x + self.second_attn(x, second, mask=second_mask)[0]
+
+
+@wrong("memory's width given as d_in")
+class TwoMemoryBlock(nn.Module):
+    def __init__(self, d_model, num_heads, d_first, d_second):
+        super().__init__()
+        self.self_attn = MultiHeadAttention(d_model, num_heads)
+        self.first_attn = MultiHeadAttention(d_model, num_heads, d_in=d_first)
+        self.second_attn = MultiHeadAttention(d_model, num_heads, d_in=d_second)
+
+    def forward(self, x, first, second, first_mask=None, second_mask=None):
+        x = x + self.self_attn(x, is_causal=True)[0]
+        x = x + self.first_attn(x, first, mask=first_mask)[0]
+        return x + self.second_attn(x, second, mask=second_mask)[0]
+
+
 # -- concat_scores ----------------------------------------------------------------------------------
 
 
@@ -721,6 +889,44 @@ def concat_scores(x, memory, matrix, score_weight):
 def concat_scores(x, memory, matrix, score_weight):
     q, k = project(x, memory, matrix)
     return torch.tanh(q + k) @ score_weight / q.size(-1) ** 0.5
+
+
+@wrong("dot product instead")
+def concat_scores(x, memory, matrix, score_weight):
+    q, k = project(x, memory, matrix)
+    return (q * k).sum(-1)
+
+
+@wrong("key subtracted")
+def concat_scores(x, memory, matrix, score_weight):
+    q, k = project(x, memory, matrix)
+    return torch.tanh(q - k) @ score_weight
+
+
+@wrong("matrix not transposed")
+def concat_scores(x, memory, matrix, score_weight):
+    for_x, for_memory = matrix.split([x.size(-1), memory.size(-1)], dim=1)
+    q, k = x @ for_x, memory @ for_memory
+    return torch.tanh(q.unsqueeze(2) + k.unsqueeze(1)) @ score_weight
+
+
+@wrong("no axes for the pairs")
+def concat_scores(x, memory, matrix, score_weight):
+    d_in = x.size(-1)
+    q, k = x @ matrix[:, :d_in].T, memory @ matrix[:, d_in:].T
+    return (torch.tanh(q + k) * score_weight).sum(-1)
+
+
+@wrong("sum with w left out")
+def concat_scores(x, memory, matrix, score_weight):
+    q, k = project(x, memory, matrix)
+    return torch.tanh(q + k) * score_weight
+
+
+@wrong("weights returned beside the scores")
+def concat_scores(x, memory, matrix, score_weight):
+    q, k = project(x, memory, matrix)
+    return additive_attention(q[:, :, 0], k[:, 0], memory, score_weight)
 
 
 # -- alignment_share --------------------------------------------------------------------------------
@@ -840,3 +1046,46 @@ def alignment_share(weights, gold):
     weights *= counts[:, None, :, None]  # words that do not count have no weight
     found = weights.mean(dim=1).argmax(dim=-1)
     return (found == gold).sum().item() / counts.sum().item()
+
+
+@wrong("heads vote")
+def alignment_share(weights, gold):
+    found, _ = weights.argmax(dim=-1).mode(dim=1)
+    return (found == gold)[gold >= 0].float().mean().item()
+
+
+@wrong("one head is enough")
+def alignment_share(weights, gold):
+    hits = (weights.argmax(dim=-1) == gold.unsqueeze(1)).sum(dim=1) > 0
+    return hits[gold >= 0].float().mean().item()
+
+
+@wrong("heads not averaged")
+def alignment_share(weights, gold):
+    right_words = weights.argmax(dim=-1) == gold
+    return right_words[gold != -1].float().mean().item()
+
+
+@wrong("rows off by one")
+def alignment_share(weights, gold):
+    found = weights.mean(dim=1).argmax(dim=-1)[:, 1:]
+    known = gold[:, :-1]
+    return (found == known)[known >= 0].float().mean().item()
+
+
+@wrong("−1 taken for position 0")
+def alignment_share(weights, gold):
+    known = gold.where(gold >= 0, 0)
+    return (weights.mean(dim=1).argmax(dim=-1) == known).float().mean().item()
+
+
+@wrong("whole sentences counted")
+def alignment_share(weights, gold):
+    wrong_words = (weights.mean(dim=1).argmax(dim=-1) != gold) & (gold != -1)
+    return 1 - wrong_words.any(dim=1).float().mean().item()
+
+
+@wrong("one truth value for each word")
+def alignment_share(weights, gold):
+    found = weights.mean(dim=1).argmax(dim=-1)
+    return (found == gold)[gold >= 0]

@@ -68,6 +68,25 @@ def _softmax_without_axis(q, k, v):
     return weights @ v, weights
 
 
+def _softmax_over_axis_1(q, k, v):
+    weights = torch.softmax(q @ k.mT * _root(q, v), dim=1)
+    return weights @ v, weights
+
+
+def _causal_across(q, k, v):
+    return attention(q, k, v, make_causal_mask(q.size(-2), k.size(-2), device=q.device))
+
+
+def _scores_as_weights(q, k, v):
+    scores = q @ k.mT * _root(q, v)
+    return torch.softmax(scores, dim=-1) @ v, scores
+
+
+def _scaled_after_the_softmax(q, k, v):
+    weights = torch.softmax(q @ k.mT, dim=-1) * _root(q, v)
+    return weights @ v, weights
+
+
 def _scaled_by_the_input_s_width(x, memory, w_q, w_k, w_v):
     return _ask(attend=_attend_scaled_by(lambda q, v: 1 / math.sqrt(x.size(-1))))(
         x, memory, w_q, w_k, w_v
@@ -128,6 +147,21 @@ cross_attend = Exercise(
             "so their width D counts. See 3.4.",
             _scaled_by_the_input_s_width,
         ),
+        "scale by the memory's width": Mistake(
+            "The scale is √d_memory, the width of the memory before it is projected. Scores are made of queries and "
+            "keys, so their width D counts. See 3.4.",
+            lambda x, memory, w_q, w_k, w_v: _ask(
+                attend=_attend_scaled_by(lambda q, v: 1 / math.sqrt(memory.size(-1)))
+            )(x, memory, w_q, w_k, w_v),
+        ),
+        "multiplied instead of divided": Mistake(
+            "The scores are multiplied by √D, so the weights are sharper than without any scale. See 3.4.",
+            _ask(attend=_attend_scaled_by(lambda q, v: math.sqrt(q.size(-1)))),
+        ),
+        "scale after the softmax": Mistake(
+            "The rows sum to 1/√D: the weights are divided instead of the scores. See 3.4.",
+            _ask(attend=_scaled_after_the_softmax),
+        ),
         "scale by the values' width": Mistake(
             "The scale is √Dv, the width of the values, which the scores never saw: it comes from the queries' width. "
             "See 3.4.",
@@ -149,6 +183,33 @@ cross_attend = Exercise(
             "One sequence is right and a batch is not: the softmax runs over the first axis, as it does over three "
             "axes when nobody names one. See 3.7.",
             _ask(attend=_softmax_without_axis),
+        ),
+        "softmax over axis 1": Mistake(
+            "A single pair is right and a batch is not: axis 1 holds the memory's vectors in the one and the queries "
+            "in the other. Count from the end, where it does not matter. See 3.7.",
+            _ask(attend=_softmax_over_axis_1),
+        ),
+        "axes counted from the front": Mistake(
+            "A single pair of sequences has two axes, and the code asks for a third. Counted from the end, "
+            "the axes have the same numbers with a batch and without. See 3.7.",
+            _ask(attend=lambda q, k, v: attention(q, k.transpose(1, 2).mT, v)),
+        ),
+        "matrices transposed": Mistake(
+            "The matrices are turned around: a projection is x @ w_q here. "
+            "A weight of nn.Linear, and what F.linear takes, stands the other way round. See 3.9.",
+            lambda x, memory, w_q, w_k, w_v: attention(
+                x @ w_q.mT, memory @ w_k.mT, memory @ w_v.mT
+            ),
+        ),
+        "causal mask in cross-attention": Mistake(
+            "The first queries do not see the end of the memory: there is a causal mask, "
+            "and in cross-attention everything may be read. See 7.10.",
+            _ask(attend=_causal_across),
+        ),
+        "scores returned as weights": Mistake(
+            "The output is right, and beside it come the scores; the weights are what the softmax makes of them. "
+            "See 7.1.",
+            _ask(attend=_scores_as_weights),
         ),
         "returned in the wrong order": Mistake(
             "Both results are right, and they come back in the wrong order: the output first. See 7.1.",
@@ -233,7 +294,7 @@ def _triangle(ahead):
 
 def _same_cells(mask, wanted):
     shape = torch.broadcast_shapes(mask.shape, wanted.shape)
-    return torch.equal(mask.bool().expand(shape), wanted.expand(shape))
+    return torch.equal(mask.expand(shape), wanted.expand(shape))
 
 
 def _padding_inverted(found, src, tgt, pad_id):
@@ -245,7 +306,16 @@ def _padding_inverted(found, src, tgt, pad_id):
 
 def _padding_ignored(found, src, tgt, pad_id):
     self_mask, cross_mask = found
-    return _same_cells(self_mask, _causal(tgt)) or bool(cross_mask.all())
+    return _same_cells(self_mask, _causal(tgt)) or _same_cells(
+        cross_mask, torch.ones_like(_real(src, pad_id))
+    )
+
+
+def _shorter_than_the_batch(found, src, tgt, pad_id):
+    """Whether a mask ends with the longest sentence, where the batch is padded further."""
+    _, cross_mask = found
+    longest = int((src != pad_id).sum(dim=1).max())
+    return cross_mask.size(-1) == longest < src.size(1)
 
 
 def _sees_only_the_future(found, *inputs):
@@ -288,6 +358,11 @@ make_decoder_masks = Exercise(
             "Both masks are upside down: they are True where nothing may be seen, as PyTorch's own layer wants it, "
             "and in this course True means may attend. See 5.4.",
             _changed_masks(lambda mask, *inputs: ~mask, lambda mask, *inputs: ~mask),
+        ),
+        "one mask inverted": Mistake(
+            "The mask of self-attention is upside down, True where nothing may be seen; the other one is right. "
+            "In this course True means may attend. See 5.4.",
+            _changed_masks(lambda mask, *inputs: ~mask),
         ),
         "padding inverted": Mistake(
             "Pads are visible and words are hidden, in one mask or in both: the comparison with pad_id is the wrong "
@@ -345,6 +420,18 @@ make_decoder_masks = Exercise(
         "pad id ignored": Mistake(
             "The words with the id 0 are hidden, whatever pad_id is; which id is the pad, the caller says. See 7.7.",
             lambda src, tgt, pad_id: _right_masks(src, tgt, 0),
+        ),
+        "pad taken for the smallest id": Mistake(
+            "Words with an id below the pad's are hidden: any id can be the pad's. See 7.11.",
+            lambda src, tgt, pad_id: (
+                _causal(tgt) & (tgt > pad_id)[:, None, :],
+                (src > pad_id)[:, None, :],
+            ),
+        ),
+        "mask shorter than the batch": Mistake(
+            "The mask ends with the longest sentence, and the batch is padded further: its last axis is the width "
+            "of the batch. See 7.4.",
+            sign=_shorter_than_the_batch,
         ),
         "numbers instead of booleans": Mistake(
             "A mask holds True and False, and at least one of these holds numbers. See 5.4.",
@@ -530,6 +617,26 @@ def _one_after_the_other(*steps):
     return run
 
 
+class _OneHead(_TwoMemoryBlock):
+    """Takes num_heads and makes one head."""
+
+    def __init__(self, d_model, num_heads, d_first, d_second):
+        super().__init__(d_model, 1, d_first, d_second)
+
+
+class _MemoryWidthAsInput(_TwoMemoryBlock):
+    """Names the width of a memory d_in, which is the width of the queries."""
+
+    def __init__(self, d_model, num_heads, d_first, d_second):
+        super().__init__(d_model, num_heads, d_first, d_second)
+        self.first_attn = MultiHeadAttention(d_model, num_heads, d_in=d_first)
+        self.second_attn = MultiHeadAttention(d_model, num_heads, d_in=d_second)
+
+
+def _inverted(mask):
+    return None if mask is None else ~mask
+
+
 def _side_by_side(back, first, second, x):
     x = x + back(x)
     return x + first(x) + second(x)
@@ -562,6 +669,35 @@ TwoMemoryBlock = Exercise(
             _in_order(
                 lambda back, first, second, x: _one_after_the_other(first, second)(back(x))
             ),
+        ),
+        "middle residual forgotten": Mistake(
+            "What asks the second memory is only what was found in the first: first_attn adds to what the position "
+            "had, as the other two do. See 7.5.",
+            _in_order(
+                lambda back, first, second, x: _one_after_the_other(second)(
+                    first(x + back(x))
+                )
+            ),
+        ),
+        "one residual for all three": Mistake(
+            "x is added once, at the end, and in between each attention sees only what the one before has found: "
+            "every one of them adds to what the position had. See 7.5.",
+            _in_order(lambda back, first, second, x: x + second(first(back(x)))),
+        ),
+        "self-attention forgotten": Mistake(
+            "The output does not depend on the earlier targets: there is no self-attention, "
+            "so a position knows its own word only. See 7.5.",
+            _in_order(
+                lambda back, first, second, x: _one_after_the_other(first, second)(x)
+            ),
+        ),
+        "one head": Mistake(
+            "The attentions have one head each, whatever num_heads is. See 7.5.",
+            _OneHead,
+        ),
+        "weights returned": Mistake(
+            "Something comes back beside the new targets; the exercise asks for the targets alone. See 7.11.",
+            sign=lambda found, *inputs: isinstance(found, tuple | list),
         ),
         "future ignored": Mistake(
             "Changing a late target changes the earlier outputs: the self-attention sees the future. See 7.5.",
@@ -608,6 +744,26 @@ TwoMemoryBlock = Exercise(
                 read_second=lambda self, x, first, second, *rest: self.second_attn(
                     x, second
                 )[0]
+            ),
+        ),
+        "one mask for both memories": Mistake(
+            "Both memories are read with first_mask, which knows the padding of the first one only. See 7.10.",
+            _block(
+                read_second=lambda self, x, first, second, a, b: self.second_attn(
+                    x, second, mask=a
+                )[0]
+            ),
+        ),
+        "mask inverted": Mistake(
+            "The padding is read and the words are hidden: both masks are turned upside down, "
+            "and they are True already where the block may look. See 5.4.",
+            _block(
+                read_first=lambda self, x, first, second, a, b: self.first_attn(
+                    x, first, mask=_inverted(a)
+                )[0],
+                read_second=lambda self, x, first, second, a, b: self.second_attn(
+                    x, second, mask=_inverted(b)
+                )[0],
             ),
         ),
         "mask given as values": Mistake(
@@ -703,6 +859,10 @@ TwoMemoryBlock = Exercise(
             "second_attn vectors of width d_second, and self_attn the targets. See 7.2.",
             _block(widths=lambda self, d_first, d_second: (d_second, d_first)),
         ),
+        "memory's width given as d_in": Mistake(
+            "d_in is the width of the side that asks, the targets; the memory's width has a name of its own. See 7.2.",
+            _MemoryWidthAsInput,
+        ),
         CHANGES_ITS_INPUT: Mistake(
             "`x += …` writes into the caller's targets; `x = x + …` makes new ones. See 5.10."
         ),
@@ -792,6 +952,49 @@ concat_scores = Exercise(
             "The memory's vectors stand in the rows: the scores have a row for each x, (B, T, S). See 7.1.",
             _score(after=lambda scores: scores.mT),
         ),
+        "dot product instead": Mistake(
+            "Queries and keys are multiplied and added up, which is the dot product: score_weight and tanh are "
+            "not used. See 7.6.",
+            lambda x, memory, matrix, score_weight: (
+                (x @ matrix[:, : x.size(-1)].mT) @ (memory @ matrix[:, x.size(-1) :].mT).mT
+            ),
+        ),
+        "key subtracted": Mistake(
+            "The key is subtracted from the query; a matrix times two vectors put end to end is a sum. See 7.11.",
+            _score(lambda q, k, w: torch.tanh(q - k) @ w),
+        ),
+        "matrix not transposed": Mistake(
+            "matrix is (D, d_in + d_memory), as in nn.Linear: vectors that stand in rows are multiplied by its "
+            "transpose. See 3.9.",
+            lambda x, memory, matrix, score_weight: (
+                torch.tanh(
+                    (x @ matrix[:, : x.size(-1)])[:, :, None]
+                    + (memory @ matrix[:, x.size(-1) :])[:, None]
+                )
+                @ score_weight
+            ),
+        ),
+        "no axes for the pairs": Mistake(
+            "Queries (B, T, D) and keys (B, S, D) are added as they are, which pairs each query with one key at most: "
+            "each needs an axis of length 1 for the other. See 7.6.",
+            lambda x, memory, matrix, score_weight: (
+                torch.tanh(
+                    x @ matrix[:, : x.size(-1)].mT + memory @ matrix[:, x.size(-1) :].mT
+                )
+                @ score_weight
+            ),
+        ),
+        "sum with w left out": Mistake(
+            "Every pair still has D numbers, tanh of its sum: score_weight makes one of them. See 7.6.",
+            sign=lambda found, x, memory, matrix, score_weight: (
+                found.shape == (*x.shape[:2], memory.size(1), len(matrix))
+            ),
+        ),
+        "weights returned beside the scores": Mistake(
+            "This is what additive_attention returns, an output and weights; the exercise asks for the scores. "
+            "See 7.6.",
+            sign=lambda found, *inputs: isinstance(found, tuple | list),
+        ),
         "softmax too early": Mistake(
             "These are weights already: every row sums to 1, and the exercise asks for the scores. See 7.6.",
             _score(after=softmax),
@@ -871,6 +1074,39 @@ alignment_share = Exercise(
             "The head with the largest single weight decides; average the heads, and all of them do. See 7.9.",
             _share(lambda weights: weights.amax(dim=1).argmax(dim=-1)),
         ),
+        "heads vote": Mistake(
+            "Each head names a position and the most frequent one wins; the exercise averages the weights, "
+            "so that a head counts by how sure it is. See 7.9.",
+            _share(lambda weights: weights.argmax(dim=-1).mode(dim=1).values),
+        ),
+        "one head is enough": Mistake(
+            "A word counts as right if any head finds it, so the share is too large: average the heads first. See 7.9.",
+            lambda weights, gold: (
+                (weights.argmax(dim=-1) == gold[:, None])
+                .any(dim=1)[gold >= 0]
+                .double()
+                .mean()
+                .item()
+            ),
+        ),
+        "heads not averaged": Mistake(
+            "The heads are still there, one axis more than gold has: average them first. See 7.9.",
+            lambda weights, gold: (
+                (weights.argmax(dim=-1) == gold)[gold >= 0].double().mean().item()
+            ),
+        ),
+        "rows off by one": Mistake(
+            "Each row is compared with the word before it: row t belongs to the word that it is about to write, "
+            "and gold names that word at t already. See 7.9.",
+            lambda weights, gold: (
+                (weights.mean(dim=1).argmax(dim=-1)[:, 1:] == gold[:, :-1])[
+                    gold[:, :-1] >= 0
+                ]
+                .double()
+                .mean()
+                .item()
+            ),
+        ),
         "mean over the batch": Mistake(
             "The sentences are averaged instead of the heads: the heads are the second axis of (B, H, T, S). See 7.5.",
             _share(lambda weights: weights.mean(dim=0).argmax(dim=-1)),
@@ -893,6 +1129,27 @@ alignment_share = Exercise(
                 .double()
                 .mean()
                 .item()
+            ),
+        ),
+        "−1 taken for position 0": Mistake(
+            "A word with −1 counts as right when its row looks at the first position: −1 is no position, "
+            "and these words must not count at all. See 7.8.",
+            lambda weights, gold: _share()(weights, gold.clamp(min=0)),
+        ),
+        "whole sentences counted": Mistake(
+            "This is the share of sentences in which every word is right; the exercise counts the words. See 7.8.",
+            lambda weights, gold: (
+                ((weights.mean(dim=1).argmax(dim=-1) == gold) | (gold < 0))
+                .all(dim=1)
+                .double()
+                .mean()
+                .item()
+            ),
+        ),
+        "one truth value for each word": Mistake(
+            "These are the words one by one, right or wrong; their mean, as a float, is the share. See 7.8.",
+            sign=lambda found, *inputs: (
+                isinstance(found, Tensor) and found.dtype == torch.bool and found.dim() > 0
             ),
         ),
         "weight instead of share": Mistake(
