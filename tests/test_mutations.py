@@ -79,6 +79,14 @@ MUTATIONS = {
     "additive attention without tanh": ("additive.py", "torch.tanh(q[", "(q["),
     "leak detector looks one step too far": ("causality.py", "size[t + 1 :] == 0", "size[t + 2 :] == 0"),
     "leak detector sums the features": ("causality.py", "(out * mixture).select", "out.select"),
+    "recurrent: attends to padding": ("recurrent.py", "self.score_weight, memory.mask", "self.score_weight, None"),
+    "recurrent: reads padding as tokens": (
+        "recurrent.py",
+        "self.src_embed(src), src_lengths.cpu()",
+        "self.src_embed(src), torch.full_like(src_lengths, src.size(1)).cpu()",
+    ),
+    "recurrent: writes on after the end": ("recurrent.py", ".masked_fill(done, pad_id)", ""),
+    "recurrent: stops at the first end of a batch": ("recurrent.py", "not done.all()", "not done.any()"),
     "a check that accepts anything": (
         "check/exercise.py",
         "self.is_right = self.error is None and self._is_right()",
