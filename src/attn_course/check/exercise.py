@@ -429,7 +429,8 @@ def _tensor_difference(found: Any, expected: Tensor, name: str) -> str | None:
 
 def _number_difference(found: Any, expected: float, name: str) -> str | None:
     if isinstance(found, Tensor):
-        return f"{name} must be a Python {type(expected).__name__}, and is {_describe(found)}; item() makes one."
+        hint = "; item() makes one" if found.numel() == 1 else ""
+        return f"{name} must be a Python {type(expected).__name__}, and is {_describe(found)}{hint}."
     if isinstance(found, float) and type(expected) is int:
         return f"{name} must be of the type int, and is the float {found!r}; // divides whole numbers."
     kinds = (
