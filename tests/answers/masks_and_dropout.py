@@ -96,6 +96,35 @@ def mask_for_new_tokens(attention_mask, num_queries):  # ~1 is -2, and counts as
     return attn_course.make_causal_mask(num_queries, S) & (~attention_mask).bool()[:, None, :]
 
 
+@wrong("padding on the wrong side")
+def mask_for_new_tokens(attention_mask, num_queries):
+    S = attention_mask.size(1)
+    real = torch.arange(S) < attention_mask.sum(1, keepdim=True)
+    return attn_course.make_causal_mask(num_queries, S) & real[:, None]
+
+
+@wrong("pads see themselves")
+def mask_for_new_tokens(attention_mask, num_queries):  # so that no row is empty
+    S = attention_mask.size(1)
+    square = torch.ones(S, S).tril().bool() & attention_mask.bool()[:, None] | torch.eye(S).bool()
+    return square[:, S - num_queries :]
+
+
+@wrong("one mask for all sentences")
+def mask_for_new_tokens(attention_mask, num_queries):
+    return attn_course.make_causal_mask(num_queries, attention_mask.size(1))
+
+
+@wrong("one mask for all sentences")
+def mask_for_new_tokens(attention_mask, num_queries):  # and in the wrong corner
+    return torch.ones(num_queries, attention_mask.size(1)).tril().bool()
+
+
+@wrong("one row for all queries")
+def mask_for_new_tokens(attention_mask, num_queries):
+    return attn_course.from_transformers_mask(attention_mask)
+
+
 @wrong("no axis for the queries")
 def mask_for_new_tokens(attention_mask, num_queries):
     S = attention_mask.size(1)
@@ -188,6 +217,34 @@ def drop_weights(weights, p, training):
         return weights
     keep = torch.bernoulli(torch.full_like(weights, p))
     return weights * keep / (1 - p)
+
+
+@wrong("keeps the share p")
+def drop_weights(weights, p, training):  # and divides by it
+    if not training:
+        return weights
+    return torch.where(torch.rand_like(weights) < p, weights / max(p, 1e-9), 0)
+
+
+@wrong("draws from a normal distribution")
+def drop_weights(weights, p, training):
+    if not training:
+        return weights
+    return weights.masked_fill(torch.randn_like(weights) < p, 0) / (1 - p)
+
+
+@wrong("one draw for all weights")
+def drop_weights(weights, p, training):
+    if not training:
+        return weights
+    return weights * (torch.rand(1, device=weights.device) >= p) / (1 - p)
+
+
+@wrong("one draw for all weights")
+def drop_weights(weights, p, training):  # hides as a mask does, and none becomes 0
+    if not training:
+        return weights
+    return weights.masked_fill(torch.rand_like(weights) < p, -math.inf) / (1 - p)
 
 
 @wrong("rows renormalised")
@@ -290,6 +347,11 @@ def masked_softmax(scores, mask):
     return F.softmax(scores * mask, -1)
 
 
+@wrong("hidden scores set to 0, then their weights")
+def masked_softmax(scores, mask):
+    return F.softmax(scores * mask, -1) * mask
+
+
 @wrong("mask after the softmax")
 def masked_softmax(scores, mask):
     return softmax(scores).masked_fill(~mask, 0)
@@ -307,9 +369,19 @@ def masked_softmax(scores, mask):
     return kept / (kept.sum(-1, keepdim=True) + 1e-9)
 
 
+@wrong("mask after the softmax, renormalised")
+def masked_softmax(scores, mask):  # lowers the hidden scores, but a loud one stays above the visible ones
+    return torch.softmax(scores + (~mask).to(scores) * -1e4, -1).masked_fill(~mask, 0)
+
+
 @wrong("softmax over the queries")
 def masked_softmax(scores, mask):
     return scores.masked_fill(~mask, -math.inf).softmax(-2)
+
+
+@wrong("softmax over a fixed axis")
+def masked_softmax(scores, mask):
+    return torch.softmax(scores.masked_fill(~mask, -math.inf), 1).masked_fill(~mask, 0.0)
 
 
 @wrong("softmax overflows")
@@ -333,6 +405,16 @@ def masked_softmax(scores, mask):
     return torch.softmax(scores + (~mask).to(scores) * -1e9, -1)
 
 
+@wrong("minus a billion")
+def masked_softmax(scores, mask):  # added, so that the empty row is the plain softmax
+    return torch.softmax(scores + (~mask).to(scores) * -1e5, -1)
+
+
+@wrong("not low enough")
+def masked_softmax(scores, mask):
+    return torch.softmax(scores.masked_fill(~mask, -1e4), -1).masked_fill(~mask, 0)
+
+
 @wrong("too large for half precision")
 def masked_softmax(scores, mask):
     return torch.softmax(scores.masked_fill(~mask, -1e9), -1).masked_fill(~mask, 0)
@@ -352,6 +434,16 @@ def masked_softmax(scores, mask):
 def masked_softmax(scores, mask):
     additive = attn_course.to_additive_mask(mask, scores.dtype)
     return torch.softmax(scores + additive, -1).masked_fill(~mask, 0)
+
+
+@wrong("hidden twice, once upside down")
+def masked_softmax(scores, mask):
+    return torch.softmax(scores.masked_fill(mask, -math.inf), -1).masked_fill(~mask, 0.0)
+
+
+@wrong("hidden twice, once upside down")
+def masked_softmax(scores, mask):
+    return torch.softmax(scores.masked_fill(~mask, -math.inf), -1).masked_fill(mask, 0.0)
 
 
 @wrong("overwrites what the gradient needs")
@@ -405,6 +497,67 @@ def who_sees_whom(fn, x):
         changed[s] *= 2.0
         sees[:, s] = torch.all(fn(changed) != fn(x), dim=1)
     return sees
+
+
+@right
+def who_sees_whom(fn, x):  # changes x itself and puts back what was there
+    out, sees = fn(x), torch.zeros(len(x), len(x), dtype=torch.bool)
+    for s in range(len(x)):
+        before = x[s].clone()
+        x[s] += 1.0
+        sees[:, s] = (fn(x) != out).any(-1)
+        x[s] = before
+    return sees
+
+
+def columns(fn, x, change=lambda row: row + 1.0, moved=lambda new, old: (new != old).any(-1)):
+    """The loop that the next answers share."""
+    sees = torch.zeros(len(x), len(x), dtype=torch.bool)
+    for s in range(len(x)):
+        changed = x.clone()
+        changed[s] = change(changed[s])
+        sees[:, s] = moved(fn(changed), fn(x))
+    return sees
+
+
+@wrong("only the first feature is compared")
+def who_sees_whom(fn, x):
+    return columns(fn, x, moved=lambda new, old: new[:, 0] != old[:, 0])
+
+
+@wrong("changes cancel")
+def who_sees_whom(fn, x):
+    return columns(fn, x, moved=lambda new, old: new.mean(-1) != old.mean(-1))
+
+
+@wrong("only a rise counts")
+def who_sees_whom(fn, x):
+    return columns(fn, x, moved=lambda new, old: ((new - old) > 0).any(-1))
+
+
+@wrong("true where nothing changed")
+def who_sees_whom(fn, x):
+    return columns(fn, x, moved=lambda new, old: (new == old).all(-1))
+
+
+@wrong("outputs compared as a whole")
+def who_sees_whom(fn, x):
+    return columns(fn, x, moved=lambda new, old: not torch.equal(new, old))
+
+
+@wrong("an input that is nan")
+def who_sees_whom(fn, x):
+    return columns(fn, x, change=lambda row: math.nan)
+
+
+@wrong("an input that is nan")
+def who_sees_whom(fn, x):
+    return columns(fn, x, change=lambda row: math.inf)
+
+
+@wrong("zeros are not changed")
+def who_sees_whom(fn, x):
+    return columns(fn, x, change=lambda row: 0.0)
 
 
 @wrong("the changes pile up")
@@ -547,6 +700,66 @@ class WindowAttention(Layer):
         self.mask = (position - position[:, None]).abs() < window
 
 
+class OtherMask(Layer):
+    """A layer with a mask that ``allows`` another distance into the past than the window."""
+
+    def __init__(self, d_in, d_out, max_len, window, dropout):
+        super().__init__(d_in, d_out, max_len, window, dropout)
+        position = torch.arange(max_len)
+        self.mask = self.allows(position[:, None] - position, window)
+
+
+@wrong("window too narrow")
+class WindowAttention(OtherMask):
+    def allows(self, distance, window):
+        return (distance >= 0) & (distance < window - 1)
+
+
+@wrong("hides the diagonal")
+class WindowAttention(OtherMask):
+    def allows(self, distance, window):
+        return (distance > 0) & (distance <= window)
+
+
+@wrong("hides the diagonal")
+class WindowAttention(OtherMask):
+    def allows(self, distance, window):
+        return (distance > 0) & (distance < window)
+
+
+@wrong("future shown")
+class WindowAttention(OtherMask):
+    def allows(self, distance, window):
+        return distance < window
+
+
+@wrong("rows and columns swapped")
+class WindowAttention(OtherMask):
+    def allows(self, distance, window):
+        return (distance <= 0) & (distance > -window)
+
+
+@wrong("mask ignored")
+class WindowAttention(Layer):
+    def forward(self, x, padding=None):
+        q, k, v = self.project(x)
+        return self.dropout(attention(q, k, v)[1]) @ v
+
+
+@wrong("mask ignored")
+class WindowAttention(Layer):  # one cell of the mask for one sentence, which broadcasts
+    def visible(self, x, padding):
+        mask = self.mask[: x.size(0), : x.size(0)]
+        return mask if padding is None else mask & padding
+
+
+@wrong("mask after the softmax")
+class WindowAttention(Layer):
+    def forward(self, x, padding=None):
+        q, k, v = self.project(x)
+        return self.dropout(softmax(q @ k.mT / q.size(-1) ** 0.5) * self.visible(x, padding)) @ v
+
+
 @wrong("mask not cut")
 class WindowAttention(Layer):
     def forward(self, x, padding=None):
@@ -560,6 +773,26 @@ class WindowAttention(Layer):
     def visible(self, x, padding):
         T = x.size(1)
         return self.mask[:T, :T]
+
+
+@wrong("padding replaces the mask")
+class WindowAttention(Layer):
+    def visible(self, x, padding):
+        return self.mask[: x.size(1), : x.size(1)] if padding is None else padding
+
+
+@wrong("joined by or")
+class WindowAttention(Layer):
+    def visible(self, x, padding):
+        mask = self.mask[: x.size(1), : x.size(1)]
+        return mask if padding is None else mask | padding
+
+
+@wrong("padding inverted")
+class WindowAttention(Layer):
+    def visible(self, x, padding):
+        mask = self.mask[: x.size(1), : x.size(1)]
+        return mask if padding is None else mask & ~padding
 
 
 @wrong("padding on the queries")
@@ -592,6 +825,14 @@ class WindowAttention(Layer):  # the bug of section 5.10, with floats
         return additive == 0
 
 
+@wrong("changes its buffer")
+class WindowAttention(Layer):  # keeps the joined mask
+    def visible(self, x, padding):
+        if padding is not None:
+            self.mask = self.mask[..., : x.size(1), : x.size(1)] & padding
+        return self.mask[..., : x.size(1), : x.size(1)]
+
+
 @wrong("writes padding into the buffer")
 class WindowAttention(Layer):
     def visible(self, x, padding):
@@ -619,6 +860,20 @@ class WindowAttention(Layer):
         q, k, v = self.project(x)
         scores = torch.einsum("btd,bsd->bts", q, k).masked_fill(~self.visible(x, padding), -math.inf)
         return self.dropout(softmax(scores)) @ v
+
+
+@wrong("scaled by the width of the tokens")
+class WindowAttention(Layer):
+    def forward(self, x, padding=None):
+        q, k, v = self.project(x)
+        scores = (q @ k.mT / x.size(-1) ** 0.5).masked_fill(~self.visible(x, padding), -math.inf)
+        return self.dropout(softmax(scores)) @ v
+
+
+@wrong("queries and keys swapped")
+class WindowAttention(Layer):
+    def project(self, x):
+        return self.k_proj(x), self.q_proj(x), self.v_proj(x)
 
 
 @wrong("nan in empty rows")
@@ -672,3 +927,11 @@ class WindowAttention(Layer):
         q, k, v = self.project(x)
         scores = self.dropout(q @ k.mT / q.size(-1) ** 0.5)
         return softmax(scores.masked_fill(~self.visible(x, padding), -math.inf)) @ v
+
+
+@wrong("dropout on the scores")
+class WindowAttention(Layer):  # after the mask: 0 times -inf is nan, and the softmax sees it
+    def forward(self, x, padding=None):
+        q, k, v = self.project(x)
+        scores = (q @ k.mT / q.size(-1) ** 0.5).masked_fill(~self.visible(x, padding), -math.inf)
+        return softmax(self.dropout(scores)) @ v

@@ -85,6 +85,28 @@ mask_for_new_tokens = Exercise(
             "Pads are visible and real tokens are hidden: a tokenizer's 1 stands for a real token. See 5.4.",
             lambda ones, T: _visible(ones, T)[0] & (ones == 0)[:, None, :],
         ),
+        "padding on the wrong side": Mistake(
+            "The hidden columns are the last ones, and the pads stand in the first: this padding is on the left. "
+            "See 5.3.",
+            lambda ones, T: (
+                _visible(ones, T)[0] & make_padding_mask(ones.sum(dim=1), ones.size(1))
+            ),
+        ),
+        "pads see themselves": Mistake(
+            "A pad sees itself. A pad is no key for anybody, so its own row stays empty. See 5.5.",
+            lambda ones, T: (
+                _both(*_visible(ones, T))
+                | (_visible(ones, T)[0] & ~_visible(ones, T, ahead=-1)[0])
+            ),
+        ),
+        "one mask for all sentences": Mistake(
+            "The mask has no axis for the batch, so it cannot know which tokens of a sentence are pads. See 5.3.",
+            lambda ones, T: _visible(ones, T)[0],
+        ),
+        "one row for all queries": Mistake(
+            "It is the mask of the padding alone, with one row for all queries: each sees its whole future. See 5.1.",
+            lambda ones, T: _visible(ones, T)[1],
+        ),
         "no axis for the queries": Mistake(
             "The padding (B, S) lacks the axis of the queries, so the sentences of the batch are taken for queries. "
             "See 5.3.",
@@ -182,7 +204,9 @@ def _seeded(weights, p):
 
 def _dropped_alike(number):
     """The sign that slices of the weights fall together; ``number`` is that of the description."""
-    return lambda found, weights, p, training: training and p > 0 and found[number]
+    return lambda found, weights, p, training: (
+        training and p > 0 and 0 < found[0] < 1 and found[number]
+    )
 
 
 drop_weights = Exercise(
@@ -235,9 +259,16 @@ drop_weights = Exercise(
         ),
         "keeps the share p": Mistake(
             "A share of p is kept and the rest falls: p is the probability to become 0. See 5.8.",
+            sign=lambda found, weights, p, training: (
+                training and found[0] == round(1 - p, 1)
+            ),
+        ),
+        "draws from a normal distribution": Mistake(
+            "The share that falls is that of the normal numbers below p, and not p: what is compared with p has to be "
+            "spread evenly between 0 and 1. See 5.8.",
             _only_in_training(
                 lambda weights, p: _drop(
-                    weights, p, keep=lambda w, p: torch.rand_like(w) < p
+                    weights, p, keep=lambda w, p: torch.randn_like(w) >= p
                 )
             ),
         ),
@@ -258,6 +289,13 @@ drop_weights = Exercise(
             "All sentences of the batch lose the same weights: the draw has no axis for the batch. See 5.8.",
             sign=_dropped_alike(6),
         ),
+        "one draw for all weights": Mistake(
+            "In one call no weight becomes 0, or all of them do: each weight needs a draw of its own, and one that "
+            "falls has to be 0. See 5.8.",
+            sign=lambda found, weights, p, training: (
+                training and p > 0 and found[0] in (0, 1)
+            ),
+        ),
         "the same draw in every call": Mistake(
             "Two calls drop the same weights: a seed is set inside, and every step of training would do without "
             "the same keys. See 5.8.",
@@ -272,7 +310,8 @@ drop_weights = Exercise(
 
 # ---------------------------------------------------------------- a softmax under a mask
 
-_LOUD = 1000.0  # the score of a hidden key that drowns all visible ones
+_LOUD = 20_000.0  # the score of a hidden key that drowns all visible ones
+_LOW = 50_000.0  # visible scores so far below 0 are lower than what some write for a hidden one
 
 
 def _scores_and_masks(draw):
@@ -290,6 +329,7 @@ def _scores_and_masks(draw):
         mask,
     )
     yield "large scores", 100 * draw(3, 7), draw.mask(3, 7)
+    yield "low scores", draw(3, 7) - _LOW, draw.mask(3, 7)
     some = draw.mask(2, 3, 7)
     some[0, 1] = False
     yield "an empty row", draw(2, 3, 7), some
@@ -329,7 +369,7 @@ def _overwrite_nan(scores, mask):
 
 def _loud_key_wins(found, scores, mask):
     """Whether the loud hidden key has taken the weight of the others, which then sum to 0 or are nan."""
-    sums = found[0].sum(dim=-1)
+    sums = (found[0] * mask).sum(dim=-1)
     return bool((scores == _LOUD).any()) and bool((~((sums - 1).abs() < 0.5)).any())
 
 
@@ -337,16 +377,29 @@ def _large_scores_give_nan(found, scores, mask):
     return bool((scores.abs() > 100).any()) and bool(found[0].isnan().any())
 
 
+def _low_scores_lose(found, scores, mask):
+    """Whether visible scores far below 0 get less than their 1, since a hidden one counts as higher."""
+    sums = (found[0] * mask).sum(dim=-1)
+    return bool((scores < -_LOW / 2).any()) and bool((sums < 0.5).any())
+
+
+def _columns_of_a_batch_sum_to_1(found, scores, mask):
+    sums = found[0].sum(dim=-2).nan_to_num()  # a column in which all is hidden has nothing
+    return scores.dim() == 3 and bool((((sums - 1).abs() < 1e-2) | (sums == 0)).all())
+
+
+def _nothing_has_a_weight(found, scores, mask):
+    return bool((found[0] == 0).any()) and not (found[0] > 0).any()
+
+
 def _empty_rows(weights, mask):
     """The rows (…, S) of the weights in which nothing is visible."""
     return weights[~mask.any(dim=-1)] if mask.shape == weights.shape else weights[:0]
 
 
-def _empty_rows_look_at_all(found, scores, mask):
-    rows = _empty_rows(found[0], mask)
-    return len(rows) > 0 and torch.allclose(
-        rows, torch.full_like(rows, 1 / rows.size(-1)), rtol=1e-3
-    )
+def _empty_rows_look_at_hidden_keys(found, scores, mask):
+    sums = _empty_rows(found[0], mask).sum(dim=-1)
+    return len(sums) > 0 and torch.allclose(sums, torch.ones_like(sums), rtol=1e-2)
 
 
 def _empty_rows_are_nan(found, scores, mask):
@@ -378,18 +431,28 @@ masked_softmax = Exercise(
             "Hidden keys have a weight: their scores are 0, and 0 is a score like any other. See 5.1.",
             lambda scores, mask: torch.softmax(_fill(scores, mask, 0.0), dim=-1),
         ),
+        "hidden scores set to 0, then their weights": Mistake(
+            "The hidden weights are 0, and yet the rows do not sum to 1: in the softmax each hidden key had the score "
+            "0 and took its share. See 5.2.",
+            lambda scores, mask: torch.softmax(_fill(scores, mask, 0.0), dim=-1) * mask,
+        ),
         "mask after the softmax": Mistake(
             "The rows do not sum to 1: the hidden keys took their share before the mask hid them. See 5.2.",
             lambda scores, mask: torch.softmax(scores, dim=-1) * mask,
         ),
         "mask after the softmax, renormalised": Mistake(
-            "With a high score on a hidden key the others get nothing or nan: it was asked before it was hidden, "
-            "and dividing by the sum of the rest comes too late. See 5.2.",
+            "With a high score on a hidden key the others get nothing or nan: it had a say in the softmax, and what is "
+            "done to the weights afterwards comes too late. See 5.2.",
             sign=_loud_key_wins,
         ),
         "softmax over the queries": Mistake(
-            "The rows do not sum to 1, the columns do: the softmax runs over the queries. See 3.6.",
+            "The rows do not sum to 1, the columns do: the softmax runs over the queries. See 3.7.",
             lambda scores, mask: torch.softmax(_fill(scores, mask), dim=-2),
+        ),
+        "softmax over a fixed axis": Mistake(
+            "One table is right, but in a batch the columns sum to 1: axis 1 is the keys of (T, S) and the queries of "
+            "(B, T, S). Count axes from the end. See 3.7.",
+            sign=_columns_of_a_batch_sum_to_1,
         ),
         "softmax overflows": Mistake(
             "With large scores the result is nan: exponentials overflow unless the largest visible score of the row "
@@ -397,9 +460,14 @@ masked_softmax = Exercise(
             sign=_large_scores_give_nan,
         ),
         "minus a billion": Mistake(
-            "A row in which nothing is visible looks at every hidden key alike: a large negative number stands where "
-            "−∞ belongs. See 5.5.",
-            sign=_empty_rows_look_at_all,
+            "A row in which nothing is visible shares a weight of 1 among hidden keys: a large negative number stands "
+            "where −∞ belongs. See 5.5.",
+            sign=_empty_rows_look_at_hidden_keys,
+        ),
+        "not low enough": Mistake(
+            "Where visible scores are far below 0, hidden keys win over them: the number that stands for −∞ is only "
+            "lower than usual scores, and −∞ is lower than all. See 5.5.",
+            sign=_low_scores_lose,
         ),
         "too large for half precision": Mistake(
             "In float32 all is well, but float16 ends at 65,504 and −1e9 does not fit; −∞ exists in every type. "
@@ -414,6 +482,11 @@ masked_softmax = Exercise(
             "The weights are right, and the gradient of an empty row is nan: −∞ was added to the scores, "
             "and a sum hands every gradient on. See 5.5.",
             sign=_gradient_of_empty_rows_is_nan,
+        ),
+        "hidden twice, once upside down": Mistake(
+            "No key has any weight: what one step leaves visible another hides, so one of them reads the mask upside "
+            "down. See 5.4.",
+            sign=_nothing_has_a_weight,
         ),
         "overwrites what the gradient needs": Mistake(
             "The weights are right, but they were changed in place after the softmax, whose gradient is computed "
@@ -446,10 +519,23 @@ def _functions_of_sequences(draw):
         lambda x: torch.stack([x.sum(1), x[:, 0] * 0], 1),
         draw(3, 2).cpu(),
     )
+    yield (
+        "the other feature of two that moves",
+        lambda x: torch.stack([x[:, 0] * 0, x.sum(1)], 1),
+        draw(3, 2).cpu(),
+    )
     yield "a function of the last feature", lambda x: x[:, 2:].cumsum(0), draw(5, 3).cpu()
     yield "a detached function", lambda x: x + x.detach().mean(0), draw(5, 3).cpu()
+    yield (
+        "two features that move apart",
+        lambda x: torch.stack([x.sum(1), -x.sum(1)], 1),
+        draw(3, 2).cpu(),
+    )
     yield "a faint influence, in float64", faint, draw(5, 2, dtype=torch.float64).cpu()
-    yield "a single token", lambda x: x, draw(1, 3).cpu()
+    zeros = draw(5, 3).cpu()
+    zeros[2] = 0.0
+    yield "an input of zeros", attend(make_causal_mask(5)), zeros
+    yield "a single token", lambda x: x + 0, draw(1, 3).cpu()
 
 
 def _ask_and_compare(answer, fn, x):
@@ -502,6 +588,40 @@ who_sees_whom = Exercise(
         "all features have to move": Mistake(
             "An output of which only some features move counts as one that did not: one feature is enough. See 5.7.",
             lambda fn, x: _find(fn, x, moved=lambda new, old: (new != old).all(-1)),
+        ),
+        "only the first feature is compared": Mistake(
+            "Only the first feature of an output is compared, and another one may be what moves. See 5.7.",
+            lambda fn, x: _find(fn, x, moved=lambda new, old: (new != old)[:, 0]),
+        ),
+        "changes cancel": Mistake(
+            "When one feature of an output rises and another falls, nothing is noticed: in a sum or a mean their "
+            "changes cancel. Compare each by itself. See 5.7.",
+            lambda fn, x: _find(fn, x, moved=lambda new, old: (new - old).sum(-1) != 0),
+        ),
+        "only a rise counts": Mistake(
+            "An output that falls counts as one that did not change. See 5.7.",
+            lambda fn, x: _find(fn, x, moved=lambda new, old: (new > old).any(-1)),
+        ),
+        "true where nothing changed": Mistake(
+            "It is the wrong way round: the table is True where an output stays as it was. See 5.7.",
+            lambda fn, x: ~_find(fn, x),
+        ),
+        "outputs compared as a whole": Mistake(
+            "As soon as one output changes, all of them count as changed: compare each output with itself. See 5.7.",
+            lambda fn, x: _find(
+                fn,
+                x,
+                moved=lambda new, old: (new != old).any().expand(len(new)),
+            ),
+        ),
+        "an input that is nan": Mistake(
+            "The changed input is nan or infinite, and a hidden one spoils the outputs too, since 0 times nan is nan. "
+            "Change it by a number. See 5.3.",
+            lambda fn, x: _find(fn, x, change=lambda row: row * math.nan),
+        ),
+        "zeros are not changed": Mistake(
+            "An input of zeros stays as it was: multiplying it, or setting it to 0, is no change there. See 5.7.",
+            lambda fn, x: _find(fn, x, change=lambda row: row * 2),
         ),
         "the changes pile up": Mistake(
             "When input s is tried, the inputs before it are still changed, so their influence counts as that of s. "
@@ -662,7 +782,7 @@ def _describe_dropout(layer, window, x):
         round(1 - kept[visible].double().mean().item(), 1),
         round(factors.min().item(), 3) if len(factors) else 0.0,
         round(factors.max().item(), 3) if len(factors) else 0.0,
-        torch.equal(once, twice),
+        torch.equal(once.nan_to_num(), twice.nan_to_num()),
         bool(((kept == kept.any(dim=1, keepdim=True)) | ~visible).all()),
         torch.equal(out, again),
     )
@@ -729,6 +849,49 @@ WindowAttention = Exercise(
                 )
             ),
         ),
+        "window too narrow": Mistake(
+            "The window is one token too narrow: the token itself is one of its tokens, and window − 1 others are "
+            "before it. See 5.6.",
+            _window_attention(
+                make_mask=lambda self, n, window: make_sliding_window_mask(n, window).triu(
+                    2 - window
+                )
+            ),
+        ),
+        "hides the diagonal": Mistake(
+            "The first token sees nothing, not even itself: the window ends with the token, it does not stop short of "
+            "it. See 5.6.",
+            sign=lambda found, *inputs: inputs[-1] is None and not found[0][:, 0].any(),
+        ),
+        "future shown": Mistake(
+            "Every token sees its whole future: the past ends at the window, and nothing hides what comes after. "
+            "See 5.6.",
+            _window_attention(
+                make_mask=lambda self, n, w: (
+                    make_sliding_window_mask(n, w) | ~make_causal_mask(n)
+                )
+            ),
+        ),
+        "rows and columns swapped": Mistake(
+            "Each token sees the nearest tokens of its future: the mask lies on its side, and a row belongs to a "
+            "query. See 5.1.",
+            _window_attention(
+                make_mask=lambda self, n, w: make_sliding_window_mask(n, w).T
+            ),
+        ),
+        "mask ignored": Mistake(
+            "Every token sees every other: the mask plays no part, or its corner is too small and is stretched over "
+            "all. See 5.9.",
+            _window_attention(cut=lambda self, T: torch.ones_like(self.mask)[:T, :T]),
+        ),
+        "mask after the softmax": Mistake(
+            "The hidden tokens took their share before the mask hid them, so the weights are too small. See 5.2.",
+            _window_attention(
+                average=lambda self, q, k, v, mask: (
+                    self.drop(attention(q, k, v)[1] * mask) @ v
+                )
+            ),
+        ),
         "mask not cut": Mistake(
             "The mask is as large as the longest sentence, and this one is shorter: cut out the corner it needs. "
             "See 5.9.",
@@ -738,13 +901,27 @@ WindowAttention = Exercise(
             "The pads are seen like any other token: padding is handed over and not used. See 5.3.",
             _window_attention(hide=lambda self, mask, padding: mask),
         ),
+        "padding replaces the mask": Mistake(
+            "With padding, every real token is seen by all: the padding stands in the place of the mask, and both have "
+            "to hold. See 5.3.",
+            _window_attention(hide=lambda self, mask, padding: mask.new_ones(()) & padding),
+        ),
+        "joined by or": Mistake(
+            "With padding, a key is visible as soon as the window or the padding allows it, and it takes both. "
+            "See 5.3.",
+            _window_attention(hide=lambda self, mask, padding: mask | padding),
+        ),
+        "padding inverted": Mistake(
+            "Real tokens are hidden and pads are seen: padding is True at real tokens already. See 5.4.",
+            _window_attention(hide=lambda self, mask, padding: mask & ~padding),
+        ),
         "padding on the queries": Mistake(
             "The pads are hidden as queries and seen as keys: padding belongs to the columns of the mask. See 5.3.",
             _window_attention(hide=lambda self, mask, padding: mask & padding.mT),
         ),
         "changes its buffer": Mistake(
             "The first call is right, and the next one, without padding, still hides the first one's pads: "
-            "the slice of the buffer was changed in place. See 5.10.",
+            "the buffer was changed, through its slice or by keeping the joined mask in it. See 5.10.",
             _window_attention(
                 cut=lambda self, T: self.mask[None][:, :T, :T], hide=_and_in_place
             ),
@@ -766,6 +943,28 @@ WindowAttention = Exercise(
             _window_attention(
                 average=lambda self, q, k, v, mask: (
                     self.drop(softmax(_fill(q @ k.mT, mask))) @ v
+                )
+            ),
+        ),
+        "scaled by the width of the tokens": Mistake(
+            "The scores are divided by the root of d_in, the width of the tokens; what counts is the width of queries "
+            "and keys, d_out. See 3.6.",
+            _window_attention(
+                average=lambda self, q, k, v, mask: (
+                    self.drop(
+                        attention(
+                            q * math.sqrt(q.size(-1) / self.q_proj.in_features), k, v, mask
+                        )[1]
+                    )
+                    @ v
+                )
+            ),
+        ),
+        "queries and keys swapped": Mistake(
+            "Queries and keys have changed places: a row of the scores belongs to a query. See 3.3.",
+            _window_attention(
+                average=lambda self, q, k, v, mask: (
+                    self.drop(attention(k, q, v, mask)[1]) @ v
                 )
             ),
         ),
