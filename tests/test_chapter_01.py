@@ -1,7 +1,11 @@
 """Chapter 1: what the notebook says about one vector and about attention, checked again on other numbers and seeds.
 
 Tests marked ``trains`` train the chapter's networks by the chapter's own code, which takes minutes:
-``pytest -m 'not trains'`` leaves them out.
+``pytest -m 'not trains'`` leaves them out. What the notebook computes is tested with five seeds, 0 to 4. The two tests
+of longer trainings run with seed 0; put SEEDS for SEEDS[:1] to run them with all five, for half an hour. Measured so,
+on a CPU, their bounds held: exact match on the shortest and the longest texts was, at the seed closest to each bound,
+0.99 and 0.87 after 4,000 steps with one vector; with states of 16 numbers, 0.57 and 0.23 with one vector,
+0.94 and 0.78 with attention.
 """
 
 import math
@@ -175,6 +179,7 @@ def test_what_is_said_of_the_trained_networks_holds_with_other_seeds(chapter, se
     probes = [chapter["probe"](model, pairs[::2], tests) for model in (one_vector, attending)]
     assert probes[0][0] > 0.6, probes
     assert probes[0][-1] < probes[0][0] - 0.08, probes
+    assert probes[1][0] > 0.4, probes
     assert max(probes[1][2:]) < 0.4, probes
     narrow = [
         [chapter["exact_share"](chapter["narrowed"](model, pairs[::5], k), tests[0]) for k in (0, 2, 4, 16)]

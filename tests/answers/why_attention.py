@@ -74,6 +74,51 @@ def exact_match(guesses, targets):
     return not ((guesses != targets) & (targets != 0)).any()
 
 
+@wrong("characters and padding counted")
+def exact_match(guesses, targets):
+    fine = (guesses == targets) | (targets == 0)
+    return fine.double().mean().item()
+
+
+@wrong("verdicts instead of share")
+def exact_match(guesses, targets):
+    return torch.stack([(g == t)[t != 0].all() for g, t in zip(guesses, targets, strict=True)])
+
+
+@wrong("share of the wrong")
+def exact_match(guesses, targets):
+    missed = (guesses != targets) & (targets != 0)
+    return missed.any(dim=1).float().mean().item()
+
+
+@wrong("divided by places")
+def exact_match(guesses, targets):
+    fine = (guesses == targets) | (targets == 0)
+    return fine.all(1).sum().item() / targets.numel()
+
+
+@wrong("divided by places")
+def exact_match(guesses, targets):
+    fine = (guesses == targets) | (targets == 0)
+    return fine.all(1).sum().item() / targets.shape[1]
+
+
+@wrong("one verdict for all")
+def exact_match(guesses, targets):
+    return float(torch.equal(guesses * (targets > 0), targets))
+
+
+@wrong("differences added up")
+def exact_match(guesses, targets):
+    return ((guesses - targets) * (targets > 0)).sum(1).eq(0).float().mean().item()
+
+
+@wrong("as far as the shortest")
+def exact_match(guesses, targets):
+    width = int((targets > 0).sum(1).min())
+    return (guesses[:, :width] == targets[:, :width]).all(1).float().mean().item()
+
+
 # -- shift_targets ----------------------------------------------------------------------------------
 
 
@@ -167,6 +212,50 @@ def shift_targets(ids, lengths):
     return read, write
 
 
+@wrong("every end in every row")
+def shift_targets(ids, lengths):
+    write = F.pad(ids, (0, 1))
+    write[:, lengths] = 2
+    return F.pad(ids, (1, 0), value=1), write
+
+
+@wrong("ends for padding")
+def shift_targets(ids, lengths):
+    write = F.pad(ids, (0, 1))
+    write[write == 0] = 2
+    return F.pad(ids, (1, 0), value=1), write
+
+
+@wrong("beginning in both")
+def shift_targets(ids, lengths):
+    read = F.pad(ids, (1, 0), value=1)
+    write = read.clone()
+    write[torch.arange(len(ids), device=ids.device), lengths] = 2
+    return read, write
+
+
+@wrong("one tensor for both")
+def shift_targets(ids, lengths):
+    whole = F.pad(ids, (1, 1))
+    whole[:, 0] = 1
+    whole[torch.arange(len(ids), device=ids.device), lengths + 1] = 2
+    return whole, whole.clone()
+
+
+@wrong("beginning over the first character")
+def shift_targets(ids, lengths):
+    read, write = F.pad(ids, (0, 1)), F.pad(ids, (0, 1))
+    read[:, 0] = 1
+    write[torch.arange(len(ids), device=ids.device), lengths] = 2
+    return read, write
+
+
+@wrong("cut instead of widened")
+def shift_targets(ids, lengths):
+    width = ids.shape[1]
+    return ids.narrow(1, 0, width - 1), ids.narrow(1, 1, width - 1)
+
+
 # -- last_state -------------------------------------------------------------------------------------
 
 
@@ -222,6 +311,21 @@ def last_state(states, lengths):
 def last_state(states, lengths):
     places = (lengths - 1).view(-1, 1, 1).expand(-1, 1, states.size(2))
     return torch.gather(states, 1, places)
+
+
+@wrong("texts instead of positions")
+def last_state(states, lengths):
+    return states[lengths - 1, ...]
+
+
+@wrong("rows and positions swapped")
+def last_state(states, lengths):
+    return torch.stack([states[n - 1, i] for i, n in enumerate(lengths.tolist())])
+
+
+@wrong("mean over the padding")
+def last_state(states, lengths):
+    return states.sum(dim=1) / states.size(1)
 
 
 # -- look_back --------------------------------------------------------------------------------------
@@ -334,6 +438,78 @@ def look_back(query, keys, values, score_weight, mask):
 @wrong("keys averaged")
 def look_back(query, keys, values, score_weight, mask):
     return finish(torch.tanh(keys + query[:, None, :]).matmul(score_weight), keys, mask)
+
+
+@wrong("dot product")
+def look_back(query, keys, values, score_weight, mask):
+    return finish(torch.einsum("bd,bsd->bs", query, keys), values, mask)
+
+
+@wrong("query ignored")
+def look_back(query, keys, values, score_weight, mask):
+    scores = query.tanh().matmul(score_weight)[:, None] + keys.tanh().matmul(score_weight)
+    return finish(scores, values, mask)
+
+
+@wrong("weighted before the tanh")
+def look_back(query, keys, values, score_weight, mask):
+    return finish((score_weight * (query.unsqueeze(1) + keys)).tanh().sum(2), values, mask)
+
+
+@wrong("no softmax")
+def look_back(query, keys, values, score_weight, mask):
+    weights = (query.unsqueeze(1) + keys).tanh().matmul(score_weight) * mask
+    return torch.einsum("bs,bse->be", weights, values), weights
+
+
+@wrong("not divided by the sum")
+def look_back(query, keys, values, score_weight, mask):
+    weights = (query.unsqueeze(1) + keys).tanh().matmul(score_weight).exp() * mask
+    return torch.einsum("bs,bse->be", weights, values), weights
+
+
+@wrong("sum forgotten")
+def look_back(query, keys, values, score_weight, mask):
+    weights = finish(torch.tanh(keys + query[:, None, :]).matmul(score_weight), values, mask)[1]
+    return weights.unsqueeze(-1) * values, weights
+
+
+@wrong("mean instead of sum")
+def look_back(query, keys, values, score_weight, mask):
+    weights = finish(torch.tanh(keys + query[:, None, :]).matmul(score_weight), values, mask)[1]
+    return (weights.unsqueeze(-1) * values).mean(1), weights
+
+
+@wrong("an axis too many")
+def look_back(query, keys, values, score_weight, mask):
+    weights = finish(torch.tanh(keys + query[:, None, :]).matmul(score_weight), values, mask)[1]
+    return torch.bmm(weights.unsqueeze(1), values), weights
+
+
+@wrong("an axis lost")
+def look_back(query, keys, values, score_weight, mask):
+    weights = finish(torch.tanh(keys + query[:, None, :]).matmul(score_weight), values, mask)[1]
+    return torch.bmm(weights.unsqueeze(1), values).squeeze(), weights
+
+
+@wrong("results swapped")
+def look_back(query, keys, values, score_weight, mask):
+    context, weights = finish(torch.tanh(keys + query[:, None, :]).matmul(score_weight), values, mask)
+    return weights, context
+
+
+@wrong("padding gets weight")
+def look_back(query, keys, values, score_weight, mask):
+    scores = torch.tanh(keys + query[:, None, :]).matmul(score_weight)
+    weights = F.softmax(scores.masked_fill(~mask, -20), dim=1)
+    return (weights.unsqueeze(-1) * values).sum(1), weights
+
+
+@wrong("padding gets weight")
+def look_back(query, keys, values, score_weight, mask):
+    scores = torch.tanh(keys + query[:, None, :]).matmul(score_weight)
+    weights = F.softmax(scores + mask, dim=1)  # one more is not infinitely more
+    return (weights.unsqueeze(-1) * values).sum(1), weights
 
 
 # -- gru_step ---------------------------------------------------------------------------------------
@@ -450,3 +626,41 @@ def gru_step(x, h, W, U, b, c):
 def gru_step(x, h, W, U, b, c):
     (x_r, h_r), _, (x_n, h_n) = parts(x, h, W, U, b, c)
     return torch.tanh(x_n + torch.sigmoid(x_r + h_r) * h_n)
+
+
+@wrong("biases forgotten")
+def gru_step(x, h, W, U, b, c):
+    (x_r, h_r), (x_z, h_z), (x_n, h_n) = parts(x, h, W, U, None, None)
+    r, z = torch.sigmoid(x_r + h_r), torch.sigmoid(x_z + h_z)
+    return z * h + (1 - z) * torch.tanh(x_n + r * h_n)
+
+
+@wrong("first bias forgotten")
+def gru_step(x, h, W, U, b, c):
+    (x_r, h_r), (x_z, h_z), (x_n, h_n) = parts(x, h, W, U, None, c)
+    r, z = torch.sigmoid(x_r + h_r), torch.sigmoid(x_z + h_z)
+    return z * h + (1 - z) * torch.tanh(x_n + r * h_n)
+
+
+@wrong("reset of the bare state")
+def gru_step(x, h, W, U, b, c):
+    (x_r, h_r), (x_z, h_z), (x_n, _) = parts(x, h, W, U, b, c)
+    r, z = torch.sigmoid(x_r + h_r), torch.sigmoid(x_z + h_z)
+    n = torch.tanh(x_n + r * h)
+    return n + z * (h - n)
+
+
+@wrong("old state lost")
+def gru_step(x, h, W, U, b, c):
+    (x_r, h_r), (x_z, h_z), (x_n, h_n) = parts(x, h, W, U, b, c)
+    r, z = torch.sigmoid(x_r + h_r), torch.sigmoid(x_z + h_z)
+    n = torch.tanh(x_n + r * h_n)
+    return n - z * n
+
+
+@wrong("tanh for the gates")
+def gru_step(x, h, W, U, b, c):
+    (x_r, h_r), (x_z, h_z), (x_n, h_n) = parts(x, h, W, U, b, c)
+    r, z = torch.tanh(x_r + h_r), torch.tanh(x_z + h_z)
+    n = torch.tanh(x_n + r * h_n)
+    return n + z * (h - n)

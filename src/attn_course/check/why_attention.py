@@ -15,7 +15,7 @@ from attn_course.functional import softmax
 
 def _guesses_and_targets(draw):
     for what, count, longest in (
-        ("targets of several lengths", 7, 5),
+        ("targets of several lengths", 13, 7),
         ("a single target", 1, 3),
         ("many targets", 50, 11),
     ):
@@ -25,9 +25,14 @@ def _guesses_and_targets(draw):
         targets = (3 + draw.ints(count, longest, high=9)).masked_fill(
             places >= lengths[:, None], 0
         )
-        # Something goes on behind the end of a guess; one target in three is missed in one place, and one is cut short.
+        # Something goes on behind the end of a guess. Some targets are missed at their first or last place only, some
+        # guesses hold the right characters in another order, some are cut short.
         guesses = torch.where(targets > 0, targets, 3 + draw.ints(count, longest, high=9))
-        guesses[1::3, 1] += 1
+        last = lengths - 1
+        guesses[1::7, 0] += 1
+        guesses[range(4, count, 7), last[4::7]] += 1
+        guesses[5::7, 0] += 1
+        guesses[range(5, count, 7), last[5::7]] -= 1
         guesses[2::7, 1:] = 0
         yield what, guesses, targets
     yield "all right, nothing to fill up", targets[-1:].clone(), targets[-1:]
@@ -37,17 +42,24 @@ def _share(rows):
     return rows.float().mean().item()
 
 
+def _right_rows(guesses, targets):
+    return ((guesses == targets) | (targets == 0)).all(dim=1)
+
+
+def _is_one_of(found, *numbers):
+    return any(math.isclose(found, number, rel_tol=1e-5) for number in numbers)
+
+
 def _number(answer, guesses, targets):
     found = answer(guesses, targets)
-    return found.item() if isinstance(found, Tensor) and found.numel() == 1 else found
+    found = found.item() if isinstance(found, Tensor) and found.numel() == 1 else found
+    return float(found) if isinstance(found, bool) else found
 
 
 exact_match = Exercise(
     name="exact_match",
     trials=_guesses_and_targets,
-    right=lambda guesses, targets: _share(
-        ((guesses == targets) | (targets == 0)).all(dim=1)
-    ),
+    right=lambda guesses, targets: _share(_right_rows(guesses, targets)),
     returns=("the share",),
     use=_number,
     mistakes={
@@ -57,9 +69,13 @@ exact_match = Exercise(
             lambda guesses, targets: _share((guesses == targets)[targets != 0]),
         ),
         "characters and padding counted": Mistake(
-            "This is the share of places at which both tensors agree, padding included; "
+            "This is a share of single places, padding included; "
             "an answer counts only when all of its characters are right. See 1.5.",
-            lambda guesses, targets: _share(guesses == targets),
+            sign=lambda found, guesses, targets: _is_one_of(
+                found,
+                _share(guesses == targets),
+                _share((guesses == targets) | (targets == 0)),
+            ),
         ),
         "padding compared": Mistake(
             "Right answers are counted as wrong for what stands behind their end: "
@@ -88,19 +104,47 @@ exact_match = Exercise(
         ),
         "percentage": Mistake(
             "The share is a hundred times too large: asked for is a number from 0 to 1, not percent. See 1.5.",
-            lambda guesses, targets: (
-                100 * _share(((guesses == targets) | (targets == 0)).all(dim=1))
-            ),
+            lambda guesses, targets: 100 * _share(_right_rows(guesses, targets)),
         ),
         "one verdict for all": Mistake(
             "This says whether all answers are right; asked for is the share of those that are. "
             "`all` without an axis looks at the whole tensor. See 1.5.",
-            lambda guesses, targets: ((guesses == targets) | (targets == 0)).all().item(),
+            lambda guesses, targets: _right_rows(guesses, targets).all(),
+        ),
+        "verdicts instead of share": Mistake(
+            "This is one verdict for each answer; asked for is one number, the share of those that are right. See 1.5.",
+            sign=lambda found, guesses, targets: torch.equal(
+                found.bool(), _right_rows(guesses, targets)
+            ),
+        ),
+        "share of the wrong": Mistake(
+            "This is the share of wrong answers; asked for is that of right ones. See 1.5.",
+            lambda guesses, targets: 1 - _share(_right_rows(guesses, targets)),
+        ),
+        "differences added up": Mistake(
+            "Some wrong answers are counted as right: where one id is too large and another too small by as much, "
+            "the sum of differences is 0. See 1.5.",
+            lambda guesses, targets: _share(
+                ((guesses - targets) * (targets > 0)).sum(dim=1) == 0
+            ),
+        ),
+        "as far as the shortest": Mistake(
+            "Only as many places are compared as the shortest target has; each has a length of its own. See 1.2.",
+            lambda guesses, targets: _share(
+                (guesses == targets)[:, : (targets > 0).sum(dim=1).min()].all(dim=1)
+            ),
         ),
         "count instead of share": Mistake(
             "This is the number of right answers; divide it by the number of all. See 1.5.",
-            lambda guesses, targets: (
-                ((guesses == targets) | (targets == 0)).all(dim=1).sum().item()
+            lambda guesses, targets: _right_rows(guesses, targets).sum().item(),
+        ),
+        "divided by places": Mistake(
+            "The right answers are counted, and their number is divided by a number of places; "
+            "the answers are the rows. See 1.2.",
+            sign=lambda found, guesses, targets: _is_one_of(
+                found * len(targets),
+                _right_rows(guesses, targets).sum() / targets.size(1) * len(targets),
+                _right_rows(guesses, targets).sum() / targets.size(1),
             ),
         ),
     },
@@ -190,6 +234,44 @@ shift_targets = Exercise(
                 F.pad(ids, (0, 1)).scatter(1, lengths[:, None] - 1, 2),
             ),
         ),
+        "every end in every row": Mistake(
+            "Each row has the ends of all rows: `write[:, places]` takes every place in every row, "
+            "so say which row goes with which place. See 1.13.",
+            lambda ids, lengths: (
+                _read(ids),
+                F.pad(ids, (0, 1)).index_fill(1, lengths, 2),
+            ),
+        ),
+        "ends for padding": Mistake(
+            "All of the padding has become ends; after the first there is nothing more to write. See 1.2.",
+            lambda ids, lengths: (
+                _read(ids),
+                F.pad(ids, (0, 1)).masked_fill(F.pad(ids, (0, 1)) == 0, 2),
+            ),
+        ),
+        "beginning in both": Mistake(
+            "What is to be written begins with the id of the beginning too: the decoder reads the beginning, "
+            "and writes the first character. See 1.2.",
+            lambda ids, lengths: (_read(ids), _read(ids).scatter(1, lengths[:, None], 2)),
+        ),
+        "one tensor for both": Mistake(
+            "Both hold beginning and end, so they are a column too wide: the beginning is only read, "
+            "the end only written. See 1.2.",
+            lambda ids, lengths: (_read(_write(ids, lengths)),) * 2,
+        ),
+        "beginning over the first character": Mistake(
+            "The beginning stands in the place of the first character, which is then never read: "
+            "it belongs before it. See 1.2.",
+            lambda ids, lengths: (
+                F.pad(ids, (0, 1)).index_fill(1, torch.zeros_like(lengths[:1]), 1),
+                _write(ids, lengths),
+            ),
+        ),
+        "cut instead of widened": Mistake(
+            "Both are narrower than the target. That is how it is done with ids that hold beginning and end already; "
+            "these hold neither. See 1.2.",
+            lambda ids, lengths: (ids[:, :-1], ids[:, 1:]),
+        ),
         "last character lost": Mistake(
             "Both are as wide as the target, so a character of the longest target is lost: "
             "the beginning and the end need one column more. See 1.2.",
@@ -220,7 +302,6 @@ last_state = Exercise(
     name="last_state",
     trials=_states_and_lengths,
     right=lambda states, lengths: _pick(states, lengths - 1),
-    returns=("the states",),
     mistakes={
         "takes the padding": Mistake(
             "These are the states at the last position, and in a short text that is padding: "
@@ -256,11 +337,26 @@ last_state = Exercise(
         ),
         "rows times rows": Mistake(
             "Each text is given the last positions of all texts, a (B, B, E) tensor: "
-            "`states[:, places]` takes every place from every row, so say which row goes with which place. See 1.2.",
+            "`states[:, places]` takes every place from every row, so say which row goes with which place. See 1.13.",
             lambda states, lengths: states[:, lengths - 1],
         ),
+        "texts instead of positions": Mistake(
+            "The lengths pick texts, because they index the first axis; the positions are the second. See 1.3.",
+            lambda states, lengths: states[lengths - 1],
+        ),
+        "rows and positions swapped": Mistake(
+            "Rows and positions have changed places: the first axis is that of the texts. See 1.3.",
+            lambda states, lengths: states[
+                lengths - 1, torch.arange(len(states), device=states.device)
+            ],
+        ),
+        "mean over the padding": Mistake(
+            "This is the mean of all states, padding included; asked for is the one state at the last character. "
+            "See 1.3.",
+            lambda states, lengths: states.mean(dim=1),
+        ),
         "an axis too many": Mistake(
-            "The numbers are right and an axis of length 1 is left over: one state for each text is (B, E). See 1.4.",
+            "The numbers are right and an axis of length 1 is left over: one state for each text is (B, E). See 1.3.",
             lambda states, lengths: _pick(states, lengths - 1).unsqueeze(1),
         ),
     },
@@ -292,6 +388,9 @@ def _looks(draw):
         torch.tensor([[True, False, False]] * 2).to(mask(2, 3)),
     )
     yield "holes in the mask", *tensors(5, 11, 3, 7), draw.mask(5, 11)
+    # Where real scores are far below 0, a weight of padding that is almost 0 shows.
+    query, keys, values, score_weight = tensors(2, 5, 3, 7)
+    yield "large scores", query, keys, values, 30 * score_weight, mask(2, 5)
     yield "float64", *tensors(2, 5, 3, 7, dtype=torch.float64), mask(2, 5)
 
 
@@ -387,6 +486,58 @@ look_back = Exercise(
             "(B, D) and (B, S, D) do not line up before the query has an axis of length 1 for S. See 1.6.",
             _look(lambda q, k, w: torch.tanh(q + k) @ w),
         ),
+        "dot product": Mistake(
+            "The scores are the dot products of query and keys; additive attention adds the two, squashes the sum, "
+            "and only then takes the weighted sum. See 1.6.",
+            _look(lambda q, k, w: (q[:, None] * k).sum(dim=-1)),
+        ),
+        "query ignored": Mistake(
+            "The weights are those of the keys alone, whatever the query is: "
+            "query and key have to be added before the tanh. See 1.6.",
+            _look(lambda q, k, w: torch.tanh(k) @ w),
+        ),
+        "weighted before the tanh": Mistake(
+            "`score_weight` is multiplied in before the tanh; first the sum is squashed, then weighted. See 1.6.",
+            _look(lambda q, k, w: torch.tanh((q[:, None] + k) * w).sum(dim=-1)),
+        ),
+        "no softmax": Mistake(
+            "The scores are used as weights: they can be negative, and do not sum to 1. See 1.6.",
+            _look(_additive_scores, lambda s, mask: s.masked_fill(~mask, 0)),
+        ),
+        "not divided by the sum": Mistake(
+            "The weights are exponentials that nothing divides by their sum, so they do not sum to 1. See 1.6.",
+            _look(_additive_scores, lambda s, mask: s.masked_fill(~mask, -math.inf).exp()),
+        ),
+        "sum forgotten": Mistake(
+            "The values are multiplied by their weights and not summed: a text gets one context vector, "
+            "not one for each position. See 1.6.",
+            lambda *inputs: (
+                inputs[2] * _right_look(*inputs)[1][..., None],
+                _right_look(*inputs)[1],
+            ),
+        ),
+        "mean instead of sum": Mistake(
+            "The context is too small, by as much as there are positions: the weights sum to 1 already, "
+            "so the weighted values are summed, not averaged again. See 1.6.",
+            lambda *inputs: (
+                _right_look(*inputs)[0] / inputs[2].size(1),
+                _right_look(*inputs)[1],
+            ),
+        ),
+        "an axis too many": Mistake(
+            "The numbers of the context are right, and an axis of length 1 is left over: "
+            "one context vector for each text is (B, Dv). See 1.6.",
+            lambda *inputs: (_right_look(*inputs)[0][:, None], _right_look(*inputs)[1]),
+        ),
+        "an axis lost": Mistake(
+            "The context of a batch of one has lost its axis for the batch: `squeeze` without an axis "
+            "takes all axes of length 1 away. See 1.6.",
+            lambda *inputs: (_right_look(*inputs)[0].squeeze(), _right_look(*inputs)[1]),
+        ),
+        "results swapped": Mistake(
+            "Context and weights are returned in the wrong order: the context comes first. See 1.6.",
+            lambda *inputs: _right_look(*inputs)[::-1],
+        ),
         "scores returned as weights": Mistake(
             "The context is right, but what is returned beside it are the scores, before the softmax. See 1.6.",
             lambda *inputs: (
@@ -398,6 +549,13 @@ look_back = Exercise(
             "The weights are right, but what is averaged by them are the keys; "
             "keys are to be found by, values are what is handed over. See 1.6.",
             _look(_additive_scores, average=lambda keys, values: keys),
+        ),
+        "padding gets weight": Mistake(
+            "Without padding all is right, with padding some of it gets a weight that is not exactly 0: "
+            "hide its scores with −∞ before the softmax. See 1.6.",
+            sign=lambda found, query, keys, values, score_weight, mask: (
+                found[1][~mask].ne(0).any()
+            ),
         ),
     },
 )
@@ -418,12 +576,12 @@ def _steps(draw):
     yield "float64", *tensors(3, 2, 5, dtype=torch.float64)
 
 
-def _gru(new_state, *, order=(0, 1, 2), gate=torch.sigmoid, bias=True):
+def _gru(new_state, *, order=(0, 1, 2), gate=torch.sigmoid, bias=(1, 1)):
     """A step whose last line is ``new_state(r, z, x_part, h_part, more)``; ``order`` is that of the blocks r, z, n."""
 
     def answer(x, h, W, U, b, c):
-        of_x = (x @ W.T + b).chunk(3, dim=-1)
-        of_h = (h @ U.T + (c if bias else 0)).chunk(3, dim=-1)
+        of_x = (x @ W.T + bias[0] * b).chunk(3, dim=-1)
+        of_h = (h @ U.T + bias[1] * c).chunk(3, dim=-1)
         r, z = (gate(of_x[i] + of_h[i]) for i in order[:2])
         n = order[2]
         return new_state(r, z, of_x[n], of_h[n], h, (U.chunk(3)[n], c.chunk(3)[n]))
@@ -439,7 +597,6 @@ gru_step = Exercise(
     name="gru_step",
     trials=_steps,
     right=lambda x, h, W, U, b, c: torch.gru_cell(x, h, W, U, b, c),
-    returns=("the new state",),
     mistakes={
         "keeps what it should replace": Mistake(
             "z and 1 − z have changed places: z is the share of the old state that is kept. See 1.3.",
@@ -466,6 +623,18 @@ gru_step = Exercise(
                 )
             ),
         ),
+        "reset of the bare state": Mistake(
+            "r is multiplied with the old state as it is; the state goes through U_n and c_n first. See 1.3.",
+            _gru(lambda r, z, x, u, h, _: z * h + (1 - z) * torch.tanh(x + r * h)),
+        ),
+        "old state lost": Mistake(
+            "Nothing of the old state is kept: the proposal counts with 1 − z, and the old state with z. See 1.3.",
+            _gru(lambda r, z, x, u, h, _: (1 - z) * torch.tanh(x + r * u)),
+        ),
+        "tanh for the gates": Mistake(
+            "r and z go through a tanh and can be negative; a gate says how much, from 0 to 1: a sigmoid. See 1.3.",
+            _gru(_mix, gate=torch.tanh),
+        ),
         "no reset": Mistake(
             "The proposal sees the whole old state: r is not used. See 1.3.",
             _gru(lambda r, z, x, u, h, _: z * h + (1 - z) * torch.tanh(x + u)),
@@ -491,9 +660,17 @@ gru_step = Exercise(
             "if z of the old is kept, 1 − z of the new goes in. See 1.3.",
             _gru(lambda r, z, x, u, h, _: z * h + torch.tanh(x + r * u)),
         ),
+        "biases forgotten": Mistake(
+            "There are two biases, b with W and c with U, and neither is used. See 1.3.",
+            _gru(_mix, bias=(0, 0)),
+        ),
+        "first bias forgotten": Mistake(
+            "There are two biases, b with W and c with U, and b is not used. See 1.3.",
+            _gru(_mix, bias=(0, 1)),
+        ),
         "one bias forgotten": Mistake(
             "There are two biases, b with W and c with U, and c is not used. See 1.3.",
-            _gru(_mix, bias=False),
+            _gru(_mix, bias=(1, 0)),
         ),
         "proposal instead of state": Mistake(
             "This is the proposal n; the new state is a mixture of it and the old one, by z. See 1.3.",
