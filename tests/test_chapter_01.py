@@ -174,6 +174,12 @@ def test_what_is_said_of_the_trained_networks_holds_with_other_seeds(chapter, se
     texts = [chapter["write_date"](chapter["draw_date"](rng), rng, style=style) for style in styles * 100]
     looks = chapter["share_of_looks"](attending, texts)
     assert looks.diagonal().min() > 0.6, looks
+    text = "the 3rd of May, 2021"
+    written, weights = chapter["looks"](attending, text)
+    assert "".join(written).startswith("2021-05-03")
+    for rows, part in ((slice(0, 4), "2021"), (slice(5, 7), "May"), (slice(9, 10), "3")):
+        on_part = weights[rows, text.index(part) :][:, : len(part)].sum(dim=-1)
+        assert on_part.min() > 0.5, (part, on_part)
     # 1.10: the summary holds the date of one, and is nothing to the other
     torch.manual_seed(seed)
     probes = [chapter["probe"](model, pairs[::2], tests) for model in (one_vector, attending)]
