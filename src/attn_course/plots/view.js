@@ -169,7 +169,7 @@
       cell = next;
       grid.style.setProperty("--cell", `${cell}px`);
       grid.style.gridTemplate = `max-content repeat(${T}, ${cell}px) / max-content repeat(${S}, ${cell}px)`;
-      grid.classList.toggle("turned", widest > cell - 4);
+      grid.classList.toggle("turned", widest > cell - 4 && keys.some((key) => [...key].length > 1));
       box.style.scrollPadding = `${corner.offsetHeight}px 0 0 ${corner.offsetWidth}px`;
       if (written !== (cell >= 34 && size <= 400)) {
         written = !written;
