@@ -1,11 +1,9 @@
 """Chapter 1: what the notebook says about one vector and about attention, checked again on other numbers and seeds.
 
 Tests marked ``trains`` train the chapter's networks by the chapter's own code, which takes minutes:
-``pytest -m 'not trains'`` leaves them out. What the notebook computes is tested with five seeds, 0 to 4. The two tests
-of longer trainings run with seed 0; put SEEDS for SEEDS[:1] to run them with all five, for half an hour. Measured so,
-on a CPU, their bounds held: exact match on the shortest and the longest texts was, at the seed closest to each bound,
-0.99 and 0.87 after 4,000 steps with one vector; with states of 16 numbers, 0.57 and 0.23 with one vector,
-0.94 and 0.78 with attention.
+``pytest -m 'not trains'`` leaves them out. They run with five seeds, 0 to 4. Exact match on the shortest and
+the longest texts was, on a CPU and at the seed closest to each bound, 0.99 and 0.87 after 4,000 steps with one vector;
+with states of 16 numbers, 0.57 and 0.23 with one vector, 0.94 and 0.78 with attention.
 """
 
 import math
@@ -206,7 +204,7 @@ def test_what_is_said_of_the_trained_networks_holds_with_other_seeds(chapter, se
 
 
 @pytest.mark.trains
-@pytest.mark.parametrize("seed", SEEDS[:1])
+@pytest.mark.parametrize("seed", SEEDS)
 def test_four_times_the_training_lets_one_vector_catch_up(chapter, seed):
     pairs, tests, _ = draw(chapter, seed)
     model, _ = trained(chapter, RecurrentTranslator, pairs, tests, 4000, seed)
@@ -216,7 +214,7 @@ def test_four_times_the_training_lets_one_vector_catch_up(chapter, seed):
 
 
 @pytest.mark.trains
-@pytest.mark.parametrize("seed", SEEDS[:1])
+@pytest.mark.parametrize("seed", SEEDS)
 def test_sixteen_numbers_are_too_few_for_one_vector_and_enough_for_attention(chapter, seed):
     pairs, tests, _ = draw(chapter, seed)
     one_vector, _ = trained(chapter, RecurrentTranslator, pairs, tests, 4000, seed, d_model=16)
@@ -224,5 +222,5 @@ def test_sixteen_numbers_are_too_few_for_one_vector_and_enough_for_attention(cha
     one, att = (by_length(chapter, model, tests) for model in (one_vector, attending))
     assert one[0] < 3 / 4, one
     assert one[-1] < 1 / 3, one
-    assert att[0] > 0.9, att
-    assert att[-1] > 3 / 4, att
+    assert att[0] > 4 / 5, att
+    assert att[-1] > 2 / 3, att
