@@ -22,6 +22,7 @@ from attn_course.masks import (
     to_transformers_mask,
 )
 from attn_course.multi_head_attention import MultiHeadAttention
+from attn_course.positions import make_sinusoidal_positions
 from attn_course.recurrent import AttendingTranslator, RecurrentTranslator
 from attn_course.self_attention import SelfAttention
 from attn_course.source import show_source
@@ -43,6 +44,7 @@ __all__ = [
     "fused_attention",
     "make_causal_mask",
     "make_padding_mask",
+    "make_sinusoidal_positions",
     "make_sliding_window_mask",
     "show_source",
     "softmax",
