@@ -1,0 +1,54 @@
+"""Spelling: Japanese and English text as the translators read and write it. Used from chapter 10.
+
+Corpora spell the same sentence in different ways: with and without spaces between Japanese words, with
+half-width and full-width letters, with English capitals or without. Everything is brought to one spelling first.
+"""
+
+import re
+import unicodedata
+
+_BEFORE_APOSTROPHE = re.compile(r"(?<=\w)'(?=\w|\s|$)")
+_PUNCTUATION = re.compile(r"(?<!\d),|,(?!\d)|[;?!\"()]|:(?!\d)|\.{3}")
+_FULL_STOP = re.compile(r"(?<![.\s])\.(?=\s*\"?\s*$)|(?<=[a-z]{3})(?<!\bmrs)\.(?=\s)")
+
+
+def normalize_japanese(text: str) -> str:
+    """Remove the spaces, and write every letter and digit in one width (Unicode's form NFKC).
+
+    Example:
+        >>> normalize_japanese("１０ 時 に ｱﾒﾘｶ へ")
+        '10時にアメリカへ'
+    """
+    return "".join(unicodedata.normalize("NFKC", text).split())
+
+
+def tokenize_english(text: str) -> str:
+    """Lowercase, and put a space before punctuation and before an apostrophe.
+
+    That is how the references of small_parallel_enja are written, so that scores can be compared.
+
+    Example:
+        >>> tokenize_english("I can't tell: it costs 1,000 yen.")
+        "i can 't tell : it costs 1,000 yen ."
+    """
+    text = unicodedata.normalize("NFKC", text).lower()
+    text = text.replace("’", "'").replace("‘", "'").replace("“", '"').replace("”", '"')
+    text = _BEFORE_APOSTROPHE.sub(" '", text)
+    text = _PUNCTUATION.sub(r" \g<0> ", text)
+    text = _FULL_STOP.sub(" .", text)
+    return " ".join(text.replace('"', "''").split())
+
+
+def detokenize_english(text: str) -> str:
+    """Write a tokenised sentence as people do.
+
+    Example:
+        >>> detokenize_english("i can 't tell mr. hill .")
+        "I can't tell Mr. Hill."
+    """
+    text = re.sub(r" (?='(?!'))", "", text)
+    text = re.sub(r"'' (.*?) ''", r'"\1"', text).replace("''", '"')
+    text = re.sub(r" (?=[.,;:?!)])", "", text).replace("( ", "(")
+    text = re.sub(r"\bi\b(?!\.)", "I", text)
+    text = re.sub(r"\b(?:mr|mrs|ms|dr)\. \w", lambda m: m[0].title(), text)
+    return text[:1].upper() + text[1:]
