@@ -1,0 +1,521 @@
+"""Decoding, against every sentence there is, against a beam search over lists, and against the probabilities."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.testing import assert_close
+
+from attn_course import decoding
+from attn_course.decoding import (
+    apply_temperature,
+    beam_search,
+    greedy_search,
+    keep_top_k,
+    keep_top_p,
+    normalize_by_length,
+    sample,
+)
+
+PAD, BOS, EOS = 0, 1, 2
+IDS = {"pad_id": PAD, "bos_id": BOS, "eos_id": EOS}
+seeds = st.integers(0, 2**16)
+
+
+class Writer(nn.Module):
+    """A translator whose next token depends on the source and on all that is written, in their order."""
+
+    def __init__(self, vocab_size=6, seed=0, size=3.0, ending=0.0):
+        super().__init__()
+        rng = torch.Generator().manual_seed(seed)
+        self.embed = nn.Parameter(torch.randn(13, 7, generator=rng, dtype=torch.float64))
+        self.mix = nn.Parameter(torch.randn(7, 7, generator=rng, dtype=torch.float64))
+        self.out = nn.Parameter(size * torch.randn(7, vocab_size, generator=rng, dtype=torch.float64))
+        self.ending = ending
+        self.calls = []
+        self.eval()
+
+    def encode(self, src, *, src_mask):
+        assert src_mask.shape == (len(src), 1, src.size(1))
+        return self.embed[src], None
+
+    def decode(self, tgt, memory, *, src_mask):
+        self.calls.append(tuple(tgt.shape))
+        assert len(tgt) == len(memory) == len(src_mask)
+        kept = src_mask.mT.to(memory)  # (N, S, 1)
+        state = (memory * kept).sum(1) / kept.sum(1)  # (N, 7), without the padding
+        rows = []
+        for ids in tgt.unbind(1):
+            state = torch.tanh(state @ self.mix + self.embed[ids])
+            rows.append(state @ self.out)
+        logits = torch.stack(rows, dim=1)  # (N, T, V)
+        logits[..., EOS] += self.ending
+        return logits, None
+
+
+def make_batch(lengths=(5, 2, 3), seed=0, pad=PAD):
+    rng = torch.Generator().manual_seed(seed)
+    src = torch.randint(3, 13, (len(lengths), max(lengths)), generator=rng)
+    for row, length in zip(src, lengths, strict=True):
+        row[length:] = pad
+    return src, torch.tensor(lengths)
+
+
+def log_prob_of(model, source, ids):
+    """The logarithm of the probability of one target after one source without padding."""
+    memory, mask = source[None], torch.ones(1, 1, len(source), dtype=torch.bool)
+    memory, _ = model.encode(memory, src_mask=mask)
+    logits, _ = model.decode(torch.tensor([[BOS, *ids[:-1]]]), memory, src_mask=mask)
+    return sum(logits[0, t].log_softmax(-1)[i].item() for t, i in enumerate(ids))
+
+
+def all_targets(vocab_size, max_len):
+    """Every target that ends within ``max_len`` tokens, and every one that is cut off there."""
+    words = range(3, vocab_size)
+    ended = [(*w, EOS) for n in range(max_len) for w in itertools.product(words, repeat=n)]
+    return ended, list(itertools.product(words, repeat=max_len))
+
+
+# -- Greedy search -----------------------------------------------------------------------------------
+
+
+@settings(max_examples=30)
+@given(seeds, st.lists(st.integers(1, 5), min_size=1, max_size=4), st.integers(1, 7))
+def test_greedy_search_takes_the_most_probable_token_each_time(seed, lengths, max_len):
+    model = Writer(seed=seed)
+    src, src_lengths = make_batch(lengths, seed)
+    ids = greedy_search(model, src, src_lengths, max_len=max_len, **IDS)
+    written = []
+    for source, length in zip(src, lengths, strict=True):
+        alone = []
+        while len(alone) < max_len and EOS not in alone:
+            options = {i: log_prob_of(model, source[:length], [*alone, i]) for i in range(2, 6)}
+            alone.append(max(options, key=options.get))
+        written.append(alone)
+    longest = max(map(len, written))
+    assert ids.tolist() == [row + [PAD] * (longest - len(row)) for row in written]
+
+
+def test_after_its_end_a_target_is_padding_while_others_go_on():
+    model = Writer(seed=3)
+    src, lengths = make_batch((5, 2, 3, 4, 1, 2, 3), seed=1)
+    ids = greedy_search(model, src, lengths, max_len=9, **IDS)
+    ends = [(row == EOS).nonzero().flatten().tolist() for row in ids]
+    assert len({tuple(end) for end in ends}) > 2  # this batch has early ends, late ends and none
+    for row, end in zip(ids, ends, strict=True):
+        assert len(end) <= 1
+        assert (row[end[0] + 1 :] == PAD).all() if end else (row != PAD).all()
+
+
+def test_greedy_search_asks_once_per_token_and_stops_when_all_have_ended():
+    model = Writer(ending=100.0)
+    ids = greedy_search(model, *make_batch(), max_len=50, **IDS)
+    assert ids.tolist() == [[EOS]] * 3
+    assert model.calls == [(3, 1)]
+
+
+# -- Beam search -------------------------------------------------------------------------------------
+
+
+@settings(max_examples=30)
+@given(seeds, st.lists(st.integers(1, 5), min_size=1, max_size=4), st.integers(1, 7), st.floats(0, 2))
+def test_a_beam_of_one_is_greedy_search(seed, lengths, max_len, length_penalty):
+    model = Writer(seed=seed)
+    src, src_lengths = make_batch(lengths, seed)
+    ids = greedy_search(model, src, src_lengths, max_len=max_len, **IDS)
+    found = beam_search(model, src, src_lengths, max_len=max_len, beam_size=1, length_penalty=length_penalty, **IDS)
+    for row, hypotheses in zip(ids, found, strict=True):
+        (only,) = hypotheses
+        assert only.ids.tolist() == row[row != PAD].tolist()
+
+
+@settings(max_examples=20)
+@given(seeds, st.sampled_from([0.0, 0.6, 1.0]), st.sampled_from([(5, 4), (6, 3), (4, 5)]))
+def test_a_beam_as_wide_as_language_finds_every_sentence_in_order(seed, length_penalty, sizes):
+    vocab_size, max_len = sizes
+    model = Writer(vocab_size, seed)
+    src, lengths = make_batch((2, 3), seed)
+    ended, cut_off = all_targets(vocab_size, max_len)
+    found = beam_search(
+        model,
+        src,
+        lengths,
+        max_len=max_len,
+        beam_size=len(ended) + len(cut_off) + 5,
+        length_penalty=length_penalty,
+        **IDS,
+    )
+    for source, length, hypotheses in zip(src, lengths, found, strict=True):
+        log_probs = {ids: log_prob_of(model, source[:length], ids) for ids in ended + cut_off}
+        scores = {ids: p / ((5 + len(ids)) / 6) ** length_penalty for ids, p in log_probs.items()}
+        expected = [ids for group in (ended, cut_off) for ids in sorted(group, key=scores.get, reverse=True)]
+        assert [tuple(h.ids.tolist()) for h in hypotheses] == expected
+        for h, ids in zip(hypotheses, expected, strict=True):
+            assert h.log_prob == pytest.approx(log_probs[ids], abs=1e-9)
+            assert h.score == pytest.approx(scores[ids], abs=1e-9)
+
+
+def search_over_lists(model, source, max_len, beam_size, length_penalty, vocab_size):
+    """The same search for one source, with lists instead of tensors."""
+    beams, ended = [((), 0.0)], []
+    for _ in range(max_len):
+        options = [((*ids, i), log_prob_of(model, source, (*ids, i))) for ids, _ in beams for i in range(2, vocab_size)]
+        options.sort(key=lambda option: -option[1])
+        ended += [option for option in options[:beam_size] if option[0][-1] == EOS]
+        beams = [option for option in options if option[0][-1] != EOS][:beam_size]
+        if len(ended) >= beam_size:
+            break
+    by_score = sorted(ended, key=lambda o: -o[1] / ((5 + len(o[0])) / 6) ** length_penalty)
+    return (by_score + beams)[:beam_size]
+
+
+@settings(max_examples=25)
+@given(seeds, st.integers(1, 9), st.sampled_from([0.0, 0.6, 1.3]), st.sampled_from([-2.0, 0.0, 2.0]))
+def test_beam_search_equals_the_same_search_over_lists(seed, beam_size, length_penalty, ending):
+    model = Writer(7, seed, size=1.0, ending=ending)
+    src, lengths = make_batch((3, 1, 5), seed)
+    found = beam_search(model, src, lengths, max_len=6, beam_size=beam_size, length_penalty=length_penalty, **IDS)
+    for source, length, hypotheses in zip(src, lengths, found, strict=True):
+        expected = search_over_lists(model, source[:length], 6, beam_size, length_penalty, 7)
+        assert [tuple(h.ids.tolist()) for h in hypotheses] == [ids for ids, _ in expected]
+        for h, (_, log_prob) in zip(hypotheses, expected, strict=True):
+            assert h.log_prob == pytest.approx(log_prob, abs=1e-9)
+
+
+@settings(max_examples=30)
+@given(seeds, st.integers(1, 40), st.integers(1, 4))
+def test_no_hypothesis_is_found_twice_or_impossible(seed, beam_size, max_len):
+    model = Writer(5, seed)
+    for hypotheses in beam_search(model, *make_batch(seed=seed), max_len=max_len, beam_size=beam_size, **IDS):
+        written = [tuple(h.ids.tolist()) for h in hypotheses]
+        assert 1 <= len(written) <= beam_size
+        assert len(set(written)) == len(written)
+        assert all(-math.inf < h.log_prob <= 0 and -math.inf < h.score <= 0 for h in hypotheses)
+        assert not {PAD, BOS} & set(itertools.chain(*written))
+        assert all(EOS not in ids[:-1] for ids in written)
+        assert all(ids[-1] == EOS or len(ids) == max_len for ids in written)
+
+
+class Scripted(nn.Module):
+    """A translator whose probabilities are written down: what follows each beginning."""
+
+    def __init__(self, table, vocab_size=6):
+        super().__init__()
+        self.table, self.vocab_size = table, vocab_size
+        self.eval()
+
+    def encode(self, src, *, src_mask):
+        return torch.zeros(*src.shape, 1), None
+
+    def decode(self, tgt, memory, *, src_mask):
+        logits = torch.full((*tgt.shape, self.vocab_size), -math.inf)
+        for n, row in enumerate(tgt.tolist()):
+            following = self.table.get(tuple(row[1:]), {EOS: 1.0})
+            for i, p in following.items():
+                logits[n, -1, i] = math.log(p)
+        return logits, None
+
+
+ONE_SOURCE = (torch.tensor([[4]]), torch.tensor([1]))
+A, B_, C = 3, 4, 5
+GARDEN_PATH = {  # the most probable first token leads to less probable sentences
+    (): {A: 0.5, B_: 0.4, EOS: 0.1},
+    (A,): {A: 0.4, B_: 0.3, EOS: 0.3},
+    (B_,): {C: 0.9, EOS: 0.1},
+}
+
+
+def test_a_wider_beam_finds_the_sentence_that_greedy_search_passes_by():
+    model = Scripted(GARDEN_PATH)
+    assert greedy_search(model, *ONE_SOURCE, max_len=5, **IDS).tolist() == [[A, A, EOS]]
+    (found,) = beam_search(model, *ONE_SOURCE, max_len=5, beam_size=2, length_penalty=0.0, **IDS)
+    assert found[0].ids.tolist() == [B_, C, EOS]
+    assert found[0].log_prob == pytest.approx(math.log(0.4 * 0.9))
+
+
+def test_a_hypothesis_that_has_ended_is_not_lost_to_longer_ones():
+    table = {(): {A: 0.45, B_: 0.35, EOS: 0.2}, (A,): {A: 0.5, B_: 0.5}, (B_,): {B_: 1.0}}
+    table |= {key: {A: 0.3, B_: 0.3, C: 0.4} for key in [(A, A), (A, B_), (B_, B_)]}
+    (found,) = beam_search(Scripted(table), *ONE_SOURCE, max_len=5, beam_size=3, length_penalty=0.0, **IDS)
+    # After two tokens three beginnings are more probable (0.35, 0.225, 0.225), and none of them stays so.
+    assert found[0].ids.tolist() == [EOS]
+    assert [h.log_prob for h in found] == pytest.approx([math.log(p) for p in (0.2, 0.14, 0.105)])
+
+
+def test_the_length_penalty_turns_the_ranking_around():
+    table = {(): {EOS: 0.3, A: 0.7}, (A,): {B_: 0.9, EOS: 0.1}, (A, B_): {C: 0.45, A: 0.35, B_: 0.2}}
+    settings = {"max_len": 6, "beam_size": 3, **IDS}
+    (plain,) = beam_search(Scripted(table), *ONE_SOURCE, length_penalty=0.0, **settings)
+    (penalised,) = beam_search(Scripted(table), *ONE_SOURCE, length_penalty=1.0, **settings)
+    assert [h.ids.tolist() for h in plain][:2] == [[EOS], [A, B_, C, EOS]]
+    assert [h.ids.tolist() for h in penalised][:2] == [[A, B_, C, EOS], [A, B_, A, EOS]]
+    assert penalised[0].score == pytest.approx(math.log(0.7 * 0.9 * 0.45) / (9 / 6))
+
+
+def test_what_is_cut_off_comes_after_what_ended():
+    table = {(): {A: 0.9, EOS: 0.1}, (A,): {A: 0.9, EOS: 0.1}, (A, A): {A: 0.95, EOS: 0.05}}
+    (found,) = beam_search(Scripted(table), *ONE_SOURCE, max_len=3, beam_size=5, length_penalty=0.0, **IDS)
+    assert len(found) == 4
+    assert found[-1].ids.tolist() == [A, A, A]
+    assert found[-1].score > found[0].score  # the most probable, but it has no end
+    assert all(h.ids[-1] == EOS for h in found[:-1])
+
+
+def test_a_model_that_knows_one_sentence_only_gives_one_hypothesis():
+    model = Scripted({(): {A: 1.0}})
+    (found,) = beam_search(model, *ONE_SOURCE, max_len=7, beam_size=4, **IDS)
+    assert [h.ids.tolist() for h in found] == [[A, EOS]]
+    assert found[0].log_prob == 0
+
+
+@pytest.mark.parametrize("beam_size", [1, 2, 5])
+def test_a_batch_gives_what_each_source_gives_alone(beam_size):
+    model = Writer(seed=5)
+    src, lengths = make_batch((5, 2, 3), seed=2, pad=12)  # whatever stands in the padding
+    settings = {"max_len": 6, "beam_size": beam_size, **IDS}
+    together = beam_search(model, src, lengths, **settings)
+    for source, length, found in zip(src, lengths, together, strict=True):
+        (alone,) = beam_search(model, source[None, :length], length[None], **settings)
+        assert [h.ids.tolist() for h in alone] == [h.ids.tolist() for h in found]
+
+
+def test_the_search_is_over_when_enough_have_ended():
+    model = Writer(ending=50.0)
+    beam_search(model, *make_batch(), max_len=50, beam_size=1, **IDS)
+    assert len(model.calls) == 1
+    model.calls.clear()
+    beam_search(model, *make_batch(), max_len=50, beam_size=3, **IDS)
+    assert model.calls == [(9, 1), (9, 2)]  # the end; then three beginnings that all end
+
+
+@given(st.floats(-50, 0), st.integers(1, 60))
+def test_without_a_penalty_the_score_is_the_logarithm_of_the_probability(log_prob, length):
+    assert normalize_by_length(log_prob, length, 0.0) == log_prob
+    assert normalize_by_length(log_prob, 1, 0.9) == log_prob
+    assert normalize_by_length(log_prob, length, 1.0) == pytest.approx(6 * log_prob / (5 + length))
+
+
+# -- Filters -----------------------------------------------------------------------------------------
+
+logit_rows = st.tuples(seeds, st.integers(1, 11), st.integers(1, 4), st.floats(0.1, 8)).map(
+    lambda t: t[3] * torch.randn(t[2], t[1], generator=torch.Generator().manual_seed(t[0]), dtype=torch.float64)
+)
+
+
+@given(logit_rows, st.floats(0.05, 20))
+def test_temperature_raises_odds_to_a_power_and_keeps_the_order(logits, temperature):
+    before, after = logits.log_softmax(-1), apply_temperature(logits, temperature).log_softmax(-1)
+    odds = (before[:, :, None] - before[:, None]) / temperature
+    assert_close(after[:, :, None] - after[:, None], odds)
+    assert torch.equal(before.argsort(-1), apply_temperature(logits, temperature).argsort(-1))
+
+
+@given(logit_rows)
+def test_the_colder_the_less_is_left_open(logits):
+    entropies = [
+        torch.special.entr(apply_temperature(logits, t).softmax(-1)).sum(-1) for t in (0.3, 0.7, 1.0, 2.0, 5.0)
+    ]
+    for colder, warmer in itertools.pairwise(entropies):
+        assert (colder <= warmer + 1e-9).all()
+
+
+def assert_only_rescaled(logits, filtered):
+    """What is kept has the odds it had; what is not is impossible."""
+    kept = filtered > -math.inf
+    assert torch.equal(filtered[kept], logits[kept])
+    probs, after = logits.softmax(-1), filtered.softmax(-1)
+    assert (after[~kept] == 0).all()
+    expected = probs * kept / (probs * kept).sum(-1, keepdim=True)
+    assert_close(after, expected)
+    for row, keeps in zip(logits, kept, strict=True):
+        assert keeps.all() or row[keeps].min() >= row[~keeps].max()
+
+
+@given(logit_rows, st.integers(1, 15))
+def test_top_k_keeps_the_k_most_probable(logits, k):
+    filtered = keep_top_k(logits, k)
+    assert_only_rescaled(logits, filtered)
+    assert ((filtered > -math.inf).sum(-1) == min(k, logits.size(-1))).all()
+
+
+@given(logit_rows, st.floats(0.01, 1))
+def test_top_p_keeps_the_fewest_that_sum_to_p(logits, p):
+    filtered = keep_top_p(logits, p)
+    assert_only_rescaled(logits, filtered)
+    probs = logits.softmax(-1).masked_fill(filtered == -math.inf, 0)
+    assert (probs.sum(-1) >= p - 1e-9).all()
+    least = probs.masked_fill(probs == 0, math.inf).amin(-1)
+    alone = (probs > 0).sum(-1) == 1
+    assert (alone | (probs.sum(-1) - least < p + 1e-9)).all()
+
+
+def test_top_p_of_all_changes_nothing_and_of_almost_nothing_keeps_one():
+    logits = torch.randn(3, 1000, generator=torch.Generator().manual_seed(0)) * 30  # many vanish in float32
+    assert (keep_top_p(logits, 1e-9) > -math.inf).sum(-1).tolist() == [1, 1, 1]
+    kept = keep_top_p(logits, 1.0) > -math.inf
+    assert (logits.softmax(-1)[~kept] == 0).all()
+
+
+def test_ties_do_not_let_more_than_k_through():
+    assert (keep_top_k(torch.zeros(2, 7), 3) > -math.inf).sum(-1).tolist() == [3, 3]
+    assert (keep_top_p(torch.zeros(2, 8), 0.5) > -math.inf).sum(-1).tolist() == [4, 4]
+
+
+@given(logit_rows, st.integers(1, 5), st.floats(0.1, 1))
+def test_filters_leave_what_they_were_given_alone(logits, k, p):
+    before = logits.clone()
+    apply_temperature(logits, 0.5), keep_top_k(logits, k), keep_top_p(logits, p)
+    assert torch.equal(logits, before)
+
+
+# -- Sampling ----------------------------------------------------------------------------------------
+
+
+def first_tokens(number=20_000, **settings):
+    """How often each id is drawn as the first token after one source, and the model's probabilities."""
+    model = Writer(9, seed=4, size=0.7)
+    src, lengths = make_batch((3,), seed=4)
+    rng = torch.Generator().manual_seed(11)
+    ids = sample(model, src.expand(number, -1), lengths.expand(number), max_len=1, rng=rng, **settings, **IDS)
+    memory, mask = src, torch.ones(1, 1, 3, dtype=torch.bool)
+    logits, _ = model.decode(torch.tensor([[BOS]]), model.encode(memory, src_mask=mask)[0], src_mask=mask)
+    logits = logits[0, 0].detach()
+    logits[[PAD, BOS]] = -math.inf
+    return torch.bincount(ids.flatten(), minlength=9) / number, logits
+
+
+def assert_drawn_from(shares, probs, number=20_000):
+    spread = (probs * (1 - probs) / number).sqrt()
+    assert ((shares - probs).abs() <= 5 * spread + 1e-12).all()
+    assert (shares[probs == 0] == 0).all()
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_tokens_are_drawn_as_often_as_they_are_probable(temperature):
+    shares, logits = first_tokens(temperature=temperature)
+    assert_drawn_from(shares, (logits / temperature).softmax(-1))
+    assert (shares[2:] > 0).all()
+
+
+def test_filters_apply_in_their_order_temperature_then_k_then_p():
+    shares, logits = first_tokens(temperature=2.0, top_k=5, top_p=0.8)
+    probs = (logits / 2).softmax(-1)
+    best = probs.argsort(descending=True)[:5]
+    five = probs[best] / probs[best].sum()
+    n = int((five.cumsum(0) < 0.8).sum()) + 1
+    assert n < 5
+    expected = torch.zeros_like(probs)
+    expected[best[:n]] = five[:n] / five[:n].sum()
+    assert_drawn_from(shares, expected)
+
+
+@pytest.mark.parametrize("settings", [{"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-4}])
+def test_sampling_with_nothing_left_to_chance_is_greedy_search(settings):
+    model, batch = Writer(seed=2), make_batch(seed=3)
+    expected = greedy_search(model, *batch, max_len=8, **IDS)
+    assert torch.equal(sample(model, *batch, max_len=8, **settings, **IDS), expected)
+
+
+def test_the_same_generator_state_draws_the_same_and_the_global_one_is_left_alone():
+    model, batch = Writer(seed=2, size=0.5), make_batch(seed=3)
+
+    def draw(seed):
+        return sample(model, *batch, max_len=12, rng=torch.Generator().manual_seed(seed), **IDS).tolist()
+
+    state = torch.get_rng_state()
+    assert draw(0) == draw(0)
+    assert len({str(draw(seed)) for seed in range(5)}) == 5
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@settings(max_examples=30)
+@given(seeds)
+def test_what_is_sampled_has_one_end_and_no_beginning(seed):
+    rng = torch.Generator().manual_seed(seed)
+    ids = sample(Writer(seed=seed, size=0.1), *make_batch(seed=seed), max_len=9, rng=rng, **IDS)
+    for row in ids.tolist():
+        written = row[: row.index(EOS) + 1] if EOS in row else row
+        assert not {PAD, BOS} & set(written)
+        assert set(row[len(written) :]) <= {PAD}
+
+
+# -- What is refused ---------------------------------------------------------------------------------
+
+writers = pytest.mark.parametrize("write", [greedy_search, sample, beam_search])
+
+
+@writers
+def test_a_model_with_dropout_on_is_refused(write):
+    with pytest.raises(ValueError, match=r"training mode, .* call model.eval\(\) first"):
+        write(Writer().train(), *make_batch(), max_len=3, **IDS)
+
+
+@writers
+def test_writing_nothing_is_refused(write):
+    with pytest.raises(ValueError, match=r"max_len \(0\) must be at least 1"):
+        write(Writer(), *make_batch(), max_len=0, **IDS)
+
+
+@writers
+def test_nan_is_refused_where_it_appears(write):
+    model = Writer()
+    nn.init.constant_(model.out, math.nan)
+    with pytest.raises(ValueError, match="logits hold nan after 0 tokens"):
+        write(model, *make_batch(), max_len=3, **IDS)
+
+
+@writers
+@pytest.mark.bad_input
+def test_lengths_that_do_not_fit_are_refused(write):
+    src, lengths = make_batch()
+    with pytest.raises(ValueError, match=r"src \(3, 5\) .* src_lengths \(2,\) must hold one length for each"):
+        write(Writer(), src, lengths[:2], max_len=3, **IDS)
+    with pytest.raises(ValueError, match="at least one source"):
+        write(Writer(), src[:0], lengths[:0], max_len=3, **IDS)
+    with pytest.raises(ValueError, match=r"longest length \(9\) must not exceed"):
+        write(Writer(), src, lengths + 4, max_len=3, **IDS)
+
+
+def test_settings_without_meaning_are_refused():
+    batch = make_batch()
+    with pytest.raises(ValueError, match=r"beam_size \(0\) must be at least 1"):
+        beam_search(Writer(), *batch, max_len=3, beam_size=0, **IDS)
+    with pytest.raises(ValueError, match=r"length_penalty \(-0.5\) must be at least 0"):
+        beam_search(Writer(), *batch, max_len=3, length_penalty=-0.5, **IDS)
+    for temperature in (0.0, -1.0, math.inf, math.nan):
+        with pytest.raises(ValueError, match=r"temperature \(.*\) must be above 0 and finite; .* greedy_search"):
+            sample(Writer(), *batch, max_len=3, temperature=temperature, **IDS)
+    with pytest.raises(ValueError, match=r"top_k \(0\) must be at least 1"):
+        sample(Writer(), *batch, max_len=3, top_k=0, **IDS)
+    for p in (0.0, 1.5, -0.1, math.nan):
+        with pytest.raises(ValueError, match=r"top_p \(.*\) must be above 0 and at most 1"):
+            sample(Writer(), *batch, max_len=3, top_p=p, **IDS)
+
+
+@writers
+def test_no_gradients_are_kept(write):
+    model = Writer()
+    ids = write(model, *make_batch(), max_len=3, **IDS)
+    assert model.calls
+    assert isinstance(ids, list) or not ids.requires_grad
+
+
+def test_a_transformer_is_what_decoding_asks_for():
+    from attn_course.transformer import Transformer
+
+    torch.manual_seed(0)
+    model = Transformer(13, 11, d_model=8, num_heads=2, d_ff=12).eval()
+    assert isinstance(model, decoding.Translates)
+    src, lengths = make_batch()
+    ids = greedy_search(model, src, lengths, max_len=7, **IDS)
+    found = beam_search(model, src, lengths, max_len=7, beam_size=1, **IDS)
+    assert [h[0].ids.tolist() for h in found] == [row[row != PAD].tolist() for row in ids]
+    wide = beam_search(model, src, lengths, max_len=7, beam_size=3, length_penalty=0.0, **IDS)
+    for best, row in zip(wide, ids, strict=True):
+        assert len(best) == 3
+        assert best[0].ids.numel() <= 7
+        assert row.numel() <= 7
