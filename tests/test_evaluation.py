@@ -1,0 +1,315 @@
+"""Scores against their definitions written out, alignments against links counted by hand."""
+
+import itertools
+import math
+from collections import Counter
+
+import pytest
+import sacrebleu
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from attn_course.evaluation import (
+    CopyNearest,
+    Score,
+    align_by_weights,
+    align_diagonal,
+    alignment_error_rate,
+    bleu,
+    chrf,
+    summary,
+    weights_of_words,
+)
+
+HYPOTHESES = ["i have a dog .", "he is at home now .", "where are you ?", "the the the the", "she runs fast ."]
+REFERENCES = ["i have a cat .", "he is at home .", "where do you live ?", "the cat is here .", "she runs very fast ."]
+sentences = st.lists(st.sampled_from(["a", "b", "."]), max_size=12).map(" ".join)
+corpora = st.lists(st.tuples(sentences, sentences), min_size=3, max_size=9)
+
+
+# -- Scores of translations --------------------------------------------------------------------------
+
+
+def ngrams(tokens, n):
+    return Counter(tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1))
+
+
+def bleu_by_definition(hypotheses, references):
+    """Papineni et al. 2002; None where a precision is 0, and how to smooth it is another question."""
+    c = sum(len(h.split()) for h in hypotheses)
+    r = sum(len(s.split()) for s in references)
+    logs = []
+    for n in range(1, 5):
+        hits = total = 0
+        for hypothesis, reference in zip(hypotheses, references, strict=True):
+            mine, theirs = ngrams(hypothesis.split(), n), ngrams(reference.split(), n)
+            hits += sum(min(count, theirs[ngram]) for ngram, count in mine.items())
+            total += sum(mine.values())
+        if hits == 0:
+            return None
+        logs.append(math.log(hits / total))
+    return 100 * min(1, math.exp(1 - r / c)) * math.exp(sum(logs) / 4)
+
+
+@settings(max_examples=50)
+@given(corpora)
+def test_bleu_is_what_its_definition_says(pairs):
+    hypotheses, references = zip(*pairs, strict=True)
+    expected = bleu_by_definition(hypotheses, references)
+    assume(expected is not None)
+    assert bleu(hypotheses, references, num_resamples=2).score == pytest.approx(expected)
+
+
+def test_bleu_of_one_corpus_counted_by_hand():
+    # 11 words of 11, 5 pairs of 8, 2 triples of 6: written out below; no sentence has more than is clipped
+    hypotheses = ["the the the the", "there is a cat on the mat"]
+    references = ["the cat the mat", "there is a cat on a mat"]
+    # one word: 2 of 4 (clipped) and 6 of 7; two: 0 of 3 and 4 of 6; three: 0 of 2 and 3 of 5; four: 0 of 1, 2 of 4
+    expected = 100 * (8 / 11 * 4 / 9 * 3 / 7 * 2 / 5) ** 0.25
+    assert bleu(hypotheses, references).score == pytest.approx(expected)
+
+
+def test_a_corpus_too_short_is_punished_and_one_too_long_loses_precision():
+    reference = ["a b c d e f g h"]
+    assert bleu(["a b c d"], reference).score == pytest.approx(100 * math.exp(1 - 8 / 4))
+    long = bleu(["a b c d e f g h i j k l"], reference).score
+    assert long == pytest.approx(100 * (8 / 12 * 7 / 11 * 6 / 10 * 5 / 9) ** 0.25)
+
+
+def test_the_signature_says_what_was_done_and_differs_where_scores_cannot_be_compared():
+    plain = bleu(HYPOTHESES, REFERENCES)
+    assert plain.signature == (
+        f"nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:none|smooth:exp|version:{sacrebleu.__version__}"
+    )
+    other = bleu(HYPOTHESES, REFERENCES, tokenize="13a")
+    assert "tok:13a" in other.signature
+    assert "nc:6|nw:0" in chrf(HYPOTHESES, REFERENCES).signature
+
+
+@pytest.mark.parametrize("measure", [bleu, chrf])
+def test_the_interval_is_sacrebleu_s_bootstrap_and_always_the_same(measure):
+    found = measure(HYPOTHESES, REFERENCES)
+    assert found == measure(HYPOTHESES, REFERENCES)
+    assert found.low < found.score < found.high
+    metric = sacrebleu.BLEU(tokenize="none", force=True) if measure is bleu else sacrebleu.CHRF()
+    theirs = metric.corpus_score(HYPOTHESES, [REFERENCES], n_bootstrap=1000)
+    assert found.score == theirs.score
+    assert (found.low, found.high) == pytest.approx((theirs._mean - theirs._ci, theirs._mean + theirs._ci))
+
+
+def test_the_interval_shrinks_with_the_root_of_the_corpus():
+    def width(times):
+        found = bleu(HYPOTHESES * times, REFERENCES * times)
+        return found.high - found.low
+
+    assert width(4) / width(64) == pytest.approx(4, rel=0.15)
+
+
+def chrf_by_definition(hypotheses, references):
+    """Popović 2015: the mean over n of precisions and of recalls, then F with recall counting double."""
+    scores = []
+    for n in range(1, 7):
+        hits = mine = theirs = 0
+        for hypothesis, reference in zip(hypotheses, references, strict=True):
+            h, r = (ngrams(text.replace(" ", ""), n) for text in (hypothesis, reference))
+            hits, mine, theirs = hits + (h & r).total(), mine + h.total(), theirs + r.total()
+        scores.append((hits / mine, hits / theirs))
+    precision, recall = (sum(column) / 6 for column in zip(*scores, strict=True))
+    return 100 * 5 * precision * recall / (4 * precision + recall)
+
+
+def test_chrf_is_what_its_definition_says():
+    # Sentences long enough for every n: what to do where there are no n-grams is another question.
+    pairs = [(h, r) for h, r in zip(HYPOTHESES, REFERENCES, strict=True) if len(h) > 12]
+    hypotheses, references = zip(*pairs, strict=True)
+    assert chrf(hypotheses, references).score == pytest.approx(chrf_by_definition(hypotheses, references))
+
+
+@pytest.mark.parametrize("measure", [bleu, chrf])
+def test_perfect_is_a_hundred_and_nothing_in_common_is_zero(measure):
+    perfect = measure(REFERENCES, REFERENCES)
+    assert perfect[:3] == pytest.approx((100, 100, 100))
+    nothing = measure(["xyz"] * 5, ["a b c d e f g h"] * 5)
+    assert nothing[:3] == pytest.approx((0, 0, 0), abs=0.1)
+
+
+def test_chrf_hardly_cares_about_spaces_and_bleu_does():
+    glued = [text.replace(" .", ".").replace(" ?", "?") for text in REFERENCES]
+    assert chrf(glued, REFERENCES).score == chrf(REFERENCES, REFERENCES).score
+    assert bleu(glued, REFERENCES).score < 70
+
+
+def test_a_score_prints_with_its_interval_and_its_signature():
+    assert str(Score(33.333, 30.0, 36.05, "tok:none")) == "33.3 [30.0, 36.0] tok:none"
+
+
+def test_a_summary_is_one_row_of_the_table_of_results():
+    row = summary("ours", HYPOTHESES, REFERENCES)
+    found = bleu(HYPOTHESES, REFERENCES)
+    assert list(row) == ["name", "bleu", "low", "high", "chrf", "signature"]
+    assert (row["bleu"], row["low"], row["high"]) == pytest.approx(found[:3], abs=0.005)
+    assert row["chrf"] == pytest.approx(chrf(HYPOTHESES, REFERENCES).score, abs=0.005)
+    assert (row["name"], row["signature"]) == ("ours", found.signature)
+
+
+@pytest.mark.parametrize("measure", [bleu, chrf])
+@pytest.mark.bad_input
+def test_corpora_that_do_not_fit_are_refused(measure):
+    with pytest.raises(ValueError, match=r"as many hypotheses \(4\) as references \(5\)"):
+        measure(HYPOTHESES[:4], REFERENCES)  # sacreBLEU would score the first four and say nothing
+    with pytest.raises(ValueError, match="at least one"):
+        measure([], [])
+    with pytest.raises(TypeError, match="references must be a list of sentences, not one string"):
+        measure(["a"], "a")
+    with pytest.raises(ValueError, match=r"num_resamples \(1\) must be at least 2"):
+        measure(HYPOTHESES, REFERENCES, num_resamples=1)
+
+
+# -- The most similar source -------------------------------------------------------------------------
+
+
+def nearest_by_definition(sources, query, orders):
+    def count(text):
+        text = "".join(text.split())
+        return Counter(text[i : i + n] for n in orders for i in range(len(text) - n + 1))
+
+    having = Counter(itertools.chain.from_iterable(count(source).keys() for source in sources))
+    rarity = {ngram: math.log((1 + len(sources)) / n) for ngram, n in having.items()}
+
+    def similarity(source):
+        mine = {g: n * rarity[g] for g, n in count(source).items()}
+        asked = {g: n * rarity.get(g, 0.0) for g, n in count(query).items()}
+        size = math.sqrt(sum(w * w for w in mine.values()))
+        return sum(mine.get(g, 0.0) * w for g, w in asked.items()) / (size or 1e-12)
+
+    return [similarity(source) for source in sources]
+
+
+japanese = st.text("犬猫がをに見たる ", max_size=9)
+
+
+@given(st.lists(japanese, min_size=1, max_size=7), japanese, st.sampled_from([(1, 2, 3), (2,), (1, 4)]))
+def test_the_most_similar_source_has_the_largest_cosine_of_weighted_counts(sources, query, orders):
+    found = CopyNearest(sources, [str(i) for i in range(len(sources))], orders=orders).nearest(query)
+    similar = nearest_by_definition(sources, query, orders)
+    assert similar[found] == pytest.approx(max(similar), abs=1e-9)
+
+
+def test_copying_gives_a_known_sentence_its_own_translation_and_spaces_do_not_count():
+    sources = ["犬が好きだ", "猫を見た", "猫が好きだ", "雨だ"]
+    copy = CopyNearest(sources, ["dogs", "saw", "cats", "rain"])
+    assert [copy(source) for source in sources] == ["dogs", "saw", "cats", "rain"]
+    assert copy("猫 が 好き だ") == "cats"
+    assert copy("犬を見た") == "saw"
+    assert copy("xyz") == copy("") == "dogs"  # nothing in common: the first
+
+
+@pytest.mark.bad_input
+def test_a_memory_that_does_not_fit_is_refused():
+    with pytest.raises(ValueError, match=r"as many sources \(2\) as targets \(1\)"):
+        CopyNearest(["a", "b"], ["c"])
+    with pytest.raises(ValueError, match="at least one"):
+        CopyNearest([], [])
+
+
+# -- Alignments --------------------------------------------------------------------------------------
+
+links = st.frozensets(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=6)
+
+
+def test_the_alignment_error_rate_counted_by_hand():
+    predicted, sure, possible = [{(0, 0), (1, 2), (2, 1), (3, 3)}], [{(0, 0), (1, 1), (3, 3)}], [{(2, 1), (2, 2)}]
+    # 2 of 4 predicted are sure, 3 of 4 are possible; 4 are predicted and 3 are sure
+    assert alignment_error_rate(predicted, sure, possible) == pytest.approx(1 - (2 + 3) / (4 + 3))
+    assert alignment_error_rate(predicted, sure) == pytest.approx(1 - (2 + 2) / (4 + 3))
+
+
+@given(st.lists(st.tuples(links, links), min_size=1, max_size=5))
+def test_with_sure_links_only_the_error_is_what_precision_and_recall_lack(pairs):
+    predicted, sure = zip(*pairs, strict=True)
+    hits = sum(len(a & s) for a, s in pairs)
+    made, known = sum(map(len, predicted)), sum(map(len, sure))
+    assume(hits > 0)
+    precision, recall = hits / made, hits / known
+    expected = 1 - 2 * precision * recall / (precision + recall)
+    assert alignment_error_rate(predicted, sure) == pytest.approx(expected)
+
+
+@given(st.lists(st.tuples(links, links, links), min_size=1, max_size=5))
+def test_possible_links_forgive_and_never_blame(triples):
+    predicted, sure, possible = zip(*triples, strict=True)
+    assume(any(predicted) or any(sure))
+    forgiven = alignment_error_rate(predicted, sure, possible)
+    assert 0 <= forgiven <= alignment_error_rate(predicted, sure) <= 1
+    both = [s | p for s, p in zip(sure, possible, strict=True)]
+    assert alignment_error_rate(predicted, sure, both) == forgiven
+
+
+def test_links_are_counted_over_the_corpus_and_not_averaged_over_sentences():
+    predicted, sure = [{(0, 0)}, set()], [{(0, 0)}, {(0, 0), (1, 1), (2, 2)}]
+    assert alignment_error_rate(predicted, sure) == pytest.approx(1 - 2 / 5)
+
+
+@pytest.mark.bad_input
+def test_alignments_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match=r"predicted \(1\), sure \(2\) and possible \(2\)"):
+        alignment_error_rate([{(0, 0)}], [{(0, 0)}, {(1, 1)}])
+    with pytest.raises(ValueError, match="at least one link"):
+        alignment_error_rate([set()], [set()])
+
+
+@given(st.integers(1, 20), st.integers(1, 20))
+def test_the_diagonal_links_every_target_word_in_order(num_targets, num_sources):
+    found = sorted(align_diagonal(num_targets, num_sources))
+    assert [t for t, _ in found] == list(range(num_targets))
+    for t, s in found:  # the middle of target word t lies in source word s
+        assert s <= (t + 0.5) / num_targets * num_sources <= s + 1
+
+
+def test_a_word_is_linked_to_its_largest_weight_unless_most_lies_on_no_word():
+    weights = torch.tensor([[0.6, 0.3, 0.1], [0.0, 0.3, 0.2], [0.2, 0.2, 0.4], [0.0, 0.0, 0.1]])
+    assert align_by_weights(weights) == {(0, 0), (2, 2)}  # 0.5 and 0.9 lie elsewhere in the others
+
+
+def test_pieces_add_up_to_words_across_and_are_averaged_down():
+    weights = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.5, 0.3, 0.1, 0.1], [0.2, 0.2, 0.2, 0.4], [1.0, 0, 0, 0]])
+    found = weights_of_words(
+        weights, ["▁can", "▁", "'t", "</s>"], ["can", "'t"], ["食べ", "な", "い", "</s>"], ["食べ", "ない"]
+    )
+    assert_close(found, torch.tensor([[0.1, 0.5], [0.2, 0.4]]))
+
+
+def test_a_piece_across_two_words_is_shared_out_by_characters():
+    found = weights_of_words(torch.tensor([[0.2, 0.8]]), ["▁dog"], ["dog"], ["犬が", "大好き"], ["犬", "が大", "好き"])
+    assert_close(found, torch.tensor([[0.1, 0.1 + 0.8 / 3, 0.8 * 2 / 3]]))
+    found = weights_of_words(torch.eye(2), ["ab", "cd"], ["a", "bcd"], ["x", "y"], ["x", "y"])
+    assert_close(found, torch.tensor([[1, 0], [1 / 3, 2 / 3]]))  # bcd has half of ab and all of cd
+
+
+@given(st.integers(0, 2**16), st.lists(st.integers(1, 4), min_size=1, max_size=5), st.integers(1, 3))
+def test_no_weight_is_lost_but_that_of_special_pieces(seed, sizes, heads):
+    rng = torch.Generator().manual_seed(seed)
+    text = "".join(map(chr, range(97, 97 + sum(sizes))))
+    starts = [0, *itertools.accumulate(sizes)]
+    words = [text[a:b] for a, b in itertools.pairwise(starts)]
+    cuts = sorted({0, len(text), *torch.randint(1, len(text) + 1, (3,), generator=rng).tolist()})
+    pieces = [text[a:b] for a, b in itertools.pairwise(cuts)] + ["</s>"]
+    weights = torch.rand(2, heads, len(pieces), len(pieces), generator=rng, dtype=torch.float64).softmax(-1)
+    found = weights_of_words(weights, pieces, words, pieces, words)
+    assert found.shape == (2, heads, len(words), len(words))
+    lost = weights[..., -1:]
+    kept = weights_of_words(torch.cat([weights[..., :-1], 0 * lost], -1), pieces, words, pieces, words)
+    assert_close(found, kept)
+    uniform = torch.full_like(weights, 1 / len(pieces))
+    rows = weights_of_words(uniform, pieces, words, pieces, words).sum(-1)
+    assert_close(rows, torch.full_like(rows, 1 - 1 / len(pieces)))
+
+
+@pytest.mark.bad_input
+def test_pieces_that_do_not_belong_are_refused():
+    with pytest.raises(ValueError, match=r"pieces '▁a ▁b' must spell the words 'a c'"):
+        weights_of_words(torch.eye(2), ["▁a", "▁b"], ["a", "c"], ["x", "y"], ["x", "y"])
+    with pytest.raises(ValueError, match=r"\(2, 2\) must have a row for each of the 3 target pieces"):
+        weights_of_words(torch.eye(2), ["▁a", "▁b", "</s>"], ["a", "b"], ["x", "y"], ["x", "y"])
