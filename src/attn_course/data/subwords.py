@@ -74,6 +74,10 @@ class Subwords:
         """The pieces of each word."""
         return self._processor.encode(list(words), out_type=str)
 
+    def piece(self, id: int) -> str:
+        """The piece that an id stands for."""
+        return self._processor.id_to_piece(int(id))
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of pieces; the special ones are left out."""
         return self._processor.decode(

@@ -1,0 +1,195 @@
+"""A trained translator with its vocabularies: Japanese sentence in, English sentence and attention out.
+
+Used from chapter 12. The folder ``shipped`` beside this file holds the translator of the course, so that it works
+without network; any folder that ``attn-course train`` wrote can be loaded in its place.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from attn_course.data.batches import Batch, make_batch
+from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID, Subwords
+from attn_course.data.text import detokenize_english, normalize_japanese
+from attn_course.data.words import words
+from attn_course.decoding import beam_search, greedy_search
+from attn_course.device import default_device
+from attn_course.training.checkpoint import load_checkpoint
+from attn_course.training.loop import load_weights, make_model
+from attn_course.training.settings import Settings
+from attn_course.transformer import AttentionWeights, Transformer
+
+SHIPPED = Path(__file__).parent / "shipped"
+END = "⏹"  # the end of a sentence in pictures
+_SENTENCES_AT_ONCE = 64
+_SPACE = "▁"  # how SentencePiece writes the space before a word
+
+
+class Translation(NamedTuple):
+    """What was written for a sentence."""
+
+    text: str
+    """English as people write it."""
+    tokenized: str
+    """The same in lower case with spaces around punctuation, as the translator writes it and as it is scored."""
+    ids: list[int]
+    """Ids of the pieces, without beginning and end."""
+
+
+class Translator:
+    """A Transformer that translates Japanese to English.
+
+    Args:
+        model: the Transformer, which is put in evaluation mode.
+        src_subwords: the pieces of its Japanese.
+        tgt_subwords: the pieces of its English.
+
+    Example:
+        >>> translator = Translator.load()
+        >>> translator.translate(["私は猫が好きです。"])[0].text
+        'I like cats.'
+    """
+
+    def __init__(
+        self, model: Transformer, src_subwords: Subwords, tgt_subwords: Subwords
+    ) -> None:
+        self.model = model.eval()
+        self.src_subwords = src_subwords
+        self.tgt_subwords = tgt_subwords
+
+    @classmethod
+    def load(cls, folder: str | Path | None = None) -> "Translator":
+        """Load the best weights of a training run, or the shipped translator.
+
+        Args:
+            folder: what ``attn-course train`` wrote; None for the shipped translator.
+
+        Raises:
+            FileNotFoundError: if the folder lacks a file that a translator needs.
+        """
+        folder = SHIPPED if folder is None else Path(folder)
+        for name in (
+            "settings.toml",
+            "src.subwords.model",
+            "tgt.subwords.model",
+            "best.safetensors",
+        ):
+            if not (folder / name).is_file():
+                raise FileNotFoundError(
+                    f"{folder} holds no translator: {name} is missing; `attn-course train` writes it"
+                )
+        src_subwords = Subwords.load(folder / "src.subwords.model")
+        tgt_subwords = Subwords.load(folder / "tgt.subwords.model")
+        model = make_model(
+            Settings.load(folder / "settings.toml"), len(src_subwords), len(tgt_subwords)
+        )
+        weights, _ = load_checkpoint(folder / "best.safetensors")
+        load_weights(model, {name: tensor.float() for name, tensor in weights.items()})
+        return cls(model.to(default_device()), src_subwords, tgt_subwords)
+
+    def translate(
+        self,
+        sentences: Sequence[str],
+        *,
+        beam_size: int = 1,
+        length_penalty: float = 1.0,
+    ) -> list[Translation]:
+        """Translate Japanese sentences.
+
+        Args:
+            sentences: Japanese, with or without spaces.
+            beam_size: how many hypotheses to keep; 1 is greedy search.
+            length_penalty: see :func:`attn_course.decoding.beam_search`.
+
+        Raises:
+            ValueError: if a sentence is empty, or longer than the model can read.
+        """
+        sources = [self.read(sentence) for sentence in sentences]
+        found: list[Translation | None] = [None] * len(sources)
+        # Sentences of like length together, so that little is padded.
+        order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
+        for start in range(0, len(order), _SENTENCES_AT_ONCE):
+            rows = order[start : start + _SENTENCES_AT_ONCE]
+            batch = make_batch([(sources[i], []) for i in rows])
+            for i, ids in zip(
+                rows, self._write(batch, beam_size, length_penalty), strict=True
+            ):
+                tokenized = self.tgt_subwords.decode(ids)
+                found[i] = Translation(detokenize_english(tokenized), tokenized, ids)
+        return found
+
+    def _write(
+        self, batch: Batch, beam_size: int, length_penalty: float
+    ) -> list[list[int]]:
+        device = next(self.model.parameters()).device
+        special = {"bos_id": BOS_ID, "eos_id": EOS_ID, "pad_id": PAD_ID}
+        max_len = min(2 * batch.src.size(1) + 10, self.model.max_len)
+        src, lengths = batch.src.to(device), batch.src_lengths.to(device)
+        if beam_size == 1:
+            written = greedy_search(
+                self.model, src, lengths, max_len=max_len, **special
+            ).tolist()
+        else:
+            ranked = beam_search(
+                self.model,
+                src,
+                lengths,
+                max_len=max_len,
+                beam_size=beam_size,
+                length_penalty=length_penalty,
+                **special,
+            )
+            written = [hypotheses[0].ids.tolist() for hypotheses in ranked]
+        return [[i for i in ids if i not in special.values()] for ids in written]
+
+    def read(self, sentence: str) -> list[int]:
+        """The ids of a Japanese sentence, without the end.
+
+        Raises:
+            ValueError: if it is empty, or longer than the model can read.
+        """
+        ids = self.src_subwords.encode(words(normalize_japanese(sentence)))
+        if not ids:
+            raise ValueError(f"there is nothing to translate in {sentence!r}")
+        if len(ids) >= self.model.max_len:
+            raise ValueError(
+                f"the sentence has {len(ids)} pieces, and the model reads at most {self.model.max_len - 1}: "
+                f"{sentence[:20]}…"
+            )
+        return ids
+
+    @torch.no_grad()
+    def attend(self, sentence: str, english_ids: Sequence[int]) -> AttentionWeights:
+        """The attention weights while an English sentence is written, for each layer and head.
+
+        Rows of ``cross`` and ``decoder`` belong to the pieces that are *written*: row t is where the model looked
+        when it wrote piece t, the last row when it wrote the end.
+
+        Args:
+            sentence: Japanese.
+            english_ids: pieces, for instance ``Translation.ids``, or those of a reference.
+
+        Returns:
+            Weights without the axis of the batch: ``cross`` is (layers, H, T + 1, S + 1), the ends included.
+        """
+        batch = make_batch([(self.read(sentence), list(english_ids))])
+        batch = batch.to(next(self.model.parameters()).device)
+        _, weights = self.model(
+            batch.src, batch.tgt_in, src_mask=batch.src_mask, need_weights=True
+        )
+        return AttentionWeights(*(w[:, 0].cpu() for w in weights))
+
+    def src_pieces(self, sentence: str) -> list[str]:
+        """The tokens on the Japanese axis of a picture of :meth:`attend`; a dot stands where a word goes on."""
+        cut = self.src_subwords.cut(words(normalize_japanese(sentence)))
+        pieces = (
+            "".join(["·" * (k > 0), piece]) for word in cut for k, piece in enumerate(word)
+        )
+        return [*pieces, END]
+
+    def tgt_pieces(self, english_ids: Sequence[int]) -> list[str]:
+        """The tokens on the English axis of a picture of :meth:`attend`; a dot stands where a word goes on."""
+        pieces = (self.tgt_subwords.piece(i) for i in english_ids)
+        return [*(p[1:] if p.startswith(_SPACE) else f"·{p}" for p in pieces), END]
