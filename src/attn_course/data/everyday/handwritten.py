@@ -1,0 +1,43 @@
+"""Sentences written by hand for this course, in a text file of the package. Used from chapter 10 on."""
+
+from importlib.resources import files
+from typing import NamedTuple
+
+from attn_course.data.everyday.corpus import AlignedPair
+
+__all__ = ["load_handwritten", "load_handwritten_aligned"]
+
+
+class HandwrittenPair(NamedTuple):
+    ja: str
+    en: str
+
+
+def _lines(name: str) -> list[str]:
+    text = (files("attn_course.data.everyday") / name).read_text(encoding="utf-8")
+    return [line for line in text.splitlines() if line and not line.startswith("#")]
+
+
+def load_handwritten() -> list[HandwrittenPair]:
+    """Every hand-written pair, as text, in the order of the file.
+
+    Example:
+        >>> ja, en = load_handwritten()[0]
+        >>> print(ja, en)
+        おはよう、よく眠れた? Good morning, did you sleep well?
+    """
+    return [HandwrittenPair(*line.split("\t")) for line in _lines("handwritten.tsv")]
+
+
+def load_handwritten_aligned() -> list[AlignedPair]:
+    """The hand-written pairs whose words were linked by hand."""
+    pairs = []
+    for line in _lines("handwritten_aligned.tsv"):
+        ja, en, links = line.split("\t")
+        alignment = frozenset(
+            tuple(int(n) for n in link.split("-")) for link in links.split()
+        )
+        pairs.append(
+            AlignedPair(tuple(ja.split()), tuple(en.split()), alignment, "handwritten")
+        )
+    return pairs
