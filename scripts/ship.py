@@ -1,4 +1,4 @@
-"""Put a trained translator into the package: `python scripts/ship.py RUN`, RUN being a folder of `attn-course train`."""
+"""Put a trained translator into the package: `python scripts/ship.py RUN`, RUN a folder of `attn-course train`."""
 
 import argparse
 from pathlib import Path

@@ -20,6 +20,8 @@ from packaging.utils import canonicalize_name
 CHAPTER = "02"
 LAUNCH = code_cells(CHAPTER)[0].source
 ON_COLAB_ANYWAY = {"torch", "numpy", "matplotlib", "pillow"}
+ON_COLAB_ANYWAY |= {"lxml", "packaging", "platformdirs", "pooch", "regex", "requests", "tabulate", "tqdm"}
+ON_COLAB_ANYWAY |= {"safetensors", "sentencepiece", "typer"}
 
 
 def needed_on_colab() -> set[str]:
