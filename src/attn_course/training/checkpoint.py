@@ -1,36 +1,87 @@
-"""Checkpoints: tensors in safetensors files that are replaced in one step, so that none is ever half-written."""
+"""Checkpoints: tensors in safetensors files that are replaced in one step. Derived in chapter 12.
 
+Whatever happens while one is written, a whole file stands under its name: the old one or the new one.
+"""
+
+import hashlib
 import json
 import os
 from pathlib import Path
 from typing import Any
 
-from safetensors import safe_open
-from safetensors.torch import save
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor
 
 
 def write_atomically(path: str | Path, content: bytes) -> None:
-    """Write a file so that, whatever happens, either the old or the new one is there."""
+    """Write a file so that, whatever happens, either the old or the new one is there.
+
+    The content goes into a file beside it, then to the disk, and only then gets its name: renaming is one
+    step, which happens or does not.
+
+    Raises:
+        OSError: if it cannot be written, for instance because the disk is full; the old file is untouched.
+    """
     path = Path(path)
     unfinished = path.with_name(f".{path.name}.unfinished")
-    with open(unfinished, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(unfinished, path)
+    try:
+        with open(unfinished, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(
+                file.fileno()
+            )  # a new name is worth nothing before the content is there
+        os.replace(unfinished, path)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise OSError(
+            error.errno,
+            f"{path} could not be written ({error.strerror}); what was there before is untouched",
+        ) from error
 
 
 def save_checkpoint(
     path: str | Path, tensors: dict[str, Tensor], about: dict[str, Any]
 ) -> None:
-    """Write tensors and, as JSON, what else there is to know about them."""
+    """Write tensors and, as JSON, what else there is to know about them.
+
+    Raises:
+        OSError: if the file cannot be written; an older one under this name is untouched.
+    """
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomically(path, save(tensors, metadata={"about": json.dumps(about)}))
+    sha256 = hashlib.sha256(_split(save(tensors))[1]).hexdigest()
+    metadata = {"about": json.dumps(about), "sha256": sha256}
+    write_atomically(path, save(tensors, metadata=metadata))
 
 
 def load_checkpoint(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read what :func:`save_checkpoint` wrote."""
-    with safe_open(path, framework="pt") as file:
-        about = json.loads((file.metadata() or {}).get("about", "{}"))
-        return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
+    """Read what :func:`save_checkpoint` wrote.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if the file is damaged.
+    """
+    content = Path(path).read_bytes()
+    try:
+        header, data = _split(content)
+        metadata = header.get("__metadata__", {})
+        tensors = load(content)
+        about = json.loads(metadata.get("about", "{}"))
+    except (ValueError, SafetensorError) as error:
+        raise ValueError(
+            f"{path} is damaged: it is no safetensors file, or not all of one ({error})"
+        ) from error
+    found = hashlib.sha256(data).hexdigest()
+    if metadata.get("sha256", found) != found:
+        raise ValueError(
+            f"{path} is damaged: its tensors are not those that were written (SHA-256 {found}, "
+            f"expected {metadata['sha256']})"
+        )
+    return tensors, about
+
+
+def _split(content: bytes) -> tuple[dict[str, Any], memoryview]:
+    # A safetensors file is the length of its header (8 bytes), the header as JSON, and the numbers.
+    length = int.from_bytes(content[:8], "little")
+    return json.loads(content[8 : 8 + length]), memoryview(content)[8 + length :]

@@ -1,6 +1,8 @@
-"""The training loop, which can be stopped at any step and goes on as if it had not been."""
+"""The training loop, which can be stopped at any step and goes on as if it had not been. Derived in chapter 12."""
 
 import json
+import math
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -9,7 +11,6 @@ from random import Random
 
 import sacrebleu
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
@@ -19,12 +20,18 @@ from attn_course.data.mixture import Text, load_text
 from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID, Subwords
 from attn_course.decoding import greedy_search
 from attn_course.device import default_device
-from attn_course.training.checkpoint import (
-    load_checkpoint,
-    save_checkpoint,
-    write_atomically,
+from attn_course.training.checkpoint import load_checkpoint, save_checkpoint
+from attn_course.training.folder import (
+    BEST,
+    LAST,
+    METRICS,
+    SRC_SUBWORDS,
+    TGT_SUBWORDS,
+    forget_metrics_after,
+    prepare_folder,
 )
 from attn_course.training.loss import translation_loss
+from attn_course.training.processes import find_processes
 from attn_course.training.schedule import learning_rate
 from attn_course.training.settings import Settings
 from attn_course.transformer import Transformer
@@ -48,164 +55,280 @@ def make_model(settings: Settings, src_vocab_size: int, tgt_vocab_size: int) -> 
     )
 
 
-def train(settings: Settings, folder: str | Path, *, text: Text | None = None) -> Path:
+def train(
+    settings: Settings,
+    folder: str | Path,
+    *,
+    text: Text | None = None,
+    stop_at: int | None = None,
+    quiet: bool = False,
+) -> Path:
     """Train a translator, or go on with one whose last checkpoint is in the folder.
 
-    The folder gets ``settings.toml``, the two vocabularies, ``metrics.jsonl``, ``last.safetensors`` (everything
-    that is needed to go on) and ``best.safetensors`` (the weights with the highest dev BLEU).
+    The folder gets ``settings.toml``, ``data.json`` (how many pairs, and their checksums), the two vocabularies,
+    ``metrics.jsonl``, ``last.safetensors`` (everything that is needed to go on) and ``best.safetensors`` (the weights
+    with the highest dev BLEU). Ctrl-C and SIGTERM stop it after the current step, with a checkpoint. After a harder
+    end, the steps since the last checkpoint are made again. On a CPU the losses are then the same, to the last bit,
+    as those of a run that was never stopped.
+
+    Inside :func:`attn_course.training.join_processes` each process takes its share of every batch.
 
     Args:
-        settings: what to train; must equal the folder's own when there is a checkpoint in it.
+        settings: what to train; must equal the folder's own when there is a checkpoint in it, but for how often to
+            evaluate and to save, and ``steps`` where the schedule does not depend on them.
         folder: where everything is written.
         text: the sentences; loaded by the names in the settings when not given.
+        stop_at: stop after this step, with a checkpoint, as Ctrl-C would.
+        quiet: show no progress.
 
     Returns:
         The folder.
-    """
-    folder = Path(folder)
-    rank, world_size = (
-        (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-    )
-    text = load_text(settings.corpora) if text is None else text
-    if rank == 0:
-        folder.mkdir(parents=True, exist_ok=True)
-        _check_same_settings(folder, settings)
-        write_atomically(folder / "settings.toml", settings.to_toml().encode())
-        _make_vocabularies(folder, settings, text)
-    if world_size > 1:
-        dist.barrier()
-    src_subwords = Subwords.load(folder / "src.subwords.model")
-    tgt_subwords = Subwords.load(folder / "tgt.subwords.model")
-    pairs = [(src_subwords.encode(ja), tgt_subwords.encode(en)) for ja, en in text.train]
-    pairs = [
-        pair
-        for pair in pairs
-        if min(map(len, pair)) > 0 and max(map(len, pair)) <= settings.longest
-    ]
 
-    device = default_device()
-    torch.manual_seed(settings.seed)
-    model = make_model(settings, len(src_subwords), len(tgt_subwords))
-    if settings.init_from:
-        load_weights(
-            model, load_checkpoint(Path(settings.init_from) / "best.safetensors")[0]
-        )
-    model.to(device).train()
-    optimizer = torch.optim.AdamW(
-        model.parameters(),
-        lr=settings.peak_lr,
-        betas=(0.9, settings.beta2),
-        weight_decay=settings.weight_decay,
-        fused=True,
-    )
-    torch.manual_seed(settings.seed + rank)  # every process drops other units
-    state = {"step": 0, "epoch": 0, "done": 0, "loss": 0.0, "tokens": 0, "best_bleu": -1.0}
-    if (folder / "last.safetensors").exists():
-        state = _restore(folder / "last.safetensors", model, optimizer)
-    if rank == 0:
-        _forget_metrics_after(folder / "metrics.jsonl", state["step"])
-    parallel = DistributedDataParallel(model) if world_size > 1 else model
+    Raises:
+        ValueError: if the settings do not fit the text, or the folder's run was another one or is damaged.
+        FileNotFoundError: if the run is to begin with another one that is not there.
+        FloatingPointError: if the loss or the gradient is no finite number; the last checkpoint is untouched.
+        OSError: if a file cannot be written; the last checkpoint is untouched.
+    """
+    folder, processes = Path(folder), find_processes()
+    text = load_text(settings.corpora) if text is None else text
+    if processes.is_first:
+        prepare_folder(folder, settings, text)
+    processes.wait()
+    run = _Run(settings, folder, text)
+    quiet = quiet or not processes.is_first
+    state = run.state
+    end = min(settings.steps, settings.steps if stop_at is None else stop_at)
+    if state["step"] >= end:
+        if not quiet:
+            tqdm.write(f"{folder} has been trained for {state['step']} steps already.")
+        return folder
 
     stop = _StopSignal()
-    bar = tqdm(total=settings.steps, initial=state["step"], unit="step", disable=rank > 0)
-    speed_from, speed_tokens = time.perf_counter(), 0
-    for batch in _batches(pairs, settings, state, rank, world_size):
-        batch = batch.to(device)
-        state["step"] += 1
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(state["step"], settings)
-        logits, _ = parallel(batch.src, batch.tgt_in, src_mask=batch.src_mask)
-        loss = translation_loss(
-            logits, batch.tgt_out, label_smoothing=settings.label_smoothing
-        )
-        totals = torch.tensor(
-            [loss.item(), batch.tgt_lengths.sum().item()], dtype=torch.float64
-        )
-        if world_size > 1:
-            dist.all_reduce(totals)
-        # DistributedDataParallel averages gradients over the processes; this makes the average a mean over tokens.
-        (loss * (world_size / totals[1].item())).backward()
-        nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-
-        state["loss"] += totals[0].item()
-        state["tokens"] += int(totals[1])
-        speed_tokens += int(totals[1])
-        last = state["step"] == settings.steps or stop.wanted
-        if rank == 0:
+    bar = tqdm(total=settings.steps, initial=state["step"], unit="step", disable=quiet)
+    try:
+        for batch in run.batches():
+            loss, speed, stopping = run.step(batch, wants_to_stop=stop.wanted)
+            bar.set_postfix_str(f"loss {loss:.2f}, {speed:,.0f} tokens/s", refresh=False)
             bar.update()
-            if state["step"] % 10 == 0:
-                speed = speed_tokens / (time.perf_counter() - speed_from)
-                bar.set_postfix_str(
-                    f"loss {totals[0] / totals[1]:.2f}, {speed:,.0f} tokens/s"
-                )
-        if state["step"] % settings.evaluate_every == 0 or state["step"] == settings.steps:
-            if rank == 0:
-                _evaluate(folder, model, src_subwords, tgt_subwords, text, settings, state)
-            speed_from, speed_tokens = time.perf_counter(), 0
-            state["loss"], state["tokens"] = 0.0, 0
-            if world_size > 1:
-                dist.barrier()
-        if rank == 0 and (last or state["step"] % settings.save_every == 0):
-            _save(folder / "last.safetensors", model, optimizer, state)
-        if last:
-            break
-    bar.close()
-    stop.restore()
+            last = stopping or state["step"] >= end
+            if (
+                state["step"] % settings.evaluate_every == 0
+                or state["step"] == settings.steps
+            ):
+                if processes.is_first:
+                    record = run.evaluate()
+                    if not quiet:
+                        tqdm.write(json.dumps(record))
+                processes.wait()
+                run.forget_averages()
+            if last or state["step"] % settings.save_every == 0:
+                run.save()
+            if last:
+                break
+    finally:
+        bar.close()
+        stop.restore()
     return folder
 
 
-def _batches(
-    pairs: Pairs, settings: Settings, state: dict, rank: int, world_size: int
-) -> Iterator[Batch]:
-    """Batches without end, beginning where ``state`` says, and keeping it."""
-    lengths = [(len(src), len(tgt)) for src, tgt in pairs]
-    while True:
-        rng = Random(f"{settings.seed} {state['epoch']}")
-        buckets = make_buckets(lengths, settings.tokens_per_batch * world_size, rng)
-        for bucket in buckets[state["done"] :]:
-            state["done"] += 1
-            if len(bucket) >= world_size:  # a process must not be left without a sentence
-                yield make_batch([pairs[i] for i in bucket[rank::world_size]])
-        state["epoch"] += 1
-        state["done"] = 0
+class _Run:
+    """One run: the model, the optimizer, and how far they are."""
 
+    def __init__(self, settings: Settings, folder: Path, text: Text) -> None:
+        self.settings, self.folder, self.text = settings, folder, text
+        self.processes = find_processes()
+        self.src_subwords = Subwords.load(folder / SRC_SUBWORDS)
+        self.tgt_subwords = Subwords.load(folder / TGT_SUBWORDS)
+        pairs = [
+            (self.src_subwords.encode(ja), self.tgt_subwords.encode(en))
+            for ja, en in text.train
+        ]
+        self.pairs: Pairs = [
+            pair
+            for pair in pairs
+            if min(map(len, pair)) > 0 and max(map(len, pair)) <= settings.longest
+        ]
+        if not self.pairs:
+            raise ValueError(
+                f"longest ({settings.longest}) leaves none of the {len(pairs)} pairs to train on"
+            )
 
-def _evaluate(
-    folder: Path,
-    model: Transformer,
-    src_subwords: Subwords,
-    tgt_subwords: Subwords,
-    text: Text,
-    settings: Settings,
-    state: dict,
-) -> None:
-    """Translate dev, note the metrics, and keep the weights if they are the best so far."""
-    hypotheses = translate_greedily(
-        model, [src_subwords.encode(ja) for ja, _ in text.dev], tgt_subwords
-    )
-    bleu = sacrebleu.corpus_bleu(
-        hypotheses, [[" ".join(en) for _, en in text.dev]], tokenize="none", force=True
-    ).score
-    record = {
-        "step": state["step"],
-        "epoch": state["epoch"],
-        "loss": round(state["loss"] / max(state["tokens"], 1), 6),
-        "dev_bleu": round(bleu, 3),
-        "lr": learning_rate(state["step"], settings),
-        "cpu_minutes": round(time.process_time() / 60, 2),
-    }
-    with open(folder / "metrics.jsonl", "a", encoding="utf-8") as file:
-        file.write(json.dumps(record) + "\n")
-    tqdm.write(json.dumps(record))
-    if bleu > state["best_bleu"]:
-        state["best_bleu"] = bleu
-        save_checkpoint(
-            folder / "best.safetensors",
-            _weights(model),
-            {"step": state["step"], "dev_bleu": bleu},
+        self.device = default_device()
+        torch.manual_seed(settings.seed)
+        self.model = make_model(settings, len(self.src_subwords), len(self.tgt_subwords))
+        resuming = (folder / LAST).exists()
+        if settings.init_from and not resuming:
+            self._begin_with(Path(settings.init_from))
+        self.model.to(self.device).train()
+        self.optimizer = torch.optim.AdamW(
+            self.model.parameters(),
+            lr=settings.peak_lr,
+            betas=(0.9, settings.beta2),
+            weight_decay=settings.weight_decay,
+            fused=True,
         )
+        # Every process drops other units.
+        torch.manual_seed(settings.seed + self.processes.rank)
+        self.state = {
+            "step": 0,
+            "epoch": 0,
+            "done": 0,  # batches of this epoch
+            "loss": 0.0,
+            "tokens": 0,
+            "best_bleu": -1.0,
+            "processes": self.processes.size,
+            "cpu_seconds": 0.0,
+        }
+        if resuming:
+            self._restore(folder / LAST)
+        if self.processes.is_first:
+            forget_metrics_after(folder / METRICS, self.state["step"])
+        self.parallel = (
+            DistributedDataParallel(self.model) if self.processes.size > 1 else self.model
+        )
+        self._cpu_before = self.state["cpu_seconds"] - time.process_time()
+        self.forget_averages(keep_loss=True)
+
+    # -- One step ------------------------------------------------------------------------------------
+
+    def batches(self) -> Iterator[Batch]:
+        """Batches without end, beginning where the state says, and keeping it: this process's share of each."""
+        lengths = [(len(src), len(tgt)) for src, tgt in self.pairs]
+        rank, size = self.processes
+        while True:
+            rng = Random(f"{self.settings.seed} {self.state['epoch']}")
+            buckets = make_buckets(lengths, self.settings.tokens_per_batch * size, rng)
+            for bucket in buckets[self.state["done"] :]:
+                self.state["done"] += 1
+                share = bucket[rank::size]
+                batch = make_batch([self.pairs[i] for i in share or bucket[:1]])
+                if (
+                    not share
+                ):  # fewer sentences than processes: take part with one that does not count
+                    batch.tgt_out.fill_(PAD_ID)
+                yield batch
+            self.state["epoch"] += 1
+            self.state["done"] = 0
+
+    def step(self, batch: Batch, *, wants_to_stop: bool) -> tuple[float, float, bool]:
+        """One step of all processes; returns the loss, tokens/s, and whether any process wants to stop."""
+        settings, state = self.settings, self.state
+        batch = batch.to(self.device)
+        state["step"] += 1
+        rate = learning_rate(state["step"], settings)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        logits, _ = self.parallel(batch.src, batch.tgt_in, src_mask=batch.src_mask)
+        loss = translation_loss(
+            logits, batch.tgt_out, label_smoothing=settings.label_smoothing
+        )
+        tokens = (batch.tgt_out != PAD_ID).sum()
+        totals = torch.stack(
+            [loss.detach().double(), tokens, tokens.new_tensor(wants_to_stop)]
+        )
+        total, tokens, wish = self.processes.add(totals).tolist()
+        self._check_finite("loss", total, rate)
+        # DistributedDataParallel averages gradients over the processes; this makes the average a mean over tokens.
+        (loss * (self.processes.size / tokens)).backward()
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), settings.max_grad_norm)
+        self._check_finite("gradient", norm.item(), rate)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        state["loss"] += total
+        state["tokens"] += int(tokens)
+        self._speed_tokens += int(tokens)
+        return total / tokens, self._speed(), wish > 0
+
+    def _check_finite(self, what: str, value: float, rate: float) -> None:
+        if not math.isfinite(value):
+            raise FloatingPointError(
+                f"the {what} is {value} at step {self.state['step']} (learning rate {rate:.2g}): try a lower "
+                "peak_lr, a longer warm-up or a smaller max_grad_norm; the last checkpoint is untouched"
+            )
+
+    def _speed(self) -> float:
+        return self._speed_tokens / (time.perf_counter() - self._speed_from)
+
+    def forget_averages(self, *, keep_loss: bool = False) -> None:
+        """Begin new means of loss and speed."""
+        self._speed_from, self._speed_tokens = time.perf_counter(), 0
+        if not keep_loss:
+            self.state["loss"], self.state["tokens"] = 0.0, 0
+
+    # -- Now and then --------------------------------------------------------------------------------
+
+    def evaluate(self) -> dict[str, float]:
+        """Translate dev, note the metrics, and keep the weights if they are the best so far."""
+        state, speed = self.state, self._speed()
+        hypotheses = translate_greedily(
+            self.model,
+            [self.src_subwords.encode(ja) for ja, _ in self.text.dev],
+            self.tgt_subwords,
+        )
+        references = [" ".join(en) for _, en in self.text.dev]
+        bleu = sacrebleu.corpus_bleu(hypotheses, [references], tokenize="none", force=True)
+        state["cpu_seconds"] = self._cpu_before + time.process_time()
+        record = {
+            "step": state["step"],
+            "epoch": state["epoch"],
+            "loss": round(state["loss"] / max(state["tokens"], 1), 6),
+            "dev_bleu": round(bleu.score, 3),
+            "lr": learning_rate(state["step"], self.settings),
+            "tokens_per_second": round(speed),
+            "cpu_minutes": round(state["cpu_seconds"] / 60, 2),
+        }
+        with open(self.folder / METRICS, "a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+        if bleu.score > state["best_bleu"]:
+            state["best_bleu"] = bleu.score
+            about = {"step": state["step"], "dev_bleu": bleu.score}
+            save_checkpoint(self.folder / BEST, _weights(self.model), about)
+        return record
+
+    def save(self) -> None:
+        """Write everything that is needed to go on; all processes must call it."""
+        random_states = self.processes.gather(_random_state(self.device))
+        if not self.processes.is_first:
+            return
+        self.state["cpu_seconds"] = self._cpu_before + time.process_time()
+        tensors = {f"model.{name}": t for name, t in _weights(self.model).items()}
+        for index, values in self.optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer.{index}.{name}": t for name, t in values.items()}
+        for rank, states in enumerate(random_states):
+            tensors |= {_name_of(name, rank): state for name, state in states.items()}
+        save_checkpoint(self.folder / LAST, tensors, self.state)
+
+    def _restore(self, path: Path) -> None:
+        tensors, state = load_checkpoint(path)
+        began_with = state.get("processes", 1)
+        if began_with != self.processes.size:
+            raise ValueError(
+                f"{path} was written by {began_with} processes, and now there are {self.processes.size}: "
+                "their batches are others, so go on with as many as before"
+            )
+        weights, moments = {}, {}
+        for name, tensor in tensors.items():
+            kind, _, rest = name.partition(".")
+            if kind == "model":
+                weights[rest] = tensor
+            elif kind == "optimizer":
+                index, _, key = rest.partition(".")
+                moments.setdefault(int(index), {})[key] = tensor
+        _load_weights_of(path, self.model, weights)
+        self.optimizer.load_state_dict(self.optimizer.state_dict() | {"state": moments})
+        torch.set_rng_state(tensors[_name_of("rng", self.processes.rank)])
+        on_gpu = _name_of("cuda_rng", self.processes.rank)
+        if self.device.type == "cuda" and on_gpu in tensors:
+            torch.cuda.set_rng_state(tensors[on_gpu], self.device)
+        self.state |= state
+
+    def _begin_with(self, source: Path) -> None:
+        if not (source / BEST).is_file():
+            raise FileNotFoundError(
+                f"init_from ({str(source)!r}) must be the folder of an earlier run; it has no {BEST}"
+            )
+        _load_weights_of(source / BEST, self.model, load_checkpoint(source / BEST)[0])
 
 
 @torch.no_grad()
@@ -221,7 +344,6 @@ def translate_greedily(
     for start in range(0, len(order), 64):
         rows = order[start : start + 64]
         batch = make_batch([(sources[i], []) for i in rows]).to(device)
-        max_len = 2 * batch.src.size(1) + 10
         written = greedy_search(
             model,
             batch.src,
@@ -229,7 +351,7 @@ def translate_greedily(
             bos_id=BOS_ID,
             eos_id=EOS_ID,
             pad_id=PAD_ID,
-            max_len=max_len,
+            max_len=min(2 * batch.src.size(1) + 10, model.max_len),
         )
         for i, ids in zip(rows, written.tolist(), strict=True):
             found[i] = tgt_subwords.decode(ids)
@@ -237,7 +359,7 @@ def translate_greedily(
     return found
 
 
-def _weights(model: nn.Module) -> dict[str, Tensor]:
+def _weights(model: Transformer) -> dict[str, Tensor]:
     # Tied weights are one tensor under two names; the second is left out.
     weights = model.state_dict()
     if model.to_logits.weight is model.tgt_embed.weight:
@@ -252,84 +374,29 @@ def load_weights(model: Transformer, weights: dict[str, Tensor]) -> None:
     model.load_state_dict(weights)
 
 
-def _save(
-    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: dict
-) -> None:
-    tensors = {f"model.{name}": tensor for name, tensor in _weights(model).items()}
-    for index, values in optimizer.state_dict()["state"].items():
-        tensors |= {f"optimizer.{index}.{name}": tensor for name, tensor in values.items()}
-    tensors["rng"] = torch.get_rng_state()
-    save_checkpoint(path, tensors, state)
+def _load_weights_of(path: Path, model: Transformer, weights: dict[str, Tensor]) -> None:
+    try:
+        load_weights(model, weights)
+    except (KeyError, RuntimeError) as error:
+        reason = str(error).strip().split("\n")[-1].strip()
+        raise ValueError(
+            f"the weights in {path} do not fit the settings: {reason}"
+        ) from error
 
 
-def _restore(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict:
-    tensors, state = load_checkpoint(path)
-    load_weights(
-        model,
-        {
-            name.removeprefix("model."): t
-            for name, t in tensors.items()
-            if name.startswith("model.")
-        },
-    )
-    moments: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in tensors.items():
-        if name.startswith("optimizer."):
-            _, index, key = name.split(".")
-            moments.setdefault(int(index), {})[key] = tensor
-    optimizer.load_state_dict(optimizer.state_dict() | {"state": moments})
-    torch.set_rng_state(tensors["rng"])
-    return state
+def _random_state(device: torch.device) -> dict[str, Tensor]:
+    states = {"rng": torch.get_rng_state()}
+    if device.type == "cuda":
+        states["cuda_rng"] = torch.cuda.get_rng_state(device)
+    return states
 
 
-def _make_vocabularies(folder: Path, settings: Settings, text: Text) -> None:
-    src, tgt = folder / "src.subwords.model", folder / "tgt.subwords.model"
-    if src.exists() and tgt.exists():
-        return
-    if settings.init_from:
-        for path in (src, tgt):
-            write_atomically(path, (Path(settings.init_from) / path.name).read_bytes())
-        return
-    write_atomically(
-        src,
-        Subwords.train(
-            [ja for ja, _ in text.train], settings.src_vocab_size, spaces=False
-        ).model,
-    )
-    write_atomically(
-        tgt,
-        Subwords.train(
-            [en for _, en in text.train], settings.tgt_vocab_size, spaces=True
-        ).model,
-    )
-
-
-def _check_same_settings(folder: Path, settings: Settings) -> None:
-    path = folder / "settings.toml"
-    if (folder / "last.safetensors").exists() and Settings.load(path) != settings:
-        theirs = vars(Settings.load(path))
-        changed = [
-            f"{k} ({theirs[k]!r} there, {v!r} now)"
-            for k, v in vars(settings).items()
-            if theirs[k] != v
-        ]
-        raise ValueError(f"{folder} holds a run with other settings: {', '.join(changed)}")
-
-
-def _forget_metrics_after(path: Path, step: int) -> None:
-    """Drop what was measured after the checkpoint: it will be measured again."""
-    if path.exists():
-        lines = [
-            line
-            for line in path.read_text(encoding="utf-8").splitlines()
-            if line.endswith("}")
-        ]
-        kept = [line for line in lines if json.loads(line)["step"] <= step]
-        write_atomically(path, "".join(f"{line}\n" for line in kept).encode())
+def _name_of(name: str, rank: int) -> str:
+    return name if rank == 0 else f"{name}.{rank}"
 
 
 class _StopSignal:
-    """Turns Ctrl-C and SIGTERM into a wish that the loop reads after each step."""
+    """Turns Ctrl-C and SIGTERM into a wish that the loop reads at each step. A second Ctrl-C does not wait."""
 
     def __init__(self) -> None:
         self.wanted = False
@@ -340,8 +407,11 @@ class _StopSignal:
             except ValueError:  # not in the main thread: then there is no such signal
                 return
 
-    def _note(self, *_: object) -> None:
+    def _note(self, number: int, _: object) -> None:
         self.wanted = True
+        # torchrun passes on a Ctrl-C that the terminal has sent to every process already.
+        if number == signal.SIGINT and "TORCHELASTIC_RUN_ID" not in os.environ:
+            signal.signal(number, self._before[number])
 
     def restore(self) -> None:
         for name, handler in self._before.items():

@@ -1,4 +1,4 @@
-"""The loss of a translator."""
+"""The loss of a translator. Derived in chapter 12."""
 
 import torch.nn.functional as F
 from jaxtyping import Float, Int
@@ -16,7 +16,18 @@ def translation_loss(
     """Cross-entropy summed over all real target tokens, in nats; padding counts for nothing.
 
     With label smoothing, a share of the target's probability is spread evenly over the vocabulary (Szegedy et al.
-    2016, arXiv:1512.00567, section 7).
+    2016, arXiv:1512.00567, section 7). It is a sum and not a mean, because the tokens to divide by may lie in
+    several batches or processes.
+
+    Args:
+        logits: scores of every next token.
+        tgt_out: the tokens that come next; ``PAD_ID`` after the end.
+        label_smoothing: the share, from 0 to below 1.
+
+    Example:
+        >>> logits = torch.zeros(1, 3, 8)  # all 8 tokens equally probable
+        >>> translation_loss(logits, torch.tensor([[5, 2, 0]])) / math.log(8)  # two tokens and one of padding
+        tensor(2.)
     """
     return F.cross_entropy(
         logits.flatten(0, 1),

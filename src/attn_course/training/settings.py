@@ -1,16 +1,28 @@
-"""All settings of a training run, in one frozen record that is read from and written to TOML."""
+"""All settings of a training run, in one frozen record that is read from and written to TOML. Derived in chapter 12."""
 
 import dataclasses
 import json
+import math
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+_MAX_LEN = 256  # of the Transformer, the end of the sentence included
+
 
 @dataclass(frozen=True)
 class Settings:
-    """What a training run depends on, beside the code: two runs with equal settings give equal losses."""
+    """What a training run depends on, beside the code: two runs with equal settings give equal losses.
+
+    Raises:
+        ValueError: if a value has no meaning.
+        TypeError: if a value is of the wrong type.
+
+    Example:
+        >>> Settings(steps=100, peak_lr=1e-3).warmup_steps
+        500
+    """
 
     corpora: tuple[str, ...] = ("everyday",)
     """Names of corpora; dev and test come from the first one."""
@@ -47,26 +59,79 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            self._check_type(field)
+        if not self.corpora:
+            raise ValueError("corpora must name at least one corpus")
         if self.schedule not in ("inverse_sqrt", "cosine"):
             raise ValueError(
                 f"schedule ({self.schedule!r}) must be 'inverse_sqrt' or 'cosine'"
             )
-        for name in ("steps", "tokens_per_batch", "evaluate_every", "save_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} ({getattr(self, name)}) must be at least 1")
+        self._check_range(
+            1,
+            math.inf,
+            "src_vocab_size tgt_vocab_size longest d_model num_heads num_encoder_layers num_decoder_layers "
+            "d_ff steps tokens_per_batch evaluate_every save_every",
+        )
+        self._check_range(0, math.inf, "warmup_steps weight_decay")
+        for name in ("peak_lr", "max_grad_norm"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(
+                    f"{name} ({getattr(self, name)}) must be above 0 and finite"
+                )
+        for name in ("dropout", "label_smoothing", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(
+                    f"{name} ({getattr(self, name)}) must be at least 0 and below 1"
+                )
+        if self.longest >= _MAX_LEN:
+            raise ValueError(
+                f"longest ({self.longest}) must be below {_MAX_LEN}, the most positions of the model"
+            )
+        if self.d_model % 2 or self.d_model % self.num_heads:
+            raise ValueError(
+                f"d_model ({self.d_model}) must be even, and num_heads ({self.num_heads}) must divide it"
+            )
+
+    def _check_type(self, field: dataclasses.Field) -> None:
+        value = getattr(self, field.name)
+        if field.type is float and type(value) is int:  # TOML has 1 where 1.0 is meant
+            object.__setattr__(self, field.name, float(value))
+        elif field.name == "corpora":
+            if not (
+                isinstance(value, tuple | list) and all(isinstance(v, str) for v in value)
+            ):
+                raise TypeError(f"corpora ({value!r}) must be a list of names")
+            object.__setattr__(self, "corpora", tuple(value))
+        elif type(value) is not field.type:
+            raise TypeError(
+                f"{field.name} ({value!r}) must be of the type {field.type.__name__}"
+            )
+
+    def _check_range(self, low: float, high: float, names: str) -> None:
+        for name in names.split():
+            if not low <= getattr(self, name) < high:
+                raise ValueError(f"{name} ({getattr(self, name)}) must be at least {low}")
 
     @classmethod
     def load(cls, path: str | Path, **changes: Any) -> "Settings":
-        """Read a TOML file; ``changes`` win over it."""
-        values = tomllib.loads(Path(path).read_text(encoding="utf-8")) | changes
+        """Read a TOML file; ``changes`` win over it.
+
+        Raises:
+            FileNotFoundError: if there is no such file.
+            ValueError: if it is not TOML, or has a setting that does not exist or has no meaning.
+            TypeError: if a value is of the wrong type.
+        """
+        try:
+            values = tomllib.loads(Path(path).read_text(encoding="utf-8")) | changes
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path} cannot be read as TOML: {error}") from error
         known = {field.name for field in dataclasses.fields(cls)}
         unknown = sorted(set(values) - known)
         if unknown:
             raise ValueError(
                 f"{path}: unknown settings {', '.join(unknown)}; known are {', '.join(sorted(known))}"
             )
-        if "corpora" in values:
-            values["corpora"] = tuple(values["corpora"])
         return cls(**values)
 
     def to_toml(self) -> str:

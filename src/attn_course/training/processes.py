@@ -1,0 +1,69 @@
+"""Several processes that train one model together, or one that is alone. Used in chapter 12.
+
+Under ``torchrun`` every process runs the same program. All of them take every step together, each with its own
+share of the batch; the first one, of rank 0, alone writes files.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from attn_course.device import default_device
+
+
+class Processes(NamedTuple):
+    """How many processes there are, and which of them this is."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def is_first(self) -> bool:
+        return self.rank == 0
+
+    def wait(self) -> None:
+        """Wait until all processes are here."""
+        if self.size > 1:
+            dist.barrier()
+
+    def add(self, values: Tensor) -> Tensor:
+        """The sum over all processes, in place."""
+        if self.size > 1:
+            dist.all_reduce(values)
+        return values
+
+    def gather(self, value: Any) -> list[Any]:
+        """The values of all processes, by rank."""
+        if self.size == 1:
+            return [value]
+        found = [None] * self.size
+        dist.all_gather_object(found, value)
+        return found
+
+
+def find_processes() -> Processes:
+    """The processes that have been joined by :func:`join_processes`; one if there are none."""
+    if not dist.is_initialized():
+        return Processes()
+    return Processes(dist.get_rank(), dist.get_world_size())
+
+
+@contextlib.contextmanager
+def join_processes() -> Iterator[None]:
+    """Inside, the processes that ``torchrun`` started work together; without ``torchrun`` it does nothing."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield
+        return
+    on_gpu = default_device().type == "cuda"
+    if on_gpu:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl" if on_gpu else "gloo")
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
