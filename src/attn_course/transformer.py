@@ -1,26 +1,28 @@
 """The Transformer: feed-forward, encoder and decoder layers, and the whole translator. Derived in chapter 9."""
 
+import copy
 import math
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from attn_course.multi_head_attention import MultiHeadAttention
 from attn_course.positions import make_sinusoidal_positions
-from attn_course.validation import check_probability
+from attn_course.validation import check_is_bool, check_probability, check_width
 
 
 class AttentionWeights(NamedTuple):
-    """The weights of every layer and head, as they were applied."""
+    """The weights of every layer and head, as they were applied, masks and dropout included."""
 
     encoder: Float[Tensor, "layers B H S S"]
-    """Source to source."""
+    """Source to source; 0 where the source is padding."""
     decoder: Float[Tensor, "layers B H T T"]
-    """Target to target, never to the future."""
+    """Target to target; 0 in the future."""
     cross: Float[Tensor, "layers B H T S"]
-    """Target to source."""
+    """Target to source; 0 where the source is padding."""
 
 
 class FeedForward(nn.Module):
@@ -30,27 +32,57 @@ class FeedForward(nn.Module):
 
     Args:
         d_model: E, the width of input and output.
-        d_ff: the width between the two maps.
-        dropout: probability of dropping a unit between the two maps, in training.
+        d_ff: the width between the two maps; the paper's is 4 * E.
+        dropout: probability of dropping a number between the two maps, in training.
+
+    Raises:
+        ValueError: if a size is below 1, ``dropout`` is outside [0, 1), or the input is not E wide.
+
+    Example:
+        >>> layer = FeedForward(d_model=8, d_ff=32)
+        >>> layer(torch.randn(2, 5, 8)).shape
+        torch.Size([2, 5, 8])
     """
 
     def __init__(self, d_model: int, d_ff: int, *, dropout: float = 0.0) -> None:
         super().__init__()
+        _check_sizes(d_model=d_model, d_ff=d_ff)
         check_probability(dropout, "dropout")
         self.up = nn.Linear(d_model, d_ff)
         self.down = nn.Linear(d_ff, d_model)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "*batch E"]) -> Float[Tensor, "*batch E"]:
+        """Compute at each position of ``x`` (..., E) from that position alone."""
+        check_width(x, self.up.in_features, "x", "d_model")
         return self.down(self.dropout(torch.relu(self.up(x))))
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention, then a feed-forward, each added to what came in.
+    r"""Self-attention, then a feed-forward, each added to the stream that it read from.
 
-    With ``norm_first`` each of the two reads a normalised copy of the stream and adds to the stream itself
-    (pre-norm, Xiong et al. 2020, arXiv:2002.04745); without, the sum is normalised (post-norm, Vaswani et
-    al. 2017, arXiv:1706.03762, section 3.1).
+    *Pre-norm* (``norm_first``): $x + f(\mathrm{LN}(x))$ for each of the two (Xiong et al. 2020,
+    arXiv:2002.04745, section 3.1). What the layer returns has never been normalised: a stack of such layers
+    needs a norm behind the last one. *Post-norm*: $\mathrm{LN}(x + f(x))$, as in the first paper (Vaswani
+    et al. 2017, arXiv:1706.03762, section 3.1).
+
+    Args:
+        d_model: E, the width of the stream.
+        num_heads: H; must divide ``d_model``.
+        d_ff: the width inside the feed-forward.
+        dropout: probability, in training, of dropping an attention weight, a number inside the feed-forward,
+            and a number of what either of the two adds.
+        norm_first: pre-norm; otherwise post-norm. Both have the same parameters.
+
+    Raises:
+        ValueError: if ``num_heads`` does not divide ``d_model``, a size is below 1, or ``dropout`` is
+            outside [0, 1).
+
+    Example:
+        >>> layer = EncoderLayer(d_model=8, num_heads=2, d_ff=32)
+        >>> x, weights = layer(torch.randn(1, 5, 8), need_weights=True)
+        >>> x.shape, weights.shape
+        (torch.Size([1, 5, 8]), torch.Size([1, 2, 5, 5]))
     """
 
     def __init__(
@@ -77,21 +109,84 @@ class EncoderLayer(nn.Module):
         mask: Bool[Tensor, "..."] | None = None,
         need_weights: bool = False,
     ) -> tuple[Float[Tensor, "B S E"], Float[Tensor, "B H S S"] | None]:
+        """Let every position read the others, then think it over alone.
+
+        Args:
+            x: (B, S, E).
+            mask: True where a position may be attended to: (S, S), (B, 1, S), (B, S, S) or (B, H, S, S).
+            need_weights: whether to return the weights.
+
+        Returns:
+            The new stream (B, S, E), and the weights (B, H, S, S) or None.
+
+        Raises:
+            ValueError: if a shape does not fit.
+            TypeError: if the mask is not boolean.
+        """
+        looks = {"mask": mask, "need_weights": need_weights}
         if self.norm_first:
-            found, weights = self.self_attention(
-                self.self_attention_norm(x), mask=mask, need_weights=need_weights
-            )
+            found, weights = self.self_attention(self.self_attention_norm(x), **looks)
             x = x + self.dropout(found)
             x = x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
         else:
-            found, weights = self.self_attention(x, mask=mask, need_weights=need_weights)
+            found, weights = self.self_attention(x, **looks)
             x = self.self_attention_norm(x + self.dropout(found))
             x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
         return x, weights
 
+    def extra_repr(self) -> str:
+        return f"norm_first={self.norm_first}"
+
+    @classmethod
+    def from_torch(cls, module: nn.TransformerEncoderLayer) -> "EncoderLayer":
+        """Copy an ``nn.TransformerEncoderLayer``, its weights, type, device and mode included.
+
+        Raises:
+            ValueError: if its activation is not ReLU or it has no biases.
+
+        Example:
+            >>> theirs = nn.TransformerEncoderLayer(8, 2, 32, batch_first=True).eval()
+            >>> x = torch.randn(1, 5, 8)
+            >>> torch.allclose(EncoderLayer.from_torch(theirs)(x)[0], theirs(x), atol=1e-6)
+            True
+        """
+        return _layer_from_torch(cls, module, _ENCODER_PARTS)
+
+    def to_torch(self) -> nn.TransformerEncoderLayer:
+        """Copy the weights into a new ``nn.TransformerEncoderLayer`` with ``batch_first=True``.
+
+        Example:
+            >>> ours = EncoderLayer(d_model=8, num_heads=2, d_ff=32)
+            >>> x = torch.randn(1, 5, 8)
+            >>> torch.allclose(ours(x)[0], ours.to_torch()(x), atol=1e-6)
+            True
+        """
+        return _layer_to_torch(self, nn.TransformerEncoderLayer, _ENCODER_PARTS)
+
 
 class DecoderLayer(nn.Module):
-    """Causal self-attention, cross-attention to the memory, then a feed-forward, each added to what came in."""
+    """Causal self-attention, cross-attention to the memory, then a feed-forward, each added to the stream.
+
+    Pre-norm or post-norm as in :class:`EncoderLayer`. The memory is read as it is: in a pre-norm stack it has
+    been normalised behind the last encoder layer.
+
+    Args:
+        d_model: E, the width of the stream and of the memory.
+        num_heads: H; must divide ``d_model``.
+        d_ff: the width inside the feed-forward.
+        dropout: as in :class:`EncoderLayer`.
+        norm_first: pre-norm; otherwise post-norm. Both have the same parameters.
+
+    Raises:
+        ValueError: as :class:`EncoderLayer`.
+
+    Example:
+        >>> layer = DecoderLayer(d_model=8, num_heads=2, d_ff=32)
+        >>> x, memory = torch.randn(1, 3, 8), torch.randn(1, 5, 8)
+        >>> x, to_target, to_memory = layer(x, memory, need_weights=True)
+        >>> x.shape, to_target.shape, to_memory.shape
+        (torch.Size([1, 3, 8]), torch.Size([1, 2, 3, 3]), torch.Size([1, 2, 3, 5]))
+    """
 
     def __init__(
         self,
@@ -126,6 +221,25 @@ class DecoderLayer(nn.Module):
         Float[Tensor, "B H T T"] | None,
         Float[Tensor, "B H T S"] | None,
     ]:
+        """Read what is written, then the memory, then think it over at each position alone.
+
+        Args:
+            x: the target (B, T, E).
+            memory: the encoder's output (B, S, E).
+            mask: where the target may attend to itself, in addition to ``is_causal``: (T, T), (B, 1, T),
+                (B, T, T) or (B, H, T, T).
+            memory_mask: where the target may attend to the memory; mostly the source's padding, (B, 1, S).
+            is_causal: hide the target's future.
+            need_weights: whether to return the weights.
+
+        Returns:
+            The new stream (B, T, E), the weights of the self-attention (B, H, T, T) or None, and those of the
+            cross-attention (B, H, T, S) or None.
+
+        Raises:
+            ValueError: if a shape does not fit.
+            TypeError: if a mask is not boolean.
+        """
         looks = {"mask": mask, "is_causal": is_causal, "need_weights": need_weights}
         reads = {"mask": memory_mask, "need_weights": need_weights}
         if self.norm_first:
@@ -144,9 +258,78 @@ class DecoderLayer(nn.Module):
             x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
         return x, self_weights, cross_weights
 
+    def extra_repr(self) -> str:
+        return f"norm_first={self.norm_first}"
+
+    @classmethod
+    def from_torch(cls, module: nn.TransformerDecoderLayer) -> "DecoderLayer":
+        """Copy an ``nn.TransformerDecoderLayer``, its weights, type, device and mode included.
+
+        Theirs is causal only when told so, by ``tgt_mask``; ours unless told otherwise.
+
+        Raises:
+            ValueError: if its activation is not ReLU or it has no biases.
+
+        Example:
+            >>> theirs = nn.TransformerDecoderLayer(8, 2, 32, batch_first=True).eval()
+            >>> x, memory = torch.randn(1, 3, 8), torch.randn(1, 5, 8)
+            >>> out, *_ = DecoderLayer.from_torch(theirs)(x, memory, is_causal=False)
+            >>> torch.allclose(out, theirs(x, memory), atol=1e-6)
+            True
+        """
+        return _layer_from_torch(cls, module, _DECODER_PARTS)
+
+    def to_torch(self) -> nn.TransformerDecoderLayer:
+        """Copy the weights into a new ``nn.TransformerDecoderLayer`` with ``batch_first=True``.
+
+        Example:
+            >>> ours = DecoderLayer(d_model=8, num_heads=2, d_ff=32)
+            >>> x, memory = torch.randn(1, 3, 8), torch.randn(1, 5, 8)
+            >>> future = torch.ones(3, 3).triu(1).bool()  # PyTorch's masks are True where nothing may be seen
+            >>> torch.allclose(ours(x, memory)[0], ours.to_torch()(x, memory, tgt_mask=future), atol=1e-6)
+            True
+        """
+        return _layer_to_torch(self, nn.TransformerDecoderLayer, _DECODER_PARTS)
+
 
 class Transformer(nn.Module):
-    """Translate: encode the source, then predict each target token from those before it and the source."""
+    r"""Translate: encode the source, then score each next token of the target from those before it and the source.
+
+    Tokens come in as embeddings times $\sqrt{E}$ plus sinusoidal positions, and go out as logits (Vaswani
+    et al. 2017, arXiv:1706.03762, sections 3.1 to 3.5). The decoder is always causal: its logits at position
+    t score the token that follows ``tgt[:, t]``.
+
+    With ``norm_first`` a norm stands behind the last layer of encoder and decoder, because nothing else has
+    normalised their output. Post-norm layers end with a norm, so there is none, as in the paper;
+    ``nn.Transformer`` has it in both cases.
+
+    Args:
+        src_vocab_size: number of source tokens; ids go from 0 to this less 1.
+        tgt_vocab_size: V, the same for the target, and the width of the logits.
+        d_model: E, the width of the stream; even.
+        num_heads: H; must divide ``d_model``.
+        num_encoder_layers: at least 1.
+        num_decoder_layers: at least 1.
+        d_ff: the width inside the feed-forwards.
+        dropout: as in :class:`EncoderLayer`, and of the numbers that enter the first layers.
+        norm_first: pre-norm; otherwise post-norm.
+        tie_weights: make the logits with the target's embedding table itself, one tensor for both jobs, with
+            V * E parameters less (Press and Wolf 2017, arXiv:1608.05859). It starts with a spread of
+            $1/\sqrt{E}$, which suits the logits, and is why embeddings are multiplied by $\sqrt{E}$.
+        max_len: longest source or target.
+
+    Raises:
+        ValueError: if ``d_model`` is odd, ``num_heads`` does not divide it, a size is below 1, or ``dropout``
+            is outside [0, 1).
+
+    Example:
+        >>> model = Transformer(100, 90, d_model=8, num_heads=2, d_ff=16).eval()
+        >>> src, tgt = torch.randint(100, (2, 7)), torch.randint(90, (2, 5))
+        >>> mask = torch.tensor([[[True] * 7], [[True] * 4 + [False] * 3]])  # make_padding_mask([7, 4])
+        >>> logits, weights = model(src, tgt, src_mask=mask, need_weights=True)
+        >>> logits.shape, weights.cross.shape
+        (torch.Size([2, 5, 90]), torch.Size([2, 2, 2, 5, 7]))
+    """
 
     def __init__(
         self,
@@ -164,6 +347,13 @@ class Transformer(nn.Module):
         max_len: int = 256,
     ) -> None:
         super().__init__()
+        _check_sizes(
+            src_vocab_size=src_vocab_size,
+            tgt_vocab_size=tgt_vocab_size,
+            num_encoder_layers=num_encoder_layers,
+            num_decoder_layers=num_decoder_layers,
+            max_len=max_len,
+        )
         self.d_model = d_model
         self.max_len = max_len
         layer = {"dropout": dropout, "norm_first": norm_first}
@@ -182,6 +372,7 @@ class Transformer(nn.Module):
         self.decoder_norm = nn.LayerNorm(d_model) if norm_first else nn.Identity()
         self.to_logits = nn.Linear(d_model, tgt_vocab_size, bias=False)
         self.dropout = nn.Dropout(dropout)
+        # Made anew from the sizes, so it need not be stored with the weights.
         self.register_buffer(
             "positions", make_sinusoidal_positions(max_len, d_model), persistent=False
         )
@@ -198,27 +389,47 @@ class Transformer(nn.Module):
             elif parameter.dim() == 2:
                 nn.init.xavier_uniform_(parameter)
 
-    def _embed(self, embed: nn.Embedding, ids: Tensor) -> Tensor:
-        if ids.size(1) > self.max_len:
-            raise ValueError(
-                f"a sequence of {ids.size(1)} tokens is longer than max_len ({self.max_len})"
-            )
-        x = embed(ids) * math.sqrt(self.d_model) + self.positions[: ids.size(1)]
+    def _embed(self, embed: nn.Embedding, ids: Tensor, name: str) -> Tensor:
+        _check_ids(ids, name, self.max_len)
+        try:
+            tokens = embed(ids)  # (B, T, E)
+        except IndexError:
+            raise IndexError(
+                f"{name} holds ids from {ids.min()} to {ids.max()}; "
+                f"those of its vocabulary go from 0 to {embed.num_embeddings - 1}"
+            ) from None
+        x = tokens * math.sqrt(self.d_model) + self.positions[: ids.size(1)]
         return self.dropout(x)
 
     def encode(
         self,
         src: Int[Tensor, "B S"],
         *,
-        src_mask: Bool[Tensor, "B 1 S"] | None = None,
+        src_mask: Bool[Tensor, "..."] | None = None,
         need_weights: bool = False,
     ) -> tuple[Float[Tensor, "B S E"], list[Tensor] | None]:
-        """Read the source."""
-        x = self._embed(self.src_embed, src)
+        """Read the source; once is enough for any number of calls of :meth:`decode`.
+
+        Args:
+            src: ids (B, S).
+            src_mask: True where the source is no padding, (B, 1, S) as :func:`make_padding_mask` makes it.
+            need_weights: whether to return the weights.
+
+        Returns:
+            The memory (B, S, E), and the weights (B, H, S, S) of each layer or None.
+
+        Raises:
+            ValueError: if the source is longer than ``max_len`` or a shape does not fit.
+            TypeError: if ids are not integers or the mask is not boolean.
+            IndexError: if an id is outside the vocabulary (on the CPU; a GPU says it in its own way).
+        """
+        x = self._embed(self.src_embed, src, "src")
+        _check_src_mask(src_mask, *src.shape)
         weights = []
         for layer in self.encoder_layers:
-            x, w = layer(x, mask=src_mask, need_weights=need_weights)
-            weights.append(w)
+            # The mask goes to every layer: padding is hidden from each of them.
+            x, layer_weights = layer(x, mask=src_mask, need_weights=need_weights)
+            weights.append(layer_weights)
         return self.encoder_norm(x), weights if need_weights else None
 
     def decode(
@@ -226,31 +437,72 @@ class Transformer(nn.Module):
         tgt: Int[Tensor, "B T"],
         memory: Float[Tensor, "B S E"],
         *,
-        src_mask: Bool[Tensor, "B 1 S"] | None = None,
+        src_mask: Bool[Tensor, "..."] | None = None,
         tgt_mask: Bool[Tensor, "..."] | None = None,
         need_weights: bool = False,
     ) -> tuple[Float[Tensor, "B T V"], tuple[list[Tensor], list[Tensor]] | None]:
-        """Score every next token of the target."""
-        x = self._embed(self.tgt_embed, tgt)
-        rows, columns = [], []
+        """Score every next token of the target.
+
+        Args:
+            tgt: ids (B, T), the beginning first.
+            memory: what :meth:`encode` made of the source (B, S, E).
+            src_mask: the mask that :meth:`encode` was given, (B, 1, S).
+            tgt_mask: where the target may attend to itself, in addition to the causal mask: (T, T), (B, 1, T),
+                (B, T, T) or (B, H, T, T). Padding on the right needs none: it is the future of all that counts.
+            need_weights: whether to return the weights.
+
+        Returns:
+            The logits (B, T, V), and None or two lists with the weights of each layer: those of the
+            self-attention (B, H, T, T) and those of the cross-attention (B, H, T, S).
+
+        Raises:
+            ValueError: if the target is longer than ``max_len`` or a shape does not fit.
+            TypeError: if ids are not integers or a mask is not boolean.
+            IndexError: if an id is outside the vocabulary (on the CPU; a GPU says it in its own way).
+        """
+        x = self._embed(self.tgt_embed, tgt, "tgt")
+        if memory.dim() != 3 or memory.size(0) != tgt.size(0):
+            raise ValueError(
+                f"memory of shape {tuple(memory.shape)} must be (B, S, E) "
+                f"with a row for each of the {tgt.size(0)} targets"
+            )
+        _check_src_mask(src_mask, *memory.shape[:2])
+        to_target, to_source = [], []
         for layer in self.decoder_layers:
-            x, row, column = layer(
+            x, self_weights, cross_weights = layer(
                 x, memory, mask=tgt_mask, memory_mask=src_mask, need_weights=need_weights
             )
-            rows.append(row)
-            columns.append(column)
+            to_target.append(self_weights)
+            to_source.append(cross_weights)
         logits = self.to_logits(self.decoder_norm(x))
-        return logits, (rows, columns) if need_weights else None
+        return logits, (to_target, to_source) if need_weights else None
 
     def forward(
         self,
         src: Int[Tensor, "B S"],
         tgt: Int[Tensor, "B T"],
         *,
-        src_mask: Bool[Tensor, "B 1 S"] | None = None,
+        src_mask: Bool[Tensor, "..."] | None = None,
         tgt_mask: Bool[Tensor, "..."] | None = None,
         need_weights: bool = False,
     ) -> tuple[Float[Tensor, "B T V"], AttentionWeights | None]:
+        """Encode the source and score every next token of the target.
+
+        Args:
+            src: ids (B, S).
+            tgt: ids (B, T), the beginning first.
+            src_mask: as in :meth:`encode`; hides the source's padding from the encoder and the decoder.
+            tgt_mask: as in :meth:`decode`.
+            need_weights: whether to return the weights of all layers and heads.
+
+        Returns:
+            The logits (B, T, V), and the :class:`AttentionWeights` or None.
+
+        Raises:
+            ValueError: as :meth:`encode` and :meth:`decode`.
+            TypeError: as :meth:`encode` and :meth:`decode`.
+            IndexError: as :meth:`encode` and :meth:`decode`.
+        """
         memory, encoder = self.encode(src, src_mask=src_mask, need_weights=need_weights)
         logits, found = self.decode(
             tgt, memory, src_mask=src_mask, tgt_mask=tgt_mask, need_weights=need_weights
@@ -260,4 +512,190 @@ class Transformer(nn.Module):
         decoder, cross = found
         return logits, AttentionWeights(
             torch.stack(encoder), torch.stack(decoder), torch.stack(cross)
+        )
+
+    @classmethod
+    def from_torch(
+        cls,
+        module: nn.Transformer,
+        src_vocab_size: int,
+        tgt_vocab_size: int,
+        *,
+        tie_weights: bool = True,
+        max_len: int = 256,
+    ) -> "Transformer":
+        """Copy the layers of an ``nn.Transformer``, their weights, type, device and mode included.
+
+        ``nn.Transformer`` starts behind the embeddings and ends before the logits; these are new here.
+
+        Raises:
+            ValueError: if a layer's activation is not ReLU or it has no biases, or if there is a norm behind
+                the last layer in a post-norm stack, which has none here: set ``encoder.norm`` and
+                ``decoder.norm`` to None.
+        """
+        norm_first = module.encoder.layers[0].norm_first
+        for name, stack in (("encoder", module.encoder), ("decoder", module.decoder)):
+            if (stack.norm is not None) != norm_first:
+                raise ValueError(
+                    f"{name}.norm must be {'a LayerNorm' if norm_first else 'None'} where norm_first is {norm_first}: "
+                    "here a norm stands behind the last layer in a pre-norm stack, and in no other"
+                )
+        first = module.encoder.layers[0]
+        ours = cls(
+            src_vocab_size,
+            tgt_vocab_size,
+            d_model=first.self_attn.embed_dim,
+            num_heads=first.self_attn.num_heads,
+            num_encoder_layers=len(module.encoder.layers),
+            num_decoder_layers=len(module.decoder.layers),
+            d_ff=first.linear1.out_features,
+            dropout=first.dropout.p,
+            norm_first=norm_first,
+            tie_weights=tie_weights,
+            max_len=max_len,
+        ).to(first.linear1.weight)
+        ours.encoder_layers = nn.ModuleList(
+            map(EncoderLayer.from_torch, module.encoder.layers)
+        )
+        ours.decoder_layers = nn.ModuleList(
+            map(DecoderLayer.from_torch, module.decoder.layers)
+        )
+        if norm_first:
+            _copy(module.encoder.norm, ours.encoder_norm)
+            _copy(module.decoder.norm, ours.decoder_norm)
+        return ours.train(module.training)
+
+    def to_torch(self) -> nn.Transformer:
+        """Copy the layers into a new ``nn.Transformer`` with ``batch_first=True``.
+
+        It takes embedded sources and targets, and what it returns is still to be multiplied by
+        ``to_logits.weight``.
+
+        Example:
+            >>> ours = Transformer(100, 90, d_model=8, num_heads=2, d_ff=16).eval()
+            >>> theirs, src = ours.to_torch(), torch.randint(100, (1, 7))
+            >>> x = ours.src_embed(src) * 8**0.5 + ours.positions[:7]
+            >>> torch.allclose(ours.encode(src)[0], theirs.encoder(x), atol=1e-6)
+            True
+        """
+        encoder_layers = nn.ModuleList(layer.to_torch() for layer in self.encoder_layers)
+        decoder_layers = nn.ModuleList(layer.to_torch() for layer in self.decoder_layers)
+        # nn.Transformer would put a norm behind a post-norm stack as well, so the stacks are made here. Its
+        # constructor gives their matrices new random numbers, so the layers come in afterwards.
+        encoder = nn.TransformerEncoder(
+            encoder_layers[0], len(encoder_layers), enable_nested_tensor=False
+        )
+        decoder = nn.TransformerDecoder(decoder_layers[0], len(decoder_layers))
+        theirs = nn.Transformer(
+            self.d_model,
+            self.encoder_layers[0].self_attention.num_heads,
+            custom_encoder=encoder,
+            custom_decoder=decoder,
+            batch_first=True,
+        )
+        encoder.layers, decoder.layers = encoder_layers, decoder_layers
+        if self.encoder_layers[0].norm_first:
+            encoder.norm = copy.deepcopy(self.encoder_norm)
+            decoder.norm = copy.deepcopy(self.decoder_norm)
+        return theirs.train(self.training)
+
+
+# ---------------------------------------------------------------- to PyTorch and back
+
+_ENCODER_PARTS = {
+    "self_attention": "self_attn",
+    "self_attention_norm": "norm1",
+    "feed_forward.up": "linear1",
+    "feed_forward.down": "linear2",
+    "feed_forward_norm": "norm2",
+}
+_DECODER_PARTS = {
+    "self_attention": "self_attn",
+    "self_attention_norm": "norm1",
+    "cross_attention": "multihead_attn",
+    "cross_attention_norm": "norm2",
+    "feed_forward.up": "linear1",
+    "feed_forward.down": "linear2",
+    "feed_forward_norm": "norm3",
+}
+
+
+def _layer_from_torch(cls: type, theirs: nn.Module, parts: dict[str, str]) -> nn.Module:
+    if theirs.activation not in (F.relu, torch.relu) and not isinstance(
+        theirs.activation, nn.ReLU
+    ):
+        raise ValueError(f"the activation must be ReLU, not {theirs.activation}")
+    if theirs.linear1.bias is None:
+        raise ValueError("bias=False has no counterpart here: every part has its biases")
+    ours = cls(
+        theirs.self_attn.embed_dim,
+        theirs.self_attn.num_heads,
+        theirs.linear1.out_features,
+        dropout=theirs.dropout.p,
+        norm_first=theirs.norm_first,
+    ).to(theirs.linear1.weight)
+    for name, their_name in parts.items():
+        part = theirs.get_submodule(their_name)
+        if isinstance(part, nn.MultiheadAttention):
+            part = MultiHeadAttention.from_torch(part)
+        _copy(part, ours.get_submodule(name))
+    return ours.train(theirs.training)
+
+
+def _layer_to_torch(ours: nn.Module, cls: type, parts: dict[str, str]) -> nn.Module:
+    up = ours.feed_forward.up
+    theirs = cls(
+        up.in_features,
+        ours.self_attention.num_heads,
+        up.out_features,
+        dropout=ours.dropout.p,
+        norm_first=ours.norm_first,
+        batch_first=True,
+    ).to(up.weight)
+    for name, their_name in parts.items():
+        part = ours.get_submodule(name)
+        if isinstance(part, MultiHeadAttention):
+            part = part.to_torch()
+        _copy(part, theirs.get_submodule(their_name))
+    return theirs.train(ours.training)
+
+
+def _copy(module: nn.Module, into: nn.Module) -> nn.Module:
+    into.load_state_dict(module.state_dict())
+    if isinstance(module, nn.LayerNorm):
+        into.eps = module.eps
+    return into
+
+
+# ---------------------------------------------------------------- what inputs must satisfy
+
+
+def _check_sizes(**sizes: int) -> None:
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} ({size}) must be at least 1")
+
+
+def _check_ids(ids: Tensor, name: str, max_len: int) -> None:
+    if ids.dim() != 2:
+        raise ValueError(
+            f"{name} must have two axes, sequences and positions, not shape {tuple(ids.shape)}"
+        )
+    if ids.is_floating_point() or ids.dtype == torch.bool:
+        raise TypeError(f"{name} must hold ids, which are integers, not {ids.dtype}")
+    if ids.size(1) > max_len:
+        raise ValueError(
+            f"{name} is {ids.size(1)} tokens long, longer than max_len ({max_len})"
+        )
+
+
+def _check_src_mask(mask: Tensor | None, num_sequences: int, length: int) -> None:
+    """Refuse a mask that does not say which source tokens are padding, such as the target's."""
+    if mask is None:
+        return
+    check_is_bool(mask, "src_mask")
+    if mask.shape not in ((num_sequences, 1, length), (1, 1, length)):
+        raise ValueError(
+            f"src_mask of shape {tuple(mask.shape)} must be (B, 1, S), here ({num_sequences}, 1, {length}): "
+            "True where a source token is no padding; see make_padding_mask"
         )
