@@ -231,6 +231,110 @@ def test_a_triangular_mask_is_recognised_as_the_kernels_causal_mode(monkeypatch)
     assert seen["attn_mask"].shape == (2, 1, 1, 11)  # left broadcastable
 
 
+# -- A bias ------------------------------------------------------------------------------------------
+
+
+@st.composite
+def biased_qkv(draw):
+    """Queries, keys, values, mask and a bias, of two axes or of as many as the queries, some of it -inf."""
+    q, k, v, mask = draw(masked_qkv())
+    shape = (*q.shape[:-1], k.size(-2))
+    shape = shape[-2:] if draw(st.booleans()) else tuple(draw(st.sampled_from([1, n])) for n in shape)
+    rng = torch.Generator().manual_seed(draw(st.integers(0, 2**16)))
+    bias = 3 * torch.randn(shape, generator=rng, dtype=q.dtype)
+    return (
+        q,
+        k,
+        v,
+        mask,
+        bias.masked_fill(torch.rand(shape, generator=rng) < draw(st.sampled_from([0, 0.5])), -math.inf),
+    )
+
+
+def test_a_bias_is_added_to_the_scaled_scores():
+    q, k, v = torch.tensor([[2.0, 0, 0, 0]]), torch.tensor([[math.log(3.0), 0, 0, 0], [0.0, 9, 9, 9]]), torch.eye(2)
+    # Scores ln 3 and 0, with the bias ln 3 and ln 5, so weights 3/8 and 5/8.
+    _, weights = attention(q, k, v, bias=torch.tensor([[0.0, math.log(5.0)]]))
+    assert_close(weights, torch.tensor([[0.375, 0.625]]))
+
+
+@given(biased_qkv(), st.booleans())
+def test_attention_with_a_bias_equals_sdpa_with_one_tensor_for_bias_and_mask(tensors, is_causal):
+    q, k, v, mask, bias = tensors
+    both = mask & make_causal_mask(q.size(-2), k.size(-2)) if is_causal else mask
+    lifted = bias.expand(*q.shape[:-1], k.size(-2)).masked_fill(~both, -math.inf)
+    out, weights = attention(q, k, v, both, bias=bias)
+    assert_close(out, F.scaled_dot_product_attention(q, k, v, attn_mask=lifted))
+    assert_close(out, weights @ v)
+    assert (weights[lifted == -math.inf] == 0).all()
+    assert_close(fused_attention(q, k, v, mask, bias=bias, is_causal=is_causal), out)
+    assert_close(fused_attention(q, k, v, bias=bias), attention(q, k, v, bias=bias)[0])
+    causal = make_causal_mask(q.size(-2), k.size(-2))
+    assert_close(fused_attention(q, k, v, bias=bias, is_causal=True), attention(q, k, v, causal, bias=bias)[0])
+
+
+@given(biased_qkv(), st.booleans())
+def test_the_gradient_reaches_the_bias_on_both_paths(tensors, is_causal):
+    q, k, v, mask, bias = tensors
+    both = mask & make_causal_mask(q.size(-2), k.size(-2)) if is_causal else mask
+    inputs = [x.requires_grad_() for x in (q, k, v, bias)]
+    lifted = bias.expand(*q.shape[:-1], k.size(-2)).masked_fill(~both, -math.inf)
+    theirs = F.scaled_dot_product_attention(q, k, v, attn_mask=lifted)
+    ours, _ = attention(q, k, v, both, bias=bias)
+    fused = fused_attention(q, k, v, mask, bias=bias, is_causal=is_causal)
+    expected, *found = (torch.autograd.grad(out.square().sum(), inputs) for out in (theirs, ours, fused))
+    for gradients in found:
+        for x, y in zip(gradients, expected, strict=True):
+            assert_close(x, y)
+
+
+def test_a_bias_that_learns_may_be_causal():
+    q, bias = torch.randn(2, 3, 5, 7), torch.randn(5, 5, requires_grad=True)
+    fused = fused_attention(q, q, q, bias=bias, is_causal=True)
+    assert_close(fused, attention(q, q, q, make_causal_mask(5), bias=bias)[0])
+    (gradient,) = torch.autograd.grad(fused.square().sum(), bias)
+    assert torch.equal(gradient.triu(1), torch.zeros(5, 5))
+
+
+@pytest.mark.parametrize("attend", [lambda *a, **b: attention(*a, **b)[0], fused_attention], ids=["attention", "fused"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_a_bias_takes_the_type_of_the_queries(attend, dtype):
+    rng = torch.Generator().manual_seed(0)
+    q, k, v, bias = (torch.randn(*shape, generator=rng) for shape in ((3, 5), (7, 5), (7, 2), (3, 7)))
+    expected = attention(q, k, v, bias=bias)[0]
+    out = attend(q.to(dtype), k.to(dtype), v.to(dtype), bias=bias)
+    assert out.dtype == dtype
+    assert_close(out.float(), expected, atol=0.05, rtol=0.05)
+
+
+def test_a_bias_without_gradient_keeps_the_fused_kernel_and_one_with_gradient_does_not():
+    torch.manual_seed(0)
+    q = torch.randn(2, 3, 11, 7)
+    for shape in ((11, 11), (1, 3, 11, 11)):
+        bias = torch.randn(shape)
+        kernels = kernels_of(lambda bias=bias: fused_attention(q, q, q, bias=bias, is_causal=True))
+        assert any("flash_attention_for_cpu" in key for key in kernels), kernels
+        bias.requires_grad_()
+        assert any("math" in key for key in kernels_of(lambda bias=bias: fused_attention(q, q, q, bias=bias)))
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("attend", [attention, fused_attention])
+def test_a_bias_that_does_not_fit_is_refused(attend):
+    q = k = v = torch.zeros(2, 3, 5, 7)
+    with pytest.raises(TypeError, match=r"bias must be floating point, not torch.bool; pass what is hidden as mask"):
+        attend(q, k, v, bias=torch.ones(5, 5, dtype=torch.bool))
+    with pytest.raises(TypeError, match=r"bias must be floating point, not torch.int64$"):
+        attend(q, k, v, bias=torch.ones(5, 5, dtype=torch.int64))
+    with pytest.raises(ValueError, match=r"bias of shape \(5, 4\) must be .* scores \(2, 3, 5, 5\)"):
+        attend(q, k, v, bias=torch.ones(5, 4))
+    with pytest.raises(ValueError, match=r"bias of shape \(3, 5, 5\) must be \(T, S\) or have as many axes"):
+        attend(q, k, v, bias=torch.ones(3, 5, 5))
+
+
+# -- Dropout, bad input ------------------------------------------------------------------------------
+
+
 def test_fused_dropout_keeps_the_mean():
     torch.manual_seed(0)
     q, k, v = torch.randn(1, 3), torch.randn(5, 3), torch.ones(5, 2)
@@ -284,8 +388,9 @@ def test_types_and_probabilities_that_do_not_fit_are_refused():
 
 def test_inputs_are_left_as_they_were():
     q, k, v, mask = torch.randn(2, 3), torch.randn(5, 3), torch.randn(5, 2), torch.rand(2, 5) < 0.5
-    before = [x.clone() for x in (q, k, v, mask)]
-    attention(q, k, v, mask)
-    fused_attention(q, k, v, mask)
-    for x, y in zip((q, k, v, mask), before, strict=True):
+    bias = torch.randn(2, 5)
+    before = [x.clone() for x in (q, k, v, mask, bias)]
+    attention(q, k, v, mask, bias=bias)
+    fused_attention(q, k, v, mask, bias=bias)
+    for x, y in zip((q, k, v, mask, bias), before, strict=True):
         assert torch.equal(x, y)

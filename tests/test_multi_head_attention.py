@@ -16,8 +16,10 @@ from attn_course import (
     MultiHeadAttention,
     SelfAttention,
     attention,
+    make_alibi_bias,
     make_causal_mask,
     make_padding_mask,
+    rotate,
     to_torch_mask,
 )
 
@@ -174,6 +176,65 @@ def test_attention_without_a_mask_is_permutation_equivariant(need_weights):
 
 
 @pytest.mark.parametrize("need_weights", [False, True])
+def test_a_bias_for_each_head_is_added_to_its_scores(need_weights):
+    torch.manual_seed(0)
+    layer, x = MultiHeadAttention(6, 3).double(), torch.randn(2, 7, 6, dtype=torch.float64)
+    alibi = make_alibi_bias(3, 7, dtype=torch.float64)
+    out, weights = layer(x, bias=alibi, is_causal=True, need_weights=need_weights)
+    theirs = nn.MultiheadAttention(6, 3, batch_first=True).double()
+    theirs.load_state_dict(layer.to_torch().state_dict())
+    hidden = alibi.masked_fill(~make_causal_mask(7), -torch.inf).repeat(2, 1, 1)  # (B * H, T, S), as torch wants it
+    expected, expected_weights = theirs(x, x, x, attn_mask=hidden, average_attn_weights=False)
+    assert_close(out, expected)
+    if need_weights:
+        assert_close(weights, expected_weights)
+    for same in (alibi[None], alibi[None].expand(2, -1, -1, -1)):
+        assert_close(layer(x, bias=same, is_causal=True, need_weights=need_weights)[0], out)
+    for_all = layer(x, bias=alibi[1], need_weights=need_weights)[0]
+    assert_close(for_all, layer(x, bias=alibi[[1, 1, 1]], need_weights=need_weights)[0])
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_a_bias_goes_to_keys_of_another_sequence_too(need_weights):
+    torch.manual_seed(0)
+    layer, query, memory = MultiHeadAttention(6, 3), torch.randn(2, 5, 6), torch.randn(2, 7, 6)
+    bias = torch.zeros(3, 5, 7)
+    bias[..., 4:] = -torch.inf
+    expected = layer(query, memory[:, :4])[0]
+    assert_close(layer(query, memory, bias=bias, need_weights=need_weights)[0], expected)
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_positions_turn_queries_and_keys_and_not_the_values(need_weights):
+    torch.manual_seed(0)
+    layer, x = MultiHeadAttention(12, 3).double(), torch.randn(2, 7, 12, dtype=torch.float64)
+    positions = torch.tensor([0, 1, 2, 5, 8, 13, 21])
+    q, k, v = (
+        projection(x).unflatten(-1, (3, 4)).transpose(1, 2) for projection in (layer.q_proj, layer.k_proj, layer.v_proj)
+    )
+    heads, expected_weights = attention(rotate(q, positions), rotate(k, positions), v)
+    out, weights = layer(x, positions=positions, need_weights=need_weights)
+    assert_close(out, layer.out_proj(heads.transpose(1, 2).flatten(2)))
+    if need_weights:
+        assert_close(weights, expected_weights)
+    assert not torch.allclose(out, layer(x, need_weights=need_weights)[0])
+
+
+def test_sequences_may_have_positions_of_their_own_as_with_padding_on_the_left():
+    torch.manual_seed(0)
+    layer, x = MultiHeadAttention(12, 3).double(), torch.randn(2, 7, 12, dtype=torch.float64)
+    lengths = [7, 4]
+    positions = torch.stack([torch.arange(7) - (7 - length) for length in lengths])  # (B, T)
+    mask = make_padding_mask(lengths, 7, side="left")
+    out, _ = layer(x, mask=mask, positions=positions, is_causal=True)
+    for i, length in enumerate(lengths):
+        alone, _ = layer(x[i : i + 1, -length:], positions=torch.arange(length), is_causal=True)
+        assert_close(out[i, -length:], alone[0])
+    once, _ = layer(x, positions=positions[:1])
+    assert_close(once, layer(x, positions=positions[0])[0])
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
 def test_dropout_acts_in_training_only(need_weights):
     torch.manual_seed(0)
     layer, x = MultiHeadAttention(6, 3, dropout=0.5), torch.randn(2, 7, 6)
@@ -245,6 +306,31 @@ def test_a_value_of_its_own_is_used():
             lambda: MultiHeadAttention(8, 2)(torch.zeros(3, 5, 8), torch.zeros(2, 5, 8)),
             ValueError,
             r"same leading axes",
+        ),
+        (
+            lambda: MultiHeadAttention(8, 2)(torch.zeros(3, 5, 8), bias=torch.zeros(3, 5, 5)),
+            ValueError,
+            r"bias of shape \(1, 3, 5, 5\) must be .* scores \(3, 2, 5, 5\)",
+        ),
+        (
+            lambda: MultiHeadAttention(8, 2)(torch.zeros(3, 5, 8), bias=torch.ones(5, 5).bool()),
+            TypeError,
+            r"bias must be floating point, not torch.bool",
+        ),
+        (
+            lambda: MultiHeadAttention(8, 2)(torch.zeros(3, 5, 8), torch.zeros(3, 7, 8), positions=torch.arange(5)),
+            ValueError,
+            r"positions are for self-attention, without a key or value",
+        ),
+        (
+            lambda: MultiHeadAttention(8, 2)(torch.zeros(3, 5, 8), positions=torch.arange(4)),
+            ValueError,
+            r"positions of shape \(4,\) must be \(T,\) or .* rows of x \(3, 2, 5\)",
+        ),
+        (
+            lambda: MultiHeadAttention(6, 2)(torch.zeros(3, 5, 6), positions=torch.arange(5)),
+            ValueError,
+            r"the width of x \(3\) must be even and at least 2",
         ),
         (lambda: MultiHeadAttention(8, 2, d_in=3).to_torch(), ValueError, r"d_in \(3\) must equal d_model \(8\)"),
         (

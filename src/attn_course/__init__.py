@@ -22,18 +22,35 @@ from attn_course.masks import (
     to_transformers_mask,
 )
 from attn_course.multi_head_attention import MultiHeadAttention
-from attn_course.positions import make_sinusoidal_positions
+from attn_course.positions import (
+    learned_positions,
+    make_alibi_bias,
+    make_sinusoidal_positions,
+    rotate,
+)
 from attn_course.recurrent import AttendingTranslator, RecurrentTranslator
 from attn_course.self_attention import SelfAttention
 from attn_course.source import show_source
+from attn_course.transformer import (
+    AttentionWeights,
+    DecoderLayer,
+    EncoderLayer,
+    FeedForward,
+    Transformer,
+)
 
 __version__ = version("attn_course")
 
 __all__ = [
     "AttendingTranslator",
+    "AttentionWeights",
+    "DecoderLayer",
+    "EncoderLayer",
+    "FeedForward",
     "MultiHeadAttention",
     "RecurrentTranslator",
     "SelfAttention",
+    "Transformer",
     "additive_attention",
     "assert_causal",
     "attention",
@@ -42,10 +59,13 @@ __all__ = [
     "from_torch_mask",
     "from_transformers_mask",
     "fused_attention",
+    "learned_positions",
+    "make_alibi_bias",
     "make_causal_mask",
     "make_padding_mask",
     "make_sinusoidal_positions",
     "make_sliding_window_mask",
+    "rotate",
     "show_source",
     "softmax",
     "to_additive_mask",

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from attn_course.masks import make_causal_mask
-from attn_course.validation import check_mask, check_probability, check_qkv
+from attn_course.validation import check_bias, check_mask, check_probability, check_qkv
 
 
 def softmax(x: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
@@ -50,6 +50,8 @@ def attention(
     k: Float[Tensor, "*batch S D"],
     v: Float[Tensor, "*batch S Dv"],
     mask: Bool[Tensor, "..."] | None = None,
+    *,
+    bias: Float[Tensor, "..."] | None = None,
 ) -> tuple[Float[Tensor, "*batch T Dv"], Float[Tensor, "*batch T S"]]:
     r"""Average the values, weighting each by how well its key matches the query.
 
@@ -61,13 +63,14 @@ def attention(
         v: values (..., S, Dv).
         mask: True where a query may attend to a key; (T, S), or with as many axes as ``q`` and
             broadcastable to (..., T, S). A query that may attend to nothing gets zeros.
+        bias: numbers added to the scaled scores, shaped like a mask; -inf hides, as False in a mask does.
 
     Returns:
         The output (..., T, Dv) and the weights (..., T, S).
 
     Raises:
-        ValueError: if the shapes of ``q``, ``k``, ``v`` or ``mask`` do not fit.
-        TypeError: if the mask is not boolean.
+        ValueError: if the shapes of ``q``, ``k``, ``v``, ``mask`` or ``bias`` do not fit.
+        TypeError: if the mask is not boolean, or the bias not floating point.
 
     Example:
         >>> q, k, v = torch.zeros(1, 4), torch.zeros(2, 4), torch.eye(2)
@@ -77,9 +80,13 @@ def attention(
     check_qkv(q, k, v)
     if mask is not None:
         check_mask(mask, (*q.shape[:-1], k.size(-2)))
+    if bias is not None:
+        check_bias(bias, (*q.shape[:-1], k.size(-2)))
     # Unit-variance q and k give scores of variance D; rescaled, the softmax stays soft. The
     # queries are rescaled, not the scores: there are fewer of them.
     scores = (q / math.sqrt(q.size(-1))) @ k.mT  # (..., T, S)
+    if bias is not None:
+        scores = scores + bias.to(scores.dtype)
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
     weights = softmax(scores)
@@ -92,6 +99,7 @@ def fused_attention(
     v: Float[Tensor, "*batch S Dv"],
     mask: Bool[Tensor, "..."] | None = None,
     *,
+    bias: Float[Tensor, "..."] | None = None,
     is_causal: bool = False,
     dropout_p: float = 0.0,
 ) -> Float[Tensor, "*batch T Dv"]:
@@ -107,6 +115,8 @@ def fused_attention(
         k: keys (..., S, D).
         v: values (..., S, Dv).
         mask: as in :func:`attention`.
+        bias: as in :func:`attention`. No fused kernel gives a bias its gradient: a bias that requires one
+            makes the call fall back.
         is_causal: hide the future, in addition to ``mask``. Aligned bottom-right like
             :func:`~attn_course.make_causal_mask`, not top-left as in PyTorch.
         dropout_p: probability of dropping a weight, from 0 up to but not including 1. No fused kernel for
@@ -117,7 +127,7 @@ def fused_attention(
 
     Raises:
         ValueError: if shapes do not fit or ``dropout_p`` is outside [0, 1).
-        TypeError: if the mask is not boolean.
+        TypeError: if the mask is not boolean, or the bias not floating point.
 
     Example:
         >>> q = k = v = torch.eye(2)
@@ -127,15 +137,21 @@ def fused_attention(
     check_qkv(q, k, v)
     if mask is not None:
         check_mask(mask, (*q.shape[:-1], k.size(-2)))
+    if bias is not None:
+        check_bias(bias, (*q.shape[:-1], k.size(-2)))
     check_probability(dropout_p, "dropout_p")
     num_queries, num_keys = q.size(-2), k.size(-2)
     if is_causal and mask is None and num_queries == 1:
         is_causal = False  # the newest query sees every key
-    if is_causal and (mask is not None or num_queries != num_keys):
+    if is_causal and (mask is not None or bias is not None or num_queries != num_keys):
         causal = make_causal_mask(num_queries, num_keys, device=q.device)
         mask, is_causal = (causal if mask is None else mask & causal), False
-    elif mask is not None and _is_causal_mask(mask, num_queries, num_keys):
+    elif mask is not None and bias is None and _is_causal_mask(mask, num_queries, num_keys):
         mask, is_causal = None, True
+    if bias is not None:
+        # PyTorch takes one tensor: what the mask hides becomes -inf in the bias.
+        bias = bias.to(q.dtype)
+        mask = bias if mask is None else torch.where(mask, bias, -math.inf)
 
     leading, d_value = q.shape[:-2], v.size(-1)
     width = max(q.size(-1), d_value)

@@ -2,11 +2,12 @@
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from attn_course.functional import attention, fused_attention
 from attn_course.masks import make_causal_mask
+from attn_course.positions import rotate
 from attn_course.validation import check_probability, check_width
 
 
@@ -80,6 +81,8 @@ class MultiHeadAttention(nn.Module):
         value: Float[Tensor, "B S _"] | None = None,
         *,
         mask: Bool[Tensor, "..."] | None = None,
+        bias: Float[Tensor, "..."] | None = None,
+        positions: Int[Tensor, "..."] | None = None,
         is_causal: bool = False,
         need_weights: bool = False,
     ) -> tuple[Float[Tensor, "B T E"], Float[Tensor, "B H T S"] | None]:
@@ -91,6 +94,10 @@ class MultiHeadAttention(nn.Module):
             value: (B, S, d_memory); ``key`` when not given.
             mask: True where a query may attend: (T, S) for all, (B, T, S) or (B, 1, S) for each sequence,
                 (B, H, T, S) for each head; any axis may be 1.
+            bias: numbers added to the scores: (T, S) for all, (H, T, S) for each head, as
+                :func:`~attn_course.make_alibi_bias` makes it, or (B, H, T, S); any axis may be 1.
+            positions: where the tokens stand, (T,), or (B, T) when sequences differ; queries and keys are then
+                turned by :func:`~attn_course.rotate`. Self-attention only; D must be even.
             is_causal: hide the future, in addition to ``mask``; aligned bottom-right when T != S.
             need_weights: whether to return the weights.
 
@@ -99,9 +106,11 @@ class MultiHeadAttention(nn.Module):
             are those that were applied, after dropping.
 
         Raises:
-            ValueError: if a shape does not fit.
-            TypeError: if the mask is not boolean.
+            ValueError: if a shape does not fit, or there are both ``positions`` and a ``key`` or ``value``.
+            TypeError: if the mask is not boolean, the bias not floating point, or the positions not integers.
         """
+        if positions is not None and (key is not None or value is not None):
+            raise ValueError("positions are for self-attention, without a key or value")
         key = query if key is None else key
         value = key if value is None else value
         check_width(query, self.q_proj.in_features, "query", "d_in")
@@ -117,20 +126,28 @@ class MultiHeadAttention(nn.Module):
         q = self._split_heads(self.q_proj(query))  # (B, H, T, D)
         k = self._split_heads(self.k_proj(key))  # (B, H, S, D)
         v = self._split_heads(self.v_proj(value))  # (B, H, S, D)
+        if positions is not None:
+            if positions.dim() == 2:
+                positions = positions[:, None]  # (B, 1, T): the same for every head
+            q, k = rotate(q, positions), rotate(k, positions)
         if mask is not None and mask.dim() == 3:
             mask = mask[:, None]  # (B, 1, T, S): the same for every head
+        if bias is not None and bias.dim() == 3:
+            bias = bias[None]  # (1, H, T, S): the same for every sequence
         dropout_p = self.dropout if self.training else 0.0
 
         if need_weights:
             if is_causal:
                 causal = make_causal_mask(q.size(-2), k.size(-2), device=q.device)
                 mask = causal if mask is None else mask & causal
-            out, weights = attention(q, k, v, mask)
+            out, weights = attention(q, k, v, mask, bias=bias)
             if dropout_p > 0:
                 weights = F.dropout(weights, dropout_p)
                 out = weights @ v
         else:
-            out = fused_attention(q, k, v, mask, is_causal=is_causal, dropout_p=dropout_p)
+            out = fused_attention(
+                q, k, v, mask, bias=bias, is_causal=is_causal, dropout_p=dropout_p
+            )
             weights = None
 
         out = out.transpose(1, 2).flatten(2)  # (B, T, E)

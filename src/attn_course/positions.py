@@ -1,7 +1,11 @@
-"""Four ways to tell attention where a token stands: sinusoidal, learned, rotary, ALiBi. Derived in chapter 8."""
+"""Four ways to tell attention where a token stands: sinusoidal, learned, rotary, ALiBi. Derived in chapter 8.
+
+The first two are tables, added to the tokens once. :func:`rotate` turns queries and keys, and
+:func:`make_alibi_bias` is added to the scores, in every layer anew.
+"""
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 
@@ -48,6 +52,144 @@ def make_sinusoidal_positions(
     return table.to(device, dtype or torch.get_default_dtype())
 
 
+def learned_positions(
+    table: Float[Tensor, "max_len E"], num_positions: int
+) -> Float[Tensor, "T E"]:
+    """Take the rows of the first positions from a table that is trained like any other weight.
+
+    A row that training never reached holds the random numbers it began with, and beyond the last row
+    there is nothing to take (Gehring et al. 2017, arXiv:1705.03122, section 3.1; BERT and GPT-2).
+
+    Args:
+        table: (max_len, E), an ``nn.Parameter`` or the ``weight`` of an ``nn.Embedding``.
+        num_positions: T, from 0 to ``max_len``; the positions are 0 to T - 1.
+
+    Returns:
+        The rows (T, E), through which the gradient reaches the table.
+
+    Raises:
+        ValueError: if ``num_positions`` is negative or above ``max_len``.
+
+    Example:
+        >>> table = torch.tensor([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]])
+        >>> learned_positions(table, 2)
+        tensor([[0.1000, 0.2000],
+                [0.3000, 0.4000]])
+    """
+    if num_positions < 0:
+        raise ValueError(f"num_positions ({num_positions}) must not be negative")
+    if num_positions > len(table):
+        raise ValueError(
+            f"num_positions ({num_positions}) must not be above max_len ({len(table)}): "
+            f"the table has no row for position {len(table)} and beyond"
+        )
+    return table[:num_positions]
+
+
+def rotate(
+    x: Float[Tensor, "*batch T D"],
+    positions: Int[Tensor, "..."] | None = None,
+    *,
+    base: float = 10_000.0,
+) -> Float[Tensor, "*batch T D"]:
+    r"""Turn each query or key by angles that grow with its position, so that scores depend on distances.
+
+    Columns $2i$ and $2i + 1$ are a point in the plane, turned by $t / b^{2i/D}$ radians for position t
+    and base b (Su et al. 2021, arXiv:2104.09864, eq. 15). The product of a query turned at t and a key
+    turned at s depends on t - s alone. Values are not turned.
+
+    Which columns make a pair is a convention: here neighbours, as in the paper, in GPT-J and in Meta's
+    own Llama code; in GPT-NeoX and in ``transformers`` column i is paired with column i + D/2. The scores
+    are the same when the columns of queries and keys are put in the other order, so a checkpoint of one
+    kind works with the other after reordering the rows of its two projections.
+
+    Args:
+        x: queries or keys (..., T, D), D even, already split into heads.
+        positions: integers; (T,), or as many axes as ``x`` less the last and broadcastable to (..., T)
+            when sequences differ; 0 to T - 1 when not given. New queries after cached keys count on.
+        base: how many times slower the slowest pair would turn, if there were infinitely many.
+
+    Returns:
+        The turned queries or keys, of the shape and type of ``x``; every pair keeps its length.
+
+    Raises:
+        ValueError: if D is not even, the positions do not broadcast, or ``base`` is not positive.
+        TypeError: if the positions are not integers.
+
+    Example:
+        >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]])
+        >>> rotate(x)  # by 0, 1 and 2 radians
+        tensor([[ 1.0000,  0.0000],
+                [ 0.5403,  0.8415],
+                [-0.4161,  0.9093]])
+    """
+    length, width = x.shape[-2:]
+    _check_pairs(width, "the width of x", base)
+    if positions is None:
+        positions = torch.arange(length, device=x.device)
+    _check_positions(positions, x.shape[:-1])
+    # Half precision counts no further than 256 or 2048 in steps of 1, so angles are never computed in it.
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    speeds = _make_speeds(width, base).to(x.device, dtype)
+    angles = positions.unsqueeze(-1) * speeds  # (..., T, D/2)
+    cos, sin = angles.cos(), angles.sin()
+    first, second = x.unflatten(-1, (-1, 2)).unbind(-1)  # (..., T, D/2) each
+    turned = (first * cos - second * sin, first * sin + second * cos)
+    return torch.stack(turned, dim=-1).flatten(-2).to(x.dtype)  # (..., T, D)
+
+
+def make_alibi_bias(
+    num_heads: int,
+    num_queries: int,
+    num_keys: int | None = None,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> Float[Tensor, "H T S"]:
+    r"""Lower each score in proportion to the distance from query to key, in each head at its own rate.
+
+    Head h, counted from 1, subtracts $2^{-8h/H}$ per position of distance (Press et al. 2021,
+    arXiv:2108.12409, section 3). The result is added to the scores: pass it as ``bias``.
+
+    The paper's formula serves any number of heads. The authors' code agrees for powers of two and
+    orders and chooses slopes differently for other numbers, and so do models trained with it.
+
+    Aligned bottom-right like :func:`make_causal_mask`: the last query stands where the last key stands.
+    Distances count in both directions, so without a causal mask the future is lowered as the past is.
+
+    Args:
+        num_heads: H, at least 1.
+        num_queries: T, at least 0.
+        num_keys: S, at least 0; T when not given.
+        dtype: type of the bias; torch's default when not given.
+        device: where the bias lives.
+
+    Returns:
+        The bias (H, T, S), 0 where a query meets its own position and below 0 elsewhere.
+
+    Raises:
+        ValueError: if there is no head or a length is negative.
+
+    Example:
+        >>> make_alibi_bias(2, 3)[0]  # the steeper of two heads, 1/16 per position
+        tensor([[ 0.0000, -0.0625, -0.1250],
+                [-0.0625,  0.0000, -0.0625],
+                [-0.1250, -0.0625,  0.0000]])
+    """
+    num_keys = num_queries if num_keys is None else num_keys
+    if num_heads < 1:
+        raise ValueError(f"num_heads ({num_heads}) must be at least 1")
+    for name, length in (("num_queries", num_queries), ("num_keys", num_keys)):
+        if length < 0:
+            raise ValueError(f"{name} ({length}) must not be negative")
+    heads = torch.arange(1, num_heads + 1, dtype=torch.float64)
+    slopes = 2.0 ** (-8.0 * heads / num_heads)  # (H,)
+    query_positions = torch.arange(num_keys - num_queries, num_keys)
+    distance = (query_positions[:, None] - torch.arange(num_keys)).abs()  # (T, S)
+    bias = slopes[:, None, None] * -distance  # (H, T, S)
+    return bias.to(device, dtype or torch.get_default_dtype())
+
+
 def _make_speeds(width: int, base: float) -> Float[Tensor, "pairs"]:
     """By how many radians each pair of columns turns per position: 1, then slower and slower."""
     return base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
@@ -60,3 +202,17 @@ def _check_pairs(width: int, name: str, base: float) -> None:
         )
     if base <= 0:
         raise ValueError(f"base ({base}) must be positive")
+
+
+def _check_positions(positions: Tensor, rows: torch.Size) -> None:
+    if positions.is_floating_point() or positions.dtype == torch.bool:
+        raise TypeError(f"positions must be integers, not {positions.dtype}")
+    # Fewer axes would be matched from the end: (B, T) with (H, T), silently if there are as many.
+    fits = positions.dim() in (1, len(rows)) and all(
+        p in (1, n) for p, n in zip(reversed(positions.shape), reversed(rows), strict=False)
+    )
+    if not fits or positions.size(-1) != rows[-1]:
+        raise ValueError(
+            f"positions of shape {tuple(positions.shape)} must be (T,) or have as many axes as the rows of x "
+            f"{tuple(rows)}, and broadcast to them"
+        )

@@ -32,14 +32,26 @@ def check_qkv(q: Tensor, k: Tensor, v: Tensor) -> None:
 def check_mask(mask: Tensor, scores_shape: tuple[int, ...]) -> None:
     """Refuse a mask that is not boolean, or that would be broadcast along axes it was not made for."""
     check_is_bool(mask)
+    _check_broadcasts(mask, "mask", scores_shape)
+
+
+def check_bias(bias: Tensor, scores_shape: tuple[int, ...]) -> None:
+    """Refuse a bias that is no number to add, or that would be broadcast along axes it was not made for."""
+    if not bias.is_floating_point():
+        hint = "; pass what is hidden as mask" if bias.dtype == torch.bool else ""
+        raise TypeError(f"bias must be floating point, not {bias.dtype}{hint}")
+    _check_broadcasts(bias, "bias", scores_shape)
+
+
+def _check_broadcasts(x: Tensor, name: str, scores_shape: tuple[int, ...]) -> None:
     rule = f"must be (T, S) or have as many axes as the scores {tuple(scores_shape)}, and broadcast to them"
-    if mask.dim() not in (2, len(scores_shape)):
-        raise ValueError(f"mask of shape {tuple(mask.shape)} {rule}; see Tensor.unsqueeze")
+    if x.dim() not in (2, len(scores_shape)):
+        raise ValueError(f"{name} of shape {tuple(x.shape)} {rule}; see Tensor.unsqueeze")
     if any(
         m not in (1, n)
-        for m, n in zip(reversed(mask.shape), reversed(scores_shape), strict=False)
+        for m, n in zip(reversed(x.shape), reversed(scores_shape), strict=False)
     ):
-        raise ValueError(f"mask of shape {tuple(mask.shape)} {rule}")
+        raise ValueError(f"{name} of shape {tuple(x.shape)} {rule}")
 
 
 def check_is_bool(mask: Tensor, name: str = "mask") -> None:
