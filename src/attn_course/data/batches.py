@@ -19,22 +19,57 @@ class Batch:
     src: Int[Tensor, "B S"]
     """The sources, each with the end."""
     src_lengths: Int[Tensor, "B"]
+    """How long each source is, the end included."""
     tgt_in: Int[Tensor, "B T"]
     """What the decoder reads: the beginning, then the target."""
     tgt_out: Int[Tensor, "B T"]
-    """What it must predict: the target, then the end."""
+    """What it must predict: the target, then the end. ``tgt_out[b, t]`` follows ``tgt_in[b, t]``."""
     tgt_lengths: Int[Tensor, "B"]
+    """How long each target is, the beginning or the end included."""
 
     @property
     def src_mask(self) -> Bool[Tensor, "B 1 S"]:
+        """True where a source token stands, False where there is padding."""
         return make_padding_mask(self.src_lengths, self.src.size(1))
 
     def to(self, device: torch.device | str) -> "Batch":
+        """The same batch with its tensors on a device."""
         return Batch(**{name: tensor.to(device) for name, tensor in vars(self).items()})
 
 
 def make_batch(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Batch:
-    """Pad pairs of (source ids, target ids), shift the targets."""
+    """Pad sentence pairs to the longest of the batch, and shift the targets.
+
+    Args:
+        pairs: (source ids, target ids), without beginning, end and padding, which are added here. A target may be
+            empty: of a sentence yet to be translated, nothing is written.
+
+    Raises:
+        ValueError: if there are no pairs, a source is empty, or a sentence holds the id of the padding, the
+            beginning or the end.
+
+    Example:
+        >>> batch = make_batch([([11, 12], [21, 22, 23]), ([13], [24])])
+        >>> batch.src
+        tensor([[11, 12,  2],
+                [13,  2,  0]])
+        >>> batch.tgt_in
+        tensor([[ 1, 21, 22, 23],
+                [ 1, 24,  0,  0]])
+        >>> batch.tgt_out
+        tensor([[21, 22, 23,  2],
+                [24,  2,  0,  0]])
+    """
+    if len(pairs) == 0:
+        raise ValueError("a batch must have at least one pair, and there is none")
+    for number, (src, tgt) in enumerate(pairs):
+        if len(src) == 0:
+            raise ValueError(f"pair {number} must have a source, and its source is empty")
+        if special := {PAD_ID, BOS_ID, EOS_ID}.intersection(map(int, (*src, *tgt))):
+            raise ValueError(
+                f"pair {number} must not hold the id {min(special)}: padding ({PAD_ID}), beginning ({BOS_ID}) "
+                f"and end ({EOS_ID}) are added by make_batch"
+            )
     src = [[*ids, EOS_ID] for ids, _ in pairs]
     tgt_in = [[BOS_ID, *ids] for _, ids in pairs]
     tgt_out = [[*ids, EOS_ID] for _, ids in pairs]
@@ -47,7 +82,7 @@ def make_batch(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Batch:
     )
 
 
-def _pad(rows: list[list[int]]) -> Tensor:
+def _pad(rows: list[list[int]]) -> Int[Tensor, "B L"]:
     width = max(map(len, rows))
     return torch.tensor([row + [PAD_ID] * (width - len(row)) for row in rows])
 
@@ -57,11 +92,32 @@ def make_buckets(
 ) -> list[list[int]]:
     """Gather sentences of about the same lengths into batches, and shuffle the batches.
 
+    Each pair is in one batch. Short sentences make a batch of many, long ones a batch of few, so that every batch
+    takes about the same memory. Pairs that have the same lengths meet in other batches each time.
+
     Args:
-        lengths: (source length, target length) of each pair.
-        tokens_per_batch: most target positions of one batch, padding included.
-        rng: shuffles.
+        lengths: (source length, target length) of each pair, in ids, without beginning and end.
+        tokens_per_batch: most positions of one batch on either side, padding, beginning and end included.
+        rng: shuffles; the same state gives the same batches.
+
+    Returns:
+        The indices of the pairs in each batch.
+
+    Raises:
+        ValueError: if there are no pairs, or if a pair alone has more than ``tokens_per_batch`` positions.
+
+    Example:
+        >>> make_buckets([(3, 2), (7, 8), (2, 3), (8, 7)], tokens_per_batch=18, rng=Random(0))
+        [[0, 2], [3, 1]]
     """
+    if len(lengths) == 0:
+        raise ValueError("there must be pairs to make batches of, and there are none")
+    longest = max(map(max, lengths)) + 1
+    if longest > tokens_per_batch:
+        raise ValueError(
+            f"tokens_per_batch ({tokens_per_batch}) must be at least {longest}, "
+            "the length of the longest sentence with its end"
+        )
     order = sorted(
         range(len(lengths)), key=lambda i: (lengths[i][1], lengths[i][0], rng.random())
     )

@@ -1,8 +1,10 @@
-"""Subwords: pieces of words, learned from text by SentencePiece. Used from chapter 10."""
+"""Subwords: pieces of words, learned from text by SentencePiece. Derived in chapter 10."""
 
 import io
+import re
 from collections.abc import Iterable, Sequence
 from functools import cache
+from os import PathLike
 from pathlib import Path
 
 import sentencepiece
@@ -14,72 +16,167 @@ class Subwords:
     """A vocabulary of pieces, and the way to cut words into them. No piece reaches from one word into the next.
 
     The pieces grow out of letters: the most frequent pair of neighbours within a word becomes a piece, again and
-    again (byte-pair encoding, Sennrich et al. 2016, arXiv:1508.07909, section 3.2).
+    again (byte-pair encoding, Sennrich et al. 2016, arXiv:1508.07909, section 3.2). A letter that is too rare to
+    be in the vocabulary becomes ``UNK_ID``. The ids 0 to 3 are the padding, the beginning, the end and the unknown,
+    in every vocabulary of this course.
 
     Args:
         model: what SentencePiece wrote.
+
+    Raises:
+        ValueError: if that is no model, or if it gives the four special ids to other pieces.
+
+    Example:
+        >>> sentences = [["neko", "ga", "suki"], ["inu", "ga", "suki"]] * 5
+        >>> subwords = Subwords.train(sentences, vocab_size=28, spaces=True)
+        >>> subwords.cut(["neko", "ga", "iku"])
+        [['▁neko'], ['▁ga'], ['▁', 'i', 'k', 'u']]
+        >>> subwords.decode(subwords.encode(["neko", "ga", "iku"]))
+        'neko ga iku'
     """
 
     def __init__(self, model: bytes) -> None:
         self.model = model
-        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        try:
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+            special = tuple(
+                getattr(self._processor, f"{name}_id")()
+                for name in ("pad", "bos", "eos", "unk")
+            )
+        except RuntimeError as error:
+            raise ValueError(
+                f"these {len(model):,} bytes are not a model that SentencePiece has written"
+            ) from error
+        if special != (PAD_ID, BOS_ID, EOS_ID, UNK_ID):
+            raise ValueError(
+                "padding, beginning, end and unknown must have the ids "
+                f"{(PAD_ID, BOS_ID, EOS_ID, UNK_ID)}, and have {special} in this model"
+            )
         self._ids = cache(self._processor.encode)  # texts repeat their words
 
     @classmethod
     def train(
         cls, sentences: Iterable[Sequence[str]], vocab_size: int, *, spaces: bool
     ) -> "Subwords":
-        """Learn the pieces.
+        """Learn the pieces. The same sentences give the same pieces.
 
         Args:
-            sentences: each a sequence of words.
+            sentences: each a sequence of words; a word holds no white space and not the sign ▁. The learning, but
+                not :meth:`encode`, skips a sentence of more than 4,192 bytes.
             vocab_size: how many pieces, the four special ones included.
             spaces: whether words are written with spaces between them, as in English and not in Japanese. The
-                first piece of a word then begins with a mark for the space.
+                first piece of a word then begins with ▁, a mark for the space.
+
+        Raises:
+            ValueError: if there is no word, or if ``vocab_size`` is too small for the letters of the text or larger
+                than the number of pieces that can be made of it; the message says the limit.
         """
         # Words are separated by a sign that no piece may contain.
         lines = ((" " if spaces else "\t").join(words) for words in sentences)
         written = io.BytesIO()
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines),
-            model_writer=written,
-            vocab_size=vocab_size,
-            model_type="bpe",
-            character_coverage=0.9998,
-            normalization_rule_name="identity",
-            add_dummy_prefix=spaces,
-            pretokenization_delimiter="" if spaces else "\t",
-            pad_id=PAD_ID,
-            bos_id=BOS_ID,
-            eos_id=EOS_ID,
-            unk_id=UNK_ID,
-            num_threads=1,
-            minloglevel=2,
-        )
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(lines),
+                model_writer=written,
+                vocab_size=vocab_size,
+                model_type="bpe",
+                character_coverage=0.9998,
+                normalization_rule_name="identity",
+                add_dummy_prefix=spaces,
+                pretokenization_delimiter="" if spaces else "\t",
+                pad_id=PAD_ID,
+                bos_id=BOS_ID,
+                eos_id=EOS_ID,
+                unk_id=UNK_ID,
+                num_threads=1,
+                minloglevel=2,
+            )
+        except RuntimeError as error:
+            raise ValueError(_explain(str(error), vocab_size)) from error
         return cls(written.getvalue())
 
     @classmethod
-    def load(cls, path: str | Path) -> "Subwords":
-        """Read a vocabulary that :attr:`model` was written to."""
-        return cls(Path(path).read_bytes())
+    def load(cls, path: str | PathLike) -> "Subwords":
+        """Read a vocabulary that :attr:`model` was written to.
+
+        Raises:
+            FileNotFoundError: if there is no such file.
+            ValueError: if the file is not such a vocabulary; the message names it.
+        """
+        try:
+            return cls(Path(path).read_bytes())
+        except ValueError as error:
+            raise ValueError(f"{path} cannot be read: {error}") from error
 
     def __len__(self) -> int:
+        """The number of pieces, the four special ones included."""
         return self._processor.get_piece_size()
 
     def encode(self, words: Sequence[str]) -> list[int]:
-        """The ids of the pieces of all words, without beginning and end."""
+        """The ids of the pieces of all words, without beginning and end.
+
+        Raises:
+            TypeError: if given a string, which would be taken for a sequence of one-letter words.
+        """
+        _refuse_string(words)
         return [i for word in words for i in self._ids(word)]
 
     def cut(self, words: Sequence[str]) -> list[list[str]]:
-        """The pieces of each word."""
+        """The pieces of each word. An unknown letter is shown as it is, though its id is ``UNK_ID``.
+
+        Raises:
+            TypeError: if given a string.
+        """
+        _refuse_string(words)
         return self._processor.encode(list(words), out_type=str)
 
     def piece(self, id: int) -> str:
-        """The piece that an id stands for."""
-        return self._processor.id_to_piece(int(id))
+        """One piece as it is in the vocabulary; a word that follows a space begins with ▁.
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of pieces; the special ones are left out."""
-        return self._processor.decode(
-            [int(i) for i in ids if i not in (PAD_ID, BOS_ID, EOS_ID)]
+        Raises:
+            ValueError: if the id is not in the vocabulary.
+        """
+        (id,) = self._known([id])
+        return self._processor.id_to_piece(id)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of pieces; padding, beginning and end are left out, and the unknown is written ⁇.
+
+        Args:
+            ids: from 0 to the size of the vocabulary, exclusive; a tensor of one axis will do.
+
+        Raises:
+            ValueError: if an id is not in the vocabulary.
+        """
+        ids = [int(i) for i in ids]
+        if beyond := [i for i in ids if not 0 <= i < len(self)]:
+            raise ValueError(
+                f"ids must be from 0 to {len(self) - 1} in this vocabulary, not {beyond[0]}"
+            )
+        return self._processor.decode([i for i in ids if i not in (PAD_ID, BOS_ID, EOS_ID)])
+
+
+def _refuse_string(words: Sequence[str]) -> None:
+    if isinstance(words, str):
+        raise TypeError(
+            f"words must be a sequence of words, not the string {words[:20]!r}: cut it first"
         )
+
+
+def _explain(error: str, vocab_size: int) -> str:
+    """What SentencePiece's complaint means for whoever chose the size."""
+    if vocab_size <= UNK_ID:
+        return f"vocab_size ({vocab_size}) must leave room for more than the 4 special ids"
+    if match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", error):
+        return (
+            f"vocab_size ({vocab_size}) must be at least {match[1]}: "
+            "each letter of the text is a piece, and so are the 4 special ids"
+        )
+    if match := re.search(r"too high .* a value <= (\d+)", error):
+        return (
+            f"vocab_size ({vocab_size}) must be at most {match[1]}: "
+            "no more pieces can be made of the words of this text"
+        )
+    if "sentences_.empty()" in error:
+        return "there must be a word to learn from, and there is none"
+    return f"SentencePiece could not learn from this text: {error}"
