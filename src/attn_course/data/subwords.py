@@ -148,12 +148,17 @@ class Subwords:
         Raises:
             ValueError: if an id is not in the vocabulary.
         """
+        return self._processor.decode(
+            [i for i in self._known(ids) if i not in (PAD_ID, BOS_ID, EOS_ID)]
+        )
+
+    def _known(self, ids: Iterable[int]) -> list[int]:
         ids = [int(i) for i in ids]
         if beyond := [i for i in ids if not 0 <= i < len(self)]:
             raise ValueError(
                 f"ids must be from 0 to {len(self) - 1} in this vocabulary, not {beyond[0]}"
             )
-        return self._processor.decode([i for i in ids if i not in (PAD_ID, BOS_ID, EOS_ID)])
+        return ids
 
 
 def _refuse_string(words: Sequence[str]) -> None:
