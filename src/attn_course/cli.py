@@ -1,0 +1,507 @@
+"""The command ``attn-course``: get text, train a translator, measure it, translate. Used from chapter 12.
+
+Every error is one line on standard error that says what to do, and an exit status of 1 (2 for a command line that
+cannot be understood, 130 for a training that was stopped and can go on).
+"""
+
+import functools
+import json
+import os
+import re
+import sys
+import tomllib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from attn_course.plots import Picture
+    from attn_course.translator import Translator
+
+RECIPES = Path(__file__).parent / "training" / "recipes"
+STOPPED = 130  # what shells say of a program that Ctrl-C has ended
+
+app = typer.Typer(
+    help="Train a Japanese–English translator, and use it. Chapter 12 of the Attention Course shows how.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+RunFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--folder",
+        help="What `attn-course train` wrote; without it, the translator of the course.",
+    ),
+]
+Beam = Annotated[
+    int, typer.Option(min=1, help="How many hypotheses to keep; 1 is greedy search.")
+]
+LengthPenalty = Annotated[
+    float, typer.Option(min=0.0, help="With --beam: how much longer sentences gain.")
+]
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _explain_errors(command: Callable) -> Callable:
+    """Turn the errors of a command into one line and an exit status."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+            sys.stdout.flush()
+        except BrokenPipeError:  # whoever read the output has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            _say("attn-course: stopped")
+            raise typer.Exit(STOPPED) from None
+        except (ArithmeticError, ImportError, OSError, TypeError, ValueError) as error:
+            process = os.environ.get("RANK", "0")
+            where = "" if process == "0" else f" (process {process})"
+            strerror = isinstance(error, OSError) and error.filename and error.strerror
+            said = f"{error.filename}: {error.strerror}" if strerror else str(error)
+            _say(f"attn-course{where}: {said}")
+            raise typer.Exit(1) from None
+
+    return run
+
+
+# -- data --------------------------------------------------------------------------------------------
+
+
+@app.command()
+@_explain_errors
+def data(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="everyday, handwritten, small_parallel_enja, tatoeba or snow=PATH."
+        ),
+    ] = None,
+    show: Annotated[
+        int, typer.Option(min=0, help="How many of the first pairs to show.")
+    ] = 0,
+) -> None:
+    """List the corpora; or fetch those that are named, and count and check them."""
+    if not names:
+        _list_corpora()
+        return
+    import hashlib
+
+    for name in names:
+        parts = _load_parts(name)
+        for part, pairs in parts.items():
+            text = "".join(f"{ja}\t{en}\n" for ja, en in pairs)
+            sha256 = hashlib.sha256(text.encode()).hexdigest()
+            print(f"{name:20} {part:6} {len(pairs):8,} pairs  SHA-256 {sha256}")
+        for ja, en in next(iter(parts.values()))[:show]:
+            print(f"  {ja}\n  {en}")
+
+
+def _list_corpora() -> None:
+    from attn_course.data import corpora
+
+    def find(name: str, files: Iterable[str], cached: str) -> str:
+        folder = corpora._find(name, None, list(files))
+        if folder is not None:
+            return f"in {folder}"
+        cache = corpora.cache_folder()
+        return f"in {cache}" if (cache / cached).exists() else "not here yet"
+
+    rows = [
+        ("everyday", "6,000", "MIT", "in the package"),
+        ("handwritten", "some hundred", "MIT", "in the package"),
+        (
+            "small_parallel_enja",
+            "51,000",
+            "CC BY 2.0 FR",
+            find(
+                "small_parallel_enja",
+                corpora.SMALL_PARALLEL_ENJA,
+                "small_parallel_enja/train.ja",
+            ),
+        ),
+        (
+            "tatoeba",
+            "203,308",
+            "CC BY 2.0 FR",
+            find("", [corpora.TATOEBA_ARCHIVE], corpora.TATOEBA_TABLE),
+        ),
+        ("snow=PATH", "50,000", "CC BY 4.0", "a file that you have"),
+    ]
+    print(f"{'corpus':20} {'pairs':>12}  {'licence':13} where")
+    for name, pairs, licence, where in rows:
+        print(f"{name:20} {pairs:>12}  {licence:13} {where}")
+    print("\n`attn-course data NAME` fetches a corpus, counts it and shows its checksums.")
+
+
+def _load_parts(name: str) -> dict[str, list[tuple[str, str]]]:
+    """The parts of a corpus, as written by its makers."""
+    from attn_course.data import mixture
+
+    corpus = mixture._loader(name)()
+    return {part: list(pairs) for part, pairs in corpus._asdict().items() if pairs}
+
+
+# -- train -------------------------------------------------------------------------------------------
+
+
+@app.command()
+@_explain_errors
+def train(
+    settings: Annotated[
+        str,
+        typer.Argument(
+            metavar="SETTINGS",
+            help="A TOML file; or one of the recipes everyday and small_parallel_enja.",
+        ),
+    ],
+    folder: Annotated[Path, typer.Option(help="Where everything is written.")],
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="Change one setting; can be repeated."
+        ),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+) -> None:
+    """Train a translator, or go on with a training that was stopped.
+
+    Ctrl-C stops it, and the same command goes on. With torchrun, several processes share each batch:
+
+    torchrun --nproc-per-node 2 --no-python attn-course train everyday --folder runs/two
+    """
+    from attn_course.training import Settings, join_processes
+    from attn_course.training import train as train_translator
+    from attn_course.training.folder import LAST
+
+    path = _find_settings(settings)
+    chosen = Settings.load(path, **dict(map(_read_change, changes or [])))
+    with join_processes():
+        train_translator(chosen, folder, quiet=quiet)
+    if os.environ.get("RANK", "0") != "0":
+        return
+    step, best = _how_far(folder / LAST)
+    if step < chosen.steps:
+        _say(
+            f"Stopped after step {step:,} of {chosen.steps:,}. The same command goes on from there."
+        )
+        raise typer.Exit(STOPPED)
+    _say(f"Done. The best weights (dev BLEU {best:.1f}) are in {folder}.")
+
+
+def _find_settings(name: str) -> Path:
+    """The file that a reader names: their own, or a recipe."""
+    recipe = RECIPES / f"{name}.toml"
+    if not Path(name).is_file() and recipe.is_file():
+        return recipe
+    if not Path(name).is_file():
+        known = ", ".join(sorted(path.stem for path in RECIPES.glob("*.toml")))
+        raise FileNotFoundError(
+            f"{name} must be a file with settings, or one of the recipes {known}"
+        )
+    return Path(name)
+
+
+def _read_change(change: str) -> tuple[str, Any]:
+    """One change of a setting, ``name=value``, the value as in TOML; quotes may be left out."""
+    from attn_course.training import Settings
+
+    name, equals, value = change.partition("=")
+    name = name.strip()
+    known = {field.name for field in fields(Settings)}
+    if not equals or name not in known:
+        raise ValueError(
+            f"--set {change} must be NAME=VALUE, with one of the names {', '.join(sorted(known))}"
+        )
+    try:
+        found = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        found = value.strip()
+    if name == "corpora" and isinstance(found, str):
+        found = [corpus.strip() for corpus in found.split(",")]
+    return name, found
+
+
+def _how_far(checkpoint: Path) -> tuple[int, float]:
+    from safetensors import safe_open
+
+    with safe_open(checkpoint, framework="pt") as file:
+        about = json.loads(file.metadata()["about"])
+    return about["step"], about["best_bleu"]
+
+
+# -- translate ---------------------------------------------------------------------------------------
+
+
+@app.command()
+@_explain_errors
+def translate(
+    text: Annotated[
+        str | None,
+        typer.Argument(help="Japanese; without it, lines from standard input."),
+    ] = None,
+    folder: RunFolder = None,
+    beam: Beam = 1,
+    length_penalty: LengthPenalty = 1.0,
+    heatmap: Annotated[
+        Path | None,
+        typer.Option(help="Draw where each English token looked, as a PNG file."),
+    ] = None,
+    layer: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="With --heatmap: draw the heads of this layer, not all layers."
+        ),
+    ] = None,
+) -> None:
+    """Translate Japanese to English: one text, or each line of standard input."""
+    from attn_course.translator import Translator
+
+    if text is not None and not text.strip():
+        raise ValueError('there is nothing to translate in ""')
+    if heatmap is not None and text is None:
+        raise ValueError("--heatmap draws one sentence; give it as an argument")
+    lines = _read_lines() if text is None else iter([_checked(text)])
+    translator = Translator.load(folder)
+    reader = _Reader(translator, folder)
+    for number, line in enumerate(lines, start=1):
+        where = "" if text is not None else f"line {number}: "
+        try:
+            sentences = reader.sentences(line, where)
+        except ValueError as error:
+            raise ValueError(f"{where}{error}") from error
+        if heatmap is not None and len(sentences) != 1:
+            raise ValueError(
+                f"--heatmap draws one Japanese sentence, and this text has {len(sentences)}"
+            )
+        found = translator.translate(
+            sentences, beam_size=beam, length_penalty=length_penalty
+        )
+        if heatmap is not None:
+            picture = draw_cross_attention(translator, sentences[0], found[0].ids, layer)
+            picture.save(heatmap)
+        # What is not Japanese stays as it is, and so does an empty line.
+        print(" ".join(t.text for t in found) if sentences else line, flush=True)
+
+
+def _checked(text: str) -> str:
+    # Bytes of the command line that are no UTF-8 arrive as lone surrogates.
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"the text must be UTF-8, and is not: its character {error.start + 1} stands for the byte "
+            f"0x{ord(text[error.start]) & 0xFF:02x}"
+        ) from error
+    return text
+
+
+def _read_lines() -> Iterator[str]:
+    for number, line in enumerate(sys.stdin.buffer, start=1):
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"line {number} must be UTF-8, and is not: its byte {error.start + 1} is "
+                f"0x{line[error.start]:02x} ({error.reason})"
+            ) from error
+
+
+class _Reader:
+    """Cuts a text into the sentences that a translator reads, and warns of what it has never seen."""
+
+    # Hiragana and katakana (half-width ones as well), ideographs, and the mark that repeats one.
+    JAPANESE = re.compile(
+        r"[\u3041-\u3096\u30a1-\u30fa\u3400-\u9fff\uf900-\ufaff\uff66-\uff9d々]"
+    )
+    SENTENCE = re.compile(r".+?(?:[。！？!?]+[」』）)\"”]*|$)")
+
+    def __init__(self, translator: "Translator", folder: Path | None) -> None:
+        from attn_course.training import Settings
+        from attn_course.translator import SHIPPED
+
+        self.translator = translator
+        self.longest = Settings.load((folder or SHIPPED) / "settings.toml").longest
+
+    def sentences(self, line: str, where: str) -> list[str]:
+        """The sentences of a line; none if there is no Japanese in it."""
+        if not line.strip():
+            return []
+        if not self.JAPANESE.search(line):
+            _say(f"{where}no Japanese in {_short(line)}; it is left as it is")
+            return []
+        found = [s.strip() for s in self.SENTENCE.findall(line) if s.strip()]
+        for sentence in found:
+            self._warn(sentence, where)
+        return found
+
+    def _warn(self, sentence: str, where: str) -> None:
+        from attn_course.data.subwords import UNK_ID
+        from attn_course.data.text import normalize_japanese
+
+        pieces = len(self.translator.read(sentence))
+        unknown = [
+            letter
+            for letter in dict.fromkeys(normalize_japanese(sentence))
+            if UNK_ID in self.translator.src_subwords.encode([letter])
+        ]
+        if unknown:
+            _say(f"{where}the translator has never seen {' '.join(unknown)}")
+        if pieces > self.longest:
+            _say(
+                f"{where}a sentence of {pieces} pieces, longer than any the translator was trained on "
+                f"({self.longest}): {_short(sentence)}"
+            )
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 20 else f"{text[:19]}…")
+
+
+def draw_cross_attention(
+    translator: "Translator", sentence: str, english_ids: list[int], layer: int | None
+) -> "Picture":
+    """Where each English token looked: a panel for each layer, its heads averaged; or for each head of one layer."""
+    from attn_course import plots
+
+    cross = translator.attend(sentence, english_ids).cross  # (layers, H, T, S)
+    if layer is not None and layer > len(cross):
+        raise ValueError(f"--layer {layer} must be at most {len(cross)}")
+    panels = cross.mean(dim=1) if layer is None else cross[layer - 1]
+    kind = "layer" if layer is None else "head"
+    return plots.head_grid(
+        panels.clamp(0, 1),
+        translator.tgt_pieces(english_ids),
+        translator.src_pieces(sentence),
+        names=[f"{kind} {n}" for n in range(1, len(panels) + 1)],
+    )
+
+
+# -- evaluate ----------------------------------------------------------------------------------------
+
+
+@app.command()
+@_explain_errors
+def evaluate(
+    folder: RunFolder = None,
+    corpus: Annotated[
+        str | None,
+        typer.Option(
+            help="everyday or small_parallel_enja; by default the first that was trained on."
+        ),
+    ] = None,
+    split: Annotated[str, typer.Option(help="test or dev.")] = "test",
+    beam: Beam = 1,
+    length_penalty: LengthPenalty = 1.0,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Only the first so many sentences.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Write the translations to this file, one a line.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Measure a translator: BLEU, chrF, and how far its attention is from alignments that are known.
+
+    Translations and references are compared in lower case with spaces around punctuation.
+    """
+    from attn_course.data.text import tokenize_english
+    from attn_course.evaluation import bleu, chrf
+    from attn_course.training import Settings
+    from attn_course.training.checkpoint import write_atomically
+    from attn_course.translator import SHIPPED, Translator
+
+    translator = Translator.load(folder)
+    if corpus is None:
+        corpus = Settings.load((folder or SHIPPED) / "settings.toml").corpora[0]
+    if split not in ("dev", "test"):
+        raise ValueError(f"--split {split} must be test or dev")
+    parts = _load_parts(corpus)
+    if split not in parts:
+        raise ValueError(
+            f"{corpus} has no {split} part; everyday and small_parallel_enja have one"
+        )
+    pairs = parts[split][:limit]
+    found = translator.translate(
+        [ja for ja, _ in pairs], beam_size=beam, length_penalty=length_penalty
+    )
+    hypotheses = [t.tokenized for t in found]
+    references = [tokenize_english(en) for _, en in pairs]
+    if output is not None:
+        write_atomically(output, "".join(f"{h}\n" for h in hypotheses).encode())
+    scores = {"BLEU": bleu(hypotheses, references), "chrF": chrf(hypotheses, references)}
+    exact = sum(h == r for h, r in zip(hypotheses, references, strict=True)) / len(pairs)
+    errors = alignment_errors(translator, split, limit) if corpus == "everyday" else {}
+    if as_json:
+        record = {
+            "corpus": corpus,
+            "split": split,
+            "sentences": len(pairs),
+            "beam": beam,
+            **{name: score._asdict() for name, score in scores.items()},
+            "exact": exact,
+            "alignment_error_rate": errors,
+        }
+        print(json.dumps(record, ensure_ascii=False, indent=1))
+        return
+    print(f"{corpus}, {split}: {len(pairs)} sentences, beam {beam}")
+    for name, score in scores.items():
+        print(
+            f"{name:5}{score.score:6.1f}  95 % interval {score.low:.1f} to {score.high:.1f}"
+        )
+        print(f"      {score.signature}")
+    print(f"exactly right: {exact:.1%}")
+    for name, error in errors.items():
+        print(f"alignment error rate, {name}: {error:.3f}")
+
+
+def alignment_errors(
+    translator: "Translator", split: str, limit: int | None = None
+) -> dict[str, float]:
+    """Alignment error rates on the everyday corpus, whose alignments are known: the diagonal's and each layer's.
+
+    The layers' are those of the mean over their heads, while the reference is written.
+    """
+    from attn_course.data.everyday import make_corpus
+    from attn_course.data.text import normalize_japanese
+    from attn_course.data.words import words
+    from attn_course.evaluation import (
+        align_by_weights,
+        align_diagonal,
+        alignment_error_rate,
+        weights_of_words,
+    )
+
+    pairs = getattr(make_corpus(), split)[:limit]
+    found: dict[str, list] = {"diagonal": []}
+    for pair in pairs:
+        ids = translator.tgt_subwords.encode(pair.en)
+        layers = translator.attend(pair.japanese, ids).cross.mean(dim=1)  # (layers, T, S)
+        cut = translator.src_subwords.cut(words(normalize_japanese(pair.japanese)))
+        weights = weights_of_words(
+            layers,
+            [*map(translator.tgt_subwords.piece, ids), "</s>"],
+            pair.en,
+            [*(piece for word in cut for piece in word), "</s>"],
+            pair.ja,
+        )
+        found["diagonal"].append(align_diagonal(len(pair.en), len(pair.ja)))
+        for number, layer in enumerate(weights, start=1):
+            found.setdefault(f"layer {number}", []).append(align_by_weights(layer))
+    gold = [pair.alignment for pair in pairs]
+    return {name: alignment_error_rate(links, gold) for name, links in found.items()}
+
+
+if __name__ == "__main__":
+    app()
