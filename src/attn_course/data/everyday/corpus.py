@@ -111,11 +111,17 @@ def to_pair(ja: Words, en: Words, construction: str = "", combinations=()) -> Al
     )
 
 
+MAX_WORDS = 14  # of Japanese, punctuation not counted
+
+
 def draw_pair(draw: Draw) -> AlignedPair:
     """One pair of a construction that is drawn by its weight."""
-    draw.start()
-    name = draw.pick(_WEIGHTED)
-    return to_pair(*CONSTRUCTIONS[name][0](draw), name, draw.combinations)
+    while True:
+        draw.start()
+        name = draw.pick(_WEIGHTED)
+        ja, en = CONSTRUCTIONS[name][0](draw)
+        if sum(word not in ("、", "。") for word, _ in ja) <= MAX_WORDS:
+            return to_pair(ja, en, name, draw.combinations)
 
 
 _WEIGHTED = [name for name, (_, weight) in CONSTRUCTIONS.items() for _ in range(weight)]

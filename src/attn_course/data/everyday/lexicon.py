@@ -559,3 +559,5 @@ GOING = [
     for place, flags in (goal.split(":") for goal in goals.split())
 ]
 """Where people go."""
+
+MEALS = ("breakfast", "lunch", "dinner")
