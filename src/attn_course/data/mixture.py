@@ -57,8 +57,9 @@ def load_text(corpora: Sequence[str]) -> Text:
     dev, test = parts[0].dev, parts[0].test
     train = remove_overlap((pair for part in parts for pair in part.train), [*dev, *test])
     # The same pair twice would only be counted twice.
-    train = list(dict.fromkeys(map(_spell, train)))
-    return Text(*([_cut(_spell(pair)) for pair in part] for part in (train, dev, test)))
+    train = dict.fromkeys(map(_spell, train))
+    parts = (train, map(_spell, dev), map(_spell, test))
+    return Text(*([_cut(pair) for pair in part] for part in parts))
 
 
 def _loader(name: str) -> Callable[[], Corpus]:
