@@ -22,7 +22,7 @@ from attn_course.training.settings import Settings
 from attn_course.transformer import AttentionWeights, Transformer
 
 SHIPPED = Path(__file__).parent / "shipped"
-END = "⏹"  # the end of a sentence in pictures
+END = "■"  # the end of a sentence in pictures
 _SENTENCES_AT_ONCE = 64
 _SPACE = "▁"  # how SentencePiece writes the space before a word
 
