@@ -75,7 +75,10 @@ def habit(g: Draw) -> Sentence:
 @construction(4)
 def going_on(g: Draw) -> Sentence:
     event = pick_event(g, uses="g", going=0)
-    return clause(g, event, who(g, event, ask=False), "now", negative=g.chance(0.2))
+    negative = event.verb.key in ("見る", "聞く", "勉強する", "読む", "働く") and g.chance(
+        0.4
+    )
+    return clause(g, event, who(g, event, ask=False), "now", negative=negative)
 
 
 @construction(7)
@@ -117,7 +120,7 @@ def often(g: Draw) -> Sentence:
     if event.goal:
         place_ja, place_en = to(g, event.place)
     elif event.place:
-        place_ja, place_en = at(g, event.place, person)
+        place_ja, place_en = at(g, event.place, person, event.verb)
     else:
         place_ja, place_en = [], []
     noun_ja, noun_en = [], []
@@ -433,7 +436,7 @@ def sends(g: Draw) -> Sentence:
             ]
         )
     )
-    receiver = other(g, [*RECEIVERS, FRIEND], person)
+    receiver = other(g, [*(p for p in RECEIVERS if p.asked or not ask), FRIEND], person)
     g.combinations.append((person.key, verb.key, noun.key))
     topic, who_en = subject(g, person)
     time = g.put(g.pick(DAYS if tense == "past" else LATER))
@@ -509,6 +512,7 @@ def clock(g: Draw) -> Sentence:
         for t in TIMES[tense]
         if t.span in "hd"
         and t.part in ("", part_of_day)
+        and t.entry.ja[-1][0] != "に"  # 日曜日 に 七 時 に is one に too many
         and not (tense == "habit" and key == "寝る" and t.part == "e")
     ]
     time = g.put(g.pick(options))
@@ -553,10 +557,9 @@ def starts(g: Draw) -> Sentence:
         return say(
             g,
             "{time} の {n}:1 は 何:2 時:3 に:2 {v}:4 ます:5",
-            "what:2 time:3 will:5 {time_en} the {e}:1 {base}:4",
+            "what:2 time:3 will:5 the {e}:1 {base}:4 {time}",
             True,
             time=time,
-            time_en=([], []),
             n=ja,
             v=verb,
             e=en,
@@ -597,7 +600,7 @@ DONE = [
     ("読む", "this novel"),
     ("見る", "this movie"),
     ("洗う", "dishes"),
-    ("洗う", "car"),
+    ("洗う", "the thecar"),
     ("掃除する", "room"),
     ("掃除する", "kitchen"),
     ("書く", "letter"),
@@ -628,7 +631,7 @@ def already(g: Draw) -> Sentence:
     topic, who_en = subject(g, person)
     if what_:
         noun = NOUNS[what_.split()[-1]]
-        ja, _, en = thing(g, noun, "this" if " " in what_ else "one")
+        ja, _, en = thing(g, noun, what_.split()[0] if " " in what_ else "one")
         what_ja = [*ja, ("を", -1)]
     else:
         what_ja, en = [], []
@@ -798,7 +801,7 @@ ASKED_FOR = [
     ("掃除する", "room"),
     ("掃除する", "kitchen"),
     ("洗う", "dishes"),
-    ("洗う", "car"),
+    ("洗う", "the thecar"),
     ("食べる", "this cake"),
     ("食べる", "this fish"),
     ("飲む", "this tea"),
@@ -900,7 +903,7 @@ MUST = [
     "掃除する room",
     "掃除する kitchen",
     "洗う dishes",
-    "洗う car",
+    "洗う thecar",
     "作る dinner",
     "作る breakfast",
     "勉強する english",

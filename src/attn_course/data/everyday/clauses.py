@@ -66,19 +66,23 @@ HAPPENINGS = [
 def when(g: Draw) -> Sentence:
     """I was reading a book when my mother came home."""
     event = pick_event(g, uses="g", going=0)
-    while event.verb.key in (
-        "買う",
-        "泳ぐ",
-        "働く",
-        "遊ぶ",
-        "走る",
-        "歩く",
-        "する",
-        "待つ",
-        "撮る",
-        "歌う",
-        "洗う",
-    ) or event.noun.key in ("breakfast", "car"):
+    while (
+        event.verb.key
+        in (
+            "買う",
+            "泳ぐ",
+            "働く",
+            "遊ぶ",
+            "走る",
+            "歩く",
+            "する",
+            "待つ",
+            "撮る",
+            "歌う",
+            "洗う",
+        )
+        or event.noun.key == "breakfast"
+    ):
         event = pick_event(g, uses="g", going=0)
     person = g.pick(TALKERS)
     topic, who_en = subject(g, person)
@@ -274,7 +278,7 @@ def because(g: Draw) -> Sentence:
             p
             for p in TALKERS
             if not (
-                key == "exam"
+                (key == "exam" or result == "no-school")
                 and p.key in ("mother", "father", "grandmother", "grandfather")
             )
         ]
@@ -452,7 +456,7 @@ def before_after(g: Draw) -> Sentence:
     g.combinations.append((person.key, key, noun))
     verb_ja, _, _, verb_en = predicate(g, VERBS[key], person, tense, False, False)
     if name == "run":
-        what = at(g, PLACES["park"])
+        what = at(g, PLACES["park"], None, VERBS[key])
     elif noun:
         noun_ja, _, noun_en = thing(g, NOUNS[noun], "many" if tense == "habit" else "one")
         what = ([*noun_ja, ("を", -1)], noun_en)
@@ -508,12 +512,12 @@ MEANWHILE = [
     (
         "歌:1 を 歌い:2 ながら:3",
         "while:3 singing:2 a song:1",
-        "掃除する room|洗う dishes|洗う car|作る cake",
+        "掃除する room|洗う dishes|洗う thecar|作る cake",
     ),
     (
         "ラジオ:1 を 聞き:2 ながら:3",
         "while:3 listening:2 to:2 the radio:1",
-        "食べる breakfast|作る dinner|洗う car|掃除する kitchen",
+        "食べる breakfast|作る dinner|洗う thecar|掃除する kitchen",
     ),
 ]
 
@@ -534,7 +538,7 @@ def meanwhile(g: Draw) -> Sentence:
         noun_ja, _, noun_en = thing(g, NOUNS[noun])
         what = ([*noun_ja, ("を", -1)], noun_en)
     else:
-        what = at(g, PLACES["park"])
+        what = at(g, PLACES["park"], None, VERBS[key])
     return say(
         g,
         "{topic} {clause} 、 {what} {verb}",

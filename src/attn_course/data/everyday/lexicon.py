@@ -144,7 +144,7 @@ NOUNS = _nouns("""
     コーヒー   | coffee     |            |     | cup    | hot delicious
     牛乳       | milk       |            |     | glass  | cold fresh
     ジュース   | juice      |            |     | glass  | cold sweet delicious
-    本         | book       | books      | a   | 冊 | interesting new old difficult expensive thick
+    本         | book       | books      | a   | 冊 | interesting new old difficult expensive
     雑誌       | magazine   | magazines  | a   | 冊 | interesting new old
     小説       | novel      | novels     | a   | 冊 | interesting new long sad famous
     新聞       | newspaper  | newspapers | the |    |
@@ -189,6 +189,7 @@ NOUNS = _nouns("""
     電車       | train      | trains     | a   |    |
     友達       | friend     | friends    | a   |    |
 """)
+NOUNS["thecar"] = NOUNS["car"]._replace(article="the")  # one washes the car, but buys a car
 
 COUNTERS = {"冊": "冊", "枚": "枚", "個": "個", "通": "通", "本": "本", "台": "台"}
 """Counters that English has no word for."""
@@ -201,6 +202,24 @@ MEASURES = {
 """Counters that English has a word for."""
 
 NUMBERS = [("二", "two"), ("三", "three"), ("四", "four"), ("五", "five")]
+
+FEW = ("umbrella", "movie", "shoes", "shirt", "cat", "dog", "camera", "sandwich")
+"""Of these, and of drinks, two or three are enough."""
+
+ANY = (
+    "apple",
+    "egg",
+    "sandwich",
+    "cake",
+    "book",
+    "magazine",
+    "novel",
+    "letter",
+    "email",
+    "picture",
+    "song",
+)
+"""When none of these is bought or made, English says "not any", in the plural."""
 
 
 class Adjective(NamedTuple):
@@ -226,7 +245,7 @@ ADJECTIVES = _adjectives("""
     白い     | white       |
     黒い     | black       |
     青い     | blue        |
-    甘い     | sweet       | sweeter
+    甘い     | sweet       |
     新しい   | new         | newer
     古い     | old         | older
     高い     | expensive   | more expensive
@@ -237,23 +256,17 @@ ADJECTIVES = _adjectives("""
     冷たい   | cold        |
     新鮮     | fresh       |
     面白い   | interesting | more interesting
-    難しい   | difficult   | more difficult
-    簡単     | easy        | easier
+    難しい   | difficult   |
+    簡単     | easy        |
     長い     | long        | longer
-    短い     | short       | shorter
-    厚い     | thick       | thicker
-    重い     | heavy       | heavier
+    短い     | short       |
+    重い     | heavy       |
     悲しい   | sad         |
     有名     | famous      |
-    きれい   | beautiful   | more beautiful
-    静か     | quiet       | quieter
-    忙しい   | busy        |
-    優しい   | kind        |
-    若い     | young       | younger
-    広い     | large       | larger
-    明るい   | bright      | brighter
-    便利     | convenient  |
-    楽しい   | fun         |
+    きれい   | beautiful   |
+    静か     | quiet       |
+    広い     | large       |
+    明るい   | bright      |
 """)
 
 
@@ -471,10 +484,11 @@ _EVENTS = """
     読む   | letter email                | home room .          | hd  | me | g    | *
     書く   | letter email                | home room .          | hd  | me | hogc | *
     書く   | novel                       | .                    | wy  |    |      | long interesting
-    買う   | book magazine novel         | bookstore station .  | hdw |    | ogc  | interesting new thick
+    買う   | book magazine novel         | bookstore station .  | hdw |    | ogc  | interesting new
     買う   | apple egg bread meat fish fruit vegetables milk | supermarket market . | hd  | | hogc | fresh cheap delicious
     買う   | hat shirt shoes bag umbrella | department . .      | hdw |    | c    | *
-    買う   | car bicycle camera watch    | . .                  | hdwy|    |      | *
+    買う   | bicycle camera watch        | . .                  | hdwy|    |      | *
+    買う   | car                         | . .                  | wy  |    |      | *
     買う   | ticket                      | station .            | hd  | m  | c    | cheap
     買う   | flowers                     | market station .     | hd  | m  | og   | *
     見る   | television                  | home room . .        | hd  | me | hog  |
@@ -486,18 +500,18 @@ _EVENTS = """
     作る   | breakfast                   | home kitchen .       | hd  | m  | hog  |
     勉強する | english japanese mathematics history | home library school room . | hd  | me | hog |
     掃除する | room kitchen house        | . .                  | hd  | m  | hog  |
-    洗う   | car                         | . .                  | hd  | m  | og   |
+    洗う   | thecar                         | . .                  | hd  | m  | og   |
     洗う   | dishes                      | kitchen .            | hd  | me | hog  |
     撮る   | picture                     | park station kyoto . | hdw | m  | ogc  | beautiful
     弾く   | piano guitar                | home room school .   | hd  | me | hog  |
     する   | tennis soccer baseball      | park school .        | hd  | m  | hog  |
     開ける | window door                 | .                    | h   | me |      |
     閉める | window door                 | .                    | h   | me |      |
-    借りる | book magazine               | library              | hdw |    | oc   | interesting old thick difficult
+    借りる | book magazine               | library              | hdw |    | oc   | interesting old difficult
     走る   |                             | park school          | hd  | m  | hog  |
     歩く   |                             | park                 | hd  | m  | hog  |
     泳ぐ   |                             | sea pool             | hd  | m  | og   |
-    働く   |                             | bank hospital company restaurant library | hd  | me | hog | | a
+    働く   |                             | bank hospital company restaurant library | hd  | me | g | | a
     遊ぶ   |                             | park school          | hd  |    | hog  | | k
     休む   |                             | home                 | h   | me |      |
     待つ   | bus taxi train friend       | station              | h   | me | g    |

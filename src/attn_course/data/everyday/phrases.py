@@ -15,9 +15,11 @@ from collections.abc import Callable, Sequence
 
 from attn_course.data.everyday.lexicon import (
     ADJECTIVES,
+    ANY,
     ASKED,
     COUNTERS,
     EVENTS,
+    FEW,
     GOING,
     I_UNNAMED,
     MEASURES,
@@ -161,7 +163,7 @@ def thing(
     """A noun with what belongs to it; in Japanese a number may follow the particle: 本 を 三 冊.
 
     Args:
-        how: one ("a book"), many ("books"), this, that, the, counted, or counted before (三 冊 の 本).
+        how: one ("a book"), many ("books"), any, this, that, the, counted, or counted before (三 冊 の 本).
     """
     link = g.link()
     before_ja, before_en = (
@@ -169,7 +171,8 @@ def thing(
     )
     after = []
     if how.startswith("counted"):
-        number_ja, number_en = g.pick(NUMBERS)
+        few = noun.key in FEW or noun.counter in MEASURES
+        number_ja, number_en = g.pick(NUMBERS[:2] if few else NUMBERS)
         number = g.link()
         if noun.counter in COUNTERS:
             after = [(number_ja, number), (noun.counter, number)]
@@ -200,6 +203,9 @@ def thing(
             *before_en,
             (noun.many if noun.article != "the" and noun.many else noun.one, link),
         ]
+    elif how == "any":
+        any_ = [("any", -1)] if noun.key in ANY else article(noun, noun.one)
+        en = [*any_, *before_en, (noun.many if noun.key in ANY else noun.one, link)]
     elif how == "the":
         en = [("the", -1), *before_en, (noun.one, link)]
     else:
@@ -214,11 +220,12 @@ def thing(
 OWN = {"i": "my", "we": "our", "you": "your", "he": "his", "she": "her", "they": "their"}
 
 
-def at(g: Draw, place, person: Person | None = None) -> tuple[Words, Words]:
+def at(g: Draw, place, person: Person | None = None, verb=None) -> tuple[Words, Words]:
+    """In the park: 公園 で, but 公園 を where one walks."""
     ja, en = g.put(Entry(place.ja, place.at))
     if place.key == "room":
         en = [(OWN[person.pronoun] if word == "their" else word, link) for word, link in en]
-    return [*ja, ("で", en[0][1])], en
+    return [*ja, ("を" if verb and verb.key == "歩く" else "で", en[0][1])], en
 
 
 def to(g: Draw, place) -> tuple[Words, Words]:
@@ -387,7 +394,7 @@ def clause(
     verb_ja, first, aux, verb_en = predicate(g, event.verb, person, tense, negative, ask)
     ja, en = japanese_opening(g, topic, time_ja), [*first, *subject_en, *aux, *verb_en]
     if event.noun:
-        how = how or ("many" if tense == "habit" else "one")
+        how = how or ("many" if tense == "habit" else "any" if negative else "one")
         adjectives = (
             event.adjectives
             if event.adjectives
@@ -416,7 +423,7 @@ def clause(
         ja += [*extra_ja, *goal_ja]
         en += [*goal_en, *extra_en]
     elif event.place and (not event.noun or g.chance(0.6)):
-        place_ja, place_en = at(g, event.place, person)
+        place_ja, place_en = at(g, event.place, person, event.verb)
         ja += [*place_ja, *noun_ja]
         en += place_en
     else:

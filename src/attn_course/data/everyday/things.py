@@ -3,6 +3,7 @@
 from attn_course.data.everyday.lexicon import (
     ADJECTIVES,
     ASKED,
+    FEW,
     NOUNS,
     NUMBERS,
     PLACES,
@@ -53,7 +54,9 @@ SPOTS = {
     ],
 }
 SPOTS = {
-    kind: [(ja.split(":")[0].split()[0], entry(ja, en)) for ja, en in spots]
+    kind: [
+        ("".join(w.split(":")[0] for w in ja.split()), entry(ja, en)) for ja, en in spots
+    ]
     for kind, spots in SPOTS.items()
 }
 LYING = {
@@ -102,10 +105,12 @@ def lying(g: Draw):
     kind = g.pick(["top", "food"])
     noun = NOUNS[g.pick(LYING[kind])]
     where, found = g.pick(SPOTS[kind])
-    while (noun.key == "umbrella" and where != "いす") or (
-        noun.key == "hat" and where == "箱"
-    ):
-        where, found = g.pick(SPOTS[kind])
+    if noun.key == "umbrella":
+        where, found = SPOTS["top"][3]
+    elif noun.key in ("meat", "fish", "milk"):
+        where, found = SPOTS["food"][0]
+    elif noun.key == "water":
+        where, found = g.pick(SPOTS["food"][:2])
     return noun._replace(article=noun.article and "a"), where, found, False
 
 
@@ -117,7 +122,7 @@ def there_is(g: Draw) -> Sentence:
     place = spot(g, found)
     verb = "い" if alive else "あり"
     if noun.many and noun.counter and g.chance(0.4):
-        number_ja, number_en = g.pick(NUMBERS)
+        number_ja, number_en = g.pick(NUMBERS[:2] if noun.key in FEW else NUMBERS)
         number, link, past = g.link(), g.link(), g.chance(0.3)
         many = ([(noun.ja, link)], [(number_en, number), (noun.many, link)])
         count = [(number_ja, number), (noun.counter, number)]
@@ -135,6 +140,8 @@ def there_is(g: Draw) -> Sentence:
     what = item(g, noun)
     kind = g.pick(["now", "now", "past", "ask", "not"])
     if kind == "ask":
+        if not noun.article:  # is there any milk?
+            what = (what[0], [("any", -1), *what[1]])
         return say(
             g,
             "{place} {what} が {v}:1 ます:1",
@@ -255,16 +262,6 @@ OWNED = [
 ]
 OWNERS = [p for p in TALKERS]
 COLORS = ("red", "white", "black", "blue")
-LASTING = (
-    *COLORS,
-    "big",
-    "small",
-    "new",
-    "old",
-    "large",
-    "thick",
-    "bright",
-)  # not said in the past of a thing still there
 ROOM = ("large", "bright", "quiet", "beautiful", "old")
 LOOKED_AT = [
     n
@@ -319,6 +316,19 @@ def adjective_end(
     return ja, ([("not", copula)] if negative else []), [(key, link)]
 
 
+DENIED = ("interesting", "expensive", "new", "difficult", "big", "long", "quiet", "famous")
+PASSING = (
+    "expensive",
+    "cheap",
+    "delicious",
+    "interesting",
+    "hot",
+    "sweet",
+    "spicy",
+    "long",
+    "difficult",
+    "cold",
+)
 VERY = entry("とても", "very")
 
 
@@ -332,8 +342,8 @@ def it_is_so(g: Draw) -> Sentence:
     what_key, (what_ja, what_en) = described(g, noun, owned)
     g.combinations.append((noun.key, key, what_key if owned else ""))
     ask = g.chance(0.2) and not owned
-    past = key not in LASTING and g.chance(0.4)
-    negative = not ask and key not in ("beautiful", "delicious", "fun") and g.chance(0.2)
+    past = key in PASSING and g.chance(0.4)
+    negative = not ask and key in DENIED and g.chance(0.4)
     plural = noun.article == "pl" or noun.key == "shoes"
     copula = ("were" if plural else "was") if past else "are" if plural else "is"
     adjective_ja, not_en, adjective_en = adjective_end(g, key, past, negative)
@@ -418,21 +428,20 @@ COMPARED = {
     "bicycle": "new expensive old",
     "camera": "new small expensive cheap",
     "watch": "new old expensive small",
-    "bag": "big heavy cheap new",
-    "book": "interesting new old difficult thick",
+    "bag": "big cheap new",
+    "book": "interesting new old",
     "magazine": "interesting new cheap",
     "movie": "interesting new long old",
     "novel": "interesting new long",
-    "house": "old large bright",
-    "room": "large bright quiet",
-    "picture": "beautiful old",
+    "house": "old new",
+    "picture": "new old",
     "hat": "cheap new",
     "shirt": "cheap new",
     "umbrella": "big",
-    "apple": "big small sweet",
-    "cake": "sweet big small",
-    "letter": "long short",
-    "song": "beautiful old",
+    "apple": "big small",
+    "cake": "big small",
+    "letter": "long new old",
+    "song": "new old",
 }
 
 
