@@ -63,7 +63,7 @@ def past_negative(g: Draw) -> Sentence:
 @construction(6)
 def future(g: Draw) -> Sentence:
     event = pick_event(g)
-    return clause(g, event, who(g, event, ask=False), "future", negative=g.chance(0.25))
+    return clause(g, event, who(g, event, ask=False), "future", negative=g.chance(0.15))
 
 
 @construction(5)
@@ -114,7 +114,7 @@ def often(g: Draw) -> Sentence:
     note(g, person, event)
     topic, subject_en = subject(g, person)
     often_ja, often_en = g.put(
-        g.pick(OFTEN[:1] + OFTEN[2:3] if "h" not in event.uses else OFTEN)
+        g.pick(OFTEN if "h" in event.uses and event.place and not event.goal else OFTEN[:2])
     )
     verb_ja, _, aux, verb_en = predicate(g, event.verb, person, "habit", False, False)
     if event.goal:
@@ -233,7 +233,8 @@ def where_when(g: Draw) -> Sentence:
         while (
             event.doers
             or not event.place
-            or event.verb.key in ("洗う", "書く", "飲む", "会う")
+            or event.verb.key
+            in ("洗う", "書く", "飲む", "会う", "聞く", "見る", "歌う", "作る")
         ):
             event = pick_event(g, uses="o", going=0)
         verb_ja, first, aux, verb_en = predicate(g, event.verb, person, "past", False, True)
@@ -611,7 +612,6 @@ DONE = [
     ("作る", "lunch"),
     ("読む", "this magazine"),
     ("帰る", ""),
-    ("起きる", ""),
     ("寝る", ""),
 ]
 
@@ -622,11 +622,14 @@ def already(g: Draw) -> Sentence:
     key, what_ = g.pick(DONE)
     verb = VERBS[key]
     kind = g.pick(["already", "already", "yet", "ask"])
+    seen = not what_  # that somebody is home or asleep is said of others
     person = (
-        (YOU if g.chance(0.5) else g.pick(ASKED))
+        (YOU if g.chance(0.5) and not seen else g.pick(ASKED))
         if kind == "ask"
-        else (I_UNNAMED if g.chance(0.1) else g.pick(TALKERS))
+        else (I_UNNAMED if g.chance(0.1) and not seen else g.pick(TALKERS))
     )
+    while seen and person.key in ("i", "we"):
+        person = g.pick(TALKERS)
     g.combinations.append((person.key, key, what_))
     topic, who_en = subject(g, person)
     if what_:
@@ -635,7 +638,6 @@ def already(g: Draw) -> Sentence:
         what_ja = [*ja, ("を", -1)]
     else:
         what_ja, en = [], []
-    tail = tied(verb.rest, 0)
     slots = {
         "who": (topic, []),
         "whom": ([], who_en),
@@ -909,7 +911,7 @@ MUST = [
     "勉強する english",
     "勉強する mathematics",
     "勉強する history",
-    "勉強する japanese",
+    "勉強する french",
     "行く hospital",
     "行く bank",
     "行く school",
@@ -938,6 +940,8 @@ def must(g: Draw) -> Sentence:
         (what_ == "company" and not person.adult)
         or (what_ == "school" and person.key.startswith("grand"))
     ):
+        person = g.pick([PEOPLE["i"], I_UNNAMED, *TALKERS])
+    while key == "勉強する" and person.key.startswith("grand"):
         person = g.pick([PEOPLE["i"], I_UNNAMED, *TALKERS])
     g.combinations.append((person.key, key, what_))
     topic, who_en = subject(g, person)

@@ -502,7 +502,7 @@ MEANWHILE = [
     (
         "テレビ:1 を 見:2 ながら:3",
         "while:3 watching:2 television:1",
-        "食べる dinner|飲む tea|食べる breakfast|飲む coffee|食べる cake",
+        "食べる dinner|飲む tea|食べる breakfast|飲む coffee|食べる somecake",
     ),
     (
         "コーヒー:1 を 飲み:2 ながら:3",
@@ -660,12 +660,39 @@ MADE += [("作る", n) for n in ["cake", "curry", "soup", "sandwich"]] + [
     ("飲む", "coffee"),
     ("飲む", "juice"),
 ]
-NOT_NEW = ("fresh",)
+TASTE = ("delicious", "sweet", "hot", "spicy")
+CONTENT = ("interesting", "long", "short", "difficult", "sad")
+TOLD = {
+    "買う": (
+        "expensive",
+        "cheap",
+        "red",
+        "white",
+        "black",
+        "blue",
+        "big",
+        "small",
+        "interesting",
+        "sweet",
+        "beautiful",
+    ),
+    "作る": TASTE,
+    "食べる": TASTE,
+    "飲む": TASTE,
+    "読む": CONTENT,
+    "書く": CONTENT,
+    "見る": CONTENT,
+    "借りる": CONTENT,
+    "撮る": ("beautiful",),
+}
+"""What is told of a thing that somebody bought, made, and so on."""
 
 
-def made(g: Draw):
+def made(g: Draw, *, told: bool = False):
     """The book that I bought: 私 が 買っ た 本."""
     key, name = g.pick(MADE)
+    while told and not set(NOUNS[name].adjectives) & set(TOLD[key]):
+        key, name = g.pick(MADE)
     noun, verb = NOUNS[name], VERBS[key]
     person = g.pick(TALKERS)
     g.combinations.append((person.key, key, name))
@@ -679,24 +706,15 @@ def made(g: Draw):
 @construction(4)
 def that_someone_bought(g: Draw) -> Sentence:
     """The book that my mother bought is interesting; I read the novel that my father wrote."""
-    noun, key, what = made(g)
+    noun, key, what = made(g, told=True)
     consumed = key in ("食べる", "飲む")
-    options = [
-        x
-        for x in noun.adjectives
-        if x not in ("fresh",) and not (consumed and x in ("cheap", "expensive"))
-    ]
-    if key in ("買う",):
-        options = [x for x in options if x not in ("old", "delicious", "hot", "sad")]
-    adjective = g.pick(options or ["expensive"])
+    adjective = g.pick([x for x in noun.adjectives if x in TOLD[key]])
     past = (
         consumed
         or key in ("見る", "読む")
         or adjective in ("delicious", "hot", "spicy", "sweet")
         or noun.key in ("fish", "meat", "bread", "fruit", "vegetables")
     )
-    if noun.key == "bread":
-        adjective = "delicious"
     g.combinations.append((noun.key, adjective, ""))
     plural = noun.article == "pl"
     adjective_ja, _, adjective_en = adjective_end(g, adjective, past, False)

@@ -23,7 +23,7 @@ NAMES = {
         "kyoto",
         "tokyo",
         "english",
-        "japanese",
+        "french",
         "sunday",
         "saturday",
     )

@@ -157,7 +157,7 @@ NOUNS = _nouns("""
     ラジオ     | radio      |            | the |    |
     歌         | song       | songs      | a   |    | beautiful sad old famous
     英語       | english    |            |     |    | difficult
-    日本語     | japanese   |            |     |    | difficult
+    フランス語 | french     |            |     |    | difficult
     数学       | mathematics |           |     |    | difficult
     歴史       | history    |            |     |    | interesting
     ピアノ     | piano      | pianos     | the |    |
@@ -189,6 +189,13 @@ NOUNS = _nouns("""
     電車       | train      | trains     | a   |    |
     友達       | friend     | friends    | a   |    |
 """)
+NOUNS["somecake"] = NOUNS["cake"]._replace(
+    article="", many="", counter=""
+)  # one makes a cake, but eats cake
+NOUNS["apples"] = NOUNS["apple"]._replace(
+    one="apples", article="pl"
+)  # one eats an apple, but buys apples
+NOUNS["eggs"] = NOUNS["egg"]._replace(one="eggs", article="pl")
 NOUNS["thecar"] = NOUNS["car"]._replace(article="the")  # one washes the car, but buys a car
 
 COUNTERS = {"冊": "冊", "枚": "枚", "個": "個", "通": "通", "本": "本", "台": "台"}
@@ -374,8 +381,8 @@ TIMES = {
 
 OFTEN = [
     entry("よく", "often"),
-    entry("いつも", "always"),
     entry("ときどき", "sometimes"),
+    entry("いつも", "always"),
     entry("たいてい", "usually"),
 ]
 
@@ -471,9 +478,9 @@ class Event(NamedTuple):
 
 
 _EVENTS = """
-    食べる | apple cake sandwich         | home park . .        | hd  | me | hogc | *
+    食べる | apple somecake sandwich         | home park . .        | hd  | me | hogc | *
     食べる | bread egg fruit             | home . .             | h   | me | hogc | delicious sweet fresh
-    食べる | meat fish vegetables curry  | home restaurant . .  | hd  | e  | og   | *
+    食べる | meat fish vegetables curry  | home restaurant . .  | hd  | e  | og   | delicious fresh spicy
     食べる | breakfast                   | home kitchen .       | h   | m  | hog  |
     食べる | lunch                       | restaurant home park company . | h   | x | hog |
     食べる | dinner                      | home restaurant .    | hd  | e  | hog  |
@@ -485,7 +492,7 @@ _EVENTS = """
     書く   | letter email                | home room .          | hd  | me | hogc | *
     書く   | novel                       | .                    | wy  |    |      | long interesting
     買う   | book magazine novel         | bookstore station .  | hdw |    | ogc  | interesting new
-    買う   | apple egg bread meat fish fruit vegetables milk | supermarket market . | hd  | | hogc | fresh cheap delicious
+    買う   | apples eggs bread meat fish fruit vegetables milk | supermarket market . | hd  | | hogc | fresh cheap delicious
     買う   | hat shirt shoes bag umbrella | department . .      | hdw |    | c    | *
     買う   | bicycle camera watch        | . .                  | hdwy|    |      | *
     買う   | car                         | . .                  | wy  |    |      | *
@@ -498,7 +505,7 @@ _EVENTS = """
     作る   | cake curry soup sandwich    | home kitchen .       | hd  | me | og   | delicious sweet big spicy
     作る   | dinner                      | home kitchen .       | hd  | e  | hog  |
     作る   | breakfast                   | home kitchen .       | hd  | m  | hog  |
-    勉強する | english japanese mathematics history | home library school room . | hd  | me | hog |
+    勉強する | english french mathematics history | home library school room . | hd  | me | hog |
     掃除する | room kitchen house        | . .                  | hd  | m  | hog  |
     洗う   | thecar                         | . .                  | hd  | m  | og   |
     洗う   | dishes                      | kitchen .            | hd  | me | hog  |
@@ -540,7 +547,7 @@ def _events(table: str) -> list[Event]:
                     False,
                     spans,
                     parts,
-                    uses,
+                    uses.replace("c", "") if verb == "買う" and noun == "milk" else uses,
                     adjectives_here,
                     doers[0] if doers else "",
                 )
@@ -564,7 +571,9 @@ GOING = [
         PLACES[place],
         True,
         "h" + "".join(flag for flag in flags if flag in "dwy"),
-        {"restaurant": "e", "school": "m"}.get(place, "me" if PLACES[place].night else "m"),
+        {"restaurant": "e", "school": "m", "company": "m"}.get(
+            place, "me" if PLACES[place].night else "m"
+        ),
         "".join(flag for flag in flags if flag in "ho"),
         (),
         "a" if place == "company" else "",

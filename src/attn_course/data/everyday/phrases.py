@@ -158,7 +158,12 @@ def article(noun: Noun, following: str) -> Words:
 
 
 def thing(
-    g: Draw, noun: Noun, how: str = "one", adjectives: Sequence[str] = ()
+    g: Draw,
+    noun: Noun,
+    how: str = "one",
+    adjectives: Sequence[str] = (),
+    *,
+    few: bool = False,
 ) -> tuple[Words, Words, Words]:
     """A noun with what belongs to it; in Japanese a number may follow the particle: 本 を 三 冊.
 
@@ -171,7 +176,7 @@ def thing(
     )
     after = []
     if how.startswith("counted"):
-        few = noun.key in FEW or noun.counter in MEASURES
+        few = few or noun.key in FEW or noun.counter in MEASURES
         number_ja, number_en = g.pick(NUMBERS[:2] if few else NUMBERS)
         number = g.link()
         if noun.counter in COUNTERS:
@@ -233,21 +238,33 @@ def to(g: Draw, place) -> tuple[Words, Words]:
     return [*ja, ("に", en[0][1])], en
 
 
-def pick_time(g: Draw, event: Event, tense: str) -> tuple[Words, Words] | None:
-    options = _times_for(event, tense)
+def pick_time(
+    g: Draw, event: Event, tense: str, negative: bool = False
+) -> tuple[Words, Words] | None:
+    options = _times_for(event, tense, negative)
     return g.put(g.pick(options).entry) if options else None
 
 
 _TIMES: dict[tuple, list] = {}
 
 
-def _times_for(event: Event, tense: str) -> list:
-    key = (event.spans, event.parts, event.place.key if event.place else "", tense)
+def _times_for(event: Event, tense: str, negative: bool) -> list:
+    key = (
+        event.spans,
+        event.parts,
+        event.place.key if event.place else "",
+        tense,
+        negative,
+    )
     if key not in _TIMES:
         _TIMES[key] = [
             time
             for time in TIMES[tense]
             if (time.span in event.spans or tense == "habit")
+            and not (negative and ("前", 2) in time.entry.ja)
+            and not (
+                tense == "habit" and len(time.entry.ja) > 1 and "d" not in event.spans
+            )  # 毎週 日曜日 に
             and (time.part == "" or time.part in event.parts)
             and not (time.part == "e" and event.place and not event.place.night)
             and not (
@@ -389,21 +406,26 @@ def clause(
     """A whole main clause, with time, place and thing."""
     note(g, person, event)
     topic, subject_en = subject(g, person)
-    time = g.put(NOW) if tense == "now" else pick_time(g, event, tense)
+    time = g.put(NOW) if tense == "now" else pick_time(g, event, tense, negative)
     time_ja, time_en = time or ([], [])
     verb_ja, first, aux, verb_en = predicate(g, event.verb, person, tense, negative, ask)
     ja, en = japanese_opening(g, topic, time_ja), [*first, *subject_en, *aux, *verb_en]
     if event.noun:
-        how = how or ("many" if tense == "habit" else "any" if negative else "one")
+        how = how or (
+            "many" if tense == "habit" else "any" if negative and tense != "now" else "one"
+        )
         adjectives = (
             event.adjectives
             if event.adjectives
+            and tense != "habit"
             and g.chance(0.3)
             and not negative
             and not how.startswith("counted")
             else ()
         )
-        noun_ja, after, noun_en = thing(g, event.noun, how, adjectives)
+        noun_ja, after, noun_en = thing(
+            g, event.noun, how, adjectives, few=event.verb.key in ("読む", "書く", "食べる")
+        )
         particle = "に" if event.verb.key == "会う" else "を"
         noun_ja = [*noun_ja, *lone(particle), *after]
         en += noun_en
@@ -422,7 +444,11 @@ def clause(
                 )
         ja += [*extra_ja, *goal_ja]
         en += [*goal_en, *extra_en]
-    elif event.place and (not event.noun or g.chance(0.6)):
+    elif (
+        event.place
+        and (not event.noun or g.chance(0.6))
+        and not (negative and tense == "now" and event.noun)
+    ):
         place_ja, place_en = at(g, event.place, person, event.verb)
         ja += [*place_ja, *noun_ja]
         en += place_en

@@ -260,14 +260,12 @@ OWNED = [
     "house",
     "room",
 ]
-OWNERS = [p for p in TALKERS]
+OWNERS = [p for p in TALKERS if p.key not in ("we", "they")]
 COLORS = ("red", "white", "black", "blue")
 ROOM = ("large", "bright", "quiet", "beautiful", "old")
+PLAIN = ("english", "french", "mathematics", "history", "music", "homework")
 LOOKED_AT = [
-    n
-    for n in NOUNS.values()
-    if n.adjectives
-    and n.key not in ("english", "japanese", "mathematics", "history", "music", "homework")
+    n for key, n in NOUNS.items() if n.adjectives and key == n.key and key not in PLAIN
 ]
 
 

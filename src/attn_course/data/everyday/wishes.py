@@ -43,7 +43,7 @@ LIKED = [
     "fish",
     "fruit",
     "vegetables",
-    "cake",
+    "somecake",
     "sandwich",
     "curry",
     "water",
@@ -60,7 +60,7 @@ LIKED = [
     "music",
     "song",
     "english",
-    "japanese",
+    "french",
     "mathematics",
     "history",
     "tennis",
@@ -192,7 +192,11 @@ def wants_to(g: Draw) -> Sentence:
     note(g, person, event)
     ask, negative = person is YOU, person is not YOU and g.chance(0.25)
     topic, who_en = subject(g, person)
-    time = pick_time(g, event, "future") if g.chance(0.6) else None
+    time = (
+        pick_time(g, event, "future")
+        if g.chance(0.6) and (event.goal or not negative)
+        else None
+    )
     time_ja, time_en = time or ([], [])
     verb, wish = g.link(), g.link()
     ja = japanese_opening(g, topic, time_ja)
@@ -205,7 +209,7 @@ def wants_to(g: Draw) -> Sentence:
         place_ja, place_en = [], []
     ja += place_ja
     if event.noun:
-        noun_ja, _, noun_en = thing(g, event.noun, "one")
+        noun_ja, _, noun_en = thing(g, event.noun, "any" if negative else "one")
         ja += [*noun_ja, *lone("に" if event.verb.key == "会う" else "を")]
         en += noun_en
     slots = {
@@ -230,10 +234,10 @@ def wants_to(g: Draw) -> Sentence:
 
 ABLE = [
     ("英語 を 話す", "英語 が 話せ", "speak english"),
-    ("日本語 を 話す", "日本語 が 話せ", "speak japanese"),
+    ("フランス語 を 話す", "フランス語 が 話せ", "speak french"),
     ("ピアノ を 弾く", "ピアノ が 弾け", "play the:- piano"),
     ("ギター を 弾く", "ギター が 弾け", "play the:- guitar"),
-    ("日本語 を 読む", "日本語 が 読め", "read japanese"),
+    ("フランス語 を 読む", "フランス語 が 読め", "read french"),
     ("英語 を 読む", "英語 が 読め", "read english"),
     ("カレー を 作る", "カレー が 作れ", "make curry"),
     ("ケーキ を 作る", "ケーキ が 作れ", "make cakes"),
