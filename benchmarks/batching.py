@@ -1,7 +1,8 @@
-"""What do batches by length save? Prints a ratio of tokens per second, padding not counted as tokens.
+"""What do batches by length save? Prints ratios of tokens per second; padding counts as no token.
 
 One and the same model makes training steps on batches of sentences of about the same length, and on batches of
-sentences in random order, as many in each as there are on average in the others. Run it from the repository:
+sentences in random order: as many sentences in each as there are on average in the others, or as many positions. Run
+it from the repository:
 
     python benchmarks/batching.py
 
@@ -9,6 +10,7 @@ The shares of padding are facts about the corpus, the same in every run.
 """
 
 import argparse
+from functools import partial
 from random import Random
 
 import torch
@@ -18,11 +20,14 @@ from training_step import SIZES, make_step
 from attn_course.data.batches import make_batch, make_buckets
 from attn_course.transformer import Transformer
 
+POSITIONS = 1500
+"""Positions of a batch, padding included, on either side."""
 
-def by_length(sentences: Sentences, positions: int = 1500, seed: int = 0) -> list[list[int]]:
+
+def by_length(sentences: Sentences, seed: int = 0) -> list[list[int]]:
     """Batches of about the same length, as the course makes them."""
     lengths = [(len(src), len(tgt)) for src, tgt in sentences.pairs]
-    return make_buckets(lengths, positions, Random(seed))
+    return make_buckets(lengths, POSITIONS, Random(seed))
 
 
 def in_random_order(sentences: Sentences, size: int, seed: int = 0) -> list[list[int]]:
@@ -51,13 +56,6 @@ def main() -> None:
     sentences = load_sentences()
     print(describe_machine())
     print(f"{sentences.name}: {len(sentences.pairs):,} pairs, the small model, {rounds} rounds of 8 batches each")
-
-    buckets = by_length(sentences)
-    size = round(len(sentences.pairs) / len(buckets))
-    shuffled = in_random_order(sentences, size)
-    for name, batches in (("by length", buckets), (f"in random order, {size} in each", shuffled)):
-        print(f"{name}: {share_of_padding(sentences, batches):.0%} of all positions are padding")
-
     torch.manual_seed(0)
     model = Transformer(sentences.src_vocab_size, sentences.tgt_vocab_size, **SIZES["small"])
 
@@ -67,10 +65,16 @@ def main() -> None:
         tokens = sum(int(batch.tgt_lengths.sum()) for batch in chosen)
         return tokens / make_step(model, chosen)(number)
 
-    results = take_turns(lambda n: speed(buckets, n), lambda n: speed(shuffled, n), rounds + 1)[1:]
-    fast, slow = (sorted(speeds)[rounds // 2] for speeds in zip(*results, strict=True))
-    print(f"by length {fast:,.0f} target tokens/s, in random order {slow:,.0f}; ratio", end=" ")
-    print(quartiles([a / b for a, b in results]))
+    buckets = by_length(sentences)
+    print(f"by length, at most {POSITIONS:,} positions: {share_of_padding(sentences, buckets):.0%} are padding")
+    longest = 1 + max(max(map(len, pair)) for pair in sentences.pairs)
+    for size in (round(len(sentences.pairs) / len(buckets)), POSITIONS // longest):
+        shuffled = in_random_order(sentences, size)
+        padding = share_of_padding(sentences, shuffled)
+        results = take_turns(partial(speed, buckets), partial(speed, shuffled), rounds + 1)[1:]
+        fast, slow = (sorted(speeds)[rounds // 2] for speeds in zip(*results, strict=True))
+        print(f"in random order, {size} sentences: {padding:.0%} are padding; {slow:,.0f} target tokens/s, ", end="")
+        print(f"by length {fast:,.0f}, ratio {quartiles([a / b for a, b in results])}")
 
 
 if __name__ == "__main__":
