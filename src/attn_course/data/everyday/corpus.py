@@ -13,21 +13,23 @@ __all__ = ["AlignedPair", "EverydayCorpus", "make_corpus", "split_of"]
 
 NAMES = {
     name: name.title()
-    for name in (
+    for name in [
         "i",
         "hanako",
         "yumi",
         "kenta",
         "tanaka",
         "sato",
+        "taro",
         "kyoto",
         "tokyo",
         "english",
         "french",
         "sunday",
         "saturday",
-    )
-} | {"mr": "Mr.", "ms": "Ms."}
+        "wednesday",
+    ]
+} | {"mr": "Mr.", "ms": "Ms.", "tv": "TV"}
 """English words that are never written small, or carry a point."""
 
 
@@ -64,7 +66,7 @@ class AlignedPair:
     def english(self) -> str:
         """The sentence as it is written, with capitals, and no space before punctuation."""
         text = " ".join(NAMES.get(word, word) for word in self.en)
-        for sign in (".", "?", "!", ",", "'s"):
+        for sign in (".", "?", ",", "'"):
             text = text.replace(f" {sign}", sign)
         return text[0].upper() + text[1:]
 

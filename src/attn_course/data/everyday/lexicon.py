@@ -217,7 +217,6 @@ ANY = (
     "apple",
     "egg",
     "sandwich",
-    "cake",
     "book",
     "magazine",
     "novel",
@@ -478,7 +477,8 @@ class Event(NamedTuple):
 
 
 _EVENTS = """
-    食べる | apple somecake sandwich         | home park . .        | hd  | me | hogc | *
+    食べる | apple sandwich              | home park . .        | hd  | me | hogc | *
+    食べる | somecake                    | home restaurant . .  | hd  | me | hog  | sweet delicious
     食べる | bread egg fruit             | home . .             | h   | me | hogc | delicious sweet fresh
     食べる | meat fish vegetables curry  | home restaurant . .  | hd  | e  | og   | delicious fresh spicy
     食べる | breakfast                   | home kitchen .       | h   | m  | hog  |
@@ -486,7 +486,8 @@ _EVENTS = """
     食べる | dinner                      | home restaurant .    | hd  | e  | hog  |
     飲む   | water milk juice tea coffee | home kitchen . .     | h   | me | hogc | *
     飲む   | coffee tea juice            | restaurant company . | h   | me | hogc | *
-    読む   | book magazine novel         | home library room .  | hd  | me | hogc | *
+    読む   | book novel                  | home library room .  | hd  | me | hog | interesting new old difficult long sad famous
+    読む   | magazine                    | home library room .  | hd  | me | hogc | interesting new old difficult long sad famous
     読む   | newspaper                   | home library station . | hd  | me | hog  |
     読む   | letter email                | home room .          | hd  | me | g    | *
     書く   | letter email                | home room .          | hd  | me | hogc | *

@@ -484,7 +484,6 @@ YEN = [entry(f"{ja[0]} {ja[1]}:1", f"{en.split()[0]} {en.split()[1]}:1") for ja,
 SOLD = {
     "cheap": [
         "apple",
-        "egg",
         "sandwich",
         "cake",
         "juice",
