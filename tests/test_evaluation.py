@@ -22,6 +22,7 @@ from attn_course.evaluation import (
     summary,
     weights_of_words,
 )
+from attn_course.translator import END
 
 HYPOTHESES = ["i have a dog .", "he is at home now .", "where are you ?", "the the the the", "she runs fast ."]
 REFERENCES = ["i have a cat .", "he is at home .", "where do you live ?", "the cat is here .", "she runs very fast ."]
@@ -279,6 +280,14 @@ def test_pieces_add_up_to_words_across_and_are_averaged_down():
         weights, ["▁can", "▁", "'t", "</s>"], ["can", "'t"], ["食べ", "な", "い", "</s>"], ["食べ", "ない"]
     )
     assert_close(found, torch.tensor([[0.1, 0.5], [0.2, 0.4]]))
+
+
+def test_pieces_may_be_marked_as_subwords_or_as_pictures_do():
+    weights = torch.rand(3, 3, generator=torch.Generator().manual_seed(0))
+    marked = weights_of_words(weights, ["▁dog", "s", "</s>"], ["dogs"], ["犬", "たち", "</s>"], ["犬たち"])
+    drawn = weights_of_words(weights, ["dog", "·s", END], ["dogs"], ["犬", "·たち", END], ["犬たち"])
+    assert_close(marked, drawn)
+    assert_close(marked, weights[:2, :2].sum(1).mean()[None, None])
 
 
 def test_a_piece_across_two_words_is_shared_out_by_characters():

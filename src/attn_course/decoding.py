@@ -6,7 +6,6 @@ written so far from the beginning.
 """
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -45,6 +44,7 @@ class Hypothesis(NamedTuple):
 # -- One token after the other -----------------------------------------------------------------------
 
 
+@torch.no_grad()
 def greedy_search(
     model: Translates,
     src: Int[Tensor, "B S"],
@@ -75,11 +75,18 @@ def greedy_search(
         ValueError: if the model is in training mode, lengths do not fit the sources, ``max_len`` is below 1,
             or the model's logits hold nan.
     """
-    return _write(
-        model, src, src_lengths, bos_id, eos_id, pad_id, max_len, lambda p: p.argmax(dim=-1)
-    )
+    memory, src_mask = _read(model, src, src_lengths, max_len)
+    ids = torch.full_like(src[:, :1], bos_id)  # (B, 1)
+    done = torch.zeros_like(src[:, 0], dtype=torch.bool)
+    while ids.size(1) <= max_len and not done.all():
+        log_probs = _next_log_probs(model, ids, memory, src_mask, bos_id, pad_id)  # (B, V)
+        chosen = log_probs.argmax(dim=-1)
+        ids = torch.cat([ids, chosen.masked_fill(done, pad_id)[:, None]], dim=1)
+        done = done | (chosen == eos_id)
+    return ids[:, 1:]
 
 
+@torch.no_grad()
 def sample(
     model: Translates,
     src: Int[Tensor, "B S"],
@@ -117,17 +124,21 @@ def sample(
     Raises:
         ValueError: as :func:`greedy_search`, and if a setting has no meaning.
     """
-
-    def draw(log_probs: Tensor) -> Tensor:
+    memory, src_mask = _read(model, src, src_lengths, max_len)
+    ids = torch.full_like(src[:, :1], bos_id)  # (B, 1)
+    done = torch.zeros_like(src[:, 0], dtype=torch.bool)
+    while ids.size(1) <= max_len and not done.all():
+        log_probs = _next_log_probs(model, ids, memory, src_mask, bos_id, pad_id)  # (B, V)
         log_probs = apply_temperature(log_probs, temperature)
         if top_k is not None:
             log_probs = keep_top_k(log_probs, top_k)
         if top_p is not None:
             log_probs = keep_top_p(log_probs, top_p)
         drawn = torch.multinomial(log_probs.softmax(dim=-1).cpu(), 1, generator=rng)
-        return drawn.squeeze(-1).to(log_probs.device)  # (B,)
-
-    return _write(model, src, src_lengths, bos_id, eos_id, pad_id, max_len, draw)
+        chosen = drawn[:, 0].to(ids.device)  # (B,)
+        ids = torch.cat([ids, chosen.masked_fill(done, pad_id)[:, None]], dim=1)
+        done = done | (chosen == eos_id)
+    return ids[:, 1:]
 
 
 def apply_temperature(
@@ -248,9 +259,8 @@ def beam_search(
         )
     memory, src_mask = _read(model, src, src_lengths, max_len)
     B, K = src.size(0), beam_size
-    memory = memory.repeat_interleave(
-        K, dim=0
-    )  # (B·K, S, E), the beams of a source together
+    # Rows of the decoder are (B·K), the beams of a source together.
+    memory = memory.repeat_interleave(K, dim=0)
     src_mask = src_mask.repeat_interleave(K, dim=0)
     ids = torch.full((B, K, 1), bos_id, device=src.device)
     # All beams begin alike, so that all but one would only repeat it.
@@ -317,29 +327,6 @@ def normalize_by_length(log_prob: float, length: int, length_penalty: float) -> 
 
 
 # -- What they share ---------------------------------------------------------------------------------
-
-
-@torch.no_grad()
-def _write(
-    model: Translates,
-    src: Tensor,
-    src_lengths: Tensor,
-    bos_id: int,
-    eos_id: int,
-    pad_id: int,
-    max_len: int,
-    choose: Callable[[Tensor], Tensor],
-) -> Tensor:
-    """Write targets, each token chosen from the logarithms of the probabilities (B, V)."""
-    memory, src_mask = _read(model, src, src_lengths, max_len)
-    ids = torch.full_like(src[:, :1], bos_id)  # (B, 1)
-    done = torch.zeros_like(src[:, 0], dtype=torch.bool)
-    while ids.size(1) <= max_len and not done.all():
-        log_probs = _next_log_probs(model, ids, memory, src_mask, bos_id, pad_id)
-        new = choose(log_probs).masked_fill(done, pad_id)  # (B,)
-        ids = torch.cat([ids, new[:, None]], dim=1)
-        done = done | (new == eos_id)
-    return ids[:, 1:]
 
 
 def _read(

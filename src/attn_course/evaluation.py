@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+_END = "■"  # as in the pictures of a translator
+
 Alignment = frozenset[tuple[int, int]] | set[tuple[int, int]]
 """Links of one sentence pair: (place of the target word, place of the source word)."""
 
@@ -319,7 +321,8 @@ def weights_of_words(
 
     Args:
         weights: of target pieces (T rows) on source pieces (S columns).
-        tgt_pieces: as the subwords give them; special ones in angle brackets, ``"</s>"``.
+        tgt_pieces: as subwords or translators give them: a word's first with ▁ before it or its others with ·, and
+            special ones in angle brackets, ``"</s>"``, or ``"■"`` for the end.
         tgt_words: the words that these are pieces of.
         src_pieces: like the target's.
         src_words: like the target's.
@@ -362,5 +365,8 @@ def _share_of_words(
 
 
 def _characters(piece: str) -> str:
-    special = piece.startswith("<") and piece.endswith(">") and len(piece) > 2
-    return "" if special else piece.replace("▁", "")
+    """What a piece spells: nothing if it is special, and without the mark of a word's beginning or middle."""
+    special = piece == _END or (
+        piece.startswith("<") and piece.endswith(">") and len(piece) > 2
+    )
+    return "" if special else piece.removeprefix("▁").removeprefix("·")
