@@ -6,6 +6,7 @@ from random import Random
 import pytest
 import torch
 from chapters import ROOT
+from test_corpora import small_parallel_enja
 
 
 @pytest.fixture
@@ -68,6 +69,28 @@ def test_batches_by_length_hold_every_sentence_and_almost_no_padding(benchmarks,
     assert batching.share_of_padding(sentences, one) == pytest.approx(1 - tokens / (2 * sum(widths)))
     assert batching.share_of_padding(sentences, shuffled) > 0.4
     assert batching.share_of_padding(sentences, buckets) < 0.3
+
+
+# The shares of padding that benchmarks/README.md states. Batches by length have nearly none.
+@pytest.mark.parametrize(
+    ("corpus", "by_length", "random", "all_alike"),
+    [
+        ("everyday", 0.10, 0.30, 0.40),
+        pytest.param("small_parallel_enja", 0.02, 0.37, 0.50, marks=small_parallel_enja),
+    ],
+)
+def test_batches_by_length_save_a_third_of_all_positions(benchmarks, corpus, by_length, random, all_alike, monkeypatch):
+    paired, _, batching = benchmarks
+    if corpus == "everyday":
+        monkeypatch.delenv("ATTN_COURSE_DATA", raising=False)
+    sentences = paired.load_sentences()
+    assert sentences.name == corpus
+    buckets = batching.by_length(sentences)
+    size = round(len(sentences.pairs) / len(buckets))
+    assert batching.share_of_padding(sentences, buckets) < by_length
+    assert batching.share_of_padding(sentences, batching.in_random_order(sentences, size)) > random
+    everything = batching.in_random_order(sentences, len(sentences.pairs))  # padded to the longest of the corpus
+    assert batching.share_of_padding(sentences, everything) > all_alike
 
 
 @pytest.mark.parametrize("script", ["training_step", "batching"])
