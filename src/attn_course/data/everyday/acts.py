@@ -18,6 +18,8 @@ from attn_course.data.everyday.lexicon import (
     Person,
     Words,
     entry,
+    keyed,
+    rows,
 )
 from attn_course.data.everyday.phrases import (
     NOW,
@@ -234,7 +236,7 @@ def where_when(g: Draw) -> Sentence:
             event.doers
             or not event.place
             or event.verb.key
-            in ("洗う", "書く", "飲む", "会う", "聞く", "見る", "歌う", "作る")
+            in ("洗う", "書く", "飲む", "会う", "聞く", "見る", "歌う", "作る", "歩く")
         ):
             event = pick_event(g, uses="o", going=0)
         verb_ja, first, aux, verb_en = predicate(g, event.verb, person, "past", False, True)
@@ -313,11 +315,13 @@ GIFTS = [
     "novel",
     "shirt",
 ]
-SENT = {
-    "送る": "letter email picture flowers book",
-    "見せる": "picture letter watch camera",
-    "書く": "letter email",
-}
+SENT = dict(
+    rows("""
+    送る | letter email picture flowers book
+    見せる | picture letter watch camera
+    書く | letter email
+""")
+)
 RECEIVERS = [
     p
     for k, p in PEOPLE.items()
@@ -471,14 +475,16 @@ def sends(g: Draw) -> Sentence:
 
 # -- Clock, already, plans ---------------------------------------------------------------------------
 
-HOURS = {
-    "六": "six",
-    "七": "seven",
-    "八": "eight",
-    "九": "nine",
-    "十": "ten",
-    "十一": "eleven",
-}
+HOURS = dict(
+    rows("""
+    六 | six
+    七 | seven
+    八 | eight
+    九 | nine
+    十 | ten
+    十一 | eleven
+""")
+)
 
 
 def hour(g: Draw, options: str) -> tuple[Words, Words]:
@@ -488,11 +494,11 @@ def hour(g: Draw, options: str) -> tuple[Words, Words]:
     return part(g, "{h}:1 時:1 に:3", "at:3 {e}:1", h=ja, e=HOURS[ja])
 
 
-DAILY = {
-    "起きる": ("六 七 八", "m"),
-    "寝る": ("九 十 十一", "e"),
-    "帰る": ("六 七 八 九", "e"),
-}
+DAILY = keyed("""
+    起きる | 六 七 八 | m
+    寝る | 九 十 十一 | e
+    帰る | 六 七 八 九 | e
+""")
 EARLY = [("早く", "early"), ("遅く", "late")]
 
 
@@ -530,19 +536,19 @@ def clock(g: Draw) -> Sentence:
     return close(g, ja, [*first, *who_en, *aux, *verb_en, *when[1], *time[1]], ask=ask)
 
 
-OPENING = [
-    ("会議", "meeting", "始まり", "starts", "start", "started", "九 十 十一"),
-    ("授業", "class", "始まり", "starts", "start", "started", "八 九 十"),
-    ("映画", "movie", "始まり", "starts", "start", "started", "六 七 八"),
-    ("会議", "meeting", "終わり", "ends", "end", "ended", "十 十一"),
-    ("映画", "movie", "終わり", "ends", "end", "ended", "八 九 十"),
-]
+OPENING = rows("""
+    会議 | meeting | 始まり | start | started | 九 十 十一
+    授業 | class | 始まり | start | started | 八 九 十
+    映画 | movie | 始まり | start | started | 六 七 八
+    会議 | meeting | 終わり | end | ended | 十 十一
+    映画 | movie | 終わり | end | ended | 八 九 十
+""")
 
 
 @construction(2)
 def starts(g: Draw) -> Sentence:
     """The meeting will start at nine tomorrow; what time does the class start?"""
-    ja, en, verb, third, base, past_, hours = g.pick(OPENING)
+    ja, en, verb, base, past_, hours = g.pick(OPENING)
     g.combinations.append((en, verb, ""))
     kind = g.pick(["past", "future", "ask"])
     time = g.put(
@@ -592,28 +598,28 @@ def starts(g: Draw) -> Sentence:
     )
 
 
-DONE = [
-    ("食べる", "breakfast"),
-    ("食べる", "lunch"),
-    ("食べる", "dinner"),
-    ("読む", "newspaper"),
-    ("読む", "this book"),
-    ("読む", "this novel"),
-    ("見る", "this movie"),
-    ("洗う", "dishes"),
-    ("洗う", "the thecar"),
-    ("掃除する", "room"),
-    ("掃除する", "kitchen"),
-    ("書く", "letter"),
-    ("買う", "ticket"),
-    ("読む", "this letter"),
-    ("読む", "this email"),
-    ("作る", "dinner"),
-    ("作る", "lunch"),
-    ("読む", "this magazine"),
-    ("帰る", ""),
-    ("寝る", ""),
-]
+DONE = rows("""
+    食べる | breakfast
+    食べる | lunch
+    食べる | dinner
+    読む | newspaper
+    読む | this book
+    読む | this novel
+    見る | this movie
+    洗う | dishes
+    洗う | the thecar
+    掃除する | room
+    掃除する | kitchen
+    書く | letter
+    買う | ticket
+    読む | this letter
+    読む | this email
+    作る | dinner
+    作る | lunch
+    読む | this magazine
+    帰る |
+    寝る |
+""")
 
 
 @construction(4)
@@ -791,43 +797,43 @@ def lives(g: Draw) -> Sentence:
 
 # -- Requests, leave, duties -------------------------------------------------------------------------
 
-ASKED_FOR = [
-    ("開ける", "window"),
-    ("閉める", "window"),
-    ("開ける", "door"),
-    ("閉める", "door"),
-    ("読む", "this book"),
-    ("読む", "this letter"),
-    ("読む", "this email"),
-    ("見る", "this movie"),
-    ("掃除する", "room"),
-    ("掃除する", "kitchen"),
-    ("洗う", "dishes"),
-    ("洗う", "the thecar"),
-    ("食べる", "this cake"),
-    ("食べる", "this fish"),
-    ("飲む", "this tea"),
-    ("飲む", "this juice"),
-    ("使う", "this umbrella"),
-    ("使う", "this camera"),
-    ("使う", "this car"),
-    ("使う", "this bicycle"),
-    ("食べる", "this sandwich"),
-    ("飲む", "this milk"),
-    ("読む", "this magazine"),
-    ("借りる", "this book"),
-    ("借りる", "this umbrella"),
-    ("作る", "dinner"),
-    ("作る", "lunch"),
-    ("歌う", "this song"),
-    ("聞く", "this song"),
-    ("食べる", "that apple"),
-    ("読む", "that novel"),
-    ("使う", "that bag"),
-    ("洗う", "this shirt"),
-    ("借りる", "that magazine"),
-    ("飲む", "that coffee"),
-]
+ASKED_FOR = rows("""
+    開ける | window
+    閉める | window
+    開ける | door
+    閉める | door
+    読む | this book
+    読む | this letter
+    読む | this email
+    見る | this movie
+    掃除する | room
+    掃除する | kitchen
+    洗う | dishes
+    洗う | the thecar
+    食べる | this cake
+    食べる | this fish
+    飲む | this tea
+    飲む | this juice
+    使う | this umbrella
+    使う | this camera
+    使う | this car
+    使う | this bicycle
+    食べる | this sandwich
+    飲む | this milk
+    読む | this magazine
+    借りる | this book
+    借りる | this umbrella
+    作る | dinner
+    作る | lunch
+    歌う | this song
+    聞く | this song
+    食べる | that apple
+    読む | that novel
+    使う | that bag
+    洗う | this shirt
+    借りる | that magazine
+    飲む | that coffee
+""")
 
 
 def pick_asked(g: Draw, verbs: Sequence[str] = ()) -> tuple:
@@ -902,30 +908,33 @@ def may(g: Draw) -> Sentence:
 
 
 MUST = [
-    "掃除する room",
-    "掃除する kitchen",
-    "洗う dishes",
-    "洗う thecar",
-    "作る dinner",
-    "作る breakfast",
-    "勉強する english",
-    "勉強する mathematics",
-    "勉強する history",
-    "勉強する french",
-    "行く hospital",
-    "行く bank",
-    "行く school",
-    "行く company",
-    "行く supermarket",
-    "行く tokyo",
-    "書く letter",
-    "買う ticket",
-    "買う vegetables",
-    "読む book",
-    "起きる early",
-    "帰る early",
-    "買う milk",
-    "書く email",
+    line.strip()
+    for line in """
+    掃除する room
+    掃除する kitchen
+    洗う dishes
+    洗う thecar
+    作る dinner
+    作る breakfast
+    勉強する english
+    勉強する mathematics
+    勉強する history
+    勉強する french
+    行く hospital
+    行く bank
+    行く school
+    行く company
+    行く supermarket
+    行く tokyo
+    書く letter
+    買う ticket
+    買う vegetables
+    読む book
+    起きる early
+    帰る early
+    買う milk
+    書く email
+""".strip().splitlines()
 ]
 TODAY_TOO = [entry("今日", "today"), entry("明日", "tomorrow"), entry("今夜", "tonight")]
 

@@ -15,6 +15,8 @@ from attn_course.data.everyday.lexicon import (
     Event,
     Person,
     entry,
+    keyed,
+    rows,
 )
 from attn_course.data.everyday.phrases import (
     Draw,
@@ -45,17 +47,11 @@ from attn_course.data.everyday.things import COLORS, LOOKED_AT, adjective_end
 
 # -- When --------------------------------------------------------------------------------------------
 
-ARRIVALS = [
-    ("帰っ た", "came home"),
-    ("電話 し た", "called"),
-    ("部屋 に:- 入っ た", "entered the:- room:2"),
-    ("来 た", "came"),
-]
-ARRIVALS = [
-    ("帰っ:1 た:1 とき:2", "when:2 {who} came:1 home:1", "帰る"),
-    ("電話:1 し:1 た:1 とき:2", "when:2 {who} called:1", "電話"),
-    ("部屋:3 に 入っ:1 た:1 とき:2", "when:2 {who} entered:1 the room:3", "入る"),
-]
+ARRIVALS = rows("""
+    帰っ:1 た:1 とき:2 | when:2 {who} came:1 home:1 | 帰る
+    電話:1 し:1 た:1 とき:2 | when:2 {who} called:1 | 電話
+    部屋:3 に 入っ:1 た:1 とき:2 | when:2 {who} entered:1 the room:3 | 入る
+""")
 HAPPENINGS = [
     ("雨:1 が 降り:1 始め:3 た:3 とき:2", "when:2 it started:3 to rain:1"),
     ("地震:1 が 起き:3 た:3 とき:2", "when:2 the earthquake:1 happened:3"),
@@ -113,18 +109,18 @@ def when(g: Draw) -> Sentence:
     )
 
 
-YOUNG = [
-    ("{where} に:3 住ん:1 で:1 いました:1", "lived:1 {where}"),
-    ("犬:1 が 好き:2 でした:2", "liked:2 dogs:1"),
-    ("野菜:1 が 好き:2 では:3 ありませんでした:3", "did:3 not:3 like:2 vegetables:1"),
-    ("よく:1 公園:2 で:3 遊び:4 ました:4", "often:1 played:4 in:3 the park:2"),
-    ("よく:1 図書館:2 に:3 行き:4 ました:4", "often:1 went:4 to:3 the library:2"),
-    ("毎日:1 ピアノ:2 を 弾き:3 ました:3", "played:3 the piano:2 every:1 day:1"),
-    ("よく:1 海:2 で:3 泳ぎ:4 ました:4", "often:1 swam:4 in:3 the sea:2"),
-    ("牛乳:1 が 好き:2 でした:2", "liked:2 milk:1"),
-    ("毎日:1 野球:2 を し:3 ました:3", "played:3 baseball:2 every:1 day:1"),
-    ("音楽:1 が 好き:2 でした:2", "liked:2 music:1"),
-]
+YOUNG = rows("""
+    {where} に:3 住ん:1 で:1 いました:1 | lived:1 {where}
+    犬:1 が 好き:2 でした:2 | liked:2 dogs:1
+    野菜:1 が 好き:2 では:3 ありませんでした:3 | did:3 not:3 like:2 vegetables:1
+    よく:1 公園:2 で:3 遊び:4 ました:4 | often:1 played:4 in:3 the park:2
+    よく:1 図書館:2 に:3 行き:4 ました:4 | often:1 went:4 to:3 the library:2
+    毎日:1 ピアノ:2 を 弾き:3 ました:3 | played:3 the piano:2 every:1 day:1
+    よく:1 海:2 で:3 泳ぎ:4 ました:4 | often:1 swam:4 in:3 the sea:2
+    牛乳:1 が 好き:2 でした:2 | liked:2 milk:1
+    毎日:1 野球:2 を し:3 ました:3 | played:3 baseball:2 every:1 day:1
+    音楽:1 が 好き:2 でした:2 | liked:2 music:1
+""")
 
 
 @construction(2)
@@ -135,7 +131,7 @@ def as_a_child(g: Draw) -> Sentence:
     n = int(g.pick("0123456789"))
     ja, en = YOUNG[n]
     g.combinations.append((person.key, "子供", str(n)))
-    link, when_, child = g.link(), g.link(), g.link()
+    child = g.link()
     if n == 0:
         place = g.pick(["kyoto", "tokyo"])
         ja_, en_ = part(
@@ -167,104 +163,62 @@ def as_a_child(g: Draw) -> Sentence:
 
 # -- Because -----------------------------------------------------------------------------------------
 
-REASONS = {
-    "tired": (
-        "疲れ:1 て:1 い:2 た:2",
-        "{he} {was}:2 tired:1",
-        "rest bed taxi no-cinema no-dinner",
-    ),
-    "sleepy": ("眠かった:1", "{he} {was} sleepy:1", "bed coffee no-novel"),
-    "busy": ("忙しかった:1", "{he} {was} busy:1", "no-lunch no-cinema no-friend no-sea"),
-    "hungry": (
-        "お腹:1 が 空い:1 て:1 い:2 た:2",
-        "{he} {was}:2 hungry:1",
-        "sandwich apples bread curry",
-    ),
-    "thirsty": (
-        "喉:1 が 渇い:1 て:1 い:2 た:2",
-        "{he} {was}:2 thirsty:1",
-        "water juice tea",
-    ),
-    "fever": ("熱:1 が あっ:2 た:2", "{he} had:2 a fever:1", "rest hospital no-school bed"),
-    "exam": (
-        "試験:1 が あっ:2 た:2",
-        "{he} had:2 an exam:1",
-        "english mathematics no-television no-tennis history",
-    ),
-    "raining": (
-        "雨:1 が 降っ:1 て:1 い:2 た:2",
-        "it was:2 raining:1",
-        "home taxi bus no-park no-tennis no-sea umbrella window-",
-    ),
-    "sunny": (
-        "天気:1 が よかった:2",
-        "the weather:1 was:2 good:2",
-        "park sea tennis car walk picture",
-    ),
-    "cold": ("寒かった:1", "it was:1 cold:1", "window- hot-tea soup home no-sea"),
-    "hot": ("暑かった:1", "it was:1 hot:1", "window+ cold-water swim cold-juice"),
-}
-RESULTS = {
-    "rest": ("家:1 で:2 休み:3 ました:3", "rested:3 at:2 home:1"),
-    "bed": ("早く:1 寝:2 ました:2", "went:2 to:2 bed:2 early:1"),
-    "taxi": ("タクシー:1 に 乗り:2 ました:2", "took:2 a taxi:1"),
-    "bus": ("バス:1 に 乗り:2 ました:2", "took:2 a bus:1"),
-    "no-cinema": (
-        "映画館:1 に:2 行き:3 ませんでした:4",
-        "did:4 not:4 go:3 to:2 the movie:1 theater:1",
-    ),
-    "no-dinner": ("晩ご飯:1 を 作り:2 ませんでした:3", "did:3 not:3 make:2 dinner:1"),
-    "coffee": ("コーヒー:1 を 飲み:2 ました:2", "drank:2 coffee:1"),
-    "no-novel": ("小説:1 を 読み:2 ませんでした:3", "did:3 not:3 read:2 a novel:1"),
-    "no-lunch": ("昼ご飯:1 を 食べ:2 ませんでした:3", "did:3 not:3 eat:2 lunch:1"),
-    "no-friend": ("友達:1 に 会い:2 ませんでした:3", "did:3 not:3 meet:2 a friend:1"),
-    "no-sea": ("海:1 に:2 行き:3 ませんでした:4", "did:4 not:4 go:3 to:2 the sea:1"),
-    "sandwich": ("サンドイッチ:1 を {n} {c} 食べ:2 ました:2", ""),
-    "apples": ("りんご:1 を 二:3 個:3 食べ:2 ました:2", "ate:2 two:3 apples:1"),
-    "bread": ("パン:1 を 食べ:2 ました:2", "ate:2 bread:1"),
-    "curry": ("カレー:1 を 作り:2 ました:2", "made:2 curry:1"),
-    "water": ("水:1 を 二:3 杯:4 飲み:2 ました:2", "drank:2 two:3 glasses:4 of water:1"),
-    "juice": ("ジュース:1 を 飲み:2 ました:2", "drank:2 juice:1"),
-    "tea": ("お茶:1 を 飲み:2 ました:2", "drank:2 tea:1"),
-    "hospital": ("病院:1 に:2 行き:3 ました:3", "went:3 to:2 the hospital:1"),
-    "no-school": ("学校:1 に:2 行き:3 ませんでした:4", "did:4 not:4 go:3 to:2 school:1"),
-    "english": ("英語:1 を 勉強:2 し:2 ました:2", "studied:2 english:1"),
-    "mathematics": ("数学:1 を 勉強:2 し:2 ました:2", "studied:2 mathematics:1"),
-    "history": ("歴史:1 を 勉強:2 し:2 ました:2", "studied:2 history:1"),
-    "no-television": (
-        "テレビ:1 を 見:2 ませんでした:3",
-        "did:3 not:3 watch:2 television:1",
-    ),
-    "no-tennis": ("テニス:1 を し:2 ませんでした:3", "did:3 not:3 play:2 tennis:1"),
-    "home": ("家:1 に:2 い:3 ました:3", "stayed:3 at:2 home:1"),
-    "no-park": ("公園:1 に:2 行き:3 ませんでした:4", "did:4 not:4 go:3 to:2 the park:1"),
-    "umbrella": ("傘:1 を 買い:2 ました:2", "bought:2 an umbrella:1"),
-    "window-": ("窓:1 を 閉め:2 ました:2", "closed:2 the window:1"),
-    "window+": ("窓:1 を 開け:2 ました:2", "opened:2 the window:1"),
-    "park": ("公園:1 に:2 行き:3 ました:3", "went:3 to:2 the park:1"),
-    "sea": ("海:1 に:2 行き:3 ました:3", "went:3 to:2 the sea:1"),
-    "tennis": (
-        "公園:1 で:2 テニス:3 を し:4 ました:4",
-        "played:4 tennis:3 in:2 the park:1",
-    ),
-    "car": ("車:1 を 洗い:2 ました:2", "washed:2 the car:1"),
-    "walk": ("公園:1 を:2 歩き:3 ました:3", "walked:3 in:2 the park:1"),
-    "picture": (
-        "公園:1 で:2 写真:3 を 撮り:4 ました:4",
-        "took:4 pictures:3 in:2 the park:1",
-    ),
-    "hot-tea": ("熱い:3 お茶:1 を 飲み:2 ました:2", "drank:2 hot:3 tea:1"),
-    "soup": ("スープ:1 を 作り:2 ました:2", "made:2 soup:1"),
-    "cold-water": ("冷たい:3 水:1 を 飲み:2 ました:2", "drank:2 cold:3 water:1"),
-    "swim": ("プール:1 で:2 泳ぎ:3 ました:3", "swam:3 in:2 the pool:1"),
-    "cold-juice": ("冷たい:3 ジュース:1 を 飲み:2 ました:2", "drank:2 cold:3 juice:1"),
-}
-RESULTS["sandwich"] = ("サンドイッチ:1 を 食べ:2 ました:2", "ate:2 a sandwich:1")
-RESULTS["walk"] = ("公園:1 で:2 走り:3 ました:3", "ran:3 in:2 the park:1")
-RESULTS["picture"] = (
-    "公園:1 で:2 写真:3 を 撮り:4 ました:4",
-    "took:4 a picture:3 in:2 the park:1",
-)
+REASONS = keyed("""
+    tired | 疲れ:1 て:1 い:2 た:2 | {he} {was}:2 tired:1 | rest bed taxi no-cinema no-dinner
+    sleepy | 眠かった:1 | {he} {was} sleepy:1 | bed coffee no-novel
+    busy | 忙しかった:1 | {he} {was} busy:1 | no-lunch no-cinema no-friend no-sea
+    hungry | お腹:1 が 空い:1 て:1 い:2 た:2 | {he} {was}:2 hungry:1 | sandwich apples bread curry
+    thirsty | 喉:1 が 渇い:1 て:1 い:2 た:2 | {he} {was}:2 thirsty:1 | water juice tea
+    fever | 熱:1 が あっ:2 た:2 | {he} had:2 a fever:1 | rest hospital no-school bed
+    exam | 試験:1 が あっ:2 た:2 | {he} had:2 an exam:1 | english mathematics no-television no-tennis history
+    raining | 雨:1 が 降っ:1 て:1 い:2 た:2 | it was:2 raining:1 | home taxi bus no-park no-tennis umbrella window-
+    sunny | 天気:1 が よかった:2 | the weather:1 was:2 good:2 | park sea tennis car run picture
+    cold | 寒かった:1 | it was:1 cold:1 | window- hot-tea soup home no-sea
+    hot | 暑かった:1 | it was:1 hot:1 | window+ cold-water swim cold-juice
+""")
+RESULTS = keyed("""
+    rest | 家:1 で:2 休み:3 ました:3 | rested:3 at:2 home:1
+    bed | 早く:1 寝:2 ました:2 | went:2 to:2 bed:2 early:1
+    taxi | タクシー:1 に 乗り:2 ました:2 | took:2 a taxi:1
+    bus | バス:1 に 乗り:2 ました:2 | took:2 a bus:1
+    no-cinema | 映画館:1 に:2 行き:3 ませんでした:4 | did:4 not:4 go:3 to:2 the movie:1 theater:1
+    no-dinner | 晩ご飯:1 を 作り:2 ませんでした:3 | did:3 not:3 make:2 dinner:1
+    coffee | コーヒー:1 を 飲み:2 ました:2 | drank:2 coffee:1
+    no-novel | 小説:1 を 読み:2 ませんでした:3 | did:3 not:3 read:2 a novel:1
+    no-lunch | 昼ご飯:1 を 食べ:2 ませんでした:3 | did:3 not:3 eat:2 lunch:1
+    no-friend | 友達:1 に 会い:2 ませんでした:3 | did:3 not:3 meet:2 a friend:1
+    no-sea | 海:1 に:2 行き:3 ませんでした:4 | did:4 not:4 go:3 to:2 the sea:1
+    sandwich | サンドイッチ:1 を 食べ:2 ました:2 | ate:2 a sandwich:1
+    apples | りんご:1 を 二:3 個:3 食べ:2 ました:2 | ate:2 two:3 apples:1
+    bread | パン:1 を 食べ:2 ました:2 | ate:2 bread:1
+    curry | カレー:1 を 作り:2 ました:2 | made:2 curry:1
+    water | 水:1 を 二:3 杯:4 飲み:2 ました:2 | drank:2 two:3 glasses:4 of water:1
+    juice | ジュース:1 を 飲み:2 ました:2 | drank:2 juice:1
+    tea | お茶:1 を 飲み:2 ました:2 | drank:2 tea:1
+    hospital | 病院:1 に:2 行き:3 ました:3 | went:3 to:2 the hospital:1
+    no-school | 学校:1 に:2 行き:3 ませんでした:4 | did:4 not:4 go:3 to:2 school:1
+    english | 英語:1 を 勉強:2 し:2 ました:2 | studied:2 english:1
+    mathematics | 数学:1 を 勉強:2 し:2 ました:2 | studied:2 mathematics:1
+    history | 歴史:1 を 勉強:2 し:2 ました:2 | studied:2 history:1
+    no-television | テレビ:1 を 見:2 ませんでした:3 | did:3 not:3 watch:2 television:1
+    no-tennis | テニス:1 を し:2 ませんでした:3 | did:3 not:3 play:2 tennis:1
+    home | 家:1 に:2 い:3 ました:3 | stayed:3 at:2 home:1
+    no-park | 公園:1 に:2 行き:3 ませんでした:4 | did:4 not:4 go:3 to:2 the park:1
+    umbrella | 傘:1 を 買い:2 ました:2 | bought:2 an umbrella:1
+    window- | 窓:1 を 閉め:2 ました:2 | closed:2 the window:1
+    window+ | 窓:1 を 開け:2 ました:2 | opened:2 the window:1
+    park | 公園:1 に:2 行き:3 ました:3 | went:3 to:2 the park:1
+    sea | 海:1 に:2 行き:3 ました:3 | went:3 to:2 the sea:1
+    tennis | 公園:1 で:2 テニス:3 を し:4 ました:4 | played:4 tennis:3 in:2 the park:1
+    car | 車:1 を 洗い:2 ました:2 | washed:2 the car:1
+    run | 公園:1 で:2 走り:3 ました:3 | ran:3 in:2 the park:1
+    picture | 公園:1 で:2 写真:3 を 撮り:4 ました:4 | took:4 a picture:3 in:2 the park:1
+    hot-tea | 熱い:3 お茶:1 を 飲み:2 ました:2 | drank:2 hot:3 tea:1
+    soup | スープ:1 を 作り:2 ました:2 | made:2 soup:1
+    cold-water | 冷たい:3 水:1 を 飲み:2 ました:2 | drank:2 cold:3 water:1
+    swim | プール:1 で:2 泳ぎ:3 ました:3 | swam:3 in:2 the pool:1
+    cold-juice | 冷たい:3 ジュース:1 を 飲み:2 ました:2 | drank:2 cold:3 juice:1
+""")
 
 
 @construction(4)
@@ -310,40 +264,29 @@ def because(g: Draw) -> Sentence:
 
 # -- If ----------------------------------------------------------------------------------------------
 
-CONDITIONS = {
-    "rain": ("雨:1 が 降っ:1 たら:2", "if:2 it rains:1", "家にいる -公園 -テニス -海"),
-    "sunny": (
-        "天気:1 が よかっ:3 たら:2",
-        "if:2 the weather:1 is:3 good:3",
-        "公園 海 テニス 洗う 撮る",
-    ),
-    "time": (
-        "時間:1 が あっ:3 たら:2",
-        "if:2 {he} {have}:3 time:1",
-        "映画 図書館 勉強 掃除 デパート 小説 手紙",
-    ),
-}
-WILL = {
-    "家にいる": ("家:1 に:2 い:3 ます:4", "will:4 stay:3 at:2 home:1"),
-    "-公園": ("公園:1 に:2 行き:3 ません:4", "will:4 not:4 go:3 to:2 the park:1"),
-    "-テニス": ("テニス:1 を し:3 ません:4", "will:4 not:4 play:3 tennis:1"),
-    "-海": ("海:1 に:2 行き:3 ません:4", "will:4 not:4 go:3 to:2 the sea:1"),
-    "公園": ("公園:1 に:2 行き:3 ます:4", "will:4 go:3 to:2 the park:1"),
-    "海": ("海:1 に:2 行き:3 ます:4", "will:4 go:3 to:2 the sea:1"),
-    "テニス": ("テニス:1 を し:3 ます:4", "will:4 play:3 tennis:1"),
-    "洗う": ("車:1 を 洗い:3 ます:4", "will:4 wash:3 the car:1"),
-    "撮る": ("写真:1 を 撮り:3 ます:4", "will:4 take:3 a picture:1"),
-    "映画": ("映画:1 を 見:3 ます:4", "will:4 watch:3 a movie:1"),
-    "図書館": ("図書館:1 に:2 行き:3 ます:4", "will:4 go:3 to:2 the library:1"),
-    "勉強": ("英語:1 を 勉強:3 し:3 ます:4", "will:4 study:3 english:1"),
-    "掃除": ("部屋:1 を 掃除:3 し:3 ます:4", "will:4 clean:3 the room:1"),
-    "デパート": (
-        "デパート:1 に:2 行き:3 ます:4",
-        "will:4 go:3 to:2 the department:1 store:1",
-    ),
-    "小説": ("小説:1 を 読み:3 ます:4", "will:4 read:3 a novel:1"),
-    "手紙": ("手紙:1 を 書き:3 ます:4", "will:4 write:3 a letter:1"),
-}
+CONDITIONS = keyed("""
+    rain | 雨:1 が 降っ:1 たら:2 | if:2 it rains:1 | 家にいる -公園 -テニス -海
+    sunny | 天気:1 が よかっ:3 たら:2 | if:2 the weather:1 is:3 good:3 | 公園 海 テニス 洗う 撮る
+    time | 時間:1 が あっ:3 たら:2 | if:2 {he} {have}:3 time:1 | 映画 図書館 勉強 掃除 デパート 小説 手紙
+""")
+WILL = keyed("""
+    家にいる | 家:1 に:2 い:3 ます:4 | will:4 stay:3 at:2 home:1
+    -公園 | 公園:1 に:2 行き:3 ません:4 | will:4 not:4 go:3 to:2 the park:1
+    -テニス | テニス:1 を し:3 ません:4 | will:4 not:4 play:3 tennis:1
+    -海 | 海:1 に:2 行き:3 ません:4 | will:4 not:4 go:3 to:2 the sea:1
+    公園 | 公園:1 に:2 行き:3 ます:4 | will:4 go:3 to:2 the park:1
+    海 | 海:1 に:2 行き:3 ます:4 | will:4 go:3 to:2 the sea:1
+    テニス | テニス:1 を し:3 ます:4 | will:4 play:3 tennis:1
+    洗う | 車:1 を 洗い:3 ます:4 | will:4 wash:3 the car:1
+    撮る | 写真:1 を 撮り:3 ます:4 | will:4 take:3 a picture:1
+    映画 | 映画:1 を 見:3 ます:4 | will:4 watch:3 a movie:1
+    図書館 | 図書館:1 に:2 行き:3 ます:4 | will:4 go:3 to:2 the library:1
+    勉強 | 英語:1 を 勉強:3 し:3 ます:4 | will:4 study:3 english:1
+    掃除 | 部屋:1 を 掃除:3 し:3 ます:4 | will:4 clean:3 the room:1
+    デパート | デパート:1 に:2 行き:3 ます:4 | will:4 go:3 to:2 the department:1 store:1
+    小説 | 小説:1 を 読み:3 ます:4 | will:4 read:3 a novel:1
+    手紙 | 手紙:1 を 書き:3 ます:4 | will:4 write:3 a letter:1
+""")
 
 
 @construction(3)
@@ -384,56 +327,32 @@ def if_so(g: Draw) -> Sentence:
 
 # -- Before, after, while ----------------------------------------------------------------------------
 
-BEFORE = [
-    (
-        "寝る:1 前:2 に:2",
-        "before:2 going:1 to:1 bed:1",
-        "read music letter milk study piano",
-    ),
-    (
-        "晩ご飯:1 を 食べる:3 前:2 に:2",
-        "before:2 eating:3 dinner:1",
-        "study clean run newspaper piano dinner",
-    ),
-    (
-        "学校:1 に:4 行く:3 前:2 に:2",
-        "before:2 going:3 to:4 school:1",
-        "milk study breakfast newspaper run",
-    ),
-    (
-        "晩ご飯:1 を 食べ:3 た:3 あと:2",
-        "after:2 eating:3 dinner:1",
-        "television dishes study read music letter",
-    ),
-    (
-        "朝ご飯:1 を 食べ:3 た:3 あと:2",
-        "after:2 eating:3 breakfast:1",
-        "newspaper dishes coffee clean study",
-    ),
-    (
-        "宿題:1 を し:3 た:3 あと:2",
-        "after:2 doing:3 homework:1",
-        "television music read baseball bed",
-    ),
-]
-THEN = {
-    "read": ("本 を:- 読み", "read a:- book", "読む"),
-    "music": ("音楽", "music", "聞く"),
-    "letter": ("手紙", "letter", "書く"),
-    "milk": ("牛乳", "milk", "飲む"),
-    "study": ("英語", "english", "勉強する"),
-    "piano": ("ピアノ", "piano", "弾く"),
-    "clean": ("部屋", "room", "掃除する"),
-    "run": ("公園", "park", "走る"),
-    "newspaper": ("新聞", "newspaper", "読む"),
-    "dinner": ("台所", "kitchen", "掃除する"),
-    "breakfast": ("朝ご飯", "breakfast", "食べる"),
-    "television": ("テレビ", "television", "見る"),
-    "dishes": ("お皿", "dishes", "洗う"),
-    "coffee": ("コーヒー", "coffee", "飲む"),
-    "baseball": ("野球", "baseball", "する"),
-    "bed": ("", "", "寝る"),
-}
+BEFORE = rows("""
+    寝る:1 前:2 に:2 | before:2 going:1 to:1 bed:1 | read music letter milk study piano
+    晩ご飯:1 を 食べる:3 前:2 に:2 | before:2 eating:3 dinner:1 | study clean run newspaper piano dinner
+    学校:1 に:4 行く:3 前:2 に:2 | before:2 going:3 to:4 school:1 | milk study breakfast newspaper run
+    晩ご飯:1 を 食べ:3 た:3 あと:2 | after:2 eating:3 dinner:1 | television dishes study read music letter
+    朝ご飯:1 を 食べ:3 た:3 あと:2 | after:2 eating:3 breakfast:1 | newspaper dishes coffee clean study
+    宿題:1 を し:3 た:3 あと:2 | after:2 doing:3 homework:1 | television music read baseball bed
+""")
+THEN = keyed("""
+    read | 本 を:- 読み | read a:- book | 読む
+    music | 音楽 | music | 聞く
+    letter | 手紙 | letter | 書く
+    milk | 牛乳 | milk | 飲む
+    study | 英語 | english | 勉強する
+    piano | ピアノ | piano | 弾く
+    clean | 部屋 | room | 掃除する
+    run | 公園 | park | 走る
+    newspaper | 新聞 | newspaper | 読む
+    dinner | 台所 | kitchen | 掃除する
+    breakfast | 朝ご飯 | breakfast | 食べる
+    television | テレビ | television | 見る
+    dishes | お皿 | dishes | 洗う
+    coffee | コーヒー | coffee | 飲む
+    baseball | 野球 | baseball | する
+    bed |  |  | 寝る
+""")
 THEN["read"] = ("本", "book", "読む")
 
 
@@ -493,40 +412,30 @@ def before_after(g: Draw) -> Sentence:
     )
 
 
-MEANWHILE = [
-    (
-        "音楽:1 を 聞き:2 ながら:3",
-        "while:3 listening:2 to:2 music:1",
-        "掃除する room|勉強する english|勉強する mathematics|作る dinner|書く letter|走る |洗う dishes|歩く ",
-    ),
-    (
-        "テレビ:1 を 見:2 ながら:3",
-        "while:3 watching:2 television:1",
-        "食べる dinner|飲む tea|食べる breakfast|飲む coffee|食べる somecake",
-    ),
-    (
-        "コーヒー:1 を 飲み:2 ながら:3",
-        "while:3 drinking:2 coffee:1",
-        "読む newspaper|見る television|書く letter|読む novel|聞く music",
-    ),
-    (
-        "歌:1 を 歌い:2 ながら:3",
-        "while:3 singing:2 a song:1",
-        "掃除する room|洗う dishes|洗う thecar|作る cake",
-    ),
-    (
-        "ラジオ:1 を 聞き:2 ながら:3",
-        "while:3 listening:2 to:2 the radio:1",
-        "食べる breakfast|作る dinner|洗う thecar|掃除する kitchen",
-    ),
+MEANWHILE = rows("""
+    音楽:1 を 聞き:2 ながら:3     | while:3 listening:2 to:2 music:1
+    テレビ:1 を 見:2 ながら:3     | while:3 watching:2 television:1
+    コーヒー:1 を 飲み:2 ながら:3 | while:3 drinking:2 coffee:1
+    歌:1 を 歌い:2 ながら:3       | while:3 singing:2 a song:1
+    ラジオ:1 を 聞き:2 ながら:3   | while:3 listening:2 to:2 the radio:1
+""")
+DONE_TOO = [
+    line.strip().split(", ")
+    for line in """
+    掃除する room, 勉強する english, 勉強する mathematics, 作る dinner, 書く letter, 走る, 洗う dishes, 歩く
+    食べる dinner, 飲む tea, 食べる breakfast, 飲む coffee, 食べる somecake
+    読む newspaper, 見る television, 書く letter, 読む novel, 聞く music
+    掃除する room, 洗う dishes, 洗う thecar, 作る cake
+    食べる breakfast, 作る dinner, 洗う thecar, 掃除する kitchen
+""".strip().splitlines()
 ]
 
 
 @construction(3)
 def meanwhile(g: Draw) -> Sentence:
     """My father ate breakfast while listening to the radio."""
-    ja, en, options = g.pick(MEANWHILE)
-    key, noun = g.pick(options.split("|")).split(" ")
+    (ja, en), options = g.pick(list(zip(MEANWHILE, DONE_TOO, strict=True)))
+    key, _, noun = g.pick(options).partition(" ")
     person = g.pick(TALKERS)
     tense = g.pick(["past", "past", "now"])
     if tense == "now" and not noun:
@@ -603,11 +512,9 @@ def and_then(g: Draw) -> Sentence:
     )
     if noun_ja:
         noun_ja = [*noun_ja, ("に" if event.verb.key == "会う" else "を", -1)]
-    and_ = g.link()
     will = []
     if tense == "future":
         will = [("will", verb_ja[-1][1])]
-    go = g.link()
     return say(
         g,
         "{opening} {place} 行っ:1 て:2 、 {what} {verb}",
@@ -697,7 +604,7 @@ def made(g: Draw, *, told: bool = False):
     person = g.pick(TALKERS)
     g.combinations.append((person.key, key, name))
     who_ja, who_en = g.put(person.entry)
-    link, that, act = g.link(), g.link(), g.link()
+    link, act = g.link(), g.link()
     ja = [*who_ja, ("が", -1), *[(w, act) for w in plain_past(verb)], (noun.ja, link)]
     en = [("the", -1), (noun.one, link), ("that", -1), *who_en, *tied(f"{verb.past}", act)]
     return noun, key, (ja, en)
@@ -782,7 +689,6 @@ def the_one_who(g: Draw) -> Sentence:
 @construction(3)
 def i_think(g: Draw) -> Sentence:
     """I think this book is interesting; I think it will rain tomorrow."""
-    think = g.link()
     person = g.pick([I_UNNAMED, PEOPLE["i"]])
     topic, who_en = subject(g, person)
     kind = g.pick(["adjective", "adjective", "event", "event", "rain"])
@@ -803,12 +709,12 @@ def i_think(g: Draw) -> Sentence:
         key = g.pick([x for x in noun.adjectives if x not in COLORS] or ["expensive"])
         what_ = item(g, noun, g.pick(["this", "that"]))
         g.combinations.append((noun.key, key, "think"))
-        adjective, link = ADJECTIVES[key], g.link()
+        adjective, link, is_ = ADJECTIVES[key], g.link(), g.link()
         copula = "are" if noun.article == "pl" else "is"
         ja = (
             [(adjective.stem + "い", link)]
             if adjective.kind == "i"
-            else [(adjective.stem, link), ("だ", link)]
+            else [(adjective.stem, link), ("だ", is_)]
         )
         return say(
             g,
@@ -819,7 +725,7 @@ def i_think(g: Draw) -> Sentence:
             topic=(topic, []),
             who=([], who_en),
             what=what_,
-            be=copula,
+            be=([], [(copula, is_)]),
             adj=(ja, [(key, link)]),
         )
     event = pick_event(g, going=0.7)

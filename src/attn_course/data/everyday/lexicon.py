@@ -43,6 +43,17 @@ def entry(ja: str, en: str) -> Entry:
     return Entry(words(ja), words(en))
 
 
+def rows(table: str) -> list[tuple[str, ...]]:
+    """The cells of a table, a line a row, with | between the cells."""
+    lines = table.strip().splitlines()
+    return [tuple(cell.strip() for cell in line.split("|")) for line in lines]
+
+
+def keyed(table: str) -> dict[str, tuple[str, ...]]:
+    """The rows of a table by their first cells."""
+    return {key: tuple(cells) for key, *cells in rows(table)}
+
+
 # -- People ------------------------------------------------------------------------------------------
 
 
@@ -201,11 +212,11 @@ NOUNS["thecar"] = NOUNS["car"]._replace(article="the")  # one washes the car, bu
 COUNTERS = {"冊": "冊", "枚": "枚", "個": "個", "通": "通", "本": "本", "台": "台"}
 """Counters that English has no word for."""
 
-MEASURES = {
-    "cup": ("杯", "cup", "cups"),
-    "glass": ("杯", "glass", "glasses"),
-    "pair": ("足", "pair", "pairs"),
-}
+MEASURES = keyed("""
+    cup | 杯 | cup | cups
+    glass | 杯 | glass | glasses
+    pair | 足 | pair | pairs
+""")
 """Counters that English has a word for."""
 
 NUMBERS = [("二", "two"), ("三", "three"), ("四", "four"), ("五", "five")]
@@ -486,14 +497,15 @@ _EVENTS = """
     食べる | dinner                      | home restaurant .    | hd  | e  | hog  |
     飲む   | water milk juice tea coffee | home kitchen . .     | h   | me | hogc | *
     飲む   | coffee tea juice            | restaurant company . | h   | me | hogc | *
-    読む   | book novel                  | home library room .  | hd  | me | hog | interesting new old difficult long sad famous
-    読む   | magazine                    | home library room .  | hd  | me | hogc | interesting new old difficult long sad famous
+    読む   | book novel                  | home library room .  | hd  | me | hog | interesting new old difficult sad
+    読む   | magazine                    | home library room .  | hd  | me | hogc | interesting new old
     読む   | newspaper                   | home library station . | hd  | me | hog  |
     読む   | letter email                | home room .          | hd  | me | g    | *
     書く   | letter email                | home room .          | hd  | me | hogc | *
     書く   | novel                       | .                    | wy  |    |      | long interesting
     買う   | book magazine novel         | bookstore station .  | hdw |    | ogc  | interesting new
-    買う   | apples eggs bread meat fish fruit vegetables milk | supermarket market . | hd  | | hogc | fresh cheap delicious
+    買う   | apples eggs bread meat fish | supermarket market . | hd  |    | hogc | fresh cheap delicious
+    買う   | fruit vegetables milk      | supermarket market . | hd  |    | hogc | fresh cheap delicious
     買う   | hat shirt shoes bag umbrella | department . .      | hdw |    | c    | *
     買う   | bicycle camera watch        | . .                  | hdwy|    |      | *
     買う   | car                         | . .                  | wy  |    |      | *
@@ -559,11 +571,11 @@ def _events(table: str) -> list[Event]:
 EVENTS = _events(_EVENTS)
 """What people do to things, somewhere."""
 
-_GOALS = {
-    "行く": "school:dho library:dho park:dho station:do supermarket:dho market:do department:dwo hospital:dwo bank:do "
-    "company:dho sea:dwyo kyoto:dwyo tokyo:dwyo cinema:dwo restaurant:do",
-    "来る": "kyoto:dwy tokyo:dwy school:dho",
-}
+_GOALS = rows("""
+    行く | school:dho library:dho park:dho station:do supermarket:dho market:do department:dwo
+    行く | hospital:dwo bank:do company:dho sea:dwyo kyoto:dwyo tokyo:dwyo cinema:dwo restaurant:do
+    来る | kyoto:dwy tokyo:dwy school:dho
+""")
 
 GOING = [
     Event(
@@ -579,7 +591,7 @@ GOING = [
         (),
         "a" if place == "company" else "",
     )
-    for verb, goals in _GOALS.items()
+    for verb, goals in _GOALS
     for place, flags in (goal.split(":") for goal in goals.split())
 ]
 """Where people go."""

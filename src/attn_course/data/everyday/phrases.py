@@ -534,12 +534,6 @@ def item(g: Draw, noun: Noun, how: str = "one") -> tuple[Words, Words]:
     return ja, en
 
 
-def a(g: Draw, ja: str, en: str, before: str = "a") -> tuple[Words, Words]:
-    """A word of Japanese with one or more of English, all partners, after an article that has none."""
-    link = g.link()
-    return tied(ja, link), [*lone(before), *tied(en, link)]
-
-
 def plain_past(verb) -> list[str]:
     *stem, te = verb.te
     return [*stem, "だ" if te == "で" else "た"]

@@ -14,6 +14,8 @@ from attn_course.data.everyday.lexicon import (
     Person,
     Words,
     entry,
+    keyed,
+    rows,
 )
 from attn_course.data.everyday.phrases import (
     OWN,
@@ -357,14 +359,14 @@ def it_is_so(g: Draw) -> Sentence:
     return close(g, ja, [*what_en, (copula, link), *not_en, *very_en, *adjective_en])
 
 
-JOBS = [
-    ("医者", "doctor", "doctors", "a"),
-    ("先生", "teacher", "teachers", "a"),
-    ("看護師", "nurse", "nurses", "a"),
-    ("学生", "student", "students", "a"),
-    ("エンジニア", "engineer", "engineers", "an"),
-    ("歌手", "singer", "singers", "a"),
-]
+JOBS = rows("""
+    医者 | doctor | doctors | a
+    先生 | teacher | teachers | a
+    看護師 | nurse | nurses | a
+    学生 | student | students | a
+    エンジニア | engineer | engineers | an
+    歌手 | singer | singers | a
+""")
 
 
 @construction(2)
@@ -421,26 +423,28 @@ def they_are(g: Draw) -> Sentence:
     )
 
 
-COMPARED = {
-    "car": "big new expensive old",
-    "bicycle": "new expensive old",
-    "camera": "new small expensive cheap",
-    "watch": "new old expensive small",
-    "bag": "big cheap new",
-    "book": "interesting new old",
-    "magazine": "interesting new cheap",
-    "movie": "interesting new long old",
-    "novel": "interesting new long",
-    "house": "old new",
-    "picture": "new old",
-    "hat": "cheap new",
-    "shirt": "cheap new",
-    "umbrella": "big",
-    "apple": "big small",
-    "cake": "big small",
-    "letter": "long new old",
-    "song": "new old",
-}
+COMPARED = dict(
+    rows("""
+    car | big new expensive old
+    bicycle | new expensive old
+    camera | new small expensive cheap
+    watch | new old expensive small
+    bag | big cheap new
+    book | interesting new old
+    magazine | interesting new cheap
+    movie | interesting new long old
+    novel | interesting new long
+    house | old new
+    picture | new old
+    hat | cheap new
+    shirt | cheap new
+    umbrella | big
+    apple | big small
+    cake | big small
+    letter | long new old
+    song | new old
+""")
+)
 
 
 @construction(3)
@@ -473,13 +477,13 @@ def compared(g: Draw) -> Sentence:
     )
 
 
-YEN = [
-    ("三百", "three hundred"),
-    ("五百", "five hundred"),
-    ("二千", "two thousand"),
-    ("三千", "three thousand"),
-    ("五千", "five thousand"),
-]
+YEN = rows("""
+    三百 | three hundred
+    五百 | five hundred
+    二千 | two thousand
+    三千 | three thousand
+    五千 | five thousand
+""")
 YEN = [entry(f"{ja[0]} {ja[1]}:1", f"{en.split()[0]} {en.split()[1]}:1") for ja, en in YEN]
 SOLD = {
     "cheap": [
@@ -536,12 +540,12 @@ def price(g: Draw) -> Sentence:
     )
 
 
-WEATHER = {
-    "hot": ("暑い", "暑かった"),
-    "cold": ("寒い", "寒かった"),
-    "warm": ("暖かい", "暖かかった"),
-    "cool": ("涼しい", "涼しかった"),
-}
+WEATHER = keyed("""
+    hot | 暑い | 暑かった
+    cold | 寒い | 寒かった
+    warm | 暖かい | 暖かかった
+    cool | 涼しい | 涼しかった
+""")
 TOWNS = [
     entry("京都", "kyoto"),
     entry("東京", "tokyo"),

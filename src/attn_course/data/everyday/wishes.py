@@ -11,6 +11,7 @@ from attn_course.data.everyday.lexicon import (
     Noun,
     Words,
     entry,
+    rows,
 )
 from attn_course.data.everyday.phrases import (
     Draw,
@@ -225,29 +226,29 @@ def wants_to(g: Draw) -> Sentence:
         frames = "{ja} {verb} {wish} ありません:1", "{who} do:1 not:1 {want} {rest}"
         want = "たく"
     else:
-        frames = "{ja} {verb} {wish} です", "{who} {want} {rest}"
-        want = "たい"
+        frames = "{ja} {verb} {wish}", "{who} {want} {rest}"
+        want = "たい です"
     return say(
-        g, *frames, ask, **slots, wish=([(want, wish)], []), want=([], [("want", wish)])
+        g, *frames, ask, **slots, wish=(tied(want, wish), []), want=([], [("want", wish)])
     )
 
 
-ABLE = [
-    ("英語 を 話す", "英語 が 話せ", "speak english"),
-    ("フランス語 を 話す", "フランス語 が 話せ", "speak french"),
-    ("ピアノ を 弾く", "ピアノ が 弾け", "play the:- piano"),
-    ("ギター を 弾く", "ギター が 弾け", "play the:- guitar"),
-    ("フランス語 を 読む", "フランス語 が 読め", "read french"),
-    ("英語 を 読む", "英語 が 読め", "read english"),
-    ("カレー を 作る", "カレー が 作れ", "make curry"),
-    ("ケーキ を 作る", "ケーキ が 作れ", "make cakes"),
-    ("泳ぐ", "泳げ", "swim"),
-    ("テニス を する", "", "play tennis"),
-    ("サッカー を する", "", "play soccer"),
-    ("野球 を する", "", "play baseball"),
-    ("漢字 を 書く", "漢字 が 書け", "write kanji"),
-    ("漢字 を 読む", "漢字 が 読め", "read kanji"),
-]
+ABLE = rows("""
+    英語 を 話す | 英語 が 話せ | speak english
+    フランス語 を 話す | フランス語 が 話せ | speak french
+    ピアノ を 弾く | ピアノ が 弾け | play the:- piano
+    ギター を 弾く | ギター が 弾け | play the:- guitar
+    フランス語 を 読む | フランス語 が 読め | read french
+    英語 を 読む | 英語 が 読め | read english
+    カレー を 作る | カレー が 作れ | make curry
+    ケーキ を 作る | ケーキ が 作れ | make cakes
+    泳ぐ | 泳げ | swim
+    テニス を する |  | play tennis
+    サッカー を する |  | play soccer
+    野球 を する |  | play baseball
+    漢字 を 書く | 漢字 が 書け | write kanji
+    漢字 を 読む | 漢字 が 読め | read kanji
+""")
 
 
 def _able(ja: str, en: str) -> Entry:
