@@ -238,12 +238,12 @@ class Exercise:
         return Verdict(False, text, CHANGES_ITS_INPUT)
 
     def _returned_nothing(self, answer: Callable) -> str:
-        code = (
-            answer.forward
-            if inspect.isclass(answer) and hasattr(answer, "forward")
-            else answer
-        )
-        if _does_nothing(code):
+        methods = [answer]
+        if inspect.isclass(answer):
+            own = {n: f for n, f in vars(answer).items() if inspect.isfunction(f)}
+            own.pop("__init__", None)
+            methods = [own["forward"]] if "forward" in own else list(own.values())
+        if methods and all(map(_does_nothing, methods)):
             return (
                 f"Not written yet: {self.name} returns None. "
                 "Put your code in the place of the dots and run this cell again."

@@ -1,0 +1,928 @@
+"""The exercises of the chapter on the Transformer. Used from chapter 9 on."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attn_course.check.exercise import (
+    CHANGES_ITS_INPUT,
+    Exercise,
+    Mistake,
+    Remark,
+    set_parameters,
+)
+from attn_course.masks import make_padding_mask
+from attn_course.transformer import DecoderLayer
+
+# ---------------------------------------------------------------- layer normalisation
+
+
+def _tokens(draw):
+    def inputs(*shape, eps=1e-5, **kind):
+        return draw(*shape, **kind), draw(shape[-1], **kind), draw(shape[-1], **kind), eps
+
+    yield "a sentence", *inputs(5, 7)
+    yield "one token", *inputs(7)
+    yield "a batch", *inputs(2, 3, 5)
+    yield "a batch of one", *inputs(1, 7, 3)
+    yield "as many tokens as columns", *inputs(2, 5, 5)
+    yield "four axes", *inputs(2, 3, 5, 7)
+    x, gain, bias, eps = inputs(3, 11)
+    yield "long tokens, far from 0", 100 * x + 500, gain, bias, eps
+    x, gain, bias, eps = inputs(3, 5)
+    x[1] = 2.0
+    yield "a token of equal numbers", x, gain, bias, eps
+    yield "a large ε", *inputs(2, 5, 3, eps=0.5)
+    yield "float64", *inputs(3, 2, 11, dtype=torch.float64)
+
+
+def _normalised(
+    dims=-1,
+    *,
+    correction=0,
+    centred=True,
+    divide=lambda variance, eps: torch.sqrt(variance + eps),
+    finish=lambda normalised, gain, bias: gain * normalised + bias,
+):
+    """Layer normalisation that does one of its steps in its own way."""
+
+    def answer(x, gain, bias, eps=1e-5):
+        axes = range(x.dim()) if dims is None else dims
+        mean = x.mean(dim=axes, keepdim=True) if centred else torch.zeros_like(x)
+        around = x.mean(dim=axes, keepdim=True) if centred == "variance too" else mean
+        count = math.prod(x.size(d) for d in ([axes] if isinstance(axes, int) else axes))
+        variance = (x - around).square().sum(dim=axes, keepdim=True) / (count - correction)
+        return finish((x - mean) / divide(variance, eps), gain, bias)
+
+    return answer
+
+
+def _without_keepdim(x, gain, bias, eps=1e-5):
+    normalised = (x - x.mean(-1)) / torch.sqrt(x.var(-1, correction=0) + eps)
+    return gain * normalised + bias
+
+
+def _mean_left_in(x, gain, bias, eps=1e-5):
+    return gain * x / torch.sqrt(x.var(-1, correction=0, keepdim=True) + eps) + bias
+
+
+layer_norm = Exercise(
+    name="layer_norm",
+    trials=_tokens,
+    right=lambda x, gain, bias, eps=1e-5: F.layer_norm(x, x.shape[-1:], gain, bias, eps),
+    mistakes={
+        "divided by E − 1": Mistake(
+            "The numbers come out a little too small: the squared distances are divided by E − 1, as torch.var and "
+            "torch.std do unless told otherwise, and here it is E. See 9.3.",
+            _normalised(correction=1),
+        ),
+        "E − 1 and ε outside the root": Mistake(
+            "The standard deviation is that of torch.std, which divides by E − 1, and ε is added to it: here the "
+            "variance divides by E, and ε joins it under the root. See 9.3.",
+            _normalised(correction=1, divide=lambda variance, eps: variance.sqrt() + eps),
+        ),
+        "norm over the positions": Mistake(
+            "The columns have mean 0 and the tokens do not: mean and variance run over the positions, "
+            "so every token depends on all the others. See 9.12.",
+            _normalised(-2),
+        ),
+        "axis counted from the front": Mistake(
+            "A sentence is right and a batch is not: axis 1 holds the width in the one and the positions in the other. "
+            "Count from the end, where it does not matter. See 3.7.",
+            _normalised(1),
+        ),
+        "norm over everything": Mistake(
+            "One mean and one variance serve all tokens together; each token has its own. See 9.3.",
+            _normalised(None),
+        ),
+        "norm over the sentence": Mistake(
+            "A sentence has one mean and one variance for all its tokens; each token has its own. See 9.3.",
+            _normalised((-2, -1)),
+        ),
+        "ε outside the root": Mistake(
+            "Almost right: ε is added behind the root instead of under it, which shows where ε is not tiny. See 9.3.",
+            _normalised(divide=lambda variance, eps: variance.sqrt() + eps),
+        ),
+        "ε forgotten": Mistake(
+            "A token whose numbers are all equal gives nan: 0 is divided by 0, because ε is missing. See 9.3.",
+            _normalised(divide=lambda variance, eps: variance.sqrt()),
+        ),
+        "divided by the variance": Mistake(
+            "The tokens are divided by their variance, without a root, and large tokens come out small. See 9.3.",
+            _normalised(divide=lambda variance, eps: variance + eps),
+        ),
+        "not divided": Mistake(
+            "The mean is gone, but large tokens stay large: nothing is divided by the standard deviation. See 9.3.",
+            _normalised(divide=lambda variance, eps: 1.0),
+        ),
+        "mean left in": Mistake(
+            "The spread is right, but the mean is still there: it has to be subtracted from what is divided. See 9.3.",
+            _mean_left_in,
+        ),
+        "root mean square": Mistake(
+            "The tokens are divided by the root of their mean square, and the mean was never subtracted. "
+            "(That is a norm too, RMSNorm, but another one.) See 9.3.",
+            _normalised(centred=False),
+        ),
+        "gain and bias forgotten": Mistake(
+            "Each token is normalised rightly, and then gain and bias are not used. See 9.3.",
+            _normalised(finish=lambda normalised, gain, bias: normalised),
+        ),
+        "bias forgotten": Mistake(
+            "The bias is not added. See 9.3.",
+            _normalised(finish=lambda normalised, gain, bias: gain * normalised),
+        ),
+        "bias before the gain": Mistake(
+            "The gain multiplies the bias as well: first the gain, then the bias. See 9.3.",
+            _normalised(finish=lambda normalised, gain, bias: gain * (normalised + bias)),
+        ),
+        "gain and bias swapped": Mistake(
+            "The bias multiplies and the gain is added. See 9.3.",
+            _normalised(finish=lambda normalised, gain, bias: bias * normalised + gain),
+        ),
+        "axis not kept": Mistake(
+            "Mean and variance have lost the axis they were taken over, so they do not fit against x, "
+            "or fit against the wrong axis: they have to be (…, 1). See 9.3.",
+            _without_keepdim,
+        ),
+        CHANGES_ITS_INPUT: Mistake("Subtract into a new tensor. See 9.3."),
+    },
+)
+
+
+# ---------------------------------------------------------------- a stack
+
+
+def _stacks(draw):
+    def stack(num_sublayers, *shape, norm_first, **kind):
+        width = shape[-1]
+        x = draw(*shape, **kind)
+
+        def make_sublayer():
+            matrix = draw(width, width, **kind)
+            return lambda x: torch.tanh(x @ matrix)
+
+        def make_norm():
+            norm = nn.LayerNorm(width).to(x)
+            with torch.no_grad():
+                norm.weight.copy_(draw(width, **kind))
+                norm.bias.copy_(draw(width, **kind))
+            return norm
+
+        sublayers = [make_sublayer() for _ in range(num_sublayers)]
+        norms = [make_norm() for _ in range(num_sublayers)]
+        return x, sublayers, norms, make_norm(), norm_first
+
+    yield "one sublayer, pre-norm", *stack(1, 2, 5, 7, norm_first=True)
+    yield "one sublayer, post-norm", *stack(1, 2, 5, 7, norm_first=False)
+    yield "three sublayers, pre-norm", *stack(3, 2, 5, 7, norm_first=True)
+    yield "three sublayers, post-norm", *stack(3, 5, 2, 3, norm_first=False)
+    yield "a batch of one", *stack(2, 1, 7, 5, norm_first=True)
+    yield "no sublayer, post-norm", *stack(0, 2, 3, 5, norm_first=False)
+    yield "no sublayer, pre-norm", *stack(0, 2, 3, 5, norm_first=True)
+    yield "float64", *stack(5, 3, 2, 11, norm_first=True, dtype=torch.float64)
+
+
+def _stack(
+    pre=lambda x, f, norm: x + f(norm(x)),
+    post=lambda x, f, norm: norm(x + f(x)),
+    *,
+    ends_with_norm=lambda norm_first: norm_first,
+    parts=lambda sublayers, norms: zip(sublayers, norms, strict=True),
+):
+    """A stack that takes one of its steps in its own way."""
+
+    def answer(x, sublayers, norms, final_norm, norm_first):
+        step = pre if norm_first else post
+        for f, norm in parts(sublayers, norms):
+            x = step(x, f, norm)
+        return final_norm(x) if ends_with_norm(norm_first) else x
+
+    return answer
+
+
+def _swapped(x, sublayers, norms, final_norm, norm_first):
+    return _stack()(x, sublayers, norms, final_norm, not norm_first)
+
+
+def _side_by_side(x, sublayers, norms, final_norm, norm_first):
+    first = x
+    for f, norm in zip(sublayers, norms, strict=True):
+        x = x + f(norm(first)) if norm_first else norm(x + f(first))
+    return final_norm(x) if norm_first else x
+
+
+def _first_x_added(x, sublayers, norms, final_norm, norm_first):
+    first = x
+    for f, norm in zip(sublayers, norms, strict=True):
+        x = first + f(norm(x)) if norm_first else norm(first + f(x))
+    return final_norm(x) if norm_first else x
+
+
+def _final_norm_after_each(x, sublayers, norms, final_norm, norm_first):
+    for f, norm in zip(sublayers, norms, strict=True):
+        x = final_norm(x + f(norm(x))) if norm_first else norm(x + f(x))
+    return x
+
+
+def _pre(x, f, norm):
+    return x + f(norm(x))
+
+
+def _post(x, f, norm):
+    return norm(x + f(x))
+
+
+run_stack = Exercise(
+    name="run_stack",
+    trials=_stacks,
+    right=_stack(),
+    mistakes={
+        "orders swapped": Mistake(
+            "Pre-norm and post-norm have changed places: norm_first means that the sublayer reads a normalised copy. "
+            "See 9.4.",
+            _swapped,
+        ),
+        "orders swapped but for the final norm": Mistake(
+            "The final norm is where it belongs, but the two orders have changed places: "
+            "norm_first means that the sublayer reads a normalised copy. See 9.4.",
+            _stack(_post, _pre),
+        ),
+        "always pre-norm": Mistake(
+            "Pre-norm is right, and post-norm comes out as pre-norm: norm_first is not asked, "
+            "and the norm belongs around the sum there. See 9.4.",
+            _stack(_pre, _pre, ends_with_norm=lambda norm_first: True),
+        ),
+        "always pre-norm but for the final norm": Mistake(
+            "Pre-norm is right, and so is the end of the stack; but under post-norm "
+            "the norm belongs around the sum. See 9.4.",
+            _stack(_pre, _pre),
+        ),
+        "always post-norm": Mistake(
+            "The norm stands around the sum, whatever norm_first says; under pre-norm it normalises "
+            "what the sublayer reads. See 9.4.",
+            _stack(_post, _post, ends_with_norm=lambda norm_first: False),
+        ),
+        "always post-norm but for the final norm": Mistake(
+            "The norm stands around the sum, whatever norm_first says; only the final norm heeds it. See 9.4.",
+            _stack(_post, _post),
+        ),
+        "final norm forgotten": Mistake(
+            "The layers are right and the end is not: nothing has normalised a pre-norm stack's last sum. See 9.4.",
+            _stack(ends_with_norm=lambda norm_first: False),
+        ),
+        "final norm in both": Mistake(
+            "Pre-norm is right, and a post-norm stack is normalised twice at its end: its last step is a norm already. "
+            "See 9.4.",
+            _stack(ends_with_norm=lambda norm_first: True),
+        ),
+        "final norm in the wrong one": Mistake(
+            "The final norm stands behind the post-norm stack, which ends with a norm anyway, and not behind the "
+            "pre-norm stack, which needs it. See 9.4.",
+            _stack(ends_with_norm=lambda norm_first: not norm_first),
+        ),
+        "final norm after each": Mistake(
+            "The final norm is applied after every sublayer; it belongs behind the last one. See 9.4.",
+            _final_norm_after_each,
+        ),
+        "residual missing": Mistake(
+            "What a sublayer finds replaces the stream instead of being added to it, and what it did not find is lost. "
+            "See 9.2.",
+            _stack(lambda x, f, norm: f(norm(x)), lambda x, f, norm: norm(f(x))),
+        ),
+        "normalised stream added": Mistake(
+            "Under pre-norm the sum starts from the normalised copy: the stream itself has to go on unchanged, "
+            "and only the sublayer reads the copy. See 9.4.",
+            _stack(lambda x, f, norm: norm(x) + f(norm(x))),
+        ),
+        "norm on what is added": Mistake(
+            "The norm is applied to what the sublayer found; it belongs either on what the sublayer reads "
+            "or around the whole sum. See 9.4.",
+            _stack(lambda x, f, norm: x + norm(f(x)), lambda x, f, norm: x + norm(f(x))),
+        ),
+        "norm on what is added in pre-norm": Mistake(
+            "Under pre-norm the norm is applied to what the sublayer found; it belongs on what the sublayer reads. "
+            "See 9.4.",
+            _stack(lambda x, f, norm: x + norm(f(x))),
+        ),
+        "norms not used": Mistake(
+            "The sublayers are added up without a norm in between. See 9.3.",
+            _stack(lambda x, f, norm: x + f(x), lambda x, f, norm: x + f(x)),
+        ),
+        "one norm for all": Mistake(
+            "One sublayer is right and three are not: the first norm is used for all of them, and each has its own. "
+            "See 9.5.",
+            _stack(parts=lambda sublayers, norms: ((f, norms[0]) for f in sublayers)),
+        ),
+        "sublayers side by side": Mistake(
+            "One sublayer is right and three are not: all of them read the first x, "
+            "and each has to read what the one before left. See 9.2.",
+            _side_by_side,
+        ),
+        "first x added every time": Mistake(
+            "One sublayer is right and three are not: each adds to the x that came in at the bottom, "
+            "and what the sublayers before it had written is lost. See 9.2.",
+            _first_x_added,
+        ),
+        "last sublayer left out": Mistake(
+            "The last sublayer is never run. See 9.4.",
+            _stack(
+                parts=lambda sublayers, norms: zip(sublayers[:-1], norms[:-1], strict=True)
+            ),
+        ),
+        "stops after the first": Mistake(
+            "One sublayer is right, and where there are three the other two are not run: "
+            "the return stands inside the loop. See 9.4.",
+            _stack(
+                parts=lambda sublayers, norms: zip(sublayers[:1], norms[:1], strict=True)
+            ),
+        ),
+        CHANGES_ITS_INPUT: Mistake(
+            "`x += …` writes into the tensor itself; `x = x + …` makes a new one. See 9.2."
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- a decoder layer
+
+
+def _layers_and_inputs(draw):
+    def inputs(B, T, lengths, S, E, H, d_ff, dtype=torch.float32):
+        layer = set_parameters(DecoderLayer(E, H, d_ff)).to(draw.device, dtype).eval()
+        mask = make_padding_mask(lengths, S, device=draw.device)
+        return layer, draw(B, T, E, dtype=dtype), draw(B, S, E, dtype=dtype), mask
+
+    yield "no padding", *inputs(2, 5, [7, 7], 7, 6, 3, 11)
+    yield "padded sources", *inputs(3, 5, [7, 2, 4], 7, 6, 2, 5)
+    yield "source and target of one length", *inputs(2, 5, [3, 5], 5, 10, 5, 3)
+    yield "a batch of one", *inputs(1, 7, [2], 3, 4, 2, 7)
+    yield "a target of one token", *inputs(2, 1, [3, 5], 5, 6, 3, 7)
+    yield "a source that is all padding", *inputs(2, 3, [0, 5], 5, 6, 3, 7)
+    yield "float64", *inputs(2, 5, [7, 3], 7, 6, 3, 11, torch.float64)
+
+
+def _right_layer(layer, x, memory, memory_mask):
+    x, _, weights = layer(x, memory, memory_mask=memory_mask, need_weights=True)
+    return x, weights
+
+
+def _decode(
+    *,
+    order=("back", "across", "think"),
+    add=lambda x, f, norm: x + f(norm(x)),
+    causal=True,
+    causal_across=False,
+    mask=lambda memory_mask: memory_mask,
+    memory_norm=False,
+    norms=("self_attention_norm", "cross_attention_norm", "feed_forward_norm"),
+    self_mask=lambda memory_mask: None,
+    weights_of="across",
+    source=lambda x, memory: memory,
+):
+    """A decoder layer that takes one of its steps in its own way."""
+
+    def answer(layer, x, memory, memory_mask):
+        found = {}
+
+        def back(y):
+            out, found["back"] = layer.self_attention(
+                y, mask=self_mask(memory_mask), is_causal=causal, need_weights=True
+            )
+            return out
+
+        def across(y):
+            read = source(y, memory)
+            out, found["across"] = layer.cross_attention(
+                y,
+                layer.cross_attention_norm(read) if memory_norm else read,
+                mask=mask(memory_mask),
+                is_causal=causal_across,
+                need_weights=True,
+            )
+            return out
+
+        steps = {"back": back, "across": across, "think": layer.feed_forward}
+        names = dict(zip(("back", "across", "think"), norms, strict=True))
+        for step in order:
+            x = add(x, steps[step], layer.get_submodule(names[step]))
+        return x, found[weights_of]
+
+    return answer
+
+
+def _asked_by_the_memory(layer, x, memory, memory_mask):
+    found, _ = layer.self_attention(layer.self_attention_norm(x), is_causal=True)
+    x = x + found
+    query = layer.cross_attention_norm(x)
+    found, weights = layer.cross_attention(memory, query, need_weights=True)
+    x = x + found
+    return x + layer.feed_forward(layer.feed_forward_norm(x)), weights
+
+
+def _all_from_the_first_x(layer, x, memory, memory_mask):
+    looked, _ = layer.self_attention(layer.self_attention_norm(x), is_causal=True)
+    read, weights = layer.cross_attention(
+        layer.cross_attention_norm(x), memory, mask=memory_mask, need_weights=True
+    )
+    thought = layer.feed_forward(layer.feed_forward_norm(x))
+    return x + looked + read + thought, weights
+
+
+def _old_queries(layer, x, memory, memory_mask):
+    found, _ = layer.self_attention(layer.self_attention_norm(x), is_causal=True)
+    read, weights = layer.cross_attention(
+        layer.cross_attention_norm(x), memory, mask=memory_mask, need_weights=True
+    )
+    x = x + found + read
+    return x + layer.feed_forward(layer.feed_forward_norm(x)), weights
+
+
+def _without_residual_at(missing):
+    def answer(layer, x, memory, memory_mask):
+        found, _ = layer.self_attention(layer.self_attention_norm(x), is_causal=True)
+        x = found if missing == "back" else x + found
+        found, weights = layer.cross_attention(
+            layer.cross_attention_norm(x), memory, mask=memory_mask, need_weights=True
+        )
+        x = found if missing == "across" else x + found
+        found = layer.feed_forward(layer.feed_forward_norm(x))
+        return (found if missing == "think" else x + found), weights
+
+    return answer
+
+
+decode_layer = Exercise(
+    name="decode_layer",
+    trials=_layers_and_inputs,
+    right=_right_layer,
+    returns=("x", "weights"),
+    mistakes={
+        "post-norm": Mistake(
+            "This is a post-norm layer: the norms stand around the sums. Under pre-norm they stand inside the calls. "
+            "See 9.4.",
+            _decode(add=lambda x, f, norm: norm(x + f(x))),
+        ),
+        "norms not used": Mistake(
+            "None of the three norms is used; each sublayer has to read a normalised copy of the stream. See 9.4.",
+            _decode(add=lambda x, f, norm: x + f(x)),
+        ),
+        "normalised stream added": Mistake(
+            "Each sum starts from the normalised copy: the stream itself has to go on unchanged, "
+            "and only the sublayer reads the copy. See 9.4.",
+            _decode(add=lambda x, f, norm: norm(x) + f(norm(x))),
+        ),
+        "norm on what is added": Mistake(
+            "The norms are applied to what the sublayers found; under pre-norm they belong on what is read. See 9.4.",
+            _decode(add=lambda x, f, norm: x + norm(f(x))),
+        ),
+        "one norm for all": Mistake(
+            "The norm of the self-attention is used for all three sublayers, and each has its own. See 9.5.",
+            _decode(norms=["self_attention_norm"] * 3),
+        ),
+        "norms swapped": Mistake(
+            "The norms of cross-attention and feed-forward have changed places. See 9.5.",
+            _decode(
+                norms=("self_attention_norm", "feed_forward_norm", "cross_attention_norm")
+            ),
+        ),
+        "residual missing": Mistake(
+            "What each sublayer finds replaces the stream instead of being added to it. See 9.2.",
+            _decode(add=lambda x, f, norm: f(norm(x))),
+        ),
+        "residual missing at the self-attention": Mistake(
+            "The stream is lost at the self-attention: what was found takes the place of x instead of being added. "
+            "See 9.2.",
+            _without_residual_at("back"),
+        ),
+        "residual missing at the cross-attention": Mistake(
+            "The stream is lost at the cross-attention: what was found takes the place of x instead of being added. "
+            "See 9.2.",
+            _without_residual_at("across"),
+        ),
+        "residual missing at the feed-forward": Mistake(
+            "The stream is lost at the end: what the feed-forward returns takes the place of x instead of being added. "
+            "See 9.2.",
+            _without_residual_at("think"),
+        ),
+        "not causal": Mistake(
+            "The self-attention sees the future: nothing tells it to be causal. See 9.6.",
+            _decode(causal=False),
+        ),
+        "causal mask in cross-attention": Mistake(
+            "The first queries do not see the end of the memory: the cross-attention is causal, "
+            "and the source may be read as a whole. See 9.12.",
+            _decode(causal_across=True),
+        ),
+        "mask ignored": Mistake(
+            "Padding of the source is read: memory_mask does not reach the cross-attention. See 9.6.",
+            _decode(mask=lambda memory_mask: None),
+        ),
+        "mask inverted": Mistake(
+            "The cross-attention reads nothing but padding: the mask is upside down; True means may attend. See 5.4.",
+            _decode(mask=lambda memory_mask: ~memory_mask),
+        ),
+        "source's mask on the target": Mistake(
+            "The source's mask is given to the self-attention, too, where the positions are the target's. See 9.7.",
+            _decode(self_mask=lambda memory_mask: memory_mask),
+        ),
+        "source's mask in self-attention only": Mistake(
+            "The source's mask is given to the self-attention instead of the cross-attention. See 9.7.",
+            _decode(
+                self_mask=lambda memory_mask: memory_mask, mask=lambda memory_mask: None
+            ),
+        ),
+        "memory normalised": Mistake(
+            "The memory goes through a norm here, and it has been normalised by the encoder: "
+            "only the queries are. See 9.6.",
+            _decode(memory_norm=True),
+        ),
+        "memory ignored": Mistake(
+            "The cross-attention reads x instead of the memory. See 9.6.",
+            _decode(source=lambda x, memory: x),
+        ),
+        "memory asks": Mistake(
+            "The two sides have changed places: the memory asks and x answers. See 7.10.",
+            _asked_by_the_memory,
+        ),
+        "across before back": Mistake(
+            "The cross-attention comes before the self-attention: first look back, then across. See 9.6.",
+            _decode(order=("across", "back", "think")),
+        ),
+        "feed-forward before the cross-attention": Mistake(
+            "The feed-forward comes before the cross-attention, and belongs behind it. See 9.6.",
+            _decode(order=("back", "think", "across")),
+        ),
+        "feed-forward forgotten": Mistake(
+            "The weights are right and the last sublayer, the feed-forward, is missing. See 9.6.",
+            _decode(order=("back", "across")),
+        ),
+        "sublayers side by side": Mistake(
+            "All three sublayers read the x that came in; each has to read what the one before left. See 9.6.",
+            _all_from_the_first_x,
+        ),
+        "queries from the old x": Mistake(
+            "The queries of the cross-attention are made from the x that came in, and know nothing of what "
+            "the self-attention found. See 9.6.",
+            _old_queries,
+        ),
+        "weights of the self-attention": Mistake(
+            "The stream is right, and the weights are those of the self-attention; "
+            "asked for are those of the cross-attention. See 9.6.",
+            _decode(weights_of="back"),
+        ),
+        "weights not asked for": Mistake(
+            "The stream is right and the weights are None: the cross-attention returns them when asked. See 9.10.",
+            lambda *inputs: (_right_layer(*inputs)[0], None),
+        ),
+        "weights not returned": Mistake(
+            "Only the stream is returned; the exercise asks for the weights beside it. See 9.6.",
+            lambda *inputs: _right_layer(*inputs)[0],
+        ),
+        CHANGES_ITS_INPUT: Mistake(
+            "`x += …` writes into the tensor itself; `x = x + …` makes a new one. See 9.2."
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- a table with two jobs
+
+
+def _tables(draw):
+    def sizes(V, E, B, T, **kind):
+        return V, E, draw.ints(B, T, high=V), draw(B, T, E, **kind), draw(V, E, **kind)
+
+    yield "a small table", *sizes(7, 5, 2, 3)
+    yield "a wide table", *sizes(11, 64, 3, 2)
+    yield "one sequence of one token", *sizes(5, 3, 1, 1)
+    yield "as many ids as columns", *sizes(7, 7, 2, 5)
+    yield "a large table", *sizes(1000, 32, 2, 3)
+    yield "float64", *sizes(13, 11, 2, 5, dtype=torch.float64)
+
+
+def _do_both_jobs(answer, vocab_size, d_model, ids, x, numbers):
+    table = answer(vocab_size, d_model)
+    if not isinstance(table, nn.Module):
+        raise Remark(
+            "TiedTable has to be an nn.Module, so that its table is trained. See 9.8."
+        )
+    table = table.to(x)
+    tables = [p for p in table.parameters() if p.shape == numbers.shape]
+    # Thousands of numbers have a spread that is the same to a digit, whatever the seed.
+    spread = None
+    if vocab_size >= 1000 and tables:
+        spread = round(float(tables[0].detach().std()) * math.sqrt(d_model), 1)
+    with torch.no_grad():
+        for parameter in tables:
+            parameter.copy_(numbers)
+    if table.embed(ids) is None and table.score(x) is None and not tables:
+        return None
+    if not tables:
+        has = (
+            ", ".join(str(tuple(p.shape)) for p in table.parameters())
+            or "no parameter at all"
+        )
+        raise Remark(
+            f"There has to be a parameter of the shape (V, E), here {tuple(numbers.shape)}, "
+            f"and there is {has}. See 9.8."
+        )
+    count = sum(p.numel() for p in table.parameters())
+    results = []
+    for job, given in ((table.embed, ids), (table.score, x)):
+        out = job(given)
+        if not isinstance(out, Tensor):
+            return count, out, None, None
+        learns = out.requires_grad
+        results += [out, learns]
+    embedded, embed_learns, logits, score_learns = results
+    return count, embedded, logits, embed_learns and score_learns, spread or 1.0
+
+
+class _Tied(nn.Module):
+    """A table that does one of its jobs in its own way."""
+
+    embed_factor = staticmethod(math.sqrt)
+    score_factor = staticmethod(lambda d_model: 1.0)
+    spread = staticmethod(lambda d_model: d_model**-0.5)
+
+    def __init__(self, vocab_size, d_model):
+        super().__init__()
+        self.d_model = d_model
+        self.weight = nn.Parameter(torch.randn(vocab_size, d_model) * self.spread(d_model))
+
+    def embed(self, ids):
+        return self.weight[ids] * self.embed_factor(self.d_model)
+
+    def score(self, x):
+        return x @ self.weight.T * self.score_factor(self.d_model)
+
+
+def _tied(**changes):
+    return type(
+        "Tied", (_Tied,), {name: staticmethod(change) for name, change in changes.items()}
+    )
+
+
+def _one(d_model):
+    return 1.0
+
+
+class _TwoTables(_Tied):
+    def __init__(self, vocab_size, d_model):
+        super().__init__(vocab_size, d_model)
+        self.other = nn.Parameter(torch.randn(vocab_size, d_model) * self.spread(d_model))
+
+
+class _TwoTablesUnscaled(_TwoTables):
+    embed_factor = staticmethod(_one)
+
+
+class _WithBias(_Tied):
+    def __init__(self, vocab_size, d_model):
+        super().__init__(vocab_size, d_model)
+        self.bias = nn.Parameter(torch.zeros(vocab_size))
+
+
+class _CutOff(_Tied):
+    def score(self, x):
+        return x.detach() @ self.weight.detach().T
+
+
+class _Softmax(_Tied):
+    def score(self, x):
+        return super().score(x).softmax(dim=-1)
+
+
+TiedTable = Exercise(
+    name="TiedTable",
+    trials=_tables,
+    right=_Tied,
+    use=_do_both_jobs,
+    returns=(
+        "the number of parameters",
+        "what embed returns",
+        "what score returns",
+        "whether both jobs train the table",
+        "the first spread of the table times √E",
+    ),
+    mistakes={
+        "two tables": Mistake(
+            "There are twice as many parameters as one table has: the two jobs have a table each, "
+            "even if both began with the same numbers. See 9.8.",
+            _TwoTables,
+        ),
+        "two tables and no scale": Mistake(
+            "There are twice as many parameters as one table has, one table for each job; "
+            "and what goes in is not scaled. See 9.8.",
+            _TwoTablesUnscaled,
+        ),
+        "a bias too many": Mistake(
+            "There are V parameters more than the table has: the logits have a bias here. See 9.7.",
+            _WithBias,
+        ),
+        "no scale": Mistake(
+            "What goes in is not multiplied by √E, and would be drowned by the positions. See 9.8.",
+            _tied(embed_factor=_one),
+        ),
+        "divided instead of multiplied": Mistake(
+            "What goes in is divided by √E, and has to be multiplied by it. See 9.8.",
+            _tied(embed_factor=lambda d_model: 1 / math.sqrt(d_model)),
+        ),
+        "multiplied by the width itself": Mistake(
+            "What goes in is multiplied by E, without the root. See 9.8.",
+            _tied(embed_factor=float),
+        ),
+        "scale on the way out": Mistake(
+            "The factor √E is at the wrong end: it belongs to what goes in, and the logits are multiplied instead. "
+            "See 9.8.",
+            _tied(embed_factor=_one, score_factor=math.sqrt),
+        ),
+        "scaled at both ends": Mistake(
+            "What goes in is right, and the logits are multiplied by √E as well; they have a spread of 1 without it. "
+            "See 9.8.",
+            _tied(score_factor=math.sqrt),
+        ),
+        "logits divided": Mistake(
+            "What goes in is right, and the logits are divided by √E; the small rows have seen to that already. "
+            "See 9.8.",
+            _tied(score_factor=lambda d_model: 1 / math.sqrt(d_model)),
+        ),
+        "spread of 1": Mistake(
+            "Both jobs are right, but the rows start with a spread of 1, and the first logits with one of √E. See 9.8.",
+            _tied(spread=_one),
+        ),
+        "spread of 1/E": Mistake(
+            "Both jobs are right, but the rows start with a spread of 1/E, without the root. See 9.8.",
+            _tied(spread=lambda d_model: 1 / d_model),
+        ),
+        "cut off from the gradient": Mistake(
+            "The numbers are right, and one of the jobs does not train the table: a detach, a no_grad or .data "
+            "stands in the way of the gradient. See 9.8.",
+            _CutOff,
+        ),
+        "softmax too early": Mistake(
+            "score returns probabilities, and is asked for logits: the loss makes its own softmax. See 7.8.",
+            _Softmax,
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- counting
+
+
+def _sizes(draw):
+    yield "one layer on each side", 17, 13, 8, 11, 1
+    yield "three layers on each side", 17, 13, 8, 11, 3
+    yield "a wide feed-forward", 7, 5, 6, 24, 2
+    yield "no feed-forward to speak of", 5, 11, 10, 1, 2
+    yield "the paper's base layers", 37_000, 37_000, 512, 2048, 6
+
+
+def _count(
+    *,
+    matrices=4,
+    attention_biases=4,
+    ff_biases=lambda e, f: f + e,
+    ff=lambda e, f: 2 * e * f,
+    norm=lambda e: 2 * e,
+    encoder=(1, 2),
+    decoder=(2, 3),
+    decoder_ff=1,
+    encoder_ff=1,
+    final_norms=2,
+    tables=lambda s, t: s + t,
+    layers=lambda n: n,
+    decoder_layers=lambda n: n,
+):
+    """A count that counts one of the parts in its own way; ``encoder`` and ``decoder`` are attentions and norms."""
+
+    def answer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+        e = d_model
+        attend = matrices * e * e + attention_biases * e
+        think = ff(e, d_ff) + ff_biases(e, d_ff)
+        one_encoder = encoder[0] * attend + encoder_ff * think + encoder[1] * norm(e)
+        one_decoder = decoder[0] * attend + decoder_ff * think + decoder[1] * norm(e)
+        return (
+            tables(src_vocab_size, tgt_vocab_size) * e
+            + layers(num_layers) * one_encoder
+            + decoder_layers(num_layers) * one_decoder
+            + final_norms * norm(e)
+        )
+
+    return answer
+
+
+count_transformer = Exercise(
+    name="count_transformer",
+    trials=_sizes,
+    right=_count(),
+    returns=("the count",),
+    seeds=(0,),
+    mistakes={
+        "final norms forgotten": Mistake(
+            "4E are missing: in a pre-norm model a norm stands behind each of the two stacks. See 9.7.",
+            _count(final_norms=0),
+        ),
+        "one final norm": Mistake(
+            "2E are missing: there is a final norm behind the encoder and one behind the decoder. See 9.7.",
+            _count(final_norms=1),
+        ),
+        "a final norm in each layer": Mistake(
+            "The final norms are counted once for each layer; there is one behind each stack. See 9.7.",
+            _count(encoder=(1, 3), decoder=(2, 4), final_norms=0),
+        ),
+        "logits counted again": Mistake(
+            "The target's table is counted twice: it is one tensor that does both jobs. See 9.8.",
+            _count(tables=lambda s, t: s + 2 * t),
+        ),
+        "bias of the logits counted": Mistake(
+            "V are too many: the logits have no bias. See 9.7.",
+            lambda s, t, e, f, n: _count()(s, t, e, f, n) + t,
+        ),
+        "tables forgotten": Mistake(
+            "The layers are right, and the two tables are missing, which hold a row for each token. See 9.11.",
+            _count(tables=lambda s, t: 0),
+        ),
+        "source's table forgotten": Mistake(
+            "The source's table is missing: the two languages have a table each. See 9.8.",
+            _count(tables=lambda s, t: t),
+        ),
+        "target's table forgotten": Mistake(
+            "The target's table is missing: the two languages have a table each. See 9.8.",
+            _count(tables=lambda s, t: s),
+        ),
+        "one attention in the decoder": Mistake(
+            "A decoder layer has one attention here, and it has two: back, and across. See 9.6.",
+            _count(decoder=(1, 3)),
+        ),
+        "decoder counted as encoder": Mistake(
+            "Decoder layers are counted like encoder layers: the cross-attention and its norm are missing. See 9.6.",
+            _count(decoder=(1, 2)),
+        ),
+        "norm of the cross-attention forgotten": Mistake(
+            "2E are missing in each decoder layer: its third sublayer has a norm, too. See 9.6.",
+            _count(decoder=(2, 2)),
+        ),
+        "one norm in each layer": Mistake(
+            "Each layer has a single norm here; there is one for each sublayer. See 9.5.",
+            _count(encoder=(1, 1), decoder=(2, 1)),
+        ),
+        "norms forgotten": Mistake(
+            "No norm is counted at all, and each learns a gain and a bias. See 9.3.",
+            _count(norm=lambda e: 0),
+        ),
+        "norms without a bias": Mistake(
+            "A norm counts E here, and it learns 2E: a gain and a bias for each column. See 9.3.",
+            _count(norm=lambda e: e),
+        ),
+        "biases forgotten": Mistake(
+            "No bias of any Linear is counted; each has one but the last. See 9.11.",
+            _count(attention_biases=0, ff_biases=lambda e, f: 0),
+        ),
+        "attention's biases forgotten": Mistake(
+            "The biases of the attentions are missing, E for each of their four Linears. See 9.11.",
+            _count(attention_biases=0),
+        ),
+        "feed-forward's biases forgotten": Mistake(
+            "The biases of the feed-forwards are missing, d_ff for the first Linear and E for the second. See 9.11.",
+            _count(ff_biases=lambda e, f: 0),
+        ),
+        "feed-forward's biases of one width": Mistake(
+            "A bias is as long as the output of its Linear: in the feed-forward, d_ff for the first and E for the "
+            "second. See 9.11.",
+            _count(ff_biases=lambda e, f: 2 * e),
+        ),
+        "output projection forgotten": Mistake(
+            "An attention has three matrices here; the fourth is the output projection. See 6.4.",
+            _count(matrices=3, attention_biases=3),
+        ),
+        "one matrix in the feed-forward": Mistake(
+            "The feed-forward has one matrix here, and it has two, up and down. See 9.1.",
+            _count(ff=lambda e, f: e * f),
+        ),
+        "d_ff ignored": Mistake(
+            "The feed-forward is taken to be 4E wide, as in the paper; here it is d_ff. See 9.1.",
+            _count(ff=lambda e, f: 8 * e * e, ff_biases=lambda e, f: 5 * e),
+        ),
+        "feed-forward in one side only": Mistake(
+            "A decoder layer has no feed-forward here, and it has one as an encoder layer does. See 9.6.",
+            _count(decoder_ff=0),
+        ),
+        "one layer for all": Mistake(
+            "One layer on each side is right and three are not: num_layers is not used. See 9.11.",
+            _count(layers=lambda n: 1, decoder_layers=lambda n: 1),
+        ),
+        "layers shared between the sides": Mistake(
+            "One layer on each side is right and three are not: there are num_layers on each side. See 9.11.",
+            _count(decoder_layers=lambda n: 1),
+        ),
+        "decoder forgotten": Mistake(
+            "Only the encoder's layers are counted, and there are as many in the decoder. See 9.7.",
+            _count(decoder_layers=lambda n: 0, final_norms=1),
+        ),
+    },
+)
