@@ -126,6 +126,8 @@ def served():
 def publish(patch, server):
     """Make this server the home of the corpora, and what it sends the published files."""
     patch.delenv("ATTN_COURSE_DATA", raising=False)
+    for name in ("NO_PROXY", "no_proxy"):
+        patch.setenv(name, "127.0.0.1")
     patch.setattr(corpora, "SMALL_PARALLEL_ENJA_URL", server.url)
     patch.setattr(corpora, "SMALL_PARALLEL_ENJA", {name: sha256(text.encode()) for name, text in FILES.items()})
     patch.setattr(corpora, "TATOEBA_URL", f"{server.url}/{corpora.TATOEBA_ARCHIVE}")
