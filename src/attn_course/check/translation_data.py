@@ -1,0 +1,987 @@
+"""The exercises of the chapter on translation data. Used from chapter 10 on."""
+
+import itertools
+from collections import Counter
+
+import torch
+from torch import Tensor
+
+from attn_course.check.exercise import Exercise, Mistake, Remark
+from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+
+SPECIAL = {"<pad>": PAD_ID, "<s>": BOS_ID, "</s>": EOS_ID, "<unk>": UNK_ID}
+
+# ---------------------------------------------------------------- a vocabulary
+
+
+def _sentences(draw):
+    """Words of one to three letters; some twice in a sentence, some equally frequent."""
+
+    def sentences(count, longest, words):
+        rows = []
+        for length in (1 + draw.ints(count, high=longest)).tolist():
+            # Small numbers more often than large ones, as with words.
+            picks = torch.minimum(
+                draw.ints(length, high=words), draw.ints(length, high=words)
+            )
+            rows.append([_word(i) for i in picks.tolist()])
+        return rows
+
+    yield "every word", [["う", "い", "う"], ["い", "え", "う"]], 1
+    yield "a few sentences", sentences(7, 5, 11), 2
+    yield "many sentences", sentences(23, 11, 23), 5
+    yield "words equally frequent", [["ねこ", "いぬ"], ["いぬ", "ねこ"], ["うし"]], 1
+    yield "an empty sentence", [*sentences(5, 7, 5), []], 2
+    yield "no word frequent enough", [["い", "う"], ["え"]], 2
+
+
+def _word(number):
+    """A word for a number; the order of numbers is not that of words."""
+    letters = "かむせろにたうほけやなつひめれきさほいぬ"
+    first, second = letters[number * 7 % 20], letters[number * 11 % 19]
+    return first + second * (number % 3)
+
+
+def _entries(answer, sentences, min_count):
+    """A dict as things that can be compared and named."""
+    found = answer([list(sentence) for sentence in sentences], min_count)
+    if found is None:
+        return None
+    if not isinstance(found, dict):
+        raise Remark(
+            f"build_vocabulary must return a dict from word to id, not a {type(found).__name__}. See 10.4."
+        )
+    if not all(type(i) is int for i in found.values()):
+        if all(type(i) is int for i in found):
+            return len(found), None, "ids to words", ""
+        raise Remark(
+            "build_vocabulary must give each word a whole number, its id. See 10.4."
+        )
+    if not all(isinstance(word, str) for word in found):
+        raise Remark(
+            "the keys of the dict must be words, which are strings, and its values ids. See 10.4."
+        )
+    by_id = sorted(found, key=lambda word: (found[word], word))
+    special = [f"{found[word]} {word}" for word in by_id if word in SPECIAL]
+    return (
+        len(found),
+        torch.tensor(sorted(found.values()), dtype=torch.long),
+        ", ".join(special),
+        " ".join(word for word in by_id if word not in SPECIAL),
+    )
+
+
+def _vocabulary(
+    sentences,
+    min_count,
+    *,
+    order=lambda counts: lambda word: (-counts[word], word),
+    count=None,
+    enough=lambda count, least: count >= least,
+    start=4,
+    special=SPECIAL,
+):
+    counts = (count or _occurrences)(sentences)
+    words = [word for word in counts if enough(counts[word], min_count)]
+    words = sorted(words, key=order(counts))
+    return special | {word: i for i, word in enumerate(words, start)}
+
+
+def _occurrences(sentences):
+    return Counter(word for sentence in sentences for word in sentence)
+
+
+build_vocabulary = Exercise(
+    name="build_vocabulary",
+    trials=_sentences,
+    right=_vocabulary,
+    use=_entries,
+    returns=(
+        "the number of entries",
+        "the ids, sorted",
+        "the special words with their ids",
+        "the other words in the order of their ids",
+    ),
+    mistakes={
+        "no special words": Mistake(
+            "The four special words are not in it, and the first word has the id 0, which is that of the padding. "
+            "See 10.4.",
+            lambda sentences, least: _vocabulary(sentences, least, start=0, special={}),
+        ),
+        "special words left out": Mistake(
+            "The ids begin with 4, as they should, but the four special words themselves are not in it. See 10.4.",
+            lambda sentences, least: _vocabulary(sentences, least, special={}),
+        ),
+        "ids used twice": Mistake(
+            "The words are counted from 0, so the first four share their ids with the special words. See 10.4.",
+            lambda sentences, least: _vocabulary(sentences, least, start=0),
+        ),
+        "counted from 1": Mistake(
+            "The words begin with 5, and no word has the id 4. See 10.4.",
+            lambda sentences, least: _vocabulary(sentences, least, start=5),
+        ),
+        "special ids in another order": Mistake(
+            "The special words are there with other ids: the padding is 0, the beginning 1, the end 2 and the unknown "
+            "3. See 10.4.",
+            sign=lambda found, sentences, least: (
+                _has_other_ids(found[2])
+                and torch.equal(found[1], torch.arange(found[0]))
+                and found[3] == _entries(_vocabulary, sentences, least)[3]
+            ),
+        ),
+        "special words last": Mistake(
+            "The special words stand behind the others, so their ids change with the text; they are 0 to 3. See 10.4.",
+            lambda sentences, least: _last(_vocabulary(sentences, least)),
+        ),
+        "more than min_count": Mistake(
+            "Words that occur exactly min_count times are missing, and that is often enough. See 10.13.",
+            lambda sentences, least: _vocabulary(
+                sentences, least, enough=lambda count, least: count > least
+            ),
+        ),
+        "min_count ignored": Mistake(
+            "Every word is in it, however rare. See 10.13.",
+            lambda sentences, least: _vocabulary(
+                sentences, least, enough=lambda count, least: True
+            ),
+        ),
+        "not by frequency": Mistake(
+            "The words stand in the order of `sorted`; the most frequent comes first, and the alphabet decides only "
+            "among equals. See 10.13.",
+            lambda sentences, least: _vocabulary(
+                sentences, least, order=lambda counts: lambda word: word
+            ),
+        ),
+        "first seen first": Mistake(
+            "The words stand in the order in which the text brings them; the most frequent comes first. See 10.13.",
+            lambda sentences, least: _vocabulary(
+                sentences, least, order=lambda counts: lambda word: 0
+            ),
+        ),
+        "equals as they come": Mistake(
+            "The most frequent comes first, but words that are equally frequent stand as the text brings them, "
+            "and not in the order of `sorted`. See 10.13.",
+            lambda sentences, least: _vocabulary(
+                sentences, least, order=lambda counts: lambda word: -counts[word]
+            ),
+        ),
+        "equals backwards": Mistake(
+            "The most frequent comes first, but words that are equally frequent stand in the reverse order of "
+            "`sorted`. See 10.13.",
+            lambda sentences, least: _vocabulary(
+                sentences, least, order=lambda counts: lambda word: _backwards(counts, word)
+            ),
+        ),
+        "rarest first": Mistake(
+            "The rarest word comes first, and it has to be the most frequent. See 10.13.",
+            lambda sentences, least: _vocabulary(
+                sentences, least, order=lambda counts: lambda word: (counts[word], word)
+            ),
+        ),
+        "sentences counted": Mistake(
+            "A word that is twice in a sentence is counted once: these are the sentences with the word, "
+            "and asked for is how often it occurs. See 10.4.",
+            lambda sentences, least: _vocabulary(
+                sentences,
+                least,
+                count=lambda sentences: Counter(w for s in sentences for w in set(s)),
+            ),
+        ),
+        "letters counted": Mistake(
+            "The entries are single letters: one loop too many, or one string too early. A sentence is a list of "
+            "words. See 10.4.",
+            lambda sentences, least: _vocabulary(
+                sentences,
+                least,
+                count=lambda sentences: Counter(c for s in sentences for w in s for c in w),
+            ),
+        ),
+        "ids to words": Mistake(
+            "It is the wrong way round, from id to word; a model is given words and needs their ids. See 10.4.",
+            sign=lambda found, sentences, least: found[2] == "ids to words",
+        ),
+        "counts instead of ids": Mistake(
+            "The numbers are how often each word occurs; an id is its place in the vocabulary. See 10.4.",
+            sign=lambda found, sentences, least: _holds_counts(found, sentences, least),
+        ),
+    },
+)
+
+
+def _has_other_ids(special):
+    """Whether "0 <unk>, 1 <s>, …" gives the ids 0 to 3 to the four special words, in another order."""
+    pairs = [entry.split() for entry in special.split(", ")]
+    right = [[str(i), word] for word, i in SPECIAL.items()]
+    return pairs != right and [sorted(column) for column in zip(*pairs, strict=True)] == [
+        sorted(column) for column in zip(*right, strict=True)
+    ]
+
+
+def _last(vocabulary):
+    words = [word for word in vocabulary if word not in SPECIAL]
+    return {word: i for i, word in enumerate([*words, *SPECIAL])}
+
+
+def _backwards(counts, word):
+    """A key that puts frequent words first, and the end of the alphabet before its beginning."""
+    return -counts[word], [-ord(letter) for letter in word], -len(word)
+
+
+def _holds_counts(found, sentences, least):
+    counts = sorted(n for n in _occurrences(sentences).values() if n >= least)
+    ids = found[1].tolist()
+    return bool(counts) and (
+        ids == counts or ids == sorted([*counts, *SPECIAL.values()]) or ids[-1] > found[0]
+    )
+
+
+# ---------------------------------------------------------------- byte-pair encoding
+
+
+def _cut_words(draw):
+    """Words cut into pieces; one pair is more frequent than all others."""
+
+    def random(count, letters, longest):
+        while True:
+            cut = {}
+            for length in (1 + draw.ints(count, high=longest)).tolist():
+                pieces = tuple("たべのみまし"[i] for i in draw.ints(length, high=letters))
+                cut[pieces] = 1 + draw.ints(1, high=9).item()
+            pairs = sorted(_pairs(cut).values(), reverse=True)
+            if len(pairs) > 1 and pairs[0] > pairs[1]:
+                return cut
+
+    yield "letters", {tuple("たべた"): 3, tuple("たべまし"): 2, tuple("のみた"): 4}
+    yield "random letters", random(7, 5, 5)
+    yield "a pair twice in a word", {tuple("ましまし"): 2, tuple("しま"): 1, tuple("の"): 9}
+    yield (
+        "pieces of several letters",
+        {("べま", "し"): 2, ("ま", "し", "た"): 5, ("ま", "し"): 1, ("ま", "しま"): 3},
+    )
+    yield "the same letter again", {tuple("ののの"): 2, tuple("のみ"): 3}
+    yield "a frequent word and many rare ones", _many_rare()
+    yield "a word of one piece", {("です",): 11, ("ま", "す"): 2}
+    yield "many random words", random(23, 6, 7)
+
+
+def _many_rare():
+    words = ["まのし", "まのた", "まのべ", "のまみ", "べまの"]
+    return {tuple("たべ"): 29} | {tuple(word): 1 + i % 2 for i, word in enumerate(words)}
+
+
+def _pairs(cut, *, weigh=True, name=lambda a, b: (a, b)):
+    pairs = Counter()
+    for pieces, count in cut.items():
+        for a, b in itertools.pairwise(pieces):
+            pairs[name(a, b)] += count if weigh else 1
+    return pairs
+
+
+def _merge(pieces, pair):
+    done = []
+    for piece in pieces:
+        if done and (done[-1], piece) == pair:
+            done[-1] += piece
+        else:
+            done.append(piece)
+    return tuple(done)
+
+
+def _one_round(cut, *, pairs=None, merge=_merge, count=lambda n: n):
+    pairs = _pairs(cut) if pairs is None else pairs
+    best = max(pairs, key=pairs.get)
+    return best, {merge(pieces, best): count(n) for pieces, n in cut.items()}
+
+
+def _round_text(answer, cut):
+    given = dict(cut)
+    found = answer(given)
+    if found is None:
+        return None
+    if given != cut:
+        raise Remark(
+            "merge_step changes the dict that it was given: make a new one, whoever called may still need the old. "
+            "See 10.5."
+        )
+    if not isinstance(found, tuple | list) or len(found) != 2:
+        raise Remark(
+            "merge_step must return two things, the pair and the new dict. See 10.13."
+        )
+    pair, merged = found
+    if isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], tuple):
+        raise Remark(
+            "the first result holds the pair together with its count; asked for is the pair alone. See 10.13."
+        )
+    if not isinstance(merged, dict):
+        raise Remark("the second result must be a dict, as `cut` is. See 10.13.")
+    kind = "one string " if isinstance(pair, str) else ""
+    words = [
+        f"{'·'.join(pieces) if isinstance(pieces, tuple) else f'{pieces} (a {type(pieces).__name__})'} {count}"
+        for pieces, count in merged.items()
+    ]
+    return kind + "·".join(pair), ", ".join(sorted(words))
+
+
+def _first_only(pieces, pair):
+    for i in range(len(pieces) - 1):
+        if pieces[i : i + 2] == pair:
+            return (*pieces[:i], pieces[i] + pieces[i + 1], *pieces[i + 2 :])
+    return pieces
+
+
+def _overlapping(pieces, pair):
+    """Each place is looked at by itself, so the second half of a pair stays."""
+    glued = [
+        pieces[i] + pieces[i + 1] if pieces[i : i + 2] == pair else pieces[i]
+        for i in range(len(pieces))
+    ]
+    return tuple(glued)
+
+
+def _replaced(pieces, pair):
+    return tuple(" ".join(pieces).replace(" ".join(pair), "".join(pair)).split(" "))
+
+
+def _by_letters(pieces, pair):
+    """Merges wherever the letters stand, even where pieces were merged otherwise."""
+    return tuple(p for p in _replaced(tuple("".join(pieces)), pair))
+
+
+def _over_edges(cut):
+    flat = [(piece, count) for pieces, count in cut.items() for piece in pieces]
+    pairs = Counter()
+    for (a, count), (b, _) in itertools.pairwise(flat):
+        pairs[a, b] += count
+    return pairs
+
+
+def _first_pair(cut):
+    return Counter([next(iter(_pairs(cut)))])
+
+
+merge_step = Exercise(
+    name="merge_step",
+    trials=_cut_words,
+    right=_one_round,
+    use=_round_text,
+    returns=("the pair", "the new dict"),
+    mistakes={
+        "words not weighted": Mistake(
+            "A pair is counted once for each different word: a word that occurs a hundred times counts a hundred "
+            "times. See 10.5.",
+            lambda cut: _one_round(cut, pairs=_pairs(cut, weigh=False)),
+        ),
+        "pairs over the edges of words": Mistake(
+            "The end of a word and the beginning of the next one in the dict are taken for neighbours; pairs are "
+            "counted within words. See 10.5.",
+            lambda cut: _one_round(cut, pairs=_over_edges(cut)),
+        ),
+        "first pair": Mistake(
+            "The pair is the first one in the dict, not the most frequent. See 10.5.",
+            lambda cut: _one_round(cut, pairs=_first_pair(cut)),
+        ),
+        "least frequent pair": Mistake(
+            "The pair is the rarest one, and it has to be the most frequent. See 10.5.",
+            lambda cut: _one_round(
+                cut, pairs=Counter({pair: -n for pair, n in _pairs(cut).items()})
+            ),
+        ),
+        "neighbours in any order": Mistake(
+            "た before べ and べ before た are counted as one pair, and a pair has an order. See 10.5.",
+            lambda cut: _one_round(
+                cut, pairs=_pairs(cut, name=lambda a, b: tuple(sorted((a, b))))
+            ),
+        ),
+        "only the first place merged": Mistake(
+            "In a word that holds the pair twice, the second one is left in two pieces. See 10.5.",
+            lambda cut: _one_round(cut, merge=_first_only),
+        ),
+        "second half kept": Mistake(
+            "The pair is glued and its second half still follows, so the word has letters that it never had. See 10.5.",
+            lambda cut: _one_round(cut, merge=_overlapping),
+        ),
+        "replaced in a string": Mistake(
+            "Pieces that only end like the pair are merged too: in べま し the text ま し is found, although its piece "
+            "is べま and not ま. See 10.5.",
+            lambda cut: _one_round(cut, merge=_replaced),
+        ),
+        "earlier merges undone": Mistake(
+            "Pieces that were merged before are in letters again: merge pieces, not letters. See 10.5.",
+            lambda cut: _one_round(cut, merge=_by_letters),
+        ),
+        "words glued": Mistake(
+            "The keys of the new dict are whole words, and their pieces are gone: a key is the tuple of its pieces. "
+            "See 10.5.",
+            lambda cut: _one_round(cut, merge=lambda pieces, pair: "".join(pieces)),
+        ),
+        "nothing merged": Mistake(
+            "The pair is right, and the dict is as it was: the pair is still in two pieces. See 10.5.",
+            lambda cut: _one_round(cut, merge=lambda pieces, pair: pieces),
+        ),
+        "words without the pair lost": Mistake(
+            "Words that do not hold the pair are missing in the new dict. See 10.13.",
+            lambda cut: _only_with_pair(cut),
+        ),
+        "counts lost": Mistake(
+            "The new dict has forgotten how often the words occur; the next round will need it. See 10.5.",
+            lambda cut: _one_round(cut, count=lambda n: 1),
+        ),
+        "pair as one string": Mistake(
+            "The first result is the merged piece; asked for is the pair, a tuple of two strings, from which a new "
+            "word can be cut. See 10.5.",
+            lambda cut: ("".join(_one_round(cut)[0]), _one_round(cut)[1]),
+        ),
+    },
+)
+
+
+def _only_with_pair(cut):
+    best, _ = _one_round(cut)
+    merged = {
+        _merge(pieces, best): n
+        for pieces, n in cut.items()
+        if _merge(pieces, best) != pieces
+    }
+    return best, merged
+
+
+# ---------------------------------------------------------------- padding and the shift
+
+
+def _pairs_of_ids(draw):
+    def pairs(*sizes):
+        return [
+            tuple((4 + draw.ints(length, high=50)).tolist() for length in size)
+            for size in sizes
+        ]
+
+    yield "a batch", pairs((5, 3), (2, 7), (3, 2))
+    yield "a batch of one", pairs((3, 5))
+    yield "a target not yet begun", pairs((2, 0), (3, 5))
+    yield "single words", pairs((1, 1), (1, 1), (1, 1))
+    yield "a larger batch", pairs((7, 11), (3, 2), (11, 5), (2, 3), (5, 7))
+
+
+def _tensors(answer, pairs):
+    found = answer([(list(src), list(tgt)) for src, tgt in pairs])
+    if isinstance(found, Tensor):
+        raise Remark(
+            "pad_pairs must return three tensors: src, tgt_in and tgt_out. See 10.13."
+        )
+    return found
+
+
+def _filled(rows, *, value=PAD_ID, width=None, left=False):
+    width = max(map(len, rows)) if width is None else width
+    return torch.tensor(
+        [
+            [value] * (width - len(row)) + row
+            if left
+            else (row + [value] * (width - len(row)))
+            for row in rows
+        ],
+        dtype=torch.long,
+    ).view(len(rows), width)
+
+
+def _padded(
+    pairs,
+    *,
+    src_before=(),
+    src_after=(EOS_ID,),
+    in_before=(BOS_ID,),
+    in_after=(),
+    out_before=(),
+    out_after=(EOS_ID,),
+    fill=_filled,
+):
+    return (
+        fill([[*src_before, *src, *src_after] for src, _ in pairs]),
+        fill([[*in_before, *tgt, *in_after] for _, tgt in pairs]),
+        fill([[*out_before, *tgt, *out_after] for _, tgt in pairs]),
+    )
+
+
+def _end_behind(pairs):
+    ends = torch.full((len(pairs), 1), EOS_ID)
+    src = _filled([list(src) for src, _ in pairs])
+    tgt = _filled([list(tgt) for _, tgt in pairs])
+    return torch.cat([src, ends], 1), _padded(pairs)[1], torch.cat([tgt, ends], 1)
+
+
+def _whole_then_cut(pairs):
+    whole = _filled([[BOS_ID, *tgt, EOS_ID] for _, tgt in pairs])
+    return _padded(pairs)[0], whole[:, :-1], whole[:, 1:]
+
+
+def _one_width(pairs):
+    width = 1 + max(max(len(src), len(tgt)) for src, tgt in pairs)
+    return _padded(pairs, fill=lambda rows: _filled(rows, width=width))
+
+
+def _cut_off(pairs):
+    def fill(rows):
+        return torch.tensor([row[: min(map(len, rows))] for row in rows])
+
+    return _padded(pairs, fill=fill)
+
+
+pad_pairs = Exercise(
+    name="pad_pairs",
+    trials=_pairs_of_ids,
+    right=_padded,
+    use=_tensors,
+    returns=("src", "tgt_in", "tgt_out"),
+    mistakes={
+        "beginning and end in both": Mistake(
+            "Both rows of the target have a beginning and an end, so they are the same and nothing is shifted; "
+            "tgt_in has the one and tgt_out the other. See 10.9.",
+            lambda pairs: _padded(pairs, in_after=(EOS_ID,), out_before=(BOS_ID,)),
+        ),
+        "not shifted": Mistake(
+            "tgt_in and tgt_out are the same: the decoder would read the very word that it must write, and learn to "
+            "copy. See 10.9.",
+            sign=lambda found, pairs: (
+                torch.equal(found[1], found[2]) and found[1].size(0) == len(pairs)
+            ),
+        ),
+        "read and write swapped": Mistake(
+            "What is read and what must be written have changed places: the decoder reads from the beginning on and "
+            "writes up to the end. See 10.9.",
+            lambda pairs: tuple(_padded(pairs)[i] for i in (0, 2, 1)),
+        ),
+        "no beginning": Mistake(
+            "tgt_in does not begin with the beginning: for the first word the decoder has nothing to read. See 10.9.",
+            sign=lambda found, pairs: (
+                bool((found[1] != BOS_ID).all())
+                and torch.equal(found[0], _padded(pairs)[0])
+                and torch.equal(found[2], _padded(pairs)[2])
+            ),
+        ),
+        "no end": Mistake(
+            "tgt_out has no end, so the model never learns to stop. See 10.9.",
+            sign=lambda found, pairs: (
+                bool((found[2] != EOS_ID).all())
+                and torch.equal(found[0], _padded(pairs)[0])
+                and torch.equal(found[1], _padded(pairs)[1])
+            ),
+        ),
+        "end in both": Mistake(
+            "In the shorter rows tgt_in holds the end too: the decoder would go on reading behind it. Shift each "
+            "sentence first, and pad then. See 10.9.",
+            _whole_then_cut,
+        ),
+        "beginning and end swapped": Mistake(
+            f"The ids of beginning ({BOS_ID}) and end ({EOS_ID}) have changed places. See 10.4.",
+            lambda pairs: _padded(
+                pairs, src_after=(BOS_ID,), in_before=(EOS_ID,), out_after=(BOS_ID,)
+            ),
+        ),
+        "no end of the source": Mistake(
+            "The sources have no end: every source gets one, for the model to see where it stops. See 10.7.",
+            lambda pairs: _padded(pairs, src_after=()),
+        ),
+        "beginning at the source": Mistake(
+            "The sources have a beginning, which only the decoder needs: a source is read all at once. See 10.7.",
+            lambda pairs: _padded(pairs, src_before=(BOS_ID,)),
+        ),
+        "beginning instead of end": Mistake(
+            "The sources have a beginning and no end; it is the other way round. See 10.7.",
+            lambda pairs: _padded(pairs, src_before=(BOS_ID,), src_after=()),
+        ),
+        "padding on the left": Mistake(
+            "The padding stands on the left, and in this course it stands on the right. See 10.7.",
+            lambda pairs: _padded(pairs, fill=lambda rows: _filled(rows, left=True)),
+        ),
+        "end behind the padding": Mistake(
+            "The end stands in the last column, behind the padding, and it belongs right behind the last word: add it "
+            "before you pad. See 10.7.",
+            _end_behind,
+        ),
+        "padded with the end": Mistake(
+            f"The rows are filled up with the end ({EOS_ID}), and padding has an id of its own ({PAD_ID}), which masks "
+            "and loss leave out. See 10.7.",
+            lambda pairs: _padded(pairs, fill=lambda rows: _filled(rows, value=EOS_ID)),
+        ),
+        "one width for both sides": Mistake(
+            "Sources and targets are padded to one common width; each tensor is as wide as its own longest row. "
+            "See 10.7.",
+            _one_width,
+        ),
+        "cut to the shortest": Mistake(
+            "The rows are cut off where the shortest ends, and the words behind that are lost: pad to the longest. "
+            "See 10.7.",
+            _cut_off,
+        ),
+        "axes swapped": Mistake(
+            "The sentences stand in columns: the first axis is the batch, (B, S). See 10.7.",
+            lambda pairs: tuple(tensor.mT for tensor in _padded(pairs)),
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- buckets
+
+
+def _some_lengths(draw):
+    yield "a few sentences", [3, 7, 2, 5, 3, 11, 2], 14
+    yield "random lengths", (1 + draw.ints(29, high=13)).tolist(), 31
+    yield "one sentence", [5], 7
+    yield "all of one length", [3] * 11, 15
+    yield "a sentence that fills a bucket", [2, 11, 3, 11, 5], 11
+    yield "many sentences", (2 + draw.ints(101, high=23)).tolist(), 97
+    yield "no sentence", [], 7
+
+
+def _described(answer, lengths, max_cells):
+    found = answer(list(lengths), max_cells)
+    if found is None:
+        return None
+    if not isinstance(found, list | tuple) or not all(
+        isinstance(bucket, list | tuple) for bucket in found
+    ):
+        raise Remark(
+            "fill_buckets must return a list of buckets, and each bucket is a list of indices. See 10.13."
+        )
+    indices = [i for bucket in found for i in bucket]
+    if not all(type(i) is int for i in indices):
+        raise Remark(
+            "the indices must be whole numbers, the places of the sentences in `lengths`. See 10.13."
+        )
+    # Indices that are none come last, whatever they are.
+    known = [[lengths[i] for i in b if 0 <= i < len(lengths)] for b in found]
+    return (
+        torch.tensor(sorted(indices), dtype=torch.long),
+        len(found),
+        "; ".join(" ".join(map(str, sorted(b))) for b in sorted(known, key=sorted)),
+        all(_cells(bucket) <= max_cells for bucket in known),
+    )
+
+
+def _cells(lengths):
+    return len(lengths) * max(lengths, default=0)
+
+
+def _walk(
+    lengths,
+    max_cells,
+    *,
+    order=None,
+    full=lambda bucket, new, most: new * (len(bucket) + 1) > most,
+):
+    """Fill buckets with indices; ``full`` sees the lengths of the bucket and of the next sentence."""
+    order = sorted(range(len(lengths)), key=lengths.__getitem__) if order is None else order
+    buckets = []
+    for i in order:
+        inside = [lengths[j] for j in buckets[-1]] if buckets else []
+        if not buckets or full(inside, lengths[i], max_cells):
+            buckets.append([])
+        buckets[-1].append(i)
+    return buckets
+
+
+def _widest(bucket, new, most):
+    return max([*bucket, new]) * (len(bucket) + 1) > most
+
+
+def _lost_at_the_edge(lengths, max_cells):
+    """A new bucket is begun, and the sentence that did not fit is forgotten."""
+    buckets = [[]]
+    for i in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if lengths[i] * (len(buckets[-1]) + 1) > max_cells:
+            buckets.append([])
+        else:
+            buckets[-1].append(i)
+    return buckets
+
+
+def _fixed_size(lengths, max_cells):
+    size = max_cells // max(lengths, default=1)
+    order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    return [order[i : i + size] for i in range(0, len(order), size)]
+
+
+def _at_sorted_places(lengths, max_cells):
+    return _walk(sorted(lengths), max_cells)
+
+
+fill_buckets = Exercise(
+    name="fill_buckets",
+    trials=_some_lengths,
+    right=_walk,
+    use=_described,
+    returns=(
+        "all indices, sorted",
+        "the number of buckets",
+        "the lengths in each bucket",
+        "'no bucket is too large'",
+    ),
+    mistakes={
+        "padding not counted": Mistake(
+            "Some buckets are too large: the lengths in them are added up, and padding takes cells too. A bucket has "
+            "as many columns as its longest sentence. See 10.8.",
+            lambda lengths, most: _walk(
+                lengths, most, full=lambda bucket, new, most: sum(bucket) + new > most
+            ),
+        ),
+        "sentences counted": Mistake(
+            "A bucket is full when it has max_cells sentences; what is limited is its cells, sentences times the "
+            "longest of them. See 10.8.",
+            lambda lengths, most: _walk(
+                lengths, most, full=lambda bucket, new, most: len(bucket) >= most
+            ),
+        ),
+        "not sorted": Mistake(
+            "The sentences stand as they come, long beside short, so that most of a bucket can be padding: sort them "
+            "first. See 10.8.",
+            lambda lengths, most: _walk(
+                lengths, most, order=range(len(lengths)), full=_widest
+            ),
+        ),
+        "longest first": Mistake(
+            "The buckets are filled from the longest sentence down; asked for is from the shortest up. See 10.13.",
+            lambda lengths, most: _walk(
+                lengths,
+                most,
+                order=sorted(range(len(lengths)), key=lambda i: -lengths[i]),
+                full=_widest,
+            ),
+        ),
+        "one sentence too many": Mistake(
+            "Some buckets are too large by one sentence: whether it fits must be asked before it is put in, "
+            "with the sentence counted. See 10.8.",
+            lambda lengths, most: _walk(
+                lengths, most, full=lambda bucket, new, most: _cells(bucket) > most
+            ),
+        ),
+        "the new sentence not counted": Mistake(
+            "Some buckets are too large: the sentence that is about to be added makes the bucket wider and also gives "
+            "it one row more. See 10.8.",
+            lambda lengths, most: _walk(
+                lengths, most, full=lambda bucket, new, most: new * len(bucket) > most
+            ),
+        ),
+        "width of those before": Mistake(
+            "Some buckets are too large: the width is that of the sentences that are in already, and the new one is "
+            "longer. See 10.8.",
+            lambda lengths, most: _walk(
+                lengths,
+                most,
+                full=lambda bucket, new, most: (
+                    max(bucket, default=0) * (len(bucket) + 1) > most
+                ),
+            ),
+        ),
+        "width of the first": Mistake(
+            "Some buckets are too large: the width is taken from the first sentence, and that is the shortest one. "
+            "See 10.8.",
+            lambda lengths, most: _walk(
+                lengths,
+                most,
+                full=lambda bucket, new, most: (
+                    bool(bucket) and bucket[0] * (len(bucket) + 1) > most
+                ),
+            ),
+        ),
+        "full too early": Mistake(
+            "A sentence that would fill its bucket to the last cell is put into the next one: max_cells cells are "
+            "still allowed. See 10.13.",
+            lambda lengths, most: _walk(
+                lengths,
+                most,
+                full=lambda bucket, new, most: new * (len(bucket) + 1) >= most,
+            ),
+        ),
+        "last bucket lost": Mistake(
+            "The longest sentences are missing: the last bucket is never full, and has to be returned all the same. "
+            "See 10.8.",
+            lambda lengths, most: _walk(lengths, most)[:-1],
+        ),
+        "sentence lost at the edge": Mistake(
+            "Each time a new bucket begins, the sentence that did not fit into the old one is lost: it is the first "
+            "of the new one. See 10.8.",
+            _lost_at_the_edge,
+        ),
+        "an empty bucket": Mistake(
+            "There is a bucket with no sentence in it, and a batch of none cannot be made. See 10.8.",
+            sign=lambda found, lengths, most: (
+                found[1] > _described(_walk, lengths, most)[1]
+                and torch.equal(found[0], torch.arange(len(lengths)))
+                and found[2].strip("; ") == _described(_walk, lengths, most)[2]
+            ),
+        ),
+        "one size for all": Mistake(
+            "Every bucket has the number of sentences that the longest allow, so buckets of short ones are almost "
+            "empty. See 10.8.",
+            _fixed_size,
+        ),
+        "lengths instead of indices": Mistake(
+            "The buckets hold the lengths of the sentences; asked for are their places in `lengths`. See 10.13.",
+            lambda lengths, most: [[lengths[i] for i in b] for b in _walk(lengths, most)],
+        ),
+        "places after sorting": Mistake(
+            "The numbers are places in the sorted list; asked for are those in `lengths`, or the wrong sentences "
+            "will be fetched. See 10.13.",
+            _at_sorted_places,
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- leaks
+
+
+def _key(text):
+    return "".join(letter for letter in text.lower() if letter.isalnum())
+
+
+def _train_and_held_out(draw):
+    held_out = [
+        ("魚を買う。", "I buy fish."),
+        ("猫だ。", "It is a cat."),
+        ("雨だ。", "It rains."),
+    ]
+    free = [
+        ("犬だ。", "It is a dog."),
+        ("本を読む。", "I read."),
+        ("海へ行く。", "I go to sea."),
+    ]
+    yield "nothing to remove", free, held_out
+    yield "the same pair", [free[0], held_out[1], free[1]], held_out
+    yield (
+        "other spellings",
+        [("魚 を 買う !", "i buy fish !"), *free, ("雨 だ 。", "IT RAINS.")],
+        held_out,
+    )
+    yield "the same Japanese", [free[2], ("猫だ!", "A cat."), free[0]], held_out
+    yield "the same English", [("雨が降る。", "it rains"), *free], held_out
+    yield "sides of two pairs", [free[1], ("猫だ", "It rains!"), free[0]], held_out
+    yield (
+        "a sentence inside another",
+        [("黒猫だ。", "It is a cat and it rains."), *free],
+        held_out,
+    )
+    yield "pairs twice", [free[0], free[1], free[0], held_out[0], held_out[0]], held_out
+    yield "nothing held out", [held_out[2], *free], []
+    for _ in range(2):
+        order = draw.ints(11, high=6).tolist()
+        yield "random pairs", [(*held_out, *free)[i] for i in order], held_out[:2]
+
+
+def _kept(answer, train, held_out):
+    given = list(train), list(held_out)
+    found = answer(*given, _key)
+    if found is None:
+        return None
+    if given != (list(train), list(held_out)):
+        raise Remark(
+            "remove_leaks changes a list that it was given: make a new list, and leave the old ones as they are. "
+            "See 10.13."
+        )
+    if not isinstance(found, list | tuple) or not all(
+        isinstance(pair, tuple | list) and len(pair) == 2 for pair in found
+    ):
+        raise Remark(
+            "remove_leaks must return a list of pairs (Japanese, English). See 10.13."
+        )
+    return len(found), "; ".join(f"{ja} {en}" for ja, en in found)
+
+
+def _without(train, held_out, key, *, is_leak=lambda ja, en: ja or en, held_key=None):
+    ja, en = ({(held_key or key)(pair[side]) for pair in held_out} for side in (0, 1))
+    return [p for p in train if not is_leak(key(p[0]) in ja, key(p[1]) in en)]
+
+
+def _same(text):
+    return text
+
+
+def _contained(train, held_out, key):
+    def inside(pair):
+        return any(
+            key(held[side]) in key(pair[side]) for held in held_out for side in (0, 1)
+        )
+
+    return [pair for pair in train if not inside(pair)]
+
+
+remove_leaks = Exercise(
+    name="remove_leaks",
+    trials=_train_and_held_out,
+    right=_without,
+    use=_kept,
+    returns=("the number of pairs", "the pairs"),
+    mistakes={
+        "no key": Mistake(
+            "Only sentences spelled exactly alike are found; other spaces, capitals or signs hide the rest: compare "
+            "what `key` makes of them. See 10.11.",
+            lambda train, held, key: _without(train, held, _same),
+        ),
+        "key on one side of the comparison": Mistake(
+            "Nothing is removed: what `key` makes of one list is never equal to the other list as it is, so both need "
+            "it. See 10.11.",
+            lambda train, held, key: _without(train, held, key, held_key=_same),
+        ),
+        "Japanese only": Mistake(
+            "Pairs with a held-out English sentence are still there: who trains on them has seen the answer. "
+            "See 10.11.",
+            lambda train, held, key: _without(train, held, key, is_leak=lambda ja, en: ja),
+        ),
+        "English only": Mistake(
+            "Pairs with a held-out Japanese sentence are still there: both sides count. See 10.11.",
+            lambda train, held, key: _without(train, held, key, is_leak=lambda ja, en: en),
+        ),
+        "whole pairs compared": Mistake(
+            "Only pairs held out as a whole are found, and one side alone is a leak as well. See 10.11.",
+            lambda train, held, key: [
+                p
+                for p in train
+                if (key(p[0]), key(p[1])) not in {(key(h[0]), key(h[1])) for h in held}
+            ],
+        ),
+        "both sides at once": Mistake(
+            "A pair goes out only if both of its sides are held out, and one is enough. See 10.11.",
+            lambda train, held, key: _without(
+                train, held, key, is_leak=lambda ja, en: ja and en
+            ),
+        ),
+        "leaks kept": Mistake(
+            "It is the wrong way round: these are the pairs that have to go. See 10.11.",
+            lambda train, held, key: _without(
+                train, held, key, is_leak=lambda ja, en: not (ja or en)
+            ),
+        ),
+        "taken out of the test": Mistake(
+            "This is what is left of the held-out pairs; they stay as they are, and the training text gets smaller. "
+            "See 10.11.",
+            lambda train, held, key: _without(held, train, key),
+        ),
+        "keys returned": Mistake(
+            "The sentences have lost their spaces, signs and capitals: `key` is for comparing, and the pairs are "
+            "returned as they are. See 10.13.",
+            lambda train, held, key: [
+                (key(ja), key(en)) for ja, en in _without(train, held, key)
+            ],
+        ),
+        "pairs twice removed": Mistake(
+            "A pair that is twice in the training text is there once: asked for is to remove what is held out, and "
+            "nothing else. See 10.13.",
+            lambda train, held, key: list(dict.fromkeys(_without(train, held, key))),
+        ),
+        "contained instead of equal": Mistake(
+            "Longer sentences go out because a held-out one stands somewhere inside them; a leak is a sentence that is "
+            "equal. See 10.11.",
+            _contained,
+        ),
+        "order lost": Mistake(
+            "The right pairs are left, in another order than in the training text. See 10.13.",
+            sign=lambda found, train, held: (
+                sorted(found[1].split("; "))
+                == sorted(_kept(_without, train, held)[1].split("; "))
+                or sorted(found[1].split("; "))
+                == sorted(set(_kept(_without, train, held)[1].split("; ")))
+            ),
+        ),
+    },
+)

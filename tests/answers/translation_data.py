@@ -1,0 +1,741 @@
+"""Answers to the exercises of chapter 10."""
+
+import itertools
+from collections import Counter, defaultdict
+
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+from answers import right, wrong
+
+SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
+
+# -- build_vocabulary ---------------------------------------------------------------------------------
+
+
+@right
+def build_vocabulary(sentences, min_count):
+    every = sorted(itertools.chain.from_iterable(sentences))
+    groups = [(word, len(list(same))) for word, same in itertools.groupby(every)]
+    groups.sort(key=lambda pair: pair[1], reverse=True)  # a stable sort: equals stay in the order of the alphabet
+    words = SPECIAL + [word for word, count in groups if count >= min_count]
+    return dict(zip(words, range(len(words)), strict=True))
+
+
+@right
+def build_vocabulary(sentences, min_count):
+    counts = defaultdict(int)
+    for sentence in sentences:
+        for word in sentence:
+            counts[word] += 1
+    vocabulary = {"<unk>": 3, "</s>": 2, "<s>": 1, "<pad>": 0}
+    for count in sorted(set(counts.values()), reverse=True):
+        for word in sorted(w for w in counts if counts[w] == count):
+            if count >= min_count:
+                vocabulary[word] = len(vocabulary)
+    return vocabulary
+
+
+def by_frequency(sentences):
+    counts = Counter(itertools.chain.from_iterable(sentences))
+    return sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+
+
+@wrong("no special words")
+def build_vocabulary(sentences, min_count):
+    words = [word for word, count in by_frequency(sentences) if count >= min_count]
+    return {word: i for i, word in enumerate(words)}
+
+
+@wrong("special words left out")
+def build_vocabulary(sentences, min_count):
+    words = [word for word, count in by_frequency(sentences) if count >= min_count]
+    return {word: i + 4 for i, word in enumerate(words)}
+
+
+@wrong("ids used twice")
+def build_vocabulary(sentences, min_count):
+    vocabulary = {word: i for i, word in enumerate(SPECIAL)}
+    words = [word for word, count in by_frequency(sentences) if count >= min_count]
+    for i, word in enumerate(words):
+        vocabulary[word] = i
+    return vocabulary
+
+
+@wrong("counted from 1")
+def build_vocabulary(sentences, min_count):
+    vocabulary = {word: i for i, word in enumerate(SPECIAL)}
+    for word, count in by_frequency(sentences):
+        if count >= min_count:
+            vocabulary[word] = len(vocabulary) + 1
+    return vocabulary
+
+
+@wrong("special ids in another order")
+def build_vocabulary(sentences, min_count):
+    words = ["<unk>", "<s>", "</s>", "<pad>"]
+    words += [word for word, count in by_frequency(sentences) if count >= min_count]
+    return {word: i for i, word in enumerate(words)}
+
+
+@wrong("special words last")
+def build_vocabulary(sentences, min_count):
+    words = [word for word, count in by_frequency(sentences) if count >= min_count] + SPECIAL
+    return {word: words.index(word) for word in words}
+
+
+@wrong("more than min_count")
+def build_vocabulary(sentences, min_count):
+    words = SPECIAL + [word for word, count in by_frequency(sentences) if count > min_count]
+    return {word: i for i, word in enumerate(words)}
+
+
+@wrong("min_count ignored")
+def build_vocabulary(sentences, min_count):
+    return {word: i for i, word in enumerate(SPECIAL + [word for word, _ in by_frequency(sentences)])}
+
+
+@wrong("not by frequency")
+def build_vocabulary(sentences, min_count):
+    counts = Counter(itertools.chain.from_iterable(sentences))
+    words = SPECIAL + sorted(word for word, count in counts.items() if count >= min_count)
+    return {word: i for i, word in enumerate(words)}
+
+
+@wrong("first seen first")
+def build_vocabulary(sentences, min_count):
+    counts = Counter(itertools.chain.from_iterable(sentences))
+    vocabulary = {word: i for i, word in enumerate(SPECIAL)}
+    for sentence in sentences:
+        for word in sentence:
+            if word not in vocabulary and counts[word] >= min_count:
+                vocabulary[word] = len(vocabulary)
+    return vocabulary
+
+
+@wrong("equals as they come")
+def build_vocabulary(sentences, min_count):
+    counts = Counter(word for sentence in sentences for word in sentence)
+    words = SPECIAL + [word for word, count in counts.most_common() if count >= min_count]
+    return {word: i for i, word in enumerate(words)}
+
+
+@wrong("equals backwards")
+def build_vocabulary(sentences, min_count):
+    counts = Counter(word for sentence in sentences for word in sentence)
+    words = sorted(counts, key=lambda word: (counts[word], word), reverse=True)
+    return {word: i for i, word in enumerate(SPECIAL + [word for word in words if counts[word] >= min_count])}
+
+
+@wrong("rarest first")
+def build_vocabulary(sentences, min_count):
+    counts = Counter(word for sentence in sentences for word in sentence)
+    words = sorted(counts, key=lambda word: (counts[word], word))
+    return {word: i for i, word in enumerate(SPECIAL + [word for word in words if counts[word] >= min_count])}
+
+
+@wrong("sentences counted")
+def build_vocabulary(sentences, min_count):
+    counts = Counter()
+    for sentence in sentences:
+        counts.update(dict.fromkeys(sentence, 1))
+    words = sorted((w for w in counts if counts[w] >= min_count), key=lambda w: (-counts[w], w))
+    return {word: i for i, word in enumerate(SPECIAL + words)}
+
+
+@wrong("letters counted")
+def build_vocabulary(sentences, min_count):
+    counts = Counter("".join("".join(sentence) for sentence in sentences))
+    words = sorted((w for w in counts if counts[w] >= min_count), key=lambda w: (-counts[w], w))
+    return {word: i for i, word in enumerate(SPECIAL + words)}
+
+
+@wrong("ids to words")
+def build_vocabulary(sentences, min_count):
+    words = SPECIAL + [word for word, count in by_frequency(sentences) if count >= min_count]
+    return dict(enumerate(words))
+
+
+@wrong("counts instead of ids")
+def build_vocabulary(sentences, min_count):
+    counts = {word: count for word, count in by_frequency(sentences) if count >= min_count}
+    return {word: i for i, word in enumerate(SPECIAL)} | counts
+
+
+# -- merge_step ---------------------------------------------------------------------------------------
+
+
+@right
+def merge_step(cut):
+    counts = defaultdict(int)
+    for word in cut:
+        for i in range(len(word) - 1):
+            counts[word[i], word[i + 1]] += cut[word]
+    best = sorted(counts, key=lambda pair: counts[pair])[-1]
+    new = {}
+    for word, n in cut.items():
+        out, i = [], 0
+        while i < len(word):
+            if word[i : i + 2] == best:
+                out.append("".join(best))
+                i += 2
+            else:
+                out.append(word[i])
+                i += 1
+        new[tuple(out)] = n
+    return best, new
+
+
+@right
+def merge_step(cut):  # with a sign between the pieces that no word holds
+    every = Counter()
+    for word, n in cut.items():
+        every.update({pair: n * list(itertools.pairwise(word)).count(pair) for pair in itertools.pairwise(word)})
+    best = every.most_common(1)[0][0]
+    old, new = f"|{best[0]}||{best[1]}|", f"|{best[0]}{best[1]}|"
+    texts = {"".join(f"|{piece}|" for piece in word).replace(old, new): n for word, n in cut.items()}
+    return best, {tuple(text.strip("|").split("||")): n for text, n in texts.items()}
+
+
+def best_pair(cut):
+    counts = Counter()
+    for word, n in cut.items():
+        for pair in itertools.pairwise(word):
+            counts[pair] += n
+    return counts.most_common(1)[0][0]
+
+
+def glue(word, best):
+    out, i = [], 0
+    while i < len(word):
+        step = 2 if word[i : i + 2] == best else 1
+        out.append("".join(word[i : i + step]))
+        i += step
+    return tuple(out)
+
+
+@wrong("words not weighted")
+def merge_step(cut):
+    counts = Counter(pair for word in cut for pair in itertools.pairwise(word))
+    best = counts.most_common(1)[0][0]
+    return best, {glue(word, best): n for word, n in cut.items()}
+
+
+@wrong("pairs over the edges of words")
+def merge_step(cut):
+    counts = Counter()
+    last = None
+    for word, n in cut.items():
+        for piece in word:
+            if last is not None:
+                counts[last[0], piece] += last[1]
+            last = piece, n
+    best = counts.most_common(1)[0][0]
+    return best, {glue(word, best): n for word, n in cut.items()}
+
+
+@wrong("first pair")
+def merge_step(cut):
+    best = next((word[0], word[1]) for word in cut if len(word) > 1)
+    return best, {glue(word, best): n for word, n in cut.items()}
+
+
+@wrong("least frequent pair")
+def merge_step(cut):
+    counts = Counter()
+    for word, n in cut.items():
+        for pair in itertools.pairwise(word):
+            counts[pair] += n
+    best = min(counts, key=counts.get)
+    return best, {glue(word, best): n for word, n in cut.items()}
+
+
+@wrong("neighbours in any order")
+def merge_step(cut):
+    counts = Counter()
+    for word, n in cut.items():
+        for a, b in itertools.pairwise(word):
+            counts[min(a, b), max(a, b)] += n
+    best = counts.most_common(1)[0][0]
+    return best, {glue(word, best): n for word, n in cut.items()}
+
+
+@wrong("only the first place merged")
+def merge_step(cut):
+    best = best_pair(cut)
+    new = {}
+    for word, n in cut.items():
+        pairs = list(itertools.pairwise(word))
+        if best in pairs:
+            i = pairs.index(best)
+            word = (*word[:i], "".join(best), *word[i + 2 :])
+        new[word] = n
+    return best, new
+
+
+@wrong("second half kept")
+def merge_step(cut):
+    best = best_pair(cut)
+    new = {}
+    for word, n in cut.items():
+        out = []
+        for i, piece in enumerate(word):
+            if i + 1 < len(word) and (piece, word[i + 1]) == best:
+                out.append(piece + word[i + 1])
+            else:
+                out.append(piece)
+        new[tuple(out)] = n
+    return best, new
+
+
+@wrong("replaced in a string")
+def merge_step(cut):
+    best = best_pair(cut)
+    old, new = " ".join(best), "".join(best)
+    return best, {tuple(" ".join(word).replace(old, new).split()): n for word, n in cut.items()}
+
+
+@wrong("earlier merges undone")
+def merge_step(cut):
+    best = best_pair(cut)
+    return best, {glue(tuple("".join(word)), best): n for word, n in cut.items()}
+
+
+@wrong("words glued")
+def merge_step(cut):
+    best = best_pair(cut)
+    return best, {"".join(glue(word, best)): n for word, n in cut.items()}
+
+
+@wrong("nothing merged")
+def merge_step(cut):
+    best = best_pair(cut)
+    for word in cut:
+        glue(word, best)
+    return best, dict(cut)
+
+
+@wrong("words without the pair lost")
+def merge_step(cut):
+    best = best_pair(cut)
+    new = {}
+    for word, n in cut.items():
+        if best in list(itertools.pairwise(word)):
+            new[glue(word, best)] = n
+    return best, new
+
+
+@wrong("counts lost")
+def merge_step(cut):
+    best = best_pair(cut)
+    return best, dict.fromkeys([glue(word, best) for word in cut], 1)
+
+
+@wrong("pair as one string")
+def merge_step(cut):
+    best = best_pair(cut)
+    return "".join(best), {glue(word, best): n for word, n in cut.items()}
+
+
+# -- pad_pairs ----------------------------------------------------------------------------------------
+
+
+@right
+def pad_pairs(pairs):
+    src = pad_sequence([torch.tensor([*src, 2]) for src, _ in pairs], batch_first=True)
+    whole = [[1, *tgt, 2] for _, tgt in pairs]
+    tgt_in = pad_sequence([torch.tensor(ids[:-1]) for ids in whole], batch_first=True)
+    tgt_out = pad_sequence([torch.tensor(ids[1:]) for ids in whole], batch_first=True)
+    return src, tgt_in, tgt_out
+
+
+@right
+def pad_pairs(pairs):
+    S, T = (max(len(pair[side]) for pair in pairs) + 1 for side in (0, 1))
+    src, tgt_in, tgt_out = (torch.zeros(len(pairs), width, dtype=torch.long) for width in (S, T, T))
+    for b, (a, c) in enumerate(pairs):
+        src[b, : len(a)] = torch.tensor(a)
+        src[b, len(a)] = 2
+        tgt_in[b, 0], tgt_out[b, len(c)] = 1, 2
+        tgt_in[b, 1 : len(c) + 1] = tgt_out[b, : len(c)] = torch.tensor(c)
+    return src, tgt_in, tgt_out
+
+
+def pad(rows, value=0):
+    return pad_sequence([torch.tensor(row, dtype=torch.long) for row in rows], batch_first=True, padding_value=value)
+
+
+@wrong("not shifted")
+def pad_pairs(pairs):
+    tgt = pad([[*tgt, 2] for _, tgt in pairs])
+    return pad([[*src, 2] for src, _ in pairs]), tgt, tgt.clone()
+
+
+@wrong("not shifted")
+def pad_pairs(pairs):
+    tgt = pad([[1, *tgt] for _, tgt in pairs])
+    return pad([[*src, 2] for src, _ in pairs]), tgt, tgt
+
+
+@wrong("beginning and end in both")
+def pad_pairs(pairs):
+    tgt = pad([[1, *tgt, 2] for _, tgt in pairs])
+    return pad([[*src, 2] for src, _ in pairs]), tgt, tgt
+
+
+@wrong("read and write swapped")
+def pad_pairs(pairs):
+    src = pad([[*src, 2] for src, _ in pairs])
+    return src, pad([[*tgt, 2] for _, tgt in pairs]), pad([[1, *tgt] for _, tgt in pairs])
+
+
+@wrong("no beginning")
+def pad_pairs(pairs):
+    return pad([[*src, 2] for src, _ in pairs]), pad([t for _, t in pairs]), pad([[*t, 2] for _, t in pairs])
+
+
+@wrong("no beginning")
+def pad_pairs(pairs):  # in the width of the other
+    tgt_out = pad([[*tgt, 2] for _, tgt in pairs])
+    return pad([[*src, 2] for src, _ in pairs]), tgt_out.masked_fill(tgt_out == 2, 0), tgt_out
+
+
+@wrong("no end")
+def pad_pairs(pairs):
+    return pad([[*src, 2] for src, _ in pairs]), pad([[1, *t] for _, t in pairs]), pad([t for _, t in pairs])
+
+
+@wrong("end in both")
+def pad_pairs(pairs):
+    whole = pad([[1, *tgt, 2] for _, tgt in pairs])
+    return pad([[*src, 2] for src, _ in pairs]), whole[:, :-1], whole[:, 1:]
+
+
+@wrong("beginning and end swapped")
+def pad_pairs(pairs):
+    bos, eos = 2, 1
+    return pad([[*s, eos] for s, _ in pairs]), pad([[bos, *t] for _, t in pairs]), pad([[*t, eos] for _, t in pairs])
+
+
+@wrong("no end of the source")
+def pad_pairs(pairs):
+    return pad([s for s, _ in pairs]), pad([[1, *t] for _, t in pairs]), pad([[*t, 2] for _, t in pairs])
+
+
+@wrong("beginning at the source")
+def pad_pairs(pairs):
+    return pad([[1, *s, 2] for s, _ in pairs]), pad([[1, *t] for _, t in pairs]), pad([[*t, 2] for _, t in pairs])
+
+
+@wrong("beginning instead of end")
+def pad_pairs(pairs):
+    return pad([[1, *s] for s, _ in pairs]), pad([[1, *t] for _, t in pairs]), pad([[*t, 2] for _, t in pairs])
+
+
+@wrong("padding on the left")
+def pad_pairs(pairs):
+    def left(rows):
+        return pad([row[::-1] for row in rows]).flip(1)
+
+    return left([[*s, 2] for s, _ in pairs]), left([[1, *t] for _, t in pairs]), left([[*t, 2] for _, t in pairs])
+
+
+@wrong("end behind the padding")
+def pad_pairs(pairs):
+    src, tgt = pad([s for s, _ in pairs]), pad([t for _, t in pairs])
+    two, one = torch.full_like(src[:, :1], 2), torch.full_like(src[:, :1], 1)
+    return torch.hstack([src, two]), torch.hstack([one, tgt]), torch.hstack([tgt, two])
+
+
+@wrong("padded with the end")
+def pad_pairs(pairs):
+    src, tgt_in = pad([[*s, 2] for s, _ in pairs], 2), pad([[1, *t] for _, t in pairs], 2)
+    return src, tgt_in, pad([[*t, 2] for _, t in pairs], 2)
+
+
+@wrong("one width for both sides")
+def pad_pairs(pairs):
+    rows = [[*s, 2] for s, _ in pairs] + [[1, *t] for _, t in pairs] + [[*t, 2] for _, t in pairs]
+    return pad(rows).chunk(3)
+
+
+@wrong("cut to the shortest")
+def pad_pairs(pairs):
+    def cut(rows):
+        return torch.tensor(list(zip(*rows, strict=False))).T
+
+    return cut([[*s, 2] for s, _ in pairs]), cut([[1, *t] for _, t in pairs]), cut([[*t, 2] for _, t in pairs])
+
+
+@wrong("axes swapped")
+def pad_pairs(pairs):
+    src = pad_sequence([torch.tensor([*src, 2]) for src, _ in pairs])
+    tgt_in = pad_sequence([torch.tensor([1, *tgt]) for _, tgt in pairs])
+    return src, tgt_in, pad_sequence([torch.tensor([*tgt, 2]) for _, tgt in pairs])
+
+
+# -- fill_buckets -------------------------------------------------------------------------------------
+
+
+@right
+def fill_buckets(lengths, max_cells):
+    buckets, bucket = [], []
+    for length, i in sorted(zip(lengths, range(len(lengths)), strict=True)):
+        if bucket and (len(bucket) + 1) * length > max_cells:
+            buckets.append(bucket)
+            bucket = []
+        bucket.append(i)
+    return [*buckets, bucket] if bucket else buckets
+
+
+@right
+def fill_buckets(lengths, max_cells):
+    order = torch.tensor(lengths, dtype=torch.long).argsort(stable=True).tolist()
+    buckets = []
+    while order:
+        n = 1
+        while n < len(order) and lengths[order[n]] * (n + 1) <= max_cells:
+            n += 1
+        buckets.append(order[:n])
+        order = order[n:]
+    return buckets[::-1]
+
+
+def shortest_first(lengths):
+    return sorted(range(len(lengths)), key=lambda i: lengths[i])
+
+
+def gather(order, is_full):
+    buckets = []
+    for i in order:
+        if not buckets or is_full(buckets[-1], i):
+            buckets.append([])
+        buckets[-1].append(i)
+    return buckets
+
+
+@wrong("padding not counted")
+def fill_buckets(lengths, max_cells):
+    buckets, total = [], max_cells
+    for i in shortest_first(lengths):
+        total += lengths[i]
+        if total > max_cells:
+            buckets.append([])
+            total = lengths[i]
+        buckets[-1].append(i)
+    return buckets
+
+
+@wrong("sentences counted")
+def fill_buckets(lengths, max_cells):
+    order = shortest_first(lengths)
+    return [order[i : i + max_cells] for i in range(0, len(order), max_cells)]
+
+
+@wrong("not sorted")
+def fill_buckets(lengths, max_cells):
+    return gather(range(len(lengths)), lambda b, i: max(lengths[j] for j in [*b, i]) * (len(b) + 1) > max_cells)
+
+
+@wrong("longest first")
+def fill_buckets(lengths, max_cells):
+    order = sorted(range(len(lengths)), key=lambda i: lengths[i], reverse=True)
+    return gather(order, lambda b, i: lengths[b[0]] * (len(b) + 1) > max_cells)
+
+
+@wrong("one sentence too many")
+def fill_buckets(lengths, max_cells):
+    buckets = [[]]
+    for i in shortest_first(lengths):
+        if buckets[-1] and lengths[buckets[-1][-1]] * len(buckets[-1]) > max_cells:
+            buckets.append([])
+        buckets[-1].append(i)
+    return [bucket for bucket in buckets if bucket]
+
+
+@wrong("the new sentence not counted")
+def fill_buckets(lengths, max_cells):
+    return gather(shortest_first(lengths), lambda b, i: lengths[i] * len(b) > max_cells)
+
+
+@wrong("width of those before")
+def fill_buckets(lengths, max_cells):
+    return gather(shortest_first(lengths), lambda b, i: lengths[b[-1]] * (len(b) + 1) > max_cells)
+
+
+@wrong("width of the first")
+def fill_buckets(lengths, max_cells):
+    return gather(shortest_first(lengths), lambda b, i: lengths[b[0]] * (len(b) + 1) > max_cells)
+
+
+@wrong("full too early")
+def fill_buckets(lengths, max_cells):
+    return gather(shortest_first(lengths), lambda b, i: not lengths[i] * (len(b) + 1) < max_cells)
+
+
+@wrong("last bucket lost")
+def fill_buckets(lengths, max_cells):
+    buckets, bucket = [], []
+    for i in shortest_first(lengths):
+        if bucket and lengths[i] * (len(bucket) + 1) > max_cells:
+            buckets.append(bucket)
+            bucket = []
+        bucket.append(i)
+    return buckets
+
+
+@wrong("sentence lost at the edge")
+def fill_buckets(lengths, max_cells):
+    buckets, bucket = [], []
+    for i in shortest_first(lengths):
+        if lengths[i] * (len(bucket) + 1) <= max_cells:
+            bucket.append(i)
+        else:
+            buckets.append(bucket)
+            bucket = []
+    buckets.append(bucket)
+    return buckets
+
+
+@wrong("an empty bucket")
+def fill_buckets(lengths, max_cells):
+    buckets = [[]]
+    for i in shortest_first(lengths):
+        if not buckets[-1] or lengths[i] * (len(buckets[-1]) + 1) > max_cells:
+            buckets.append([])
+        buckets[-1].append(i)
+    return buckets
+
+
+@wrong("one size for all")
+def fill_buckets(lengths, max_cells):
+    if not lengths:
+        return []
+    order, size = shortest_first(lengths), max_cells // max(lengths)
+    return [order[i : i + size] for i in range(0, len(order), size)]
+
+
+@wrong("lengths instead of indices")
+def fill_buckets(lengths, max_cells):
+    buckets = []
+    for length in sorted(lengths):
+        if not buckets or length * (len(buckets[-1]) + 1) > max_cells:
+            buckets.append([])
+        buckets[-1].append(length)
+    return buckets
+
+
+@wrong("places after sorting")
+def fill_buckets(lengths, max_cells):
+    buckets = []
+    for i, length in enumerate(sorted(lengths)):
+        if not buckets or length * (len(buckets[-1]) + 1) > max_cells:
+            buckets.append([])
+        buckets[-1].append(i)
+    return buckets
+
+
+# -- remove_leaks -------------------------------------------------------------------------------------
+
+
+@right
+def remove_leaks(train, held_out, key):
+    kept = []
+    for ja, en in train:
+        if all(key(ja) != key(other_ja) and key(en) != key(other_en) for other_ja, other_en in held_out):
+            kept.append([ja, en])
+    return kept
+
+
+@right
+def remove_leaks(train, held_out, key):
+    known = {(side, key(pair[side])) for pair in held_out for side in (0, 1)}
+    return list(filter(lambda pair: not known & {(0, key(pair[0])), (1, key(pair[1]))}, train))
+
+
+@wrong("no key")
+def remove_leaks(train, held_out, key):
+    ja, en = {pair[0] for pair in held_out}, {pair[1] for pair in held_out}
+    return [pair for pair in train if pair[0] not in ja and pair[1] not in en]
+
+
+@wrong("key on one side of the comparison")
+def remove_leaks(train, held_out, key):
+    ja, en = {key(pair[0]) for pair in held_out}, {key(pair[1]) for pair in held_out}
+    return [pair for pair in train if pair[0] not in ja and pair[1] not in en]
+
+
+@wrong("key on one side of the comparison")
+def remove_leaks(train, held_out, key):
+    held = {text for pair in held_out for text in pair}
+    return [pair for pair in train if not held & {key(pair[0]), key(pair[1])}]
+
+
+@wrong("Japanese only")
+def remove_leaks(train, held_out, key):
+    held = [key(ja) for ja, _ in held_out]
+    return [(ja, en) for ja, en in train if key(ja) not in held]
+
+
+@wrong("English only")
+def remove_leaks(train, held_out, key):
+    held = [key(en) for _, en in held_out]
+    return [(ja, en) for ja, en in train if held.count(key(en)) == 0]
+
+
+@wrong("whole pairs compared")
+def remove_leaks(train, held_out, key):
+    held = [tuple(map(key, pair)) for pair in held_out]
+    return [pair for pair in train if tuple(map(key, pair)) not in held]
+
+
+@wrong("both sides at once")
+def remove_leaks(train, held_out, key):
+    ja, en = {key(pair[0]) for pair in held_out}, {key(pair[1]) for pair in held_out}
+    return [pair for pair in train if not (key(pair[0]) in ja and key(pair[1]) in en)]
+
+
+@wrong("both sides at once")
+def remove_leaks(train, held_out, key):  # "neither … nor" taken for "not … or not"
+    ja, en = {key(pair[0]) for pair in held_out}, {key(pair[1]) for pair in held_out}
+    return [pair for pair in train if key(pair[0]) not in ja or key(pair[1]) not in en]
+
+
+@wrong("leaks kept")
+def remove_leaks(train, held_out, key):
+    ja, en = {key(pair[0]) for pair in held_out}, {key(pair[1]) for pair in held_out}
+    return [pair for pair in train if key(pair[0]) in ja or key(pair[1]) in en]
+
+
+@wrong("taken out of the test")
+def remove_leaks(train, held_out, key):
+    ja, en = {key(pair[0]) for pair in train}, {key(pair[1]) for pair in train}
+    return [pair for pair in held_out if key(pair[0]) not in ja and key(pair[1]) not in en]
+
+
+@wrong("keys returned")
+def remove_leaks(train, held_out, key):
+    train = [(key(ja), key(en)) for ja, en in train]
+    ja, en = {key(pair[0]) for pair in held_out}, {key(pair[1]) for pair in held_out}
+    return [pair for pair in train if pair[0] not in ja and pair[1] not in en]
+
+
+@wrong("pairs twice removed")
+def remove_leaks(train, held_out, key):
+    kept = []
+    for ja, en in train:
+        held = any(key(ja) == key(a) or key(en) == key(b) for a, b in held_out)
+        if not held and (ja, en) not in kept:
+            kept.append((ja, en))
+    return kept
+
+
+@wrong("contained instead of equal")
+def remove_leaks(train, held_out, key):
+    return [(ja, en) for ja, en in train if not any(key(a) in key(ja) or key(b) in key(en) for a, b in held_out)]
+
+
+@wrong("order lost")
+def remove_leaks(train, held_out, key):
+    ja, en = {key(pair[0]) for pair in held_out}, {key(pair[1]) for pair in held_out}
+    return sorted(pair for pair in train if key(pair[0]) not in ja and key(pair[1]) not in en)

@@ -1,0 +1,145 @@
+"""Mixtures: whatever is mixed, no sentence of dev or test is in the training text, in any spelling."""
+
+import os
+import re
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+from attn_course.data import corpora, mixture
+from attn_course.data.corpora import Corpus, Pair
+from attn_course.data.mixture import load_text
+
+REAL = Path(os.environ["ATTN_COURSE_DATA"]) if os.environ.get("ATTN_COURSE_DATA") else None
+WITH_SMALL = pytest.mark.skipif(
+    REAL is None or not (REAL / "small_parallel_enja").is_dir(),
+    reason="ATTN_COURSE_DATA names no folder that holds small_parallel_enja",
+)
+WITH_TATOEBA = pytest.mark.skipif(
+    REAL is None or not (REAL / corpora.TATOEBA_ARCHIVE).is_file(),
+    reason=f"ATTN_COURSE_DATA names no folder that holds {corpora.TATOEBA_ARCHIVE}",
+)
+
+
+def letters(words):
+    """What is left of a sentence when neither spaces nor punctuation count; written here once more on purpose."""
+    text = unicodedata.normalize("NFKC", "".join(words)).casefold()
+    return re.sub(r"[^\w]|_", "", text) or text
+
+
+def shared(text):
+    """The sentences of dev and test that are in train too, of either language."""
+    found = []
+    for side in (0, 1):
+        train = {letters(pair[side]) for pair in text.train}
+        found += [pair[side] for pair in [*text.dev, *text.test] if letters(pair[side]) in train]
+    return found
+
+
+SMALL = Corpus(
+    train=[
+        Pair("猫 が 好き 。", "i like cats ."),
+        Pair("犬 が 好き 。", "i like dogs ."),
+        Pair("犬が好き 。", "I like dogs."),  # the same, in another spelling
+        Pair("行け ない 。", "i can 't go ."),
+        Pair("彼 は 来 た 。", "he came ."),
+    ],
+    dev=[Pair("行け ませ ん 。", "i can 't go .")],
+    test=[Pair("鳥 が 好き 。", "i like birds ."), Pair("雨 だ 。", "it rains .")],
+)
+LARGE = [
+    Pair("鳥が好き！", "Birds are what I like."),
+    Pair("雨が降る。", "It rains!"),
+    Pair("猫が好き。", "I like cats."),
+    Pair("雪だ。", "It's snow."),
+]
+
+
+@pytest.fixture
+def small_corpora(monkeypatch):
+    monkeypatch.setattr(mixture, "load_small_parallel_enja", lambda: SMALL)
+    monkeypatch.setattr(mixture, "load_tatoeba", lambda: list(LARGE))
+
+
+def test_a_mixture_by_hand(small_corpora):
+    text = load_text(["small_parallel_enja", "tatoeba"])
+    assert [" ".join(pair.en) for pair in text.train] == ["i like cats .", "i like dogs .", "he came .", "it 's snow ."]
+    assert text.train[0].ja == ["猫", "が", "好き", "。"]
+    assert [" ".join(pair.en) for pair in text.dev] == ["i can 't go ."]
+    assert [" ".join(pair.en) for pair in text.test] == ["i like birds .", "it rains ."]
+    assert shared(text) == []
+
+
+def test_the_other_way_round_the_test_is_that_of_the_first(small_corpora):
+    text = load_text(["tatoeba", "small_parallel_enja"])
+    assert text.dev == text.test == []
+    assert len(text.train) == 7
+
+
+def test_a_sentence_is_spelled_once(small_corpora, monkeypatch):
+    """Tokenising what is tokenised may change it: 'nothin'' would lose its apostrophe to the quotation mark."""
+    pair = Pair("何も。", 'He said, "Nothin\'."')
+    monkeypatch.setattr(mixture, "load_tatoeba", lambda: [pair])
+    (spelled,) = load_text(["tatoeba"]).train
+    assert " ".join(spelled.en) == mixture.tokenize_english(pair.en)
+
+
+@pytest.fixture(scope="module")
+def bundled():
+    return load_text(["everyday", "handwritten"])
+
+
+def test_the_bundled_corpora_hold_no_dev_or_test_sentence(bundled):
+    assert len(bundled.dev) == len(bundled.test) == 500
+    assert len(bundled.train) > 5000
+    assert shared(bundled) == []
+    assert all(pair.ja and pair.en for part in bundled for pair in part)
+
+
+def test_the_test_above_can_fail(bundled):
+    assert len(shared(bundled._replace(train=[*bundled.train, bundled.test[0]]))) == 2
+
+
+def test_snow_is_read_from_its_path(tmp_path):
+    path = tmp_path / "T15.tsv"
+    path.write_text("original_ja\tsimplified_ja\toriginal_en\n猫が好き。\t猫が好き。\tI like cats.\n", encoding="utf-8")
+    text = load_text([f"snow={path}"])
+    assert text.train == [(["猫", "が", "好き", "。"], ["i", "like", "cats", "."])]
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("names", [[], "everyday"])
+def test_there_must_be_a_list_of_names(names):
+    with pytest.raises(ValueError, match=r"corpora must be a list of one or more names, such as \['everyday'\], not"):
+        load_text(names)
+
+
+def test_a_name_that_is_unknown_is_refused_before_anything_is_loaded(monkeypatch):
+    monkeypatch.setattr(mixture, "make_corpus", lambda: pytest.fail("loaded"))
+    with pytest.raises(ValueError, match="there is no corpus 'wiki'; there are everyday, handwritten, small_parallel"):
+        load_text(["everyday", "wiki"])
+
+
+def test_a_corpus_can_be_used_once():
+    with pytest.raises(ValueError, match="each corpus can be used once, and 'everyday' is there twice"):
+        load_text(["everyday", "handwritten", "everyday"])
+
+
+# -- The real corpora --------------------------------------------------------------------------------
+
+
+@WITH_SMALL
+def test_small_parallel_enja_loses_what_its_train_shares_with_dev_and_test():
+    text = load_text(["small_parallel_enja"])
+    assert (len(text.dev), len(text.test)) == (500, 500)
+    assert 49_000 < len(text.train) <= 49_795
+    assert shared(text) == []
+
+
+@WITH_SMALL
+@WITH_TATOEBA
+def test_tatoeba_loses_the_test_of_small_parallel_enja():
+    text = load_text(["small_parallel_enja", "tatoeba"])
+    assert len(text.train) == 205_562
+    assert shared(text) == []

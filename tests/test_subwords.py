@@ -1,0 +1,249 @@
+"""Subwords: text comes back from its ids, and no piece reaches from one word into the next."""
+
+import itertools
+from collections import Counter
+
+import pytest
+import sentencepiece
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attn_course.data.everyday import load_handwritten, make_corpus
+from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Subwords
+from attn_course.data.text import normalize_japanese, tokenize_english
+from attn_course.data.words import words
+
+CORPUS = make_corpus(2000, num_dev=50, num_test=50)
+JA = [words(normalize_japanese(pair.japanese)) for pair in CORPUS.train]
+EN = [tokenize_english(pair.english).split() for pair in CORPUS.train]
+
+
+@pytest.fixture(scope="module")
+def ja():
+    return Subwords.train(JA, 450, spaces=False)
+
+
+@pytest.fixture(scope="module")
+def en():
+    return Subwords.train(EN, 300, spaces=True)
+
+
+# -- There and back ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sentences", ["JA", "EN"])
+def test_a_text_comes_back_from_its_ids(ja, en, sentences):
+    subwords, between = (ja, "") if sentences == "JA" else (en, " ")
+    unknown = 0
+    for sentence in globals()[sentences]:
+        ids = subwords.encode(sentence)
+        if UNK_ID in ids:
+            unknown += 1
+        else:
+            assert subwords.decode(ids) == between.join(sentence)
+    assert unknown < 0.01 * len(JA)
+
+
+LETTERS = st.text("abcdefghiklmnoprstuwy.'", min_size=1, max_size=9)
+
+
+@given(st.lists(LETTERS, max_size=8))
+def test_any_words_of_known_letters_come_back(en, sentence):
+    ids = en.encode(sentence)
+    assert all(UNK_ID < i < len(en) for i in ids)
+    assert en.decode(ids) == " ".join(sentence)
+    assert [en.piece(i) for i in ids] == [piece for word in en.cut(sentence) for piece in word]
+
+
+@given(st.lists(st.text("たべましのみ私は犬猫を", min_size=1, max_size=6), max_size=8))
+def test_any_japanese_words_of_known_letters_come_back(ja, sentence):
+    ids = ja.encode(sentence)
+    assert UNK_ID not in ids
+    assert ja.decode(ids) == "".join(sentence)
+
+
+@given(
+    st.lists(st.text(min_size=1, max_size=5).filter(lambda word: not set(word) & set(" ▁") and word.split() == [word]))
+)
+def test_whatever_the_words_are_the_ids_are_in_the_vocabulary(en, sentence):
+    ids = en.encode(sentence)
+    assert all(UNK_ID <= i < len(en) for i in ids)
+    assert isinstance(en.decode(ids), str)
+
+
+# -- Words stay apart --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sentences", ["JA", "EN"])
+def test_no_piece_crosses_a_word(ja, en, sentences):
+    subwords, mark = (ja, "") if sentences == "JA" else (en, "▁")
+    for sentence in globals()[sentences][:300]:
+        cut = subwords.cut(sentence)
+        assert ["".join(pieces) for pieces in cut] == [mark + word for word in sentence]
+        assert subwords.encode(sentence) == [i for word in sentence for i in subwords.encode([word])]
+
+
+def test_no_piece_was_learned_over_the_edge_of_words(ja):
+    inside = {
+        word[a:b] for word in set(itertools.chain(*JA)) for a in range(len(word)) for b in range(a + 1, len(word) + 1)
+    }
+    pieces = {ja.piece(i) for i in range(UNK_ID + 1, len(ja))}
+    assert pieces <= inside
+    joined = Subwords.train([["".join(sentence)] for sentence in JA], 450, spaces=False)
+    assert not {joined.piece(i) for i in range(UNK_ID + 1, len(joined))} <= inside  # the test can fail
+
+
+def test_the_first_pieces_are_those_of_byte_pair_encoding():
+    """Against an implementation of Sennrich et al. that knows nothing of SentencePiece."""
+    counts = Counter("▁" + word for sentence in EN for word in sentence)
+    cut = {word: list(word) for word in counts}
+    merges = []
+    for _ in range(15):
+        pairs = Counter()
+        for word, pieces in cut.items():
+            for pair in itertools.pairwise(pieces):
+                pairs[pair] += counts[word]
+        (best, most), (_, second) = pairs.most_common(2)
+        if most == second:  # either may come first
+            break
+        merges.append("".join(best))
+        for pieces in cut.values():
+            for i in range(len(pieces) - 1, 0, -1):
+                if (pieces[i - 1], pieces[i]) == best:
+                    pieces[i - 1 : i + 1] = ["".join(best)]
+    assert len(merges) >= 10
+    subwords = Subwords.train(EN, 100, spaces=True)
+    assert [subwords.piece(4 + i) for i in range(len(merges))] == merges
+
+
+# -- Special ids -------------------------------------------------------------------------------------
+
+
+def test_the_special_ids_are_the_first_four(ja, en):
+    for subwords in (ja, en):
+        assert [subwords.piece(i) for i in (PAD_ID, BOS_ID, EOS_ID, UNK_ID)] == ["<pad>", "<s>", "</s>", "<unk>"]
+    assert (PAD_ID, BOS_ID, EOS_ID, UNK_ID) == (0, 1, 2, 3)
+
+
+@pytest.mark.parametrize("word", ["<pad>", "<s>", "</s>", "<unk>"])
+def test_a_text_cannot_smuggle_a_special_id_in(en, word):
+    assert not {PAD_ID, BOS_ID, EOS_ID} & set(en.encode([word]))
+
+
+def test_decoding_leaves_out_padding_beginning_and_end(en):
+    ids = en.encode(["i", "read"])
+    assert en.decode([BOS_ID, *ids, EOS_ID, PAD_ID, PAD_ID]) == "i read"
+    assert en.decode(torch.tensor(ids)) == "i read"
+    assert en.decode([]) == ""
+
+
+def test_an_unknown_letter_is_unknown_and_shown_as_such(en):
+    assert UNK_ID in en.encode(["猫"])
+    assert "猫" in en.cut(["猫"])[0]
+    assert "⁇" in en.decode(en.encode(["猫"]))
+
+
+# -- Learning ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [250, 300, 450])
+def test_the_vocabulary_has_the_size_asked_for(size):
+    assert len(Subwords.train(EN, size, spaces=True)) == size
+
+
+def test_learning_is_the_same_each_time():
+    assert Subwords.train(EN, 200, spaces=True).model == Subwords.train(iter(EN), 200, spaces=True).model
+
+
+def test_more_pieces_make_shorter_sentences_down_to_words():
+    hand = [words(normalize_japanese(pair.ja)) for pair in load_handwritten()]
+    mean = [sum(len(Subwords.train(JA, size, spaces=False).encode(s)) for s in hand) for size in (360, 420, 500)]
+    assert mean == sorted(mean, reverse=True)
+    assert mean[-1] >= sum(map(len, hand))
+
+
+TINY = [["neko", "ga", "suki"], ["inu", "ga", "suki"]] * 5
+
+
+@pytest.mark.parametrize("size", [-3, 0, 3])
+def test_a_vocabulary_of_special_ids_alone_is_refused(size):
+    with pytest.raises(ValueError, match=rf"vocab_size \({size}\) must leave room for more than the 4 special ids"):
+        Subwords.train(TINY, size, spaces=True)
+
+
+@pytest.mark.parametrize("spaces", [True, False])
+def test_a_size_out_of_range_is_refused_with_the_limit_and_the_limit_works(spaces):
+    limits = []
+    for size, word in ((5, "least"), (5000, "most")):
+        with pytest.raises(ValueError, match=rf"vocab_size \({size}\) must be at {word} \d+: ") as refused:
+            Subwords.train(TINY, size, spaces=spaces)
+        limits.append(int(str(refused.value).split(word)[1].split(":")[0]))
+        assert "INTERNAL" not in str(refused.value)
+    for size in limits:
+        assert len(Subwords.train(TINY, size, spaces=spaces)) == size
+    for size in (limits[0] - 1, limits[1] + 1):
+        with pytest.raises(ValueError, match="must be at"):
+            Subwords.train(TINY, size, spaces=spaces)
+
+
+@pytest.mark.parametrize("sentences", [[], [[]], [[""], []]])
+def test_there_must_be_a_word_to_learn_from(sentences):
+    with pytest.raises(ValueError, match="there must be a word to learn from, and there is none"):
+        Subwords.train(sentences, 100, spaces=False)
+
+
+# -- Files -------------------------------------------------------------------------------------------
+
+
+def test_a_vocabulary_is_the_same_after_saving_and_loading(en, tmp_path):
+    path = tmp_path / "english.model"
+    path.write_bytes(en.model)
+    again = Subwords.load(path)
+    assert again.encode(EN[0]) == en.encode(EN[0])
+    assert len(again) == len(en)
+    assert Subwords.load(str(path)).model == en.model
+
+
+@pytest.mark.parametrize("content", [b"", b"not a model", None], ids=["empty", "text", "cut short"])
+def test_a_file_that_is_no_vocabulary_is_refused_with_its_name(en, tmp_path, content):
+    path = tmp_path / "broken.model"
+    path.write_bytes(en.model[: len(en.model) // 2] if content is None else content)
+    with pytest.raises(ValueError, match=r"broken\.model cannot be read: "):
+        Subwords.load(path)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        Subwords.load(tmp_path / "nowhere.model")
+
+
+def test_the_model_of_another_course_with_other_special_ids_is_refused(tmp_path):
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(" ".join(sentence) for sentence in TINY),
+        model_prefix=str(tmp_path / "other"),
+        vocab_size=20,
+        model_type="bpe",
+        minloglevel=2,
+    )
+    with pytest.raises(ValueError, match=r"must have the ids \(0, 1, 2, 3\), and have \(-1, 1, 2, 0\) in this model"):
+        Subwords.load(tmp_path / "other.model")
+
+
+# -- Wrong use ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("method", ["encode", "cut"])
+def test_a_string_is_no_sequence_of_words(en, method):
+    with pytest.raises(
+        TypeError, match="words must be a sequence of words, not the string 'i like cats': cut it first"
+    ):
+        getattr(en, method)("i like cats")
+
+
+@pytest.mark.parametrize("bad", [-1, 300, 10_000])
+def test_an_id_that_is_not_in_the_vocabulary_is_refused(en, bad):
+    for call in (lambda: en.decode([5, bad]), lambda: en.piece(bad)):
+        with pytest.raises(ValueError, match=rf"ids must be from 0 to 299 in this vocabulary, not {bad}"):
+            call()

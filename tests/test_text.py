@@ -1,0 +1,86 @@
+"""Spelling: one sentence has one spelling, and English comes back from its tokens."""
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attn_course.data.everyday import load_handwritten, make_corpus
+from attn_course.data.text import detokenize_english, normalize_japanese, tokenize_english
+
+JAPANESE = st.text(st.characters(categories=["L", "N", "P", "Z"], max_codepoint=0xFFFF), max_size=20)
+
+
+@pytest.mark.parametrize("text", ["１０時にアメリカへ", "10時にｱﾒﾘｶへ", "10 時 に　アメリカ へ\n"])
+def test_one_sentence_has_one_spelling(text):
+    assert normalize_japanese(text) == "10時にアメリカへ"
+
+
+def test_a_mark_above_a_letter_is_part_of_the_letter():
+    assert normalize_japanese(unicodedata.normalize("NFD", "ガラス")) == "ガラス"
+
+
+@given(JAPANESE)
+def test_normalising_twice_changes_nothing_more(text):
+    once = normalize_japanese(text)
+    assert normalize_japanese(once) == once
+    assert once.split() in ([], [once])
+
+
+@pytest.mark.parametrize(
+    ("natural", "tokenized"),
+    [
+        ("I can't tell.", "i can 't tell ."),
+        ("It's Tom's.", "it 's tom 's ."),
+        ("Mr. Hill comes at 10:45, not at 9.", "mr. hill comes at 10:45 , not at 9 ."),
+        ("It costs 1,000 yen; or 2.5 dollars?", "it costs 1,000 yen ; or 2.5 dollars ?"),
+        ("“Yes,” he said.", "'' yes , '' he said ."),
+        ("“No!”", "'' no ! ''"),
+        ("The boys’ room (upstairs).", "the boys ' room ( upstairs ) ."),
+        ("Leave it. Go home.", "leave it. go home ."),  # two letters may be an abbreviation
+        ("Sit down. Go home.", "sit down . go home ."),
+        ("By 5 p.m. he slept.", "by 5 p.m. he slept ."),
+        ("Well... yes.", "well ... yes ."),
+        ("Ｗｈｏ is it?", "who is it ?"),
+        ("", ""),
+    ],
+)
+def test_english_is_cut_like_the_references(natural, tokenized):
+    assert tokenize_english(natural) == tokenized
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I can't tell Mr. Hill.",
+        "It's 10:45, isn't it?",
+        "I said I'd go; she didn't.",
+        'He said, "come in."',
+        "Why (if at all) did I go?",
+    ],
+)
+def test_a_sentence_comes_back_from_its_tokens(text):
+    assert detokenize_english(tokenize_english(text)) == text
+
+
+def test_what_is_lost_are_the_capitals_of_names():
+    assert (
+        detokenize_english(tokenize_english("Then Kenta met Dr. Sato in Kyoto.")) == "Then kenta met Dr. Sato in kyoto."
+    )
+
+
+def test_every_sentence_of_the_corpus_comes_back_but_for_capitals():
+    texts = [pair.english for pair in make_corpus(1500, num_dev=100, num_test=100).train]
+    texts += [pair.en for pair in load_handwritten()]
+    for text in texts:
+        tokens = tokenize_english(text)
+        assert detokenize_english(tokens).lower() == text.lower().replace("’", "'"), tokens
+        assert tokenize_english(tokens) == tokens
+
+
+def test_tokens_hold_no_capital_and_no_double_space():
+    for pair in load_handwritten():
+        tokens = tokenize_english(pair.en)
+        assert tokens == tokens.lower()
+        assert tokens == " ".join(tokens.split())

@@ -1,0 +1,57 @@
+"""Words: what a morphological analyser cuts is all there, in order."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attn_course.data.everyday import load_handwritten, make_corpus
+from attn_course.data.text import normalize_japanese
+from attn_course.data.words import words
+
+TEXT = st.text(st.characters(min_codepoint=0x3041, max_codepoint=0x30FF) | st.sampled_from("猫犬食見行。、？ａa1 "))
+
+
+def test_the_words_of_a_sentence():
+    assert words("彼女は本を読みませんでした。") == ["彼女", "は", "本", "を", "読み", "ませ", "ん", "でし", "た", "。"]
+    assert words("すもももももももものうち") == ["すもも", "も", "もも", "も", "もも", "の", "うち"]
+
+
+def test_compounds_are_cut_as_short_as_they_can_be():
+    assert words("一立方メートルの箱を引っ張った") == ["一", "立方", "メートル", "の", "箱", "を", "引っ", "張っ", "た"]
+
+
+@settings(max_examples=50)
+@given(TEXT)
+def test_the_words_joined_are_the_text(text):
+    found = words(text)
+    assert "".join(found) == text
+    assert all(found)
+
+
+def test_nothing_has_no_words():
+    assert words("") == []
+
+
+def test_the_words_of_the_grammar_are_cut_where_the_analyser_cuts():
+    """The grammar's own words may be longer (ました), but each edge of theirs is an edge here."""
+
+    def edges(cut):
+        places, place = set(), 0
+        for word in cut:
+            places.add(place := place + len(word))
+        return places
+
+    pairs = make_corpus(1500, num_dev=100, num_test=100).test
+    kept = [edges(pair.ja) <= edges(words(normalize_japanese(pair.japanese))) for pair in pairs]
+    assert sum(kept) / len(kept) > 0.9
+
+
+def test_every_handwritten_sentence_has_words():
+    for pair in load_handwritten():
+        assert "".join(words(normalize_japanese(pair.ja))) == normalize_japanese(pair.ja)
+
+
+def test_a_text_that_is_too_long_is_refused_with_its_length():
+    assert len("".join(words("あ" * 16_383))) == 16_383
+    with pytest.raises(ValueError, match=r"text must have at most 49,149 bytes, not 49,152: cut it into sentences"):
+        words("あ" * 16_384)
