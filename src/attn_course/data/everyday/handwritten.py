@@ -24,13 +24,18 @@ def load_handwritten() -> list[HandwrittenPair]:
     Example:
         >>> ja, en = load_handwritten()[0]
         >>> print(ja, en)
-        おはよう、よく眠れた? Good morning, did you sleep well?
+        おはよう、昨日の夜はよく眠れた？ Good morning, did you sleep well last night?
     """
     return [HandwrittenPair(*line.split("\t")) for line in _lines("handwritten.tsv")]
 
 
 def load_handwritten_aligned() -> list[AlignedPair]:
-    """The hand-written pairs whose words were linked by hand."""
+    """The hand-written pairs whose words were linked by hand, cut into words as a reader would cut them.
+
+    Example:
+        >>> len(load_handwritten_aligned())
+        57
+    """
     pairs = []
     for line in _lines("handwritten_aligned.tsv"):
         ja, en, links = line.split("\t")
