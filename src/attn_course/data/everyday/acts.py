@@ -164,7 +164,9 @@ def what(g: Draw) -> Sentence:
     time_ja, time_en = g.put(NOW) if tense == "now" else pick_time(g, event, tense)
     verb_ja, first, aux, verb_en = predicate(g, event.verb, person, tense, False, True)
     place_ja, place_en = (
-        at(g, event.place, person) if event.place and g.chance(0.6) else ([], [])
+        at(g, event.place, person, event.verb)
+        if event.place and g.chance(0.6)
+        else ([], [])
     )
     thing_ = g.link()
     ja = [
@@ -691,7 +693,7 @@ def plans(g: Draw) -> Sentence:
     place_ja, place_en = (
         to(g, event.place)
         if event.goal
-        else at(g, event.place, person)
+        else at(g, event.place, person, event.verb)
         if event.place and not event.noun
         else ([], [])
     )

@@ -666,7 +666,7 @@ def the_one_who(g: Draw) -> Sentence:
         [p for p in TALKERS if p.pronoun != p.key and (p.adult or event.doers != "a")]
     )
     note(g, person, event)
-    place = at(g, event.place)
+    place = at(g, event.place, None, event.verb)
     noun_ja, _, noun_en = thing(g, event.noun) if event.noun else ([], [], [])
     if noun_ja:
         noun_ja = [*noun_ja, ("を", -1)]

@@ -93,7 +93,7 @@ def likes(g: Draw) -> Sentence:
         note(g, person, event)
         verb = g.link()
         noun = generic(g, event.noun) if event.noun else ([], [])
-        place = at(g, event.place, person) if not event.noun else ([], [])
+        place = at(g, event.place, person, event.verb) if not event.noun else ([], [])
         ja = [
             *noun[0],
             *(lone("を") if event.noun else []),
@@ -205,7 +205,7 @@ def wants_to(g: Draw) -> Sentence:
     if event.goal:
         place_ja, place_en = to(g, event.place)
     elif event.place and (not event.noun or (not time and g.chance(0.4))):
-        place_ja, place_en = at(g, event.place, person)
+        place_ja, place_en = at(g, event.place, person, event.verb)
     else:
         place_ja, place_en = [], []
     ja += place_ja
