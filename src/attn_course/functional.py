@@ -115,8 +115,8 @@ def fused_attention(
         k: keys (..., S, D).
         v: values (..., S, Dv).
         mask: as in :func:`attention`.
-        bias: as in :func:`attention`. No fused kernel gives a bias its gradient: a bias that requires one
-            makes the call fall back.
+        bias: as in :func:`attention`. No fused kernel for the CPU gives a bias its gradient: a bias that
+            requires one makes the call fall back.
         is_causal: hide the future, in addition to ``mask``. Aligned bottom-right like
             :func:`~attn_course.make_causal_mask`, not top-left as in PyTorch.
         dropout_p: probability of dropping a weight, from 0 up to but not including 1. No fused kernel for

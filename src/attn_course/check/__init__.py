@@ -17,6 +17,20 @@ from attn_course.check.cross_attention import (
     cross_attend,
     make_decoder_masks,
 )
+from attn_course.check.debugging_a_translator import (
+    evaluate,
+    keep_best,
+    swapped_accuracy,
+    word_accuracy,
+    word_loss,
+)
+from attn_course.check.decoding_and_evaluating import (
+    beam_step,
+    clipped_precision,
+    keep_min_p,
+    link_error,
+    write_greedily,
+)
 from attn_course.check.masks_and_dropout import (
     WindowAttention,
     drop_weights,
@@ -31,6 +45,13 @@ from attn_course.check.multi_head_attention import (
     move_to_torch,
     split_heads,
 )
+from attn_course.check.positions import (
+    count_positions,
+    linear_bias,
+    rotary_attention,
+    sinusoids_at,
+    turn_halves,
+)
 from attn_course.check.scaled_dot_product_attention import (
     WideValues,
     as_linear,
@@ -44,6 +65,19 @@ from attn_course.check.simple_self_attention import (
     log_softmax,
     three_bad_scores,
     weights_at,
+)
+from attn_course.check.training_a_translator import (
+    accumulated_gradient,
+    clip_together,
+    plateau_rate,
+    smoothed_loss,
+)
+from attn_course.check.transformer import (
+    TiedTable,
+    count_transformer,
+    decode_layer,
+    layer_norm,
+    run_stack,
 )
 from attn_course.check.translation_data import (
     build_vocabulary,
@@ -62,24 +96,38 @@ from attn_course.check.why_attention import (
 
 __all__ = [
     "MultiHead",
+    "TiedTable",
     "TwoMemoryBlock",
     "WideValues",
     "WindowAttention",
+    "accumulated_gradient",
     "alignment_share",
     "all_contexts",
     "as_linear",
+    "beam_step",
     "build_vocabulary",
+    "clip_together",
+    "clipped_precision",
     "concat_scores",
     "context_of",
     "count_parameters",
+    "count_positions",
+    "count_transformer",
     "cross_attend",
+    "decode_layer",
     "drop_weights",
+    "evaluate",
     "exact_match",
     "fill_buckets",
     "fuse_qkv",
     "general_scores",
     "gru_step",
+    "keep_best",
+    "keep_min_p",
     "last_state",
+    "layer_norm",
+    "linear_bias",
+    "link_error",
     "log_softmax",
     "look_back",
     "lookup",
@@ -90,15 +138,25 @@ __all__ = [
     "merge_step",
     "move_to_torch",
     "pad_pairs",
+    "plateau_rate",
     "remove_leaks",
+    "rotary_attention",
     "row_entropy",
+    "run_stack",
     "scaled_dot_product",
     "scaled_scores",
     "shift_targets",
+    "sinusoids_at",
+    "smoothed_loss",
     "split_heads",
+    "swapped_accuracy",
     "table_gradient",
     "three_bad_scores",
+    "turn_halves",
     "weighted_sum",
     "weights_at",
     "who_sees_whom",
+    "word_accuracy",
+    "word_loss",
+    "write_greedily",
 ]

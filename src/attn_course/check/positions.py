@@ -1,0 +1,661 @@
+"""The exercises of the chapter on positions. Used from chapter 8 on."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake
+from attn_course.functional import attention
+from attn_course.masks import make_causal_mask
+from attn_course.positions import make_alibi_bias, rotate
+
+# ---------------------------------------------------------------- count
+
+
+def _words(draw, before, lengths, size):
+    """A mask (B, S) with as many words as ``lengths`` say, after ``before`` pads."""
+    place = torch.arange(size)
+    start, length = torch.tensor(before)[:, None], torch.tensor(lengths)[:, None]
+    return ((place >= start) & (place < start + length)).to(draw.device)
+
+
+def _sentences(draw):
+    yield "no padding", _words(draw, [0, 0], [5, 5], 5)
+    yield "padding on the right", _words(draw, [0, 0, 0], [7, 2, 5], 7)
+    yield "padding on the left", _words(draw, [0, 5, 2], [7, 2, 5], 7)
+    yield "padding on both sides", _words(draw, [1, 3], [3, 2], 11)
+    yield "a batch of one", _words(draw, [2], [3], 5)
+    yield "as many sentences as columns", _words(draw, [0, 1, 2], [3, 2, 1], 3)
+    yield "nothing but padding", _words(draw, [0, 0], [0, 3], 5)
+
+
+def _count(mask):
+    return (mask.long().cumsum(-1) - 1).masked_fill(~mask, 0)
+
+
+def _columns(mask):
+    return torch.arange(mask.size(1), device=mask.device).expand(mask.shape)
+
+
+count_positions = Exercise(
+    name="count_positions",
+    trials=_sentences,
+    right=_count,
+    returns=("positions",),
+    mistakes={
+        "padding counted": Mistake(
+            "Every sentence gets the numbers of its columns, padding or not: "
+            "with padding on the left, its first word does not stand at 0. See 8.4.",
+            _columns,
+        ),
+        "right for padding on the right only": Mistake(
+            "The words have the numbers of their columns. That is right as long as a sentence begins in the first "
+            "column, and with padding on the left it does not. See 8.4.",
+            lambda mask: _columns(mask) * mask,
+        ),
+        "positions from 1": Mistake(
+            "The first word stands at 1, and positions count from 0: the last word of the longest sentence "
+            "would ask a table for a row that it does not have. See 8.3.",
+            lambda mask: mask.long().cumsum(-1) * mask,
+        ),
+        "padding not set to 0": Mistake(
+            "The words are right and the padding is not 0: on the left it is −1, "
+            "which is not a row of a table (Python takes the last one), on the right it goes on counting. See 8.3.",
+            lambda mask: mask.long().cumsum(-1) - 1,
+        ),
+        "padding on the right keeps the last position": Mistake(
+            "The words are right, and so is the padding on the left; "
+            "on the right, the padding repeats the position of the last word instead of 0. See 8.4.",
+            lambda mask: (mask.long().cumsum(-1) - 1).clamp(min=0),
+        ),
+        "mask inverted": Mistake(
+            "It is the padding that is counted, and the words that get 0: the mask is True at words. See 8.4.",
+            lambda mask: _count(~mask),
+        ),
+        "counted over the batch": Mistake(
+            "It counts down the columns, from sentence to sentence; positions run along one sentence. See 8.4.",
+            lambda mask: (mask.long().cumsum(0) - 1).masked_fill(~mask, 0),
+        ),
+        "counted from the end": Mistake(
+            "The last word of each sentence stands at 0 and the first has the largest number: "
+            "they are counted from the wrong end. See 8.4.",
+            lambda mask: _count(mask.flip(-1)).flip(-1),
+        ),
+        "counted through the batch": Mistake(
+            "The words are counted through the whole batch, as if it were one long sentence: "
+            "each sentence begins at 0 again. See 8.4.",
+            lambda mask: (
+                (mask.flatten().long().cumsum(0) - 1).view(mask.shape).masked_fill(~mask, 0)
+            ),
+        ),
+        "not integers": Mistake(
+            "The positions are right and are not whole numbers by type: a table is indexed by integers. See 8.3.",
+            sign=lambda found, mask: (
+                found.is_floating_point() and torch.equal(found.long(), _count(mask))
+            ),
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- sinusoids
+
+
+def _positions_and_widths(draw):
+    yield "a few positions", torch.arange(5, device=draw.device), 4, 10_000.0
+    yield "positions out of order", draw.ints(7, high=200), 6, 10_000.0
+    yield "a batch", draw.ints(2, 5, high=200), 14, 10_000.0
+    yield "a batch of one", draw.ints(1, 3, high=100), 10, 10_000.0
+    yield "as many positions as hands", draw.ints(3, high=100), 6, 10_000.0
+    yield "a single position", draw.ints(high=100), 6, 10_000.0
+    yield "another base", draw.ints(7, high=200), 6, 100.0
+    yield "one hand", draw.ints(3, high=100), 2, 10_000.0
+
+
+def _angles(positions, exponents, base=10_000.0):
+    exponents = exponents.to(positions.device, torch.float64)
+    return positions[..., None] * base**-exponents
+
+
+def _pairs(width):
+    return torch.arange(0, width, 2) / width
+
+
+def _in_turn(first, second):
+    return torch.stack([first, second], dim=-1).flatten(-2).float()
+
+
+def _sines_and_cosines(angles):
+    return _in_turn(angles.sin(), angles.cos())
+
+
+def _sinusoids(positions, d_model, base):
+    return _sines_and_cosines(_angles(positions, _pairs(d_model), base))
+
+
+def _rows_in_order(positions, d_model, base):
+    if positions.dim() == 0:
+        return _sinusoids(torch.zeros_like(positions), d_model, base)
+    order = torch.arange(positions.size(-1), device=positions.device)
+    return _sinusoids(order.expand(positions.shape), d_model, base)
+
+
+def _sinusoids_of_columns(positions, d_model, base):
+    angles = _angles(positions, torch.arange(d_model) / d_model, base)
+    return _in_turn(angles[..., 0::2].sin(), angles[..., 1::2].cos())
+
+
+def _sinusoids_in_halves(positions, d_model, base):
+    angles = _angles(positions, _pairs(d_model), base)
+    return torch.cat([angles.sin(), angles.cos()], dim=-1).float()
+
+
+sinusoids_at = Exercise(
+    name="sinusoids_at",
+    trials=_positions_and_widths,
+    right=_sinusoids,
+    returns=("rows",),
+    mistakes={
+        "sines and cosines in halves": Mistake(
+            "All sines stand first and all cosines after them; here they are to take turns, as in the paper. "
+            "A model learns from either, but not from a mixture. See 8.7.",
+            _sinusoids_in_halves,
+        ),
+        "sine and cosine swapped": Mistake(
+            "The even columns hold cosines and the odd ones sines: it is the other way round, "
+            "and position 0 is 0, 1, 0, 1. See 8.2.",
+            lambda positions, d_model, base: _in_turn(
+                *(
+                    f(_angles(positions, _pairs(d_model), base))
+                    for f in (torch.cos, torch.sin)
+                )
+            ),
+        ),
+        "each column its own speed": Mistake(
+            "The cosine of each pair turns more slowly than its sine. Both belong to one hand, "
+            "so both columns have the exponent of the first, 2i/E. See 8.2.",
+            _sinusoids_of_columns,
+        ),
+        "exponent without the 2": Mistake(
+            "The hands get slower only half as fast as they should: the exponent is 2i/E, "
+            "the number of the even column by the width, and not i/E. See 8.2.",
+            lambda positions, d_model, base: _sines_and_cosines(
+                _angles(positions, _pairs(d_model) / 2, base)
+            ),
+        ),
+        "exponent doubled": Mistake(
+            "The hands get slower twice as fast as they should: 2i is divided by E/2, or doubled once too often. "
+            "The exponent is 2i/E. See 8.2.",
+            lambda positions, d_model, base: _sines_and_cosines(
+                _angles(positions, _pairs(d_model) * 2, base)
+            ),
+        ),
+        "multiplied instead of divided": Mistake(
+            "Every hand but the first turns too fast: the position is divided by the power of the base. See 8.2.",
+            lambda positions, d_model, base: _sines_and_cosines(
+                _angles(positions, -_pairs(d_model), base)
+            ),
+        ),
+        "one speed for all": Mistake(
+            "All hands turn by 1 radian per position, so that position 44 looks like position 0: "
+            "the power of the base is 1 for each. See 8.2.",
+            lambda positions, d_model, base: _sines_and_cosines(
+                _angles(positions, 0 * _pairs(d_model), base)
+            ),
+        ),
+        "slowest first": Mistake(
+            "The hands come in the reverse order: the first pair of columns is the fastest. See 8.2.",
+            lambda positions, d_model, base: _sines_and_cosines(
+                _angles(positions, _pairs(d_model), base).flip(-1)
+            ),
+        ),
+        "base ignored": Mistake(
+            "With another base nothing changes: 10,000 stands in the code where `base` belongs. See 8.2.",
+            lambda positions, d_model, base: _sinusoids(positions, d_model, 10_000.0),
+        ),
+        "positions from 1": Mistake(
+            "Every row is that of the next position: position 0 is 0, 1, 0, 1, all hands up. See 8.2.",
+            lambda positions, d_model, base: _sinusoids(positions + 1, d_model, base),
+        ),
+        "positions ignored": Mistake(
+            "These are the rows of 0, 1, 2, … whatever positions were asked for: "
+            "the number of the place is used, and not what stands there. See 8.4.",
+            _rows_in_order,
+        ),
+        "sines alone": Mistake(
+            "There is only one column for each hand: a sine without its cosine cannot tell "
+            "whether the hand goes up or down. See 8.2.",
+            lambda positions, d_model, base: (
+                _angles(positions, _pairs(d_model), base).sin().float()
+            ),
+        ),
+        "rounded positions": Mistake(
+            "Small positions are right and large ones are not: the angles were computed in half precision. See 8.7.",
+            lambda positions, d_model, base: _sines_and_cosines(
+                _angles(positions, _pairs(d_model), base).half().float()
+            ),
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- rotary, in halves
+
+
+def _to_turn(draw):
+    def at(count):
+        return torch.arange(count, device=draw.device)
+
+    yield "one head", draw(5, 6), at(5), 10_000.0
+    yield "a batch with heads", draw(2, 3, 7, 10), at(7), 10_000.0
+    yield "later positions", draw(2, 5, 6), at(5) + 11, 10_000.0
+    yield "positions out of order", draw(7, 14), draw.ints(7, high=50) - 20, 10_000.0
+    yield "as many heads as positions", draw(3, 3, 6), at(3), 10_000.0
+    yield "one pair", draw(3, 2), at(3), 10_000.0
+    yield "another base", draw(5, 6), at(5), 100.0
+    yield "float64", draw(3, 5, 6, dtype=torch.float64), at(5), 10_000.0
+
+
+def _turned(x, positions, base, exponents=None, sign=1):
+    """The two halves of the columns, turned; exponents of the speeds as given."""
+    exponents = _pairs(x.size(-1)) if exponents is None else exponents
+    angles = sign * _angles(positions, exponents, base)
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    a, b = x.chunk(2, dim=-1)
+    return a * cos - b * sin, a * sin + b * cos
+
+
+def _halves(x, positions, base):
+    return torch.cat(_turned(x, positions, base), dim=-1)
+
+
+def _every_column_its_speed(x, positions, base):
+    angles = _angles(positions, torch.arange(x.size(-1)) / x.size(-1), base)
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    a, b = x.chunk(2, dim=-1)
+    return x * cos + torch.cat([-b, a], dim=-1) * sin
+
+
+def _reflected(x, positions, base):
+    angles = _angles(positions, _pairs(x.size(-1)), base)
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a * cos + b * sin, a * sin + b * cos], dim=-1)
+
+
+def _cosine_for_sine(x, positions, base):
+    angles = _angles(positions, _pairs(x.size(-1)), base)
+    cos, sin = angles.sin().to(x.dtype), angles.cos().to(x.dtype)
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)
+
+
+def _overwritten(x, positions, base):
+    """The second result computed from the first instead of from what was there before."""
+    angles = _angles(positions, _pairs(x.size(-1)), base)
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    a, b = x.chunk(2, dim=-1)
+    a = a * cos - b * sin
+    return torch.cat([a, a * sin + b * cos], dim=-1)
+
+
+turn_halves = Exercise(
+    name="turn_halves",
+    trials=_to_turn,
+    right=_halves,
+    returns=("turned",),
+    mistakes={
+        "neighbours paired": Mistake(
+            "Neighbouring columns are turned together, which is the convention of the paper; "
+            "here column i belongs to column i + D/2. See 8.4.",
+            lambda x, positions, base: rotate(x, positions, base=base),
+        ),
+        "turned backwards": Mistake(
+            "The arrows turn the other way: the sign of the angle, or of both sines, is reversed. "
+            "Scores of two layers that both do so would agree, and with any other model they would not. See 8.4.",
+            lambda x, positions, base: torch.cat(
+                _turned(x, positions, base, sign=-1), dim=-1
+            ),
+        ),
+        "minus sign missing": Mistake(
+            "The arrows change their length: one of the four products has to be subtracted, "
+            "or it is no rotation. See 8.4.",
+            _reflected,
+        ),
+        "sine and cosine swapped": Mistake(
+            "The sine stands where the cosine belongs and the cosine where the sine does: "
+            "at position 0 nothing is to be turned, and all is. See 8.4.",
+            _cosine_for_sine,
+        ),
+        "results interleaved": Mistake(
+            "The numbers are right and stand in the wrong columns: the halves come in, and neighbours go out. "
+            "What came from column i goes back to column i. See 8.4.",
+            lambda x, positions, base: torch.stack(
+                _turned(x, positions, base), dim=-1
+            ).flatten(-2),
+        ),
+        "halves swapped": Mistake(
+            "The two halves of the result changed places: the first half of the columns comes first. See 8.4.",
+            lambda x, positions, base: torch.cat(_turned(x, positions, base)[::-1], dim=-1),
+        ),
+        "second half from the first": Mistake(
+            "The first half is right and the second is not: it was computed from the first half after turning "
+            "instead of before. See 8.4.",
+            _overwritten,
+        ),
+        "one half turned": Mistake(
+            "The second half of the columns is as it was: turning an arrow changes both of its numbers. See 8.4.",
+            lambda x, positions, base: torch.cat(
+                [_turned(x, positions, base)[0], x.chunk(2, dim=-1)[1]], dim=-1
+            ),
+        ),
+        "exponent without the 2": Mistake(
+            "The arrows get slower only half as fast as they should: the exponent of pair i is 2i/D, not i/D. "
+            "See 8.4.",
+            lambda x, positions, base: torch.cat(
+                _turned(x, positions, base, _pairs(x.size(-1)) / 2), dim=-1
+            ),
+        ),
+        "each column its own speed": Mistake(
+            "The two columns of a pair turn at different speeds, so the pair does not keep its length: "
+            "there are D/2 speeds, and column i + D/2 has that of column i. See 8.4.",
+            _every_column_its_speed,
+        ),
+        "positions ignored": Mistake(
+            "With positions 0, 1, 2, … it is right; with others the same comes out: "
+            "turn by `positions`, not by the number of the row. See 8.4.",
+            lambda x, positions, base: _halves(
+                x, torch.arange(x.size(-2), device=x.device), base
+            ),
+        ),
+        "positions from 1": Mistake(
+            "Everything is turned one position too far: at position 0 nothing is turned. See 8.4.",
+            lambda x, positions, base: _halves(x, positions + 1, base),
+        ),
+        "base ignored": Mistake(
+            "With another base nothing changes: 10,000 stands in the code where `base` belongs. See 8.4.",
+            lambda x, positions, base: _halves(x, positions, 10_000.0),
+        ),
+        "type not kept": Mistake(
+            "The numbers come back in another type than they came in: float32 for a float64, or the other way round. "
+            "See 8.7.",
+            sign=lambda found, x, positions, base: (
+                found.dtype != x.dtype
+                and torch.allclose(
+                    found.double(), _halves(x, positions, base).double(), atol=1e-3
+                )
+            ),
+        ),
+        CHANGES_ITS_INPUT: Mistake(
+            "A layer turns queries and keys that others may still read: work on new tensors. See 8.4."
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- rotary attention with a cache
+
+
+def _newest_and_cached(draw):
+    yield "all at once", draw(5, 6), draw(5, 6), draw(5, 4)
+    yield "the newest three of seven", draw(3, 6), draw(7, 6), draw(7, 10)
+    yield "one new token", draw(1, 4), draw(5, 4), draw(5, 2)
+    yield "a batch", draw(2, 3, 6), draw(2, 5, 6), draw(2, 5, 6)
+    yield "a batch with heads", draw(2, 3, 5, 10), draw(2, 3, 7, 10), draw(2, 3, 7, 4)
+    yield (
+        "float64",
+        *(draw(*shape, dtype=torch.float64) for shape in ((2, 6), (7, 6), (7, 4))),
+    )
+
+
+def _causal(q, k):
+    return make_causal_mask(q.size(-2), k.size(-2), device=q.device)
+
+
+def _turn_newest(q, k):
+    first = k.size(-2) - q.size(-2)
+    return rotate(q, torch.arange(first, k.size(-2), device=q.device))
+
+
+def _rotary(q, k, v):
+    return attention(_turn_newest(q, k), rotate(k), v, _causal(q, k))
+
+
+def _top_left(q, k):
+    return make_causal_mask(k.size(-2), device=q.device)[: q.size(-2)]
+
+
+def _all_at_the_end(q, k):
+    return rotate(q, torch.full((q.size(-2),), k.size(-2) - 1, device=q.device))
+
+
+def _backwards(x):
+    return rotate(x, -torch.arange(x.size(-2), device=x.device))
+
+
+rotary_attention = Exercise(
+    name="rotary_attention",
+    trials=_newest_and_cached,
+    right=_rotary,
+    returns=("out", "weights"),
+    mistakes={
+        "queries from 0": Mistake(
+            "With as many queries as keys it is right, and with a cache it is not: the first of the new queries "
+            "is turned as if it stood at position 0. It stands at S − T. See 8.4.",
+            lambda q, k, v: attention(rotate(q), rotate(k), v, _causal(q, k)),
+        ),
+        "all queries at the end": Mistake(
+            "One new query is right and several are not: all of them are turned as if they stood at S − 1. See 8.4.",
+            lambda q, k, v: attention(_all_at_the_end(q, k), rotate(k), v, _causal(q, k)),
+        ),
+        "only the queries turned": Mistake(
+            "The keys are not turned. A score then depends on the query's own position and not on the distance. "
+            "See 8.8.",
+            lambda q, k, v: attention(_turn_newest(q, k), k, v, _causal(q, k)),
+        ),
+        "only the keys turned": Mistake(
+            "The queries are not turned. A score then depends on the key's own position and not on the distance. "
+            "See 8.8.",
+            lambda q, k, v: attention(q, rotate(k), v, _causal(q, k)),
+        ),
+        "nothing turned": Mistake(
+            "This is causal attention without positions: neither queries nor keys are turned. "
+            "`rotate` returns new tensors and leaves those it was given. See 8.4.",
+            lambda q, k, v: attention(q, k, v, _causal(q, k)),
+        ),
+        "values turned": Mistake(
+            "The weights are right and the output is not: the values were turned as well, "
+            "so that the output depends on where the text begins. See 8.8.",
+            lambda q, k, v: attention(
+                _turn_newest(q, k), rotate(k), rotate(v), _causal(q, k)
+            ),
+        ),
+        "opposite directions": Mistake(
+            "Queries and keys turn in opposite directions, so that a score depends on the sum of two positions "
+            "instead of their difference. See 8.4.",
+            lambda q, k, v: attention(_turn_newest(q, k), _backwards(k), v, _causal(q, k)),
+        ),
+        "mask ignored": Mistake(
+            "Queries look at keys that come after them: the causal mask is missing. See 5.2.",
+            lambda q, k, v: attention(_turn_newest(q, k), rotate(k), v),
+        ),
+        "mask inverted": Mistake(
+            "The queries see the future and not the past: True means may attend. See 5.4.",
+            lambda q, k, v: attention(_turn_newest(q, k), rotate(k), v, ~_causal(q, k)),
+        ),
+        "causal mask aligned top-left": Mistake(
+            "The positions are right and the mask is not: with more keys than queries it takes the first query for "
+            "the first token and hides most of the cache. See 5.6.",
+            lambda q, k, v: attention(_turn_newest(q, k), rotate(k), v, _top_left(q, k)),
+        ),
+        "no scale": Mistake(
+            "The scores are not divided by √D. See 3.4.",
+            lambda q, k, v: attention(
+                _turn_newest(q, k) * math.sqrt(q.size(-1)), rotate(k), v, _causal(q, k)
+            ),
+        ),
+        "results swapped": Mistake(
+            "Both results are there, in the wrong order: first the output, then the weights. See 3.7.",
+            lambda q, k, v: _rotary(q, k, v)[::-1],
+        ),
+        "weights not returned": Mistake(
+            "Only the output is returned; the exercise asks for the weights beside it. See 3.7.",
+            lambda q, k, v: _rotary(q, k, v)[0],
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- linear biases
+
+
+def _heads_and_lengths(draw):
+    yield "as many keys as queries", 2, 5, 5
+    yield "eight heads", 8, 3, 3
+    yield "more keys than queries", 4, 3, 7
+    yield "one new query", 2, 1, 5
+    yield "a number of heads that is no power of two", 3, 2, 11
+    yield "one head", 1, 5, 7
+
+
+def _make_on_cpu(answer, num_heads, num_queries, num_keys):
+    found = answer(num_heads, num_queries, num_keys)
+    return found.cpu() if isinstance(found, Tensor) else found
+
+
+def _with_slopes(slopes_of):
+    """An answer whose slopes are ``slopes_of(h, H)``, for h from 1 to H."""
+
+    def answer(num_heads, num_queries, num_keys):
+        slopes = [slopes_of(h, num_heads) for h in range(1, num_heads + 1)]
+        return torch.tensor(slopes)[:, None, None] * -_distance(num_queries, num_keys).abs()
+
+    return answer
+
+
+def _with_distance(distance_of):
+    """An answer with the right slopes on other distances."""
+
+    def answer(num_heads, num_queries, num_keys):
+        return _slopes(num_heads) * -distance_of(num_queries, num_keys)
+
+    return answer
+
+
+def _slopes(num_heads):
+    return 2.0 ** (-8 * torch.arange(1, num_heads + 1) / num_heads)[:, None, None]
+
+
+def _distance(num_queries, num_keys):
+    t = torch.arange(num_keys - num_queries, num_keys)[:, None]
+    return t - torch.arange(num_keys)
+
+
+def _slopes_of_the_code(num_heads):
+    power = 2 ** int(math.log2(num_heads))
+    slopes = [2 ** (-8 * h / power) for h in range(1, power + 1)]
+    if power < num_heads:
+        slopes += _slopes_of_the_code(2 * power)[0::2][: num_heads - power]
+    return slopes
+
+
+linear_bias = Exercise(
+    name="linear_bias",
+    trials=_heads_and_lengths,
+    right=make_alibi_bias,
+    use=_make_on_cpu,
+    returns=("bias",),
+    mistakes={
+        "near is lowered": Mistake(
+            "What is far is raised instead of lowered: the bias is at most 0, and 0 at distance 0. See 8.5.",
+            lambda num_heads, num_queries, num_keys: (
+                -make_alibi_bias(num_heads, num_queries, num_keys)
+            ),
+        ),
+        "slopes from 0": Mistake(
+            "The first head has the slope 1: the heads are counted from 1, so it is 2 to the power of −8/H. See 8.5.",
+            _with_slopes(lambda h, num_heads: 2 ** (-8 * (h - 1) / num_heads)),
+        ),
+        "slopes halved from head to head": Mistake(
+            "With eight heads it is right; with others, the slopes do not end at 1/256: each is 2 to the power of "
+            "−8h/H, so the ratio depends on the number of heads. See 8.5.",
+            _with_slopes(lambda h, num_heads: 2.0**-h),
+        ),
+        "slopes divided": Mistake(
+            "The slopes are 1, 1/2, 1/3, …; they are to fall by the same factor from head to head. See 8.5.",
+            _with_slopes(lambda h, num_heads: 1 / h),
+        ),
+        "flattest head first": Mistake(
+            "The heads come in the reverse order: the first one is the steepest. See 8.5.",
+            lambda num_heads, num_queries, num_keys: make_alibi_bias(
+                num_heads, num_queries, num_keys
+            ).flip(0),
+        ),
+        "one slope for all": Mistake(
+            "All heads have the same slope, so none of them sees the whole text. See 8.5.",
+            sign=lambda found, num_heads, num_queries, num_keys: (
+                num_heads > 1
+                and (found < 0).any()
+                and torch.allclose(found, found[:1].expand_as(found))
+            ),
+        ),
+        "slopes of the authors' code": Mistake(
+            "For powers of two it is right. For other numbers of heads these are the slopes of the authors' code; "
+            "the exercise asks for the formula of the paper. See 8.5.",
+            lambda num_heads, num_queries, num_keys: (
+                torch.tensor(_slopes_of_the_code(num_heads))[:, None, None]
+                * -_distance(num_queries, num_keys).abs()
+            ),
+        ),
+        "aligned top-left": Mistake(
+            "The first query is taken for position 0, so that of a longer row of keys the oldest gets the bias 0. "
+            "The last query stands where the last key does. See 8.8.",
+            _with_distance(
+                lambda num_queries, num_keys: (
+                    torch.arange(num_queries)[:, None] - torch.arange(num_keys)
+                ).abs()
+            ),
+        ),
+        "future raised": Mistake(
+            "Before its own position a query's keys are lowered, after it they are raised: "
+            "distance has no sign. See 8.5.",
+            _with_distance(_distance),
+        ),
+        "future not lowered": Mistake(
+            "Keys after the query keep the bias 0, which is what the query's own position has: "
+            "the exercise asks for the distance before and after. See 8.5.",
+            _with_distance(
+                lambda num_queries, num_keys: _distance(num_queries, num_keys).clamp(min=0)
+            ),
+        ),
+        "a number for each key": Mistake(
+            "The bias has one row for all queries. Under a causal mask that gives the same weights, "
+            "but it is not 0 where a query meets its own position. See 8.5.",
+            sign=lambda found, num_heads, num_queries, num_keys: (
+                torch.allclose(
+                    (found - found[..., :1]).expand(-1, num_queries, -1),
+                    _slopes(num_heads) * torch.arange(num_keys),
+                )
+                or torch.allclose(
+                    (found - found[..., :1]).expand(-1, num_queries, -1),
+                    -_slopes(num_heads) * torch.arange(num_keys).flip(0)
+                    + _slopes(num_heads) * (num_keys - 1),
+                )
+            ),
+        ),
+        "heads behind the keys": Mistake(
+            "The heads are the last axis; a bias has the axes of the scores, (H, T, S). See 8.5.",
+            lambda num_heads, num_queries, num_keys: make_alibi_bias(
+                num_heads, num_queries, num_keys
+            ).permute(1, 2, 0),
+        ),
+        "queries and keys swapped": Mistake(
+            "There is a row for each key: the queries stand down the side, (H, T, S). See 8.5.",
+            sign=lambda found, num_heads, num_queries, num_keys: (
+                num_queries != num_keys
+                and found.shape == (num_heads, num_keys, num_queries)
+            ),
+        ),
+    },
+)

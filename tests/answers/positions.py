@@ -1,0 +1,592 @@
+"""Answers to the exercises of chapter 8."""
+
+import math
+
+import torch
+
+import attn_course
+from answers import right, wrong
+from attn_course import attention, make_causal_mask, softmax
+
+# -- count_positions --------------------------------------------------------------------------------
+
+
+@right
+def count_positions(mask):
+    positions = torch.zeros_like(mask, dtype=torch.long)
+    for b in range(mask.size(0)):
+        words = mask[b].nonzero()[:, 0]
+        positions[b, words] = torch.arange(len(words), device=mask.device)
+    return positions
+
+
+@right
+def count_positions(mask):
+    S = mask.size(1)
+    earlier = torch.ones(S, S, device=mask.device).tril(-1)
+    return ((mask.float() @ earlier.T) * mask).long()
+
+
+@wrong("padding counted")
+def count_positions(mask):
+    B, S = mask.shape
+    return torch.arange(S, device=mask.device).repeat(B, 1)
+
+
+@wrong("right for padding on the right only")
+def count_positions(mask):
+    S = mask.size(1)
+    return torch.where(mask, torch.arange(S, device=mask.device), 0)
+
+
+@wrong("positions from 1")
+def count_positions(mask):
+    return mask.int().cumsum(dim=1) * mask
+
+
+@wrong("padding not set to 0")
+def count_positions(mask):
+    return mask.cumsum(dim=1) - 1
+
+
+@wrong("padding on the right keeps the last position")
+def count_positions(mask):
+    positions = mask.cumsum(dim=1) - 1
+    positions[positions < 0] = 0
+    return positions
+
+
+@wrong("mask inverted")
+def count_positions(mask):
+    padding = ~mask
+    return torch.where(padding, padding.cumsum(dim=1) - 1, 0)
+
+
+@wrong("counted over the batch")
+def count_positions(mask):
+    return torch.where(mask, mask.cumsum(0) - 1, 0)
+
+
+@wrong("counted from the end")
+def count_positions(mask):
+    left = mask.sum(dim=1, keepdim=True) - mask.cumsum(dim=1)
+    return left * mask
+
+
+@wrong("counted through the batch")
+def count_positions(mask):
+    positions = torch.zeros_like(mask, dtype=torch.long)
+    positions[mask] = torch.arange(int(mask.sum()), device=mask.device)
+    return positions
+
+
+@wrong("not integers")
+def count_positions(mask):
+    return (mask.float().cumsum(dim=1) - 1).clamp(min=0) * mask.float()
+
+
+# -- sinusoids_at -----------------------------------------------------------------------------------
+
+
+@right
+def sinusoids_at(positions, d_model, base=10_000.0):
+    rows = torch.empty(*positions.shape, d_model, device=positions.device)
+    for i in range(d_model // 2):
+        angle = positions / base ** (2 * i / d_model)
+        rows[..., 2 * i] = torch.sin(angle)
+        rows[..., 2 * i + 1] = torch.cos(angle)
+    return rows
+
+
+@right
+def sinusoids_at(positions, d_model, base=10_000.0):
+    # A cosine is a sine that is a quarter turn ahead.
+    column = torch.arange(d_model, device=positions.device)
+    speed = torch.exp(-math.log(base) * (column - column % 2) / d_model)
+    return torch.sin(positions.unsqueeze(-1) * speed + (column % 2) * math.pi / 2)
+
+
+@right
+def sinusoids_at(positions, d_model, base=10_000.0):
+    count = int(positions.max()) + 1
+    return attn_course.make_sinusoidal_positions(count, d_model, base=base).to(positions.device)[positions]
+
+
+@wrong("sines and cosines in halves")
+def sinusoids_at(positions, d_model, base=10_000.0):
+    speed = base ** (-torch.arange(0, d_model, 2, device=positions.device) / d_model)
+    angles = positions.unsqueeze(-1) * speed
+    return torch.cat((torch.sin(angles), torch.cos(angles)), dim=-1)
+
+
+@wrong("sine and cosine swapped")
+def sinusoids_at(positions, d_model, base=10_000.0):
+    angles = positions.unsqueeze(-1) / base ** (torch.arange(0, d_model, 2, device=positions.device) / d_model)
+    rows = torch.zeros(*positions.shape, d_model, device=positions.device)
+    rows[..., 0::2] = torch.cos(angles)
+    rows[..., 1::2] = torch.sin(angles)
+    return rows
+
+
+@wrong("each column its own speed")
+def sinusoids_at(positions, d_model, base=10_000.0):
+    rows = positions.unsqueeze(-1) / base ** (torch.arange(d_model, device=positions.device) / d_model)
+    rows[..., 0::2] = torch.sin(rows[..., 0::2])
+    rows[..., 1::2] = torch.cos(rows[..., 1::2])
+    return rows
+
+
+@wrong("exponent without the 2")
+def sinusoids_at(positions, d_model, base=10_000.0):
+    rows = torch.zeros(*positions.shape, d_model, device=positions.device)
+    for i in range(d_model // 2):
+        rows[..., 2 * i] = torch.sin(positions / base ** (i / d_model))
+        rows[..., 2 * i + 1] = torch.cos(positions / base ** (i / d_model))
+    return rows
+
+
+@wrong("exponent doubled")
+def sinusoids_at(positions, d_model, base=10_000.0):
+    i = torch.arange(0, d_model, 2, device=positions.device)
+    angles = positions[..., None] / base ** (2 * i / d_model)
+    return torch.stack((angles.sin(), angles.cos()), -1).flatten(-2)
+
+
+@wrong("multiplied instead of divided")
+def sinusoids_at(positions, d_model, base=10_000.0):
+    i = torch.arange(0, d_model, 2, device=positions.device, dtype=torch.float64)
+    angles = positions[..., None] * base ** (i / d_model)
+    return torch.stack((angles.sin(), angles.cos()), -1).flatten(-2).float()
+
+
+@wrong("one speed for all")
+def sinusoids_at(positions, d_model, base=10_000.0):
+    i = torch.arange(0, d_model, 2, device=positions.device)
+    angles = positions[..., None] / base ** (i // d_model)
+    return torch.stack((angles.sin(), angles.cos()), -1).flatten(-2)
+
+
+@wrong("slowest first")
+def sinusoids_at(positions, d_model, base=10_000.0):
+    i = torch.arange(d_model - 2, -1, -2, device=positions.device)
+    angles = positions[..., None] / base ** (i / d_model)
+    return torch.stack((angles.sin(), angles.cos()), -1).flatten(-2)
+
+
+@wrong("base ignored")
+def sinusoids_at(positions, d_model, base=10_000.0):
+    i = torch.arange(0, d_model, 2, device=positions.device)
+    angles = positions[..., None] / 10000 ** (i / d_model)
+    return torch.stack((angles.sin(), angles.cos()), -1).flatten(-2)
+
+
+@wrong("positions from 1")
+def sinusoids_at(positions, d_model, base=10_000.0):
+    i = torch.arange(0, d_model, 2, device=positions.device)
+    angles = (positions[..., None] + 1) / base ** (i / d_model)
+    return torch.stack((angles.sin(), angles.cos()), -1).flatten(-2)
+
+
+@wrong("positions ignored")
+def sinusoids_at(positions, d_model, base=10_000.0):
+    T = positions.size(-1) if positions.dim() else 1
+    table = attn_course.make_sinusoidal_positions(T, d_model, base=base).to(positions.device)
+    return table.expand(*positions.shape, d_model) if positions.dim() else table[0]
+
+
+@wrong("sines alone")
+def sinusoids_at(positions, d_model, base=10_000.0):
+    i = torch.arange(0, d_model, 2, device=positions.device)
+    return torch.sin(positions[..., None] / base ** (i / d_model))
+
+
+@wrong("rounded positions")
+def sinusoids_at(positions, d_model, base=10_000.0):
+    i = torch.arange(0, d_model, 2, device=positions.device)
+    angles = (positions[..., None] / base ** (i / d_model)).to(torch.float16).float()
+    return torch.stack((angles.sin(), angles.cos()), -1).flatten(-2)
+
+
+# -- turn_halves ------------------------------------------------------------------------------------
+
+
+def angles_of(x, positions, base):
+    half = x.size(-1) // 2
+    speed = base ** (-torch.arange(half, device=x.device, dtype=x.dtype) / half)
+    return torch.outer(positions.to(x.dtype), speed)  # (T, D/2)
+
+
+def rotate_half(x):
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat((-second, first), dim=-1)
+
+
+@right
+def turn_halves(x, positions, base=10_000.0):
+    # As transformers writes it.
+    angles = angles_of(x, positions, base).repeat(1, 2)
+    return x * angles.cos() + rotate_half(x) * angles.sin()
+
+
+@right
+def turn_halves(x, positions, base=10_000.0):
+    half = x.size(-1) // 2
+    arrows = torch.complex(x[..., :half], x[..., half:])
+    turned = arrows * torch.exp(1j * angles_of(x, positions, base))
+    return torch.cat((turned.real, turned.imag), dim=-1)
+
+
+@right
+def turn_halves(x, positions, base=10_000.0):
+    D = x.size(-1)
+    order = torch.arange(D).view(2, -1).T.flatten()
+    turned = attn_course.rotate(x[..., order], positions, base=base)
+    return torch.empty_like(x).index_copy(-1, order.to(x.device), turned)
+
+
+@wrong("neighbours paired")
+def turn_halves(x, positions, base=10_000.0):
+    angles = angles_of(x, positions, base)
+    a, b = x[..., 0::2], x[..., 1::2]
+    out = torch.empty_like(x)
+    out[..., 0::2] = a * angles.cos() - b * angles.sin()
+    out[..., 1::2] = a * angles.sin() + b * angles.cos()
+    return out
+
+
+@wrong("turned backwards")
+def turn_halves(x, positions, base=10_000.0):
+    angles = angles_of(x, positions, base).repeat(1, 2)
+    return x * angles.cos() - rotate_half(x) * angles.sin()
+
+
+@wrong("minus sign missing")
+def turn_halves(x, positions, base=10_000.0):
+    angles = angles_of(x, positions, base).repeat(1, 2)
+    first, second = x.chunk(2, dim=-1)
+    return x * angles.cos() + torch.cat((second, first), dim=-1) * angles.sin()
+
+
+@wrong("sine and cosine swapped")
+def turn_halves(x, positions, base=10_000.0):
+    angles = angles_of(x, positions, base).repeat(1, 2)
+    return x * angles.sin() + rotate_half(x) * angles.cos()
+
+
+@wrong("results interleaved")
+def turn_halves(x, positions, base=10_000.0):
+    half = x.size(-1) // 2
+    angles = angles_of(x, positions, base)
+    out = torch.empty_like(x)
+    out[..., 0::2] = x[..., :half] * angles.cos() - x[..., half:] * angles.sin()
+    out[..., 1::2] = x[..., :half] * angles.sin() + x[..., half:] * angles.cos()
+    return out
+
+
+@wrong("halves swapped")
+def turn_halves(x, positions, base=10_000.0):
+    angles = angles_of(x, positions, base)
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat(
+        (first * angles.sin() + second * angles.cos(), first * angles.cos() - second * angles.sin()), dim=-1
+    )
+
+
+@wrong("second half from the first")
+def turn_halves(x, positions, base=10_000.0):
+    half, angles, out = x.size(-1) // 2, angles_of(x, positions, base), x.clone()
+    out[..., :half] = out[..., :half] * angles.cos() - out[..., half:] * angles.sin()
+    out[..., half:] = out[..., :half] * angles.sin() + out[..., half:] * angles.cos()
+    return out
+
+
+@wrong("one half turned")
+def turn_halves(x, positions, base=10_000.0):
+    half, angles, out = x.size(-1) // 2, angles_of(x, positions, base), x.clone()
+    out[..., :half] = x[..., :half] * angles.cos() - x[..., half:] * angles.sin()
+    return out
+
+
+@wrong("exponent without the 2")
+def turn_halves(x, positions, base=10_000.0):
+    D = x.size(-1)
+    speed = base ** (-torch.arange(D // 2, device=x.device, dtype=x.dtype) / D)
+    angles = (positions[:, None] * speed).repeat(1, 2)
+    return x * angles.cos() + rotate_half(x) * angles.sin()
+
+
+@wrong("each column its own speed")
+def turn_halves(x, positions, base=10_000.0):
+    D = x.size(-1)
+    angles = positions[:, None] / base ** (torch.arange(D, device=x.device, dtype=x.dtype) / D)
+    return x * torch.cos(angles) + rotate_half(x) * torch.sin(angles)
+
+
+@wrong("positions ignored")
+def turn_halves(x, positions, base=10_000.0):
+    angles = angles_of(x, torch.arange(x.size(-2), device=x.device), base).repeat(1, 2)
+    return x * angles.cos() + rotate_half(x) * angles.sin()
+
+
+@wrong("positions from 1")
+def turn_halves(x, positions, base=10_000.0):
+    angles = angles_of(x, positions + 1, base).repeat(1, 2)
+    return x * angles.cos() + rotate_half(x) * angles.sin()
+
+
+@wrong("base ignored")
+def turn_halves(x, positions, base=10_000.0):
+    angles = angles_of(x, positions, 10_000).repeat(1, 2)
+    return x * angles.cos() + rotate_half(x) * angles.sin()
+
+
+@wrong("type not kept")
+def turn_halves(x, positions, base=10_000.0):
+    angles = angles_of(x, positions, base).repeat(1, 2)
+    return (x * angles.cos() + rotate_half(x) * angles.sin()).to(torch.float32)
+
+
+@wrong("type not kept")
+def turn_halves(x, positions, base=10_000.0):
+    angles = angles_of(x.double(), positions, base).repeat(1, 2)
+    return x * angles.cos() + rotate_half(x) * angles.sin()
+
+
+@wrong("changes its input")
+def turn_halves(x, positions, base=10_000.0):
+    half, angles = x.size(-1) // 2, angles_of(x, positions, base)
+    first, second = x[..., :half].clone(), x[..., half:].clone()
+    x[..., :half] = first * angles.cos() - second * angles.sin()
+    x[..., half:] = first * angles.sin() + second * angles.cos()
+    return x
+
+
+# -- rotary_attention -------------------------------------------------------------------------------
+
+
+@right
+def rotary_attention(q, k, v):
+    # Only differences count: the first query at 0, the keys from T - S on.
+    T, S = q.size(-2), k.size(-2)
+    scores = attn_course.rotate(q) @ attn_course.rotate(k, torch.arange(T - S, T, device=q.device)).mT
+    scores = scores / q.size(-1) ** 0.5
+    past = torch.arange(S, device=q.device) <= torch.arange(S - T, S, device=q.device)[:, None]
+    weights = softmax(scores.masked_fill(~past, float("-inf")))
+    return weights @ v, weights
+
+
+@right
+def rotary_attention(q, k, v):
+    # Fill up the missing queries, attend, and keep the last ones.
+    missing = k.size(-2) - q.size(-2)
+    q = torch.nn.functional.pad(q, (0, 0, missing, 0))
+    out, weights = attention(
+        attn_course.rotate(q), attn_course.rotate(k), v, make_causal_mask(q.size(-2), device=q.device)
+    )
+    return out[..., missing:, :], weights[..., missing:, :]
+
+
+def newest(q, k):
+    return torch.arange(k.size(-2), device=q.device)[-q.size(-2) :]
+
+
+def attend(q, k, v, mask=None):
+    scores = torch.einsum("...td,...sd->...ts", q, k) / math.sqrt(k.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(mask == 0, -torch.inf)
+    weights = softmax(scores, dim=-1)
+    return torch.einsum("...ts,...sd->...td", weights, v), weights
+
+
+def causal(q, k):
+    T, S = q.size(-2), k.size(-2)
+    return torch.ones(T, S, device=q.device).tril(S - T)
+
+
+@wrong("queries from 0")
+def rotary_attention(q, k, v):
+    return attend(attn_course.rotate(q), attn_course.rotate(k), v, causal(q, k))
+
+
+@wrong("all queries at the end")
+def rotary_attention(q, k, v):
+    last = torch.full((q.size(-2),), k.size(-2) - 1, device=q.device)
+    return attend(attn_course.rotate(q, last), attn_course.rotate(k), v, causal(q, k))
+
+
+@wrong("only the queries turned")
+def rotary_attention(q, k, v):
+    return attend(attn_course.rotate(q, newest(q, k)), k, v, causal(q, k))
+
+
+@wrong("only the keys turned")
+def rotary_attention(q, k, v):
+    return attend(q, attn_course.rotate(k), v, causal(q, k))
+
+
+@wrong("nothing turned")
+def rotary_attention(q, k, v):
+    attn_course.rotate(q, newest(q, k))
+    attn_course.rotate(k)
+    return attend(q, k, v, causal(q, k))
+
+
+@wrong("values turned")
+def rotary_attention(q, k, v):
+    positions = torch.arange(k.size(-2), device=q.device)
+    k, v = (attn_course.rotate(x, positions) for x in (k, v))
+    return attend(attn_course.rotate(q, newest(q, k)), k, v, causal(q, k))
+
+
+@wrong("opposite directions")
+def rotary_attention(q, k, v):
+    positions = torch.arange(k.size(-2), device=q.device)
+    return attend(attn_course.rotate(q, newest(q, k)), attn_course.rotate(k, -positions), v, causal(q, k))
+
+
+@wrong("mask ignored")
+def rotary_attention(q, k, v):
+    return attend(attn_course.rotate(q, newest(q, k)), attn_course.rotate(k), v)
+
+
+@wrong("mask inverted")
+def rotary_attention(q, k, v):
+    return attend(attn_course.rotate(q, newest(q, k)), attn_course.rotate(k), v, 1 - causal(q, k))
+
+
+@wrong("causal mask aligned top-left")
+def rotary_attention(q, k, v):
+    mask = torch.ones(q.size(-2), k.size(-2), device=q.device).tril()
+    return attend(attn_course.rotate(q, newest(q, k)), attn_course.rotate(k), v, mask)
+
+
+@wrong("no scale")
+def rotary_attention(q, k, v):
+    scores = attn_course.rotate(q, newest(q, k)) @ attn_course.rotate(k).mT
+    weights = softmax(scores.masked_fill(causal(q, k) == 0, -torch.inf))
+    return weights @ v, weights
+
+
+@wrong("results swapped")
+def rotary_attention(q, k, v):
+    out, weights = attend(attn_course.rotate(q, newest(q, k)), attn_course.rotate(k), v, causal(q, k))
+    return weights, out
+
+
+@wrong("weights not returned")
+def rotary_attention(q, k, v):
+    out, _ = attend(attn_course.rotate(q, newest(q, k)), attn_course.rotate(k), v, causal(q, k))
+    return out
+
+
+# -- linear_bias ------------------------------------------------------------------------------------
+
+
+@right
+def linear_bias(num_heads, num_queries, num_keys):
+    bias = torch.zeros(num_heads, num_queries, num_keys)
+    for h in range(num_heads):
+        for t in range(num_queries):
+            for s in range(num_keys):
+                bias[h, t, s] = -abs(num_keys - num_queries + t - s) / 2 ** (8 * (h + 1) / num_heads)
+    return bias
+
+
+@right
+def linear_bias(num_heads, num_queries, num_keys):
+    ratio = 2 ** (-8 / num_heads)
+    slopes = torch.tensor([ratio**h for h in range(1, num_heads + 1)])
+    s = torch.arange(float(num_keys))
+    return torch.einsum("h,ts->hts", slopes, -torch.cdist(s[:, None], s[:, None], p=1)[num_keys - num_queries :])
+
+
+def slopes_of(num_heads):
+    return torch.tensor([2 ** (-8 * h / num_heads) for h in range(1, num_heads + 1)])
+
+
+def away(num_queries, num_keys):
+    t = torch.arange(num_queries)[:, None] + num_keys - num_queries
+    return (t - torch.arange(num_keys)).abs()
+
+
+@wrong("near is lowered")
+def linear_bias(num_heads, num_queries, num_keys):
+    return slopes_of(num_heads).view(-1, 1, 1) * away(num_queries, num_keys)
+
+
+@wrong("slopes from 0")
+def linear_bias(num_heads, num_queries, num_keys):
+    slopes = 2 ** (-8 * torch.arange(num_heads) / num_heads)
+    return -slopes.view(-1, 1, 1) * away(num_queries, num_keys)
+
+
+@wrong("slopes halved from head to head")
+def linear_bias(num_heads, num_queries, num_keys):
+    slopes = 0.5 ** torch.arange(1, num_heads + 1)
+    return -slopes.view(-1, 1, 1) * away(num_queries, num_keys)
+
+
+@wrong("slopes divided")
+def linear_bias(num_heads, num_queries, num_keys):
+    slopes = 1 / torch.arange(1, num_heads + 1)
+    return -slopes.view(-1, 1, 1) * away(num_queries, num_keys)
+
+
+@wrong("flattest head first")
+def linear_bias(num_heads, num_queries, num_keys):
+    slopes = torch.tensor([2 ** (-8 * h / num_heads) for h in range(num_heads, 0, -1)])
+    return -slopes.view(-1, 1, 1) * away(num_queries, num_keys)
+
+
+@wrong("one slope for all")
+def linear_bias(num_heads, num_queries, num_keys):
+    return -(2 ** (-8 / num_heads)) * away(num_queries, num_keys).expand(num_heads, -1, -1)
+
+
+@wrong("slopes of the authors' code")
+def linear_bias(num_heads, num_queries, num_keys):
+    def slopes(n):
+        if math.log2(n).is_integer():
+            return [2 ** (-8 * h / n) for h in range(1, n + 1)]
+        below = 2 ** math.floor(math.log2(n))
+        return slopes(below) + slopes(2 * below)[::2][: n - below]
+
+    return -torch.tensor(slopes(num_heads)).view(-1, 1, 1) * away(num_queries, num_keys)
+
+
+@wrong("aligned top-left")
+def linear_bias(num_heads, num_queries, num_keys):
+    distance = (torch.arange(num_queries)[:, None] - torch.arange(num_keys)).abs()
+    return -slopes_of(num_heads).view(-1, 1, 1) * distance
+
+
+@wrong("future raised")
+def linear_bias(num_heads, num_queries, num_keys):
+    t = torch.arange(num_keys)[-num_queries:]
+    return slopes_of(num_heads).view(-1, 1, 1) * (torch.arange(num_keys)[None, :] - t[:, None])
+
+
+@wrong("future not lowered")
+def linear_bias(num_heads, num_queries, num_keys):
+    return -slopes_of(num_heads).view(-1, 1, 1) * away(num_queries, num_keys).tril(num_keys - num_queries)
+
+
+@wrong("a number for each key")
+def linear_bias(num_heads, num_queries, num_keys):
+    return slopes_of(num_heads).view(-1, 1, 1) * torch.arange(num_keys)
+
+
+@wrong("a number for each key")
+def linear_bias(num_heads, num_queries, num_keys):
+    last = torch.arange(1 - num_keys, 1)
+    return (slopes_of(num_heads).view(-1, 1, 1) * last).expand(num_heads, num_queries, num_keys)
+
+
+@wrong("heads behind the keys")
+def linear_bias(num_heads, num_queries, num_keys):
+    return -away(num_queries, num_keys)[:, :, None] * slopes_of(num_heads)
+
+
+@wrong("queries and keys swapped")
+def linear_bias(num_heads, num_queries, num_keys):
+    return -slopes_of(num_heads).view(-1, 1, 1) * away(num_queries, num_keys).T
