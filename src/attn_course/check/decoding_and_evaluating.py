@@ -1,0 +1,763 @@
+"""The exercises of the chapter on decoding and evaluating. Used from chapter 13 on."""
+
+import math
+from collections import Counter
+
+import torch
+from torch import Tensor
+
+from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake, Remark
+
+# ---------------------------------------------------------------- greedy search
+
+
+def _writers(draw):
+    def writer(vocab_size, bos_id, eos_id, ends_at, max_len):
+        """What is written depends on all that is read; the end comes as token number ``ends_at``."""
+        embed, mix, out = draw(vocab_size, 7), draw(7, 7), 3 * draw(7, vocab_size)
+
+        def next_logits(ids):
+            state, rows = torch.zeros_like(embed[0]), []
+            for number, i in enumerate(ids, start=1):
+                state = torch.tanh(state @ mix + embed[int(i)])
+                rows.append(state @ out)
+                rows[-1][eos_id] += 60 if number == ends_at else -60
+                rows[-1][bos_id] -= 60
+            return torch.stack(rows)  # (T, V)
+
+        return next_logits, bos_id, eos_id, max_len
+
+    yield "a sentence of five tokens", *writer(11, 1, 2, ends_at=5, max_len=9)
+    yield "a sentence that is cut off", *writer(7, 1, 2, ends_at=99, max_len=4)
+    yield "nothing but the end", *writer(5, 1, 2, ends_at=1, max_len=3)
+    yield "the end as the last token allowed", *writer(11, 1, 2, ends_at=7, max_len=7)
+    yield "other ids for beginning and end", *writer(13, 5, 0, ends_at=3, max_len=8)
+    yield "one token allowed", *writer(7, 3, 4, ends_at=99, max_len=1)
+
+
+def _listen(answer, next_logits, bos_id, eos_id, max_len):
+    """The ids as a tensor; a loop without an end is stopped."""
+    calls = 0
+
+    def counted(ids):
+        nonlocal calls
+        calls += 1
+        if calls > max_len + 9:
+            raise Remark(
+                "The loop does not stop when max_len tokens are written. See 13.2."
+            )
+        return next_logits(ids)
+
+    found = answer(counted, bos_id, eos_id, max_len)
+    if isinstance(found, list | tuple) and all(
+        isinstance(i, int) or (isinstance(i, Tensor) and i.numel() == 1) for i in found
+    ):
+        return torch.tensor([int(i) for i in found])
+    return found.flatten().cpu() if isinstance(found, Tensor) and found.dim() < 3 else found
+
+
+def _greedy(
+    choose=lambda logits: int(logits[-1].argmax()),
+    *,
+    read=lambda ids: ids,
+    until=lambda token, eos_id: token == eos_id,
+    limit=lambda max_len: max_len,
+    give=lambda ids, eos_id: ids[1:],
+):
+    def answer(next_logits, bos_id, eos_id, max_len):
+        ids = [bos_id]
+        while len(ids) <= limit(max_len):
+            ids.append(choose(next_logits(read(ids))))
+            if until(ids[-1], eos_id):
+                break
+        return give(ids, eos_id)
+
+    return answer
+
+
+write_greedily = Exercise(
+    name="write_greedily",
+    trials=_writers,
+    right=_greedy(),
+    use=_listen,
+    returns=("ids",),
+    mistakes={
+        "only the last token": Mistake(
+            "The model is asked with the last token alone, and has forgotten what was written before: "
+            "hand over all of it each time. See 13.2.",
+            _greedy(read=lambda ids: ids[-1:]),
+        ),
+        "first row": Mistake(
+            "Every token is chosen from the first row of the logits, which is about the first token; "
+            "the next one is in the last row. See 13.2.",
+            _greedy(lambda logits: int(logits[0].argmax())),
+        ),
+        "largest of all rows": Mistake(
+            "The largest logit is looked for in all rows at once; only the last row is about the next token. See 13.2.",
+            _greedy(lambda logits: int(logits.argmax())),
+        ),
+        "beginning returned": Mistake(
+            "The beginning stands in front of what is returned; it is read, and nobody wrote it. See 13.2.",
+            _greedy(give=lambda ids, eos_id: ids),
+        ),
+        "end not returned": Mistake(
+            "The end is missing from what is returned: it is a token that was written like the others. See 13.2.",
+            _greedy(give=lambda ids, eos_id: [i for i in ids[1:] if i != eos_id]),
+        ),
+        "goes on after the end": Mistake(
+            "It writes on after the end of the sentence: what follows an end means nothing. See 13.2.",
+            _greedy(until=lambda token, eos_id: False),
+        ),
+        "does not stop": Mistake(
+            "A model that never writes the end keeps this loop going for ever: "
+            "stop when `max_len` tokens are written. See 13.2.",
+            _greedy(limit=lambda max_len: math.inf),
+        ),
+        "one token too few": Mistake(
+            "A sentence that is cut off has one token too few: "
+            "`max_len` counts what is written, and the beginning is not. See 13.2.",
+            _greedy(limit=lambda max_len: max_len - 1),
+        ),
+        "one token too many": Mistake(
+            "A sentence that is cut off has one token too many: `max_len` are allowed. See 13.2.",
+            _greedy(limit=lambda max_len: max_len + 1),
+        ),
+        "end added": Mistake(
+            "A sentence that is cut off ends with an end that the model did not write. See 13.2.",
+            _greedy(
+                give=lambda ids, eos_id: (
+                    ids[1:] if ids[-1] == eos_id else [*ids[1:], eos_id]
+                )
+            ),
+        ),
+        "end over the last token": Mistake(
+            "A sentence that is cut off has an end in the place of its last token, "
+            "and the model wrote another token there. See 13.2.",
+            _greedy(
+                give=lambda ids, eos_id: (
+                    ids[1:] if ids[-1] == eos_id else [*ids[1:-1], eos_id]
+                )
+            ),
+        ),
+        "least probable": Mistake(
+            "It takes the smallest logit each time; the most probable token has the largest. See 13.1.",
+            _greedy(lambda logits: int(logits[-1].argmin())),
+        ),
+        "drawn at random": Mistake(
+            "The tokens are drawn by their probabilities; "
+            "greedy search leaves nothing to chance and takes the most probable. See 13.1.",
+            _greedy(lambda logits: int(torch.multinomial(logits[-1].softmax(-1), 1))),
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- one step of a beam search
+
+
+def _beams(draw):
+    def step(K, V, **kind):
+        return (
+            -5 * draw(K, **kind).abs().sort().values,
+            (2 * draw(K, V, **kind)).log_softmax(-1),
+        )
+
+    yield "three beams", *step(3, 7)
+    yield "a beam of one", *step(1, 5)
+    log_probs, following = step(5, 11)
+    log_probs[0], log_probs[1:] = 0, -math.inf
+    yield "the first step, with one beginning", log_probs, following
+    log_probs, following = step(3, 5)
+    following[1, 2:4] = -math.inf
+    yield "tokens that are impossible", log_probs, following
+    log_probs, following = step(2, 7)
+    log_probs[1] = log_probs[0] - 30
+    yield "one beam far ahead", log_probs, following
+    yield "as many beams as tokens", *step(5, 5)
+    yield "float64", *step(2, 3, dtype=torch.float64)
+
+
+def _step(
+    join=lambda log_probs, following: log_probs[:, None] + following,
+    *,
+    give=lambda best, index, K, V: (index // V, index % V, best),
+    largest=True,
+):
+    def answer(log_probs, following):
+        K, V = following.shape
+        best, index = join(log_probs, following).flatten().topk(K, largest=largest)
+        return give(best, index, K, V)
+
+    return answer
+
+
+def _each_its_own(log_probs, following):
+    best, tokens = (log_probs[:, None] + following).max(dim=-1)
+    best, order = best.sort(descending=True)
+    return order, tokens[order], best
+
+
+def _each_its_own_unsorted(log_probs, following):
+    best, tokens = (log_probs[:, None] + following).max(dim=-1)
+    return torch.arange(len(best), device=best.device), tokens, best
+
+
+def _only_the_best_beam(log_probs, following):
+    first = log_probs.argmax()
+    best, tokens = following[first].topk(len(log_probs))
+    return torch.full_like(tokens, int(first)), tokens, best + log_probs[first]
+
+
+def _with_new_as_totals(log_probs, following):
+    parents, tokens, _ = _step()(log_probs, following)
+    return parents, tokens, following[parents, tokens]
+
+
+beam_step = Exercise(
+    name="beam_step",
+    trials=_beams,
+    right=_step(),
+    returns=("parents", "tokens", "totals"),
+    mistakes={
+        "each beam keeps its best": Mistake(
+            "Every beam goes on with its own best token, so that a good beam never has two children "
+            "and a bad one never dies: the K best are to be found among all K · V. See 13.3.",
+            _each_its_own,
+        ),
+        "each beam keeps its best, unsorted": Mistake(
+            "Every beam goes on with its own best token, and they are in the order of the beams: "
+            "the K best are to be found among all K · V, best first. See 13.3.",
+            _each_its_own_unsorted,
+        ),
+        "old log-probabilities forgotten": Mistake(
+            "Only the new token counts: what a beam has cost up to here is not added. See 13.3.",
+            _step(lambda log_probs, following: following),
+        ),
+        "multiplied instead of added": Mistake(
+            "Logarithms are multiplied; a product of probabilities is a sum of their logarithms. See 13.1.",
+            _step(lambda log_probs, following: log_probs[:, None] * following),
+        ),
+        "parents and tokens swapped": Mistake(
+            "Parents and tokens have changed places: "
+            "in a flattened (K, V) the quotient by V is the row, the remainder the column. See 13.3.",
+            _step(give=lambda best, index, K, V: (index % V, index // V, best)),
+        ),
+        "divided by the number of beams": Mistake(
+            "The flat places are divided by K: a row of (K, V) has V entries. See 13.3.",
+            _step(give=lambda best, index, K, V: (index // K, index % K, best)),
+        ),
+        "flat places as tokens": Mistake(
+            "The tokens are places in the flattened table, and can be V or more; "
+            "what is left after division by V is the token. See 13.3.",
+            _step(give=lambda best, index, K, V: (index // V, index, best)),
+        ),
+        "smallest instead of largest": Mistake(
+            "These are the least probable continuations: logarithms of probabilities are negative, "
+            "and the best are nearest to 0. See 13.1.",
+            _step(largest=False),
+        ),
+        "worst first": Mistake(
+            "The K continuations are the right ones in the wrong order: best first. See 13.3.",
+            _step(
+                give=lambda *a: tuple(t.flip(0) for t in (a[1] // a[3], a[1] % a[3], a[0]))
+            ),
+        ),
+        "no axis for the tokens": Mistake(
+            "(K,) and (K, V) do not line up: the beams' own numbers need an axis of length 1 for the tokens, "
+            "or they are added to the columns. See 13.3.",
+            _step(lambda log_probs, following: log_probs + following),
+        ),
+        "new log-probabilities as totals": Mistake(
+            "Parents and tokens are right, but the totals are those of the new tokens alone: "
+            "the next step needs the sum. See 13.3.",
+            _with_new_as_totals,
+        ),
+        "probabilities as totals": Mistake(
+            "The totals are probabilities; the next step adds logarithms to them. See 13.1.",
+            _step(give=lambda best, index, K, V: (index // V, index % V, best.exp())),
+        ),
+        "only the best beam": Mistake(
+            "All continuations come from the one best beam: the others are there to be given a chance. See 13.3.",
+            _only_the_best_beam,
+        ),
+        "results in another order": Mistake(
+            "All three are there in another order than asked for: parents, tokens, totals. See 13.3.",
+            _step(give=lambda best, index, K, V: (best, index // V, index % V)),
+        ),
+        CHANGES_ITS_INPUT: Mistake(
+            "The beams are still needed as they were: add into a new tensor. See 5.11.",
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- min-p
+
+
+def _logits_and_p(draw):
+    yield "one row", 2 * draw(1, 7), 0.2
+    yield "a batch", 2 * draw(3, 11), 0.1
+    yield "two leading axes", 3 * draw(2, 3, 5), 0.05
+    yield "large logits", 40 + 2 * draw(5, 7), 0.3
+    sharp = draw(2, 7)
+    sharp[0, 3] += 20
+    yield "one row much surer than the other", sharp, 0.1
+    yield "only the most probable", draw(3, 5), 1.0
+    shut = draw(3, 7)
+    shut[:, 2:4] = -math.inf
+    yield "tokens that are impossible", shut, 0.3
+    yield "float64", 2 * draw(3, 5, dtype=torch.float64), 0.25
+
+
+def _top(x):
+    return x.amax(dim=-1, keepdim=True)
+
+
+def _keep(kept, *, fill=-math.inf, of=lambda logits: logits):
+    """An answer that keeps the tokens for which ``kept(probs, logits, p)``."""
+    return lambda logits, p: of(logits).masked_fill(
+        ~kept(logits.softmax(-1), logits, p), fill
+    )
+
+
+def _rightly(probs, logits, p):
+    return probs >= p * _top(probs)
+
+
+def _nucleus(probs, logits, p):
+    falling, order = probs.sort(dim=-1, descending=True)
+    kept = falling.cumsum(-1) - falling < p
+    return torch.zeros_like(kept).scatter(-1, order, kept)
+
+
+keep_min_p = Exercise(
+    name="keep_min_p",
+    trials=_logits_and_p,
+    right=_keep(_rightly),
+    returns=("logits",),
+    mistakes={
+        "compared with p itself": Mistake(
+            "Tokens are dropped whose own probability is below p, and where no token reaches p none is left; "
+            "the limit is p times the largest probability of the row. See 13.5.",
+            _keep(lambda probs, logits, p: probs >= p),
+        ),
+        "logits instead of probabilities": Mistake(
+            "The logits themselves are compared, and p times a logit means nothing: "
+            "adding 40 to all of them would change what is kept. Compare probabilities. See 13.5.",
+            _keep(lambda probs, logits, p: logits >= p * _top(logits)),
+        ),
+        "one maximum for all": Mistake(
+            "The largest probability of the whole batch sets the limit for all rows; each has its own. See 13.5.",
+            _keep(lambda probs, logits, p: probs >= p * probs.max()),
+        ),
+        "maximum over the batch": Mistake(
+            "The largest probability is looked for along the first axis, among the same token of other rows; "
+            "look along the last. See 13.5.",
+            _keep(lambda probs, logits, p: probs >= p * probs.amax(dim=0, keepdim=True)),
+        ),
+        "softmax over the batch": Mistake(
+            "The probabilities sum to 1 down the batch: the softmax runs over the first axis, "
+            "and each row has a choice of its own to make. See 13.5.",
+            lambda logits, p: logits.masked_fill(
+                ~_rightly(logits.softmax(0), logits, p), -math.inf
+            ),
+        ),
+        "the others kept": Mistake(
+            "The probable tokens are dropped and the improbable ones kept. See 13.5.",
+            _keep(lambda probs, logits, p: probs < p * _top(probs)),
+        ),
+        "dropped logits set to 0": Mistake(
+            "Dropped tokens have the logit 0, and e⁰ is 1: they can still be drawn. "
+            "Which logit has the probability 0? See 13.5.",
+            _keep(_rightly, fill=0.0),
+        ),
+        "probabilities returned": Mistake(
+            "These are probabilities; asked for are logits, so that other filters can follow. See 13.5.",
+            _keep(_rightly, fill=0.0, of=lambda logits: logits.softmax(-1)),
+        ),
+        "probabilities among −∞": Mistake(
+            "What is kept has become a probability, and what is dropped −∞: asked for are the logits as they were. "
+            "See 13.5.",
+            _keep(_rightly, of=lambda logits: logits.softmax(-1)),
+        ),
+        "renormalised probabilities": Mistake(
+            "These are the probabilities after the filter; asked for are the logits that give them. See 13.5.",
+            lambda logits, p: _keep(_rightly)(logits, p).softmax(-1),
+        ),
+        "logarithms of probabilities returned": Mistake(
+            "The right tokens are kept, but not as they were: these are logarithms of probabilities. See 13.5.",
+            _keep(_rightly, of=lambda logits: logits.log_softmax(-1)),
+        ),
+        "above instead of at least": Mistake(
+            "With p = 1 nothing is left: a token that reaches the limit exactly stays, "
+            "and the most probable always does. See 13.5.",
+            _keep(lambda probs, logits, p: probs > p * _top(probs)),
+        ),
+        "one minus p": Mistake(
+            "The limit is 1 − p of the largest probability instead of p. See 13.5.",
+            _keep(lambda probs, logits, p: probs >= (1 - p) * _top(probs)),
+        ),
+        "top-p": Mistake(
+            "This keeps the fewest tokens that sum to p: that is top-p, and this filter compares each token "
+            "with the most probable one. See 13.5.",
+            _keep(_nucleus),
+        ),
+        "distance instead of factor": Mistake(
+            "Tokens are kept whose probability is at most p below the largest; "
+            "the limit is p times the largest, a factor and not a distance. See 13.5.",
+            _keep(lambda probs, logits, p: probs >= _top(probs) - p),
+        ),
+        "p without its logarithm": Mistake(
+            "The logits are compared with the largest less p: a factor of p between probabilities is "
+            "a distance of log p between logits. See 13.5.",
+            _keep(lambda probs, logits, p: logits >= _top(logits) - p),
+        ),
+        CHANGES_ITS_INPUT: Mistake(
+            "The logits are the model's, and others may want them as they were: work on a new tensor. See 13.5.",
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- clipped precision
+
+_WORDS = ("the", "cat", "dog", "sat", "on", "a", "mat", ".")
+
+
+def _corpora(draw):
+    def corpus(count, longest, vocab, n, shortest=0):
+        """Hypotheses that keep about half of their reference's words; one is long enough for n words."""
+        hypotheses, references = [], []
+        for k in range(count):
+            length = max(shortest, n + 1 if k == 0 else 1) + int(draw.ints(1, high=longest))
+            reference = draw.ints(length, high=vocab).tolist()
+            other = draw.ints(length + 3, high=vocab).tolist()
+            keep = draw.ints(length, high=3).tolist()
+            hypothesis = [
+                r if k else o for r, o, k in zip(reference, other, keep, strict=False)
+            ]
+            cut = int(draw.ints(1, high=3))
+            hypothesis = [
+                hypothesis[: max(n, length - cut)],
+                hypothesis + other[-cut:],
+                hypothesis,
+            ][cut]
+            hypotheses.append([_WORDS[i] for i in hypothesis])
+            references.append([_WORDS[i] for i in reference])
+        return hypotheses, references, n
+
+    yield "one pair, single words", *corpus(1, 7, 5, 1)
+    yield (
+        "a word repeated",
+        [["the"] * 5, ["a", "cat"]],
+        [["the", "cat", "the"], ["the", "cat"]],
+        1,
+    )
+    yield "several pairs, single words", *corpus(5, 7, 4, 1)
+    yield "pairs of words", *corpus(7, 5, 3, 2)
+    yield "sentences shorter than n", *corpus(11, 3, 2, 3)
+    yield "four words", *corpus(13, 9, 2, 4)
+    yield (
+        "words in another order",
+        [["on", "the", "mat", "sat"], ["a", "dog"]],
+        [["sat", "on", "the", "mat"], ["a", "dog", "sat"]],
+        2,
+    )
+    yield "nothing in common", [["a", "a"], ["a"]], [["the", "cat"], ["dog"]], 1
+
+
+def _ngrams(words, n):
+    return Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
+
+
+def _hits(a, b):
+    return sum((a & b).values())
+
+
+def _share(pairs):
+    """Hits by total of all (hits, total) together, 0 where nothing is to be counted."""
+    hits, totals = (sum(column) for column in zip(*pairs, strict=True))
+    return hits / totals if totals else 0.0
+
+
+def _precision(count=_ngrams, hits=_hits, total=lambda mine, theirs: sum(mine.values())):
+    def answer(hypotheses, references, n):
+        counted = [
+            (count(h, n), count(r, n)) for h, r in zip(hypotheses, references, strict=True)
+        ]
+        return _share([(hits(h, r), total(h, r)) for h, r in counted])
+
+    return answer
+
+
+_right_precision = _precision()
+
+
+def _mean_of_sentences(hypotheses, references, n, counts=lambda h, n: len(h) >= n):
+    shares = [
+        _right_precision([h], [r], n)
+        for h, r in zip(hypotheses, references, strict=True)
+        if counts(h, n)
+    ]
+    return sum(shares) / len(shares)
+
+
+def _joined(sentences):
+    return [[word for sentence in sentences for word in sentence]]
+
+
+def _corpus_counts(sentences, n):
+    return sum((_ngrams(sentence, n) for sentence in sentences), Counter())
+
+
+def _clipped_by_the_corpus(hypotheses, references, n):
+    mine, theirs = _corpus_counts(hypotheses, n), _corpus_counts(references, n)
+    return _share([(_hits(mine, theirs), sum(mine.values()))])
+
+
+def _all_orders(hypotheses, references, n):
+    counted = [
+        (_ngrams(h, m), _ngrams(r, m))
+        for h, r in zip(hypotheses, references, strict=True)
+        for m in range(1, n + 1)
+    ]
+    return _share([(_hits(h, r), sum(h.values())) for h, r in counted])
+
+
+def _give_lists(answer, hypotheses, references, n):
+    """Lists of its own for each answer; a share may come as any number."""
+    found = answer([list(h) for h in hypotheses], [list(r) for r in references], n)
+    if isinstance(found, Tensor) and found.numel() == 1:
+        found = found.item()
+    return float(found) if isinstance(found, int) else found
+
+
+clipped_precision = Exercise(
+    name="clipped_precision",
+    trials=_corpora,
+    right=_right_precision,
+    use=_give_lists,
+    returns=("the share",),
+    mistakes={
+        "not clipped": Mistake(
+            "A word that is repeated counts every time, however often the reference has it: "
+            "*the the the the* would be perfect. See 13.6.",
+            _precision(hits=lambda h, r: sum(c for g, c in h.items() if g in r)),
+        ),
+        "clipped by the corpus": Mistake(
+            "The counts are clipped by those of all references together; "
+            "a hypothesis may use only what its own reference has. See 13.6.",
+            _clipped_by_the_corpus,
+        ),
+        "recall": Mistake(
+            "The hits are divided by the n-grams of the references, or the arguments have changed places: "
+            "a precision is a share of what was written. See 13.6.",
+            _precision(total=lambda h, r: sum(r.values())),
+        ),
+        "mean of sentences": Mistake(
+            "Each sentence has a share of its own and these are averaged; "
+            "hits and n-grams are added up over the corpus and divided once. See 13.6.",
+            _mean_of_sentences,
+        ),
+        "mean of sentences, short ones as 0": Mistake(
+            "Each sentence has a share of its own, those too short for an n-gram 0, and these are averaged; "
+            "hits and n-grams are added up over the corpus and divided once. See 13.6.",
+            lambda *inputs: _mean_of_sentences(*inputs, counts=lambda h, n: True),
+        ),
+        "each kind counted once": Mistake(
+            "Every n-gram counts once, however often it occurs: a set forgets how often. See 13.6.",
+            _precision(
+                hits=lambda h, r: len(h.keys() & r.keys()), total=lambda h, r: len(h)
+            ),
+        ),
+        "hits counted once": Mistake(
+            "An n-gram that the reference has twice and the hypothesis too is one hit; they are two. See 13.6.",
+            _precision(hits=lambda h, r: len(h.keys() & r.keys())),
+        ),
+        "last n-gram lost": Mistake(
+            "The last n-gram of every sentence is missing: a sentence of 5 words has 4 pairs. See 13.6.",
+            _precision(lambda words, n: _ngrams(words[:-1], n)),
+        ),
+        "across sentences": Mistake(
+            "N-grams reach from one sentence into the next: count them in each sentence by itself. See 13.6.",
+            lambda h, r, n: _right_precision(_joined(h), _joined(r), n),
+        ),
+        "single words": Mistake(
+            "For n = 1 all is right, and for larger n it still counts single words. See 13.6.",
+            lambda h, r, n: _right_precision(h, r, 1),
+        ),
+        "order of the words ignored": Mistake(
+            "*on the* and *the on* count as the same: the words of an n-gram have an order. See 13.6.",
+            _precision(
+                lambda words, n: Counter(
+                    tuple(sorted(g)) for g in _ngrams(words, n).elements()
+                )
+            ),
+        ),
+        "all orders together": Mistake(
+            "The n-grams of all orders from 1 to n are counted together; asked for is one order. See 13.6.",
+            _all_orders,
+        ),
+        "divided by the words": Mistake(
+            "The hits are divided by the number of words; a sentence of 5 words has 4 pairs, not 5. See 13.6.",
+            lambda h, r, n: _share(
+                [
+                    (_hits(_ngrams(a, n), _ngrams(b, n)), len(a))
+                    for a, b in zip(h, r, strict=True)
+                ]
+            ),
+        ),
+        "percentage": Mistake(
+            "The share is a hundred times too large: asked for is a number from 0 to 1. See 13.6.",
+            lambda *inputs: 100 * _right_precision(*inputs),
+        ),
+        "count instead of share": Mistake(
+            "This is the number of hits; divide it by the number of n-grams that were written. See 13.6.",
+            lambda h, r, n: float(
+                sum(_hits(_ngrams(a, n), _ngrams(b, n)) for a, b in zip(h, r, strict=True))
+            ),
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- alignment error
+
+
+def _alignments(draw):
+    def links(count, tgt, src, share):
+        table = torch.rand(count, tgt, src, generator=draw.rng) < share
+        return [frozenset(map(tuple, t.nonzero().tolist())) for t in table]
+
+    def corpus(count, tgt, src):
+        sure = links(count, tgt, src, 0.3)
+        possible = [s | p for s, p in zip(sure, links(count, tgt, src, 0.2), strict=True)]
+        noise = links(count, tgt, src, 0.2)
+        kept = links(count, tgt, src, 0.6)
+        predicted = [(p & k) | n for p, k, n in zip(possible, kept, noise, strict=True)]
+        return predicted, sure, possible
+
+    yield "one sentence", *corpus(1, 5, 7)
+    predicted, sure, _ = corpus(1, 7, 5)
+    yield "no links but sure ones", predicted, sure, sure
+    predicted, sure, possible = corpus(3, 7, 5)
+    yield "several sentences", predicted, sure, possible
+    yield (
+        "sentences of very different lengths",
+        *(a + b for a, b in zip(corpus(3, 2, 2), corpus(1, 11, 7), strict=True)),
+    )
+    yield (
+        "a sentence without a prediction",
+        [frozenset(), *predicted],
+        [frozenset({(0, 1)}), *sure],
+        [frozenset({(0, 1), (1, 1)}), *possible],
+    )
+    yield "a perfect prediction", sure, sure, possible
+
+
+def _error(rate):
+    """An answer from the counts over the corpus: |A|, |S|, |P|, |A ∩ S|, |A ∩ P|, |A ∪ S|."""
+
+    def answer(predicted, sure, possible):
+        triples = list(zip(predicted, sure, possible, strict=True))
+        return rate(
+            sum(len(a) for a, s, p in triples),
+            sum(len(s) for a, s, p in triples),
+            sum(len(p) for a, s, p in triples),
+            sum(len(a & s) for a, s, p in triples),
+            sum(len(a & p) for a, s, p in triples),
+            sum(len(a | s) for a, s, p in triples),
+        )
+
+    return answer
+
+
+def _aer(A, S, P, AS, AP, AuS):
+    return 1 - (AS + AP) / (A + S)
+
+
+def _mean_error(predicted, sure, possible):
+    rates = [
+        _error(_aer)([a], [s], [p])
+        for a, s, p in zip(predicted, sure, possible, strict=True)
+    ]
+    return sum(rates) / len(rates)
+
+
+def _turned(alignments):
+    return [{(s, t) for t, s in links} for links in alignments]
+
+
+def _give_sets(answer, predicted, sure, possible):
+    found = answer(*([set(a) for a in links] for links in (predicted, sure, possible)))
+    if isinstance(found, Tensor) and found.numel() == 1:
+        found = found.item()
+    return float(found) if isinstance(found, int) else found
+
+
+link_error = Exercise(
+    name="link_error",
+    trials=_alignments,
+    right=_error(_aer),
+    use=_give_sets,
+    returns=("the rate",),
+    mistakes={
+        "precision": Mistake(
+            "Only what was predicted is looked at: a link that is missing costs nothing. See 13.9.",
+            _error(lambda A, S, P, AS, AP, AuS: 1 - AP / A),
+        ),
+        "recall": Mistake(
+            "Only the sure links are looked at: a link that should not be there costs nothing. See 13.9.",
+            _error(lambda A, S, P, AS, AP, AuS: 1 - AS / S),
+        ),
+        "possible links ignored": Mistake(
+            "A predicted link that is possible counts as wrong: of the two hits in the formula, "
+            "the second is among the possible ones. See 13.9.",
+            _error(lambda A, S, P, AS, AP, AuS: 1 - 2 * AS / (A + S)),
+        ),
+        "possible links demanded": Mistake(
+            "Possible links that were not predicted count as missing: they may be there and need not, "
+            "so below the line stand the sure ones. See 13.9.",
+            _error(lambda A, S, P, AS, AP, AuS: 1 - (AS + AP) / (A + P)),
+        ),
+        "possible links only": Mistake(
+            "Both hits are counted among the possible links; the first is among the sure ones. See 13.9.",
+            _error(lambda A, S, P, AS, AP, AuS: 1 - 2 * AP / (A + S)),
+        ),
+        "score instead of error": Mistake(
+            "This is how much is right; asked for is one minus that, so that 0 is best. See 13.9.",
+            _error(lambda *counts: 1 - _aer(*counts)),
+        ),
+        "mean of sentences": Mistake(
+            "Each sentence has a rate of its own and these are averaged; "
+            "links are counted over the corpus and divided once. See 13.9.",
+            _mean_error,
+        ),
+        "divided by the union": Mistake(
+            "The hits are divided by the links that are in either; below the line stands |A| + |S|, "
+            "where a link that is in both counts twice. See 13.9.",
+            _error(lambda A, S, P, AS, AP, AuS: 1 - AS / AuS),
+        ),
+        "hits counted once": Mistake(
+            "Even a perfect prediction has an error of a half: below the line every hit stands twice, "
+            "so above it there are two counts of hits as well. See 13.9.",
+            _error(lambda A, S, P, AS, AP, AuS: 1 - AS / (A + S)),
+        ),
+        "links turned around": Mistake(
+            "The predicted links are read the other way round: in all three a link is "
+            "(place of the target word, place of the source word). See 13.9.",
+            lambda predicted, sure, possible: _error(_aer)(
+                _turned(predicted), sure, possible
+            ),
+        ),
+        "percentage": Mistake(
+            "The rate is a hundred times too large: asked for is a number from 0 to 1. See 13.9.",
+            _error(lambda *counts: 100 * _aer(*counts)),
+        ),
+        "mean of precision and recall": Mistake(
+            "This is one minus the mean of precision and recall; "
+            "the rate adds hits and links first and divides once. See 13.9.",
+            _error(lambda A, S, P, AS, AP, AuS: 1 - (AP / A + AS / S) / 2),
+        ),
+    },
+)

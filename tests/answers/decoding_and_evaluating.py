@@ -1,0 +1,689 @@
+"""Answers to the exercises of chapter 13."""
+
+import math
+from collections import Counter
+from itertools import chain
+
+import torch
+
+from answers import right, wrong
+
+# -- write_greedily ---------------------------------------------------------------------------------
+
+
+@right
+def write_greedily(next_logits, bos_id, eos_id, max_len):
+    written = []
+    for _ in range(max_len):
+        token = next_logits([bos_id, *written])[-1].argmax().item()
+        written += [token]
+        if token == eos_id:
+            return written
+    return written
+
+
+@right
+def write_greedily(next_logits, bos_id, eos_id, max_len):
+    ids = torch.tensor([bos_id])
+    while ids[-1] != eos_id and len(ids) < max_len + 1:
+        probs = torch.softmax(next_logits(ids)[-1], dim=0)
+        ids = torch.cat([ids, probs.topk(1).indices.cpu()])
+    return ids[1:]
+
+
+@wrong("only the last token")
+def write_greedily(next_logits, bos_id, eos_id, max_len):
+    ids, token = [], bos_id
+    for _ in range(max_len):
+        token = next_logits([token])[-1].argmax().item()
+        ids.append(token)
+        if token == eos_id:
+            break
+    return ids
+
+
+@wrong("first row")
+def write_greedily(next_logits, bos_id, eos_id, max_len):
+    ids = [bos_id]
+    for _ in range(max_len):
+        logits = next_logits(ids)
+        token = logits[0].argmax().item()
+        ids.append(token)
+        if token == eos_id:
+            break
+    return ids[1:]
+
+
+@wrong("largest of all rows")
+def write_greedily(next_logits, bos_id, eos_id, max_len):
+    ids = [bos_id]
+    while len(ids) - 1 < max_len:
+        token = torch.argmax(next_logits(ids)).item()
+        ids.append(token)
+        if token == eos_id:
+            break
+    return ids[1:]
+
+
+@wrong("beginning returned")
+def write_greedily(next_logits, bos_id, eos_id, max_len):
+    ids = [bos_id]
+    while ids[-1] != eos_id and len(ids) <= max_len:
+        ids.append(next_logits(ids)[-1].argmax().item())
+    return ids
+
+
+@wrong("end not returned")
+def write_greedily(next_logits, bos_id, eos_id, max_len):
+    ids = [bos_id]
+    for _ in range(max_len):
+        token = next_logits(ids)[-1].argmax().item()
+        if token == eos_id:
+            break
+        ids.append(token)
+    return ids[1:]
+
+
+@wrong("goes on after the end")
+def write_greedily(next_logits, bos_id, eos_id, max_len):
+    ids = [bos_id]
+    for _ in range(max_len):
+        ids.append(next_logits(ids)[-1].argmax().item())
+    return ids[1:]
+
+
+@wrong("does not stop")
+def write_greedily(next_logits, bos_id, eos_id, max_len):
+    ids = [bos_id]
+    while ids[-1] != eos_id:
+        ids.append(next_logits(ids)[-1].argmax().item())
+    return ids[1:]
+
+
+@wrong("one token too few")
+def write_greedily(next_logits, bos_id, eos_id, max_len):
+    ids = [bos_id]
+    while len(ids) < max_len:
+        ids.append(next_logits(ids)[-1].argmax().item())
+        if ids[-1] == eos_id:
+            break
+    return ids[1:]
+
+
+@wrong("one token too many")
+def write_greedily(next_logits, bos_id, eos_id, max_len):
+    ids = [bos_id]
+    while ids[-1] != eos_id and len(ids) < max_len + 2:
+        ids.append(next_logits(ids)[-1].argmax().item())
+    return ids[1:]
+
+
+@wrong("end added")
+def write_greedily(next_logits, bos_id, eos_id, max_len):
+    ids = [bos_id]
+    for _ in range(max_len):
+        token = next_logits(ids)[-1].argmax().item()
+        if token == eos_id:
+            break
+        ids.append(token)
+    return [*ids[1:], eos_id]
+
+
+@wrong("end over the last token")
+def write_greedily(next_logits, bos_id, eos_id, max_len):
+    ids = []
+    for _ in range(max_len):
+        ids.append(next_logits([bos_id, *ids])[-1].argmax().item())
+        if ids[-1] == eos_id:
+            break
+    ids[-1] = eos_id
+    return ids
+
+
+@wrong("least probable")
+def write_greedily(next_logits, bos_id, eos_id, max_len):
+    ids = [bos_id]
+    while ids[-1] != eos_id and len(ids) <= max_len:
+        cost = next_logits(ids)[-1].softmax(-1)
+        ids.append(cost.argmin().item())
+    return ids[1:]
+
+
+@wrong("drawn at random")
+def write_greedily(next_logits, bos_id, eos_id, max_len):
+    ids = [bos_id]
+    while ids[-1] != eos_id and len(ids) <= max_len:
+        probs = torch.softmax(next_logits(ids)[-1], dim=-1)
+        ids.append(torch.multinomial(probs, num_samples=1).item())
+    return ids[1:]
+
+
+# -- beam_step --------------------------------------------------------------------------------------
+
+
+@right
+def beam_step(log_probs, next_log_probs):
+    totals = log_probs.unsqueeze(1) + next_log_probs
+    best, index = totals.reshape(-1).sort(descending=True)
+    parents, tokens = torch.unravel_index(index[: len(log_probs)], totals.shape)
+    return parents, tokens, best[: len(log_probs)]
+
+
+@right
+def beam_step(log_probs, next_log_probs):
+    K = len(log_probs)
+    values, tokens = next_log_probs.topk(min(K, next_log_probs.size(1)), dim=1)  # no beam has more than K children
+    totals = (log_probs[:, None] + values).flatten()
+    order = totals.argsort(descending=True)[:K]
+    return order // values.size(1), tokens.flatten()[order], totals[order]
+
+
+@wrong("each beam keeps its best")
+def beam_step(log_probs, next_log_probs):
+    totals = log_probs[:, None] + next_log_probs
+    best, tokens = totals.topk(1, dim=1)
+    best, parents = best[:, 0].sort(descending=True)
+    return parents, tokens[parents, 0], best
+
+
+@wrong("each beam keeps its best, unsorted")
+def beam_step(log_probs, next_log_probs):
+    best, tokens = next_log_probs.max(dim=1)
+    return torch.arange(len(log_probs), device=best.device), tokens, log_probs + best
+
+
+@wrong("old log-probabilities forgotten")
+def beam_step(log_probs, next_log_probs):
+    V = next_log_probs.size(1)
+    best, index = next_log_probs.flatten().topk(len(log_probs))
+    return index // V, index % V, best
+
+
+@wrong("multiplied instead of added")
+def beam_step(log_probs, next_log_probs):
+    V = next_log_probs.size(1)
+    totals = log_probs.view(-1, 1) * next_log_probs
+    best, index = totals.flatten().topk(len(log_probs))
+    return index // V, index % V, best
+
+
+@wrong("parents and tokens swapped")
+def beam_step(log_probs, next_log_probs):
+    V = next_log_probs.size(1)
+    best, index = (log_probs[:, None] + next_log_probs).flatten().topk(len(log_probs))
+    return index % V, index // V, best
+
+
+@wrong("divided by the number of beams")
+def beam_step(log_probs, next_log_probs):
+    K = log_probs.size(0)
+    best, index = torch.topk((log_probs[:, None] + next_log_probs).view(-1), K)
+    return torch.div(index, K, rounding_mode="floor"), index.remainder(K), best
+
+
+@wrong("flat places as tokens")
+def beam_step(log_probs, next_log_probs):
+    best, index = (log_probs[:, None] + next_log_probs).flatten().topk(len(log_probs))
+    return index // next_log_probs.shape[1], index, best
+
+
+@wrong("smallest instead of largest")
+def beam_step(log_probs, next_log_probs):
+    K, V = next_log_probs.shape
+    best, index = (log_probs[:, None] + next_log_probs).flatten().sort()
+    return index[:K] // V, index[:K] % V, best[:K]
+
+
+@wrong("worst first")
+def beam_step(log_probs, next_log_probs):
+    K, V = next_log_probs.shape
+    best, index = (log_probs[:, None] + next_log_probs).flatten().sort()
+    return index[-K:] // V, index[-K:] % V, best[-K:]
+
+
+@wrong("no axis for the tokens")
+def beam_step(log_probs, next_log_probs):
+    K, V = next_log_probs.shape
+    best, index = (log_probs + next_log_probs).flatten().topk(K)
+    return index // V, index % V, best
+
+
+@wrong("new log-probabilities as totals")
+def beam_step(log_probs, next_log_probs):
+    K, V = next_log_probs.shape
+    _, index = (log_probs[:, None] + next_log_probs).flatten().topk(K)
+    return index // V, index % V, next_log_probs.flatten()[index]
+
+
+@wrong("probabilities as totals")
+def beam_step(log_probs, next_log_probs):
+    K, V = next_log_probs.shape
+    best, index = (log_probs.exp()[:, None] * next_log_probs.exp()).flatten().topk(K)
+    return index // V, index % V, best
+
+
+@wrong("only the best beam")
+def beam_step(log_probs, next_log_probs):
+    totals = log_probs[0] + next_log_probs[0]  # the beams come best first
+    best, tokens = totals.topk(len(log_probs))
+    return torch.zeros_like(tokens), tokens, best
+
+
+@wrong("results in another order")
+def beam_step(log_probs, next_log_probs):
+    K, V = next_log_probs.shape
+    totals, index = (log_probs[:, None] + next_log_probs).flatten().topk(K)
+    return totals, index // V, index % V
+
+
+@wrong("changes its input")
+def beam_step(log_probs, next_log_probs):
+    K, V = next_log_probs.shape
+    next_log_probs += log_probs[:, None]
+    totals, index = next_log_probs.flatten().topk(K)
+    return index // V, index % V, totals
+
+
+# -- keep_min_p -------------------------------------------------------------------------------------
+
+
+@right
+def keep_min_p(logits, p):
+    limit = logits.max(dim=-1, keepdim=True).values + math.log(p)
+    return torch.where(logits >= limit, logits, torch.tensor(-math.inf).to(logits))
+
+
+@right
+def keep_min_p(logits, p):
+    probs = torch.softmax(logits, dim=-1)
+    ratio = probs / probs.max(-1)[0].unsqueeze(-1)
+    kept = logits.clone()
+    kept[ratio < p] = float("-inf")
+    return kept
+
+
+@wrong("compared with p itself")
+def keep_min_p(logits, p):
+    probs = logits.softmax(dim=-1)
+    return torch.where(probs < p, -math.inf, logits)
+
+
+@wrong("logits instead of probabilities")
+def keep_min_p(logits, p):
+    limit = p * logits.max(dim=-1, keepdim=True).values
+    return logits.masked_fill(logits < limit, -math.inf)
+
+
+@wrong("one maximum for all")
+def keep_min_p(logits, p):
+    probs = logits.softmax(dim=-1)
+    limit = probs.max() * p
+    return logits.masked_fill(probs < limit, -math.inf)
+
+
+@wrong("maximum over the batch")
+def keep_min_p(logits, p):
+    probs = logits.softmax(dim=-1)
+    largest, _ = probs.max(dim=0, keepdim=True)
+    return logits.masked_fill(probs < p * largest, -math.inf)
+
+
+@wrong("softmax over the batch")
+def keep_min_p(logits, p):
+    probs = torch.softmax(logits, 0)
+    limit = p * probs.max(dim=-1, keepdim=True)[0]
+    return logits.masked_fill(probs < limit, -math.inf)
+
+
+@wrong("the others kept")
+def keep_min_p(logits, p):
+    probs = logits.softmax(dim=-1)
+    kept = probs >= p * probs.amax(-1, keepdim=True)
+    return logits.masked_fill(kept, -math.inf)
+
+
+@wrong("dropped logits set to 0")
+def keep_min_p(logits, p):
+    probs = logits.softmax(dim=-1)
+    dropped = probs < p * probs.amax(-1, keepdim=True)
+    return torch.where(dropped, torch.zeros_like(logits), logits)
+
+
+@wrong("probabilities returned")
+def keep_min_p(logits, p):
+    probs = logits.softmax(dim=-1)
+    kept = probs >= p * probs.amax(-1, keepdim=True)
+    return probs * kept
+
+
+@wrong("probabilities among −∞")
+def keep_min_p(logits, p):
+    probs = logits.softmax(dim=-1)
+    probs[probs < p * probs.amax(-1, keepdim=True)] = -torch.inf
+    return probs
+
+
+@wrong("renormalised probabilities")
+def keep_min_p(logits, p):
+    probs = logits.softmax(dim=-1)
+    probs = probs * (probs >= p * probs.amax(-1, keepdim=True))
+    return probs / probs.sum(-1, keepdim=True)
+
+
+@wrong("logarithms of probabilities returned")
+def keep_min_p(logits, p):
+    log_probs = logits.log_softmax(dim=-1)
+    return log_probs.masked_fill(log_probs - log_probs.amax(-1, keepdim=True) < math.log(p), -math.inf)
+
+
+@wrong("above instead of at least")
+def keep_min_p(logits, p):
+    probs = logits.softmax(dim=-1)
+    return logits.masked_fill(probs <= p * probs.amax(-1, keepdim=True), -math.inf)
+
+
+@wrong("one minus p")
+def keep_min_p(logits, p):
+    probs = logits.softmax(dim=-1)
+    return logits.masked_fill(probs < probs.amax(-1, keepdim=True) * (1 - p), -math.inf)
+
+
+@wrong("top-p")
+def keep_min_p(logits, p):
+    probs, order = logits.softmax(dim=-1).sort(dim=-1, descending=True)
+    before = torch.cat([torch.zeros_like(probs[..., :1]), probs.cumsum(-1)[..., :-1]], dim=-1)
+    dropped = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, order, before >= p)
+    return logits.masked_fill(dropped, -math.inf)
+
+
+@wrong("distance instead of factor")
+def keep_min_p(logits, p):
+    probs = logits.softmax(dim=-1)
+    largest = probs.max(dim=-1, keepdim=True).values
+    return logits.masked_fill(largest - probs > p, -math.inf)
+
+
+@wrong("p without its logarithm")
+def keep_min_p(logits, p):
+    largest = logits.max(dim=-1, keepdim=True).values
+    return logits.masked_fill(logits < largest - p, -math.inf)
+
+
+@wrong("changes its input")
+def keep_min_p(logits, p):
+    probs = logits.softmax(dim=-1)
+    logits[probs < p * probs.amax(-1, keepdim=True)] = -math.inf
+    return logits
+
+
+# -- clipped_precision ------------------------------------------------------------------------------
+
+
+def pieces(words, n):
+    return [" ".join(words[i : i + n]) for i in range(len(words) - n + 1)]
+
+
+@right
+def clipped_precision(hypotheses, references, n):
+    hits = total = 0
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        left = pieces(reference, n)
+        for ngram in pieces(hypothesis, n):
+            total += 1
+            if ngram in left:
+                left.remove(ngram)
+                hits += 1
+    return hits / total
+
+
+@right
+def clipped_precision(hypotheses, references, n):
+    def count(words):
+        return Counter(zip(*(words[k:] for k in range(n)), strict=False))
+
+    pairs = [(count(h), count(r)) for h, r in zip(hypotheses, references, strict=True)]
+    hits = sum((h & r).total() for h, r in pairs)
+    return hits / sum(h.total() for h, _ in pairs)
+
+
+@wrong("not clipped")
+def clipped_precision(hypotheses, references, n):
+    hits = total = 0
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        known = set(pieces(reference, n))
+        hits += sum(ngram in known for ngram in pieces(hypothesis, n))
+        total += len(pieces(hypothesis, n))
+    return hits / total
+
+
+@wrong("clipped by the corpus")
+def clipped_precision(hypotheses, references, n):
+    mine, theirs = Counter(), Counter()
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        mine.update(pieces(hypothesis, n))
+        theirs.update(pieces(reference, n))
+    return sum(min(c, theirs[g]) for g, c in mine.items()) / mine.total()
+
+
+@wrong("recall")
+def clipped_precision(hypotheses, references, n):
+    hits = total = 0
+    for hypothesis, reference in zip(references, hypotheses, strict=True):  # the other way round
+        mine, theirs = Counter(pieces(hypothesis, n)), Counter(pieces(reference, n))
+        hits += (mine & theirs).total()
+        total += mine.total()
+    return hits / total
+
+
+@wrong("mean of sentences")
+def clipped_precision(hypotheses, references, n):
+    shares = []
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        mine, theirs = Counter(pieces(hypothesis, n)), Counter(pieces(reference, n))
+        if mine:
+            shares.append((mine & theirs).total() / mine.total())
+    return sum(shares) / len(shares)
+
+
+@wrong("mean of sentences, short ones as 0")
+def clipped_precision(hypotheses, references, n):
+    shares = []
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        mine, theirs = Counter(pieces(hypothesis, n)), Counter(pieces(reference, n))
+        shares.append((mine & theirs).total() / max(1, mine.total()))
+    return sum(shares) / len(shares)
+
+
+@wrong("each kind counted once")
+def clipped_precision(hypotheses, references, n):
+    hits = total = 0
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        mine, theirs = set(pieces(hypothesis, n)), set(pieces(reference, n))
+        hits += len(mine & theirs)
+        total += len(mine)
+    return hits / total
+
+
+@wrong("hits counted once")
+def clipped_precision(hypotheses, references, n):
+    hits = total = 0
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        hits += len(set(pieces(hypothesis, n)) & set(pieces(reference, n)))
+        total += len(pieces(hypothesis, n))
+    return hits / total
+
+
+@wrong("last n-gram lost")
+def clipped_precision(hypotheses, references, n):
+    def ngrams(words):
+        return Counter(tuple(words[i : i + n]) for i in range(len(words) - n))
+
+    pairs = [(ngrams(h), ngrams(r)) for h, r in zip(hypotheses, references, strict=True)]
+    return sum((h & r).total() for h, r in pairs) / max(1, sum(h.total() for h, _ in pairs))
+
+
+@wrong("across sentences")
+def clipped_precision(hypotheses, references, n):
+    mine = Counter(pieces([*chain.from_iterable(hypotheses)], n))
+    theirs = Counter(pieces([*chain.from_iterable(references)], n))
+    return (mine & theirs).total() / mine.total()
+
+
+@wrong("single words")
+def clipped_precision(hypotheses, references, n):
+    pairs = [(Counter(h), Counter(r)) for h, r in zip(hypotheses, references, strict=True)]
+    return sum((h & r).total() for h, r in pairs) / sum(h.total() for h, _ in pairs)
+
+
+@wrong("order of the words ignored")
+def clipped_precision(hypotheses, references, n):
+    def ngrams(words):
+        return Counter("|".join(sorted(words[i : i + n])) for i in range(len(words) - n + 1))
+
+    pairs = [(ngrams(h), ngrams(r)) for h, r in zip(hypotheses, references, strict=True)]
+    return sum((h & r).total() for h, r in pairs) / sum(h.total() for h, _ in pairs)
+
+
+@wrong("all orders together")
+def clipped_precision(hypotheses, references, n):
+    hits = total = 0
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        for order in range(1, n + 1):
+            mine, theirs = Counter(pieces(hypothesis, order)), Counter(pieces(reference, order))
+            hits += (mine & theirs).total()
+            total += mine.total()
+    return hits / total
+
+
+@wrong("divided by the words")
+def clipped_precision(hypotheses, references, n):
+    hits = words = 0
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        hits += (Counter(pieces(hypothesis, n)) & Counter(pieces(reference, n))).total()
+        words += len(hypothesis)
+    return hits / words
+
+
+@wrong("percentage")
+def clipped_precision(hypotheses, references, n):
+    pairs = [(Counter(pieces(h, n)), Counter(pieces(r, n))) for h, r in zip(hypotheses, references, strict=True)]
+    return 100.0 * sum((h & r).total() for h, r in pairs) / sum(h.total() for h, _ in pairs)
+
+
+@wrong("count instead of share")
+def clipped_precision(hypotheses, references, n):
+    pairs = zip(hypotheses, references, strict=True)
+    return sum((Counter(pieces(h, n)) & Counter(pieces(r, n))).total() for h, r in pairs)
+
+
+# -- link_error -------------------------------------------------------------------------------------
+
+
+@right
+def link_error(predicted, sure, possible):
+    hits = sum(len(a & s) + len(a & p) for a, s, p in zip(predicted, sure, possible, strict=True))
+    links = sum(map(len, predicted)) + sum(map(len, sure))
+    return 1 - hits / links
+
+
+@right
+def link_error(predicted, sure, possible):
+    def flat(alignments):
+        return {(k, *link) for k, links in enumerate(alignments) for link in links}
+
+    a, s, p = flat(predicted), flat(sure), flat(possible)
+    return (len(s - a) + len(a - p)) / (len(a) + len(s))  # what is missing and what is wrong
+
+
+@wrong("precision")
+def link_error(predicted, sure, possible):
+    pairs = list(zip(predicted, possible, strict=True))
+    return 1 - sum(len(a & p) for a, p in pairs) / sum(len(a) for a, _ in pairs)
+
+
+@wrong("recall")
+def link_error(predicted, sure, possible):
+    pairs = list(zip(predicted, sure, strict=True))
+    return sum(len(s - a) for a, s in pairs) / sum(len(s) for _, s in pairs)
+
+
+@wrong("possible links ignored")
+def link_error(predicted, sure, possible):
+    hits = sum(len(a & s) for a, s in zip(predicted, sure, strict=True))
+    precision = hits / sum(map(len, predicted))
+    recall = hits / sum(map(len, sure))
+    return 1 - 2 * precision * recall / (precision + recall)
+
+
+@wrong("possible links demanded")
+def link_error(predicted, sure, possible):
+    hits = links = 0
+    for a, s, p in zip(predicted, sure, possible, strict=True):
+        hits += len(a & s) + len(a & p)
+        links += len(a) + len(p)
+    return 1 - hits / links
+
+
+@wrong("possible links only")
+def link_error(predicted, sure, possible):
+    hits = links = 0
+    for a, s, p in zip(predicted, sure, possible, strict=True):
+        hits += 2 * len(a & (s | p))
+        links += len(a) + len(s)
+    return 1 - hits / links
+
+
+@wrong("score instead of error")
+def link_error(predicted, sure, possible):
+    hits = links = 0
+    for a, s, p in zip(predicted, sure, possible, strict=True):
+        hits += len(a & s) + len(a & p)
+        links += len(a) + len(s)
+    return hits / links
+
+
+@wrong("mean of sentences")
+def link_error(predicted, sure, possible):
+    rates = []
+    for a, s, p in zip(predicted, sure, possible, strict=True):
+        rates.append(1 - (len(a & s) + len(a & p)) / (len(a) + len(s)))
+    return torch.tensor(rates).double().mean()
+
+
+@wrong("divided by the union")
+def link_error(predicted, sure, possible):
+    both = sum(len(a & s) for a, s in zip(predicted, sure, strict=True))
+    either = sum(len(a | s) for a, s in zip(predicted, sure, strict=True))
+    return 1 - both / either
+
+
+@wrong("hits counted once")
+def link_error(predicted, sure, possible):
+    hits = sum(len(a & s) for a, s in zip(predicted, sure, strict=True))
+    return 1 - hits / (sum(map(len, predicted)) + sum(map(len, sure)))
+
+
+@wrong("links turned around")
+def link_error(predicted, sure, possible):
+    hits = links = 0
+    for a, s, p in zip(predicted, sure, possible, strict=True):
+        hits += sum((j, i) in s for i, j in a) + sum((j, i) in p for i, j in a)
+        links += len(a) + len(s)
+    return 1 - hits / links
+
+
+@wrong("percentage")
+def link_error(predicted, sure, possible):
+    hits = links = 0
+    for a, s, p in zip(predicted, sure, possible, strict=True):
+        hits += len(a & s) + len(a & p)
+        links += len(a) + len(s)
+    return 100 * (1 - hits / links)
+
+
+@wrong("mean of precision and recall")
+def link_error(predicted, sure, possible):
+    triples = list(zip(predicted, sure, possible, strict=True))
+    precision = sum(len(a & p) for a, _, p in triples) / sum(map(len, predicted))
+    recall = sum(len(a & s) for a, s, _ in triples) / sum(map(len, sure))
+    return 1 - (precision + recall) / 2
