@@ -1,0 +1,593 @@
+"""The exercises of the chapter on training. Used from chapter 12 on."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake
+
+# ---------------------------------------------------------------- label smoothing
+
+
+def _logits_and_targets(draw):
+    def sizes(B, T, V, smoothing, *, pad_id=0, padded=True, **kind):
+        target = (draw.ints(B, T, high=V - 1) + pad_id + 1) % V  # none is padding
+        if padded:
+            kept = draw.ints(B, high=T) + 1  # at least one token
+            kept[0] = T  # and one sentence without padding
+            positions = torch.arange(T, device=target.device)
+            target = target.masked_fill(positions >= kept[:, None], pad_id)
+            target[1:, -1:] = pad_id
+        return draw(B, T, V, **kind) * 2, target, smoothing, pad_id
+
+    yield "no padding", *sizes(2, 3, 7, 0.1, padded=False)
+    yield "some padding", *sizes(3, 5, 7, 0.1)
+    yield "no smoothing", *sizes(3, 5, 7, 0.0)
+    yield "much smoothing", *sizes(5, 7, 11, 0.5)
+    yield "another pad_id", *sizes(3, 7, 5, 0.2, pad_id=3)
+    yield "a batch of one", *sizes(1, 5, 13, 0.1)
+    yield "float64", *sizes(2, 5, 3, 0.3, dtype=torch.float64)
+
+
+def _smoothed(
+    label=lambda right, log_probs, s: -(1 - s) * right - s * log_probs.mean(-1),
+    mean=lambda loss, real: loss[real].mean(),
+    log_softmax=lambda logits: logits.log_softmax(-1),
+):
+    """An answer with another loss of a token, another mean over the tokens, or no real logarithms."""
+
+    def answer(logits, target, smoothing, pad_id):
+        log_probs = log_softmax(logits)
+        right = log_probs.gather(-1, target[..., None]).squeeze(-1)
+        return mean(label(right, log_probs, smoothing), target != pad_id)
+
+    return answer
+
+
+def _padding_in_the_smoothing(logits, target, smoothing, pad_id):
+    log_probs = logits.log_softmax(-1)
+    right = log_probs.gather(-1, target[..., None]).squeeze(-1)[target != pad_id].mean()
+    return -(1 - smoothing) * right - smoothing * log_probs.mean()
+
+
+def _padding_is_no_choice(logits, target, smoothing, pad_id):
+    """The share goes to all pieces but the pad, as in some published code."""
+    V = logits.size(-1)
+    others = [i for i in range(V) if i != pad_id]
+    log_probs = logits.log_softmax(-1)
+    right = log_probs.gather(-1, target[..., None]).squeeze(-1)
+    loss = -(1 - smoothing) * right - smoothing * log_probs[..., others].mean(-1)
+    return loss[target != pad_id].mean()
+
+
+def _shared_among_others(right, log_probs, s):
+    others = (log_probs.sum(-1) - right) / (log_probs.size(-1) - 1)
+    return -(1 - s) * right - s * others
+
+
+def _mean_of_sentences(loss, real):
+    return ((loss * real).sum(1) / real.sum(1)).mean()
+
+
+smoothed_loss = Exercise(
+    name="smoothed_loss",
+    trials=_logits_and_targets,
+    right=lambda logits, target, smoothing, pad_id: F.cross_entropy(
+        logits.flatten(0, 1),
+        target.flatten(),
+        ignore_index=pad_id,
+        label_smoothing=smoothing,
+    ),
+    returns=("loss",),
+    mistakes={
+        "padding counted": Mistake(
+            "Without padding it is right: the positions of padding are averaged in like tokens. See 12.3.",
+            _smoothed(mean=lambda loss, real: loss.mean()),
+        ),
+        "padding counted in the smoothing": Mistake(
+            "The right pieces are averaged over the tokens, but the mean over the vocabulary is still taken at "
+            "every position, those of padding too. See 12.3.",
+            _padding_in_the_smoothing,
+        ),
+        "padding in the divisor": Mistake(
+            "The losses of padding are left out of the sum, but its positions are still counted when you divide: "
+            "the more padding, the smaller the loss. See 12.3.",
+            _smoothed(mean=lambda loss, real: (loss * real).sum() / real.numel()),
+        ),
+        "mean over the sentences": Mistake(
+            "Each sentence has a mean of its own and the means are averaged, so that a token of a short sentence "
+            "counts more: every token counts once. See 12.3.",
+            _smoothed(mean=_mean_of_sentences),
+        ),
+        "sum instead of mean": Mistake(
+            "This is the sum over the tokens; divide by their number. See 12.3.",
+            _smoothed(mean=lambda loss, real: loss[real].sum()),
+        ),
+        "one loss for each token": Mistake(
+            "These are the losses of the tokens, one by one; the result is one number, their mean. See 12.3.",
+            sign=lambda found, *inputs: isinstance(found, Tensor) and found.dim() > 0,
+        ),
+        "no smoothing": Mistake(
+            "Without smoothing it is right: the label keeps all of its probability on the right piece. See 12.2.",
+            _smoothed(lambda right, log_probs, s: -right),
+        ),
+        "shared among the others only": Mistake(
+            "The share is spread over the V − 1 wrong pieces; here it is spread over all V, and the right piece "
+            "gets a part of it back. See 12.2.",
+            _smoothed(_shared_among_others),
+        ),
+        "pad gets no share": Mistake(
+            "The share is spread over all pieces but the pad; the pad is one of the V pieces, and only positions "
+            "of padding are left out. See 12.2.",
+            _padding_is_no_choice,
+        ),
+        "label sums to more than one": Mistake(
+            "The right piece keeps all of its probability and the share comes on top, so that the label sums to "
+            "1 + smoothing. See 12.2.",
+            _smoothed(lambda right, log_probs, s: -right - s * log_probs.mean(-1)),
+        ),
+        "sum over the vocabulary": Mistake(
+            "Every piece gets the whole share: the second part is the mean over the V pieces, not their sum. "
+            "See 12.2.",
+            _smoothed(lambda right, log_probs, s: -(1 - s) * right - s * log_probs.sum(-1)),
+        ),
+        "shares swapped": Mistake(
+            "The right piece gets the small share and all pieces together the large one. See 12.2.",
+            _smoothed(
+                lambda right, log_probs, s: -s * right - (1 - s) * log_probs.mean(-1)
+            ),
+        ),
+        "sign": Mistake(
+            "The result is negative: logarithms of probabilities are below 0, and a loss is their negative. See 12.2.",
+            _smoothed(lambda right, log_probs, s: (1 - s) * right + s * log_probs.mean(-1)),
+        ),
+        "no softmax": Mistake(
+            "The logits are taken for logarithms of probabilities: log_softmax makes these of them. See 12.2.",
+            _smoothed(log_softmax=lambda logits: logits),
+        ),
+        "no logarithm": Mistake(
+            "These are probabilities, and the loss takes their logarithms. See 12.2.",
+            _smoothed(log_softmax=lambda logits: logits.softmax(-1)),
+        ),
+        "softmax before the loss": Mistake(
+            "A softmax is taken twice: cross_entropy and log_softmax take logits. See 12.1.",
+            _smoothed(log_softmax=lambda logits: logits.softmax(-1).log_softmax(-1)),
+        ),
+        "softmax over the positions": Mistake(
+            "The softmax runs along the sentence; the pieces of the vocabulary are the last axis. See 12.2.",
+            _smoothed(log_softmax=lambda logits: logits.log_softmax(1)),
+        ),
+        CHANGES_ITS_INPUT: Mistake(
+            "Logits and targets belong to the batch, and who called it needs them again. See 5.10."
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- a schedule
+
+
+def _steps(draw):
+    def at(what, share, peak, warmup, steps, cooldown):
+        step = {
+            "first": 1,
+            "warm": max(2, warmup // 2),
+            "top": warmup,
+            "flat": (warmup + steps - cooldown) // 2 + 1,
+            "edge": steps - cooldown,
+            "down": steps - cooldown + max(1, cooldown // 3),
+            "near": steps - 1,
+            "last": steps,
+        }[share]
+        return what, step, peak, warmup, steps, cooldown
+
+    peak = 0.5 + draw.ints(high=1000).item() / 1000
+    sizes = peak, 10 + 2 * draw.ints(high=5).item(), 100, 30
+    yield at("in the middle of the warm-up", "warm", *sizes)
+    yield at("the first step", "first", *sizes)
+    yield at("the end of the warm-up", "top", *sizes)
+    yield at("on the plateau", "flat", *sizes)
+    yield at("the last step of the plateau", "edge", *sizes)
+    yield at("in the cool-down", "down", *sizes)
+    yield at("the last step but one", "near", *sizes)
+    yield at("the last step", "last", *sizes)
+    sizes = peak / 100, 5, 50, 40
+    yield at("a long cool-down", "down", *sizes)
+    yield at("a short plateau", "flat", *sizes)
+    yield at("a small peak", "warm", *sizes)
+
+
+def _trapezoid(
+    up=lambda step, warmup: step / warmup,
+    down=lambda step, steps, cooldown: (steps - step) / cooldown,
+    join=min,
+):
+    """An answer with another slope up or down, or another way to join them."""
+
+    def answer(step, peak, warmup, steps, cooldown):
+        return peak * join(1.0, up(step, warmup), down(step, steps, cooldown))
+
+    return answer
+
+
+def _down_from_the_warmup(step, peak, warmup, steps, cooldown):
+    return peak * (step / warmup if step < warmup else (steps - step) / (steps - warmup))
+
+
+def _cosine_at_the_end(step, steps, cooldown):
+    progress = max(0.0, (step - (steps - cooldown)) / cooldown)
+    return (1 + math.cos(math.pi * progress)) / 2
+
+
+def _wrong_way(step, peak, warmup, steps, cooldown):
+    start = steps - cooldown
+    if step < warmup:
+        return peak * step / warmup
+    return peak if step <= start else peak * (step - start) / cooldown
+
+
+def _early_by_warmup(step, peak, warmup, steps, cooldown):
+    return _trapezoid()(step, peak, warmup, steps - warmup, cooldown)
+
+
+plateau_rate = Exercise(
+    name="plateau_rate",
+    trials=_steps,
+    right=_trapezoid(),
+    returns=("rate",),
+    mistakes={
+        "counted from 0": Mistake(
+            "The rate is one step late in the warm-up, and 0 in the first step, which then does nothing: "
+            "the first step is step 1. See 12.4.",
+            _trapezoid(up=lambda step, warmup: (step - 1) / warmup),
+        ),
+        "no warm-up": Mistake(
+            "The first steps have the full rate already: there is no warm-up. See 12.4.",
+            _trapezoid(up=lambda step, warmup: 1.0),
+        ),
+        "no cool-down": Mistake(
+            "After the warm-up the rate stays at its peak to the end: there is no cool-down. See 12.4.",
+            _trapezoid(down=lambda step, steps, cooldown: 1.0),
+        ),
+        "no plateau": Mistake(
+            "The rate begins to fall right after the warm-up, and it stays at its peak until the cool-down. "
+            "See 12.4.",
+            _down_from_the_warmup,
+        ),
+        "cool-down rises": Mistake(
+            "In the cool-down the rate begins at 0 and rises to the peak: at the last step it must be 0. "
+            "See 12.4.",
+            _wrong_way,
+        ),
+        "never zero": Mistake(
+            "The cool-down is one step late: at step `steps`, the last one, the rate is not 0. See 12.4.",
+            _trapezoid(down=lambda step, steps, cooldown: (steps - step + 1) / cooldown),
+        ),
+        "cooldown taken for a step": Mistake(
+            "cooldown is a number of steps, and it is used as the step where the cool-down begins: "
+            "that is steps − cooldown. See 12.4.",
+            _trapezoid(
+                down=lambda step, steps, cooldown: (steps - step) / (steps - cooldown)
+            ),
+        ),
+        "warm-up counted twice": Mistake(
+            "The cool-down comes too early, by the steps of the warm-up: steps counts all steps, those of the "
+            "warm-up as well. See 12.4.",
+            _early_by_warmup,
+        ),
+        "a cosine": Mistake(
+            "The cool-down is half a cosine, and here it is a straight line. See 12.4.",
+            _trapezoid(down=_cosine_at_the_end),
+        ),
+        "a root": Mistake(
+            "The rate falls like one over the root of the step, and here it stays, then falls in a line. See 12.4.",
+            lambda step, peak, warmup, steps, cooldown: (
+                peak * min(step / warmup, math.sqrt(warmup / step))
+            ),
+        ),
+        "largest instead of smallest": Mistake(
+            "The largest of the three slopes is taken, and the smallest is the one that limits the rate. See 12.4.",
+            _trapezoid(join=max),
+        ),
+        "whole division": Mistake(
+            "The rate jumps from 0 to its peak: // divides whole numbers and drops the rest. See 12.4.",
+            _trapezoid(up=lambda step, warmup: step // warmup),
+        ),
+        "peak forgotten": Mistake(
+            "This is the share of the peak, from 0 to 1; multiply by peak. See 12.4.",
+            lambda step, peak, warmup, steps, cooldown: _trapezoid()(
+                step, 1.0, warmup, steps, cooldown
+            ),
+        ),
+        "a tensor instead of a number": Mistake(
+            "It returns a tensor; an optimizer takes a plain number for its rate. See 12.7.",
+            sign=lambda found, *inputs: isinstance(found, Tensor),
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- clipping
+
+
+def _three_gradients(draw):
+    def sizes(*shapes, times=1.0, limit=1.0, **kind):
+        return *(draw(*shape, **kind) * times for shape in shapes), limit
+
+    yield "too long", *sizes((3, 5), (7,), (2, 3), times=2)
+    yield "short enough", *sizes((3, 5), (7,), (2, 3), times=0.01)
+    yield "another limit", *sizes((5,), (2, 7), (3,), times=3, limit=2.5)
+    yield "one far longer", *sizes((5,), (2, 7), (11,), times=5, limit=0.5)
+    a, b, c, limit = sizes((2, 3), (5,), (7, 2), times=2)
+    yield "one of zeros", a, b * 0, c, limit
+    yield "all zeros", a * 0, b * 0, c * 0, limit
+    yield "float64", *sizes((3,), (5, 2), (7,), times=2, limit=1.5, dtype=torch.float64)
+
+
+def _global_norm(gradients):
+    return torch.stack([(g * g).sum() for g in gradients]).sum().sqrt()
+
+
+def _scaled(
+    norm=_global_norm,
+    factor=lambda limit, norm: min(1.0, limit / float(norm)) if norm > 0 else 1.0,
+):
+    """An answer that measures the length in its own way, or makes another factor of it."""
+
+    def answer(gradients, limit):
+        by = factor(limit, norm(gradients))
+        return [g * by for g in gradients]
+
+    return answer
+
+
+def _each_alone(gradients, limit):
+    return [_scaled()([g], limit)[0] for g in gradients]
+
+
+def _use_three(answer, first, second, third, limit):
+    found = answer([first, second, third], limit)
+    return found if found is None or isinstance(found, Tensor) else tuple(found)
+
+
+clip_together = Exercise(
+    name="clip_together",
+    trials=_three_gradients,
+    right=_scaled(),
+    returns=("first", "second", "third"),
+    use=_use_three,
+    mistakes={
+        "each on its own": Mistake(
+            "Each gradient is cut to the limit by its own norm, which changes the direction of the whole: "
+            "there is one norm for all. See 12.5.",
+            _each_alone,
+        ),
+        "by value": Mistake(
+            "Each entry is cut to the limit, which changes the direction; all are multiplied by one factor. See 12.5.",
+            lambda gradients, limit: [g.clamp(-limit, limit) for g in gradients],
+        ),
+        "short ones lengthened": Mistake(
+            "Long gradients are right, and a short one is stretched to the limit; it must stay as it is. See 12.5.",
+            _scaled(factor=lambda limit, norm: limit / norm),
+        ),
+        "long ones left": Mistake(
+            "The long ones stay and the short ones are stretched: the factor is never above 1. See 12.5.",
+            _scaled(factor=lambda limit, norm: torch.clamp(limit / norm, min=1.0)),
+        ),
+        "nothing clipped": Mistake(
+            "Nothing is clipped: the gradients come back as they were. See 12.5.",
+            lambda gradients, limit: [g.clone() for g in gradients],
+        ),
+        "factor upside down": Mistake(
+            "The factor is norm / limit, so that long gradients become longer still. See 12.5.",
+            _scaled(factor=lambda limit, norm: norm / limit if norm > limit else 1.0),
+        ),
+        "limit forgotten": Mistake(
+            "With a limit of 1 it is right: the gradients are divided by their norm, and not multiplied by the limit. "
+            "See 12.5.",
+            _scaled(factor=lambda limit, norm: 1 / norm if norm > limit else 1.0),
+        ),
+        "norms added": Mistake(
+            "The norms of the parts are added; the squares are, and then comes the root, as with Pythagoras. See 12.5.",
+            _scaled(norm=lambda gradients: sum(g.norm() for g in gradients)),
+        ),
+        "longest only": Mistake(
+            "The norm is that of the longest part alone; the norm of the whole is larger. See 12.5.",
+            _scaled(norm=lambda gradients: max(g.norm() for g in gradients)),
+        ),
+        "largest entry": Mistake(
+            "The largest entry is taken for the length; the norm is the root of the sum of all squares. See 12.5.",
+            _scaled(norm=lambda gradients: max(g.abs().max() for g in gradients)),
+        ),
+        "no root": Mistake(
+            "The sum of the squares is taken for the length: the root is missing. See 12.5.",
+            _scaled(norm=lambda gradients: sum((g * g).sum() for g in gradients)),
+        ),
+        "sum of sizes": Mistake(
+            "The sizes of all entries are added up; the norm is the root of the sum of their squares. See 12.5.",
+            _scaled(norm=lambda gradients: sum(g.abs().sum() for g in gradients)),
+        ),
+        "mean of the squares": Mistake(
+            "The root is taken of the mean of the squares, not of their sum, so that a large model is hardly clipped. "
+            "See 12.5.",
+            _scaled(
+                norm=lambda gradients: (
+                    torch.cat([g.flatten() for g in gradients]).square().mean().sqrt()
+                )
+            ),
+        ),
+        "norm returned as well": Mistake(
+            "There is a norm among the results; the exercise asks for the list of gradients alone. See 12.5.",
+            sign=lambda found, *inputs: (
+                isinstance(found, tuple)
+                and len(found) != 3
+                and any(isinstance(f, list | tuple) for f in found)
+            ),
+        ),
+        CHANGES_ITS_INPUT: Mistake(
+            "torch's clip_grad_norm_ does so on purpose and says it by its last letter; "
+            "here new tensors are wanted. See 12.5."
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- accumulating
+
+
+def _two_parts(draw):
+    def sizes(first, second, D, V, *, pads=(0, 0), pad_id=0, **kind):
+        parts = []
+        for n, padded in zip((first, second), pads, strict=True):
+            target = (draw.ints(n, high=V - 1) + pad_id + 1) % V
+            target[n - padded :] = pad_id
+            parts += [draw(n, D, **kind), target]
+        return draw(D, V, **kind) * 0.5, *parts, pad_id
+
+    yield "parts of one size", *sizes(5, 5, 3, 7)
+    yield "parts of different sizes", *sizes(2, 11, 3, 5)
+    yield "padding in one", *sizes(7, 7, 5, 3, pads=(0, 5))
+    yield "padding in both", *sizes(11, 3, 2, 7, pads=(7, 1))
+    yield "another pad_id", *sizes(5, 7, 3, 11, pads=(1, 5), pad_id=2)
+    yield "float64", *sizes(3, 13, 5, 2, pads=(0, 2), dtype=torch.float64)
+
+
+def _gradient(
+    loss_of,
+):
+    """An answer that is the gradient of some loss of the weight."""
+
+    def answer(weight, parts, pad_id):
+        weight = weight.detach().clone().requires_grad_()
+        return torch.autograd.grad(loss_of(weight, parts, pad_id), weight)[0]
+
+    return answer
+
+
+def _part_loss(weight, x, target, pad_id, reduction="sum"):
+    return F.cross_entropy(x @ weight, target, ignore_index=pad_id, reduction=reduction)
+
+
+def _count(parts, pad_id):
+    return sum(int((target != pad_id).sum()) for _, target in parts)
+
+
+def _sum_of_parts(weight, parts, pad_id, reduction="sum"):
+    return sum(_part_loss(weight, *part, pad_id, reduction) for part in parts)
+
+
+def _with_padding(weight, parts, pad_id):
+    logits = torch.cat([x @ weight for x, _ in parts])
+    return F.cross_entropy(logits, torch.cat([target for _, target in parts]))
+
+
+def _divided_so_far(weight, parts, pad_id):
+    loss, seen = 0.0, 0
+    for x, target in parts:
+        seen += int((target != pad_id).sum())
+        loss = loss + _part_loss(weight, x, target, pad_id) / seen
+    return loss
+
+
+def _use_parts(answer, weight, x1, target1, x2, target2, pad_id):
+    return answer(weight, [(x1, target1), (x2, target2)], pad_id)
+
+
+accumulated_gradient = Exercise(
+    name="accumulated_gradient",
+    trials=_two_parts,
+    right=_gradient(
+        lambda w, parts, pad_id: _sum_of_parts(w, parts, pad_id) / _count(parts, pad_id)
+    ),
+    returns=("gradient",),
+    use=_use_parts,
+    mistakes={
+        "mean of the means": Mistake(
+            "Parts with equally many tokens are right: each part's mean counts the same, however few tokens it has. "
+            "Every token counts once. See 12.3.",
+            _gradient(
+                lambda w, parts, pad_id: (
+                    _sum_of_parts(w, parts, pad_id, "mean") / len(parts)
+                )
+            ),
+        ),
+        "means added": Mistake(
+            "The means of the parts are added up, so that the gradient grows with the number of parts. See 12.3.",
+            _gradient(lambda w, parts, pad_id: _sum_of_parts(w, parts, pad_id, "mean")),
+        ),
+        "not divided": Mistake(
+            "This is the gradient of the sum; divide by the number of tokens of all parts together. See 12.3.",
+            _gradient(_sum_of_parts),
+        ),
+        "divided by the parts": Mistake(
+            "The sum is divided by the number of parts; it is to be divided by the number of tokens. See 12.3.",
+            _gradient(
+                lambda w, parts, pad_id: _sum_of_parts(w, parts, pad_id) / len(parts)
+            ),
+        ),
+        "padding counted": Mistake(
+            "Without padding it is right: positions of padding are learned like tokens. See 12.3.",
+            _gradient(_with_padding),
+        ),
+        "padding in the divisor": Mistake(
+            "Padding is left out of the loss, but its positions are still counted when you divide. See 12.3.",
+            _gradient(
+                lambda w, parts, pad_id: (
+                    _sum_of_parts(w, parts, pad_id) / sum(len(t) for _, t in parts)
+                )
+            ),
+        ),
+        "last part only": Mistake(
+            "The result has only the last part in it: the gradient of the parts before it was set to zero or "
+            "overwritten. See 12.3.",
+            _gradient(
+                lambda w, parts, pad_id: (
+                    _part_loss(w, *parts[-1], pad_id) / _count(parts, pad_id)
+                )
+            ),
+        ),
+        "last part's mean only": Mistake(
+            "This is the mean of the last part alone: gradients of several parts add up, unless they are set to zero "
+            "between them. See 12.3.",
+            _gradient(lambda w, parts, pad_id: _part_loss(w, *parts[-1], pad_id, "mean")),
+        ),
+        "first part only": Mistake(
+            "The result has only the first part in it: it is returned before the others have had their turn. See 12.3.",
+            _gradient(lambda w, parts, pad_id: _part_loss(w, *parts[0], pad_id, "mean")),
+        ),
+        "divided by the tokens so far": Mistake(
+            "Each part is divided by the number of tokens seen so far; all are divided by the number of all tokens, "
+            "which must be known before the first. See 12.3.",
+            _gradient(_divided_so_far),
+        ),
+        "divided twice": Mistake(
+            "The means of the parts are divided again, by the number of all tokens. See 12.3.",
+            _gradient(
+                lambda w, parts, pad_id: (
+                    _sum_of_parts(w, parts, pad_id, "mean") / _count(parts, pad_id)
+                )
+            ),
+        ),
+        "wrong direction": Mistake(
+            "The gradient has the opposite sign: it is that of the loss, and the step goes against it later. See 12.7.",
+            lambda weight, parts, pad_id: (
+                -accumulated_gradient.right(weight, parts, pad_id)
+            ),
+        ),
+        "loss instead of the gradient": Mistake(
+            "This is one number, the loss; backward leaves its gradient in .grad of what it depends on. See 12.7.",
+            sign=lambda found, *inputs: (
+                isinstance(found, Tensor | float) and getattr(found, "ndim", 0) == 0
+            ),
+        ),
+        "sum over the width": Mistake(
+            "The gradient has the shape of weight, (D, V), an entry for each entry. See 12.7.",
+            sign=lambda found, *inputs: isinstance(found, Tensor) and found.dim() == 1,
+        ),
+        CHANGES_ITS_INPUT: Mistake(
+            "Compute a gradient, and leave the step to the optimizer. See 12.7."
+        ),
+    },
+)

@@ -1,0 +1,562 @@
+"""Answers to the exercises of chapter 12."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from answers import right, wrong
+
+# -- smoothed_loss ------------------------------------------------------------------------------------
+
+
+@right
+def smoothed_loss(logits, target, smoothing, pad_id):
+    V = logits.size(-1)
+    label = F.one_hot(target, V).to(logits.dtype) * (1 - smoothing) + smoothing / V
+    loss = -(label * F.log_softmax(logits, dim=-1)).sum(dim=-1)
+    real = (target != pad_id).to(loss.dtype)
+    return (loss * real).sum() / real.sum()
+
+
+@right
+def smoothed_loss(logits, target, smoothing, pad_id):
+    total, count = 0.0, 0
+    for scores, ids in zip(logits, target, strict=True):
+        for row, i in zip(scores, ids, strict=True):
+            if i != pad_id:
+                log_p = row - torch.logsumexp(row, dim=0)
+                total = total - (1 - smoothing) * log_p[i] - smoothing * log_p.mean()
+                count += 1
+    return total / count
+
+
+@wrong("padding counted")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    return F.cross_entropy(logits.transpose(1, 2), target, label_smoothing=smoothing)
+
+
+@wrong("padding counted in the smoothing")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    log_p = F.log_softmax(logits, dim=-1)
+    nll = F.nll_loss(log_p.transpose(1, 2), target, ignore_index=pad_id)
+    return (1 - smoothing) * nll + smoothing * (-log_p.mean())
+
+
+@wrong("padding in the divisor")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    flat = logits.reshape(-1, logits.shape[-1])
+    loss = F.cross_entropy(flat, target.reshape(-1), ignore_index=pad_id, label_smoothing=smoothing, reduction="none")
+    return loss.mean()
+
+
+@wrong("mean over the sentences")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    means = []
+    for row, ids in zip(logits, target, strict=True):
+        keep = ids != pad_id
+        means.append(F.cross_entropy(row[keep], ids[keep], label_smoothing=smoothing))
+    return torch.stack(means).mean()
+
+
+@wrong("sum instead of mean")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    return F.cross_entropy(logits.mT, target, ignore_index=pad_id, label_smoothing=smoothing, reduction="sum")
+
+
+@wrong("one loss for each token")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    log_p = logits.log_softmax(-1)
+    picked = torch.gather(log_p, 2, target.unsqueeze(2)).squeeze(2)
+    loss = -(1 - smoothing) * picked - smoothing * log_p.mean(2)
+    return loss * (target != pad_id)
+
+
+@wrong("one loss for each token")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    keep = target != pad_id
+    return F.cross_entropy(logits[keep], target[keep], label_smoothing=smoothing, reduction="none")
+
+
+@wrong("no smoothing")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    return F.cross_entropy(logits.mT, target, ignore_index=pad_id)
+
+
+@wrong("shared among the others only")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    V = logits.shape[-1]
+    label = torch.full_like(logits, smoothing / (V - 1))
+    label.scatter_(-1, target[..., None], 1 - smoothing)
+    loss = -(label * logits.log_softmax(-1)).sum(-1)
+    return loss[target != pad_id].mean()
+
+
+@wrong("pad gets no share")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    V = logits.shape[-1]
+    label = torch.full_like(logits, smoothing / (V - 1))
+    label[..., pad_id] = 0
+    label += F.one_hot(target, V) * (1 - smoothing)
+    loss = -(label * logits.log_softmax(-1)).sum(-1)
+    return loss[target != pad_id].mean()
+
+
+@wrong("label sums to more than one")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    keep = target != pad_id
+    log_p = logits[keep].log_softmax(-1)
+    hard = F.nll_loss(log_p, target[keep])
+    return hard - smoothing * log_p.mean()
+
+
+@wrong("sum over the vocabulary")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    keep = target != pad_id
+    log_p = logits[keep].log_softmax(-1)
+    hard = F.nll_loss(log_p, target[keep])
+    return (1 - smoothing) * hard - smoothing * log_p.sum(-1).mean()
+
+
+@wrong("shares swapped")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    keep = target != pad_id
+    log_p = logits[keep].log_softmax(-1)
+    return smoothing * F.nll_loss(log_p, target[keep]) - (1 - smoothing) * log_p.mean()
+
+
+@wrong("sign")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    log_p = logits.log_softmax(-1)
+    picked = log_p.gather(-1, target.unsqueeze(-1))[..., 0]
+    return ((1 - smoothing) * picked + smoothing * log_p.mean(-1))[target != pad_id].mean()
+
+
+@wrong("no softmax")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    keep = target != pad_id
+    hard = F.nll_loss(logits[keep], target[keep])
+    return (1 - smoothing) * hard - smoothing * logits[keep].mean()
+
+
+@wrong("no logarithm")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    keep = target != pad_id
+    p = torch.softmax(logits[keep], dim=-1)
+    return (1 - smoothing) * F.nll_loss(p, target[keep]) - smoothing * p.mean()
+
+
+@wrong("softmax before the loss")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    p = F.softmax(logits, dim=-1)
+    return F.cross_entropy(p.mT, target, ignore_index=pad_id, label_smoothing=smoothing)
+
+
+@wrong("softmax over the positions")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    log_p = torch.log_softmax(logits, dim=1)
+    picked = log_p.gather(2, target[:, :, None]).squeeze(2)
+    return (-(1 - smoothing) * picked - smoothing * log_p.mean(2))[target != pad_id].mean()
+
+
+@wrong("changes its input")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    loss = F.cross_entropy(logits.mT, target, ignore_index=pad_id, label_smoothing=smoothing)
+    target[target == pad_id] = -100
+    return loss
+
+
+# -- plateau_rate -------------------------------------------------------------------------------------
+
+
+@right
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    if step <= warmup:
+        return peak * step / warmup
+    if step <= steps - cooldown:
+        return peak
+    return peak * (1 - (step - (steps - cooldown)) / cooldown)
+
+
+@right
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    table = torch.ones(steps + 1, dtype=torch.float64)
+    table[: warmup + 1] = torch.linspace(0, 1, warmup + 1, dtype=torch.float64)
+    table[steps - cooldown :] = torch.linspace(1, 0, cooldown + 1, dtype=torch.float64)
+    return peak * table[step].item()
+
+
+@wrong("counted from 0")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    if step <= warmup:
+        return peak * (step - 1) / warmup
+    return peak * min(1, (steps - step) / cooldown)
+
+
+@wrong("no warm-up")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    if step < steps - cooldown:
+        return peak
+    return peak * (steps - step) / cooldown
+
+
+@wrong("no cool-down")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    return peak * min(1, step / warmup)
+
+
+@wrong("no plateau")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    if step <= warmup:
+        return peak * step / warmup
+    return peak * (1 - (step - warmup) / (steps - warmup))
+
+
+@wrong("cool-down rises")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    begin = steps - cooldown
+    if step > begin:
+        return peak * (step - begin) / (steps - begin)
+    return peak * min(1, step / warmup)
+
+
+@wrong("never zero")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    left = steps - step + 1
+    return min(peak, peak * step / warmup, peak * left / cooldown)
+
+
+@wrong("cooldown taken for a step")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    if step < warmup:
+        return peak * step / warmup
+    if step < cooldown:
+        return peak
+    return peak * (steps - step) / (steps - cooldown)
+
+
+@wrong("warm-up counted twice")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    if step < warmup:
+        return peak * step / warmup
+    if step < steps - warmup - cooldown:
+        return peak
+    return peak * (steps - warmup - step) / cooldown
+
+
+@wrong("a cosine")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    if step < warmup:
+        return peak * step / warmup
+    if step < steps - cooldown:
+        return peak
+    share = (steps - step) / cooldown
+    return peak * (1 - math.cos(math.pi * share)) / 2
+
+
+@wrong("a root")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    return peak * warmup**0.5 * min(step**-0.5, step * warmup**-1.5)
+
+
+@wrong("largest instead of smallest")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    return max(peak, peak * step / warmup, peak * (steps - step) / cooldown)
+
+
+@wrong("whole division")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    if step < warmup:
+        return (step // warmup) * peak
+    return peak if step < steps - cooldown else peak * (steps - step) / cooldown
+
+
+@wrong("peak forgotten")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    if step < warmup:
+        return step / warmup
+    return 1.0 if step < steps - cooldown else (steps - step) / cooldown
+
+
+@wrong("a tensor instead of a number")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    limits = torch.tensor([1.0, step / warmup, (steps - step) / cooldown])
+    return peak * limits.min()
+
+
+# -- clip_together ------------------------------------------------------------------------------------
+
+
+@right
+def clip_together(gradients, limit):
+    parameters = [nn.Parameter(torch.zeros_like(g)) for g in gradients]
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient.clone()
+    nn.utils.clip_grad_norm_(parameters, limit)
+    return [parameter.grad for parameter in parameters]
+
+
+@right
+def clip_together(gradients, limit):
+    squares = sum(g.square().sum() for g in gradients)
+    factor = limit / squares.sqrt().clamp(min=limit)
+    return [factor * g for g in gradients]
+
+
+@wrong("each on its own")
+def clip_together(gradients, limit):
+    return [g if g.norm() <= limit else g / g.norm() * limit for g in gradients]
+
+
+@wrong("by value")
+def clip_together(gradients, limit):
+    return [torch.minimum(torch.maximum(g, -torch.full_like(g, limit)), torch.full_like(g, limit)) for g in gradients]
+
+
+@wrong("short ones lengthened")
+def clip_together(gradients, limit):
+    norm = torch.cat([g.reshape(-1) for g in gradients]).norm()
+    return [g / norm * limit for g in gradients]
+
+
+@wrong("long ones left")
+def clip_together(gradients, limit):
+    norm = torch.cat([g.reshape(-1) for g in gradients]).norm()
+    factor = max(1.0, (limit / norm).item())
+    return [g * factor for g in gradients]
+
+
+@wrong("nothing clipped")
+def clip_together(gradients, limit):
+    norm = torch.cat([g.reshape(-1) for g in gradients]).norm()
+    if norm > limit:
+        for g in gradients:
+            g = g * limit / norm
+    return list(gradients)
+
+
+@wrong("factor upside down")
+def clip_together(gradients, limit):
+    norm = torch.cat([g.reshape(-1) for g in gradients]).norm()
+    return [g * norm / limit if norm > limit else g for g in gradients]
+
+
+@wrong("limit forgotten")
+def clip_together(gradients, limit):
+    norm = torch.cat([g.reshape(-1) for g in gradients]).norm()
+    return [g / norm if norm > limit else g for g in gradients]
+
+
+@wrong("norms added")
+def clip_together(gradients, limit):
+    norm = sum(g.norm().item() for g in gradients)
+    return [g * min(1, limit / norm) if norm else g for g in gradients]
+
+
+@wrong("longest only")
+def clip_together(gradients, limit):
+    norm = max(torch.linalg.vector_norm(g).item() for g in gradients)
+    return [g * limit / norm if norm > limit else g for g in gradients]
+
+
+@wrong("largest entry")
+def clip_together(gradients, limit):
+    norm = torch.cat([g.reshape(-1) for g in gradients]).abs().max()
+    return [g * limit / norm if norm > limit else g for g in gradients]
+
+
+@wrong("no root")
+def clip_together(gradients, limit):
+    norm = torch.cat([g.reshape(-1) ** 2 for g in gradients]).sum()
+    return [g * limit / norm if norm > limit else g for g in gradients]
+
+
+@wrong("sum of sizes")
+def clip_together(gradients, limit):
+    norm = torch.cat([g.reshape(-1) for g in gradients]).norm(p=1)
+    return [g * limit / norm if norm > limit else g for g in gradients]
+
+
+@wrong("mean of the squares")
+def clip_together(gradients, limit):
+    flat = torch.cat([g.reshape(-1) for g in gradients])
+    norm = (flat**2).mean() ** 0.5
+    return [g * limit / norm if norm > limit else g for g in gradients]
+
+
+@wrong("norm returned as well")
+def clip_together(gradients, limit):
+    norm = torch.cat([g.reshape(-1) for g in gradients]).norm()
+    return [g * limit / norm if norm > limit else g for g in gradients], norm
+
+
+@wrong("changes its input")
+def clip_together(gradients, limit):
+    norm = torch.cat([g.reshape(-1) for g in gradients]).norm()
+    if norm > limit:
+        for g in gradients:
+            g *= limit / norm
+    return gradients
+
+
+# -- accumulated_gradient -----------------------------------------------------------------------------
+
+
+@right
+def accumulated_gradient(weight, parts, pad_id):
+    total, tokens = torch.zeros_like(weight), 0
+    for x, target in parts:
+        keep = target != pad_id
+        x, target = x[keep], target[keep]
+        probs = (x @ weight).softmax(-1)
+        total = total + x.mT @ (probs - F.one_hot(target, weight.size(1)))  # the gradient by hand
+        tokens += len(target)
+    return total / tokens
+
+
+@right
+def accumulated_gradient(weight, parts, pad_id):
+    w = nn.Parameter(weight.clone())
+    for x, target in parts:
+        F.cross_entropy(x @ w, target, ignore_index=pad_id, reduction="sum").backward()
+    return w.grad / sum((target != pad_id).sum() for _, target in parts)
+
+
+@wrong("mean of the means")
+def accumulated_gradient(weight, parts, pad_id):
+    w = weight.clone().requires_grad_()
+    for x, target in parts:
+        (F.cross_entropy(x @ w, target, ignore_index=pad_id) / len(parts)).backward()
+    return w.grad
+
+
+@wrong("means added")
+def accumulated_gradient(weight, parts, pad_id):
+    w = weight.clone().requires_grad_()
+    for x, target in parts:
+        F.cross_entropy(x @ w, target, ignore_index=pad_id).backward()
+    return w.grad
+
+
+@wrong("not divided")
+def accumulated_gradient(weight, parts, pad_id):
+    w = weight.clone().requires_grad_()
+    for x, target in parts:
+        F.cross_entropy(x @ w, target, ignore_index=pad_id, reduction="sum").backward()
+    return w.grad
+
+
+@wrong("divided by the parts")
+def accumulated_gradient(weight, parts, pad_id):
+    w = weight.clone().requires_grad_()
+    for x, target in parts:
+        loss = F.cross_entropy(x @ w, target, ignore_index=pad_id, reduction="sum")
+        (loss / len(parts)).backward()
+    return w.grad
+
+
+@wrong("padding counted")
+def accumulated_gradient(weight, parts, pad_id):
+    w = weight.clone().requires_grad_()
+    total = sum(len(target) for _, target in parts)
+    for x, target in parts:
+        (F.cross_entropy(x @ w, target, reduction="sum") / total).backward()
+    return w.grad
+
+
+@wrong("padding in the divisor")
+def accumulated_gradient(weight, parts, pad_id):
+    w = weight.clone().requires_grad_()
+    total = sum(target.numel() for _, target in parts)
+    for x, target in parts:
+        loss = F.cross_entropy(x @ w, target, ignore_index=pad_id, reduction="sum")
+        (loss / total).backward()
+    return w.grad
+
+
+@wrong("last part only")
+def accumulated_gradient(weight, parts, pad_id):
+    w = weight.clone().requires_grad_()
+    total = sum((target != pad_id).sum() for _, target in parts)
+    for x, target in parts:
+        w.grad = None
+        loss = F.cross_entropy(x @ w, target, ignore_index=pad_id, reduction="sum")
+        (loss / total).backward()
+    return w.grad
+
+
+@wrong("last part's mean only")
+def accumulated_gradient(weight, parts, pad_id):
+    for x, target in parts:
+        w = weight.clone().requires_grad_()
+        F.cross_entropy(x @ w, target, ignore_index=pad_id).backward()
+    return w.grad
+
+
+@wrong("first part only")
+def accumulated_gradient(weight, parts, pad_id):
+    w = weight.clone().requires_grad_()
+    for x, target in parts:
+        F.cross_entropy(x @ w, target, ignore_index=pad_id).backward()
+        return w.grad
+
+
+@wrong("divided by the tokens so far")
+def accumulated_gradient(weight, parts, pad_id):
+    w = weight.clone().requires_grad_()
+    tokens = 0
+    for x, target in parts:
+        tokens += (target != pad_id).sum()
+        loss = F.cross_entropy(x @ w, target, ignore_index=pad_id, reduction="sum")
+        (loss / tokens).backward()
+    return w.grad
+
+
+@wrong("divided twice")
+def accumulated_gradient(weight, parts, pad_id):
+    w = weight.clone().requires_grad_()
+    tokens = sum((target != pad_id).sum() for _, target in parts)
+    for x, target in parts:
+        (F.cross_entropy(x @ w, target, ignore_index=pad_id) / tokens).backward()
+    return w.grad
+
+
+@wrong("wrong direction")
+def accumulated_gradient(weight, parts, pad_id):
+    total, tokens = torch.zeros_like(weight), 0
+    for x, target in parts:
+        keep = target != pad_id
+        label = F.one_hot(target[keep], weight.size(1))
+        total += x[keep].mT @ (label - (x[keep] @ weight).softmax(-1))
+        tokens += int(keep.sum())
+    return total / tokens
+
+
+@wrong("loss instead of the gradient")
+def accumulated_gradient(weight, parts, pad_id):
+    tokens = sum((target != pad_id).sum() for _, target in parts)
+    losses = [F.cross_entropy(x @ weight, t, ignore_index=pad_id, reduction="sum") for x, t in parts]
+    return sum(losses) / tokens
+
+
+@wrong("sum over the width")
+def accumulated_gradient(weight, parts, pad_id):
+    total, tokens = 0.0, 0
+    for x, target in parts:
+        keep = target != pad_id
+        error = (x[keep] @ weight).softmax(-1) - F.one_hot(target[keep], weight.size(1))
+        total = total + error.sum(0)
+        tokens += keep.sum()
+    return total / tokens
+
+
+@wrong("changes its input")
+def accumulated_gradient(weight, parts, pad_id):
+    w = weight.clone().requires_grad_()
+    tokens = sum((target != pad_id).sum() for _, target in parts)
+    for x, target in parts:
+        loss = F.cross_entropy(x @ w, target, ignore_index=pad_id, reduction="sum")
+        (loss / tokens).backward()
+    weight -= 0.1 * w.grad
+    return w.grad
