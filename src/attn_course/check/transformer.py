@@ -49,7 +49,7 @@ def _normalised(
     """Layer normalisation that does one of its steps in its own way."""
 
     def answer(x, gain, bias, eps=1e-5):
-        axes = range(x.dim()) if dims is None else dims
+        axes = tuple(range(x.dim())) if dims is None else dims
         mean = x.mean(dim=axes, keepdim=True) if centred else torch.zeros_like(x)
         around = x.mean(dim=axes, keepdim=True) if centred == "variance too" else mean
         count = math.prod(x.size(d) for d in ([axes] if isinstance(axes, int) else axes))
@@ -355,9 +355,9 @@ def _layers_and_inputs(draw):
         mask = make_padding_mask(lengths, S, device=draw.device)
         return layer, draw(B, T, E, dtype=dtype), draw(B, S, E, dtype=dtype), mask
 
+    yield "source and target of one length", *inputs(2, 5, [3, 5], 5, 10, 5, 3)
     yield "no padding", *inputs(2, 5, [7, 7], 7, 6, 3, 11)
     yield "padded sources", *inputs(3, 5, [7, 2, 4], 7, 6, 2, 5)
-    yield "source and target of one length", *inputs(2, 5, [3, 5], 5, 10, 5, 3)
     yield "a batch of one", *inputs(1, 7, [2], 3, 4, 2, 7)
     yield "a target of one token", *inputs(2, 1, [3, 5], 5, 6, 3, 7)
     yield "a source that is all padding", *inputs(2, 3, [0, 5], 5, 6, 3, 7)

@@ -1,0 +1,924 @@
+"""Answers to the exercises of chapter 9."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from answers import right, wrong
+
+# -- layer_norm --------------------------------------------------------------------------------------
+
+
+@right
+def layer_norm(x, gain, bias, eps=1e-5):
+    variance, mean = torch.var_mean(x, dim=-1, correction=0, keepdim=True)
+    return (x - mean) * torch.rsqrt(variance + eps) * gain + bias
+
+
+@right
+def layer_norm(x, gain, bias, eps=1e-5):
+    E = x.shape[-1]
+    centred = x - (x.sum(-1) / E).unsqueeze(-1)
+    return gain * centred / ((centred**2).sum(-1, keepdim=True) / E + eps) ** 0.5 + bias
+
+
+@wrong("divided by E − 1")
+def layer_norm(x, gain, bias, eps=1e-5):
+    mean, var = x.mean(-1, keepdim=True), x.var(-1, keepdim=True)
+    return gain * (x - mean) / (var + eps).sqrt() + bias
+
+
+@wrong("E − 1 and ε outside the root")
+def layer_norm(x, gain, bias, eps=1e-5):
+    mean, std = x.mean(-1, keepdim=True), x.std(-1, keepdim=True)
+    return gain * (x - mean) / (std + eps) + bias
+
+
+@wrong("norm over the positions")
+def layer_norm(x, gain, bias, eps=1e-5):
+    var, mean = torch.var_mean(x, -2, correction=0, keepdim=True)
+    return (x - mean) / (var + eps).sqrt() * gain + bias
+
+
+@wrong("axis counted from the front")
+def layer_norm(x, gain, bias, eps=1e-5):
+    var, mean = torch.var_mean(x, 1, correction=0, keepdim=True)
+    return (x - mean) / (var + eps).sqrt() * gain + bias
+
+
+@wrong("norm over everything")
+def layer_norm(x, gain, bias, eps=1e-5):
+    return (x - x.mean()) / torch.sqrt(x.var(correction=0) + eps) * gain + bias
+
+
+@wrong("norm over the sentence")
+def layer_norm(x, gain, bias, eps=1e-5):
+    return F.layer_norm(x, x.shape[-2:], eps=eps) * gain + bias
+
+
+@wrong("ε outside the root")
+def layer_norm(x, gain, bias, eps=1e-5):
+    mean, std = x.mean(-1, keepdim=True), x.std(-1, correction=0, keepdim=True)
+    return gain * (x - mean) / (std + eps) + bias
+
+
+@wrong("ε forgotten")
+def layer_norm(x, gain, bias, eps=1e-5):
+    mean, std = x.mean(-1, keepdim=True), x.std(-1, correction=0, keepdim=True)
+    return gain * (x - mean) / std + bias
+
+
+@wrong("divided by the variance")
+def layer_norm(x, gain, bias, eps=1e-5):
+    var, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
+    return gain * (x - mean) / (var + eps) + bias
+
+
+@wrong("not divided")
+def layer_norm(x, gain, bias, eps=1e-5):
+    return gain * (x - x.mean(dim=-1, keepdim=True)) + bias
+
+
+@wrong("mean left in")
+def layer_norm(x, gain, bias, eps=1e-5):
+    return x / torch.sqrt(x.var(dim=-1, correction=0, keepdim=True) + eps) * gain + bias
+
+
+@wrong("root mean square")
+def layer_norm(x, gain, bias, eps=1e-5):
+    return F.rms_norm(x, x.shape[-1:], gain, eps) + bias
+
+
+@wrong("gain and bias forgotten")
+def layer_norm(x, gain, bias, eps=1e-5):
+    return F.layer_norm(x, (x.size(-1),), eps=eps)
+
+
+@wrong("bias forgotten")
+def layer_norm(x, gain, bias, eps=1e-5):
+    return F.layer_norm(x, (x.size(-1),), eps=eps) * gain
+
+
+@wrong("bias before the gain")
+def layer_norm(x, gain, bias, eps=1e-5):
+    return (F.layer_norm(x, (x.size(-1),), eps=eps) + bias) * gain
+
+
+@wrong("gain and bias swapped")
+def layer_norm(x, gain, bias, eps=1e-5):
+    return F.layer_norm(x, (x.size(-1),), bias, gain, eps)
+
+
+@wrong("axis not kept")
+def layer_norm(x, gain, bias, eps=1e-5):
+    mean, var = x.mean(-1), x.var(-1, correction=0)
+    return gain * ((x - mean) / (var + eps).sqrt()) + bias
+
+
+@wrong("changes its input")
+def layer_norm(x, gain, bias, eps=1e-5):
+    x -= x.mean(-1, keepdim=True)
+    x /= (x.pow(2).mean(-1, keepdim=True) + eps).sqrt()
+    return gain * x + bias
+
+
+# -- run_stack ---------------------------------------------------------------------------------------
+
+
+@right
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    for i in range(len(sublayers)):
+        x = sublayers[i](norms[i](x)) + x if norm_first else norms[i](sublayers[i](x) + x)
+    if norm_first:
+        x = final_norm(x)
+    return x
+
+
+@right
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    if not sublayers:
+        return final_norm(x) if norm_first else x
+    f, norm = sublayers[0], norms[0]
+    x = x + f(norm(x)) if norm_first else norm(x + f(x))
+    return run_stack(x, sublayers[1:], norms[1:], final_norm, norm_first)
+
+
+@wrong("orders swapped")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    for f, norm in zip(sublayers, norms, strict=True):
+        x = norm(x + f(x)) if norm_first else x + f(norm(x))
+    return x if norm_first else final_norm(x)
+
+
+@wrong("orders swapped but for the final norm")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    for f, norm in zip(sublayers, norms, strict=True):
+        x = norm(x + f(x)) if norm_first else x + f(norm(x))
+    return final_norm(x) if norm_first else x
+
+
+@wrong("always pre-norm")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    for f, norm in zip(sublayers, norms, strict=True):
+        x = x + f(norm(x))
+    return final_norm(x)
+
+
+@wrong("always pre-norm but for the final norm")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    for f, norm in zip(sublayers, norms, strict=True):
+        x = x + f(norm(x))
+    if norm_first:
+        return final_norm(x)
+    return x
+
+
+@wrong("always post-norm")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    for f, norm in zip(sublayers, norms, strict=True):
+        x = norm(f(x) + x)
+    return x
+
+
+@wrong("always post-norm but for the final norm")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    for f, norm in zip(sublayers, norms, strict=True):
+        x = norm(f(x) + x)
+    return final_norm(x) if norm_first else x
+
+
+@wrong("final norm forgotten")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    for f, norm in zip(sublayers, norms, strict=True):
+        x = x + f(norm(x)) if norm_first else norm(x + f(x))
+    return x
+
+
+@wrong("final norm in both")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    for f, norm in zip(sublayers, norms, strict=True):
+        x = x + f(norm(x)) if norm_first else norm(x + f(x))
+    return final_norm(x)
+
+
+@wrong("final norm in the wrong one")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    for f, norm in zip(sublayers, norms, strict=True):
+        x = x + f(norm(x)) if norm_first else norm(x + f(x))
+    return x if norm_first else final_norm(x)
+
+
+@wrong("final norm after each")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    for f, norm in zip(sublayers, norms, strict=True):
+        if norm_first:
+            x = x + f(norm(x))
+            x = final_norm(x)
+        else:
+            x = norm(x + f(x))
+    return x
+
+
+@wrong("residual missing")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    for f, norm in zip(sublayers, norms, strict=True):
+        x = f(norm(x)) if norm_first else norm(f(x))
+    return final_norm(x) if norm_first else x
+
+
+@wrong("normalised stream added")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    for f, norm in zip(sublayers, norms, strict=True):
+        if norm_first:
+            x = norm(x)
+        x = x + f(x)
+        if not norm_first:
+            x = norm(x)
+    return final_norm(x) if norm_first else x
+
+
+@wrong("norm on what is added")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    for f, norm in zip(sublayers, norms, strict=True):
+        x = x + norm(f(x))
+    return final_norm(x) if norm_first else x
+
+
+@wrong("norm on what is added in pre-norm")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    for f, norm in zip(sublayers, norms, strict=True):
+        x = x + norm(f(x)) if norm_first else norm(x + f(x))
+    return final_norm(x) if norm_first else x
+
+
+@wrong("norms not used")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    for f in sublayers:
+        x = f(x) + x
+    if norm_first:
+        x = final_norm(x)
+    return x
+
+
+@wrong("one norm for all")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    for f in sublayers:
+        x = x + f(norms[0](x)) if norm_first else norms[0](x + f(x))
+    return final_norm(x) if norm_first else x
+
+
+@wrong("sublayers side by side")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    out = x
+    for f, norm in zip(sublayers, norms, strict=True):
+        out = out + f(norm(x)) if norm_first else norm(out + f(x))
+    return final_norm(out) if norm_first else out
+
+
+@wrong("first x added every time")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    shortcut = x
+    for f, norm in zip(sublayers, norms, strict=True):
+        x = shortcut + f(norm(x)) if norm_first else norm(shortcut + f(x))
+    return final_norm(x) if norm_first else x
+
+
+@wrong("last sublayer left out")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    for i in range(len(sublayers) - 1):
+        x = x + sublayers[i](norms[i](x)) if norm_first else norms[i](x + sublayers[i](x))
+    return final_norm(x) if norm_first else x
+
+
+@wrong("stops after the first")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    for f, norm in zip(sublayers, norms, strict=True):
+        x = x + f(norm(x)) if norm_first else norm(x + f(x))
+        return final_norm(x) if norm_first else x
+    return final_norm(x) if norm_first else x
+
+
+@wrong("changes its input")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    for f, norm in zip(sublayers, norms, strict=True):
+        if norm_first:
+            x += f(norm(x))
+        else:
+            x = norm(x + f(x))
+    return final_norm(x) if norm_first else x
+
+
+# -- decode_layer ------------------------------------------------------------------------------------
+
+
+def look(layer, x, **options):
+    return layer.self_attention(layer.self_attention_norm(x), is_causal=True, **options)[0]
+
+
+def read(layer, x, memory, mask):
+    return layer.cross_attention(layer.cross_attention_norm(x), memory, mask=mask, need_weights=True)
+
+
+def think(layer, x):
+    return layer.feed_forward(layer.feed_forward_norm(x))
+
+
+@right
+def decode_layer(layer, x, memory, memory_mask):
+    T = x.size(1)
+    past = torch.ones(T, T, dtype=torch.bool, device=x.device).tril()
+    looked = layer.self_attention(layer.self_attention_norm(x), mask=past)[0] + x
+    read, weights = layer.cross_attention(
+        layer.cross_attention_norm(looked), memory, memory, mask=memory_mask, need_weights=True
+    )
+    both = looked + read
+    hidden = F.relu(layer.feed_forward.up(layer.feed_forward_norm(both)))
+    return both + layer.feed_forward.down(hidden), weights
+
+
+@right
+def decode_layer(layer, x, memory, memory_mask):
+    out = torch.cat([layer(x[:, : t + 1], memory, memory_mask=memory_mask)[0][:, -1:] for t in range(x.size(1))], 1)
+    x = x + look(layer, x)
+    return out, read(layer, x, memory, memory_mask)[1]
+
+
+@wrong("post-norm")
+def decode_layer(layer, x, memory, memory_mask):
+    x = layer.self_attention_norm(x + layer.self_attention(x, is_causal=True)[0])
+    found, weights = layer.cross_attention(x, memory, mask=memory_mask, need_weights=True)
+    x = layer.cross_attention_norm(x + found)
+    return layer.feed_forward_norm(x + layer.feed_forward(x)), weights
+
+
+@wrong("norms not used")
+def decode_layer(layer, x, memory, memory_mask):
+    x = x + layer.self_attention(x, is_causal=True)[0]
+    found, weights = layer.cross_attention(x, memory, mask=memory_mask, need_weights=True)
+    x = x + found
+    return x + layer.feed_forward(x), weights
+
+
+@wrong("normalised stream added")
+def decode_layer(layer, x, memory, memory_mask):
+    x = layer.self_attention_norm(x)
+    x = x + layer.self_attention(x, is_causal=True)[0]
+    x = layer.cross_attention_norm(x)
+    found, weights = layer.cross_attention(x, memory, mask=memory_mask, need_weights=True)
+    x = layer.feed_forward_norm(x + found)
+    return x + layer.feed_forward(x), weights
+
+
+@wrong("norm on what is added")
+def decode_layer(layer, x, memory, memory_mask):
+    x = x + layer.self_attention_norm(layer.self_attention(x, is_causal=True)[0])
+    found, weights = layer.cross_attention(x, memory, mask=memory_mask, need_weights=True)
+    x = x + layer.cross_attention_norm(found)
+    return x + layer.feed_forward_norm(layer.feed_forward(x)), weights
+
+
+@wrong("one norm for all")
+def decode_layer(layer, x, memory, memory_mask):
+    norm = layer.self_attention_norm
+    x = x + layer.self_attention(norm(x), is_causal=True)[0]
+    found, weights = layer.cross_attention(norm(x), memory, mask=memory_mask, need_weights=True)
+    x = x + found
+    return x + layer.feed_forward(norm(x)), weights
+
+
+@wrong("norms swapped")
+def decode_layer(layer, x, memory, memory_mask):
+    x = x + look(layer, x)
+    found, weights = layer.cross_attention(layer.feed_forward_norm(x), memory, mask=memory_mask, need_weights=True)
+    x = x + found
+    return x + layer.feed_forward(layer.cross_attention_norm(x)), weights
+
+
+@wrong("residual missing")
+def decode_layer(layer, x, memory, memory_mask):
+    x = look(layer, x)
+    x, weights = read(layer, x, memory, memory_mask)
+    return think(layer, x), weights
+
+
+@wrong("residual missing at the self-attention")
+def decode_layer(layer, x, memory, memory_mask):
+    x = look(layer, x)
+    found, weights = read(layer, x, memory, memory_mask)
+    x = x + found
+    return x + think(layer, x), weights
+
+
+@wrong("residual missing at the cross-attention")
+def decode_layer(layer, x, memory, memory_mask):
+    x = x + look(layer, x)
+    x, weights = read(layer, x, memory, memory_mask)
+    return x + think(layer, x), weights
+
+
+@wrong("residual missing at the feed-forward")
+def decode_layer(layer, x, memory, memory_mask):
+    x = x + look(layer, x)
+    found, weights = read(layer, x, memory, memory_mask)
+    return think(layer, x + found), weights
+
+
+@wrong("not causal")
+def decode_layer(layer, x, memory, memory_mask):
+    x = x + layer.self_attention(layer.self_attention_norm(x))[0]
+    found, weights = read(layer, x, memory, memory_mask)
+    x = x + found
+    return x + think(layer, x), weights
+
+
+@wrong("causal mask in cross-attention")
+def decode_layer(layer, x, memory, memory_mask):
+    x = x + look(layer, x)
+    query = layer.cross_attention_norm(x)
+    found, weights = layer.cross_attention(query, memory, mask=memory_mask, is_causal=True, need_weights=True)
+    x = x + found
+    return x + think(layer, x), weights
+
+
+@wrong("mask ignored")
+def decode_layer(layer, x, memory, memory_mask):
+    x = x + look(layer, x)
+    found, weights = read(layer, x, memory, None)
+    x = x + found
+    return x + think(layer, x), weights
+
+
+@wrong("mask inverted")
+def decode_layer(layer, x, memory, memory_mask):
+    x = x + look(layer, x)
+    found, weights = read(layer, x, memory, memory_mask == 0)
+    x = x + found
+    return x + think(layer, x), weights
+
+
+@wrong("source's mask on the target")
+def decode_layer(layer, x, memory, memory_mask):
+    x = x + look(layer, x, mask=memory_mask)
+    found, weights = read(layer, x, memory, memory_mask)
+    x = x + found
+    return x + think(layer, x), weights
+
+
+@wrong("source's mask in self-attention only")
+def decode_layer(layer, x, memory, memory_mask):
+    x = x + look(layer, x, mask=memory_mask)
+    found, weights = read(layer, x, memory, None)
+    x = x + found
+    return x + think(layer, x), weights
+
+
+@wrong("memory normalised")
+def decode_layer(layer, x, memory, memory_mask):
+    x = x + look(layer, x)
+    found, weights = read(layer, x, layer.cross_attention_norm(memory), memory_mask)
+    x = x + found
+    return x + think(layer, x), weights
+
+
+@wrong("memory ignored")
+def decode_layer(layer, x, memory, memory_mask):
+    x = x + look(layer, x)
+    found, weights = layer.cross_attention(layer.cross_attention_norm(x), mask=memory_mask, need_weights=True)
+    x = x + found
+    return x + think(layer, x), weights
+
+
+@wrong("memory asks")
+def decode_layer(layer, x, memory, memory_mask):
+    x = x + look(layer, x)
+    found, weights = layer.cross_attention(memory, layer.cross_attention_norm(x), need_weights=True)
+    x = x + found
+    return x + think(layer, x), weights
+
+
+@wrong("across before back")
+def decode_layer(layer, x, memory, memory_mask):
+    found, weights = read(layer, x, memory, memory_mask)
+    x = x + found
+    x = x + look(layer, x)
+    return x + think(layer, x), weights
+
+
+@wrong("feed-forward before the cross-attention")
+def decode_layer(layer, x, memory, memory_mask):
+    x = x + look(layer, x)
+    x = x + think(layer, x)
+    found, weights = read(layer, x, memory, memory_mask)
+    return x + found, weights
+
+
+@wrong("feed-forward forgotten")
+def decode_layer(layer, x, memory, memory_mask):
+    x = x + look(layer, x)
+    found, weights = read(layer, x, memory, memory_mask)
+    return x + found, weights
+
+
+@wrong("sublayers side by side")
+def decode_layer(layer, x, memory, memory_mask):
+    found, weights = read(layer, x, memory, memory_mask)
+    return x + look(layer, x) + found + think(layer, x), weights
+
+
+@wrong("queries from the old x")
+def decode_layer(layer, x, memory, memory_mask):
+    looked = x + look(layer, x)
+    found, weights = read(layer, x, memory, memory_mask)
+    out = looked + found
+    return out + think(layer, out), weights
+
+
+@wrong("weights of the self-attention")
+def decode_layer(layer, x, memory, memory_mask):
+    normed = layer.self_attention_norm(x)
+    found, weights = layer.self_attention(normed, is_causal=True, need_weights=True)
+    x = x + found
+    x = x + read(layer, x, memory, memory_mask)[0]
+    return x + think(layer, x), weights
+
+
+@wrong("weights not asked for")
+def decode_layer(layer, x, memory, memory_mask):
+    x = x + look(layer, x)
+    found, weights = layer.cross_attention(layer.cross_attention_norm(x), memory, mask=memory_mask)
+    x = x + found
+    return x + think(layer, x), weights
+
+
+@wrong("weights not returned")
+def decode_layer(layer, x, memory, memory_mask):
+    x = x + look(layer, x)
+    x = x + read(layer, x, memory, memory_mask)[0]
+    return x + think(layer, x)
+
+
+@wrong("changes its input")
+def decode_layer(layer, x, memory, memory_mask):
+    with torch.no_grad():
+        x += look(layer, x)
+        found, weights = read(layer, x, memory, memory_mask)
+        x += found
+        x += think(layer, x)
+    return x, weights
+
+
+# -- TiedTable ---------------------------------------------------------------------------------------
+
+
+class Table(nn.Module):
+    """What most answers share."""
+
+    def __init__(self, vocab_size, d_model):
+        super().__init__()
+        self.d_model = d_model
+        self.table = nn.Embedding(vocab_size, d_model)
+        nn.init.normal_(self.table.weight, std=d_model**-0.5)
+
+    def embed(self, ids):
+        return self.table(ids) * self.d_model**0.5
+
+    def score(self, x):
+        return F.linear(x, self.table.weight)
+
+
+@right
+class TiedTable(Table):
+    pass
+
+
+@right
+class TiedTable(nn.Module):
+    def __init__(self, vocab_size, d_model):
+        super().__init__()
+        self.way_in = nn.Embedding(vocab_size, d_model)
+        self.way_out = nn.Linear(d_model, vocab_size, bias=False)
+        nn.init.uniform_(self.way_in.weight, -((3 / d_model) ** 0.5), (3 / d_model) ** 0.5)
+        self.way_out.weight = self.way_in.weight
+
+    def embed(self, ids):
+        return math.sqrt(self.way_in.embedding_dim) * self.way_in(ids)
+
+    def score(self, x):
+        return self.way_out(x)
+
+
+@wrong("two tables")
+class TiedTable(Table):
+    def __init__(self, vocab_size, d_model):
+        super().__init__(vocab_size, d_model)
+        self.out = nn.Linear(d_model, vocab_size, bias=False)
+        self.out.weight.data.copy_(self.table.weight.data)
+
+    def score(self, x):
+        return self.out(x)
+
+
+@wrong("two tables")
+class TiedTable(Table):
+    def __init__(self, vocab_size, d_model):
+        super().__init__(vocab_size, d_model)
+        self.out = nn.Linear(d_model, vocab_size, bias=False)
+        self.out.weight = nn.Parameter(self.table.weight.detach())  # shares the memory, but not the gradient
+
+    def score(self, x):
+        return self.out(x)
+
+
+@wrong("two tables and no scale")
+class TiedTable(nn.Module):
+    def __init__(self, vocab_size, d_model):
+        super().__init__()
+        self.embed = nn.Embedding(vocab_size, d_model)
+        self.score = nn.Linear(d_model, vocab_size, bias=False)
+        nn.init.normal_(self.embed.weight, std=d_model**-0.5)
+
+
+@wrong("a bias too many")
+class TiedTable(nn.Module):
+    def __init__(self, vocab_size, d_model):
+        super().__init__()
+        self.scale = math.sqrt(d_model)
+        self.out = nn.Linear(d_model, vocab_size)
+        nn.init.normal_(self.out.weight, std=1 / self.scale)
+        nn.init.zeros_(self.out.bias)
+
+    def embed(self, ids):
+        return F.embedding(ids, self.out.weight) * self.scale
+
+    def score(self, x):
+        return self.out(x)
+
+
+@wrong("no scale")
+class TiedTable(Table):
+    def embed(self, ids):
+        return self.table(ids)
+
+
+@wrong("divided instead of multiplied")
+class TiedTable(Table):
+    def embed(self, ids):
+        return self.table(ids) / self.d_model**0.5
+
+
+@wrong("multiplied by the width itself")
+class TiedTable(Table):
+    def embed(self, ids):
+        return self.table(ids) * self.d_model
+
+
+@wrong("scale on the way out")
+class TiedTable(Table):
+    def embed(self, ids):
+        return self.table(ids)
+
+    def score(self, x):
+        return x @ self.table.weight.mT * self.d_model**0.5
+
+
+@wrong("scaled at both ends")
+class TiedTable(Table):
+    def score(self, x):
+        return x @ self.table.weight.mT * self.d_model**0.5
+
+
+@wrong("logits divided")
+class TiedTable(Table):
+    def score(self, x):
+        return x @ self.table.weight.mT / self.d_model**0.5
+
+
+@wrong("spread of 1")
+class TiedTable(Table):
+    def __init__(self, vocab_size, d_model):
+        super().__init__(vocab_size, d_model)
+        self.table = nn.Embedding(vocab_size, d_model)  # PyTorch's own start
+
+
+@wrong("spread of 1/E")
+class TiedTable(Table):
+    def __init__(self, vocab_size, d_model):
+        super().__init__(vocab_size, d_model)
+        nn.init.normal_(self.table.weight, std=1 / d_model)
+
+
+@wrong("cut off from the gradient")
+class TiedTable(Table):
+    def score(self, x):
+        return x @ self.table.weight.data.T
+
+
+@wrong("softmax too early")
+class TiedTable(Table):
+    def score(self, x):
+        return F.softmax(F.linear(x, self.table.weight), dim=-1)
+
+
+# -- count_transformer -------------------------------------------------------------------------------
+
+
+def parts(e, f):
+    """Parameters of an attention, a feed-forward and a norm."""
+    return 4 * e * (e + 1), e * f + f + f * e + e, 2 * e
+
+
+@right
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    from attn_course import Transformer
+
+    with torch.device("meta"):
+        model = Transformer(
+            src_vocab_size,
+            tgt_vocab_size,
+            d_model=d_model,
+            num_heads=1,
+            d_ff=d_ff,
+            num_encoder_layers=num_layers,
+            num_decoder_layers=num_layers,
+        )
+    return sum(p.numel() for p in model.parameters())
+
+
+@right
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    attend, think, norm = parts(d_model, d_ff)
+    per_layer = 3 * attend + 2 * think + 5 * norm
+    return d_model * (src_vocab_size + tgt_vocab_size + 4) + per_layer * num_layers
+
+
+@wrong("final norms forgotten")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    attend, think, norm = parts(d_model, d_ff)
+    return d_model * (src_vocab_size + tgt_vocab_size) + (3 * attend + 2 * think + 5 * norm) * num_layers
+
+
+@wrong("one final norm")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    attend, think, norm = parts(d_model, d_ff)
+    return d_model * (src_vocab_size + tgt_vocab_size) + (3 * attend + 2 * think + 5 * norm) * num_layers + norm
+
+
+@wrong("a final norm in each layer")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    attend, think, norm = parts(d_model, d_ff)
+    return d_model * (src_vocab_size + tgt_vocab_size) + (3 * attend + 2 * think + 7 * norm) * num_layers
+
+
+@wrong("logits counted again")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    attend, think, norm = parts(d_model, d_ff)
+    logits = d_model * tgt_vocab_size
+    tables = d_model * (src_vocab_size + tgt_vocab_size)
+    return tables + (3 * attend + 2 * think + 5 * norm) * num_layers + 2 * norm + logits
+
+
+@wrong("bias of the logits counted")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    attend, think, norm = parts(d_model, d_ff)
+    tables = d_model * src_vocab_size + (d_model + 1) * tgt_vocab_size
+    return tables + (3 * attend + 2 * think + 5 * norm) * num_layers + 2 * norm
+
+
+@wrong("tables forgotten")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    attend, think, norm = parts(d_model, d_ff)
+    return (3 * attend + 2 * think + 5 * norm) * num_layers + 2 * norm
+
+
+@wrong("source's table forgotten")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    attend, think, norm = parts(d_model, d_ff)
+    return d_model * tgt_vocab_size + (3 * attend + 2 * think + 5 * norm) * num_layers + 2 * norm
+
+
+@wrong("target's table forgotten")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    attend, think, norm = parts(d_model, d_ff)
+    return d_model * src_vocab_size + (3 * attend + 2 * think + 5 * norm) * num_layers + 2 * norm
+
+
+def with_tables(src_vocab_size, tgt_vocab_size, d_model, layers):
+    return (src_vocab_size + tgt_vocab_size) * d_model + layers + 4 * d_model
+
+
+@wrong("one attention in the decoder")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    attend, think, norm = parts(d_model, d_ff)
+    layers = num_layers * (2 * attend + 2 * think + 5 * norm)
+    return with_tables(src_vocab_size, tgt_vocab_size, d_model, layers)
+
+
+@wrong("decoder counted as encoder")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    attend, think, norm = parts(d_model, d_ff)
+    layers = 2 * num_layers * (attend + think + 2 * norm)
+    return with_tables(src_vocab_size, tgt_vocab_size, d_model, layers)
+
+
+@wrong("norm of the cross-attention forgotten")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    attend, think, norm = parts(d_model, d_ff)
+    layers = num_layers * (3 * attend + 2 * think + 4 * norm)
+    return with_tables(src_vocab_size, tgt_vocab_size, d_model, layers)
+
+
+@wrong("one norm in each layer")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    attend, think, norm = parts(d_model, d_ff)
+    layers = num_layers * (3 * attend + 2 * think + 2 * norm)
+    return with_tables(src_vocab_size, tgt_vocab_size, d_model, layers)
+
+
+@wrong("norms forgotten")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    attend, think, _ = parts(d_model, d_ff)
+    return (src_vocab_size + tgt_vocab_size) * d_model + num_layers * (3 * attend + 2 * think)
+
+
+@wrong("norms without a bias")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    attend, think, _ = parts(d_model, d_ff)
+    layers = num_layers * (3 * attend + 2 * think + 5 * d_model)
+    return (src_vocab_size + tgt_vocab_size + 2) * d_model + layers
+
+
+@wrong("biases forgotten")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    layers = num_layers * (3 * 4 * d_model**2 + 2 * 2 * d_model * d_ff + 10 * d_model)
+    return with_tables(src_vocab_size, tgt_vocab_size, d_model, layers)
+
+
+@wrong("attention's biases forgotten")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    _, think, norm = parts(d_model, d_ff)
+    layers = num_layers * (12 * d_model * d_model + 2 * think + 5 * norm)
+    return with_tables(src_vocab_size, tgt_vocab_size, d_model, layers)
+
+
+@wrong("feed-forward's biases forgotten")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    attend, _, norm = parts(d_model, d_ff)
+    layers = num_layers * (3 * attend + 4 * d_model * d_ff + 5 * norm)
+    return with_tables(src_vocab_size, tgt_vocab_size, d_model, layers)
+
+
+@wrong("feed-forward's biases of one width")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    attend, _, norm = parts(d_model, d_ff)
+    layers = num_layers * (3 * attend + 4 * (d_model * d_ff + d_model) + 5 * norm)
+    return with_tables(src_vocab_size, tgt_vocab_size, d_model, layers)
+
+
+@wrong("output projection forgotten")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    _, think, norm = parts(d_model, d_ff)
+    layers = num_layers * (3 * 3 * (d_model**2 + d_model) + 2 * think + 5 * norm)
+    return with_tables(src_vocab_size, tgt_vocab_size, d_model, layers)
+
+
+@wrong("one matrix in the feed-forward")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    attend, _, norm = parts(d_model, d_ff)
+    layers = num_layers * (3 * attend + 2 * (d_model * d_ff + d_ff + d_model) + 5 * norm)
+    return with_tables(src_vocab_size, tgt_vocab_size, d_model, layers)
+
+
+@wrong("d_ff ignored")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    attend, think, norm = parts(d_model, 4 * d_model)
+    layers = num_layers * (3 * attend + 2 * think + 5 * norm)
+    return with_tables(src_vocab_size, tgt_vocab_size, d_model, layers)
+
+
+@wrong("feed-forward in one side only")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    attend, think, norm = parts(d_model, d_ff)
+    layers = num_layers * (3 * attend + think + 5 * norm)
+    return with_tables(src_vocab_size, tgt_vocab_size, d_model, layers)
+
+
+@wrong("one layer for all")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    attend, think, norm = parts(d_model, d_ff)
+    return with_tables(src_vocab_size, tgt_vocab_size, d_model, 3 * attend + 2 * think + 5 * norm)
+
+
+@wrong("layers shared between the sides")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    attend, think, norm = parts(d_model, d_ff)
+    layers = num_layers * (attend + think + 2 * norm) + 2 * attend + think + 3 * norm
+    return with_tables(src_vocab_size, tgt_vocab_size, d_model, layers)
+
+
+@wrong("decoder forgotten")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    attend, think, norm = parts(d_model, d_ff)
+    tables = (src_vocab_size + tgt_vocab_size) * d_model
+    return tables + num_layers * (attend + think + 2 * norm) + norm
