@@ -576,7 +576,6 @@ TOLD = {
         "red",
         "white",
         "black",
-        "blue",
         "big",
         "small",
         "interesting",

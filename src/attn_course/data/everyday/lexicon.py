@@ -157,16 +157,16 @@ NOUNS = _nouns("""
     ジュース   | juice      |            |     | glass  | cold sweet delicious
     本         | book       | books      | a   | 冊 | interesting new old difficult expensive
     雑誌       | magazine   | magazines  | a   | 冊 | interesting new old
-    小説       | novel      | novels     | a   | 冊 | interesting new long sad famous
+    小説       | novel      | novels     | a   | 冊 | interesting new long sad
     新聞       | newspaper  | newspapers | the |    |
     手紙       | letter     | letters    | a   | 通 | long short
     メール     | email      | emails     | an  | 通 | long short
     写真       | picture    | pictures   | a   | 枚 | beautiful old
     映画       | movie      | movies     | a   | 本 | interesting new old long sad
     テレビ     | television |            |     |    |
-    音楽       | music      |            |     |    | quiet beautiful old
+    音楽       | music      |            |     |    | beautiful old
     ラジオ     | radio      |            | the |    |
-    歌         | song       | songs      | a   |    | beautiful sad old famous
+    歌         | song       | songs      | a   |    | beautiful sad old
     英語       | english    |            |     |    | difficult
     フランス語 | french     |            |     |    | difficult
     数学       | mathematics |           |     |    | difficult
@@ -182,9 +182,9 @@ NOUNS = _nouns("""
     カメラ     | camera     | cameras    | a   | 台 | new old small expensive cheap
     時計       | watch      | watches    | a   |    | new old expensive small
     帽子       | hat        | hats       | a   |    | white black red new cheap
-    シャツ     | shirt      | shirts     | a   | 枚 | white black blue new cheap
+    シャツ     | shirt      | shirts     | a   | 枚 | white black new cheap
     靴         | shoes      |            | pl  | pair | black white new expensive
-    かばん     | bag        | bags       | a   |    | black big heavy new cheap
+    かばん     | bag        | bags       | a   |    | black big new cheap
     傘         | umbrella   | umbrellas  | an  | 本 | red black big
     花         | flowers    |            | pl  |    | beautiful red white
     切符       | ticket     | tickets    | a   | 枚 | cheap
@@ -261,7 +261,6 @@ ADJECTIVES = _adjectives("""
     赤い     | red         |
     白い     | white       |
     黒い     | black       |
-    青い     | blue        |
     甘い     | sweet       |
     新しい   | new         | newer
     古い     | old         | older
@@ -277,13 +276,9 @@ ADJECTIVES = _adjectives("""
     簡単     | easy        |
     長い     | long        | longer
     短い     | short       |
-    重い     | heavy       |
     悲しい   | sad         |
-    有名     | famous      |
     きれい   | beautiful   |
-    静か     | quiet       |
     広い     | large       |
-    明るい   | bright      |
 """)
 
 
@@ -514,7 +509,7 @@ _EVENTS = """
     見る   | television                  | home room . .        | hd  | me | hog  |
     見る   | movie                       | cinema home .        | hdw | e  | ogc  | *
     聞く   | music radio                 | home room . .        | h   | me | hog  | *
-    歌う   | song                        | school park .        | h   | m  | og   | *
+    歌う   | song                        | school park . school park . | h   | m  | og   | *
     作る   | cake curry soup sandwich    | home kitchen .       | hd  | me | og   | delicious sweet big spicy
     作る   | dinner                      | home kitchen .       | hd  | e  | hog  |
     作る   | breakfast                   | home kitchen .       | hd  | m  | hog  |
@@ -525,16 +520,17 @@ _EVENTS = """
     撮る   | picture                     | park station kyoto . | hdw | m  | ogc  | beautiful
     弾く   | piano guitar                | home room school .   | hd  | me | hog  |
     する   | tennis soccer baseball      | park school .        | hd  | m  | hog  |
-    開ける | window door                 | .                    | h   | me |      |
-    閉める | window door                 | .                    | h   | me |      |
+    開ける | window door                 | . . . | h   | me |      |
+    閉める | window door                 | . . . | h   | me |      |
     借りる | book magazine               | library              | hdw |    | oc   | interesting old difficult
-    走る   |                             | park school          | hd  | m  | hog  |
-    歩く   |                             | park                 | hd  | m  | hog  |
-    泳ぐ   |                             | sea pool             | hd  | m  | og   |
+    走る   |                             | park school park school | hd  | m  | hog  |
+    歩く   |                             | park park park park  | hd  | m  | hog  |
+    泳ぐ   |                             | sea pool sea pool sea pool | hd  | m  | og   |
     働く   |                             | bank hospital company restaurant library | hd  | me | g | | a
-    遊ぶ   |                             | park school          | hd  |    | hog  | | k
-    休む   |                             | home                 | h   | me |      |
-    待つ   | bus taxi train friend       | station              | h   | me | g    |
+    遊ぶ   |                             | park school park school | hd  |    | hog  | | k
+    休む   |                             | home home home | h   | me |      |
+    待つ   | bus taxi train friend       | station station | h   | me | g    |
+    会う   | friend                      | station park library restaurant school | hdw | m | o |
     会う   | friend                      | station park library restaurant school | hdw | m | o |
 """
 
@@ -569,7 +565,7 @@ def _events(table: str) -> list[Event]:
 
 
 EVENTS = _events(_EVENTS)
-"""What people do to things, somewhere."""
+"""What people do to things, somewhere; what is told more often is here more often."""
 
 _GOALS = rows("""
     行く | school:dho library:dho park:dho station:do supermarket:dho market:do department:dwo

@@ -263,8 +263,8 @@ OWNED = [
     "room",
 ]
 OWNERS = [p for p in TALKERS if p.key not in ("we", "they")]
-COLORS = ("red", "white", "black", "blue")
-ROOM = ("large", "bright", "quiet", "beautiful", "old")
+COLORS = ("red", "white", "black")
+ROOM = ("large", "beautiful", "old", "new")
 PLAIN = ("english", "french", "mathematics", "history", "music", "homework")
 LOOKED_AT = [
     n for key, n in NOUNS.items() if n.adjectives and key == n.key and key not in PLAIN
@@ -316,7 +316,7 @@ def adjective_end(
     return ja, ([("not", copula)] if negative else []), [(key, link)]
 
 
-DENIED = ("interesting", "expensive", "new", "difficult", "big", "long", "quiet", "famous")
+DENIED = ("interesting", "expensive", "new", "difficult", "big", "long")
 PASSING = (
     "expensive",
     "cheap",
@@ -554,7 +554,7 @@ TOWNS = [
 ]
 
 
-@construction(2)
+@construction(4)
 def weather(g: Draw) -> Sentence:
     """It was hot yesterday; it rained last night; it is raining in Kyoto now."""
     if g.chance(0.6):

@@ -155,9 +155,7 @@ def wants_thing(g: Draw) -> Sentence:
     noun = noun._replace(article="a" if noun.article == "the" else noun.article)
     person = g.pick([PEOPLE["i"], PEOPLE["i"], YOU])
     g.combinations.append((person.key, "欲しい", noun.key))
-    adjectives = (
-        [x for x in noun.adjectives if x not in ("heavy", "old")] if g.chance(0.6) else []
-    )
+    adjectives = [x for x in noun.adjectives if x != "old"] if g.chance(0.6) else []
     if noun.key == "house":
         adjectives = ["large", "new"] if adjectives or g.chance(0.5) else []
     ja, _, en = thing(g, noun, "one", adjectives)
