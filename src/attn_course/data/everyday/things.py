@@ -349,7 +349,7 @@ def it_is_so(g: Draw) -> Sentence:
     adjective_ja, not_en, adjective_en = adjective_end(g, key, past, negative)
     very_ja, very_en = (
         g.put(VERY)
-        if not (ask or negative) and key not in COLORS and g.chance(0.3)
+        if not (ask or negative) and key not in (*COLORS, "delicious") and g.chance(0.3)
         else ([], [])
     )
     link = adjective_ja[-1][1]
