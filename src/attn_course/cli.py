@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from attn_course.translator import Translator
 
 RECIPES = Path(__file__).parent / "training" / "recipes"
+_LINES_AT_ONCE = 64
 STOPPED = 130  # what shells say of a program that Ctrl-C has ended
 
 app = typer.Typer(
@@ -68,8 +69,10 @@ def _explain_errors(command: Callable) -> Callable:
         except (ArithmeticError, ImportError, OSError, TypeError, ValueError) as error:
             process = os.environ.get("RANK", "0")
             where = "" if process == "0" else f" (process {process})"
-            strerror = isinstance(error, OSError) and error.filename and error.strerror
-            said = f"{error.filename}: {error.strerror}" if strerror else str(error)
+            said = str(error)
+            if isinstance(error, OSError) and error.strerror:  # without the number
+                name = f"{error.filename}: " if error.filename else ""
+                said = f"{name}{error.strerror}"
             _say(f"attn-course{where}: {said}")
             raise typer.Exit(1) from None
 
@@ -273,26 +276,44 @@ def translate(
     if heatmap is not None and text is None:
         raise ValueError("--heatmap draws one sentence; give it as an argument")
     lines = _read_lines() if text is None else iter([_checked(text)])
+    # Many lines at once are faster, but whoever types them wants each answered.
+    at_once = _LINES_AT_ONCE if text is None and not sys.stdin.isatty() else 1
     translator = Translator.load(folder)
     reader = _Reader(translator, folder)
-    for number, line in enumerate(lines, start=1):
-        where = "" if text is not None else f"line {number}: "
-        try:
-            sentences = reader.sentences(line, where)
-        except ValueError as error:
-            raise ValueError(f"{where}{error}") from error
-        if heatmap is not None and len(sentences) != 1:
-            raise ValueError(
-                f"--heatmap draws one Japanese sentence, and this text has {len(sentences)}"
-            )
+    waiting: list[tuple[str, list[str]]] = []
+
+    def answer() -> None:
+        block = waiting.copy()
+        waiting.clear()
         found = translator.translate(
-            sentences, beam_size=beam, length_penalty=length_penalty
+            [sentence for _, sentences in block for sentence in sentences],
+            beam_size=beam,
+            length_penalty=length_penalty,
         )
-        if heatmap is not None:
-            picture = draw_cross_attention(translator, sentences[0], found[0].ids, layer)
-            picture.save(heatmap)
-        # What is not Japanese stays as it is, and so does an empty line.
-        print(" ".join(t.text for t in found) if sentences else line, flush=True)
+        if heatmap is not None and block:
+            ((_, (sentence,)),) = block
+            draw_cross_attention(translator, sentence, found[0].ids, layer).save(heatmap)
+        texts = (translation.text for translation in found)
+        for line, sentences in block:
+            # What is not Japanese stays as it is, and so does an empty line.
+            print(" ".join(next(texts) for _ in sentences) if sentences else line)
+        sys.stdout.flush()
+
+    try:
+        for number, line in enumerate(lines, start=1):
+            where = "" if text is not None else f"line {number}: "
+            sentences = reader.sentences(line, where)
+            if heatmap is not None and len(sentences) != 1:
+                raise ValueError(
+                    f"--heatmap draws one Japanese sentence, and this text has {len(sentences)}"
+                )
+            waiting.append((line, sentences))
+            if len(waiting) == at_once:
+                answer()
+    except ValueError:
+        answer()  # the lines before the one that cannot be read
+        raise
+    answer()
 
 
 def _checked(text: str) -> str:
@@ -350,7 +371,10 @@ class _Reader:
         from attn_course.data.subwords import UNK_ID
         from attn_course.data.text import normalize_japanese
 
-        pieces = len(self.translator.read(sentence))
+        try:
+            pieces = len(self.translator.read(sentence))
+        except ValueError as error:
+            raise ValueError(f"{where}{error}") from error
         unknown = [
             letter
             for letter in dict.fromkeys(normalize_japanese(sentence))

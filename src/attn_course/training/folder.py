@@ -82,7 +82,10 @@ def _check_same_settings(folder: Path, settings: Settings) -> None:
 
 def _check_same_data(folder: Path, data: dict[str, Any]) -> None:
     if (folder / DATA).exists():
-        theirs = json.loads((folder / DATA).read_text(encoding="utf-8"))
+        try:
+            theirs = json.loads((folder / DATA).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{folder / DATA} is damaged: {error}") from error
         for name in ("train", "dev", "test"):
             if theirs[name] != data[name]:
                 raise ValueError(

@@ -1,0 +1,321 @@
+"""The command attn-course: what it prints, what it refuses, and its exit statuses. No error has a traceback."""
+
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from test_training import TEXT, TINY
+from typer.testing import CliRunner
+
+from attn_course import cli
+from attn_course.data import corpora
+from attn_course.data.corpora import Corpus, Pair
+from attn_course.data.text import detokenize_english
+from attn_course.training import Settings, load_checkpoint, train
+from attn_course.training import loop as training_loop
+from attn_course.translator import Translator
+
+runner = CliRunner()
+
+
+def run(*arguments, stdin=None):
+    found = runner.invoke(cli.app, [str(a) for a in arguments], input=stdin)
+    assert "Traceback" not in found.output
+    assert found.exception is None or isinstance(found.exception, SystemExit), found.exception
+    return found
+
+
+def refused(*arguments, stdin=None):
+    """The error of a command that must fail: one line on standard error."""
+    found = run(*arguments, stdin=stdin)
+    assert found.exit_code == 1
+    return found.stderr.splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A translator of a toy language; what it says means little."""
+    settings = {**vars(TINY), "steps": 30, "evaluate_every": 30, "dropout": 0.0}
+    return train(Settings(**settings), tmp_path_factory.mktemp("toy"), text=TEXT, quiet=True)
+
+
+@pytest.fixture
+def toy_corpus(monkeypatch):
+    """The toy language under the name of a corpus that has dev and test."""
+    parts = ([Pair("".join(ja), detokenize_english(" ".join(en))) for ja, en in part] for part in TEXT)
+    corpus = Corpus(*parts)
+    monkeypatch.setattr("attn_course.data.mixture.load_small_parallel_enja", lambda: corpus)
+    return corpus
+
+
+# -- translate ---------------------------------------------------------------------------------------
+
+
+def test_a_sentence_is_translated_as_the_translator_does(folder):
+    found = run("translate", "犬が猫を見る", "--folder", folder)
+    assert found.exit_code == 0
+    assert found.stdout == Translator.load(folder).translate(["犬が猫を見る"])[0].text + "\n"
+    assert found.stderr == ""
+
+
+def test_lines_come_out_as_many_and_in_the_order_in_which_they_go_in(folder):
+    lines = ["犬が猫を見る", "", "馬が犬を追う", "hello, world"]
+    found = run("translate", "--folder", folder, stdin="\n".join(lines))  # no line end after the last one
+    translate = Translator.load(folder).translate
+    assert found.stdout.split("\n") == [translate([lines[0]])[0].text, "", translate([lines[2]])[0].text, lines[3], ""]
+    assert found.stderr == "line 4: no Japanese in 'hello, world'; it is left as it is\n"
+
+
+def test_nothing_in_nothing_out(folder):
+    found = run("translate", "--folder", folder, stdin="")
+    assert (found.exit_code, found.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("text", ["", "  ", "　"])
+def test_an_empty_text_is_refused(text):
+    assert refused("translate", text) == 'attn-course: there is nothing to translate in ""'
+
+
+def test_a_letter_that_was_never_seen_is_named(folder):
+    found = run("translate", "☃が犬を見る☃", "--folder", folder)
+    assert found.exit_code == 0
+    assert found.stderr == "the translator has never seen ☃\n"
+
+
+def test_a_long_text_is_cut_into_its_sentences(folder):
+    text = "犬が猫を見る。" * 80  # 560 characters
+    found = run("translate", text, "--folder", folder)
+    assert found.exit_code == 0
+    once = Translator.load(folder).translate(["犬が猫を見る。"])[0].text
+    assert found.stdout == " ".join([once] * 80) + "\n"
+
+
+def test_a_sentence_longer_than_the_model_reads_is_refused_and_one_that_is_only_long_is_not(folder):
+    assert refused("translate", "犬が猫を見る" * 90, "--folder", folder).startswith(
+        "attn-course: the sentence has 450 pieces, and the model reads at most 255: 犬が猫を見る犬"
+    )
+    said = refused("translate", "--folder", folder, stdin="犬が猫を見る\n" + "犬が猫を見る" * 90)
+    assert said.startswith("attn-course: line 2: the sentence has 450 pieces")
+    found = run("translate", "犬が猫を見る" * 10, "--folder", folder)
+    assert found.exit_code == 0
+    assert "a sentence of 50 pieces, longer than any the translator was trained on (40): '犬が" in found.stderr
+
+
+def test_input_that_is_no_utf_8_is_refused_with_its_place(folder):
+    said = refused("translate", "--folder", folder, stdin="犬\n".encode() + b"\x83\x84\n")
+    assert said == "attn-course: line 2 must be UTF-8, and is not: its byte 1 is 0x83 (invalid start byte)"
+    said = refused("translate", "犬\udc83", "--folder", folder)  # so a stray byte arrives in an argument
+    assert said == ("attn-course: the text must be UTF-8, and is not: its character 2 stands for the byte 0x83")
+
+
+def test_a_mark_at_the_beginning_of_a_file_is_not_read(folder):
+    found = run("translate", "--folder", folder, stdin=b"\xef\xbb\xbf" + "犬が猫を見る\r\n".encode())
+    assert found.stdout == Translator.load(folder).translate(["犬が猫を見る"])[0].text + "\n"
+    assert found.stderr == ""
+
+
+def test_the_beam_is_that_of_the_translator(folder):
+    found = run("translate", "犬が猫を見る", "--folder", folder, "--beam", 3, "--length-penalty", 0.5)
+    expected = Translator.load(folder).translate(["犬が猫を見る"], beam_size=3, length_penalty=0.5)
+    assert found.stdout == expected[0].text + "\n"
+    assert run("translate", "犬", "--beam", 0).exit_code == 2
+
+
+def test_the_heatmap_is_drawn_for_one_sentence(folder, tmp_path):
+    found = run("translate", "犬が猫を見る", "--folder", folder, "--heatmap", tmp_path / "h.png")
+    assert found.exit_code == 0
+    assert (tmp_path / "h.png").read_bytes().startswith(b"\x89PNG")
+    translator = Translator.load(folder)
+    ids = translator.translate(["犬が猫を見る"])[0].ids
+    cross = translator.attend("犬が猫を見る", ids).cross  # (layers, H, T, S)
+    shown = cli.draw_cross_attention(translator, "犬が猫を見る", ids, 1).text
+    assert shown.count("head ") == cross.size(1)
+    assert f"{cross[0, 1, 0, 0]:.4f}" in shown
+    assert "layer 1" in cli.draw_cross_attention(translator, "犬が猫を見る", ids, None).text
+    for text, says in [("犬。猫。", "has 2"), ("dogs", "has 0")]:
+        said = refused("translate", text, "--folder", folder, "--heatmap", tmp_path / "no.png")
+        assert said == f"attn-course: --heatmap draws one Japanese sentence, and this text {says}"
+    assert refused("translate", "--heatmap", tmp_path / "no.png", stdin="犬").endswith("give it as an argument")
+    said = refused("translate", "犬", "--folder", folder, "--heatmap", tmp_path / "no.png", "--layer", 2)
+    assert said == "attn-course: --layer 2 must be at most 1"
+    assert not (tmp_path / "no.png").exists()
+    said = refused("translate", "犬", "--folder", folder, "--heatmap", tmp_path / "no" / "folder.png")
+    assert said.endswith("folder.png: No such file or directory")
+
+
+def test_a_folder_without_a_translator_is_refused(tmp_path):
+    said = refused("translate", "犬", "--folder", tmp_path)
+    assert said.startswith(f"attn-course: {tmp_path} holds no translator: settings.toml is missing")
+
+
+# -- train -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def toy_text(monkeypatch):
+    monkeypatch.setattr(training_loop, "load_text", lambda corpora: TEXT)
+
+
+@pytest.fixture
+def settings_file(tmp_path):
+    path = tmp_path / "settings.toml"
+    path.write_text(TINY.to_toml())
+    return path
+
+
+def test_training_shows_its_progress_and_leaves_a_translator(toy_text, settings_file, tmp_path):
+    found = run("train", settings_file, "--folder", tmp_path / "run", "--set", "steps=8")
+    assert found.exit_code == 0
+    assert [json.loads(line)["step"] for line in found.stdout.splitlines()] == [4, 8]
+    assert re.search(r"8/8 .*loss \d\.\d\d, [\d,]+ tokens/s", found.stderr)
+    assert re.search(r"Done\. The best weights \(dev BLEU \d+\.\d\) are in .*run\.", found.stderr)
+    assert run("translate", "犬が猫を見る", "--folder", tmp_path / "run").exit_code == 0
+
+
+def test_the_same_command_again_goes_on_or_says_that_it_is_done(toy_text, settings_file, tmp_path):
+    arguments = "train", settings_file, "--folder", tmp_path / "run", "--quiet"
+    train(TINY, tmp_path / "run", text=TEXT, stop_at=5, quiet=True)
+    assert run(*arguments).exit_code == 0
+    assert load_checkpoint(tmp_path / "run" / "last.safetensors")[1]["step"] == 12
+    again = run("train", settings_file, "--folder", tmp_path / "run")
+    assert again.exit_code == 0
+    assert "has been trained for 12 steps already" in again.stdout
+
+
+def test_a_training_that_was_stopped_says_how_to_go_on(toy_text, settings_file, tmp_path, monkeypatch):
+    class Stopped(training_loop._StopSignal):
+        def __init__(self):
+            super().__init__()
+            self.wanted = True
+
+    monkeypatch.setattr(training_loop, "_StopSignal", Stopped)
+    found = run("train", settings_file, "--folder", tmp_path / "run", "--quiet")
+    assert found.exit_code == cli.STOPPED
+    assert found.stderr == "Stopped after step 1 of 12. The same command goes on from there.\n"
+
+
+def test_single_settings_can_be_changed(settings_file):
+    assert cli._read_change("steps=7") == ("steps", 7)
+    assert cli._read_change("peak_lr=1e-3") == ("peak_lr", 1e-3)
+    assert cli._read_change("norm_first = false") == ("norm_first", False)
+    assert cli._read_change("schedule=cosine") == ("schedule", "cosine")
+    assert cli._read_change("corpora=everyday, tatoeba") == ("corpora", ["everyday", "tatoeba"])
+    assert cli._read_change('corpora=["everyday"]') == ("corpora", ["everyday"])
+    assert cli._read_change("init_from=runs/a=b") == ("init_from", "runs/a=b")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nothing.toml"], "nothing.toml must be a file with settings, or one of the recipes everyday, small"),
+        (["everyday", "--set", "stepz=3"], "--set stepz=3 must be NAME=VALUE, with one of the names beta2, "),
+        (["everyday", "--set", "steps"], "--set steps must be NAME=VALUE"),
+        (["everyday", "--set", "steps=many"], "steps ('many') must be of the type int"),
+        (["everyday", "--set", "steps=0"], "steps (0) must be at least 1"),
+        (["everyday", "--set", "corpora=weekly"], "there is no corpus 'weekly'; there are everyday"),
+    ],
+)
+def test_settings_that_cannot_be_meant_are_refused(tmp_path, arguments, says):
+    assert refused("train", *arguments, "--folder", tmp_path / "run").startswith(f"attn-course: {says}")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_recipes_are_settings():
+    names = {path.stem for path in cli.RECIPES.glob("*.toml")}
+    assert names == {"everyday", "small_parallel_enja"}
+    for name in names:
+        assert Settings.load(cli._find_settings(name)).corpora == (name,)
+
+
+# -- evaluate ----------------------------------------------------------------------------------------
+
+
+def test_evaluate_gives_bleu_with_signature_and_interval_and_chrf(folder, toy_corpus, tmp_path):
+    arguments = "evaluate", "--folder", folder, "--corpus", "small_parallel_enja"
+    found = run(*arguments, "--output", tmp_path / "out.txt")
+    assert found.exit_code == 0
+    assert re.search(r"^small_parallel_enja, test: 8 sentences, beam 1$", found.stdout, re.MULTILINE)
+    assert re.search(r"^BLEU +\d+\.\d  95 % interval -?\d+\.\d to \d+\.\d$", found.stdout, re.MULTILINE)
+    assert "nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:none|smooth:exp|version:" in found.stdout
+    assert re.search(r"^chrF +\d+\.\d ", found.stdout, re.MULTILINE)
+    assert re.search(r"^exactly right: \d+\.\d%$", found.stdout, re.MULTILINE)
+    written = (tmp_path / "out.txt").read_text().splitlines()
+    expected = Translator.load(folder).translate([ja for ja, _ in toy_corpus.test])
+    assert written == [t.tokenized for t in expected]
+    record = json.loads(run(*arguments, "--json", "--split", "dev", "--limit", 3, "--beam", 2).stdout)
+    assert (record["split"], record["sentences"], record["beam"]) == ("dev", 3, 2)
+    assert record["BLEU"]["low"] <= record["BLEU"]["score"] <= record["BLEU"]["high"]
+    assert record["alignment_error_rate"] == {}  # nobody knows its alignments
+
+
+def test_evaluate_refuses_what_it_cannot_measure(folder, toy_corpus, monkeypatch):
+    arguments = "evaluate", "--folder", folder, "--corpus"
+    assert refused(*arguments, "everyday", "--split", "train") == "attn-course: --split train must be test or dev"
+    monkeypatch.setattr("attn_course.data.mixture.load_tatoeba", lambda: toy_corpus.train)
+    assert refused(*arguments, "tatoeba").startswith("attn-course: tatoeba has no test part; everyday and small")
+    assert "there is no corpus 'daily'" in refused(*arguments, "daily")
+
+
+def test_alignments_are_measured_where_they_are_known(monkeypatch):
+    errors = cli.alignment_errors(Translator.load(), "test", limit=20)
+    assert set(errors) == {"diagonal", "layer 1", "layer 2"}
+    assert all(0 < error < 1 for error in errors.values())
+    # A layer that looks at the true words makes no error, but for words whose links the argmax cannot all name.
+    assert min(errors.values()) < errors["diagonal"]
+
+
+# -- data --------------------------------------------------------------------------------------------
+
+
+def test_data_lists_the_corpora_without_fetching_any(monkeypatch, tmp_path):
+    monkeypatch.delenv("ATTN_COURSE_DATA", raising=False)
+    monkeypatch.setattr(corpora, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(corpora, "_download", lambda *_: pytest.fail("nothing was asked for"))
+    found = run("data")
+    assert found.exit_code == 0
+    for name in ("everyday", "handwritten", "small_parallel_enja", "tatoeba", "snow=PATH"):
+        assert re.search(rf"^{name} ", found.stdout, re.MULTILINE)
+    assert found.stdout.count("not here yet") == 2
+
+
+def test_data_counts_a_corpus_and_shows_its_checksums(toy_corpus):
+    found = run("data", "small_parallel_enja", "--show", 2)
+    assert re.search(r"^small_parallel_enja +train +46 pairs  SHA-256 [0-9a-f]{64}$", found.stdout, re.MULTILINE)
+    assert re.search(r"^small_parallel_enja +test +8 pairs ", found.stdout, re.MULTILINE)
+    ja, en = toy_corpus.train[1]
+    assert f"  {ja}\n  {en}\n" in found.stdout
+
+
+def test_a_corpus_that_cannot_be_fetched_is_an_error_of_one_line(monkeypatch, tmp_path):
+    def offline():
+        raise ConnectionError("train.ja could not be downloaded from there; nothing of it has been kept")
+
+    monkeypatch.setattr("attn_course.data.mixture.load_small_parallel_enja", offline)
+    said = refused("data", "small_parallel_enja")
+    assert said == "attn-course: train.ja could not be downloaded from there; nothing of it has been kept"
+    assert refused("data", f"snow={tmp_path / 'no.csv'}").endswith("no.csv: No such file or directory")
+
+
+# -- The command itself ------------------------------------------------------------------------------
+
+
+def test_ctrl_c_ends_without_a_traceback(folder, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Translator, "translate", interrupted)
+    found = run("translate", "犬", "--folder", folder)
+    assert (found.exit_code, found.stderr) == (cli.STOPPED, "attn-course: stopped\n")
+
+
+def test_the_package_installs_the_command_and_its_recipes():
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
+    assert project["project"]["scripts"] == {"attn-course": "attn_course.cli:app"}
+    assert "recipes/*.toml" in project["tool"]["setuptools"]["package-data"]["attn_course.training"]
+
+
+def test_help_names_every_command_and_an_unknown_one_is_a_mistake_of_the_command_line():
+    assert all(name in run("--help").stdout for name in ("data", "train", "translate", "evaluate"))
+    assert run("trian").exit_code == 2
