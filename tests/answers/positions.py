@@ -22,6 +22,11 @@ def count_positions(mask):
 
 @right
 def count_positions(mask):
+    return mask.int().cumsum(dim=1, dtype=torch.int32).sub(1) * mask
+
+
+@right
+def count_positions(mask):
     S = mask.size(1)
     earlier = torch.ones(S, S, device=mask.device).tril(-1)
     return ((mask.float() @ earlier.T) * mask).long()
@@ -254,6 +259,20 @@ def turn_halves(x, positions, base=10_000.0):
     return out
 
 
+@wrong("angles of neighbours")
+def turn_halves(x, positions, base=10_000.0):
+    angles = angles_of(x, positions, base).repeat_interleave(2, dim=-1)
+    return x * angles.cos() + rotate_half(x) * angles.sin()
+
+
+@wrong("partners from neighbours")
+def turn_halves(x, positions, base=10_000.0):
+    angles = angles_of(x, positions, base).repeat(1, 2)
+    partner = torch.empty_like(x)
+    partner[..., 0::2], partner[..., 1::2] = -x[..., 1::2], x[..., 0::2]
+    return x * angles.cos() + partner * angles.sin()
+
+
 @wrong("turned backwards")
 def turn_halves(x, positions, base=10_000.0):
     angles = angles_of(x, positions, base).repeat(1, 2)
@@ -406,6 +425,13 @@ def causal(q, k):
 @wrong("queries from 0")
 def rotary_attention(q, k, v):
     return attend(attn_course.rotate(q), attn_course.rotate(k), v, causal(q, k))
+
+
+@wrong("queries one position too far")
+def rotary_attention(q, k, v):
+    T, S = q.size(-2), k.size(-2)
+    positions = torch.arange(S - T + 1, S + 1, device=q.device)
+    return attend(attn_course.rotate(q, positions), attn_course.rotate(k), v, causal(q, k))
 
 
 @wrong("all queries at the end")
@@ -569,6 +595,14 @@ def linear_bias(num_heads, num_queries, num_keys):
 @wrong("future not lowered")
 def linear_bias(num_heads, num_queries, num_keys):
     return -slopes_of(num_heads).view(-1, 1, 1) * away(num_queries, num_keys).tril(num_keys - num_queries)
+
+
+@wrong("future hidden")
+def linear_bias(num_heads, num_queries, num_keys):
+    bias = -slopes_of(num_heads).view(-1, 1, 1) * away(num_queries, num_keys)
+    future = torch.ones(num_queries, num_keys).triu(num_keys - num_queries + 1).bool()
+    bias[:, future] = -torch.inf
+    return bias
 
 
 @wrong("a number for each key")

@@ -38,10 +38,23 @@ def _columns(mask):
     return torch.arange(mask.size(1), device=mask.device).expand(mask.shape)
 
 
+def _count_in_any_integers(answer, mask):
+    """Whole numbers of any size are indices; true or false and numbers with a point are not."""
+    found = answer(mask)
+    if (
+        isinstance(found, Tensor)
+        and not found.is_floating_point()
+        and found.dtype != torch.bool
+    ):
+        return found.long()
+    return found
+
+
 count_positions = Exercise(
     name="count_positions",
     trials=_sentences,
     right=_count,
+    use=_count_in_any_integers,
     returns=("positions",),
     mistakes={
         "padding counted": Mistake(
@@ -151,10 +164,17 @@ def _sinusoids_in_halves(positions, d_model, base):
     return torch.cat([angles.sin(), angles.cos()], dim=-1).float()
 
 
+def _more_digits_are_welcome(answer, positions, d_model, base):
+    found = answer(positions, d_model, base)
+    is_double = isinstance(found, Tensor) and found.dtype == torch.float64
+    return found.float() if is_double else found
+
+
 sinusoids_at = Exercise(
     name="sinusoids_at",
     trials=_positions_and_widths,
     right=_sinusoids,
+    use=_more_digits_are_welcome,
     returns=("rows",),
     mistakes={
         "sines and cosines in halves": Mistake(
@@ -277,6 +297,22 @@ def _every_column_its_speed(x, positions, base):
     return x * cos + torch.cat([-b, a], dim=-1) * sin
 
 
+def _angles_of_the_other_convention(x, positions, base):
+    angles = _angles(positions, _pairs(x.size(-1)), base)
+    angles = torch.stack([angles, angles], dim=-1).flatten(-2)  # as neighbours have them
+    a, b = x.chunk(2, dim=-1)
+    return x * angles.cos().to(x.dtype) + torch.cat([-b, a], dim=-1) * angles.sin().to(
+        x.dtype
+    )
+
+
+def _pairs_of_the_other_convention(x, positions, base):
+    angles = _angles(positions, _pairs(x.size(-1)), base)
+    angles = torch.cat([angles, angles], dim=-1)  # as halves have them
+    partner = torch.stack([-x[..., 1::2], x[..., 0::2]], dim=-1).flatten(-2)
+    return x * angles.cos().to(x.dtype) + partner * angles.sin().to(x.dtype)
+
+
 def _reflected(x, positions, base):
     angles = _angles(positions, _pairs(x.size(-1)), base)
     cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
@@ -310,6 +346,16 @@ turn_halves = Exercise(
             "Neighbouring columns are turned together, which is the convention of the paper; "
             "here column i belongs to column i + D/2. See 8.4.",
             lambda x, positions, base: rotate(x, positions, base=base),
+        ),
+        "angles of neighbours": Mistake(
+            "The columns are paired in halves and the angles in neighbours: two columns of one pair turn by different "
+            "angles. Over the whole width, the angles come as 0, 1, 2, 0, 1, 2 and not as 0, 0, 1, 1, 2, 2. See 8.4.",
+            _angles_of_the_other_convention,
+        ),
+        "partners from neighbours": Mistake(
+            "The angles are those of halves and the columns are paired as neighbours: "
+            "the partner of column i is column i + D/2. See 8.4.",
+            _pairs_of_the_other_convention,
         ),
         "turned backwards": Mistake(
             "The arrows turn the other way: the sign of the angle, or of both sines, is reversed. "
@@ -444,6 +490,19 @@ rotary_attention = Exercise(
             "With as many queries as keys it is right, and with a cache it is not: the first of the new queries "
             "is turned as if it stood at position 0. It stands at S − T. See 8.4.",
             lambda q, k, v: attention(rotate(q), rotate(k), v, _causal(q, k)),
+        ),
+        "queries one position too far": Mistake(
+            "Even with as many queries as keys, a query and the key of the same token are turned differently: "
+            "the last query stands at S − 1, not at S. See 8.4.",
+            lambda q, k, v: attention(
+                rotate(
+                    _turn_newest(q, k),
+                    torch.ones(q.size(-2), dtype=torch.long, device=q.device),
+                ),
+                rotate(k),
+                v,
+                _causal(q, k),
+            ),
         ),
         "all queries at the end": Mistake(
             "One new query is right and several are not: all of them are turned as if they stood at S − 1. See 8.4.",
@@ -596,6 +655,7 @@ linear_bias = Exercise(
             "All heads have the same slope, so none of them sees the whole text. See 8.5.",
             sign=lambda found, num_heads, num_queries, num_keys: (
                 num_heads > 1
+                and found.shape == (num_heads, num_queries, num_keys)
                 and (found < 0).any()
                 and torch.allclose(found, found[:1].expand_as(found))
             ),
@@ -629,18 +689,22 @@ linear_bias = Exercise(
                 lambda num_queries, num_keys: _distance(num_queries, num_keys).clamp(min=0)
             ),
         ),
+        "future hidden": Mistake(
+            "Keys after the query are −∞. Hiding them is the mask's business, "
+            "and a bias made for one direction would be wrong where there is no mask. See 8.5.",
+            lambda num_heads, num_queries, num_keys: make_alibi_bias(
+                num_heads, num_queries, num_keys
+            ).masked_fill(~make_causal_mask(num_queries, num_keys), -math.inf),
+        ),
         "a number for each key": Mistake(
             "The bias has one row for all queries. Under a causal mask that gives the same weights, "
             "but it is not 0 where a query meets its own position. See 8.5.",
             sign=lambda found, num_heads, num_queries, num_keys: (
-                torch.allclose(
-                    (found - found[..., :1]).expand(-1, num_queries, -1),
-                    _slopes(num_heads) * torch.arange(num_keys),
-                )
-                or torch.allclose(
-                    (found - found[..., :1]).expand(-1, num_queries, -1),
-                    -_slopes(num_heads) * torch.arange(num_keys).flip(0)
-                    + _slopes(num_heads) * (num_keys - 1),
+                found.dim() == 3
+                and found.size(1) in (1, num_queries)
+                and torch.allclose(
+                    found - found[..., :1],
+                    (_slopes(num_heads) * torch.arange(num_keys)).expand_as(found),
                 )
             ),
         ),
