@@ -1,16 +1,11 @@
 """Sentences written by hand for this course, in a text file of the package. Used from chapter 10 on."""
 
 from importlib.resources import files
-from typing import NamedTuple
 
+from attn_course.data.corpora import Pair
 from attn_course.data.everyday.corpus import AlignedPair
 
 __all__ = ["load_handwritten", "load_handwritten_aligned"]
-
-
-class HandwrittenPair(NamedTuple):
-    ja: str
-    en: str
 
 
 def _lines(name: str) -> list[str]:
@@ -18,7 +13,7 @@ def _lines(name: str) -> list[str]:
     return [line for line in text.splitlines() if line and not line.startswith("#")]
 
 
-def load_handwritten() -> list[HandwrittenPair]:
+def load_handwritten() -> list[Pair]:
     """Every hand-written pair, as text, in the order of the file.
 
     Example:
@@ -26,7 +21,7 @@ def load_handwritten() -> list[HandwrittenPair]:
         >>> print(ja, en)
         おはよう、昨日の夜はよく眠れた？ Good morning, did you sleep well last night?
     """
-    return [HandwrittenPair(*line.split("\t")) for line in _lines("handwritten.tsv")]
+    return [Pair(*line.split("\t")) for line in _lines("handwritten.tsv")]
 
 
 def load_handwritten_aligned() -> list[AlignedPair]:
