@@ -234,6 +234,16 @@ def merge_step(cut):
     return best, {glue(word, best): n for word, n in cut.items()}
 
 
+@wrong("once in a word")
+def merge_step(cut):
+    counts = Counter()
+    for word, n in cut.items():
+        for pair in dict.fromkeys(itertools.pairwise(word)):  # a set, in a certain order
+            counts[pair] += n
+    best = counts.most_common(1)[0][0]
+    return best, {glue(word, best): n for word, n in cut.items()}
+
+
 @wrong("first pair")
 def merge_step(cut):
     best = next((word[0], word[1]) for word in cut if len(word) > 1)

@@ -59,7 +59,7 @@ def _entries(answer, sentences, min_count):
         )
     if not all(isinstance(word, str) for word in found):
         raise Remark(
-            "the keys of the dict must be words, which are strings, and its values ids. See 10.4."
+            "The keys of the dict must be words, which are strings, and its values ids. See 10.4."
         )
     by_id = sorted(found, key=lambda word: (found[word], word))
     special = [f"{found[word]} {word}" for word in by_id if word in SPECIAL]
@@ -230,9 +230,7 @@ def _backwards(counts, word):
 def _holds_counts(found, sentences, least):
     counts = sorted(n for n in _occurrences(sentences).values() if n >= least)
     ids = found[1].tolist()
-    return bool(counts) and (
-        ids == counts or ids == sorted([*counts, *SPECIAL.values()]) or ids[-1] > found[0]
-    )
+    return bool(counts) and ids in (counts, sorted([*counts, *SPECIAL.values()]))
 
 
 # ---------------------------------------------------------------- byte-pair encoding
@@ -310,10 +308,10 @@ def _round_text(answer, cut):
     pair, merged = found
     if isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], tuple):
         raise Remark(
-            "the first result holds the pair together with its count; asked for is the pair alone. See 10.13."
+            "The first result holds the pair together with its count; asked for is the pair alone. See 10.13."
         )
     if not isinstance(merged, dict):
-        raise Remark("the second result must be a dict, as `cut` is. See 10.13.")
+        raise Remark("The second result must be a dict, as `cut` is. See 10.13.")
     kind = "one string " if isinstance(pair, str) else ""
     words = [
         f"{'·'.join(pieces) if isinstance(pieces, tuple) else f'{pieces} (a {type(pieces).__name__})'} {count}"
@@ -355,6 +353,13 @@ def _over_edges(cut):
     return pairs
 
 
+def _once_in_a_word(cut):
+    pairs = Counter()
+    for pieces, count in cut.items():
+        pairs.update(dict.fromkeys(itertools.pairwise(pieces), count))
+    return pairs
+
+
 def _first_pair(cut):
     return Counter([next(iter(_pairs(cut)))])
 
@@ -375,6 +380,10 @@ merge_step = Exercise(
             "The end of a word and the beginning of the next one in the dict are taken for neighbours; pairs are "
             "counted within words. See 10.5.",
             lambda cut: _one_round(cut, pairs=_over_edges(cut)),
+        ),
+        "once in a word": Mistake(
+            "A pair that is twice in a word is counted once; each place counts, as often as the word occurs. See 10.5.",
+            lambda cut: _one_round(cut, pairs=_once_in_a_word(cut)),
         ),
         "first pair": Mistake(
             "The pair is the first one in the dict, not the most frequent. See 10.5.",
@@ -463,10 +472,16 @@ def _pairs_of_ids(draw):
 
 
 def _tensors(answer, pairs):
-    found = answer([(list(src), list(tgt)) for src, tgt in pairs])
+    given = [(list(src), list(tgt)) for src, tgt in pairs]
+    found = answer(given)
     if isinstance(found, Tensor):
         raise Remark(
             "pad_pairs must return three tensors: src, tgt_in and tgt_out. See 10.13."
+        )
+    if found is not None and given != [(list(src), list(tgt)) for src, tgt in pairs]:
+        raise Remark(
+            "pad_pairs changes the lists that it was given, so that a second batch of them would have two ends: "
+            "make new lists. See 10.7."
         )
     return found
 
@@ -647,7 +662,7 @@ def _described(answer, lengths, max_cells):
     indices = [i for bucket in found for i in bucket]
     if not all(type(i) is int for i in indices):
         raise Remark(
-            "the indices must be whole numbers, the places of the sentences in `lengths`. See 10.13."
+            "The indices must be whole numbers, the places of the sentences in `lengths`. See 10.13."
         )
     # Indices that are none come last, whatever they are.
     known = [[lengths[i] for i in b if 0 <= i < len(lengths)] for b in found]
