@@ -1,0 +1,845 @@
+"""The exercises of the chapter on debugging a translator. Used from chapter 11 on."""
+
+import copy
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake, Remark
+from attn_course.device import default_device
+
+# ---------------------------------------------------------------- accuracy over words
+
+
+def _targets(draw, count, length, vocab_size, pad_id):
+    """Padded targets (B, T): words of any id but the pad's, then padding; at least one row is full, one is not."""
+    lengths = 1 + draw.ints(count, high=length - 1)
+    if count > 1:
+        lengths[0] = length
+    tgt = draw.ints(count, length, high=vocab_size - 1)
+    tgt = tgt + (tgt >= pad_id)  # every id but pad_id
+    places = torch.arange(length, device=tgt.device)
+    return tgt.masked_fill(places >= lengths[:, None], pad_id)
+
+
+def _logits_for(draw, tgt, vocab_size, pad_id, *, known=2.5, **kind):
+    """Logits (B, T, V) that are often right, at words and at padding, and sometimes say padding where a word is."""
+    logits = draw(*tgt.shape, vocab_size, **kind)
+    logits = logits + known * F.one_hot(tgt, vocab_size).to(logits)
+    logits[..., pad_id] += 1.0
+    return logits
+
+
+def _logits_and_targets(draw):
+    for what, count, length, vocab_size, pad_id in (
+        ("a padded batch", 5, 7, 11, 0),
+        ("another id for padding", 3, 5, 13, 2),
+        ("a single sentence", 1, 11, 7, 0),
+        ("the last id for padding", 7, 3, 5, 4),
+        ("many sentences", 50, 11, 23, 0),
+    ):
+        tgt = _targets(draw, count, length, vocab_size, pad_id)
+        yield what, _logits_for(draw, tgt, vocab_size, pad_id), tgt, pad_id
+    tgt = 1 + draw.ints(3, 5, high=6)
+    yield "no padding at all", _logits_for(draw, tgt, 7, 0), tgt, 0
+
+
+def _guesses(logits):
+    return logits.argmax(dim=-1)
+
+
+def _share(right, counted):
+    return right.sum().item() / counted.sum().item()
+
+
+def _word_accuracy(logits, tgt, pad_id):
+    words = tgt != pad_id
+    return _share((_guesses(logits) == tgt) & words, words)
+
+
+def _mean_of_sentences(logits, tgt, pad_id):
+    words = tgt != pad_id
+    right = (_guesses(logits) == tgt) & words
+    return (right.sum(dim=1) / words.sum(dim=1)).mean().item()
+
+
+word_accuracy = Exercise(
+    name="word_accuracy",
+    trials=_logits_and_targets,
+    right=_word_accuracy,
+    returns=("the accuracy",),
+    mistakes={
+        "padding counted": Mistake(
+            "Padding is counted like words: a program that says padding everywhere gets the share of padding "
+            "without knowing a word. See 11.2.",
+            lambda logits, tgt, pad_id: (_guesses(logits) == tgt).float().mean().item(),
+        ),
+        "padding counted as right": Mistake(
+            "Every place of padding counts as right, so the number is high before anything is learned: "
+            "padding has to be left out of both counts. See 11.3.",
+            lambda logits, tgt, pad_id: (
+                ((_guesses(logits) == tgt) | (tgt == pad_id)).float().mean().item()
+            ),
+        ),
+        "padding in the denominator": Mistake(
+            "The right words are divided by the number of all places, so a perfect program does not get 1: "
+            "divide by the number of words. See 11.3.",
+            lambda logits, tgt, pad_id: (
+                ((_guesses(logits) == tgt) & (tgt != pad_id)).float().mean().item()
+            ),
+        ),
+        "padding in the numerator": Mistake(
+            "Right padding is counted, and the sum is divided by the number of words: this can exceed 1. See 11.3.",
+            lambda logits, tgt, pad_id: _share(_guesses(logits) == tgt, tgt != pad_id),
+        ),
+        "padding of the guesses": Mistake(
+            "Places are left out where the guess is padding; a word for which the program says padding is a mistake "
+            "and has to count. Look for padding in the targets. See 11.3.",
+            lambda logits, tgt, pad_id: _share(
+                (_guesses(logits) == tgt) & (_guesses(logits) != pad_id),
+                _guesses(logits) != pad_id,
+            ),
+        ),
+        "padding of both": Mistake(
+            "Places are left out where the guess is padding too; a word for which the program says padding is a "
+            "mistake and has to count. See 11.3.",
+            lambda logits, tgt, pad_id: _share(
+                (_guesses(logits) == tgt) & (tgt != pad_id),
+                (_guesses(logits) != pad_id) & (tgt != pad_id),
+            ),
+        ),
+        "padding only": Mistake(
+            "This is the accuracy at the padding: the mask is upside down, True has to mean a word. See 11.3.",
+            lambda logits, tgt, pad_id: _share(
+                (_guesses(logits) == tgt) & (tgt == pad_id), tgt == pad_id
+            ),
+        ),
+        "pad id ignored": Mistake(
+            "Padding is taken to be 0 whatever `pad_id` says. See 11.3.",
+            lambda logits, tgt, pad_id: _word_accuracy(logits, tgt, 0),
+        ),
+        "mean of sentences": Mistake(
+            "This is the mean of the sentences' accuracies, in which a word of a short sentence counts more than "
+            "a word of a long one; count the words of all sentences together. See 11.3.",
+            _mean_of_sentences,
+        ),
+        "whole sentences counted": Mistake(
+            "This is the share of sentences without any mistake; asked for is the share of words. See 11.3.",
+            lambda logits, tgt, pad_id: (
+                ((_guesses(logits) == tgt) | (tgt == pad_id))
+                .all(dim=1)
+                .float()
+                .mean()
+                .item()
+            ),
+        ),
+        "largest over the positions": Mistake(
+            "The largest logit is sought along the positions: the vocabulary is the last axis of (B, T, V). See 11.1.",
+            lambda logits, tgt, pad_id: _share(
+                (logits.argmax(dim=1) == tgt) & (tgt != pad_id), tgt != pad_id
+            ),
+        ),
+        "percentage": Mistake(
+            "The share is a hundred times too large: asked for is a number from 0 to 1, not percent. See 11.3.",
+            lambda logits, tgt, pad_id: 100 * _word_accuracy(logits, tgt, pad_id),
+        ),
+        "count instead of share": Mistake(
+            "This is the number of right words; divide it by the number of words. See 11.3.",
+            lambda logits, tgt, pad_id: (
+                ((_guesses(logits) == tgt) & (tgt != pad_id)).sum().item()
+            ),
+        ),
+        "share of the wrong": Mistake(
+            "This is the share of wrong words; asked for is that of right ones. See 11.3.",
+            lambda logits, tgt, pad_id: 1 - _word_accuracy(logits, tgt, pad_id),
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- loss over words
+
+
+def _more_logits_and_targets(draw):
+    yield from _logits_and_targets(draw)
+    tgt = _targets(draw, 3, 5, 7, 0)
+    yield "large logits", 300 * draw(3, 5, 7), tgt, 0
+    tgt = _targets(draw, 2, 7, 5, 3)
+    yield "float64", _logits_for(draw, tgt, 5, 3, dtype=torch.float64), tgt, 3
+
+
+def _loss_and_gradient(answer, logits, tgt, pad_id):
+    logits.requires_grad_()
+    loss = answer(logits, tgt, pad_id)
+    if loss is None:
+        return None
+    if not isinstance(loss, Tensor):
+        raise Remark(
+            f"word_loss returns a {type(loss).__name__}, and no training step can start from that: "
+            "return the tensor, without item(). See 11.9."
+        )
+    if loss.dim() or not loss.is_floating_point():
+        return loss, logits.detach()
+    if not loss.requires_grad:
+        raise Remark(
+            "The loss has no gradient, so nothing can be learned from it: detach(), item(), argmax or no_grad "
+            "stands between it and the logits. See 11.9."
+        )
+    (gradient,) = torch.autograd.grad(
+        loss, logits, allow_unused=True, materialize_grads=True
+    )
+    return loss.detach(), gradient
+
+
+def _minus_log(logits, tgt):
+    """Minus the logarithm of the probability of each target, (B, T)."""
+    return -torch.log_softmax(logits, dim=-1).gather(-1, tgt[..., None])[..., 0]
+
+
+def _mean_over_words(table, tgt, pad_id):
+    words = tgt != pad_id
+    return table.masked_fill(~words, 0.0).sum() / words.sum()
+
+
+def _word_loss(logits, tgt, pad_id):
+    return _mean_over_words(_minus_log(logits, tgt), tgt, pad_id)
+
+
+def _loss_of(table):
+    """An answer that averages its own table (B, T) over the words."""
+    return lambda logits, tgt, pad_id: _mean_over_words(table(logits, tgt), tgt, pad_id)
+
+
+def _pick(table, tgt):
+    return table.gather(-1, tgt[..., None])[..., 0]
+
+
+def _mean_loss_of_sentences(logits, tgt, pad_id):
+    words = tgt != pad_id
+    table = _minus_log(logits, tgt).masked_fill(~words, 0.0)
+    return (table.sum(dim=1) / words.sum(dim=1)).mean()
+
+
+def _without_the_pad(logits, tgt, pad_id):
+    column = torch.arange(logits.size(-1), device=logits.device) == pad_id
+    return _word_loss(logits.masked_fill(column, -math.inf), tgt, pad_id)
+
+
+word_loss = Exercise(
+    name="word_loss",
+    trials=_more_logits_and_targets,
+    right=_word_loss,
+    returns=("the loss", "its gradient"),
+    use=_loss_and_gradient,
+    mistakes={
+        "padding counted": Mistake(
+            "The loss is averaged over padding too, so most is gained by learning to say padding. See 11.3.",
+            lambda logits, tgt, pad_id: _minus_log(logits, tgt).mean(),
+        ),
+        "padding in the denominator": Mistake(
+            "Padding adds nothing to the sum and is still counted when the sum is divided: "
+            "the more padding, the smaller the loss. Divide by the number of words. See 11.3.",
+            lambda logits, tgt, pad_id: (
+                _word_loss(logits, tgt, pad_id) * (tgt != pad_id).float().mean()
+            ),
+        ),
+        "padding only": Mistake(
+            "This is the loss at the padding: the mask is upside down, True has to mean a word. See 11.3.",
+            lambda logits, tgt, pad_id: (
+                _minus_log(logits, tgt).masked_fill(tgt != pad_id, 0.0).sum()
+                / (tgt == pad_id).sum()
+            ),
+        ),
+        "pad id ignored": Mistake(
+            "Padding is taken to be 0 whatever `pad_id` says. See 11.3.",
+            lambda logits, tgt, pad_id: _word_loss(logits, tgt, 0),
+        ),
+        "pad class removed": Mistake(
+            "The class of padding is taken out of the softmax; a program has to learn that a word is not padding, too. "
+            "What is left out are places, not a class. See 11.3.",
+            _without_the_pad,
+        ),
+        "softmax twice": Mistake(
+            "The softmax is taken twice, so no probability can come near 1 and the loss cannot come near 0. See 11.4.",
+            _loss_of(lambda logits, tgt: _minus_log(torch.softmax(logits, dim=-1), tgt)),
+        ),
+        "no softmax": Mistake(
+            "These are the logits of the targets, with a minus: without a softmax, the loss falls without end "
+            "as the logits grow. See 11.4.",
+            _loss_of(lambda logits, tgt: -_pick(logits, tgt)),
+        ),
+        "logarithm forgotten": Mistake(
+            "This averages the probabilities themselves, with a minus; the loss is minus their logarithm, "
+            "which grows without end as a probability nears 0. See 11.4.",
+            _loss_of(lambda logits, tgt: -_pick(torch.softmax(logits, dim=-1), tgt)),
+        ),
+        "sign forgotten": Mistake(
+            "The sign is missing: logarithms of probabilities are negative, and the loss is minus their mean. "
+            "See 11.4.",
+            lambda logits, tgt, pad_id: -_word_loss(logits, tgt, pad_id),
+        ),
+        "softmax overflows": Mistake(
+            "With large logits a probability rounds to 0, or its exponential to infinity, and the loss is infinite or "
+            "NaN: take the logarithm and the softmax in one step. See 11.4.",
+            sign=lambda found, logits, tgt, pad_id: not found[0].isfinite(),
+        ),
+        "softmax over the positions": Mistake(
+            "The softmax runs over the positions, so a word's probability depends on how long the sentence is: "
+            "the vocabulary is the last axis. See 11.1.",
+            _loss_of(lambda logits, tgt: -_pick(torch.log_softmax(logits, dim=1), tgt)),
+        ),
+        "mean of sentences": Mistake(
+            "This is the mean of the sentences' losses, in which a word of a short sentence counts more than a word "
+            "of a long one; average over the words of all sentences together. See 11.3.",
+            _mean_loss_of_sentences,
+        ),
+        "sum instead of mean": Mistake(
+            "This is the sum over the words, so a larger batch means a larger loss and a larger step: "
+            "divide by the number of words. See 11.3.",
+            lambda logits, tgt, pad_id: (
+                _word_loss(logits, tgt, pad_id) * (tgt != pad_id).sum()
+            ),
+        ),
+        CHANGES_ITS_INPUT: Mistake(
+            "The caller still needs the logits, to count what is right. Work on a copy. See 11.3."
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- another sentence's source
+
+
+class _Reader:
+    """A translator that is right where its source and what it has read add up to the target; easily counted."""
+
+    def __init__(self, table, hears_the_source=True):
+        self.table, self.hears_the_source = table, hears_the_source
+
+    def __call__(self, src, read):
+        size = self.table.size(0)
+        heard = src[:, torch.arange(read.size(1), device=src.device) % src.size(1)]
+        ids = (heard + read) % size if self.hears_the_source else read % size
+        return self.table[ids]  # (B, T, V)
+
+
+def _sentences(draw):
+    def trial(count, S, T, vocab_size, hears_the_source=True):
+        table = draw(vocab_size, vocab_size)
+        model = _Reader(table, hears_the_source)
+        src = 3 + draw.ints(count, S, high=vocab_size - 3)
+        read = 3 + draw.ints(count, T, high=vocab_size - 3)
+        lengths = 2 + draw.ints(count, high=T - 2)
+        lengths[0] = T
+        hidden = torch.arange(T, device=src.device) >= lengths[:, None]
+        # Mostly what the model says for this pair, sometimes what it says for its neighbours'.
+        write = model(src, read).argmax(dim=-1)
+        before = model(src.roll(1, 0), read).argmax(dim=-1)
+        after = model(src.roll(-1, 0), read).argmax(dim=-1)
+        chance = draw.ints(count, T, high=10)
+        write = torch.where(chance < 4, before, torch.where(chance == 9, after, write))
+        write = write.masked_fill(write == 0, 1)
+        return model, src, read.masked_fill(hidden, 0), write.masked_fill(hidden, 0)
+
+    yield "a batch", *trial(5, 7, 11, 13)
+    yield "two sentences", *trial(2, 3, 5, 11)
+    yield "many sentences", *trial(30, 5, 7, 17)
+    yield "a source longer than the target", *trial(7, 11, 3, 13)
+    yield "a model that ignores the source", *trial(11, 5, 7, 13, False)
+
+
+def _words_right(logits, write):
+    return _word_accuracy(logits, write, 0)
+
+
+swapped_accuracy = Exercise(
+    name="swapped_accuracy",
+    trials=_sentences,
+    right=lambda model, src, read, write: _words_right(
+        model(src.roll(1, dims=0), read), write
+    ),
+    returns=("the accuracy",),
+    mistakes={
+        "nothing swapped": Mistake(
+            "Each sentence still has its own source, so this is the ordinary accuracy: "
+            "the sources have to move to other rows, and the targets stay. See 11.5.",
+            lambda model, src, read, write: _words_right(model(src, read), write),
+        ),
+        "words of a source moved": Mistake(
+            "The words move within each source instead of the sources moving to other sentences: "
+            "the sentences are the first axis. See 11.5.",
+            lambda model, src, read, write: _words_right(
+                model(src.roll(1, dims=1), read), write
+            ),
+        ),
+        "rolled without an axis": Mistake(
+            "`roll` without an axis moves the words of the flattened tensor, one word from each source to the next: "
+            "say which axis. See 11.5.",
+            lambda model, src, read, write: _words_right(model(src.roll(1), read), write),
+        ),
+        "next instead of the one before": Mistake(
+            "Each sentence gets the source of the next one; asked for is that of the one before. See 11.5.",
+            lambda model, src, read, write: _words_right(
+                model(src.roll(-1, dims=0), read), write
+            ),
+        ),
+        "order turned round": Mistake(
+            "The order of the sources is turned round, and in the middle of an odd number one sentence keeps its own. "
+            "See 11.5.",
+            lambda model, src, read, write: _words_right(model(src.flip(0), read), write),
+        ),
+        "what is written moved along": Mistake(
+            "What is to be written moves along with the sources and what is read does not, so the decoder reads one "
+            "sentence and is judged by another: only the sources move. See 11.5.",
+            lambda model, src, read, write: _words_right(
+                model(src.roll(1, 0), read), write.roll(1, 0)
+            ),
+        ),
+        "what is read moved along": Mistake(
+            "What the decoder reads moves along with the sources, so it is judged by a sentence that it did not read: "
+            "only the sources move. See 11.5.",
+            lambda model, src, read, write: _words_right(
+                model(src.roll(1, 0), read.roll(1, 0)), write
+            ),
+        ),
+        "fed what it must write": Mistake(
+            "The decoder is given `write`, the words that it must say; it reads `read`. See 11.5.",
+            lambda model, src, read, write: _words_right(
+                model(src.roll(1, dims=0), write), write
+            ),
+        ),
+        "padding counted": Mistake(
+            "Padding is counted like words; look where `write` is not 0. See 11.3.",
+            lambda model, src, read, write: (
+                (_guesses(model(src.roll(1, 0), read)) == write).float().mean().item()
+            ),
+        ),
+        "padding in the denominator": Mistake(
+            "The right words are divided by the number of all places, padding included: "
+            "divide by the number of words. See 11.3.",
+            lambda model, src, read, write: (
+                ((_guesses(model(src.roll(1, 0), read)) == write) & (write != 0))
+                .float()
+                .mean()
+                .item()
+            ),
+        ),
+        "compared with what was read": Mistake(
+            "The guesses are compared with what the decoder has read; they have to be compared with what it should "
+            "write. See 11.5.",
+            lambda model, src, read, write: _words_right(model(src.roll(1, 0), read), read),
+        ),
+        "difference returned": Mistake(
+            "This is how much the accuracy falls; asked for is the accuracy with the wrong sources itself. See 11.5.",
+            lambda model, src, read, write: (
+                _words_right(model(src, read), write)
+                - _words_right(model(src.roll(1, 0), read), write)
+            ),
+        ),
+        "percentage": Mistake(
+            "The share is a hundred times too large: asked for is a number from 0 to 1, not percent. See 11.3.",
+            lambda model, src, read, write: (
+                100 * _words_right(model(src.roll(1, 0), read), write)
+            ),
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- the best weights
+
+
+class _Moves(nn.Module):
+    """A layer with a buffer, for what is kept."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.linear = nn.Linear(width, 2)
+        self.register_buffer("seen", torch.zeros(()))
+
+
+class _Epochs:
+    """``run_epoch``: every epoch moves parameters and buffer, in place as an optimizer does, and returns a loss."""
+
+    def __init__(self, model, losses):
+        self.model, self.losses, self.epoch = model, losses, 0
+
+    def __call__(self):
+        if self.epoch == len(self.losses):
+            raise RuntimeError(f"run_epoch was called more than {len(self.losses)} times")
+        self.epoch += 1
+        with torch.no_grad():
+            for parameter in nn.Module.parameters(self.model):
+                parameter.add_(1.0)
+            self.model.seen.add_(1.0)
+        return self.losses[self.epoch - 1]
+
+
+def _curves(draw):
+    yield "a loss that rises in the end", (3.0, 2.0, 1.0, 1.5, 2.5), 5
+    yield "a loss that only falls", (3.0, 2.0, 1.0), 3
+    yield "a loss that only rises", (1.0, 2.0, 3.0, 4.0), 4
+    yield "a loss with two valleys", (3.0, 1.5, 2.0, 1.0, 1.2, 2.0, 1.1), 7
+    yield "two equal lowest losses", (2.0, 1.0, 1.5, 1.0, 3.0), 5
+    yield "a single epoch", (2.0,), 1
+    yield "losses below 0", (-1.0, -3.0, -2.0), 3
+    losses = tuple(draw(11).tolist())
+    yield "eleven epochs", losses, 11
+
+
+def _train_and_look(answer, losses, width):
+    """Weights and buffer that the model is left with, the epoch returned, and the calls made."""
+    model = _Moves(width).to(default_device())
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    run_epoch = _Epochs(model, losses)
+    best = answer(model, run_epoch, len(losses))
+    if best is None and run_epoch.epoch == 0:
+        return None
+    if not all(isinstance(value, Tensor) for value in nn.Module.state_dict(model).values()):
+        raise Remark("The model's state is no longer made of tensors. See 11.10.")
+    overwritten = sorted(
+        name for name in vars(model) if callable(getattr(nn.Module, name, None))
+    )
+    weights = [parameter.mean().item() for parameter in nn.Module.parameters(model)]
+    # After epoch k all of these are k + 1.
+    return (
+        weights[0],
+        weights[1],
+        float(model.seen),
+        best,
+        run_epoch.epoch,
+        ", ".join(overwritten),
+    )
+
+
+def _keep(
+    *,
+    copy_of=lambda model: copy.deepcopy(model.state_dict()),
+    put_back=lambda model, best: model.load_state_dict(best),
+    better=lambda loss, lowest: loss < lowest,
+    update=True,
+    start=math.inf,
+    count_from=0,
+    epochs_left_out=0,
+    previous=False,
+):
+    """An answer that keeps, compares or puts back in its own way."""
+
+    def answer(model, run_epoch, num_epochs):
+        lowest, best, best_epoch = start, None, None
+        for epoch in range(num_epochs - epochs_left_out):
+            loss = run_epoch()
+            if better(loss, lowest):
+                best, best_epoch = copy_of(model), epoch + count_from
+                lowest = loss if update else lowest
+            if previous:
+                lowest = loss
+        put_back(model, best)
+        return best_epoch
+
+    return answer
+
+
+def _overwrite(model, best):
+    model.parameters = best
+
+
+def _only_parameters(model):
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+def _copy_parameters(model, best):
+    with torch.no_grad():
+        for parameter, kept in zip(model.parameters(), best, strict=True):
+            parameter.copy_(kept)
+
+
+def _copy_before(model, run_epoch, num_epochs):
+    lowest, best, best_epoch = math.inf, None, None
+    for epoch in range(num_epochs):
+        before = copy.deepcopy(model.state_dict())
+        loss = run_epoch()
+        if loss < lowest:
+            lowest, best, best_epoch = loss, before, epoch
+    model.load_state_dict(best)
+    return best_epoch
+
+
+def _lowest_returned(model, run_epoch, num_epochs):
+    lowest, best = math.inf, None
+    for _ in range(num_epochs):
+        loss = run_epoch()
+        if loss < lowest:
+            lowest, best = loss, copy.deepcopy(model.state_dict())
+    model.load_state_dict(best)
+    return lowest
+
+
+keep_best = Exercise(
+    name="keep_best",
+    trials=_curves,
+    right=_keep(),
+    returns=(
+        "the weight that is left in the model (k + 1 after epoch k)",
+        "the bias that is left in the model (k + 1 after epoch k)",
+        "the buffer that is left in the model (k + 1 after epoch k)",
+        "the returned epoch",
+        "the number of calls of run_epoch",
+        "the list of methods of the model that were overwritten",
+    ),
+    use=_train_and_look,
+    mistakes={
+        "method instead of weights": Mistake(
+            "What is kept is a method, not weights, and then it overwrites the method of the model: "
+            "the model still holds the weights of its last epoch. See 11.10.",
+            _keep(copy_of=lambda model: model.parameters, put_back=_overwrite),
+        ),
+        "shares memory": Mistake(
+            "The model ends with the weights of its last epoch: what was kept are the model's own tensors, "
+            "which every later step changes in place. A copy has to hold its own numbers. See 11.10.",
+            _keep(copy_of=lambda model: model.state_dict()),
+        ),
+        "buffers forgotten": Mistake(
+            "The parameters are those of the best epoch and the buffer is that of the last: "
+            "the state of a model is more than its parameters. See 11.10.",
+            _keep(copy_of=_only_parameters, put_back=_copy_parameters),
+        ),
+        "highest instead of lowest": Mistake(
+            "The epoch with the highest loss is kept; the best is the one with the lowest. See 11.10.",
+            _keep(better=lambda loss, lowest: loss > lowest, start=-math.inf),
+        ),
+        "later of two equals": Mistake(
+            "Of two epochs with the same loss the later one is kept; the first is asked for: "
+            "replace what is kept only by something better. See 11.10.",
+            _keep(better=lambda loss, lowest: loss <= lowest),
+        ),
+        "compared with the epoch before": Mistake(
+            "A loss is compared with that of the epoch before, so a small dip late in the training counts as the best: "
+            "compare it with the lowest so far. See 11.10.",
+            _keep(previous=True),
+        ),
+        "lowest never updated": Mistake(
+            "Every epoch counts as the best, because the lowest loss so far is never updated. See 11.10.",
+            _keep(update=False),
+        ),
+        "copied before the epoch": Mistake(
+            "The weights are copied before the epoch that gave the loss; the loss belongs to the weights after it. "
+            "See 11.10.",
+            _copy_before,
+        ),
+        "epochs counted from 1": Mistake(
+            "The weights are right, and the epoch is counted from 1; count from 0. See 11.10.",
+            _keep(count_from=1),
+        ),
+        "one epoch too few": Mistake(
+            "One epoch too few is run. See 11.10.",
+            sign=lambda found, losses, width: found[4] == len(losses) - 1,
+        ),
+        "loss returned": Mistake(
+            "The lowest loss is returned; asked for is the number of its epoch. See 11.10.",
+            _lowest_returned,
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- evaluation
+
+
+class _Watched(nn.Module):
+    """Logits from a table, and a record of how it was called; dropout doubles what it does not drop."""
+
+    def __init__(self, table, training):
+        super().__init__()
+        self.table = nn.Parameter(table)
+        self.dropout = nn.Dropout(0.5)
+        self.dropped, self.recorded, self.calls = False, False, 0
+        self.train(training)
+
+    def forward(self, src, read):
+        self.calls += 1
+        self.dropped |= self.training or self.dropout.training
+        self.recorded |= torch.is_grad_enabled()
+        heard = src.sum(dim=1, keepdim=True) + read  # (B, T)
+        return self.table[heard % self.table.size(0)]  # (B, T, V)
+
+
+def _batches(draw):
+    def trial(sizes, vocab_size, training, **kind):
+        batches = []
+        for count, S, T in sizes:
+            write = _targets(draw, count, T, vocab_size, 0)
+            read = draw.ints(count, T, high=vocab_size)
+            batches.append((1 + draw.ints(count, S, high=vocab_size - 1), read, write))
+        return batches, 2 * draw(vocab_size, vocab_size, **kind), training
+
+    yield "one batch", *trial([(5, 3, 7)], 11, True)
+    yield "batches of many sizes", *trial([(7, 3, 5), (2, 5, 11), (3, 2, 3)], 13, True)
+    yield "a model in evaluation mode", *trial([(3, 5, 7), (5, 3, 2)], 7, False)
+    yield "a batch of one", *trial([(1, 3, 5), (11, 2, 7)], 5, True)
+
+
+def _evaluate_and_look(answer, batches, table, training):
+    model = _Watched(table, training)
+    batches = [tuple(part.clone() for part in batch) for batch in batches]
+    try:
+        loss = answer(model, batches)
+        gradients = torch.is_grad_enabled()
+    finally:
+        torch.set_grad_enabled(True)
+    if loss is None and model.calls == 0:
+        return None
+    return loss, model.dropped, model.recorded, gradients, model.training
+
+
+def _evaluate(
+    *,
+    add=lambda logits, write: _minus_log(logits, write).masked_fill(write == 0, 0.0).sum(),
+    count=lambda write: (write != 0).sum().item(),
+    finish=lambda total, counted, batches: total / counted,
+    use_eval=True,
+    use_no_grad=True,
+    target="write",
+    back=lambda model, training: model.train(training),
+):
+    """An answer that evaluates in its own way."""
+
+    def answer(model, batches):
+        training = model.training
+        if use_eval:
+            model.eval()
+        total, counted = 0.0, 0
+        with torch.set_grad_enabled(not use_no_grad):
+            for src, read, write in batches:
+                goal = write if target == "write" else read
+                total += add(model(src, read), goal).item()
+                counted += count(goal)
+        back(model, training)
+        return finish(total, counted, batches)
+
+    return answer
+
+
+def _mean_of_batch(logits, write):
+    return F.cross_entropy(logits.mT, write, ignore_index=0)
+
+
+def _gradients_stay_off(model, batches):
+    found = _evaluate()(model, batches)
+    torch.set_grad_enabled(False)
+    return found
+
+
+def _last_batch_only(model, batches):
+    found = 0.0
+    for batch in batches:
+        found = _evaluate()(model, [batch])
+    return found
+
+
+evaluate = Exercise(
+    name="evaluate",
+    trials=_batches,
+    right=_evaluate(),
+    returns=(
+        "the loss",
+        "whether dropout was on while the model ran",
+        "whether a graph was recorded while the model ran",
+        "whether gradients are on afterwards",
+        "the training mode afterwards",
+    ),
+    use=_evaluate_and_look,
+    mistakes={
+        "dropout left on": Mistake(
+            "The model runs in training mode, with dropout on: two evaluations of the same weights differ. "
+            "See 11.9.",
+            _evaluate(use_eval=False),
+        ),
+        "graph recorded": Mistake(
+            "The loss is right, and a graph was recorded for a backward pass that never comes: "
+            "this costs memory and time, and `eval()` does not prevent it. See 11.9.",
+            _evaluate(use_no_grad=False),
+        ),
+        "dropout on and graph recorded": Mistake(
+            "The model runs as in training, with dropout on and a graph recorded: "
+            "turn off both, for they are two different things. See 11.9.",
+            _evaluate(use_eval=False, use_no_grad=False),
+        ),
+        "mode not restored": Mistake(
+            "The model is left in evaluation mode, so the rest of the training runs without dropout. See 11.9.",
+            _evaluate(back=lambda model, training: None),
+        ),
+        "always back to training": Mistake(
+            "The model is left in training mode whatever it was in before: remember the mode, and restore that one. "
+            "See 11.9.",
+            _evaluate(back=lambda model, training: model.train()),
+        ),
+        "gradients stay off": Mistake(
+            "Gradients stay off after the evaluation, and the next training step stops with an error: "
+            "a `with` block turns them on again by itself. See 11.9.",
+            _gradients_stay_off,
+        ),
+        "mean over the batches": Mistake(
+            "This is the mean of the batches' means, in which a word of a small batch counts more than a word of a "
+            "large one: add up losses and words over all batches, then divide. See 11.9.",
+            _evaluate(
+                add=_mean_of_batch,
+                finish=lambda total, counted, batches: total / len(batches),
+            ),
+        ),
+        "weighted by sentences": Mistake(
+            "Each batch counts by its number of sentences; its loss is a mean over words, "
+            "so it has to count by its number of words. See 11.9.",
+            _evaluate(
+                add=lambda logits, write: _mean_of_batch(logits, write) * len(write),
+                count=len,
+            ),
+        ),
+        "padding counted": Mistake(
+            "The loss is averaged over padding too: leave out the places where `write` is 0. See 11.3.",
+            _evaluate(
+                add=lambda logits, write: _minus_log(logits, write).sum(),
+                count=lambda write: write.numel(),
+            ),
+        ),
+        "padding in the denominator": Mistake(
+            "The loss of the words is divided by the number of all places, padding included: "
+            "divide by the number of words. See 11.3.",
+            _evaluate(count=lambda write: write.numel()),
+        ),
+        "sum instead of mean": Mistake(
+            "This is the sum over all words; divide it by their number. See 11.9.",
+            _evaluate(finish=lambda total, counted, batches: total),
+        ),
+        "means added up": Mistake(
+            "The batches' means are added up, so more batches mean a larger loss. See 11.9.",
+            _evaluate(add=_mean_of_batch, finish=lambda total, counted, batches: total),
+        ),
+        "divided by the number of batches": Mistake(
+            "The sum over all words is divided by the number of batches; divide it by the number of words. See 11.9.",
+            _evaluate(finish=lambda total, counted, batches: total / len(batches)),
+        ),
+        "last batch only": Mistake(
+            "This is the loss of the last batch alone. See 11.9.",
+            _last_batch_only,
+        ),
+        "compared with what was read": Mistake(
+            "The logits are compared with what the decoder has read; they have to be compared with what it should "
+            "write. See 11.5.",
+            _evaluate(target="read"),
+        ),
+        "softmax twice": Mistake(
+            "The model's logits go through a softmax before the cross-entropy, which takes one itself. See 11.4.",
+            _evaluate(
+                add=lambda logits, write: (
+                    _minus_log(torch.softmax(logits, dim=-1), write)
+                    .masked_fill(write == 0, 0.0)
+                    .sum()
+                ),
+            ),
+        ),
+    },
+)

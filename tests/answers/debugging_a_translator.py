@@ -1,0 +1,742 @@
+"""Answers to the exercises of chapter 11."""
+
+import copy
+import math
+
+import torch
+import torch.nn.functional as F
+
+from answers import right, wrong
+
+# -- word_accuracy ----------------------------------------------------------------------------------
+
+
+@right
+def word_accuracy(logits, tgt, pad_id):
+    words = tgt != pad_id
+    return (logits.argmax(-1)[words] == tgt[words]).float().mean().item()
+
+
+@right
+def word_accuracy(logits, tgt, pad_id):
+    right, words = 0, 0
+    for row, ids in zip(logits, tgt, strict=True):
+        for scores, wanted in zip(row, ids, strict=True):
+            if wanted != pad_id:
+                words += 1
+                right += int(scores.argmax() == wanted)
+    return right / words
+
+
+@right
+def word_accuracy(logits, tgt, pad_id):
+    mask = tgt.ne(pad_id)
+    guess = torch.softmax(logits, dim=2).max(dim=2).indices
+    return float(((guess == tgt) * mask).sum() / mask.sum())
+
+
+@wrong("padding counted")
+def word_accuracy(logits, tgt, pad_id):
+    return (logits.argmax(-1) == tgt).sum().item() / tgt.numel()
+
+
+@wrong("padding counted as right")
+def word_accuracy(logits, tgt, pad_id):
+    guess = logits.argmax(-1)
+    guess[tgt == pad_id] = pad_id
+    return (guess == tgt).float().mean().item()
+
+
+@wrong("padding in the denominator")
+def word_accuracy(logits, tgt, pad_id):
+    words = (tgt != pad_id).float()
+    right = (logits.argmax(-1) == tgt).float() * words
+    return right.mean().item()
+
+
+@wrong("padding in the numerator")
+def word_accuracy(logits, tgt, pad_id):
+    right = (logits.argmax(-1) == tgt).sum().item()
+    return right / (tgt != pad_id).sum().item()
+
+
+@wrong("padding of the guesses")
+def word_accuracy(logits, tgt, pad_id):
+    guess = logits.argmax(dim=-1)
+    words = guess != pad_id
+    return (guess[words] == tgt[words]).float().mean().item()
+
+
+@wrong("padding of both")
+def word_accuracy(logits, tgt, pad_id):
+    guess = logits.argmax(dim=-1)
+    words = (tgt != pad_id) & (guess != pad_id)
+    return (guess[words] == tgt[words]).float().mean().item()
+
+
+@wrong("padding only")
+def word_accuracy(logits, tgt, pad_id):
+    mask = tgt == pad_id
+    return (((logits.argmax(-1) == tgt) & mask).sum() / mask.sum()).item()
+
+
+@wrong("pad id ignored")
+def word_accuracy(logits, tgt, pad_id):
+    words = tgt > 0
+    return (logits.argmax(-1)[words] == tgt[words]).float().mean().item()
+
+
+@wrong("mean of sentences")
+def word_accuracy(logits, tgt, pad_id):
+    shares = []
+    for row, ids in zip(logits.argmax(-1), tgt, strict=True):
+        words = ids != pad_id
+        shares.append((row[words] == ids[words]).float().mean().item())
+    return sum(shares) / len(shares)
+
+
+@wrong("whole sentences counted")
+def word_accuracy(logits, tgt, pad_id):
+    guess = logits.argmax(-1)
+    whole = [torch.equal(g[t != pad_id], t[t != pad_id]) for g, t in zip(guess, tgt, strict=True)]
+    return sum(whole) / len(whole)
+
+
+@wrong("largest over the positions")
+def word_accuracy(logits, tgt, pad_id):
+    words = tgt != pad_id
+    right = logits.argmax(1) == tgt
+    return right[words].float().mean().item()
+
+
+@wrong("percentage")
+def word_accuracy(logits, tgt, pad_id):
+    words = tgt != pad_id
+    return (logits.argmax(-1)[words] == tgt[words]).float().mean().item() * 100
+
+
+@wrong("count instead of share")
+def word_accuracy(logits, tgt, pad_id):
+    words = tgt != pad_id
+    return (logits.argmax(-1)[words] == tgt[words]).sum().item()
+
+
+@wrong("share of the wrong")
+def word_accuracy(logits, tgt, pad_id):
+    words = tgt != pad_id
+    return (logits.argmax(-1)[words] != tgt[words]).float().mean().item()
+
+
+# -- word_loss --------------------------------------------------------------------------------------
+
+
+@right
+def word_loss(logits, tgt, pad_id):
+    logits, tgt = logits.flatten(0, 1), tgt.flatten()
+    logits, tgt = logits[tgt != pad_id], tgt[tgt != pad_id]
+    return (logits.logsumexp(dim=-1) - logits[torch.arange(len(tgt), device=tgt.device), tgt]).mean()
+
+
+@right
+def word_loss(logits, tgt, pad_id):
+    shifted = logits - logits.max(dim=-1, keepdim=True).values
+    logs = shifted - shifted.exp().sum(dim=-1, keepdim=True).log()
+    of_targets = (logs * F.one_hot(tgt, logits.size(-1))).sum(dim=-1)
+    words = (tgt != pad_id).to(logits.dtype)
+    return -(of_targets * words).sum() / words.sum()
+
+
+@wrong("padding counted")
+def word_loss(logits, tgt, pad_id):
+    logs = logits.log_softmax(-1)
+    return -logs.gather(2, tgt.unsqueeze(2)).mean()
+
+
+@wrong("padding in the denominator")
+def word_loss(logits, tgt, pad_id):
+    logs = logits.log_softmax(-1).gather(2, tgt.unsqueeze(2)).squeeze(2)
+    return -(logs * (tgt != pad_id)).mean()
+
+
+@wrong("padding only")
+def word_loss(logits, tgt, pad_id):
+    logs = logits.log_softmax(-1).gather(2, tgt.unsqueeze(2)).squeeze(2)
+    mask = tgt == pad_id
+    return -(logs * mask).sum() / mask.sum()
+
+
+@wrong("pad id ignored")
+def word_loss(logits, tgt, pad_id):
+    logs = logits.log_softmax(-1).gather(2, tgt.unsqueeze(2)).squeeze(2)
+    return -logs[tgt != 0].mean()
+
+
+@wrong("pad class removed")
+def word_loss(logits, tgt, pad_id):
+    kept = torch.arange(logits.size(-1), device=logits.device) != pad_id
+    logs = torch.where(kept, logits, -math.inf).log_softmax(-1)
+    logs = logs.gather(2, tgt.unsqueeze(2)).squeeze(2)
+    return -logs[tgt != pad_id].mean()
+
+
+@wrong("softmax twice")
+def word_loss(logits, tgt, pad_id):
+    probabilities = F.softmax(logits, dim=-1)
+    logs = F.log_softmax(probabilities, dim=-1).gather(2, tgt.unsqueeze(2)).squeeze(2)
+    return -logs[tgt != pad_id].mean()
+
+
+@wrong("no softmax")
+def word_loss(logits, tgt, pad_id):
+    picked = logits.gather(2, tgt.unsqueeze(2)).squeeze(2)
+    return -picked[tgt != pad_id].mean()
+
+
+@wrong("logarithm forgotten")
+def word_loss(logits, tgt, pad_id):
+    picked = logits.softmax(-1).gather(2, tgt.unsqueeze(2)).squeeze(2)
+    return -picked[tgt != pad_id].mean()
+
+
+@wrong("sign forgotten")
+def word_loss(logits, tgt, pad_id):
+    picked = logits.log_softmax(-1).gather(2, tgt.unsqueeze(2)).squeeze(2)
+    return picked[tgt != pad_id].mean()
+
+
+@wrong("softmax overflows")
+def word_loss(logits, tgt, pad_id):
+    probabilities = logits.softmax(-1)
+    picked = probabilities.gather(2, tgt.unsqueeze(2)).squeeze(2)
+    return -torch.log(picked[tgt != pad_id]).mean()
+
+
+@wrong("softmax over the positions")
+def word_loss(logits, tgt, pad_id):
+    picked = F.log_softmax(logits, dim=1).gather(2, tgt.unsqueeze(2)).squeeze(2)
+    return -picked[tgt != pad_id].mean()
+
+
+@wrong("mean of sentences")
+def word_loss(logits, tgt, pad_id):
+    picked = F.log_softmax(logits, dim=-1).gather(2, tgt.unsqueeze(2)).squeeze(2)
+    return torch.stack([-row[ids != pad_id].mean() for row, ids in zip(picked, tgt, strict=True)]).mean()
+
+
+@wrong("sum instead of mean")
+def word_loss(logits, tgt, pad_id):
+    picked = F.log_softmax(logits, dim=-1).gather(2, tgt.unsqueeze(2)).squeeze(2)
+    return -picked[tgt != pad_id].sum()
+
+
+@wrong("changes its input")
+def word_loss(logits, tgt, pad_id):
+    with torch.no_grad():
+        logits -= logits.max(dim=-1, keepdim=True).values
+    picked = F.log_softmax(logits, dim=-1).gather(2, tgt.unsqueeze(2)).squeeze(2)
+    return -picked[tgt != pad_id].mean()
+
+
+# -- swapped_accuracy -------------------------------------------------------------------------------
+
+
+@right
+def swapped_accuracy(model, src, read, write):
+    other = torch.cat([src[-1:], src[:-1]])
+    words = write != 0
+    return (model(other, read).argmax(-1)[words] == write[words]).float().mean().item()
+
+
+@right
+def swapped_accuracy(model, src, read, write):
+    n = len(src)
+    other = src[[(i - 1) % n for i in range(n)]]
+    right = (model(other, read).argmax(dim=-1) == write) & write.bool()
+    return right.sum().item() / write.count_nonzero().item()
+
+
+def accuracy_of(logits, write):
+    words = write != 0
+    return (logits.argmax(-1)[words] == write[words]).float().mean().item()
+
+
+@wrong("nothing swapped")
+def swapped_accuracy(model, src, read, write):
+    torch.roll(src, 1, 0)
+    return accuracy_of(model(src, read), write)
+
+
+@wrong("words of a source moved")
+def swapped_accuracy(model, src, read, write):
+    other = torch.cat([src[:, -1:], src[:, :-1]], dim=1)
+    return accuracy_of(model(other, read), write)
+
+
+@wrong("rolled without an axis")
+def swapped_accuracy(model, src, read, write):
+    return accuracy_of(model(torch.roll(src, 1), read), write)
+
+
+@wrong("next instead of the one before")
+def swapped_accuracy(model, src, read, write):
+    other = torch.cat([src[1:], src[:1]])
+    return accuracy_of(model(other, read), write)
+
+
+@wrong("order turned round")
+def swapped_accuracy(model, src, read, write):
+    other = src[list(range(len(src)))[::-1]]
+    return accuracy_of(model(other, read), write)
+
+
+@wrong("nothing swapped")
+def swapped_accuracy(model, src, read, write):
+    src, read, write = (torch.roll(ids, 1, dims=0) for ids in (src, read, write))
+    return accuracy_of(model(src, read), write)
+
+
+@wrong("what is written moved along")
+def swapped_accuracy(model, src, read, write):
+    src, write = torch.roll(src, 1, 0), torch.roll(write, 1, 0)
+    return accuracy_of(model(src, read), write)
+
+
+@wrong("what is read moved along")
+def swapped_accuracy(model, src, read, write):
+    src, read = torch.roll(src, 1, 0), torch.roll(read, 1, 0)
+    return accuracy_of(model(src, read), write)
+
+
+@wrong("fed what it must write")
+def swapped_accuracy(model, src, read, write):
+    return accuracy_of(model(torch.roll(src, 1, 0), write), write)
+
+
+@wrong("padding counted")
+def swapped_accuracy(model, src, read, write):
+    logits = model(torch.roll(src, 1, 0), read)
+    return (logits.argmax(-1) == write).sum().item() / write.numel()
+
+
+@wrong("padding in the denominator")
+def swapped_accuracy(model, src, read, write):
+    logits = model(torch.roll(src, 1, 0), read)
+    return ((logits.argmax(-1) == write) & (write != 0)).sum().item() / write.numel()
+
+
+@wrong("compared with what was read")
+def swapped_accuracy(model, src, read, write):
+    return accuracy_of(model(torch.roll(src, 1, 0), read), read)
+
+
+@wrong("difference returned")
+def swapped_accuracy(model, src, read, write):
+    own = accuracy_of(model(src, read), write)
+    other = accuracy_of(model(torch.roll(src, 1, 0), read), write)
+    return own - other
+
+
+@wrong("percentage")
+def swapped_accuracy(model, src, read, write):
+    return 100 * accuracy_of(model(torch.roll(src, 1, 0), read), write)
+
+
+# -- keep_best --------------------------------------------------------------------------------------
+
+
+@right
+def keep_best(model, run_epoch, num_epochs):
+    losses, states = [], []
+    for _ in range(num_epochs):
+        losses.append(run_epoch())
+        states.append({name: tensor.clone() for name, tensor in model.state_dict().items()})
+    best = losses.index(min(losses))
+    model.load_state_dict(states[best])
+    return best
+
+
+@right
+def keep_best(model, run_epoch, num_epochs):
+    kept, lowest, at = None, math.inf, 0
+    for epoch in range(num_epochs):
+        loss = run_epoch()
+        if loss < lowest:
+            kept, lowest, at = copy.deepcopy(model), loss, epoch
+    model.load_state_dict(kept.state_dict())
+    return at
+
+
+@wrong("method instead of weights")
+def keep_best(model, run_epoch, num_epochs):
+    best_loss = float("inf")
+    for epoch in range(num_epochs):
+        loss = run_epoch()
+        if loss < best_loss:
+            best_loss, best_epoch = loss, epoch
+            best = model.parameters
+    model.parameters = best
+    return best_epoch
+
+
+@wrong("shares memory")
+def keep_best(model, run_epoch, num_epochs):
+    best_loss = float("inf")
+    for epoch in range(num_epochs):
+        loss = run_epoch()
+        if loss < best_loss:
+            best_loss, best_epoch = loss, epoch
+            best = dict(model.state_dict())
+    model.load_state_dict(best)
+    return best_epoch
+
+
+@wrong("shares memory")
+def keep_best(model, run_epoch, num_epochs):
+    best_loss = float("inf")
+    for epoch in range(num_epochs):
+        loss = run_epoch()
+        if loss < best_loss:
+            best_loss, best_epoch = loss, epoch
+            best = copy.copy(model.state_dict())
+    model.load_state_dict(best)
+    return best_epoch
+
+
+@wrong("shares memory")
+def keep_best(model, run_epoch, num_epochs):
+    best_loss = float("inf")
+    for epoch in range(num_epochs):
+        loss = run_epoch()
+        if loss < best_loss:
+            best_loss, best_epoch = loss, epoch
+            best = [p.data for p in model.parameters()]
+    for p, kept in zip(model.parameters(), best, strict=True):
+        p.data = kept
+    return best_epoch
+
+
+@wrong("shares memory")
+def keep_best(model, run_epoch, num_epochs):
+    best_loss = float("inf")
+    for epoch in range(num_epochs):
+        loss = run_epoch()
+        if loss < best_loss:
+            best_loss, best_epoch = loss, epoch
+            best = copy.deepcopy(model)
+    model = best  # a name inside this function, nothing more
+    return best_epoch
+
+
+@wrong("buffers forgotten")
+def keep_best(model, run_epoch, num_epochs):
+    best_loss = float("inf")
+    for epoch in range(num_epochs):
+        loss = run_epoch()
+        if loss < best_loss:
+            best_loss, best_epoch = loss, epoch
+            best = {name: p.detach().clone() for name, p in model.named_parameters()}
+    model.load_state_dict(best, strict=False)
+    return best_epoch
+
+
+@wrong("highest instead of lowest")
+def keep_best(model, run_epoch, num_epochs):
+    best_loss = -float("inf")
+    for epoch in range(num_epochs):
+        loss = run_epoch()
+        if best_loss < loss:
+            best_loss, best_epoch = loss, epoch
+            best = copy.deepcopy(model.state_dict())
+    model.load_state_dict(best)
+    return best_epoch
+
+
+@wrong("later of two equals")
+def keep_best(model, run_epoch, num_epochs):
+    losses, states = [], []
+    for _ in range(num_epochs):
+        losses.append(run_epoch())
+        states.append(copy.deepcopy(model.state_dict()))
+    best = max(range(num_epochs), key=lambda i: (-losses[i], i))
+    model.load_state_dict(states[best])
+    return best
+
+
+@wrong("compared with the epoch before")
+def keep_best(model, run_epoch, num_epochs):
+    last = float("inf")
+    for epoch in range(num_epochs):
+        loss = run_epoch()
+        if loss < last:
+            best_epoch, best = epoch, copy.deepcopy(model.state_dict())
+        last = loss
+    model.load_state_dict(best)
+    return best_epoch
+
+
+@wrong("lowest never updated")
+def keep_best(model, run_epoch, num_epochs):
+    best_loss = float("inf")
+    for epoch in range(num_epochs):
+        loss = run_epoch()
+        if loss < best_loss:
+            best_epoch, best = epoch, copy.deepcopy(model.state_dict())
+    model.load_state_dict(best)
+    return best_epoch
+
+
+@wrong("copied before the epoch")
+def keep_best(model, run_epoch, num_epochs):
+    best_loss, best = float("inf"), None
+    for epoch in range(num_epochs):
+        state = {k: v.clone() for k, v in model.state_dict().items()}
+        loss = run_epoch()
+        if loss < best_loss:
+            best_loss, best_epoch, best = loss, epoch, state
+    model.load_state_dict(best)
+    return best_epoch
+
+
+@wrong("epochs counted from 1")
+def keep_best(model, run_epoch, num_epochs):
+    best_loss = float("inf")
+    for epoch in range(1, num_epochs + 1):
+        loss = run_epoch()
+        if loss < best_loss:
+            best_loss, best_epoch, best = loss, epoch, copy.deepcopy(model.state_dict())
+    model.load_state_dict(best)
+    return best_epoch
+
+
+@wrong("one epoch too few")
+def keep_best(model, run_epoch, num_epochs):
+    best_loss, best_epoch, best = float("inf"), 0, copy.deepcopy(model.state_dict())
+    for epoch in range(num_epochs - 1):
+        loss = run_epoch()
+        if loss < best_loss:
+            best_loss, best_epoch, best = loss, epoch, copy.deepcopy(model.state_dict())
+    model.load_state_dict(best)
+    return best_epoch
+
+
+@wrong("loss returned")
+def keep_best(model, run_epoch, num_epochs):
+    best_loss = float("inf")
+    for _ in range(num_epochs):
+        loss = run_epoch()
+        if loss < best_loss:
+            best_loss, best = loss, copy.deepcopy(model.state_dict())
+    model.load_state_dict(best)
+    return best_loss
+
+
+# -- evaluate ---------------------------------------------------------------------------------------
+
+
+def word_sum(logits, write):
+    return F.cross_entropy(logits.mT, write, ignore_index=0, reduction="sum").item()
+
+
+@right
+@torch.no_grad()
+def evaluate(model, batches):
+    was_training = model.training
+    model.eval()
+    losses, words = 0.0, 0
+    for src, read, write in batches:
+        losses += word_sum(model(src, read), write)
+        words += (write != 0).sum().item()
+    model.train(was_training)
+    return losses / words
+
+
+@right
+def evaluate(model, batches):
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode():
+            rows, ids = [], []
+            for src, read, write in batches:
+                real = write != 0
+                rows.append(model(src, read)[real])
+                ids.append(write[real])
+            return F.cross_entropy(torch.cat(rows), torch.cat(ids)).item()
+    finally:
+        model.train(was_training)
+
+
+@wrong("dropout left on")
+def evaluate(model, batches):
+    losses, words = 0.0, 0
+    with torch.no_grad():
+        for src, read, write in batches:
+            losses += word_sum(model(src, read), write)
+            words += (write != 0).sum().item()
+    return losses / words
+
+
+@wrong("graph recorded")
+def evaluate(model, batches):
+    was_training = model.training
+    model.eval()
+    losses, words = 0.0, 0
+    for src, read, write in batches:
+        losses += word_sum(model(src, read), write)
+        words += (write != 0).sum().item()
+    model.train(was_training)
+    return losses / words
+
+
+@wrong("dropout on and graph recorded")
+def evaluate(model, batches):
+    losses, words = 0.0, 0
+    for src, read, write in batches:
+        losses += word_sum(model(src, read), write)
+        words += (write != 0).sum().item()
+    return losses / words
+
+
+@wrong("mode not restored")
+@torch.no_grad()
+def evaluate(model, batches):
+    model.eval()
+    losses = sum(word_sum(model(src, read), write) for src, read, write in batches)
+    return losses / sum((write != 0).sum().item() for _, _, write in batches)
+
+
+@wrong("always back to training")
+@torch.no_grad()
+def evaluate(model, batches):
+    model.eval()
+    losses = sum(word_sum(model(src, read), write) for src, read, write in batches)
+    model.train()
+    return losses / sum((write != 0).sum().item() for _, _, write in batches)
+
+
+@wrong("gradients stay off")
+def evaluate(model, batches):
+    torch.set_grad_enabled(False)
+    was_training = model.training
+    model.eval()
+    losses = sum(word_sum(model(src, read), write) for src, read, write in batches)
+    model.train(was_training)
+    return losses / sum((write != 0).sum().item() for _, _, write in batches)
+
+
+@wrong("mean over the batches")
+@torch.no_grad()
+def evaluate(model, batches):
+    was_training = model.training
+    model.eval()
+    losses = [F.cross_entropy(model(src, read).mT, write, ignore_index=0).item() for src, read, write in batches]
+    model.train(was_training)
+    return sum(losses) / len(losses)
+
+
+@wrong("weighted by sentences")
+@torch.no_grad()
+def evaluate(model, batches):
+    was_training = model.training
+    model.eval()
+    total, n = 0.0, 0
+    for src, read, write in batches:
+        total += F.cross_entropy(model(src, read).mT, write, ignore_index=0).item() * src.size(0)
+        n += src.size(0)
+    model.train(was_training)
+    return total / n
+
+
+@wrong("padding counted")
+@torch.no_grad()
+def evaluate(model, batches):
+    was_training = model.training
+    model.eval()
+    total, n = 0.0, 0
+    for src, read, write in batches:
+        total += F.cross_entropy(model(src, read).mT, write).item() * write.numel()
+        n += write.numel()
+    model.train(was_training)
+    return total / n
+
+
+@wrong("padding in the denominator")
+@torch.no_grad()
+def evaluate(model, batches):
+    was_training = model.training
+    model.eval()
+    total, n = 0.0, 0
+    for src, read, write in batches:
+        total += word_sum(model(src, read), write)
+        n += write.numel()
+    model.train(was_training)
+    return total / n
+
+
+@wrong("sum instead of mean")
+@torch.no_grad()
+def evaluate(model, batches):
+    was_training = model.training
+    model.eval()
+    total = sum(word_sum(model(src, read), write) for src, read, write in batches)
+    model.train(was_training)
+    return total
+
+
+@wrong("means added up")
+@torch.no_grad()
+def evaluate(model, batches):
+    was_training = model.training
+    model.eval()
+    total = 0
+    for src, read, write in batches:
+        total += F.cross_entropy(model(src, read).mT, write, ignore_index=0).item()
+    model.train(was_training)
+    return total
+
+
+@wrong("divided by the number of batches")
+@torch.no_grad()
+def evaluate(model, batches):
+    was_training = model.training
+    model.eval()
+    total = sum(word_sum(model(src, read), write) for src, read, write in batches)
+    model.train(was_training)
+    return total / len(batches)
+
+
+@wrong("last batch only")
+@torch.no_grad()
+def evaluate(model, batches):
+    was_training = model.training
+    model.eval()
+    for src, read, write in batches:
+        loss = F.cross_entropy(model(src, read).mT, write, ignore_index=0)
+    model.train(was_training)
+    return loss.item()
+
+
+@wrong("compared with what was read")
+@torch.no_grad()
+def evaluate(model, batches):
+    was_training = model.training
+    model.eval()
+    losses, words = 0.0, 0
+    for src, read, _ in batches:
+        losses += word_sum(model(src, read), read)
+        words += (read != 0).sum().item()
+    model.train(was_training)
+    return losses / words
+
+
+@wrong("softmax twice")
+@torch.no_grad()
+def evaluate(model, batches):
+    was_training = model.training
+    model.eval()
+    losses, words = 0.0, 0
+    for src, read, write in batches:
+        losses += word_sum(model(src, read).softmax(-1), write)
+        words += (write != 0).sum().item()
+    model.train(was_training)
+    return losses / words
