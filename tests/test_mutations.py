@@ -135,6 +135,24 @@ MUTATIONS = {
     ),
     "recurrent: writes on after the end": ("recurrent.py", ".masked_fill(done, pad_id)", ""),
     "recurrent: stops at the first end of a batch": ("recurrent.py", "not done.all()", "not done.any()"),
+    "transformer: the mask in the first layer only": (
+        "transformer.py",
+        "layer(x, mask=src_mask, need_weights=need_weights)",
+        "layer(x, mask=None if weights else src_mask, need_weights=need_weights)",
+    ),
+    "transformer: embeddings not scaled": ("transformer.py", "tokens * math.sqrt(self.d_model) +", "tokens +"),
+    "transformer: the source's padding read across": ("transformer.py", '{"mask": memory_mask,', '{"mask": None,'),
+    "transformer: no final norm": ("transformer.py", "self.to_logits(self.decoder_norm(x))", "self.to_logits(x)"),
+    "transformer: the memory normalised again": (
+        "transformer.py",
+        "self.cross_attention_norm(x), memory, **reads",
+        "self.cross_attention_norm(x), self.cross_attention_norm(memory), **reads",
+    ),
+    "transformer: tied by copying": (
+        "transformer.py",
+        "self.to_logits.weight = self.tgt_embed.weight",
+        "self.to_logits.weight.data.copy_(self.tgt_embed.weight)",
+    ),
     "a check that accepts anything": (
         "check/exercise.py",
         "self.is_right = self.error is None and self._is_right()",
