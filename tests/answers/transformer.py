@@ -36,6 +36,22 @@ def layer_norm(x, gain, bias, eps=1e-5):
     return gain * (x - mean) / (std + eps) + bias
 
 
+@wrong("E − 1 and ε forgotten")
+def layer_norm(x, gain, bias, eps=1e-5):
+    return gain * (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True) + bias
+
+
+@wrong("summed instead of averaged")
+def layer_norm(x, gain, bias, eps=1e-5):
+    x = x - x.mean(-1, keepdim=True)
+    return gain * x / (eps + (x * x).sum(-1, keepdim=True)).sqrt() + bias
+
+
+@wrong("ε not the one given")
+def layer_norm(x, gain, bias, eps=1e-5):
+    return F.layer_norm(x, x.shape[-1:], gain, bias)
+
+
 @wrong("norm over the positions")
 def layer_norm(x, gain, bias, eps=1e-5):
     var, mean = torch.var_mean(x, -2, correction=0, keepdim=True)
@@ -262,6 +278,20 @@ def run_stack(x, sublayers, norms, final_norm, norm_first):
     return x
 
 
+@wrong("no norm in post-norm")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    for f, norm in zip(sublayers, norms, strict=True):
+        x = x + f(norm(x) if norm_first else x)
+    return final_norm(x) if norm_first else x
+
+
+@wrong("one norm behind the post-norm stack")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    for f, norm in zip(sublayers, norms, strict=True):
+        x = x + f(norm(x) if norm_first else x)
+    return final_norm(x)
+
+
 @wrong("one norm for all")
 def run_stack(x, sublayers, norms, final_norm, norm_first):
     for f in sublayers:
@@ -429,6 +459,14 @@ def decode_layer(layer, x, memory, memory_mask):
 def decode_layer(layer, x, memory, memory_mask):
     x = x + layer.self_attention(layer.self_attention_norm(x))[0]
     found, weights = read(layer, x, memory, memory_mask)
+    x = x + found
+    return x + think(layer, x), weights
+
+
+@wrong("neither causal nor masked")
+def decode_layer(layer, x, memory, memory_mask):
+    x = x + layer.self_attention(layer.self_attention_norm(x))[0]
+    found, weights = read(layer, x, memory, None)
     x = x + found
     return x + think(layer, x), weights
 
@@ -707,6 +745,13 @@ class TiedTable(Table):
     def __init__(self, vocab_size, d_model):
         super().__init__(vocab_size, d_model)
         nn.init.normal_(self.table.weight, std=1 / d_model)
+
+
+@wrong("spread of 1/√V")
+class TiedTable(Table):
+    def __init__(self, vocab_size, d_model):
+        super().__init__(vocab_size, d_model)
+        nn.init.normal_(self.table.weight, std=vocab_size**-0.5)
 
 
 @wrong("cut off from the gradient")

@@ -64,6 +64,11 @@ def _without_keepdim(x, gain, bias, eps=1e-5):
     return gain * normalised + bias
 
 
+def _summed(x, gain, bias, eps=1e-5):
+    centred = x - x.mean(-1, keepdim=True)
+    return gain * centred / torch.sqrt(centred.square().sum(-1, keepdim=True) + eps) + bias
+
+
 def _mean_left_in(x, gain, bias, eps=1e-5):
     return gain * x / torch.sqrt(x.var(-1, correction=0, keepdim=True) + eps) + bias
 
@@ -82,6 +87,19 @@ layer_norm = Exercise(
             "The standard deviation is that of torch.std, which divides by E − 1, and ε is added to it: here the "
             "variance divides by E, and ε joins it under the root. See 9.3.",
             _normalised(correction=1, divide=lambda variance, eps: variance.sqrt() + eps),
+        ),
+        "E − 1 and ε forgotten": Mistake(
+            "The standard deviation is that of torch.std, which divides by E − 1, and here the variance divides by E; "
+            "and where a token's numbers are all equal, 0 is divided by 0, because ε is missing. See 9.3.",
+            _normalised(correction=1, divide=lambda variance, eps: variance.sqrt()),
+        ),
+        "summed instead of averaged": Mistake(
+            "The numbers come out too small by √E: the squared distances are added up and not divided by E. See 9.3.",
+            _summed,
+        ),
+        "ε not the one given": Mistake(
+            "Right as long as ε is 10⁻⁵: the ε that was handed in is not used. See 9.3.",
+            _normalised(divide=lambda variance, eps: torch.sqrt(variance + 1e-5)),
         ),
         "norm over the positions": Mistake(
             "The columns have mean 0 and the tokens do not: mean and variance run over the positions, "
@@ -311,6 +329,17 @@ run_stack = Exercise(
             "The sublayers are added up without a norm in between. See 9.3.",
             _stack(lambda x, f, norm: x + f(x), lambda x, f, norm: x + f(x)),
         ),
+        "no norm in post-norm": Mistake(
+            "Pre-norm is right, and under post-norm the norms are not used: they belong around the sums. See 9.4.",
+            _stack(post=lambda x, f, norm: x + f(x)),
+        ),
+        "one norm behind the post-norm stack": Mistake(
+            "Pre-norm is right, and under post-norm the final norm alone is used: each sum needs the norm of its own "
+            "sublayer around it. See 9.4.",
+            _stack(
+                post=lambda x, f, norm: x + f(x), ends_with_norm=lambda norm_first: True
+            ),
+        ),
         "one norm for all": Mistake(
             "One sublayer is right and three are not: the first norm is used for all of them, and each has its own. "
             "See 9.5.",
@@ -511,6 +540,11 @@ decode_layer = Exercise(
             "The self-attention sees the future: nothing tells it to be causal. See 9.6.",
             _decode(causal=False),
         ),
+        "neither causal nor masked": Mistake(
+            "The self-attention sees the future and the cross-attention reads padding: nothing tells the one to be "
+            "causal, and memory_mask does not reach the other. See 9.6.",
+            _decode(causal=False, mask=lambda memory_mask: None),
+        ),
         "causal mask in cross-attention": Mistake(
             "The first queries do not see the end of the memory: the cross-attention is causal, "
             "and the source may be read as a whole. See 9.12.",
@@ -599,7 +633,7 @@ def _tables(draw):
     yield "a wide table", *sizes(11, 64, 3, 2)
     yield "one sequence of one token", *sizes(5, 3, 1, 1)
     yield "as many ids as columns", *sizes(7, 7, 2, 5)
-    yield "a large table", *sizes(1000, 32, 2, 3)
+    yield "a large table", *sizes(2000, 32, 2, 3)
     yield "float64", *sizes(13, 11, 2, 5, dtype=torch.float64)
 
 
@@ -630,15 +664,11 @@ def _do_both_jobs(answer, vocab_size, d_model, ids, x, numbers):
             f"and there is {has}. See 9.8."
         )
     count = sum(p.numel() for p in table.parameters())
-    results = []
-    for job, given in ((table.embed, ids), (table.score, x)):
-        out = job(given)
-        if not isinstance(out, Tensor):
-            return count, out, None, None
-        learns = out.requires_grad
-        results += [out, learns]
-    embedded, embed_learns, logits, score_learns = results
-    return count, embedded, logits, embed_learns and score_learns, spread or 1.0
+    embedded, logits = table.embed(ids), table.score(x)
+    trains_both = all(
+        isinstance(out, Tensor) and out.requires_grad for out in (embedded, logits)
+    )
+    return count, embedded, logits, trains_both, 1.0 if spread is None else spread
 
 
 class _Tied(nn.Module):
@@ -691,6 +721,13 @@ class _CutOff(_Tied):
         return x.detach() @ self.weight.detach().T
 
 
+class _SpreadOfVocabulary(_Tied):
+    def __init__(self, vocab_size, d_model):
+        super().__init__(vocab_size, d_model)
+        with torch.no_grad():
+            self.weight.mul_(math.sqrt(d_model / vocab_size))
+
+
 class _Softmax(_Tied):
     def score(self, x):
         return super().score(x).softmax(dim=-1)
@@ -703,10 +740,10 @@ TiedTable = Exercise(
     use=_do_both_jobs,
     returns=(
         "the number of parameters",
-        "what embed returns",
-        "what score returns",
-        "whether both jobs train the table",
-        "the first spread of the table times √E",
+        "embed(ids)",
+        "score(x)",
+        "the answer to whether both jobs train the table",
+        "the spread of the first table times √E",
     ),
     mistakes={
         "two tables": Mistake(
@@ -757,6 +794,11 @@ TiedTable = Exercise(
         "spread of 1/E": Mistake(
             "Both jobs are right, but the rows start with a spread of 1/E, without the root. See 9.8.",
             _tied(spread=lambda d_model: 1 / d_model),
+        ),
+        "spread of 1/√V": Mistake(
+            "Both jobs are right, but the rows start with a spread of 1/√V; a logit sums over the E columns of a row, "
+            "so E counts. See 9.8.",
+            _SpreadOfVocabulary,
         ),
         "cut off from the gradient": Mistake(
             "The numbers are right, and one of the jobs does not train the table: a detach, a no_grad or .data "
@@ -820,7 +862,6 @@ count_transformer = Exercise(
     name="count_transformer",
     trials=_sizes,
     right=_count(),
-    returns=("the count",),
     seeds=(0,),
     mistakes={
         "final norms forgotten": Mistake(
