@@ -1,0 +1,476 @@
+"""Training: settings, schedule, loss, checkpoints, and runs that are stopped, killed and shared by two processes."""
+
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.testing import assert_close
+
+from attn_course.data.mixture import Text, WordPair
+from attn_course.data.subwords import PAD_ID
+from attn_course.training import (
+    Settings,
+    learning_rate,
+    load_checkpoint,
+    save_checkpoint,
+    train,
+    translation_loss,
+    write_atomically,
+)
+from attn_course.training import loop as training_loop
+
+WHO = dict(zip("犬猫鳥馬魚", ["dogs", "cats", "birds", "horses", "fish"], strict=True))
+DOES = dict(zip(["見る", "好む", "追う"], ["see", "like", "chase"], strict=True))
+TINY = Settings(
+    src_vocab_size=20,
+    tgt_vocab_size=35,
+    d_model=8,
+    num_heads=2,
+    num_encoder_layers=1,
+    num_decoder_layers=1,
+    d_ff=16,
+    dropout=0.3,
+    steps=12,
+    tokens_per_batch=40,
+    warmup_steps=4,
+    evaluate_every=4,
+    save_every=3,
+)
+
+
+def make_text() -> Text:
+    pairs = [
+        WordPair([a, "が", b, "を", v], [WHO[a], DOES[v], WHO[b]]) for a in WHO for b in WHO if a != b for v in DOES
+    ]
+    random.Random(0).shuffle(pairs)
+    return Text(pairs[:46], pairs[46:52], pairs[52:])
+
+
+TEXT = make_text()
+
+
+def tensors_of(folder, name="last.safetensors"):
+    return load_checkpoint(Path(folder) / name)[0]
+
+
+def metrics_of(folder):
+    lines = (Path(folder) / "metrics.jsonl").read_text().splitlines()
+    measured = {"tokens_per_second", "cpu_minutes"}  # of time, not of the training
+    return [{k: v for k, v in json.loads(line).items() if k not in measured} for line in lines]
+
+
+def assert_same_run(ours, theirs):
+    """Equal to the last bit: weights, optimizer, random state, the best weights, and what was measured."""
+    for name in ("last.safetensors", "best.safetensors"):
+        a, b = tensors_of(ours, name), tensors_of(theirs, name)
+        assert a.keys() == b.keys()
+        assert all(torch.equal(a[key], b[key]) for key in a)
+    assert metrics_of(ours) == metrics_of(theirs)
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    """A run that nobody interrupted."""
+    return train(TINY, tmp_path_factory.mktemp("straight"), text=TEXT, quiet=True)
+
+
+# -- Settings ----------------------------------------------------------------------------------------
+
+
+def test_settings_survive_the_way_through_toml(tmp_path):
+    settings = replace(TINY, corpora=("everyday", "tatoeba"), peak_lr=1e-3, norm_first=False, init_from="a\\b")
+    (tmp_path / "s.toml").write_text(settings.to_toml())
+    assert Settings.load(tmp_path / "s.toml") == settings
+    assert Settings.load(tmp_path / "s.toml", seed=7) == replace(settings, seed=7)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"schedule": "linear"}, r"schedule \('linear'\) must be 'inverse_sqrt' or 'cosine'"),
+        ({"steps": 0}, r"steps \(0\) must be at least 1"),
+        ({"num_encoder_layers": 0}, r"num_encoder_layers \(0\) must be at least 1"),
+        ({"warmup_steps": -1}, r"warmup_steps \(-1\) must be at least 0"),
+        ({"peak_lr": 0.0}, r"peak_lr \(0.0\) must be above 0"),
+        ({"peak_lr": math.nan}, r"peak_lr \(nan\) must be above 0"),
+        ({"max_grad_norm": math.inf}, r"max_grad_norm \(inf\) must be above 0 and finite"),
+        ({"dropout": 1.0}, r"dropout \(1.0\) must be at least 0 and below 1"),
+        ({"label_smoothing": -0.1}, r"label_smoothing \(-0.1\) must be at least 0 and below 1"),
+        ({"longest": 256}, r"longest \(256\) must be below 256"),
+        ({"num_heads": 3}, r"d_model \(8\) must be even, and num_heads \(3\) must divide it"),
+        ({"corpora": ()}, "corpora must name at least one corpus"),
+    ],
+)
+def test_settings_without_meaning_are_refused(change, says):
+    with pytest.raises(ValueError, match=says):
+        replace(TINY, **change)
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"steps": 10.5}, r"steps \(10.5\) must be of the type int"),
+        ({"steps": True}, r"steps \(True\) must be of the type int"),
+        ({"norm_first": 1}, r"norm_first \(1\) must be of the type bool"),
+        ({"peak_lr": "high"}, r"peak_lr \('high'\) must be of the type float"),
+        ({"corpora": "everyday"}, r"corpora \('everyday'\) must be a list of names"),
+    ],
+)
+def test_settings_of_the_wrong_type_are_refused(change, says):
+    with pytest.raises(TypeError, match=says):
+        replace(TINY, **change)
+
+
+def test_a_settings_file_says_what_is_wrong_with_it(tmp_path):
+    path = tmp_path / "s.toml"
+    path.write_text("steps = 10\nstepz = 3\n")
+    with pytest.raises(ValueError, match=r"s\.toml: unknown settings stepz; known are beta2, corpora"):
+        Settings.load(path)
+    path.write_text("steps = \n")
+    with pytest.raises(ValueError, match=r"s\.toml cannot be read as TOML: .*line 1"):
+        Settings.load(path)
+    path.write_text("peak_lr = 1\ncorpora = ['tatoeba']\n")
+    assert Settings.load(path).peak_lr == 1.0
+    assert Settings.load(path).corpora == ("tatoeba",)
+
+
+# -- Schedule and loss -------------------------------------------------------------------------------
+
+
+def test_the_rate_rises_in_a_line_to_its_peak_and_falls_like_the_root_or_the_cosine():
+    settings = Settings(peak_lr=2.0, warmup_steps=10, steps=110)
+    assert [learning_rate(t, settings) for t in (1, 5, 10, 40, 1000)] == [0.2, 1.0, 2.0, 1.0, 0.2]
+    cosine = replace(settings, schedule="cosine")
+    found = [learning_rate(t, cosine) for t in (1, 5, 10, 60, 110, 111)]
+    assert found == pytest.approx([0.2, 1.0, 2.0, 1.0, 0.0, 0.0], abs=1e-12)
+
+
+def test_the_paper_s_schedule_is_the_root_one_with_its_peak():
+    d_model, warmup = 512, 4000
+    settings = Settings(warmup_steps=warmup, peak_lr=d_model**-0.5 * warmup**-0.5)
+    for t in (1, 7, 3999, 4000, 4001, 100_000):
+        assert learning_rate(t, settings) == pytest.approx(d_model**-0.5 * min(t**-0.5, t * warmup**-1.5))
+
+
+def test_without_warm_up_the_first_step_has_the_full_rate():
+    for schedule in ("inverse_sqrt", "cosine"):
+        assert learning_rate(1, Settings(warmup_steps=0, peak_lr=0.5, schedule=schedule)) == pytest.approx(0.5)
+    with pytest.raises(ValueError, match=r"step \(0\) must be at least 1"):
+        learning_rate(0, Settings())
+
+
+def test_the_loss_is_a_sum_over_tokens_in_which_padding_has_no_part():
+    rng = torch.Generator().manual_seed(0)
+    logits = torch.randn(3, 5, 7, generator=rng, dtype=torch.float64, requires_grad=True)
+    target = torch.tensor([[1, 2, 3, 4, 5], [6, 2, 0, 0, 0], [3, 0, 0, 0, 0]])
+    for smoothing in (0.0, 0.1):
+        log_probs, expected = logits.log_softmax(-1), 0.0
+        for b in range(3):
+            for t in range(5):
+                if target[b, t] != PAD_ID:
+                    label = torch.full((7,), smoothing / 7, dtype=torch.float64)
+                    label[target[b, t]] += 1 - smoothing
+                    expected = expected - (label * log_probs[b, t]).sum()
+        loss = translation_loss(logits, target, label_smoothing=smoothing)
+        assert_close(loss, expected)
+        (gradient,) = torch.autograd.grad(loss, logits)
+        assert torch.equal(gradient[1:][target[1:] == PAD_ID], torch.zeros(7, 7, dtype=torch.float64))
+
+
+# -- Checkpoints -------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_gives_back_what_was_written(tmp_path):
+    tensors = {"a": torch.randn(2, 3), "b.c": torch.arange(5), "rng": torch.get_rng_state(), "e": torch.zeros(0)}
+    save_checkpoint(tmp_path / "c", tensors, {"step": 7, "name": "日本"})
+    found, about = load_checkpoint(tmp_path / "c")
+    assert found.keys() == tensors.keys()
+    assert all(torch.equal(found[name], tensors[name]) for name in tensors)
+    assert about == {"step": 7, "name": "日本"}
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut in the header", "cut in the numbers", "one bit", "text"])
+def test_a_damaged_checkpoint_is_refused_by_its_name(tmp_path, damage):
+    path = tmp_path / "last.safetensors"
+    save_checkpoint(path, {"a": torch.ones(50)}, {})
+    content = path.read_bytes()
+    path.write_bytes(
+        {
+            "empty": b"",
+            "cut in the header": content[:40],
+            "cut in the numbers": content[:-30],
+            "one bit": content[:-30] + bytes([content[-30] ^ 1]) + content[-29:],
+            "text": b"no checkpoint at all, but long enough for a header",
+        }[damage]
+    )
+    with pytest.raises(ValueError, match=r"last\.safetensors is damaged: "):
+        load_checkpoint(path)
+
+
+def test_a_run_with_a_damaged_checkpoint_says_so_and_changes_nothing(tmp_path, straight):
+    for path in straight.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    cut = (tmp_path / "last.safetensors").read_bytes()[:-100]
+    (tmp_path / "last.safetensors").write_bytes(cut)
+    metrics = (tmp_path / "metrics.jsonl").read_bytes()
+    with pytest.raises(ValueError, match=r"last\.safetensors is damaged"):
+        train(TINY, tmp_path, text=TEXT, quiet=True)
+    assert (tmp_path / "last.safetensors").read_bytes() == cut
+    assert (tmp_path / "metrics.jsonl").read_bytes() == metrics
+
+
+@pytest.mark.parametrize("moment", ["fsync", "replace"])
+def test_a_kill_while_a_checkpoint_is_written_leaves_the_old_one(tmp_path, moment):
+    path = tmp_path / "c.safetensors"
+    save_checkpoint(path, {"a": torch.ones(3)}, {"step": 1})
+    # In the child the named call ends the process like kill -9, after the content was handed to the file.
+    child = (
+        "import os, signal\n"
+        "from attn_course.training.checkpoint import write_atomically\n"
+        f"os.{moment} = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"write_atomically({str(path)!r}, b'half')\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", child], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert load_checkpoint(path)[1] == {"step": 1}
+    save_checkpoint(path, {"a": torch.zeros(3)}, {"step": 2})  # what the kill has left is in nobody's way
+    assert load_checkpoint(path)[1] == {"step": 2}
+    assert [p.name for p in tmp_path.iterdir()] == ["c.safetensors"]
+
+
+def test_a_full_disk_leaves_the_old_file_and_no_half_one(tmp_path, monkeypatch):
+    path = tmp_path / "c"
+    write_atomically(path, b"old")
+
+    def no_space(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", no_space)
+    with pytest.raises(OSError, match=r"c could not be written \(No space left on device\); what was there before"):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["c"]
+
+
+# -- Stopping and going on ---------------------------------------------------------------------------
+
+
+def test_a_run_stopped_at_any_step_goes_on_as_if_it_had_not_been(tmp_path, straight):
+    for step in (1, 2, 5, 11, 12):
+        train(TINY, tmp_path, text=TEXT, stop_at=step, quiet=True)
+    assert_same_run(tmp_path, straight)
+
+
+def test_steps_after_the_last_checkpoint_are_made_again_and_measured_once(tmp_path, straight):
+    train(TINY, tmp_path, text=TEXT, stop_at=7, quiet=True)
+    kept = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    train(TINY, tmp_path, text=TEXT, stop_at=9, quiet=True)
+    # As after a hard end: the checkpoint is that of step 7, but step 8 was measured, and a line was cut short.
+    (tmp_path / "last.safetensors").write_bytes(kept["last.safetensors"])
+    with open(tmp_path / "metrics.jsonl", "a") as file:
+        file.write('{"step": 12, "ep')
+    train(TINY, tmp_path, text=TEXT, quiet=True)
+    assert_same_run(tmp_path, straight)
+
+
+CHILD = """
+import sys
+sys.path.insert(0, {tests!r})
+import attn_course.training.loop as loop
+from test_training import TEXT, TINY
+step = loop._Run.step
+def announce(self, batch, **kwargs):
+    if self.state["step"] < {slow}:
+        print(self.state["step"], flush=True)
+    found = step(self, batch, **kwargs)
+    if self.state["step"] == {slow}:
+        import time
+        time.sleep({pause})
+    return found
+loop._Run.step = announce
+loop.train(TINY, sys.argv[1], text=TEXT, quiet=True)
+"""
+
+
+def start_child(folder, *, slow, pause=30):
+    """A process that trains, and waits in one step to be stopped there."""
+    code = CHILD.format(tests=str(Path(__file__).parent), slow=slow, pause=pause)
+    child = subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True)
+    next(line for line in child.stdout if int(line) == slow - 1)
+    return child
+
+
+def test_kill_9_loses_the_steps_since_the_last_checkpoint_and_nothing_else(tmp_path, straight):
+    step = random.randrange(4, 12)
+    with start_child(tmp_path, slow=step) as child:
+        child.kill()
+    assert child.returncode == -signal.SIGKILL, f"killed in step {step}"
+    done = load_checkpoint(tmp_path / "last.safetensors")[1]["step"]
+    assert 0 <= step - 1 - done < TINY.save_every, f"killed in step {step}"
+    train(TINY, tmp_path, text=TEXT, quiet=True)
+    assert_same_run(tmp_path, straight)
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_ends_the_run_after_its_step_with_a_checkpoint(tmp_path, straight, name):
+    step = random.randrange(2, 11)
+    with start_child(tmp_path, slow=step, pause=1) as child:
+        time.sleep(0.3)  # it is in the step, or waits at its end
+        child.send_signal(getattr(signal, name))
+    assert child.returncode == 0
+    done = load_checkpoint(tmp_path / "last.safetensors")[1]["step"]
+    assert done in (step, step + 1), f"stopped in step {step}"  # a step that has begun is finished
+    train(TINY, tmp_path, text=TEXT, quiet=True)
+    assert_same_run(tmp_path, straight)
+
+
+def test_a_run_that_has_reached_its_steps_says_so_and_makes_no_more(tmp_path, straight, capsys):
+    for path in straight.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    train(TINY, tmp_path, text=TEXT)
+    assert "has been trained for 12 steps already" in capsys.readouterr().out
+    assert_same_run(tmp_path, straight)
+
+
+def test_more_steps_can_be_asked_for_where_the_schedule_knows_no_end(tmp_path, straight):
+    train(replace(TINY, steps=5), tmp_path, text=TEXT, quiet=True)
+    train(TINY, tmp_path, text=TEXT, quiet=True)
+    theirs, ours = tensors_of(straight), tensors_of(tmp_path)
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_a_cosine_and_other_settings_cannot_be_changed_in_the_middle(tmp_path):
+    cosine = replace(TINY, schedule="cosine", steps=4)
+    train(cosine, tmp_path, text=TEXT, stop_at=2, quiet=True)
+    with pytest.raises(ValueError, match=r"holds a run with other settings: steps \(4 there, 5 now\)"):
+        train(replace(cosine, steps=5), tmp_path, text=TEXT, quiet=True)
+    with pytest.raises(ValueError, match=r"other settings: d_model \(8 there, 16 now\), seed \(0 there, 1 now\)"):
+        train(replace(cosine, d_model=16, seed=1), tmp_path, text=TEXT, quiet=True)
+    with pytest.raises(ValueError, match=r"holds a run on another text: its train part has 46 pairs"):
+        train(cosine, tmp_path, text=TEXT._replace(train=TEXT.train[1:]), quiet=True)
+
+
+# -- What goes wrong ---------------------------------------------------------------------------------
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_spares_the_checkpoint(tmp_path, monkeypatch):
+    train(TINY, tmp_path, text=TEXT, stop_at=3, quiet=True)
+    before = (tmp_path / "last.safetensors").read_bytes()
+    monkeypatch.setattr(training_loop, "translation_loss", lambda logits, *_, **__: logits.sum() * math.nan)
+    with pytest.raises(FloatingPointError, match=r"the loss is nan at step 4 \(learning rate 0.002\): try a lower"):
+        train(TINY, tmp_path, text=TEXT, quiet=True)
+    assert (tmp_path / "last.safetensors").read_bytes() == before
+
+
+def test_a_gradient_that_is_infinite_stops_the_run_before_it_reaches_the_weights(tmp_path, monkeypatch):
+    monkeypatch.setattr(training_loop, "translation_loss", lambda logits, *_, **__: logits.abs().sum().sqrt() * 0 + 1)
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda *_: torch.tensor(math.inf))
+    with pytest.raises(FloatingPointError, match="the gradient is inf at step 1"):
+        train(TINY, tmp_path, text=TEXT, quiet=True)
+    assert not (tmp_path / "last.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "text", "error", "says"),
+    [
+        ({}, TEXT._replace(train=[]), ValueError, "the training text has no sentence pairs"),
+        ({}, TEXT._replace(dev=[]), ValueError, "the dev text has no sentence pairs"),
+        ({"src_vocab_size": 500}, TEXT, ValueError, r"src_vocab_size \(500\) must be at most \d+"),
+        ({"tgt_vocab_size": 6}, TEXT, ValueError, r"tgt_vocab_size \(6\) must be at least \d+"),
+        ({"longest": 1}, TEXT, ValueError, r"longest \(1\) leaves none of the 46 pairs"),
+        ({"init_from": "no/such/run"}, TEXT, FileNotFoundError, r"init_from \('no/such/run'\) must be the folder"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(tmp_path, change, text, error, says):
+    with pytest.raises(error, match=says):
+        train(replace(TINY, **change), tmp_path, text=text, quiet=True)
+
+
+def test_a_run_can_begin_with_the_weights_of_another(tmp_path, straight):
+    settings = replace(TINY, init_from=str(straight), steps=1, peak_lr=1e-9, weight_decay=0.0)
+    train(settings, tmp_path, text=TEXT, quiet=True)
+    ours, theirs = tensors_of(tmp_path), tensors_of(straight, "best.safetensors")
+    for name, tensor in theirs.items():
+        assert_close(ours[f"model.{name}"], tensor, rtol=0, atol=1e-7)
+    with pytest.raises(
+        ValueError, match=r"the weights in .*best\.safetensors do not fit the settings: .*size mismatch"
+    ):
+        train(replace(settings, d_ff=32), tmp_path / "other", text=TEXT, quiet=True)
+
+
+def test_the_folder_says_what_was_trained_on(straight):
+    data = json.loads((straight / "data.json").read_text())
+    assert data["corpora"] == ["everyday"]
+    assert [data[part]["pairs"] for part in ("train", "dev", "test")] == [46, 6, 8]
+    assert len({data[part]["sha256"] for part in ("train", "dev", "test")}) == 3
+    assert Settings.load(straight / "settings.toml") == TINY
+
+
+def test_the_recorded_loss_is_the_mean_over_tokens_of_the_steps_since_the_last_record(tmp_path):
+    settings = replace(TINY, steps=2, evaluate_every=2, dropout=0.0, peak_lr=1e-12, weight_decay=0.0)
+    train(settings, tmp_path, text=TEXT, quiet=True)
+    run = training_loop._Run(settings, tmp_path, TEXT)  # weights that have hardly moved
+    run.state |= {"epoch": 0, "done": 0}
+    total = tokens = 0
+    for batch, _ in zip(run.batches(), range(2), strict=False):
+        logits, _ = run.model(batch.src, batch.tgt_in, src_mask=batch.src_mask)
+        total += F.cross_entropy(
+            logits.mT, batch.tgt_out, ignore_index=PAD_ID, label_smoothing=0.1, reduction="sum"
+        ).item()
+        tokens += int(batch.tgt_lengths.sum())
+    assert metrics_of(tmp_path)[0]["loss"] == pytest.approx(total / tokens, abs=1e-5)
+
+
+# -- Two processes -----------------------------------------------------------------------------------
+
+
+PROCESSES = """
+import sys
+sys.path.insert(0, {tests!r})
+from dataclasses import replace
+from attn_course.training import join_processes, train
+from test_training import TEXT, TINY
+with join_processes():
+    exact = replace(TINY, dropout=0.0, steps=9, evaluate_every=9)
+    train(exact, sys.argv[1] + "/exact", text=TEXT, quiet=True)
+    train(TINY, sys.argv[1] + "/dropout", text=TEXT, stop_at=5, quiet=True)
+    train(TINY, sys.argv[1] + "/dropout", text=TEXT, quiet=True)
+    train(TINY, sys.argv[1] + "/straight", text=TEXT, quiet=True)
+"""
+
+
+def test_two_processes_are_one_with_the_doubled_batch_and_go_on_like_one(tmp_path):
+    script = tmp_path / "two.py"
+    script.write_text(PROCESSES.format(tests=str(Path(__file__).parent)))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "ATTN_COURSE_DEVICE": "cpu"}
+    ended = subprocess.run(
+        [*command, str(script), str(tmp_path)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    one = replace(TINY, dropout=0.0, steps=9, evaluate_every=9, tokens_per_batch=2 * TINY.tokens_per_batch)
+    train(one, tmp_path / "one", text=TEXT, quiet=True)
+    ours, theirs = tensors_of(tmp_path / "exact"), tensors_of(tmp_path / "one")
+    for name, tensor in theirs.items():
+        # A key's bias adds the same to all scores of a query, so its gradient is rounding errors and nothing else.
+        if name.startswith("model.") and not name.endswith("k_proj.bias"):
+            assert_close(ours[name], tensor, rtol=0, atol=1e-6)
+    loss, expected = (metrics_of(tmp_path / run)[0]["loss"] for run in ("exact", "one"))
+    assert loss == pytest.approx(expected, abs=2e-6)
+    assert_same_run(tmp_path / "dropout", tmp_path / "straight")
+    random_states = tensors_of(tmp_path / "straight")
+    assert not torch.equal(random_states["rng"], random_states["rng.1"])  # they drop other units
+    with pytest.raises(ValueError, match="was written by 2 processes, and now there are 1"):
+        train(TINY, tmp_path / "straight", text=TEXT, quiet=True)
