@@ -1,5 +1,6 @@
 """Chapter 8: what the notebook says about positions, checked again on other numbers and other seeds."""
 
+import itertools
 import math
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import attn_course
-from attn_course import MultiHeadAttention, attention, make_causal_mask, make_padding_mask
+from attn_course import MultiHeadAttention, attention, make_causal_mask, make_padding_mask, multi_head_attention
 
 B, H, T, S, D = 2, 3, 5, 7, 4
 
@@ -251,6 +252,16 @@ def test_the_score_of_the_rotary_model_comes_round(chapter, trained, seed):
     assert scores.argmax() in (41, 47, 53)
     assert scores[9] > max(scores[6], scores[12])  # a peak one turn later
     assert scores[:32].argmax() == 3  # so that it holds out as long as that
+
+
+@pytest.mark.trains
+def test_with_the_queries_alone_turned_a_model_learns_no_more_than_without_positions(chapter, trained, monkeypatch):
+    turned = itertools.cycle([attn_course.rotate, lambda x, positions: x])  # queries, keys, queries, …
+    monkeypatch.setattr(multi_head_attention, "rotate", lambda x, positions: next(turned)(x, positions))
+    half = chapter["test"](chapter["train"]("rotary", chapter["three_back"], 1), chapter["three_back"])
+    none = trained("none", "three_back", 1)[1]
+    assert abs(half[3:16].mean() - none[3:16].mean()) < 0.05
+    assert half[3:16].mean() < 0.35
 
 
 # -- Exercises ---------------------------------------------------------------------------------------
