@@ -99,9 +99,9 @@ def rotate(
     turned at s depends on t - s alone. Values are not turned.
 
     Which columns make a pair is a convention: here neighbours, as in the paper, in GPT-J and in Meta's
-    own Llama code; in GPT-NeoX and in ``transformers`` column i is paired with column i + D/2. The scores
-    are the same when the columns of queries and keys are put in the other order, so a checkpoint of one
-    kind works with the other after reordering the rows of its two projections.
+    own code of Llama; in GPT-NeoX and in the Llama of ``transformers``, column i is paired with column
+    i + D/2. The scores are the same when the columns of queries and keys are put in the other order, so a
+    checkpoint of one kind works with the other after reordering the rows of its two projections.
 
     Args:
         x: queries or keys (..., T, D), D even, already split into heads.
