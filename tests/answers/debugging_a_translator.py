@@ -211,6 +211,18 @@ def word_loss(logits, tgt, pad_id):
     return -torch.log(picked[tgt != pad_id]).mean()
 
 
+@wrong("small number added")
+def word_loss(logits, tgt, pad_id):
+    probabilities = logits.softmax(-1) + 1e-9
+    picked = probabilities.gather(2, tgt.unsqueeze(2)).squeeze(2)
+    return -torch.log(picked[tgt != pad_id]).mean()
+
+
+@wrong("every word of the vocabulary averaged")
+def word_loss(logits, tgt, pad_id):
+    return -F.log_softmax(logits, dim=-1)[tgt != pad_id].mean()
+
+
 @wrong("softmax over the positions")
 def word_loss(logits, tgt, pad_id):
     picked = F.log_softmax(logits, dim=1).gather(2, tgt.unsqueeze(2)).squeeze(2)
@@ -305,6 +317,11 @@ def swapped_accuracy(model, src, read, write):
 def swapped_accuracy(model, src, read, write):
     src, read = torch.roll(src, 1, 0), torch.roll(read, 1, 0)
     return accuracy_of(model(src, read), write)
+
+
+@wrong("source blanked")
+def swapped_accuracy(model, src, read, write):
+    return accuracy_of(model(src * 0, read), write)
 
 
 @wrong("fed what it must write")
@@ -501,6 +518,27 @@ def keep_best(model, run_epoch, num_epochs):
 def keep_best(model, run_epoch, num_epochs):
     best_loss = float("inf")
     for epoch in range(1, num_epochs + 1):
+        loss = run_epoch()
+        if loss < best_loss:
+            best_loss, best_epoch, best = loss, epoch, copy.deepcopy(model.state_dict())
+    model.load_state_dict(best)
+    return best_epoch
+
+
+@wrong("model returned")
+def keep_best(model, run_epoch, num_epochs):
+    best_loss = float("inf")
+    for _ in range(num_epochs):
+        loss = run_epoch()
+        if loss < best_loss:
+            best_loss, best = loss, copy.deepcopy(model)
+    return best
+
+
+@wrong("lowest starts at 0")
+def keep_best(model, run_epoch, num_epochs):
+    best, best_loss, best_epoch = None, 0, 0
+    for epoch in range(num_epochs):
         loss = run_epoch()
         if loss < best_loss:
             best_loss, best_epoch, best = loss, epoch, copy.deepcopy(model.state_dict())

@@ -285,6 +285,20 @@ word_loss = Exercise(
             "NaN: take the logarithm and the softmax in one step. See 11.4.",
             sign=lambda found, logits, tgt, pad_id: not found[0].isfinite(),
         ),
+        "small number added": Mistake(
+            "A small number under the logarithm keeps it finite and cuts the loss off: however wrong the model is, "
+            "it hears no more, and its gradient is gone. See 11.4.",
+            _loss_of(
+                lambda logits, tgt: (
+                    -_pick(torch.softmax(logits, dim=-1), tgt).add(1e-9).log()
+                )
+            ),
+        ),
+        "every word of the vocabulary averaged": Mistake(
+            "The logarithms of all words of the vocabulary are averaged; only that of the target is asked for at each "
+            "position. See 11.4.",
+            _loss_of(lambda logits, tgt: -torch.log_softmax(logits, dim=-1).mean(dim=-1)),
+        ),
         "softmax over the positions": Mistake(
             "The softmax runs over the positions, so a word's probability depends on how long the sentence is: "
             "the vocabulary is the last axis. See 11.1.",
@@ -402,6 +416,13 @@ swapped_accuracy = Exercise(
             "only the sources move. See 11.5.",
             lambda model, src, read, write: _words_right(
                 model(src.roll(1, 0), read.roll(1, 0)), write
+            ),
+        ),
+        "source blanked": Mistake(
+            "The sources are blanked, and a model that has never seen an empty source may do anything: "
+            "give each sentence a source of another one. See 11.5.",
+            lambda model, src, read, write: _words_right(
+                model(torch.zeros_like(src), read), write
             ),
         ),
         "fed what it must write": Mistake(
@@ -633,6 +654,15 @@ keep_best = Exercise(
         "epochs counted from 1": Mistake(
             "The weights are right, and the epoch is counted from 1; count from 0. See 11.10.",
             _keep(count_from=1),
+        ),
+        "model returned": Mistake(
+            "A model is returned; asked for is the number of the best epoch, and the best state in the model that was "
+            "handed over, for whoever called holds that one. See 11.10.",
+            sign=lambda found, losses, width: isinstance(found[3], nn.Module),
+        ),
+        "lowest starts at 0": Mistake(
+            "No epoch is ever the best: the lowest loss so far starts so low that no loss is below it. See 11.10.",
+            _keep(start=0.0),
         ),
         "one epoch too few": Mistake(
             "One epoch too few is run. See 11.10.",
