@@ -41,7 +41,8 @@ class Writer(nn.Module):
 
     def encode(self, src, *, src_mask):
         assert src_mask.shape == (len(src), 1, src.size(1))
-        return self.embed[src], None
+        x, kept = self.embed[src], src_mask.mT.to(self.embed)  # (B, S, 7), (B, S, 1)
+        return x + (x * kept).sum(1, keepdim=True) / kept.sum(1, keepdim=True), None  # each has read the others
 
     def decode(self, tgt, memory, *, src_mask):
         self.calls.append(tuple(tgt.shape))
