@@ -60,16 +60,7 @@ def make_batch(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Batch:
         tensor([[21, 22, 23,  2],
                 [24,  2,  0,  0]])
     """
-    if len(pairs) == 0:
-        raise ValueError("a batch must have at least one pair, and there is none")
-    for number, (src, tgt) in enumerate(pairs):
-        if len(src) == 0:
-            raise ValueError(f"pair {number} must have a source, and its source is empty")
-        if special := {PAD_ID, BOS_ID, EOS_ID}.intersection(map(int, (*src, *tgt))):
-            raise ValueError(
-                f"pair {number} must not hold the id {min(special)}: padding ({PAD_ID}), beginning ({BOS_ID}) "
-                f"and end ({EOS_ID}) are added by make_batch"
-            )
+    _refuse_bad_pairs(pairs)
     src = [[*ids, EOS_ID] for ids, _ in pairs]
     tgt_in = [[BOS_ID, *ids] for _, ids in pairs]
     tgt_out = [[*ids, EOS_ID] for _, ids in pairs]
@@ -80,6 +71,19 @@ def make_batch(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Batch:
         _pad(tgt_out),
         torch.tensor([len(ids) for ids in tgt_out]),
     )
+
+
+def _refuse_bad_pairs(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> None:
+    if len(pairs) == 0:
+        raise ValueError("a batch must have at least one pair, and there is none")
+    for number, (src, tgt) in enumerate(pairs):
+        if len(src) == 0:
+            raise ValueError(f"pair {number} must have a source, and its source is empty")
+        if special := {PAD_ID, BOS_ID, EOS_ID}.intersection(map(int, (*src, *tgt))):
+            raise ValueError(
+                f"pair {number} must not hold the id {min(special)}: padding ({PAD_ID}), beginning ({BOS_ID}) "
+                f"and end ({EOS_ID}) are added by make_batch"
+            )
 
 
 def _pad(rows: list[list[int]]) -> Int[Tensor, "B L"]:
