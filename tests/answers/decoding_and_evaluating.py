@@ -269,6 +269,21 @@ def beam_step(log_probs, next_log_probs):
     return torch.zeros_like(tokens), tokens, best
 
 
+@wrong("K of each beam")
+def beam_step(log_probs, next_log_probs):
+    K = len(log_probs)
+    totals, tokens = (log_probs[:, None] + next_log_probs).topk(min(K, next_log_probs.size(1)))
+    parents = torch.arange(K, device=tokens.device)[:, None].expand_as(tokens)
+    return parents, tokens, totals
+
+
+@wrong("divided without rounding")
+def beam_step(log_probs, next_log_probs):
+    K, V = next_log_probs.shape
+    totals, index = (log_probs[:, None] + next_log_probs).flatten().topk(K)
+    return index / V, index % V, totals
+
+
 @wrong("results in another order")
 def beam_step(log_probs, next_log_probs):
     K, V = next_log_probs.shape
@@ -407,6 +422,30 @@ def keep_min_p(logits, p):
 def keep_min_p(logits, p):
     largest = logits.max(dim=-1, keepdim=True).values
     return logits.masked_fill(logits < largest - p, -math.inf)
+
+
+@wrong("a large negative number instead of −∞")
+def keep_min_p(logits, p):
+    probs = logits.softmax(dim=-1)
+    return torch.where(probs < p * probs.amax(-1, keepdim=True), -1e9, logits)
+
+
+@wrong("a mask instead of logits")
+def keep_min_p(logits, p):
+    probs = logits.softmax(dim=-1)
+    return probs >= p * probs.amax(-1, keepdim=True)
+
+
+@wrong("only what is kept")
+def keep_min_p(logits, p):
+    probs = logits.softmax(dim=-1)
+    return logits[probs >= p * probs.amax(-1, keepdim=True)]
+
+
+@wrong("only the probabilities that are kept")
+def keep_min_p(logits, p):
+    probs = logits.softmax(dim=-1)
+    return probs[probs >= p * probs.amax(-1, keepdim=True)]
 
 
 @wrong("changes its input")
@@ -564,6 +603,35 @@ def clipped_precision(hypotheses, references, n):
     return hits / words
 
 
+@wrong("place by place")
+def clipped_precision(hypotheses, references, n):
+    found = []
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        theirs = pieces(reference, n)
+        for place, ngram in enumerate(pieces(hypothesis, n)):
+            found.append(place < len(theirs) and theirs[place] == ngram)
+    return sum(found) / len(found)
+
+
+@wrong("characters instead of words")
+def clipped_precision(hypotheses, references, n):
+    def count(words):
+        text = " ".join(words)
+        return Counter(text[i : i + n] for i in range(len(text) - n + 1))
+
+    pairs = [(count(h), count(r)) for h, r in zip(hypotheses, references, strict=True)]
+    return sum((h & r).total() for h, r in pairs) / sum(h.total() for h, _ in pairs)
+
+
+@wrong("short sentences counted below zero")
+def clipped_precision(hypotheses, references, n):
+    hits = total = 0
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        hits += (Counter(pieces(hypothesis, n)) & Counter(pieces(reference, n))).total()
+        total += len(hypothesis) - (n - 1)
+    return hits / total
+
+
 @wrong("percentage")
 def clipped_precision(hypotheses, references, n):
     pairs = [(Counter(pieces(h, n)), Counter(pieces(r, n))) for h, r in zip(hypotheses, references, strict=True)]
@@ -670,6 +738,19 @@ def link_error(predicted, sure, possible):
         hits += sum((j, i) in s for i, j in a) + sum((j, i) in p for i, j in a)
         links += len(a) + len(s)
     return 1 - hits / links
+
+
+@wrong("sentences thrown together")
+def link_error(predicted, sure, possible):
+    a, s, p = (set(chain.from_iterable(links)) for links in (predicted, sure, possible))
+    return 1 - (len(a & s) + len(a & p)) / (len(a) + len(s))
+
+
+@wrong("divided by the predicted links")
+def link_error(predicted, sure, possible):
+    triples = list(zip(predicted, sure, possible, strict=True))
+    hits = sum(len(a & s) + len(a & p) for a, s, p in triples)
+    return 1 - hits / sum(len(a) for a, _, _ in triples)
 
 
 @wrong("percentage")

@@ -183,9 +183,9 @@ def _step(
     give=lambda best, index, K, V: (index // V, index % V, best),
     largest=True,
 ):
-    def answer(log_probs, following):
-        K, V = following.shape
-        best, index = join(log_probs, following).flatten().topk(K, largest=largest)
+    def answer(log_probs, next_log_probs):
+        K, V = next_log_probs.shape
+        best, index = join(log_probs, next_log_probs).flatten().topk(K, largest=largest)
         return give(best, index, K, V)
 
     return answer
@@ -279,6 +279,19 @@ beam_step = Exercise(
         "only the best beam": Mistake(
             "All continuations come from the one best beam: the others are there to be given a chance. See 13.3.",
             _only_the_best_beam,
+        ),
+        "K of each beam": Mistake(
+            "There are K continuations of each beam, K · K in all; K are to be left, of whichever beams. See 13.3.",
+            sign=lambda found, log_probs, following: (
+                found[2].shape == (len(log_probs),) * 2 and len(log_probs) > 1
+            ),
+        ),
+        "divided without rounding": Mistake(
+            "The parents are fractions: `/` divides exactly, and a row has a whole number. See 13.3.",
+            lambda log_probs, following: (
+                (found := _step()(log_probs, following))[0] + found[1] / following.size(1),
+                *found[1:],
+            ),
         ),
         "results in another order": Mistake(
             "All three are there in another order than asked for: parents, tokens, totals. See 13.3.",
@@ -412,6 +425,30 @@ keep_min_p = Exercise(
             "a distance of log p between logits. See 13.5.",
             _keep(lambda probs, logits, p: logits >= _top(logits) - p),
         ),
+        "a large negative number instead of −∞": Mistake(
+            "What is dropped has a very negative logit and not −∞, so that it can be drawn after all, "
+            "once in a very long while. See 13.5.",
+            sign=lambda found, logits, p: (
+                ((found < -1e3) & found.isfinite() & logits.isfinite()).any()
+                and bool(
+                    (found >= logits - 1e-4)[_rightly(logits.softmax(-1), logits, p)].all()
+                )
+            ),
+        ),
+        "a mask instead of logits": Mistake(
+            "This says which tokens are kept; asked for are the logits, with −∞ at the others. See 13.5.",
+            sign=lambda found, logits, p: found.dtype == torch.bool,
+        ),
+        "only what is kept": Mistake(
+            "The dropped tokens are gone, and with them the places of the others: "
+            "a token is known by its place, so the shape has to stay. See 13.5.",
+            lambda logits, p: logits[_rightly(logits.softmax(-1), logits, p)],
+        ),
+        "only the probabilities that are kept": Mistake(
+            "Only the probabilities of the kept tokens are left, without their places: "
+            "asked for are logits in the shape that they had. See 13.5.",
+            lambda logits, p: logits.softmax(-1)[_rightly(logits.softmax(-1), logits, p)],
+        ),
         CHANGES_ITS_INPUT: Mistake(
             "The logits are the model's, and others may want them as they were: work on a new tensor. See 13.5.",
         ),
@@ -524,6 +561,15 @@ def _all_orders(hypotheses, references, n):
     return _share([(_hits(h, r), sum(h.values())) for h, r in counted])
 
 
+def _place_by_place(hypotheses, references, n):
+    hits = total = 0
+    for h, r in zip(hypotheses, references, strict=True):
+        for i in range(len(h) - n + 1):
+            hits += h[i : i + n] == r[i : i + n]
+            total += 1
+    return hits / total
+
+
 def _give_lists(answer, hypotheses, references, n):
     """Lists of its own for each answer; a share may come as any number."""
     found = answer([list(h) for h in hypotheses], [list(r) for r in references], n)
@@ -605,6 +651,23 @@ clipped_precision = Exercise(
                     (_hits(_ngrams(a, n), _ngrams(b, n)), len(a))
                     for a, b in zip(h, r, strict=True)
                 ]
+            ),
+        ),
+        "place by place": Mistake(
+            "An n-gram counts only where the reference has it at the very same place: "
+            "one word more at the beginning, and nothing is right any more. See 13.6.",
+            _place_by_place,
+        ),
+        "characters instead of words": Mistake(
+            "These are n-grams of characters, as chrF counts them; BLEU counts words. See 13.6.",
+            _precision(lambda words, n: _ngrams(" ".join(words), n)),
+        ),
+        "short sentences counted below zero": Mistake(
+            "A sentence of one word has no triple, and not −1: "
+            "the number of n-grams is the length less n plus 1 only where that is not negative. See 13.6.",
+            lambda h, r, n: (
+                sum(_hits(_ngrams(a, n), _ngrams(b, n)) for a, b in zip(h, r, strict=True))
+                / sum(len(a) - n + 1 for a in h)
             ),
         ),
         "percentage": Mistake(
@@ -749,6 +812,15 @@ link_error = Exercise(
             lambda predicted, sure, possible: _error(_aer)(
                 _turned(predicted), sure, possible
             ),
+        ),
+        "sentences thrown together": Mistake(
+            "With one sentence all is right: with several, the same link in two sentences is counted once. "
+            "Count in each sentence by itself. See 13.9.",
+            lambda *alignments: _error(_aer)(*([set().union(*a)] for a in alignments)),
+        ),
+        "divided by the predicted links": Mistake(
+            "Both hits are divided by the predicted links alone; below the line stands |A| + |S|. See 13.9.",
+            _error(lambda A, S, P, AS, AP, AuS: 1 - (AS + AP) / A),
         ),
         "percentage": Mistake(
             "The rate is a hundred times too large: asked for is a number from 0 to 1. See 13.9.",
