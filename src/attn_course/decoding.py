@@ -316,7 +316,7 @@ def normalize_by_length(log_prob: float, length: int, length_penalty: float) -> 
 
     Args:
         log_prob: natural logarithm of a probability.
-        length: |Y|, how many tokens, the end included.
+        length: how many tokens, the end included.
         length_penalty: α; with 0 nothing changes, with 1 it is nearly a mean over the tokens.
 
     Example:
