@@ -110,7 +110,9 @@ def test_every_pair_is_in_one_bucket_and_no_bucket_is_too_large(lengths, tokens_
 @given(LENGTHS, st.integers(13, 60))
 def test_a_bucket_is_closed_only_when_the_next_pair_does_not_fit(lengths, tokens_per_batch):
     buckets = make_buckets(lengths, tokens_per_batch, Random(0))
-    in_order = sorted(buckets, key=lambda bucket: [(lengths[i][1], lengths[i][0]) for i in bucket])
+    sizes = [[lengths[i][::-1] for i in bucket] for bucket in buckets]  # target first
+    order = sorted(range(len(buckets)), key=lambda k: (sizes[k][0], sizes[k][-1], -len(sizes[k])))
+    in_order = [buckets[k] for k in order]
     for bucket, after in itertools.pairwise(in_order):
         assert cells(lengths, [*bucket, after[0]]) > tokens_per_batch
 
