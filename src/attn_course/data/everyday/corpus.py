@@ -116,6 +116,7 @@ def to_pair(ja: Words, en: Words, construction: str = "", combinations=()) -> Al
 
 MAX_WORDS = 14  # of Japanese, punctuation not counted
 MIN_SEEN = 5  # times that a word of dev or test occurs in training
+MAX_DRAWS = 100  # for each pair that is asked for; about one is needed
 
 
 def draw_pair(draw: Draw) -> AlignedPair:
@@ -148,7 +149,8 @@ def make_corpus(
         num_test: how many are for the last judgement.
 
     Raises:
-        ValueError: if fewer than 500 pairs are left for training: too few to hold every word.
+        ValueError: if fewer than 500 pairs are left for training, too few to hold every word; or if more are
+            asked for than the grammar gives, which is more than 180,000 of all kinds together.
 
     Example:
         >>> corpus = make_corpus(2000, num_dev=100, num_test=100)
@@ -169,6 +171,7 @@ def make_corpus(
     en_words: Counter[str] = Counter()
     constructions: set[str] = set()
     waiting: list[tuple[str, AlignedPair]] = []
+    draws = 0
 
     def place(part: str, pair: AlignedPair) -> None:
         known = min(
@@ -182,6 +185,12 @@ def make_corpus(
         or len(parts["dev"]) < num_dev
         or len(parts["test"]) < num_test
     ):
+        draws += 1
+        if draws > MAX_DRAWS * num_pairs:
+            found = sum(len(part) for part in parts.values())
+            raise ValueError(
+                f"num_pairs ({num_pairs}) is more than the grammar gives: {found} different pairs in {draws - 1} draws"
+            )
         pair = draw_pair(draw)
         kinds = {split_of(combination) for combination in pair.combinations}
         if len(kinds - {"train"}) > 1:  # holds one of dev and one of the test
