@@ -111,6 +111,20 @@ def smoothed_loss(logits, target, smoothing, pad_id):
     return hard - smoothing * log_p.mean()
 
 
+@wrong("label sums to less than one")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    label = torch.full_like(logits, smoothing / logits.shape[-1])
+    label = label.scatter(-1, target.unsqueeze(-1), 1 - smoothing)
+    loss = -(label * logits.log_softmax(-1)).sum(-1)
+    return loss[target != pad_id].mean()
+
+
+@wrong("0 taken for the pad")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    keep = target > 0
+    return F.cross_entropy(logits[keep], target[keep], label_smoothing=smoothing)
+
+
 @wrong("sum over the vocabulary")
 def smoothed_loss(logits, target, smoothing, pad_id):
     keep = target != pad_id
@@ -194,6 +208,13 @@ def plateau_rate(step, peak, warmup, steps, cooldown):
     return peak * min(1, (steps - step) / cooldown)
 
 
+@wrong("one step early")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    return peak if step < steps - cooldown else peak * (steps - step) / cooldown
+
+
 @wrong("no warm-up")
 def plateau_rate(step, peak, warmup, steps, cooldown):
     if step < steps - cooldown:
@@ -234,6 +255,15 @@ def plateau_rate(step, peak, warmup, steps, cooldown):
     if step < cooldown:
         return peak
     return peak * (steps - step) / (steps - cooldown)
+
+
+@wrong("falls after cooldown steps")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    if step <= warmup:
+        return peak * step / warmup
+    elif step <= cooldown:
+        return peak
+    return peak * (steps - step) / cooldown
 
 
 @wrong("warm-up counted twice")
@@ -346,6 +376,24 @@ def clip_together(gradients, limit):
 def clip_together(gradients, limit):
     norm = torch.cat([g.reshape(-1) for g in gradients]).norm()
     return [g / norm if norm > limit else g for g in gradients]
+
+
+@wrong("not divided by the norm")
+def clip_together(gradients, limit):
+    norm = torch.cat([g.reshape(-1) for g in gradients]).norm()
+    return [g * limit if norm > limit else g for g in gradients]
+
+
+@wrong("short ones dropped")
+def clip_together(gradients, limit):
+    norm = torch.cat([g.reshape(-1) for g in gradients]).norm()
+    return [g * limit / norm for g in gradients if norm > limit]
+
+
+@wrong("one long vector")
+def clip_together(gradients, limit):
+    flat = torch.cat([g.reshape(-1) for g in gradients])
+    return flat * min(1.0, limit / flat.norm())
 
 
 @wrong("norms added")
@@ -510,6 +558,24 @@ def accumulated_gradient(weight, parts, pad_id):
         tokens += (target != pad_id).sum()
         loss = F.cross_entropy(x @ w, target, ignore_index=pad_id, reduction="sum")
         (loss / tokens).backward()
+    return w.grad
+
+
+@wrong("divided by the last part's tokens")
+def accumulated_gradient(weight, parts, pad_id):
+    w = weight.clone().requires_grad_()
+    for x, target in parts:
+        F.cross_entropy(x @ w, target, ignore_index=pad_id, reduction="sum").backward()
+    return w.grad / len(target)
+
+
+@wrong("softmax before the loss")
+def accumulated_gradient(weight, parts, pad_id):
+    w = weight.clone().requires_grad_()
+    tokens = sum((target != pad_id).sum() for _, target in parts)
+    for x, target in parts:
+        probs = torch.softmax(x @ w, dim=1)
+        (F.cross_entropy(probs, target, ignore_index=pad_id, reduction="sum") / tokens).backward()
     return w.grad
 
 

@@ -128,6 +128,21 @@ smoothed_loss = Exercise(
             "1 + smoothing. See 12.2.",
             _smoothed(lambda right, log_probs, s: -right - s * log_probs.mean(-1)),
         ),
+        "label sums to less than one": Mistake(
+            "The right piece keeps 1 − smoothing and nothing of the share that is spread over all pieces, itself "
+            "included: the label sums to less than 1. See 12.2.",
+            _smoothed(
+                lambda right, log_probs, s: (
+                    -(1 - s) * right - s * (log_probs.sum(-1) - right) / log_probs.size(-1)
+                )
+            ),
+        ),
+        "0 taken for the pad": Mistake(
+            "It is right where pad_id is 0: positions with the id 0 are left out, whatever pad_id is. See 12.3.",
+            lambda logits, target, smoothing, pad_id: _smoothed()(
+                logits, target, smoothing, 0
+            ),
+        ),
         "sum over the vocabulary": Mistake(
             "Every piece gets the whole share: the second part is the mean over the V pieces, not their sum. "
             "See 12.2.",
@@ -243,6 +258,10 @@ plateau_rate = Exercise(
             "the first step is step 1. See 12.4.",
             _trapezoid(up=lambda step, warmup: (step - 1) / warmup),
         ),
+        "one step early": Mistake(
+            "The rate is one step early in the warm-up: at step 1 it is peak / warmup. See 12.4.",
+            _trapezoid(up=lambda step, warmup: (step + 1) / warmup),
+        ),
         "no warm-up": Mistake(
             "The first steps have the full rate already: there is no warm-up. See 12.4.",
             _trapezoid(up=lambda step, warmup: 1.0),
@@ -270,6 +289,20 @@ plateau_rate = Exercise(
             "that is steps − cooldown. See 12.4.",
             _trapezoid(
                 down=lambda step, steps, cooldown: (steps - step) / (steps - cooldown)
+            ),
+        ),
+        "falls after cooldown steps": Mistake(
+            "cooldown is a number of steps at the end, and the rate begins to fall as soon as the step is larger than "
+            "that number. See 12.4.",
+            lambda step, peak, warmup, steps, cooldown: (
+                peak
+                * (
+                    step / warmup
+                    if step < warmup
+                    else (steps - step) / cooldown
+                    if step > cooldown
+                    else 1.0
+                )
             ),
         ),
         "warm-up counted twice": Mistake(
@@ -316,7 +349,7 @@ def _three_gradients(draw):
     def sizes(*shapes, times=1.0, limit=1.0, **kind):
         return *(draw(*shape, **kind) * times for shape in shapes), limit
 
-    yield "too long", *sizes((3, 5), (7,), (2, 3), times=2)
+    yield "too long", *sizes((3, 5), (7,), (2, 3), times=2, limit=1.5)
     yield "short enough", *sizes((3, 5), (7,), (2, 3), times=0.01)
     yield "another limit", *sizes((5,), (2, 7), (3,), times=3, limit=2.5)
     yield "one far longer", *sizes((5,), (2, 7), (11,), times=5, limit=0.5)
@@ -385,9 +418,21 @@ clip_together = Exercise(
             _scaled(factor=lambda limit, norm: norm / limit if norm > limit else 1.0),
         ),
         "limit forgotten": Mistake(
-            "With a limit of 1 it is right: the gradients are divided by their norm, and not multiplied by the limit. "
-            "See 12.5.",
+            "The gradients are divided by their norm, and not multiplied by the limit. See 12.5.",
             _scaled(factor=lambda limit, norm: 1 / norm if norm > limit else 1.0),
+        ),
+        "not divided by the norm": Mistake(
+            "Long gradients are multiplied by the limit; the factor is the limit divided by the norm. See 12.5.",
+            _scaled(factor=lambda limit, norm: limit if norm > limit else 1.0),
+        ),
+        "short ones dropped": Mistake(
+            "What is short enough is missing from the list: it is returned as it is. See 12.5.",
+            sign=lambda found, *inputs: isinstance(found, tuple) and len(found) == 0,
+        ),
+        "one long vector": Mistake(
+            "It returns one long vector; put end to end the gradients are only to be measured, and each keeps its "
+            "shape. See 12.5.",
+            sign=lambda found, first, *rest: isinstance(found, Tensor) and found.dim() == 1,
         ),
         "norms added": Mistake(
             "The norms of the parts are added; the squares are, and then comes the root, as with Pythagoras. See 12.5.",
@@ -446,8 +491,8 @@ def _two_parts(draw):
             parts += [draw(n, D, **kind), target]
         return draw(D, V, **kind) * 0.5, *parts, pad_id
 
-    yield "parts of one size", *sizes(5, 5, 3, 7)
     yield "parts of different sizes", *sizes(2, 11, 3, 5)
+    yield "parts of one size", *sizes(5, 5, 3, 7)
     yield "padding in one", *sizes(7, 7, 5, 3, pads=(0, 5))
     yield "padding in both", *sizes(11, 3, 2, 7, pads=(7, 1))
     yield "another pad_id", *sizes(5, 7, 3, 11, pads=(1, 5), pad_id=2)
@@ -505,8 +550,8 @@ accumulated_gradient = Exercise(
     use=_use_parts,
     mistakes={
         "mean of the means": Mistake(
-            "Parts with equally many tokens are right: each part's mean counts the same, however few tokens it has. "
-            "Every token counts once. See 12.3.",
+            "Each part's mean counts the same, however few tokens it has, which is right only for parts with equally "
+            "many: every token counts once. See 12.3.",
             _gradient(
                 lambda w, parts, pad_id: (
                     _sum_of_parts(w, parts, pad_id, "mean") / len(parts)
@@ -561,6 +606,26 @@ accumulated_gradient = Exercise(
             "Each part is divided by the number of tokens seen so far; all are divided by the number of all tokens, "
             "which must be known before the first. See 12.3.",
             _gradient(_divided_so_far),
+        ),
+        "divided by the last part's tokens": Mistake(
+            "The sum of all parts is divided by the length of the last one; count the tokens of all parts. See 12.3.",
+            _gradient(
+                lambda w, parts, pad_id: _sum_of_parts(w, parts, pad_id) / len(parts[-1][1])
+            ),
+        ),
+        "softmax before the loss": Mistake(
+            "A softmax is taken twice: cross_entropy takes logits. See 12.1.",
+            _gradient(
+                lambda w, parts, pad_id: (
+                    sum(
+                        F.cross_entropy(
+                            (x @ w).softmax(-1), t, ignore_index=pad_id, reduction="sum"
+                        )
+                        for x, t in parts
+                    )
+                    / _count(parts, pad_id)
+                )
+            ),
         ),
         "divided twice": Mistake(
             "The means of the parts are divided again, by the number of all tokens. See 12.3.",
