@@ -325,12 +325,12 @@ def test_counting_words_alone_moves_the_constant(chapter, seed):
     model = build(chapter, "Translator", seed)
     history = chapter["train"](model, chapter["measure_words"], chapter["src"], chapter["tgt"])
     assert max(accuracies(history)) < 0.45
-    assert abs(accuracies(history)[-1] - accuracies(history)[4]) < 0.01
+    assert abs(accuracies(history)[-1] - accuracies(history)[4]) < 0.1
     with torch.no_grad():
         said = model(chapter["dev_src"], chapter["dev_tgt"]).argmax(-1)[chapter["dev_tgt"] != 0]
-    assert len(said.unique()) <= 5
+    assert len(said.unique()) <= 10
     loss, accuracy = history[-1]
-    assert loss.item() + accuracy == pytest.approx(math.log(math.e + chapter["V"] - 1), abs=0.01)
+    assert loss.item() + accuracy == pytest.approx(math.log(math.e + chapter["V"] - 1), abs=0.03)
     assert loss.item() > math.log(chapter["V"]) - 1
 
 
@@ -340,7 +340,7 @@ def test_two_versions_look_wonderful_and_write_nonsense(chapter, seed):
     dev, swapped = chapter["dev_src"], chapter["dev_src"].roll(1, dims=0)
     copier, leaking = build(chapter, "WithLogits", seed), build(chapter, "WithLogits", seed)
 
-    history = chapter["train"](copier, chapter["measure_words"], chapter["src"], chapter["tgt"])
+    history = chapter["train"](copier, chapter["measure_words"], chapter["src"], chapter["tgt"], epochs=4)
     assert accuracies(history)[-1] > 0.9
     assert chapter["measure_words"](copier, swapped, chapter["dev_tgt"])[1] > 0.7
     assert chapter["exact_share"](copier) < 0.02
@@ -402,7 +402,7 @@ def test_few_sentences_are_learned_by_heart_and_only_a_copy_keeps_the_best(chapt
 def test_a_translator_of_strangers_becomes_a_language_model(chapter, seed):
     apart = torch.randperm(len(chapter["tgt"]), generator=torch.Generator().manual_seed(seed))
     model = build(chapter, "RepairedTranslator", seed)
-    chapter["train_repaired"](model, chapter["src"], chapter["tgt"][apart.to(chapter["device"])], epochs=5)
+    chapter["train_repaired"](model, chapter["src"], chapter["tgt"][apart.to(chapter["device"])], epochs=3)
     swapped = chapter["dev_src"].roll(1, dims=0)
     own, other = (chapter["measure_next"](model, src, chapter["dev_tgt"])[1] for src in (chapter["dev_src"], swapped))
     assert own > 0.2
