@@ -253,6 +253,12 @@ def test_the_recorded_words_are_what_the_corpus_gives(chapter):
     twice = {word for word in counts if counts[word] > 1}
     assert f"{100 * chapter['unknown_share'](test, counts):.2f} % of the words in its test are unknown" in text
     assert f"{100 * chapter['unknown_share'](test, twice):.2f} % of the test words are unknown" in text
+    corpus = small()[0]
+    en, en_test = ([pair.en.split() for pair in part] for part in (corpus.train, corpus.test))
+    share = chapter["unknown_share"](en_test, set(itertools.chain(*en)))
+    assert f"{100 * share:.2f} % of its test words are unknown" in text
+    mean_ja, mean_en = (sum(map(len, sentences)) / len(sentences) for sentences in (test, en_test))
+    assert f"{mean_ja:.1f} words on average in Japanese and {mean_en:.1f} in English" in text
 
 
 @with_corpora
