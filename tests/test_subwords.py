@@ -158,9 +158,10 @@ def test_learning_is_the_same_each_time():
 
 def test_more_pieces_make_shorter_sentences_down_to_words():
     hand = [words(normalize_japanese(pair.ja)) for pair in load_handwritten()]
-    mean = [sum(len(Subwords.train(JA, size, spaces=False).encode(s)) for s in hand) for size in (360, 420, 500)]
-    assert mean == sorted(mean, reverse=True)
-    assert mean[-1] >= sum(map(len, hand))
+    learned = [Subwords.train(JA, size, spaces=False) for size in (360, 420, 500)]
+    tokens = [sum(len(subwords.encode(sentence)) for sentence in hand) for subwords in learned]
+    assert tokens == sorted(tokens, reverse=True)
+    assert tokens[-1] >= sum(map(len, hand))
 
 
 TINY = [["neko", "ga", "suki"], ["inu", "ga", "suki"]] * 5
