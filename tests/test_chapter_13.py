@@ -85,7 +85,9 @@ def test_a_larger_alpha_never_makes_the_winner_shorter():
     dice = random.Random(0)
     for _ in range(200):
         hypotheses = [(-dice.uniform(0.1, 30), dice.randint(1, 20)) for _ in range(5)]
-        lengths = [max(hypotheses, key=lambda h, a=a: normalize_by_length(*h, a))[1] for a in (0, 0.3, 0.6, 1, 2, 5)]
+        lengths = [
+            max(hypotheses, key=lambda h, a=a: normalize_by_length(*h, a))[1] for a in (0.0, 0.3, 0.6, 1.0, 2.0, 5.0)
+        ]
         assert lengths == sorted(lengths)
 
 
