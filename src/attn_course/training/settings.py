@@ -67,13 +67,12 @@ class Settings:
             raise ValueError(
                 f"schedule ({self.schedule!r}) must be 'inverse_sqrt' or 'cosine'"
             )
-        self._check_range(
+        self._check_at_least(
             1,
-            math.inf,
             "src_vocab_size tgt_vocab_size longest d_model num_heads num_encoder_layers num_decoder_layers "
             "d_ff steps tokens_per_batch evaluate_every save_every",
         )
-        self._check_range(0, math.inf, "warmup_steps weight_decay")
+        self._check_at_least(0, "warmup_steps weight_decay")
         for name in ("peak_lr", "max_grad_norm"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(
@@ -108,9 +107,9 @@ class Settings:
                 f"{field.name} ({value!r}) must be of the type {field.type.__name__}"
             )
 
-    def _check_range(self, low: float, high: float, names: str) -> None:
+    def _check_at_least(self, low: int, names: str) -> None:
         for name in names.split():
-            if not low <= getattr(self, name) < high:
+            if not low <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} ({getattr(self, name)}) must be at least {low}")
 
     @classmethod
