@@ -437,14 +437,18 @@ def test_the_recorded_loss_is_the_mean_over_tokens_of_the_steps_since_the_last_r
 
 
 PROCESSES = """
+import os
 import sys
 sys.path.insert(0, {tests!r})
 from dataclasses import replace
+import torch
 from attn_course.training import join_processes, train
 from test_training import TEXT, TINY
 with join_processes():
     exact = replace(TINY, dropout=0.0, steps=9, evaluate_every=9)
     train(exact, sys.argv[1] + "/exact", text=TEXT, quiet=True)
+    with open(sys.argv[1] + "/seed" + os.environ["RANK"], "w") as file:
+        file.write(str(torch.initial_seed()))
     train(TINY, sys.argv[1] + "/dropout", text=TEXT, stop_at=5, quiet=True)
     train(TINY, sys.argv[1] + "/dropout", text=TEXT, quiet=True)
     train(TINY, sys.argv[1] + "/straight", text=TEXT, quiet=True)
@@ -470,7 +474,8 @@ def test_two_processes_are_one_with_the_doubled_batch_and_go_on_like_one(tmp_pat
     loss, expected = (metrics_of(tmp_path / run)[0]["loss"] for run in ("exact", "one"))
     assert loss == pytest.approx(expected, abs=2e-6)
     assert_same_run(tmp_path / "dropout", tmp_path / "straight")
-    random_states = tensors_of(tmp_path / "straight")
-    assert not torch.equal(random_states["rng"], random_states["rng.1"])  # they drop other units
+    seeds = [(tmp_path / f"seed{rank}").read_text() for rank in range(2)]
+    assert seeds == ["0", "1"]  # they drop other units
+    assert {"rng", "rng.1"} <= tensors_of(tmp_path / "straight").keys()
     with pytest.raises(ValueError, match="was written by 2 processes, and now there are 1"):
         train(TINY, tmp_path / "straight", text=TEXT, quiet=True)
