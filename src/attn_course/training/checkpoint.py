@@ -29,16 +29,13 @@ def write_atomically(path: str | Path, content: bytes) -> None:
         with open(unfinished, "wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(
-                file.fileno()
-            )  # a new name is worth nothing before the content is there
+            os.fsync(file.fileno())  # to the disk, before it gets its name
         os.replace(unfinished, path)
     except OSError as error:
         unfinished.unlink(missing_ok=True)
-        raise OSError(
-            error.errno,
-            f"{path} could not be written ({error.strerror}); what was there before is untouched",
-        ) from error
+        said = f"{path} could not be written ({error.strerror}); "
+        said += "what was there before is untouched"
+        raise OSError(error.errno, said) from error
 
 
 def save_checkpoint(
