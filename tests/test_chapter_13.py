@@ -119,14 +119,12 @@ def drawing(tree):
 
 def test_the_recorded_results_stand_beside_a_baseline_and_can_be_compared():
     path = files("attn_course") / "shipped" / "results.json"
-    if not path.is_file():
-        pytest.skip("the translator that is shipped has not been evaluated yet")
     rows = json.loads(path.read_text("utf-8"))
     assert len(rows) >= 3
     assert len({row["signature"] for row in rows}) == 1
     assert all(row["low"] < row["bleu"] < row["high"] and 0 < row["chrf"] < 100 for row in rows)
     (copied,) = [row for row in rows if "copy" in row["name"].lower()]
-    assert copied["bleu"] > 26  # as the text says
+    assert 19 < copied["bleu"] < 20  # as the text says
     assert copied["bleu"] < max(row["bleu"] for row in rows) - 3
 
 

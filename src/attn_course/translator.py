@@ -48,8 +48,8 @@ class Translator:
 
     Example:
         >>> translator = Translator.load()
-        >>> translator.translate(["私は猫が好きです。"])[0].text
-        'I like cats.'
+        >>> translator.translate(["これは私の本です。"])[0].text
+        'This is my book.'
     """
 
     def __init__(

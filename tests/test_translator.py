@@ -1,0 +1,101 @@
+"""The translator that comes with the package, and any other that was trained."""
+
+import json
+import shutil
+
+import pytest
+import torch
+
+from attn_course.data.batches import make_batch
+from attn_course.data.subwords import EOS_ID
+from attn_course.training import Settings, load_checkpoint
+from attn_course.translator import END, SHIPPED, Translator
+
+SENTENCES = [
+    "私は毎日学校へ行きます。",
+    "彼女は昨日駅で本を三冊買いました。",
+    "これは何ですか。",
+    "母は今台所で料理をしています。",
+]
+
+
+@pytest.fixture(scope="module")
+def translator() -> Translator:
+    return Translator.load()
+
+
+def test_the_shipped_translator_works_at_once(translator):
+    found = translator.translate(SENTENCES[:3], beam_size=4)
+    assert [t.text for t in found] == [
+        "I go to school every day.",
+        "She bought three books at the station yesterday.",
+        "What is this?",
+    ]
+
+
+def test_its_weights_are_at_most_12_mb_in_half_precision():
+    weights, _ = load_checkpoint(SHIPPED / "best.safetensors")
+    assert {w.dtype for w in weights.values()} == {torch.float16}
+    assert (SHIPPED / "best.safetensors").stat().st_size <= 12_000_000
+
+
+def test_how_it_was_trained_and_what_it_reached_lies_beside_it():
+    settings = Settings.load(SHIPPED / "settings.toml")
+    curve = [json.loads(line) for line in (SHIPPED / "metrics.jsonl").read_text().splitlines()]
+    assert curve[-1]["step"] == settings.steps
+    results = json.loads((SHIPPED / "results.json").read_text())
+    assert all({"name", "bleu", "low", "high", "chrf", "signature"} <= set(row) for row in results)
+    assert all(row["low"] < row["bleu"] < row["high"] for row in results)
+
+
+def test_sentences_translated_together_are_those_translated_alone(translator):
+    together = translator.translate(SENTENCES)
+    assert together == [translator.translate([s])[0] for s in SENTENCES]
+
+
+def test_spaces_and_wide_letters_change_nothing(translator):
+    assert translator.translate(["私 は １０ 時 に 寝 ま す 。"]) == translator.translate(["私は10時に寝ます。"])
+
+
+def test_its_attention_has_a_row_for_each_piece_and_the_end(translator):
+    (found,) = translator.translate(SENTENCES[:1])
+    weights = translator.attend(SENTENCES[0], found.ids)
+    rows, columns = translator.tgt_pieces(found.ids), translator.src_pieces(SENTENCES[0])
+    assert rows[-1] == columns[-1] == END
+    layers = len(translator.model.decoder_layers)
+    heads = translator.model.decoder_layers[0].cross_attention.num_heads
+    assert weights.cross.shape == (layers, heads, len(rows), len(columns))
+    assert weights.encoder.shape[-2:] == (len(columns), len(columns))
+    torch.testing.assert_close(weights.cross.sum(-1), torch.ones(layers, heads, len(rows)))
+    assert (weights.decoder.triu(1) == 0).all()
+
+
+def test_attend_looks_as_the_translation_was_written(translator):
+    """Fed with what greedy search wrote, the model would write the same again: the rows are not shifted."""
+    (found,) = translator.translate(SENTENCES[:1])
+    batch = make_batch([(translator.read(SENTENCES[0]), found.ids)])
+    logits, _ = translator.model(batch.src, batch.tgt_in, src_mask=batch.src_mask)
+    assert logits[0].argmax(-1).tolist() == [*found.ids, EOS_ID]
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("sentence", ["", "  ", "\n"])
+def test_an_empty_sentence_is_refused(translator, sentence):
+    with pytest.raises(ValueError, match="there is nothing to translate in"):
+        translator.translate([sentence])
+
+
+@pytest.mark.bad_input
+def test_a_sentence_that_is_too_long_is_refused_with_its_length(translator):
+    with pytest.raises(ValueError, match=r"the sentence has \d+ pieces, and the model reads at most 255"):
+        translator.translate(["犬と猫と" * 100])
+
+
+@pytest.mark.bad_input
+def test_a_folder_without_a_translator_is_refused_with_the_file_that_is_missing(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"holds no translator: settings.toml is missing"):
+        Translator.load(tmp_path)
+    for name in ("settings.toml", "src.subwords.model", "tgt.subwords.model"):
+        shutil.copy(SHIPPED / name, tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"best.safetensors is missing"):
+        Translator.load(tmp_path)
