@@ -25,8 +25,10 @@ def translation_loss(
         label_smoothing: the share, from 0 to below 1.
 
     Example:
+        >>> import torch
         >>> logits = torch.zeros(1, 3, 8)  # all 8 tokens equally probable
-        >>> translation_loss(logits, torch.tensor([[5, 2, 0]])) / math.log(8)  # two tokens and one of padding
+        >>> loss = translation_loss(logits, torch.tensor([[5, 2, 0]]))  # two tokens and one of padding
+        >>> loss / torch.tensor(8).log()
         tensor(2.)
     """
     return F.cross_entropy(
