@@ -96,7 +96,7 @@ def load_small_parallel_enja(folder: str | os.PathLike | None = None) -> Corpus:
 
     Args:
         folder: holds the six files ``train.ja`` to ``test.en``; nothing is then downloaded. None looks in
-            ``$ATTN_COURSE_DATA/small_parallel_enja``, then in the cache, and downloads 4.6 MB into the cache
+            ``small_parallel_enja`` below ``$ATTN_COURSE_DATA``, then in the cache, and downloads 4.6 MB there
             if need be. The files must be the published ones: for your own see :func:`load_pairs`.
 
     Raises:
