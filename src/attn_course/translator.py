@@ -101,7 +101,7 @@ class Translator:
         Args:
             sentences: Japanese, with or without spaces.
             beam_size: how many hypotheses to keep; 1 is greedy search.
-            length_penalty: see :func:`attn_course.decoding.beam_search`.
+            length_penalty: see :func:`~attn_course.decoding.beam_search`.
 
         Raises:
             ValueError: if a sentence is empty, or longer than the model can read.
