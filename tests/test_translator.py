@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -46,6 +47,14 @@ def test_how_it_was_trained_and_what_it_reached_lies_beside_it():
     results = json.loads((SHIPPED / "results.json").read_text())
     assert all({"name", "bleu", "low", "high", "chrf", "signature"} <= set(row) for row in results)
     assert all(row["low"] < row["bleu"] < row["high"] for row in results)
+
+
+def test_the_page_shows_the_recorded_results():
+    page = (Path(__file__).parent.parent / "book" / "translator.md").read_text(encoding="utf-8")
+    for row in json.loads((SHIPPED / "results.json").read_text()):
+        shown = f"| {row['name']} | {row['bleu']:.1f} [{row['low']:.1f}, {row['high']:.1f}] | "
+        (line,) = [line for line in page.splitlines() if line.startswith(shown)]
+        assert abs(float(line.split("|")[3]) - row["chrf"]) <= 0.06
 
 
 def test_sentences_translated_together_are_those_translated_alone(translator):
