@@ -117,6 +117,51 @@ def test_the_first_pieces_are_those_of_byte_pair_encoding():
     assert [subwords.piece(4 + i) for i in range(len(merges))] == merges
 
 
+# -- Cut at random -----------------------------------------------------------------------------------
+
+
+def test_words_cut_at_random_are_the_same_words(ja, en):
+    for subwords, sentences in ((ja, JA[:300]), (en, EN[:300])):
+        usual = [subwords.encode(sentence) for sentence in sentences]
+        found = subwords.encode_at_random(sentences, dropout=0.2, seed=1)
+        assert [subwords.decode(ids) for ids in found] == [subwords.decode(ids) for ids in usual]
+        assert sum(map(len, found)) > 1.05 * sum(map(len, usual))
+        assert any(ids == other for ids, other in zip(found, usual, strict=True))
+
+
+def test_without_dropout_words_are_cut_as_ever_and_with_all_of_it_into_letters(ja):
+    assert ja.encode_at_random(JA[:50], dropout=0.0, seed=1) == [ja.encode(sentence) for sentence in JA[:50]]
+    letters = [[ja.piece(i) for i in ids] for ids in ja.encode_at_random(JA[:50], dropout=1.0, seed=1)]
+    known = [i for i in range(50) if UNK_ID not in ja.encode(JA[i])]
+    assert len(known) > 40
+    assert all(letters[i] == list("".join(JA[i])) for i in known)
+
+
+def test_more_is_left_apart_with_more_dropout(en):
+    lengths = [sum(map(len, en.encode_at_random(EN[:300], dropout=p, seed=1))) for p in (0.0, 0.05, 0.2, 0.6, 1.0)]
+    assert lengths == sorted(set(lengths))
+
+
+def test_the_seed_says_how_words_are_cut(en):
+    one, again, other = (en.encode_at_random(EN[:300], dropout=0.2, seed=seed) for seed in (1, 1, 2))
+    assert one == again
+    assert one != other
+    # The same word is cut in several ways within one call.
+    word = max({word for sentence in EN for word in sentence}, key=len)
+    assert len({tuple(ids) for ids in en.encode_at_random([[word]] * 50, dropout=0.2, seed=1)}) > 5
+
+
+@pytest.mark.parametrize("dropout", [-0.1, 1.5, float("nan")])
+def test_a_dropout_that_is_no_probability_is_refused(en, dropout):
+    with pytest.raises(ValueError, match=rf"dropout \({dropout}\) must be from 0 to 1"):
+        en.encode_at_random(EN[:2], dropout=dropout, seed=1)
+
+
+def test_a_string_among_the_sentences_is_refused(en):
+    with pytest.raises(TypeError, match="not the string 'the cat'"):
+        en.encode_at_random([["the"], "the cat"], dropout=0.1, seed=1)
+
+
 # -- Special ids -------------------------------------------------------------------------------------
 
 

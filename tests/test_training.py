@@ -105,6 +105,7 @@ def test_settings_survive_the_way_through_toml(tmp_path):
         ({"peak_lr": math.nan}, r"peak_lr \(nan\) must be above 0"),
         ({"max_grad_norm": math.inf}, r"max_grad_norm \(inf\) must be above 0 and finite"),
         ({"dropout": 1.0}, r"dropout \(1.0\) must be at least 0 and below 1"),
+        ({"subword_dropout": 1.0}, r"subword_dropout \(1.0\) must be at least 0 and below 1"),
         ({"label_smoothing": -0.1}, r"label_smoothing \(-0.1\) must be at least 0 and below 1"),
         ({"longest": 256}, r"longest \(256\) must be below 256"),
         ({"num_heads": 3}, r"d_model \(8\) must be even, and num_heads \(3\) must divide it"),
@@ -271,6 +272,31 @@ def test_a_run_stopped_at_any_step_goes_on_as_if_it_had_not_been(tmp_path, strai
     for step in (1, 2, 5, 11, 12):
         train(TINY, tmp_path, text=TEXT, stop_at=step, quiet=True)
     assert_same_run(tmp_path, straight)
+
+
+def test_words_are_cut_anew_in_each_epoch_and_in_the_same_way_after_a_stop(tmp_path):
+    settings = replace(TINY, subword_dropout=0.3, steps=20)
+    run = training_loop._Run(settings, train(settings, tmp_path / "one", text=TEXT, quiet=True), TEXT)
+    assert run.state["epoch"] >= 1  # of the 20 steps, some are in a second epoch
+    epochs = []
+    for run.state["epoch"] in (0, 0, 1):
+        epochs.append(run._cut_anew())
+    assert epochs[0] == epochs[1] != epochs[2]
+    for pair, words in zip(epochs[0], TEXT.train, strict=True):
+        assert run.src_subwords.decode(pair[0]) == "".join(words.ja)
+        assert run.tgt_subwords.decode(pair[1]) == " ".join(words.en)
+    for step in (1, 5, 18, 20):
+        train(settings, tmp_path / "two", text=TEXT, stop_at=step, quiet=True)
+    assert_same_run(tmp_path / "two", tmp_path / "one")
+
+
+def test_a_sentence_that_gets_too_long_by_small_pieces_stays_as_it_is(tmp_path):
+    settings = replace(TINY, subword_dropout=0.9, longest=6, steps=1)
+    run = training_loop._Run(settings, train(settings, tmp_path, text=TEXT, quiet=True), TEXT)
+    cut = run._cut_anew()
+    assert all(max(map(len, pair)) <= 6 for pair in cut)
+    kept = [new == usual for new, usual in zip(cut, run.pairs, strict=True)]
+    assert any(kept)
 
 
 def test_steps_after_the_last_checkpoint_are_made_again_and_measured_once(tmp_path, straight):

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from itertools import compress
 from pathlib import Path
 from random import Random
 
@@ -144,11 +145,12 @@ class _Run:
             (self.src_subwords.encode(ja), self.tgt_subwords.encode(en))
             for ja, en in text.train
         ]
-        self.pairs: Pairs = [
-            pair
+        fits = [
+            min(map(len, pair)) > 0 and max(map(len, pair)) <= settings.longest
             for pair in pairs
-            if min(map(len, pair)) > 0 and max(map(len, pair)) <= settings.longest
         ]
+        self.pairs: Pairs = list(compress(pairs, fits))
+        self.words = list(compress(text.train, fits))
         if not self.pairs:
             raise ValueError(
                 f"longest ({settings.longest}) leaves none of the {len(pairs)} pairs to train on"
@@ -194,15 +196,16 @@ class _Run:
 
     def batches(self) -> Iterator[Batch]:
         """Batches without end, beginning where the state says, and keeping it: this process's share of each."""
-        lengths = [(len(src), len(tgt)) for src, tgt in self.pairs]
         rank, size = self.processes
         while True:
             rng = Random(f"{self.settings.seed} {self.state['epoch']}")
+            pairs = self._cut_anew()
+            lengths = [(len(src), len(tgt)) for src, tgt in pairs]
             buckets = make_buckets(lengths, self.settings.tokens_per_batch * size, rng)
             for bucket in buckets[self.state["done"] :]:
                 self.state["done"] += 1
                 share = bucket[rank::size]
-                batch = make_batch([self.pairs[i] for i in share or bucket[:1]])
+                batch = make_batch([pairs[i] for i in share or bucket[:1]])
                 if (
                     not share
                 ):  # fewer sentences than processes: take part with one that does not count
@@ -210,6 +213,25 @@ class _Run:
                 yield batch
             self.state["epoch"] += 1
             self.state["done"] = 0
+
+    def _cut_anew(self) -> Pairs:
+        """The pairs for this epoch. A sentence that smaller pieces would make too long stays as it is."""
+        dropout, longest = self.settings.subword_dropout, self.settings.longest
+        if dropout == 0:
+            return self.pairs
+        seed = Random(f"{self.settings.seed} {self.state['epoch']} pieces").getrandbits(32)
+        src, tgt = (
+            subwords.encode_at_random(sentences, dropout=dropout, seed=seed)
+            for subwords, sentences in zip(
+                (self.src_subwords, self.tgt_subwords),
+                zip(*self.words, strict=True),
+                strict=True,
+            )
+        )
+        return [
+            new if max(map(len, new)) <= longest else usual
+            for new, usual in zip(zip(src, tgt, strict=True), self.pairs, strict=True)
+        ]
 
     def step(self, batch: Batch, *, wants_to_stop: bool) -> tuple[float, float, bool]:
         """One step of all processes; returns the loss, tokens/s, and whether any process wants to stop."""

@@ -32,6 +32,8 @@ class Settings:
     tgt_vocab_size: int = 4000
     longest: int = 40
     """Pairs with more pieces than this on a side are left out."""
+    subword_dropout: float = 0.0
+    """Cut words anew in each epoch, leaving pieces apart with this probability; see ``Subwords.encode_at_random``."""
 
     d_model: int = 128
     num_heads: int = 4
@@ -78,7 +80,7 @@ class Settings:
                 raise ValueError(
                     f"{name} ({getattr(self, name)}) must be above 0 and finite"
                 )
-        for name in ("dropout", "label_smoothing", "beta2"):
+        for name in ("subword_dropout", "dropout", "label_smoothing", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(
                     f"{name} ({getattr(self, name)}) must be at least 0 and below 1"
