@@ -204,7 +204,7 @@ def test_what_is_said_of_the_trained_networks_holds_with_other_seeds(chapter, se
 
 
 @pytest.mark.trains
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", SEEDS[:3])
 def test_four_times_the_training_lets_one_vector_catch_up(chapter, seed):
     pairs, tests, _ = draw(chapter, seed)
     model, _ = trained(chapter, RecurrentTranslator, pairs, tests, 4000, seed)
@@ -214,7 +214,7 @@ def test_four_times_the_training_lets_one_vector_catch_up(chapter, seed):
 
 
 @pytest.mark.trains
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", SEEDS[:3])
 def test_sixteen_numbers_are_too_few_for_one_vector_and_enough_for_attention(chapter, seed):
     pairs, tests, _ = draw(chapter, seed)
     one_vector, _ = trained(chapter, RecurrentTranslator, pairs, tests, 4000, seed, d_model=16)
