@@ -115,7 +115,7 @@ def _list_corpora() -> None:
     from attn_course.data import corpora
 
     def find(name: str, files: Iterable[str], cached: str) -> str:
-        folder = corpora._find(name, None, list(files))
+        folder = corpora.find_folder(name, None, list(files))
         if folder is not None:
             return f"in {folder}"
         cache = corpora.cache_folder()
@@ -152,7 +152,7 @@ def _load_parts(name: str) -> dict[str, list[tuple[str, str]]]:
     """The parts of a corpus, as written by its makers."""
     from attn_course.data import mixture
 
-    corpus = mixture._loader(name)()
+    corpus = mixture.load_corpus(name)
     return {part: list(pairs) for part, pairs in corpus._asdict().items() if pairs}
 
 

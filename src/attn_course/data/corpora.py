@@ -104,7 +104,7 @@ def load_small_parallel_enja(folder: str | os.PathLike | None = None) -> Corpus:
         ValueError: if a file has been altered or cut short, on the disk or on its way.
         ConnectionError: if the download fails; what had arrived by then is thrown away.
     """
-    folder = _find("small_parallel_enja", folder, SMALL_PARALLEL_ENJA)
+    folder = find_folder("small_parallel_enja", folder, SMALL_PARALLEL_ENJA)
     if folder is None:
         folder = cache_folder() / "small_parallel_enja"
         for name, sha256 in SMALL_PARALLEL_ENJA.items():
@@ -133,7 +133,7 @@ def load_tatoeba(path: str | os.PathLike | None = None) -> list[Pair]:
         ConnectionError: if the download fails; what had arrived by then is thrown away.
     """
     if path is None or Path(path).is_dir():
-        folder = _find("", path, [TATOEBA_ARCHIVE])
+        folder = find_folder("", path, [TATOEBA_ARCHIVE])
         path = folder and folder / TATOEBA_ARCHIVE
     if path is not None:
         with Path(path).open("rb") as archive:
@@ -242,10 +242,19 @@ def cache_folder() -> Path:
     return user_cache_path("attn_course", appauthor=False)
 
 
-def _find(
+def find_folder(
     corpus: str, folder: str | os.PathLike | None, names: Collection[str]
 ) -> Path | None:
-    """The folder with a corpus, if the reader has one or says where it should be; None to take the cache."""
+    """The folder with a corpus, if the reader has one or says where it should be; None to take the cache.
+
+    Args:
+        corpus: its folder's name under ``ATTN_COURSE_DATA``; empty for that folder itself.
+        folder: where it should be, which wins over ``ATTN_COURSE_DATA``.
+        names: the files that must be there.
+
+    Raises:
+        FileNotFoundError: if ``ATTN_COURSE_DATA`` is no folder, or a file is missing.
+    """
     if folder is None:
         variable = os.environ.get("ATTN_COURSE_DATA", "").strip()
         if not variable:

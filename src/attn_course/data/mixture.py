@@ -62,6 +62,11 @@ def load_text(corpora: Sequence[str]) -> Text:
     return Text(*([_cut(pair) for pair in part] for part in parts))
 
 
+def load_corpus(name: str) -> Corpus:
+    """Load one corpus, as its makers wrote it; names and errors are those of :func:`load_text`."""
+    return _loader(name)()
+
+
 def _loader(name: str) -> Callable[[], Corpus]:
     if name.startswith("snow="):
         return lambda: Corpus(load_snow(name.removeprefix("snow=")), [], [])
