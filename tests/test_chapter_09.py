@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import attn_course
-from attn_course import MultiHeadAttention, assert_causal, make_causal_mask, make_padding_mask
+from attn_course import MultiHeadAttention, assert_causal, check, make_causal_mask, make_padding_mask
 
 B, T, S, E, H, D_FF = 2, 5, 7, 6, 3, 11
 BOTH_NORMS = pytest.mark.parametrize("norm_first", [True, False], ids=["pre-norm", "post-norm"])
@@ -409,6 +409,16 @@ def test_solution_3_decodes_as_pytorch_does():
     masks = {"tgt_mask": ~make_causal_mask(T), "memory_key_padding_mask": ~padding[:, 0]}
     assert_same(out, layer.to_torch()(x, memory, **masks))
     assert_same(weights, layer(x, memory, memory_mask=padding, need_weights=True)[2])
+
+
+def test_a_layer_called_as_a_whole_is_no_answer_to_exercise_3():
+    def decode_layer(layer, x, memory, memory_mask):
+        out, _, weights = layer(x, memory, memory_mask=memory_mask, need_weights=True)
+        return out, weights
+
+    verdict = check.decode_layer.verdict(decode_layer)
+    assert not verdict.right
+    assert "layer itself is called" in verdict.text
 
 
 def test_solution_4_has_one_table_for_both_jobs():

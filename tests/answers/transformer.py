@@ -97,6 +97,12 @@ def layer_norm(x, gain, bias, eps=1e-5):
     return gain * (x - x.mean(dim=-1, keepdim=True)) + bias
 
 
+@wrong("only the mean divided")
+def layer_norm(x, gain, bias, eps=1e-5):
+    mean, std = x.mean(dim=-1, keepdim=True), (x.var(dim=-1, correction=0, keepdim=True) + eps) ** 0.5
+    return (x - mean / std) * gain + bias
+
+
 @wrong("mean left in")
 def layer_norm(x, gain, bias, eps=1e-5):
     return x / torch.sqrt(x.var(dim=-1, correction=0, keepdim=True) + eps) * gain + bias
@@ -110,6 +116,11 @@ def layer_norm(x, gain, bias, eps=1e-5):
 @wrong("gain and bias forgotten")
 def layer_norm(x, gain, bias, eps=1e-5):
     return F.layer_norm(x, (x.size(-1),), eps=eps)
+
+
+@wrong("gain forgotten")
+def layer_norm(x, gain, bias, eps=1e-5):
+    return bias + F.layer_norm(x, (x.size(-1),), eps=eps)
 
 
 @wrong("bias forgotten")
@@ -269,6 +280,41 @@ def run_stack(x, sublayers, norms, final_norm, norm_first):
     return final_norm(x) if norm_first else x
 
 
+@wrong("residual missing in pre-norm")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    for i, f in enumerate(sublayers):
+        x = f(norms[i](x)) if norm_first else norms[i](x + f(x))
+    return final_norm(x) if norm_first else x
+
+
+@wrong("residual missing in post-norm")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    for i, f in enumerate(sublayers):
+        x = x + f(norms[i](x)) if norm_first else norms[i](f(x))
+    return final_norm(x) if norm_first else x
+
+
+@wrong("norm on what is added in post-norm")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    for i, f in enumerate(sublayers):
+        x = x + f(norms[i](x)) if norm_first else x + norms[i](f(x))
+    return final_norm(x) if norm_first else x
+
+
+@wrong("norm on one half of the sum")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    for i, f in enumerate(sublayers):
+        x = x + f(norms[i](x)) if norm_first else norms[i](x) + f(x)
+    return final_norm(x) if norm_first else x
+
+
+@wrong("both orders at once")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    for i, f in enumerate(sublayers):
+        x = x + f(norms[i](x)) if norm_first else norms[i](x + f(norms[i](x)))
+    return final_norm(x) if norm_first else x
+
+
 @wrong("norms not used")
 def run_stack(x, sublayers, norms, final_norm, norm_first):
     for f in sublayers:
@@ -322,6 +368,13 @@ def run_stack(x, sublayers, norms, final_norm, norm_first):
     return final_norm(x) if norm_first else x
 
 
+@wrong("first sublayer left out")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    for i in range(1, len(sublayers)):
+        x = sublayers[i](norms[i](x)) + x if norm_first else norms[i](sublayers[i](x) + x)
+    return final_norm(x) if norm_first else x
+
+
 @wrong("stops after the first")
 def run_stack(x, sublayers, norms, final_norm, norm_first):
     for f, norm in zip(sublayers, norms, strict=True):
@@ -370,9 +423,15 @@ def decode_layer(layer, x, memory, memory_mask):
 
 @right
 def decode_layer(layer, x, memory, memory_mask):
-    out = torch.cat([layer(x[:, : t + 1], memory, memory_mask=memory_mask)[0][:, -1:] for t in range(x.size(1))], 1)
-    x = x + look(layer, x)
-    return out, read(layer, x, memory, memory_mask)[1]
+    rows, asked = [], []
+    for t in range(x.size(1)):  # one position at a time, each from what is written so far
+        written = x[:, : t + 1]
+        row = x[:, t : t + 1] + layer.self_attention(layer.self_attention_norm(written))[0][:, -1:]
+        found, weights = read(layer, row, memory, memory_mask)
+        row = row + found
+        rows.append(row + think(layer, row))
+        asked.append(weights)
+    return torch.cat(rows, dim=1), torch.cat(asked, dim=2)
 
 
 @wrong("post-norm")
@@ -532,6 +591,48 @@ def decode_layer(layer, x, memory, memory_mask):
 def decode_layer(layer, x, memory, memory_mask):
     x = x + look(layer, x)
     found, weights = layer.cross_attention(memory, layer.cross_attention_norm(x), need_weights=True)
+    x = x + found
+    return x + think(layer, x), weights
+
+
+@wrong("memory asks under the mask")
+def decode_layer(layer, x, memory, memory_mask):
+    x = x + look(layer, x)
+    query = layer.cross_attention_norm(x)
+    found, weights = layer.cross_attention(memory, query, query, mask=memory_mask, need_weights=True)
+    x = x + found
+    return x + think(layer, x), weights
+
+
+@wrong("no norm before the self-attention")
+def decode_layer(layer, x, memory, memory_mask):
+    x = x + layer.self_attention(x, is_causal=True)[0]
+    found, weights = read(layer, x, memory, memory_mask)
+    x = x + found
+    return x + think(layer, x), weights
+
+
+@wrong("no norm before the cross-attention")
+def decode_layer(layer, x, memory, memory_mask):
+    x = x + look(layer, x)
+    found, weights = layer.cross_attention(x, memory, memory, mask=memory_mask, need_weights=True)
+    x = x + found
+    return x + think(layer, x), weights
+
+
+@wrong("no norm before the feed-forward")
+def decode_layer(layer, x, memory, memory_mask):
+    x = x + look(layer, x)
+    found, weights = read(layer, x, memory, memory_mask)
+    x = x + found
+    return x + layer.feed_forward(x), weights
+
+
+@wrong("keys not normalised")
+def decode_layer(layer, x, memory, memory_mask):
+    normed = layer.self_attention_norm(x)
+    x = x + layer.self_attention(normed, x, x, is_causal=True)[0]
+    found, weights = read(layer, x, memory, memory_mask)
     x = x + found
     return x + think(layer, x), weights
 
@@ -820,6 +921,14 @@ def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers)
 def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
     attend, think, norm = parts(d_model, d_ff)
     logits = d_model * tgt_vocab_size
+    tables = d_model * (src_vocab_size + tgt_vocab_size)
+    return tables + (3 * attend + 2 * think + 5 * norm) * num_layers + 2 * norm + logits
+
+
+@wrong("logits counted again with a bias")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    attend, think, norm = parts(d_model, d_ff)
+    logits = d_model * tgt_vocab_size + tgt_vocab_size
     tables = d_model * (src_vocab_size + tgt_vocab_size)
     return tables + (3 * attend + 2 * think + 5 * norm) * num_layers + 2 * norm + logits
 

@@ -69,6 +69,11 @@ def _summed(x, gain, bias, eps=1e-5):
     return gain * centred / torch.sqrt(centred.square().sum(-1, keepdim=True) + eps) + bias
 
 
+def _only_the_mean_divided(x, gain, bias, eps=1e-5):
+    mean, variance = x.mean(-1, keepdim=True), x.var(-1, correction=0, keepdim=True)
+    return gain * (x - mean / torch.sqrt(variance + eps)) + bias
+
+
 def _mean_left_in(x, gain, bias, eps=1e-5):
     return gain * x / torch.sqrt(x.var(-1, correction=0, keepdim=True) + eps) + bias
 
@@ -135,6 +140,11 @@ layer_norm = Exercise(
             "The mean is gone, but large tokens stay large: nothing is divided by the standard deviation. See 9.3.",
             _normalised(divide=lambda variance, eps: 1.0),
         ),
+        "only the mean divided": Mistake(
+            "Large tokens stay large: it is the mean alone that is divided by the standard deviation, and it should be "
+            "the difference of x and mean. See 9.3.",
+            _only_the_mean_divided,
+        ),
         "mean left in": Mistake(
             "The spread is right, but the mean is still there: it has to be subtracted from what is divided. See 9.3.",
             _mean_left_in,
@@ -147,6 +157,10 @@ layer_norm = Exercise(
         "gain and bias forgotten": Mistake(
             "Each token is normalised rightly, and then gain and bias are not used. See 9.3.",
             _normalised(finish=lambda normalised, gain, bias: normalised),
+        ),
+        "gain forgotten": Mistake(
+            "The columns are not multiplied by the gain. See 9.3.",
+            _normalised(finish=lambda normalised, gain, bias: normalised + bias),
         ),
         "bias forgotten": Mistake(
             "The bias is not added. See 9.3.",
@@ -310,6 +324,15 @@ run_stack = Exercise(
             "See 9.2.",
             _stack(lambda x, f, norm: f(norm(x)), lambda x, f, norm: norm(f(x))),
         ),
+        "residual missing in pre-norm": Mistake(
+            "Under pre-norm, what a sublayer finds replaces the stream instead of being added to it. See 9.4.",
+            _stack(lambda x, f, norm: f(norm(x))),
+        ),
+        "residual missing in post-norm": Mistake(
+            "Pre-norm is right; under post-norm, what a sublayer finds replaces the stream instead of being added to "
+            "it before the norm. See 9.4.",
+            _stack(post=lambda x, f, norm: norm(f(x))),
+        ),
         "normalised stream added": Mistake(
             "Under pre-norm the sum starts from the normalised copy: the stream itself has to go on unchanged, "
             "and only the sublayer reads the copy. See 9.4.",
@@ -324,6 +347,21 @@ run_stack = Exercise(
             "Under pre-norm the norm is applied to what the sublayer found; it belongs on what the sublayer reads. "
             "See 9.4.",
             _stack(lambda x, f, norm: x + norm(f(x))),
+        ),
+        "norm on what is added in post-norm": Mistake(
+            "Pre-norm is right; under post-norm the norm is applied to what the sublayer found, and it belongs around "
+            "the whole sum. See 9.4.",
+            _stack(post=lambda x, f, norm: x + norm(f(x))),
+        ),
+        "norm on one half of the sum": Mistake(
+            "Pre-norm is right; under post-norm the norm is applied to x before the addition, and it belongs around "
+            "the whole sum. See 9.4.",
+            _stack(post=lambda x, f, norm: norm(x) + f(x)),
+        ),
+        "both orders at once": Mistake(
+            "Pre-norm is right; under post-norm the sublayer reads a normalised copy, and it should read the stream "
+            "itself, whose norm comes after the sum. See 9.4.",
+            _stack(post=lambda x, f, norm: norm(x + f(norm(x)))),
         ),
         "norms not used": Mistake(
             "The sublayers are added up without a norm in between. See 9.3.",
@@ -361,6 +399,12 @@ run_stack = Exercise(
                 parts=lambda sublayers, norms: zip(sublayers[:-1], norms[:-1], strict=True)
             ),
         ),
+        "first sublayer left out": Mistake(
+            "The first sublayer is never run: a list counts from 0. See 9.4.",
+            _stack(
+                parts=lambda sublayers, norms: zip(sublayers[1:], norms[1:], strict=True)
+            ),
+        ),
         "stops after the first": Mistake(
             "One sublayer is right, and where there are three the other two are not run: "
             "the return stands inside the loop. See 9.4.",
@@ -393,9 +437,19 @@ def _layers_and_inputs(draw):
     yield "float64", *inputs(2, 5, [7, 3], 7, 6, 3, 11, torch.float64)
 
 
-def _right_layer(layer, x, memory, memory_mask):
-    x, _, weights = layer(x, memory, memory_mask=memory_mask, need_weights=True)
-    return x, weights
+def _from_its_parts(answer, layer, x, memory, memory_mask):
+    called = []
+    hook = layer.register_forward_pre_hook(lambda *_: called.append(True))
+    try:
+        found = answer(layer, x, memory, memory_mask)
+    finally:
+        hook.remove()
+    if called:
+        raise Remark(
+            "layer itself is called here. Use its parts: three sublayers, each with its norm and its addition. "
+            "See 9.6."
+        )
+    return found
 
 
 def _decode(
@@ -410,6 +464,7 @@ def _decode(
     self_mask=lambda memory_mask: None,
     weights_of="across",
     source=lambda x, memory: memory,
+    without_norm=None,
 ):
     """A decoder layer that takes one of its steps in its own way."""
 
@@ -436,17 +491,34 @@ def _decode(
         steps = {"back": back, "across": across, "think": layer.feed_forward}
         names = dict(zip(("back", "across", "think"), norms, strict=True))
         for step in order:
-            x = add(x, steps[step], layer.get_submodule(names[step]))
+            norm = (
+                nn.Identity() if step == without_norm else layer.get_submodule(names[step])
+            )
+            x = add(x, steps[step], norm)
         return x, found[weights_of]
 
     return answer
 
 
-def _asked_by_the_memory(layer, x, memory, memory_mask):
-    found, _ = layer.self_attention(layer.self_attention_norm(x), is_causal=True)
+def _asked_by_the_memory(mask):
+    def answer(layer, x, memory, memory_mask):
+        found, _ = layer.self_attention(layer.self_attention_norm(x), is_causal=True)
+        x = x + found
+        found, weights = layer.cross_attention(
+            memory, layer.cross_attention_norm(x), mask=mask(memory_mask), need_weights=True
+        )
+        x = x + found
+        return x + layer.feed_forward(layer.feed_forward_norm(x)), weights
+
+    return answer
+
+
+def _keys_not_normalised(layer, x, memory, memory_mask):
+    found, _ = layer.self_attention(layer.self_attention_norm(x), x, is_causal=True)
     x = x + found
-    query = layer.cross_attention_norm(x)
-    found, weights = layer.cross_attention(memory, query, need_weights=True)
+    found, weights = layer.cross_attention(
+        layer.cross_attention_norm(x), memory, mask=memory_mask, need_weights=True
+    )
     x = x + found
     return x + layer.feed_forward(layer.feed_forward_norm(x)), weights
 
@@ -486,7 +558,8 @@ def _without_residual_at(missing):
 decode_layer = Exercise(
     name="decode_layer",
     trials=_layers_and_inputs,
-    right=_right_layer,
+    right=_decode(),
+    use=_from_its_parts,
     returns=("x", "weights"),
     mistakes={
         "post-norm": Mistake(
@@ -506,6 +579,24 @@ decode_layer = Exercise(
         "norm on what is added": Mistake(
             "The norms are applied to what the sublayers found; under pre-norm they belong on what is read. See 9.4.",
             _decode(add=lambda x, f, norm: x + norm(f(x))),
+        ),
+        "no norm before the self-attention": Mistake(
+            "The self-attention reads the stream itself; it has to read a normalised copy. See 9.4.",
+            _decode(without_norm="back"),
+        ),
+        "no norm before the cross-attention": Mistake(
+            "The queries of the cross-attention are made from the stream itself; they have to be made from a "
+            "normalised copy. See 9.6.",
+            _decode(without_norm="across"),
+        ),
+        "no norm before the feed-forward": Mistake(
+            "The feed-forward reads the stream itself; it has to read a normalised copy. See 9.4.",
+            _decode(without_norm="think"),
+        ),
+        "keys not normalised": Mistake(
+            "The self-attention's queries are normalised and its keys and values are not: all three are made from the "
+            "same normalised copy. See 9.4.",
+            _keys_not_normalised,
         ),
         "one norm for all": Mistake(
             "The norm of the self-attention is used for all three sublayers, and each has its own. See 9.5.",
@@ -579,7 +670,12 @@ decode_layer = Exercise(
         ),
         "memory asks": Mistake(
             "The two sides have changed places: the memory asks and x answers. See 7.10.",
-            _asked_by_the_memory,
+            _asked_by_the_memory(lambda memory_mask: None),
+        ),
+        "memory asks under the mask": Mistake(
+            "The two sides have changed places: the memory asks and x answers, and a mask over the source's columns "
+            "lies on the target's. See 7.10.",
+            _asked_by_the_memory(lambda memory_mask: memory_mask),
         ),
         "across before back": Mistake(
             "The cross-attention comes before the self-attention: first look back, then across. See 9.6.",
@@ -609,11 +705,11 @@ decode_layer = Exercise(
         ),
         "weights not asked for": Mistake(
             "The stream is right and the weights are None: the cross-attention returns them when asked. See 9.10.",
-            lambda *inputs: (_right_layer(*inputs)[0], None),
+            lambda *inputs: (_decode()(*inputs)[0], None),
         ),
         "weights not returned": Mistake(
             "Only the stream is returned; the exercise asks for the weights beside it. See 9.6.",
-            lambda *inputs: _right_layer(*inputs)[0],
+            lambda *inputs: _decode()(*inputs)[0],
         ),
         CHANGES_ITS_INPUT: Mistake(
             "`x += …` writes into the tensor itself; `x = x + …` makes a new one. See 9.2."
@@ -657,7 +753,7 @@ def _do_both_jobs(answer, vocab_size, d_model, ids, x, numbers):
     if not tables:
         has = (
             ", ".join(str(tuple(p.shape)) for p in table.parameters())
-            or "no parameter at all"
+            or "no parameter at all (what is computed from a Parameter is a plain tensor again)"
         )
         raise Remark(
             f"There has to be a parameter of the shape (V, E), here {tuple(numbers.shape)}, "
@@ -879,6 +975,11 @@ count_transformer = Exercise(
         "logits counted again": Mistake(
             "The target's table is counted twice: it is one tensor that does both jobs. See 9.8.",
             _count(tables=lambda s, t: s + 2 * t),
+        ),
+        "logits counted again with a bias": Mistake(
+            "The logits are counted as a Linear of their own, with a bias: they have none, and their matrix is the "
+            "target's table. See 9.8.",
+            lambda s, t, e, f, n: _count(tables=lambda s, t: s + 2 * t)(s, t, e, f, n) + t,
         ),
         "bias of the logits counted": Mistake(
             "V are too many: the logits have no bias. See 9.7.",
