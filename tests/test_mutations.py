@@ -153,6 +153,24 @@ MUTATIONS = {
         "self.to_logits.weight = self.tgt_embed.weight",
         "self.to_logits.weight.data.copy_(self.tgt_embed.weight)",
     ),
+    "decoding: an end counts wherever it stands": ("decoding.py", "for rank in range(K):", "for rank in range(2 * K):"),
+    "decoding: all beams begin": ("decoding.py", "log_probs[:, 0] = 0.0", "log_probs[:] = 0.0"),
+    "decoding: the first row of the logits": ("decoding.py", "logits[:, -1].log_softmax", "logits[:, 0].log_softmax"),
+    "decoding: the source's padding read": (
+        "decoding.py",
+        "model.encode(src, src_mask=src_mask)",
+        "model.encode(src, src_mask=torch.ones_like(src_mask))",
+    ),
+    "evaluation: hypotheses and references swapped": (
+        "evaluation.py",
+        "metric.corpus_score(hypotheses, [references]",
+        "metric.corpus_score(references, [hypotheses]",
+    ),
+    "evaluation: every word linked": (
+        "evaluation.py",
+        "found = largest > 1 - weights.sum(dim=-1)",
+        "found = largest > 0",
+    ),
     "a check that accepts anything": (
         "check/exercise.py",
         "self.is_right = self.error is None and self._is_right()",
