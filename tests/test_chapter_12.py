@@ -220,6 +220,22 @@ def test_exercise_4_is_the_gradient_of_the_batch_in_one_piece():
     assert not weight.requires_grad
 
 
+def test_exercise_5_is_torch_s_adamw_for_several_steps():
+    rng = torch.Generator().manual_seed(0)
+    w = torch.randn(3, 5, generator=rng, dtype=torch.float64)
+    weight = nn.Parameter(w.clone())
+    optimizer = torch.optim.AdamW([weight], lr=0.03, betas=(0.9, 0.98), weight_decay=0.2)
+    mean, square = torch.zeros_like(w), torch.zeros_like(w)
+    for step in range(1, 8):
+        g = torch.randn(3, 5, generator=rng, dtype=torch.float64) * 10 ** (step - 4)
+        weight.grad = g.clone()
+        optimizer.step()
+        w, mean, square = solution("12", 5)["adamw_step"](w, g, mean, square, step, 0.03, 0.2)
+        assert_close(w, weight.detach())
+    state = optimizer.state[weight]
+    assert_close((mean, square), (state["exp_avg"], state["exp_avg_sq"]))
+
+
 # -- Trained ------------------------------------------------------------------------------------------
 
 
@@ -233,17 +249,39 @@ def everyday():
     return chapter_of(names["text"], src_vocab=700, tgt_vocab=700)
 
 
-@pytest.mark.trains
-@pytest.mark.parametrize("seed", [1, 2])  # the notebook has 0
-def test_nine_of_ten_unseen_sentences_are_exactly_right(everyday, seed):
+@pytest.fixture(scope="module", params=[1, 2])  # the notebook has 0
+def trained(request, everyday):
+    """The chapter after its training, with another seed."""
     settings = everyday["settings"]
-    torch.manual_seed(seed)
+    torch.manual_seed(request.param)
     model = Transformer(700, 700, d_model=64, num_heads=4, d_ff=128, dropout=0.0)
     optimizer = everyday["make_optimizer"](model)
+    found = []
     for step, batch in zip(range(1, settings.steps + 1), everyday["batches"]("cpu"), strict=False):
-        everyday["train_step"](model, optimizer, batch, step)
-    assert everyday["exact_share"](model, everyday["text"].test) >= 0.9
-    assert not {tuple(ja) for ja, _ in everyday["text"].test} & {tuple(ja) for ja, _ in everyday["text"].train}
+        found.append(everyday["train_step"](model, optimizer, batch, step))
+        if step == 400:
+            everyday["at_400"] = everyday["remember"](model, optimizer)
+    everyday["model"], (everyday["losses"], everyday["norms"]) = model, zip(*found, strict=True)
+    return everyday
+
+
+@pytest.mark.trains
+def test_nine_of_ten_unseen_sentences_are_exactly_right(trained):
+    assert trained["exact_share"](trained["model"], trained["text"].test) >= 0.9
+    assert not {tuple(ja) for ja, _ in trained["text"].test} & {tuple(ja) for ja, _ in trained["text"].train}
+
+
+@pytest.mark.trains
+def test_clipping_limits_the_harm_of_a_wrong_batch_and_nothing_that_of_a_rate_ten_times_too_high(trained):
+    accident, usual = trained["with_accident"], torch.tensor(trained["losses"][400:440])
+    fast = accident(peak_lr=10 * trained["settings"].peak_lr)[0] - usual
+    clipped, norms = accident(wrong=True)
+    free = accident(wrong=True, max_grad_norm=1e9)[0] - usual
+    assert norms[0] > 3 * sum(trained["norms"][350:400]) / 50
+    assert fast[1:].mean() > 1
+    assert free[1:].max() > 0.2
+    assert (clipped - usual)[1:].max() < 0.15
+    assert free[1:].mean() > 2 * (clipped - usual)[1:].mean()
 
 
 @pytest.mark.trains

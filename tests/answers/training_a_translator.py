@@ -626,3 +626,225 @@ def accumulated_gradient(weight, parts, pad_id):
         (loss / tokens).backward()
     weight -= 0.1 * w.grad
     return w.grad
+
+
+# -- adamw_step -----------------------------------------------------------------------------------------
+
+
+@right
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    weight = nn.Parameter(w.clone())
+    weight.grad = g
+    optimizer = torch.optim.AdamW([weight], lr=lr, betas=(beta1, beta2), eps=eps, weight_decay=decay)
+    state = {"step": torch.tensor(step - 1.0), "exp_avg": mean.clone(), "exp_avg_sq": square.clone()}
+    optimizer.state[weight] = state
+    optimizer.step()
+    return weight.detach(), state["exp_avg"], state["exp_avg_sq"]
+
+
+@right
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean, square = torch.lerp(g, mean, beta1), torch.lerp(g**2, square, beta2)
+    filled = [1 - math.pow(beta, step) for beta in (beta1, beta2)]
+    w = (1 - lr * decay) * w
+    return w - lr / filled[0] * mean / ((square / filled[1]) ** 0.5 + eps), mean, square
+
+
+@wrong("no bias correction")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean = beta1 * mean + (1 - beta1) * g
+    square = beta2 * square + (1 - beta2) * g**2
+    return w - lr * (mean / (square.sqrt() + eps) + decay * w), mean, square
+
+
+@wrong("mean alone corrected")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean = beta1 * mean + (1 - beta1) * g
+    square = beta2 * square + (1 - beta2) * g**2
+    unbiased = mean / (1 - beta1**step)
+    return w * (1 - lr * decay) - lr * unbiased / (square.sqrt() + eps), mean, square
+
+
+@wrong("square alone corrected")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean = mean.lerp(g, 1 - beta1)
+    square = square.lerp(g.square(), 1 - beta2)
+    size = torch.sqrt(square / (1 - beta2**step))
+    return w * (1 - lr * decay) - lr * mean / (size + eps), mean, square
+
+
+@wrong("one share for both")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean = mean.lerp(g, 1 - beta1)
+    square = square.lerp(g.square(), 1 - beta2)
+    share = 1 - beta1**step
+    return w * (1 - lr * decay) - lr * (mean / share) / ((square / share).sqrt() + eps), mean, square
+
+
+@wrong("not to the power of the step")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean = mean * beta1 + g * (1 - beta1)
+    square = square * beta2 + g * g * (1 - beta2)
+    m, v = mean / (1 - beta1), square / (1 - beta2)
+    return w - lr * m / (v**0.5 + eps) - lr * decay * w, mean, square
+
+
+@wrong("counted from 0")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    step = step - 1
+    mean = mean * beta1 + g * (1 - beta1)
+    square = square * beta2 + g * g * (1 - beta2)
+    m, v = mean / (1 - beta1**step), square / (1 - beta2**step)
+    return w - lr * m / (v**0.5 + eps) - lr * decay * w, mean, square
+
+
+@wrong("betas swapped")
+def adamw_step(w, g, mean, square, step, lr, decay, beta2=0.9, beta1=0.98, eps=1e-8):
+    mean = mean.lerp(g, 1 - beta1)
+    square = square.lerp(g.square(), 1 - beta2)
+    m, v = mean / (1 - beta1**step), square / (1 - beta2**step)
+    return w - lr * m / (v.sqrt() + eps) - lr * decay * w, mean, square
+
+
+@wrong("old and new swapped")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean = mean.lerp(g, beta1)
+    square = square.lerp(g.square(), beta2)
+    m, v = mean / (1 - beta1**step), square / (1 - beta2**step)
+    return w - lr * m / (v.sqrt() + eps) - lr * decay * w, mean, square
+
+
+@wrong("square of the mean")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean = beta1 * mean + (1 - beta1) * g
+    square = beta2 * square + (1 - beta2) * mean**2
+    m, v = mean / (1 - beta1**step), square / (1 - beta2**step)
+    return w - lr * m / (v.sqrt() + eps) - lr * decay * w, mean, square
+
+
+@wrong("square forgotten")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean = beta1 * mean + (1 - beta1) * g
+    square = beta2 * square + (1 - beta2) * g
+    m, v = mean / (1 - beta1**step), square / (1 - beta2**step)
+    return w - lr * m / (v.sqrt() + eps) - lr * decay * w, mean, square
+
+
+@wrong("no root")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean = beta1 * mean + (1 - beta1) * g
+    square = beta2 * square + (1 - beta2) * g.pow(2)
+    m, v = mean / (1 - beta1**step), square / (1 - beta2**step)
+    return w - lr * (m / (v + eps) + decay * w), mean, square
+
+
+@wrong("no size")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean = beta1 * mean + (1 - beta1) * g
+    square = beta2 * square + (1 - beta2) * g.pow(2)
+    return w - lr * (mean / (1 - beta1**step) + decay * w), mean, square
+
+
+@wrong("eps in the root")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean = beta1 * mean + (1 - beta1) * g
+    square = beta2 * square + (1 - beta2) * g.pow(2)
+    m, v = mean / (1 - beta1**step), square / (1 - beta2**step)
+    return w - lr * (m * torch.rsqrt(v + eps) + decay * w), mean, square
+
+
+@wrong("no eps")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean = beta1 * mean + (1 - beta1) * g
+    square = beta2 * square + (1 - beta2) * g.pow(2)
+    m, v = mean / (1 - beta1**step), square / (1 - beta2**step)
+    return w * (1 - lr * decay) - lr * m / v.sqrt(), mean, square
+
+
+@wrong("eps times the root")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean = beta1 * mean + (1 - beta1) * g
+    square = beta2 * square + (1 - beta2) * g.pow(2)
+    m, v = mean / (1 - beta1**step), square / (1 - beta2**step)
+    return w * (1 - lr * decay) - lr * m / (eps * v.sqrt()), mean, square
+
+
+@wrong("uphill")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean = beta1 * mean + (1 - beta1) * g
+    square = beta2 * square + (1 - beta2) * g.pow(2)
+    m, v = mean / (1 - beta1**step), square / (1 - beta2**step)
+    return w * (1 - lr * decay) + lr * m / (v.sqrt() + eps), mean, square
+
+
+@wrong("old means used")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    m, v = mean / (1 - beta1**step), square / (1 - beta2**step)
+    w = w * (1 - lr * decay) - lr * m / (v.sqrt() + eps)
+    mean = beta1 * mean + (1 - beta1) * g
+    square = beta2 * square + (1 - beta2) * g.pow(2)
+    return w, mean, square
+
+
+@wrong("no weight decay")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean = beta1 * mean + (1 - beta1) * g
+    square = beta2 * square + (1 - beta2) * g * g
+    m, v = mean / (1 - beta1**step), square / (1 - beta2**step)
+    return w - lr * m / (v.sqrt() + eps), mean, square
+
+
+@wrong("decay in the gradient")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    g = g + decay * w
+    mean = beta1 * mean + (1 - beta1) * g
+    square = beta2 * square + (1 - beta2) * g * g
+    m, v = mean / (1 - beta1**step), square / (1 - beta2**step)
+    return w - lr * m / (v.sqrt() + eps), mean, square
+
+
+@wrong("decay without the rate")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean = beta1 * mean + (1 - beta1) * g
+    square = beta2 * square + (1 - beta2) * g * g
+    m, v = mean / (1 - beta1**step), square / (1 - beta2**step)
+    return (1 - decay) * w - lr * m / (v.sqrt() + eps), mean, square
+
+
+@wrong("decay the wrong way")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean = beta1 * mean + (1 - beta1) * g
+    square = beta2 * square + (1 - beta2) * g * g
+    m, v = mean / (1 - beta1**step), square / (1 - beta2**step)
+    return w - lr * (m / (v.sqrt() + eps) - decay * w), mean, square
+
+
+@wrong("corrected means returned")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean = (beta1 * mean + (1 - beta1) * g) / (1 - beta1**step)
+    square = (beta2 * square + (1 - beta2) * g * g) / (1 - beta2**step)
+    return w - lr * (mean / (square.sqrt() + eps) + decay * w), mean, square
+
+
+@wrong("means not renewed")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    m = (beta1 * mean + (1 - beta1) * g) / (1 - beta1**step)
+    v = (beta2 * square + (1 - beta2) * g * g) / (1 - beta2**step)
+    return w - lr * (m / (v.sqrt() + eps) + decay * w), mean, square
+
+
+@wrong("the move alone")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean = beta1 * mean + (1 - beta1) * g
+    square = beta2 * square + (1 - beta2) * g * g
+    m, v = mean / (1 - beta1**step), square / (1 - beta2**step)
+    return lr * (m / (v.sqrt() + eps) + decay * w), mean, square
+
+
+@wrong("changes its input")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean.mul_(beta1).add_(g, alpha=1 - beta1)
+    square.mul_(beta2).addcmul_(g, g, value=1 - beta2)
+    size = (square / (1 - beta2**step)).sqrt() + eps
+    w.mul_(1 - lr * decay).sub_(lr * mean / (1 - beta1**step) / size)
+    return w, mean, square

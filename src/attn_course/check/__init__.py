@@ -68,6 +68,7 @@ from attn_course.check.simple_self_attention import (
 )
 from attn_course.check.training_a_translator import (
     accumulated_gradient,
+    adamw_step,
     clip_together,
     plateau_rate,
     smoothed_loss,
@@ -101,6 +102,7 @@ __all__ = [
     "WideValues",
     "WindowAttention",
     "accumulated_gradient",
+    "adamw_step",
     "alignment_share",
     "all_contexts",
     "as_linear",

@@ -656,3 +656,197 @@ accumulated_gradient = Exercise(
         ),
     },
 )
+
+
+# ---------------------------------------------------------------- a step of AdamW
+
+
+def _weights_and_means(draw):
+    def sizes(*shape, step, size=1.0, decay=0.0, lr=0.1, **kind):
+        w, g = draw(*shape, **kind), draw(*shape, **kind) * size
+        mean, square = torch.zeros_like(w), torch.zeros_like(w)
+        if step > 1:
+            mean = draw(*shape, **kind) * size / 2
+            square = (mean.square() + draw(*shape, **kind).square() * size**2) / 2
+        return w, g, mean, square, step, lr, decay
+
+    yield "a later step", *sizes(7, step=5)
+    yield "the first step", *sizes(3, 5, step=1, size=2.0)
+    yield "after a thousand steps", *sizes(2, 3, 5, step=1000)
+    yield "large gradients", *sizes(5, 3, step=3, size=100.0)
+    yield "tiny gradients", *sizes(11, step=2, size=1e-6)
+    yield "gradients of zero", *sizes(5, step=1, size=0.0)
+    yield "with weight decay", *sizes(7, 2, step=11, decay=0.3)
+    yield "decay and no gradient", *sizes(3, step=1, size=0.0, decay=0.5, lr=0.2)
+    yield "float64", *sizes(2, 7, step=3, decay=0.1, dtype=torch.float64)
+
+
+def _adamw(
+    mean_of=lambda mean, g: 0.9 * mean + 0.1 * g,
+    square_of=lambda square, g: 0.98 * square + 0.02 * g * g,
+    shares=lambda step: (1 - 0.9**step, 1 - 0.98**step),
+    move=lambda mean, square: mean / (square.sqrt() + 1e-8),
+    gradient=lambda g, w, decay: g,
+    end=lambda w, move, lr, decay: w - lr * move - lr * decay * w,
+    returned=lambda w, mean, square, corrected: (w, mean, square),
+):
+    """An answer with other running means, another correction of them, another move, or other results."""
+
+    def answer(w, g, mean, square, step, lr, decay):
+        g = gradient(g, w, decay)
+        mean, square = mean_of(mean, g), square_of(square, g)
+        first, second = shares(step)
+        corrected = mean / first, square / second
+        return returned(end(w, move(*corrected), lr, decay), mean, square, corrected)
+
+    return answer
+
+
+def _moves_first(w, g, mean, square, step, lr, decay):
+    """The weights move by the means from before this gradient."""
+    _, new_mean, new_square = _adamw()(w, g, mean, square, step, lr, decay)
+    moved = _adamw(mean_of=lambda mean, g: mean, square_of=lambda square, g: square)
+    return moved(w, g, mean, square, step, lr, decay)[0], new_mean, new_square
+
+
+adamw_step = Exercise(
+    name="adamw_step",
+    trials=_weights_and_means,
+    right=_adamw(),
+    returns=("w", "mean", "square"),
+    mistakes={
+        "no bias correction": Mistake(
+            "Late in a training it is right, and the first steps are not: means that begin at 0 are too small until "
+            "they are divided by the share that is filled. See 12.4.",
+            _adamw(shares=lambda step: (1.0, 1.0)),
+        ),
+        "mean alone corrected": Mistake(
+            "The mean is divided by the share that is filled, and the mean of the squares is not: both begin at 0. "
+            "See 12.4.",
+            _adamw(shares=lambda step: (1 - 0.9**step, 1.0)),
+        ),
+        "square alone corrected": Mistake(
+            "The mean of the squares is divided by the share that is filled, and the mean is not: both begin at 0. "
+            "See 12.4.",
+            _adamw(shares=lambda step: (1.0, 1 - 0.98**step)),
+        ),
+        "one share for both": Mistake(
+            "Both means are divided by the share of the first, 1 − beta1 to the power of step; the mean of the squares "
+            "has beta2 in its own. See 12.4.",
+            _adamw(shares=lambda step: (1 - 0.9**step, 1 - 0.9**step)),
+        ),
+        "not to the power of the step": Mistake(
+            "The means are divided by 1 − beta at every step, which is right only for the first: the share that is "
+            "filled grows with the step. See 12.4.",
+            _adamw(shares=lambda step: (1 - 0.9, 1 - 0.98)),
+        ),
+        "counted from 0": Mistake(
+            "The share that is filled is taken for one step too few, so that the first step divides by 0: "
+            "the first step is step 1. See 12.4.",
+            _adamw(shares=lambda step: (1 - 0.9 ** (step - 1), 1 - 0.98 ** (step - 1))),
+        ),
+        "betas swapped": Mistake(
+            "The two betas have changed places: the mean forgets fast, with 0.9, and the squares slowly, with 0.98. "
+            "See 12.4.",
+            _adamw(
+                lambda mean, g: 0.98 * mean + 0.02 * g,
+                lambda square, g: 0.9 * square + 0.1 * g * g,
+                lambda step: (1 - 0.98**step, 1 - 0.9**step),
+            ),
+        ),
+        "old and new swapped": Mistake(
+            "The new gradient gets the share beta and the old mean what is left; beta is what is kept of the old one. "
+            "See 12.4.",
+            _adamw(
+                lambda mean, g: 0.1 * mean + 0.9 * g,
+                lambda square, g: 0.02 * square + 0.98 * g * g,
+            ),
+        ),
+        "square of the mean": Mistake(
+            "The size comes from the mean of the gradients squared; it is the mean of the squares of the gradients. "
+            "See 12.4.",
+            lambda w, g, mean, square, step, lr, decay: _adamw(
+                square_of=lambda s, g: 0.98 * s + 0.02 * (0.9 * mean + 0.1 * g).square()
+            )(w, g, mean, square, step, lr, decay),
+        ),
+        "square forgotten": Mistake(
+            "The second mean is that of the gradients again, and its root is nan where it is negative: "
+            "it is the mean of their squares. See 12.4.",
+            _adamw(square_of=lambda square, g: 0.98 * square + 0.02 * g),
+        ),
+        "no root": Mistake(
+            "The mean is divided by the mean of the squares itself: the typical size is the root of that. See 12.4.",
+            _adamw(move=lambda mean, square: mean / (square + 1e-8)),
+        ),
+        "no size": Mistake(
+            "The weights move by rate times mean, large gradients far and small ones hardly: the mean is to be "
+            "divided by the typical size. See 12.4.",
+            _adamw(move=lambda mean, square: mean),
+        ),
+        "eps in the root": Mistake(
+            "It is right until the gradients are tiny: eps is added to the root, and not under it. See 12.4.",
+            _adamw(move=lambda mean, square: mean / (square + 1e-8).sqrt()),
+        ),
+        "no eps": Mistake(
+            "It is right until the gradients are tiny, and where they are zero, 0 is divided by 0: eps is missing "
+            "in the divisor. See 12.4.",
+            _adamw(move=lambda mean, square: mean / square.sqrt()),
+        ),
+        "eps times the root": Mistake(
+            "The root is multiplied by eps, and the weights fly off: eps is added to the root. See 12.4.",
+            _adamw(move=lambda mean, square: mean / (square.sqrt() * 1e-8)),
+        ),
+        "uphill": Mistake(
+            "The weights move along the gradient, where the loss grows: the move is subtracted. See 12.4.",
+            _adamw(end=lambda w, move, lr, decay: w + lr * move - lr * decay * w),
+        ),
+        "old means used": Mistake(
+            "The means are right, but the weights have moved by those from before this gradient: first the means, "
+            "then the move. See 12.4.",
+            _moves_first,
+        ),
+        "no weight decay": Mistake(
+            "Without weight decay it is right: the weights are not shrunk by lr · decay · w. See 12.4.",
+            _adamw(end=lambda w, move, lr, decay: w - lr * move),
+        ),
+        "decay in the gradient": Mistake(
+            "The decay is added to the gradient, where the division by the size nearly undoes it, as in Adam before "
+            "AdamW: it is taken from the weights themselves. See 12.4.",
+            _adamw(
+                gradient=lambda g, w, decay: g + decay * w,
+                end=lambda w, move, lr, decay: w - lr * move,
+            ),
+        ),
+        "decay without the rate": Mistake(
+            "The weights are shrunk by decay · w in every step; it is lr · decay · w, so that the warm-up slows this "
+            "down too. See 12.4.",
+            _adamw(end=lambda w, move, lr, decay: w - lr * move - decay * w),
+        ),
+        "decay the wrong way": Mistake(
+            "Weight decay makes the weights larger here; it takes lr · decay · w away from them. See 12.4.",
+            _adamw(end=lambda w, move, lr, decay: w - lr * move + lr * decay * w),
+        ),
+        "corrected means returned": Mistake(
+            "The weights are right, but the means are returned divided by their share: the next step needs them as "
+            "they were before the division. See 12.4.",
+            _adamw(returned=lambda w, mean, square, corrected: (w, *corrected)),
+        ),
+        "means not renewed": Mistake(
+            "The weights are right, but the two means come back as they were given, so that the next step forgets "
+            "this gradient. See 12.4.",
+            lambda w, g, mean, square, step, lr, decay: (
+                _adamw()(w, g, mean, square, step, lr, decay)[0],
+                mean,
+                square,
+            ),
+        ),
+        "the move alone": Mistake(
+            "The first result is how far the weights move; it is to be the weights after the move. See 12.4.",
+            _adamw(end=lambda w, move, lr, decay: lr * move + lr * decay * w),
+        ),
+        CHANGES_ITS_INPUT: Mistake(
+            "torch's optimizers change weights and means in place; here whoever handed them over still needs them. "
+            "See 12.7."
+        ),
+    },
+)
