@@ -3,7 +3,7 @@
     python benchmarks/translator.py "NAME=RUN" ... --texts "NAME=FILE" ... [--write]
 
 RUN is a folder of `attn-course train`, or `shipped`; FILE holds translations of the test sentences, one a line. The
-length penalty of beam search is chosen on the dev pairs. The baseline that copies the most similar training sentence
+length reward of beam search is chosen on the dev pairs. The baseline that copies the most similar training sentence
 is always measured. `--write` puts the table into the package, where the book reads it.
 """
 
@@ -18,7 +18,7 @@ from attn_course.evaluation import CopyNearest, bleu, summary
 from attn_course.translator import SHIPPED, Translator
 
 BEAM_SIZE = 5
-LENGTH_PENALTIES = (0.6, 1.0, 1.4)
+LENGTH_REWARDS = (0.0, 0.5, 0.7, 0.9)
 
 
 def translate(translator: Translator, sentences: list[str], **search: float) -> list[str]:
@@ -50,18 +50,18 @@ def main() -> None:
         translator = Translator.load(None if run == "shipped" else run)
         add(f"{name}, greedy", translate(translator, [ja for ja, _ in test]))
         on_dev = {
-            penalty: bleu(
-                translate(translator, [ja for ja, _ in dev], beam_size=BEAM_SIZE, length_penalty=penalty),
+            reward: bleu(
+                translate(translator, [ja for ja, _ in dev], beam_size=BEAM_SIZE, length_reward=reward),
                 [en for _, en in dev],
                 num_resamples=2,
             ).score
-            for penalty in LENGTH_PENALTIES
+            for reward in LENGTH_REWARDS
         }
-        penalty = max(on_dev, key=on_dev.get)
-        found = translate(translator, [ja for ja, _ in test], beam_size=BEAM_SIZE, length_penalty=penalty)
+        reward = max(on_dev, key=on_dev.get)
+        found = translate(translator, [ja for ja, _ in test], beam_size=BEAM_SIZE, length_reward=reward)
         add(f"{name}, beam of {BEAM_SIZE}", found)
-        rows[-1] |= {"length_penalty": penalty, "dev_bleu": {str(p): round(b, 2) for p, b in on_dev.items()}}
-        print(f"  length penalty {penalty}, chosen by dev BLEU {rows[-1]['dev_bleu']}", flush=True)
+        rows[-1] |= {"length_reward": reward, "dev_bleu": {str(r): round(b, 2) for r, b in on_dev.items()}}
+        print(f"  length reward {reward}, chosen by dev BLEU {rows[-1]['dev_bleu']}", flush=True)
     if options.write:
         (SHIPPED / "results.json").write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
 

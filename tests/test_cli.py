@@ -117,8 +117,8 @@ def test_a_mark_at_the_beginning_of_a_file_is_not_read(folder):
 
 
 def test_the_beam_is_that_of_the_translator(folder):
-    found = run("translate", "犬が猫を見る", "--folder", folder, "--beam", 3, "--length-penalty", 0.5)
-    expected = Translator.load(folder).translate(["犬が猫を見る"], beam_size=3, length_penalty=0.5)
+    found = run("translate", "犬が猫を見る", "--folder", folder, "--beam", 3, "--length-reward", 0.5)
+    expected = Translator.load(folder).translate(["犬が猫を見る"], beam_size=3, length_reward=0.5)
     assert found.stdout == expected[0].text + "\n"
     assert run("translate", "犬", "--beam", 0).exit_code == 2
 

@@ -160,7 +160,7 @@ def test_a_beam_as_wide_as_language_finds_every_sentence_in_order(seed, length_p
             assert h.score == pytest.approx(scores[ids], abs=1e-9)
 
 
-def search_over_lists(model, source, max_len, beam_size, length_penalty, vocab_size):
+def search_over_lists(model, source, max_len, beam_size, vocab_size, *, length_penalty, length_reward, patience):
     """The same search for one source, with lists instead of tensors."""
     beams, ended = [((), 0.0)], []
     for _ in range(max_len):
@@ -168,20 +168,31 @@ def search_over_lists(model, source, max_len, beam_size, length_penalty, vocab_s
         options.sort(key=lambda option: -option[1])
         ended += [option for option in options[:beam_size] if option[0][-1] == EOS]
         beams = [option for option in options if option[0][-1] != EOS][:beam_size]
-        if len(ended) >= beam_size:
+        if len(ended) >= patience * beam_size:
             break
-    by_score = sorted(ended, key=lambda o: -o[1] / ((5 + len(o[0])) / 6) ** length_penalty)
+    by_score = sorted(ended, key=lambda o: -o[1] / ((5 + len(o[0])) / 6) ** length_penalty - length_reward * len(o[0]))
     return (by_score + beams)[:beam_size]
 
 
 @settings(max_examples=25)
-@given(seeds, st.integers(1, 9), st.sampled_from([0.0, 0.6, 1.3]), st.sampled_from([-2.0, 0.0, 2.0]))
-def test_beam_search_equals_the_same_search_over_lists(seed, beam_size, length_penalty, ending):
+@given(
+    seeds,
+    st.integers(1, 9),
+    st.sampled_from([-2.0, 0.0, 2.0]),
+    st.fixed_dictionaries(
+        {
+            "length_penalty": st.sampled_from([0.0, 0.6, 1.3]),
+            "length_reward": st.sampled_from([0.0, 0.4, 2.0]),
+            "patience": st.sampled_from([1.0, 1.5, 3.0]),
+        }
+    ),
+)
+def test_beam_search_equals_the_same_search_over_lists(seed, beam_size, ending, ranking):
     model = Writer(7, seed, size=1.0, ending=ending)
     src, lengths = make_batch((3, 1, 5), seed)
-    found = beam_search(model, src, lengths, max_len=6, beam_size=beam_size, length_penalty=length_penalty, **IDS)
+    found = beam_search(model, src, lengths, max_len=6, beam_size=beam_size, **ranking, **IDS)
     for source, length, hypotheses in zip(src, lengths, found, strict=True):
-        expected = search_over_lists(model, source[:length], 6, beam_size, length_penalty, 7)
+        expected = search_over_lists(model, source[:length], 6, beam_size, 7, **ranking)
         assert [tuple(h.ids.tolist()) for h in hypotheses] == [ids for ids, _ in expected]
         for h, (_, log_prob) in zip(hypotheses, expected, strict=True):
             assert h.log_prob == pytest.approx(log_prob, abs=1e-9)
@@ -255,6 +266,18 @@ def test_the_length_penalty_turns_the_ranking_around():
     assert [h.ids.tolist() for h in plain][:2] == [[EOS], [A, B_, C, EOS]]
     assert [h.ids.tolist() for h in penalised][:2] == [[A, B_, C, EOS], [A, B_, A, EOS]]
     assert penalised[0].score == pytest.approx(math.log(0.7 * 0.9 * 0.45) / (9 / 6))
+
+
+def test_a_reward_for_length_turns_it_around_too_and_patience_finds_what_it_needs():
+    table = {(): {EOS: 0.5, A: 0.5}, (A,): {EOS: 0.4, B_: 0.6}, (A, B_): {EOS: 1.0}}
+    settings = {"max_len": 6, "beam_size": 2, "length_penalty": 0.0, **IDS}
+    (plain,) = beam_search(Scripted(table), *ONE_SOURCE, **settings)
+    (hasty,) = beam_search(Scripted(table), *ONE_SOURCE, length_reward=0.5, **settings)
+    (patient,) = beam_search(Scripted(table), *ONE_SOURCE, length_reward=0.5, patience=1.5, **settings)
+    assert [h.ids.tolist() for h in plain] == [[EOS], [A, EOS]]  # two have ended, so the search is over
+    assert [h.ids.tolist() for h in hasty] == [[EOS], [A, EOS]]
+    assert [h.ids.tolist() for h in patient] == [[A, B_, EOS], [EOS]]
+    assert [h.score for h in patient] == pytest.approx([math.log(0.3) + 1.5, math.log(0.5) + 0.5])
 
 
 def test_what_is_cut_off_comes_after_what_ended():
@@ -487,6 +510,12 @@ def test_settings_without_meaning_are_refused():
         beam_search(Writer(), *batch, max_len=3, beam_size=0, **IDS)
     with pytest.raises(ValueError, match=r"length_penalty \(-0.5\) must be at least 0"):
         beam_search(Writer(), *batch, max_len=3, length_penalty=-0.5, **IDS)
+    for reward in (-0.5, math.inf, math.nan):
+        with pytest.raises(ValueError, match=rf"length_reward \({reward}\) must be at least 0 and finite"):
+            beam_search(Writer(), *batch, max_len=3, length_reward=reward, **IDS)
+    for patience in (0.9, -1.0, math.inf, math.nan):
+        with pytest.raises(ValueError, match=rf"patience \({patience}\) must be at least 1 and finite"):
+            beam_search(Writer(), *batch, max_len=3, patience=patience, **IDS)
     for temperature in (0.0, -1.0, math.inf, math.nan):
         with pytest.raises(ValueError, match=r"temperature \(.*\) must be above 0 and finite; .* greedy_search"):
             sample(Writer(), *batch, max_len=3, temperature=temperature, **IDS)

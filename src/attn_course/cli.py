@@ -43,8 +43,8 @@ RunFolder = Annotated[
 Beam = Annotated[
     int, typer.Option(min=1, help="How many hypotheses to keep; 1 is greedy search.")
 ]
-LengthPenalty = Annotated[
-    float, typer.Option(min=0.0, help="With --beam: how much longer sentences gain.")
+LengthReward = Annotated[
+    float, typer.Option(min=0.0, help="With --beam: what each token adds to the score.")
 ]
 
 
@@ -256,7 +256,7 @@ def translate(
     ] = None,
     folder: RunFolder = None,
     beam: Beam = 1,
-    length_penalty: LengthPenalty = 1.0,
+    length_reward: LengthReward = 0.7,
     heatmap: Annotated[
         Path | None,
         typer.Option(help="Draw where each English token looked, as a PNG file."),
@@ -288,7 +288,7 @@ def translate(
         found = translator.translate(
             [sentence for _, sentences in block for sentence in sentences],
             beam_size=beam,
-            length_penalty=length_penalty,
+            length_reward=length_reward,
         )
         if heatmap is not None and block:
             ((_, (sentence,)),) = block
@@ -427,7 +427,7 @@ def evaluate(
     ] = None,
     split: Annotated[str, typer.Option(help="test or dev.")] = "test",
     beam: Beam = 1,
-    length_penalty: LengthPenalty = 1.0,
+    length_reward: LengthReward = 0.7,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Only the first so many sentences.")
     ] = None,
@@ -458,7 +458,7 @@ def evaluate(
         )
     pairs = parts[split][:limit]
     found = translator.translate(
-        [ja for ja, _ in pairs], beam_size=beam, length_penalty=length_penalty
+        [ja for ja, _ in pairs], beam_size=beam, length_reward=length_reward
     )
     hypotheses = [t.tokenized for t in found]
     references = [tokenize_english(en) for _, en in pairs]

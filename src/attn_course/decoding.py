@@ -38,7 +38,7 @@ class Hypothesis(NamedTuple):
     log_prob: float
     """Natural logarithm of the probability that the model gives to these ids, the end included."""
     score: float
-    """The same after :func:`normalize_by_length`: what hypotheses are ranked by."""
+    """The same after :func:`normalize_by_length`, with the reward for its length: what hypotheses are ranked by."""
 
 
 # -- One token after the other -----------------------------------------------------------------------
@@ -225,12 +225,14 @@ def beam_search(
     max_len: int,
     beam_size: int = 4,
     length_penalty: float = 0.6,
+    length_reward: float = 0.0,
+    patience: float = 1.0,
 ) -> list[list[Hypothesis]]:
     """Keep the ``beam_size`` best beginnings of every target, extend each by every token, and keep the best again.
 
     A hypothesis that ends leaves the beam and cannot be lost any more; the search for a source is over when
-    ``beam_size`` have ended. What ends is ranked by its probability with a correction for its length, without
-    which a short sentence wins for being short. A beam of one is :func:`greedy_search`.
+    ``beam_size`` have ended, or ``patience`` times as many. What ends is ranked by its probability with a correction
+    for its length, without which a short sentence wins for being short. A beam of one is :func:`greedy_search`.
 
     Args:
         model: what scores next tokens, in evaluation mode.
@@ -242,6 +244,9 @@ def beam_search(
         max_len: most tokens to write, the end included.
         beam_size: how many beginnings to keep, and most hypotheses to return for a source.
         length_penalty: the α of :func:`normalize_by_length`; 0 for none.
+        length_reward: added to the score for each token (Murray and Chiang 2018, arXiv:1808.10006, section 3).
+        patience: the search waits for this times ``beam_size`` hypotheses to end (Kasai et al. 2022,
+            arXiv:2204.05424, section 2.2). The shortest end first, so a correction for length needs more than 1.
 
     Returns:
         For each source its hypotheses, best first and no two alike: those that ended, then, if these are fewer
@@ -249,7 +254,8 @@ def beam_search(
 
     Raises:
         ValueError: if the model is in training mode, lengths do not fit the sources, ``max_len`` or ``beam_size``
-            is below 1, ``length_penalty`` is negative, or the model's logits hold nan.
+            is below 1, ``length_penalty`` or ``length_reward`` is negative, ``patience`` is below 1, or the
+            model's logits hold nan.
     """
     if beam_size < 1:
         raise ValueError(f"beam_size ({beam_size}) must be at least 1")
@@ -257,8 +263,22 @@ def beam_search(
         raise ValueError(
             f"length_penalty ({length_penalty}) must be at least 0: below it, short sentences gain even more"
         )
+    if not 0 <= length_reward < math.inf:
+        raise ValueError(
+            f"length_reward ({length_reward}) must be at least 0 and finite: below it, short sentences gain even more"
+        )
+    if not 1 <= patience < math.inf:
+        raise ValueError(
+            f"patience ({patience}) must be at least 1 and finite: below it, beams would be cut off"
+        )
     memory, src_mask = _read(model, src, src_lengths, max_len)
     B, K = src.size(0), beam_size
+
+    def score(ids: Tensor, log_prob: Tensor) -> Hypothesis:
+        ids = ids[1:]  # without the beginning
+        found = normalize_by_length(log_prob.item(), ids.numel(), length_penalty)
+        return Hypothesis(ids, log_prob.item(), found + length_reward * ids.numel())
+
     # Rows of the decoder are (B·K), the beams of a source together.
     memory = memory.repeat_interleave(K, dim=0)
     src_mask = src_mask.repeat_interleave(K, dim=0)
@@ -281,16 +301,15 @@ def beam_search(
         for b in filter(searching.__getitem__, range(B)):
             for rank in range(K):  # an end must be among the K best to count
                 if ends[b, rank] and best[b, rank] > -math.inf:
-                    ended[b].append(
-                        _hypothesis(longer[b, rank], best[b, rank], length_penalty)
-                    )
+                    ended[b].append(score(longer[b, rank], best[b, rank]))
 
         going_on = ends.byte().argsort(dim=-1, stable=True)[
             :, :K
         ]  # the best that do not end
         ids, log_probs = _rows(longer, going_on), best.gather(1, going_on)
         searching = [
-            len(ended[b]) < K and bool(log_probs[b].max() > -math.inf) for b in range(B)
+            len(ended[b]) < patience * K and bool(log_probs[b].max() > -math.inf)
+            for b in range(B)
         ]
 
     found = []
@@ -298,7 +317,7 @@ def beam_search(
         found.append(sorted(ended[b], key=lambda h: h.score, reverse=True)[:K])
         if searching[b]:
             cut_off = [
-                _hypothesis(ids[b, k], log_probs[b, k], length_penalty)
+                score(ids[b, k], log_probs[b, k])
                 for k in range(K)
                 if log_probs[b, k] > -math.inf
             ]
@@ -372,10 +391,3 @@ def _next_log_probs(
 def _rows(ids: Int[Tensor, "B K T"], index: Int[Tensor, "B N"]) -> Int[Tensor, "B N T"]:
     """For each source the rows of ``ids`` with these numbers."""
     return ids.gather(1, index[..., None].expand(-1, -1, ids.size(2)))
-
-
-def _hypothesis(ids: Tensor, log_prob: Tensor, length_penalty: float) -> Hypothesis:
-    ids, log_prob = ids[1:], log_prob.item()  # without the beginning
-    return Hypothesis(
-        ids, log_prob, normalize_by_length(log_prob, ids.numel(), length_penalty)
-    )
