@@ -60,6 +60,12 @@ def smoothed_loss(logits, target, smoothing, pad_id):
     return torch.stack(means).mean()
 
 
+@wrong("mask inverted")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    padding = target == pad_id
+    return F.cross_entropy(logits[padding], target[padding], label_smoothing=smoothing)
+
+
 @wrong("sum instead of mean")
 def smoothed_loss(logits, target, smoothing, pad_id):
     return F.cross_entropy(logits.mT, target, ignore_index=pad_id, label_smoothing=smoothing, reduction="sum")
@@ -248,6 +254,15 @@ def plateau_rate(step, peak, warmup, steps, cooldown):
     return min(peak, peak * step / warmup, peak * left / cooldown)
 
 
+@wrong("cool-down one step early")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    if step < warmup:
+        return peak * step / warmup
+    if step < steps - cooldown:
+        return peak
+    return peak * (1 - (step - (steps - cooldown) + 1) / cooldown)
+
+
 @wrong("cooldown taken for a step")
 def plateau_rate(step, peak, warmup, steps, cooldown):
     if step < warmup:
@@ -400,6 +415,12 @@ def clip_together(gradients, limit):
 def clip_together(gradients, limit):
     norm = sum(g.norm().item() for g in gradients)
     return [g * min(1, limit / norm) if norm else g for g in gradients]
+
+
+@wrong("first only")
+def clip_together(gradients, limit):
+    norm = gradients[0].norm()
+    return [g * limit / norm if norm > limit else g for g in gradients]
 
 
 @wrong("longest only")
@@ -585,6 +606,25 @@ def accumulated_gradient(weight, parts, pad_id):
     tokens = sum((target != pad_id).sum() for _, target in parts)
     for x, target in parts:
         (F.cross_entropy(x @ w, target, ignore_index=pad_id) / tokens).backward()
+    return w.grad
+
+
+@wrong("padding in the loss")
+def accumulated_gradient(weight, parts, pad_id):
+    w = weight.clone().requires_grad_()
+    tokens = sum(int((target != pad_id).sum()) for _, target in parts)
+    for x, target in parts:
+        (F.cross_entropy(x @ w, target, reduction="sum") / tokens).backward()
+    return w.grad
+
+
+@wrong("padding in the weights")
+def accumulated_gradient(weight, parts, pad_id):
+    w = weight.clone().requires_grad_()
+    everything = sum(len(target) for _, target in parts)
+    for x, target in parts:
+        loss = F.cross_entropy(x @ w, target, ignore_index=pad_id)
+        (loss * len(target) / everything).backward()
     return w.grad
 
 
@@ -831,6 +871,31 @@ def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1
     m = (beta1 * mean + (1 - beta1) * g) / (1 - beta1**step)
     v = (beta2 * square + (1 - beta2) * g * g) / (1 - beta2**step)
     return w - lr * (m / (v.sqrt() + eps) + decay * w), mean, square
+
+
+@wrong("decay after the move")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean = beta1 * mean + (1 - beta1) * g
+    square = beta2 * square + (1 - beta2) * g.square()
+    m, v = mean / (1 - beta1**step), square / (1 - beta2**step)
+    w = w - lr * m / (v.sqrt() + eps)
+    return w - lr * decay * w, mean, square
+
+
+@wrong("multiplied instead of divided")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean = beta1 * mean + (1 - beta1) * g
+    square = beta2 * square + (1 - beta2) * g.square()
+    m, v = mean * (1 - beta1**step), square * (1 - beta2**step)
+    return w - lr * m / (v.sqrt() + eps) - lr * decay * w, mean, square
+
+
+@wrong("results swapped")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean = beta1 * mean + (1 - beta1) * g
+    square = beta2 * square + (1 - beta2) * g.square()
+    m, v = mean / (1 - beta1**step), square / (1 - beta2**step)
+    return w - lr * m / (v.sqrt() + eps) - lr * decay * w, square, mean
 
 
 @wrong("the move alone")

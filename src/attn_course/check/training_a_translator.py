@@ -101,6 +101,11 @@ smoothed_loss = Exercise(
             "counts more: every token counts once. See 12.3.",
             _smoothed(mean=_mean_of_sentences),
         ),
+        "mask inverted": Mistake(
+            "It is the mean over the padding, and nan where there is none: the tokens are the positions that are not "
+            "pad_id. See 12.3.",
+            _smoothed(mean=lambda loss, real: loss[~real].mean()),
+        ),
         "sum instead of mean": Mistake(
             "This is the sum over the tokens; divide by their number. See 12.3.",
             _smoothed(mean=lambda loss, real: loss[real].sum()),
@@ -284,6 +289,11 @@ plateau_rate = Exercise(
             "The cool-down is one step late: at step `steps`, the last one, the rate is not 0. See 12.4.",
             _trapezoid(down=lambda step, steps, cooldown: (steps - step + 1) / cooldown),
         ),
+        "cool-down one step early": Mistake(
+            "The cool-down is one step early: at step steps − cooldown the rate is still at its peak, and it reaches 0 "
+            "at the last step, not before. See 12.4.",
+            _trapezoid(down=lambda step, steps, cooldown: (steps - step - 1) / cooldown),
+        ),
         "cooldown taken for a step": Mistake(
             "cooldown is a number of steps, and it is used as the step where the cool-down begins: "
             "that is steps − cooldown. See 12.4.",
@@ -438,6 +448,10 @@ clip_together = Exercise(
             "The norms of the parts are added; the squares are, and then comes the root, as with Pythagoras. See 12.5.",
             _scaled(norm=lambda gradients: sum(g.norm() for g in gradients)),
         ),
+        "first only": Mistake(
+            "The norm is that of the first gradient alone; one norm is taken of all of them together. See 12.5.",
+            _scaled(norm=lambda gradients: gradients[0].norm()),
+        ),
         "longest only": Mistake(
             "The norm is that of the longest part alone; the norm of the whole is larger. See 12.5.",
             _scaled(norm=lambda gradients: max(g.norm() for g in gradients)),
@@ -575,6 +589,25 @@ accumulated_gradient = Exercise(
         "padding counted": Mistake(
             "Without padding it is right: positions of padding are learned like tokens. See 12.3.",
             _gradient(_with_padding),
+        ),
+        "padding in the loss": Mistake(
+            "The number of tokens is right, but the losses of padding are in the sum. See 12.3.",
+            _gradient(
+                lambda w, parts, pad_id: (
+                    sum(F.cross_entropy(x @ w, t, reduction="sum") for x, t in parts)
+                    / _count(parts, pad_id)
+                )
+            ),
+        ),
+        "padding in the weights": Mistake(
+            "Each part's mean counts by the length of the part, its padding included; it counts by its tokens. "
+            "See 12.3.",
+            _gradient(
+                lambda w, parts, pad_id: (
+                    sum(_part_loss(w, x, t, pad_id, "mean") * len(t) for x, t in parts)
+                    / sum(len(t) for _, t in parts)
+                )
+            ),
         ),
         "padding in the divisor": Mistake(
             "Padding is left out of the loss, but its positions are still counted when you divide. See 12.3.",
@@ -740,6 +773,11 @@ adamw_step = Exercise(
             "filled grows with the step. See 12.4.",
             _adamw(shares=lambda step: (1 - 0.9, 1 - 0.98)),
         ),
+        "multiplied instead of divided": Mistake(
+            "The means are multiplied by the share that is filled; they are too small, and dividing by it mends that. "
+            "See 12.4.",
+            _adamw(shares=lambda step: (1 / (1 - 0.9**step), 1 / (1 - 0.98**step))),
+        ),
         "counted from 0": Mistake(
             "The share that is filled is taken for one step too few, so that the first step divides by 0: "
             "the first step is step 1. See 12.4.",
@@ -817,6 +855,14 @@ adamw_step = Exercise(
                 end=lambda w, move, lr, decay: w - lr * move,
             ),
         ),
+        "decay after the move": Mistake(
+            "The decay is taken from the weights after their move; it is taken from the w that was given. See 12.4.",
+            _adamw(
+                end=lambda w, move, lr, decay: (
+                    (w - lr * move) - lr * decay * (w - lr * move)
+                )
+            ),
+        ),
         "decay without the rate": Mistake(
             "The weights are shrunk by decay · w in every step; it is lr · decay · w, so that the warm-up slows this "
             "down too. See 12.4.",
@@ -830,6 +876,11 @@ adamw_step = Exercise(
             "The weights are right, but the means are returned divided by their share: the next step needs them as "
             "they were before the division. See 12.4.",
             _adamw(returned=lambda w, mean, square, corrected: (w, *corrected)),
+        ),
+        "results swapped": Mistake(
+            "The weights are right, and the two means have changed places in what is returned: first that of the "
+            "gradients, then that of their squares. See 12.4.",
+            _adamw(returned=lambda w, mean, square, corrected: (w, square, mean)),
         ),
         "means not renewed": Mistake(
             "The weights are right, but the two means come back as they were given, so that the next step forgets "
