@@ -561,6 +561,19 @@ def clipped_precision(hypotheses, references, n):
     return sum((h & r).total() for h, r in pairs) / max(1, sum(h.total() for h, _ in pairs))
 
 
+@wrong("shorter n-grams at the end")
+def clipped_precision(hypotheses, references, n):
+    hits = total = 0
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        left = [reference[i : i + n] for i in range(len(reference))]
+        for i in range(len(hypothesis)):
+            total += 1
+            if hypothesis[i : i + n] in left:
+                left.remove(hypothesis[i : i + n])
+                hits += 1
+    return hits / total
+
+
 @wrong("across sentences")
 def clipped_precision(hypotheses, references, n):
     mine = Counter(pieces([*chain.from_iterable(hypotheses)], n))
@@ -699,6 +712,23 @@ def link_error(predicted, sure, possible):
         hits += 2 * len(a & (s | p))
         links += len(a) + len(s)
     return 1 - hits / links
+
+
+@wrong("possible links without the sure")
+def link_error(predicted, sure, possible):
+    hits = links = 0
+    for a, s, p in zip(predicted, sure, possible, strict=True):
+        hits += sum(link in s for link in a) + sum(link in p and link not in s for link in a)
+        links += len(a) + len(s)
+    return 1 - hits / links
+
+
+@wrong("harmonic mean")
+def link_error(predicted, sure, possible):
+    triples = list(zip(predicted, sure, possible, strict=True))
+    precision = sum(len(a & p) for a, _, p in triples) / sum(len(a) for a, _, _ in triples)
+    recall = sum(len(a & s) for a, s, _ in triples) / sum(len(s) for _, s, _ in triples)
+    return 1 - 2 * precision * recall / (precision + recall)
 
 
 @wrong("score instead of error")

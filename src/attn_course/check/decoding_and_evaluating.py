@@ -308,7 +308,7 @@ beam_step = Exercise(
 
 
 def _logits_and_p(draw):
-    yield "one row", 2 * draw(1, 7), 0.2
+    yield "one row", 2 * draw(1, 31), 0.1
     yield "a batch", 2 * draw(3, 11), 0.1
     yield "two leading axes", 3 * draw(2, 3, 5), 0.05
     yield "large logits", 40 + 2 * draw(5, 7), 0.3
@@ -624,6 +624,13 @@ clipped_precision = Exercise(
             "The last n-gram of every sentence is missing: a sentence of 5 words has 4 pairs. See 13.6.",
             _precision(lambda words, n: _ngrams(words[:-1], n)),
         ),
+        "shorter n-grams at the end": Mistake(
+            "The ends of the sentences are counted as n-grams too, though fewer than n words are left there: "
+            "a slice that reaches over the end is shorter, and no error. See 13.6.",
+            _precision(
+                lambda words, n: Counter(tuple(words[i : i + n]) for i in range(len(words)))
+            ),
+        ),
         "across sentences": Mistake(
             "N-grams reach from one sentence into the next: count them in each sentence by itself. See 13.6.",
             lambda h, r, n: _right_precision(_joined(h), _joined(r), n),
@@ -786,6 +793,18 @@ link_error = Exercise(
         "possible links only": Mistake(
             "Both hits are counted among the possible links; the first is among the sure ones. See 13.9.",
             _error(lambda A, S, P, AS, AP, AuS: 1 - 2 * AP / (A + S)),
+        ),
+        "possible links without the sure": Mistake(
+            "The sure links are taken out of the possible ones, or taken not to be among them: "
+            "what is sure is possible too, and counts in both hits. See 13.9.",
+            lambda predicted, sure, possible: _error(_aer)(
+                predicted, sure, [p - s for s, p in zip(sure, possible, strict=True)]
+            ),
+        ),
+        "harmonic mean": Mistake(
+            "This is one minus the harmonic mean of precision and recall, which is the rate only where "
+            "all links are sure. Add hits and links first and divide once. See 13.9.",
+            _error(lambda A, S, P, AS, AP, AuS: 1 - 2 * AP * AS / (AP * S + AS * A)),
         ),
         "score instead of error": Mistake(
             "This is how much is right; asked for is one minus that, so that 0 is best. See 13.9.",
