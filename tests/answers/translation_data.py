@@ -283,6 +283,24 @@ def merge_step(cut):
     return best, new
 
 
+@wrong("last piece lost")
+def merge_step(cut):
+    best = best_pair(cut)
+    new = {}
+    for word, n in cut.items():
+        out, glued = [], False
+        for a, b in itertools.pairwise(word):
+            if glued:
+                glued = False
+            elif (a, b) == best:
+                out.append(a + b)
+                glued = True
+            else:
+                out.append(a)
+        new[tuple(out)] = n
+    return best, new
+
+
 @wrong("second half kept")
 def merge_step(cut):
     best = best_pair(cut)
@@ -413,6 +431,24 @@ def pad_pairs(pairs):  # in the width of the other
 @wrong("no end")
 def pad_pairs(pairs):
     return pad([[*src, 2] for src, _ in pairs]), pad([[1, *t] for _, t in pairs]), pad([t for _, t in pairs])
+
+
+@wrong("words cut off")
+def pad_pairs(pairs):  # as for a language model, where one long text is read and written
+    src = pad([[*src, 2] for src, _ in pairs])
+    return src, pad([tgt[:-1] for _, tgt in pairs]), pad([tgt[1:] for _, tgt in pairs])
+
+
+@wrong("words cut off")
+def pad_pairs(pairs):
+    src = pad([[*src, 2] for src, _ in pairs])
+    return src, pad([[1, *tgt][: len(tgt)] for _, tgt in pairs]), pad([tgt for _, tgt in pairs])
+
+
+@wrong("words cut off")
+def pad_pairs(pairs):
+    src = pad([[*src, 2] for src, _ in pairs])
+    return src, pad([tgt for _, tgt in pairs]), pad([[*tgt[1:], 2] for _, tgt in pairs])
 
 
 @wrong("end in both")
@@ -625,6 +661,45 @@ def fill_buckets(lengths, max_cells):
     return [order[i : i + size] for i in range(0, len(order), size)]
 
 
+@wrong("a bucket for each length")
+def fill_buckets(lengths, max_cells):
+    buckets = defaultdict(list)
+    for i, length in enumerate(lengths):
+        buckets[length].append(i)
+    return list(buckets.values())
+
+
+@wrong("a bucket for each length")
+def fill_buckets(lengths, max_cells):
+    buckets, last = [], None
+    for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
+        if lengths[i] != last or lengths[i] * (len(buckets[-1]) + 1) > max_cells:
+            buckets.append([])
+        buckets[-1].append(i)
+        last = lengths[i]
+    return buckets
+
+
+@wrong("one sentence each")
+def fill_buckets(lengths, max_cells):
+    buckets = []
+    for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
+        bucket = [i]
+        buckets.append(bucket)
+    return buckets
+
+
+@wrong("end counted twice")
+def fill_buckets(lengths, max_cells):
+    buckets, bucket = [], []
+    for length, i in sorted((length + 1, i) for i, length in enumerate(lengths)):
+        if bucket and length * (len(bucket) + 1) > max_cells:
+            buckets.append(bucket)
+            bucket = []
+        bucket.append(i)
+    return [*buckets, bucket] if bucket else buckets
+
+
 @wrong("lengths instead of indices")
 def fill_buckets(lengths, max_cells):
     buckets = []
@@ -679,6 +754,27 @@ def remove_leaks(train, held_out, key):
 def remove_leaks(train, held_out, key):
     held = {text for pair in held_out for text in pair}
     return [pair for pair in train if not held & {key(pair[0]), key(pair[1])}]
+
+
+@wrong("kept for one that differs")
+def remove_leaks(train, held_out, key):
+    kept = []
+    for ja, en in train:
+        for other_ja, other_en in held_out:
+            if key(ja) != key(other_ja) and key(en) != key(other_en):
+                kept.append((ja, en))
+                break
+    return kept
+
+
+@wrong("kept once for each that differs")
+def remove_leaks(train, held_out, key):
+    kept = []
+    for ja, en in train:
+        for other_ja, other_en in held_out:
+            if key(ja) != key(other_ja) and key(en) != key(other_en):
+                kept.append((ja, en))
+    return kept
 
 
 @wrong("Japanese only")

@@ -336,6 +336,16 @@ def _overlapping(pieces, pair):
     return tuple(glued)
 
 
+def _last_lost(pieces, pair):
+    """Looks as long as there are two, and forgets the one that is left."""
+    done, i = [], 0
+    while i < len(pieces) - 1:
+        size = 2 if pieces[i : i + 2] == pair else 1
+        done.append("".join(pieces[i : i + size]))
+        i += size
+    return tuple(done)
+
+
 def _replaced(pieces, pair):
     return tuple(" ".join(pieces).replace(" ".join(pair), "".join(pair)).split(" "))
 
@@ -408,6 +418,11 @@ merge_step = Exercise(
         "second half kept": Mistake(
             "The pair is glued and its second half still follows, so the word has letters that it never had. See 10.5.",
             lambda cut: _one_round(cut, merge=_overlapping),
+        ),
+        "last piece lost": Mistake(
+            "The last piece of a word is missing when it is no part of the pair: where no pair can begin, a piece is "
+            "left all the same. See 10.5.",
+            lambda cut: _one_round(cut, merge=_last_lost),
         ),
         "replaced in a string": Mistake(
             "Pieces that only end like the pair are merged too: in べま し the text ま し is found, although its piece "
@@ -541,6 +556,14 @@ def _cut_off(pairs):
     return _padded(pairs, fill=fill)
 
 
+def _cuts(pairs):
+    """What is read and what is written, shifted by leaving words out."""
+    targets = [list(tgt) for _, tgt in pairs]
+    yield [tgt[:-1] for tgt in targets], [tgt[1:] for tgt in targets]
+    yield [[BOS_ID, *tgt[:-1]] for tgt in targets], targets
+    yield targets, [[*tgt[1:], EOS_ID] for tgt in targets]
+
+
 pad_pairs = Exercise(
     name="pad_pairs",
     trials=_pairs_of_ids,
@@ -579,6 +602,20 @@ pad_pairs = Exercise(
                 bool((found[2] != EOS_ID).all())
                 and torch.equal(found[0], _padded(pairs)[0])
                 and torch.equal(found[1], _padded(pairs)[1])
+            ),
+        ),
+        "words cut off": Mistake(
+            "The two rows of the target are made by cutting words off, so one is never read or never written; the "
+            "beginning is put in front of tgt_in and the end behind tgt_out, and every word stays. See 10.9.",
+            sign=lambda found, pairs: (
+                torch.equal(found[0], _padded(pairs)[0])
+                and any(
+                    all(
+                        torch.equal(tensor, _filled(rows))
+                        for tensor, rows in zip(found[1:], cut, strict=True)
+                    )
+                    for cut in _cuts(pairs)
+                )
             ),
         ),
         "end in both": Mistake(
@@ -640,7 +677,7 @@ pad_pairs = Exercise(
 
 
 def _some_lengths(draw):
-    yield "a few sentences", [3, 7, 2, 5, 3, 11, 2], 14
+    yield "a few sentences", [3, 7, 2, 5, 3, 11, 2], 24
     yield "random lengths", (1 + draw.ints(29, high=13)).tolist(), 31
     yield "one sentence", [5], 7
     yield "all of one length", [3] * 11, 15
@@ -715,6 +752,24 @@ def _fixed_size(lengths, max_cells):
     size = max_cells // max(lengths, default=1)
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     return [order[i : i + size] for i in range(0, len(order), size)]
+
+
+def _each_length_alone(lengths, max_cells):
+    """A bucket is left when the length changes, or when it is full."""
+    buckets = []
+    for length in sorted(set(lengths)):
+        same = [i for i, other in enumerate(lengths) if other == length]
+        size = max(max_cells // length, 1)
+        buckets += [same[i : i + size] for i in range(0, len(same), size)]
+    return buckets
+
+
+def _by_length(lengths, max_cells):
+    """One bucket for each length, however many cells that makes."""
+    return [
+        [i for i, other in enumerate(lengths) if other == length]
+        for length in sorted(set(lengths))
+    ]
 
 
 def _at_sorted_places(lengths, max_cells):
@@ -831,6 +886,31 @@ fill_buckets = Exercise(
             "empty. See 10.8.",
             _fixed_size,
         ),
+        "a bucket for each length": Mistake(
+            "Only sentences of exactly the same length share a bucket, so many buckets stay almost empty: those of "
+            "like length share one as long as the next fits. See 10.8.",
+            sign=lambda found, lengths, most: (
+                torch.equal(found[0], torch.arange(len(lengths)))
+                and found[2]
+                in (
+                    _described(_by_length, lengths, most)[2],
+                    _described(_each_length_alone, lengths, most)[2],
+                )
+            ),
+        ),
+        "one sentence each": Mistake(
+            "Every sentence has a bucket of its own: put them together as long as the next one fits. See 10.8.",
+            lambda lengths, most: [[i] for i in range(len(lengths))],
+        ),
+        "end counted twice": Mistake(
+            "A cell for the end is added to each length, as in 10.8; here the lengths have the end in them, so that "
+            "some buckets are full too early. See 10.13.",
+            lambda lengths, most: _walk(
+                lengths,
+                most,
+                full=lambda bucket, new, most: (new + 1) * (len(bucket) + 1) > most,
+            ),
+        ),
         "lengths instead of indices": Mistake(
             "The buckets hold the lengths of the sentences; asked for are their places in `lengths`. See 10.13.",
             lambda lengths, most: [[lengths[i] for i in b] for b in _walk(lengths, most)],
@@ -937,6 +1017,25 @@ remove_leaks = Exercise(
             "Nothing is removed: what `key` makes of one list is never equal to the other list as it is, so both need "
             "it. See 10.11.",
             lambda train, held, key: _without(train, held, key, held_key=_same),
+        ),
+        "kept for one that differs": Mistake(
+            "A pair stays as soon as one of the held-out pairs is another one; it may stay only if all of them are. "
+            "See 10.11.",
+            lambda train, held, key: [
+                p
+                for p in train
+                if any(key(p[0]) != key(h[0]) and key(p[1]) != key(h[1]) for h in held)
+            ],
+        ),
+        "kept once for each that differs": Mistake(
+            "A pair is there once for each held-out pair from which it differs: look at all of them first, and then "
+            "keep it once or not at all. See 10.11.",
+            lambda train, held, key: [
+                p
+                for p in train
+                for h in held
+                if key(p[0]) != key(h[0]) and key(p[1]) != key(h[1])
+            ],
         ),
         "Japanese only": Mistake(
             "Pairs with a held-out English sentence are still there: who trains on them has seen the answer. "
