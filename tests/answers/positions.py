@@ -90,6 +90,18 @@ def count_positions(mask):
     return (mask.float().cumsum(dim=1) - 1).clamp(min=0) * mask.float()
 
 
+@wrong("another number at padding")
+def count_positions(mask):
+    # As transformers does it, where nobody reads them.
+    positions = mask.long().cumsum(-1) - 1
+    return positions.masked_fill(mask == 0, 1)
+
+
+@wrong("another number at padding")
+def count_positions(mask):
+    return torch.where(mask, mask.cumsum(1) - 1, -1)
+
+
 # -- sinusoids_at -----------------------------------------------------------------------------------
 
 
@@ -155,6 +167,20 @@ def sinusoids_at(positions, d_model, base=10_000.0):
     i = torch.arange(0, d_model, 2, device=positions.device)
     angles = positions[..., None] / base ** (2 * i / d_model)
     return torch.stack((angles.sin(), angles.cos()), -1).flatten(-2)
+
+
+@wrong("exponents up to 1")
+def sinusoids_at(positions, d_model, base=10_000.0):
+    i = torch.arange(0, d_model, 2, device=positions.device)
+    angles = positions[..., None] / base ** (i / max(d_model - 2, 1))
+    return torch.stack((angles.sin(), angles.cos()), -1).flatten(-2)
+
+
+@wrong("positions in bfloat16")
+def sinusoids_at(positions, d_model, base=10_000.0):
+    i = torch.arange(0, d_model, 2, device=positions.device)
+    angles = positions.to(torch.bfloat16)[..., None] / base ** (i / d_model)
+    return torch.stack((angles.sin(), angles.cos()), -1).flatten(-2).float()
 
 
 @wrong("multiplied instead of divided")
@@ -284,6 +310,24 @@ def turn_halves(x, positions, base=10_000.0):
     angles = angles_of(x, positions, base).repeat(1, 2)
     first, second = x.chunk(2, dim=-1)
     return x * angles.cos() + torch.cat((second, first), dim=-1) * angles.sin()
+
+
+@wrong("two minus signs")
+def turn_halves(x, positions, base=10_000.0):
+    half, angles = x.size(-1) // 2, angles_of(x, positions, base)
+    first, second = x[..., :half], x[..., half:]
+    return torch.cat(
+        (first * angles.cos() - second * angles.sin(), second * angles.cos() - first * angles.sin()), dim=-1
+    )
+
+
+@wrong("neighbours in and halves out")
+def turn_halves(x, positions, base=10_000.0):
+    angles = angles_of(x, positions, base)
+    first, second = x[..., 0::2], x[..., 1::2]
+    return torch.cat(
+        (first * angles.cos() - second * angles.sin(), first * angles.sin() + second * angles.cos()), dim=-1
+    )
 
 
 @wrong("sine and cosine swapped")
@@ -427,6 +471,12 @@ def rotary_attention(q, k, v):
     return attend(attn_course.rotate(q), attn_course.rotate(k), v, causal(q, k))
 
 
+@wrong("queries from 0 in the mask as well")
+def rotary_attention(q, k, v):
+    mask = torch.ones(q.size(-2), k.size(-2), device=q.device).tril()
+    return attend(attn_course.rotate(q), attn_course.rotate(k), v, mask)
+
+
 @wrong("queries one position too far")
 def rotary_attention(q, k, v):
     T, S = q.size(-2), k.size(-2)
@@ -520,6 +570,18 @@ def linear_bias(num_heads, num_queries, num_keys):
 
 @right
 def linear_bias(num_heads, num_queries, num_keys):
+    # More digits than asked for.
+    h, t, s = torch.meshgrid(
+        torch.arange(1, num_heads + 1, dtype=torch.float64),
+        torch.arange(num_keys - num_queries, num_keys, dtype=torch.float64),
+        torch.arange(num_keys, dtype=torch.float64),
+        indexing="ij",
+    )
+    return torch.minimum(s - t, t - s) * torch.exp2(-8 * h / num_heads)
+
+
+@right
+def linear_bias(num_heads, num_queries, num_keys):
     ratio = 2 ** (-8 / num_heads)
     slopes = torch.tensor([ratio**h for h in range(1, num_heads + 1)])
     s = torch.arange(float(num_keys))
@@ -590,6 +652,12 @@ def linear_bias(num_heads, num_queries, num_keys):
 def linear_bias(num_heads, num_queries, num_keys):
     t = torch.arange(num_keys)[-num_queries:]
     return slopes_of(num_heads).view(-1, 1, 1) * (torch.arange(num_keys)[None, :] - t[:, None])
+
+
+@wrong("past raised")
+def linear_bias(num_heads, num_queries, num_keys):
+    t = torch.arange(num_keys)[-num_queries:]
+    return -slopes_of(num_heads).view(-1, 1, 1) * (torch.arange(num_keys)[None, :] - t[:, None])
 
 
 @wrong("future not lowered")

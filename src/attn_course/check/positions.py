@@ -108,6 +108,14 @@ count_positions = Exercise(
                 found.is_floating_point() and torch.equal(found.long(), _count(mask))
             ),
         ),
+        "another number at padding": Mistake(
+            "The words are right and the padding is not 0. A model would not mind, since nobody reads it; "
+            "the exercise asks for 0 on either side. See 8.4.",
+            sign=lambda found, mask: (
+                not found.is_floating_point()
+                and torch.equal(found[mask], _count(mask)[mask])
+            ),
+        ),
     },
 )
 
@@ -118,7 +126,7 @@ count_positions = Exercise(
 def _positions_and_widths(draw):
     yield "a few positions", torch.arange(5, device=draw.device), 4, 10_000.0
     yield "positions out of order", draw.ints(7, high=200), 6, 10_000.0
-    yield "a batch", draw.ints(2, 5, high=200), 14, 10_000.0
+    yield "a batch", draw.ints(2, 5, high=500), 14, 10_000.0
     yield "a batch of one", draw.ints(1, 3, high=100), 10, 10_000.0
     yield "as many positions as hands", draw.ints(3, high=100), 6, 10_000.0
     yield "a single position", draw.ints(high=100), 6, 10_000.0
@@ -211,6 +219,15 @@ sinusoids_at = Exercise(
                 _angles(positions, _pairs(d_model) * 2, base)
             ),
         ),
+        "exponents up to 1": Mistake(
+            "The speeds fall too fast, so that the last hand turns by exactly 1/base: "
+            "the exponent is 2i/E, and 2i ends at E − 2. See 8.2.",
+            lambda positions, d_model, base: _sines_and_cosines(
+                _angles(
+                    positions, torch.linspace(0, 1, d_model // 2, dtype=torch.float64), base
+                )
+            ),
+        ),
         "multiplied instead of divided": Mistake(
             "Every hand but the first turns too fast: the position is divided by the power of the base. See 8.2.",
             lambda positions, d_model, base: _sines_and_cosines(
@@ -248,6 +265,13 @@ sinusoids_at = Exercise(
             "whether the hand goes up or down. See 8.2.",
             lambda positions, d_model, base: (
                 _angles(positions, _pairs(d_model), base).sin().float()
+            ),
+        ),
+        "positions in bfloat16": Mistake(
+            "Positions up to 256 are right and later ones are not: bfloat16 counts in steps of 1 only so far. "
+            "See 8.7.",
+            lambda positions, d_model, base: _sinusoids(
+                positions.bfloat16().double(), d_model, base
             ),
         ),
         "rounded positions": Mistake(
@@ -327,6 +351,18 @@ def _cosine_for_sine(x, positions, base):
     return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)
 
 
+def _two_subtracted(x, positions, base):
+    angles = _angles(positions, _pairs(x.size(-1)), base)
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a * cos - b * sin, b * cos - a * sin], dim=-1)
+
+
+def _neighbours_to_halves(x, positions, base):
+    turned = rotate(x, positions, base=base)
+    return torch.cat([turned[..., 0::2], turned[..., 1::2]], dim=-1)
+
+
 def _overwritten(x, positions, base):
     """The second result computed from the first instead of from what was there before."""
     angles = _angles(positions, _pairs(x.size(-1)), base)
@@ -369,6 +405,11 @@ turn_halves = Exercise(
             "or it is no rotation. See 8.4.",
             _reflected,
         ),
+        "two minus signs": Mistake(
+            "Both halves of the result subtract a product, and the arrows change their length: "
+            "a rotation subtracts only one of the four. See 8.4.",
+            _two_subtracted,
+        ),
         "sine and cosine swapped": Mistake(
             "The sine stands where the cosine belongs and the cosine where the sine does: "
             "at position 0 nothing is to be turned, and all is. See 8.4.",
@@ -380,6 +421,11 @@ turn_halves = Exercise(
             lambda x, positions, base: torch.stack(
                 _turned(x, positions, base), dim=-1
             ).flatten(-2),
+        ),
+        "neighbours in and halves out": Mistake(
+            "The result stands in halves, and neighbouring columns were turned together: "
+            "column i belongs to column i + D/2 on the way in as well. See 8.4.",
+            _neighbours_to_halves,
         ),
         "halves swapped": Mistake(
             "The two halves of the result changed places: the first half of the columns comes first. See 8.4.",
@@ -491,6 +537,11 @@ rotary_attention = Exercise(
             "is turned as if it stood at position 0. It stands at S − T. See 8.4.",
             lambda q, k, v: attention(rotate(q), rotate(k), v, _causal(q, k)),
         ),
+        "queries from 0 in the mask as well": Mistake(
+            "With as many queries as keys it is right; with a cache, both the turning and the mask take "
+            "the first of the new queries for the first token. It stands at S − T. See 8.4.",
+            lambda q, k, v: attention(rotate(q), rotate(k), v, _top_left(q, k)),
+        ),
         "queries one position too far": Mistake(
             "Even with as many queries as keys, a query and the key of the same token are turned differently: "
             "the last query stands at S − 1, not at S. See 8.4.",
@@ -570,17 +621,19 @@ rotary_attention = Exercise(
 
 
 def _heads_and_lengths(draw):
-    yield "as many keys as queries", 2, 5, 5
+    yield "as many keys as queries", 4, 5, 5
     yield "eight heads", 8, 3, 3
-    yield "more keys than queries", 4, 3, 7
+    yield "more keys than queries", 2, 3, 7
     yield "one new query", 2, 1, 5
     yield "a number of heads that is no power of two", 3, 2, 11
     yield "one head", 1, 5, 7
 
 
-def _make_on_cpu(answer, num_heads, num_queries, num_keys):
+def _on_cpu_and_more_digits_are_welcome(answer, num_heads, num_queries, num_keys):
     found = answer(num_heads, num_queries, num_keys)
-    return found.cpu() if isinstance(found, Tensor) else found
+    if not isinstance(found, Tensor):
+        return found
+    return found.cpu().float() if found.dtype == torch.float64 else found.cpu()
 
 
 def _with_slopes(slopes_of):
@@ -623,7 +676,7 @@ linear_bias = Exercise(
     name="linear_bias",
     trials=_heads_and_lengths,
     right=make_alibi_bias,
-    use=_make_on_cpu,
+    use=_on_cpu_and_more_digits_are_welcome,
     returns=("bias",),
     mistakes={
         "near is lowered": Mistake(
@@ -681,6 +734,11 @@ linear_bias = Exercise(
             "Before its own position a query's keys are lowered, after it they are raised: "
             "distance has no sign. See 8.5.",
             _with_distance(_distance),
+        ),
+        "past raised": Mistake(
+            "Before its own position a query's keys are raised, after it they are lowered: "
+            "distance has no sign. See 8.5.",
+            _with_distance(lambda num_queries, num_keys: -_distance(num_queries, num_keys)),
         ),
         "future not lowered": Mistake(
             "Keys after the query keep the bias 0, which is what the query's own position has: "
