@@ -1,6 +1,7 @@
 """Answers to the exercises of chapter 11."""
 
 import copy
+import io
 import math
 
 import torch
@@ -218,6 +219,12 @@ def word_loss(logits, tgt, pad_id):
     return -torch.log(picked[tgt != pad_id]).mean()
 
 
+@wrong("small number added")
+def word_loss(logits, tgt, pad_id):
+    picked = logits.softmax(-1).gather(2, tgt.unsqueeze(2)).squeeze(2)
+    return -picked[tgt != pad_id].clamp(min=1e-12).log().mean()
+
+
 @wrong("every word of the vocabulary averaged")
 def word_loss(logits, tgt, pad_id):
     return -F.log_softmax(logits, dim=-1)[tgt != pad_id].mean()
@@ -339,6 +346,18 @@ def swapped_accuracy(model, src, read, write):
 def swapped_accuracy(model, src, read, write):
     logits = model(torch.roll(src, 1, 0), read)
     return ((logits.argmax(-1) == write) & (write != 0)).sum().item() / write.numel()
+
+
+@wrong("padding of what is read")
+def swapped_accuracy(model, src, read, write):
+    guess = model(torch.roll(src, 1, 0), read).argmax(-1)
+    return (guess == write)[read != 0].float().mean().item()
+
+
+@wrong("shifted again")
+def swapped_accuracy(model, src, read, write):
+    read, write = read[:, :-1], write[:, 1:]
+    return accuracy_of(model(torch.roll(src, 1, 0), read), write)
 
 
 @wrong("compared with what was read")
@@ -546,7 +565,31 @@ def keep_best(model, run_epoch, num_epochs):
     return best_epoch
 
 
-@wrong("one epoch too few")
+@wrong("shares memory")
+def keep_best(model, run_epoch, num_epochs):  # copied, and never put back
+    best_loss = float("inf")
+    for epoch in range(num_epochs):
+        loss = run_epoch()
+        if loss < best_loss:
+            best_loss, best_epoch = loss, epoch
+            torch.save(copy.deepcopy(model.state_dict()), io.BytesIO())
+    return best_epoch
+
+
+@wrong("too few epochs")
+def keep_best(model, run_epoch, num_epochs):
+    best_loss = float("inf")
+    for epoch in range(num_epochs):
+        loss = run_epoch()
+        if loss > best_loss:
+            break  # it rises: the best is found
+        if loss < best_loss:
+            best_loss, best_epoch, best = loss, epoch, copy.deepcopy(model.state_dict())
+    model.load_state_dict(best)
+    return best_epoch
+
+
+@wrong("too few epochs")
 def keep_best(model, run_epoch, num_epochs):
     best_loss, best_epoch, best = float("inf"), 0, copy.deepcopy(model.state_dict())
     for epoch in range(num_epochs - 1):
@@ -707,6 +750,59 @@ def evaluate(model, batches):
     for src, read, write in batches:
         total += word_sum(model(src, read), write)
         n += write.numel()
+    model.train(was_training)
+    return total / n
+
+
+@wrong("padding in the numerator")
+@torch.no_grad()
+def evaluate(model, batches):
+    was_training = model.training
+    model.eval()
+    total, n = 0.0, 0
+    for src, read, write in batches:
+        total += F.cross_entropy(model(src, read).mT, write, reduction="sum").item()
+        n += (write != 0).sum().item()
+    model.train(was_training)
+    return total / n
+
+
+@wrong("means divided by the words")
+@torch.no_grad()
+def evaluate(model, batches):
+    was_training = model.training
+    model.eval()
+    total, n = 0.0, 0
+    for src, read, write in batches:
+        total += F.cross_entropy(model(src, read).mT, write, ignore_index=0).item()
+        n += (write != 0).sum().item()
+    model.train(was_training)
+    return total / n
+
+
+@wrong("fed what it must write")
+@torch.no_grad()
+def evaluate(model, batches):
+    was_training = model.training
+    model.eval()
+    total, n = 0.0, 0
+    for src, _, write in batches:
+        total += word_sum(model(src, write), write)
+        n += (write != 0).sum().item()
+    model.train(was_training)
+    return total / n
+
+
+@wrong("shifted again")
+@torch.no_grad()
+def evaluate(model, batches):
+    was_training = model.training
+    model.eval()
+    total, n = 0.0, 0
+    for src, read, write in batches:
+        read, write = read[:, :-1], write[:, 1:]
+        total += word_sum(model(src, read), write)
+        n += (write != 0).sum().item()
     model.train(was_training)
     return total / n
 

@@ -34,11 +34,12 @@ def _logits_for(draw, tgt, vocab_size, pad_id, *, known=2.5, **kind):
 
 def _logits_and_targets(draw):
     for what, count, length, vocab_size, pad_id in (
-        ("a padded batch", 5, 7, 11, 0),
+        # With few words, two different mistakes get the same number right by chance.
+        ("a padded batch", 37, 17, 11, 0),
         ("another id for padding", 3, 5, 13, 2),
         ("a single sentence", 1, 11, 7, 0),
         ("the last id for padding", 7, 3, 5, 4),
-        ("many sentences", 50, 11, 23, 0),
+        ("a few sentences", 5, 7, 23, 0),
     ):
         tgt = _targets(draw, count, length, vocab_size, pad_id)
         yield what, _logits_for(draw, tgt, vocab_size, pad_id), tgt, pad_id
@@ -288,10 +289,10 @@ word_loss = Exercise(
         "small number added": Mistake(
             "A small number under the logarithm keeps it finite and cuts the loss off: however wrong the model is, "
             "it hears no more, and its gradient is gone. See 11.4.",
-            _loss_of(
-                lambda logits, tgt: (
-                    -_pick(torch.softmax(logits, dim=-1), tgt).add(1e-9).log()
-                )
+            sign=lambda found, logits, tgt, pad_id: (
+                logits.abs().max() > 100
+                and found[0].isfinite()
+                and 0 < found[0] < _word_loss(logits, tgt, pad_id) / 2
             ),
         ),
         "every word of the vocabulary averaged": Mistake(
@@ -347,7 +348,7 @@ def _sentences(draw):
         read = 3 + draw.ints(count, T, high=vocab_size - 3)
         lengths = 2 + draw.ints(count, high=T - 2)
         lengths[0] = T
-        hidden = torch.arange(T, device=src.device) >= lengths[:, None]
+        places = torch.arange(T, device=src.device)
         # Mostly what the model says for this pair, sometimes what it says for its neighbours'.
         write = model(src, read).argmax(dim=-1)
         before = model(src.roll(1, 0), read).argmax(dim=-1)
@@ -355,11 +356,14 @@ def _sentences(draw):
         chance = draw.ints(count, T, high=10)
         write = torch.where(chance < 4, before, torch.where(chance == 9, after, write))
         write = write.masked_fill(write == 0, 1)
-        return model, src, read.masked_fill(hidden, 0), write.masked_fill(hidden, 0)
+        # What is read has one token more than what is to be written after it: the end of the sentence.
+        read = read.masked_fill(places > lengths[:, None], 0)
+        return model, src, read, write.masked_fill(places >= lengths[:, None], 0)
 
-    yield "a batch", *trial(5, 7, 11, 13)
+    # With few words, two different mistakes get the same number right by chance.
+    yield "a batch", *trial(211, 7, 23, 13)
     yield "two sentences", *trial(2, 3, 5, 11)
-    yield "many sentences", *trial(30, 5, 7, 17)
+    yield "five sentences", *trial(5, 3, 7, 17)
     yield "a source longer than the target", *trial(7, 11, 3, 13)
     yield "a model that ignores the source", *trial(11, 5, 7, 13, False)
 
@@ -435,6 +439,19 @@ swapped_accuracy = Exercise(
             "Padding is counted like words; look where `write` is not 0. See 11.3.",
             lambda model, src, read, write: (
                 (_guesses(model(src.roll(1, 0), read)) == write).float().mean().item()
+            ),
+        ),
+        "padding of what is read": Mistake(
+            "Padding is looked for in `read`, which is longer by one: where it holds the end of a sentence, `write` is "
+            "padding already. Look where `write` is not 0. See 11.5.",
+            lambda model, src, read, write: _share(
+                (_guesses(model(src.roll(1, 0), read)) == write) & (read != 0), read != 0
+            ),
+        ),
+        "shifted again": Mistake(
+            "`read` and `write` are shifted already; shifted once more, the next word but one is asked for. See 11.5.",
+            lambda model, src, read, write: _words_right(
+                model(src.roll(1, 0), read[:, :-1]), write[:, 1:]
             ),
         ),
         "padding in the denominator": Mistake(
@@ -516,7 +533,15 @@ def _train_and_look(answer, losses, width):
     for parameter in model.parameters():
         nn.init.zeros_(parameter)
     run_epoch = _Epochs(model, losses)
-    best = answer(model, run_epoch, len(losses))
+    try:
+        best = answer(model, run_epoch, len(losses))
+    except UnboundLocalError:
+        if min(losses) > 0 and run_epoch.epoch == len(losses):
+            raise Remark(
+                "All epochs were run and none of them was kept: the lowest loss so far starts so low that no loss is "
+                "below it. See 11.10."
+            ) from None
+        raise
     if best is None and run_epoch.epoch == 0:
         return None
     if not all(isinstance(value, Tensor) for value in nn.Module.state_dict(model).values()):
@@ -619,8 +644,8 @@ keep_best = Exercise(
             _keep(copy_of=lambda model: model.parameters, put_back=_overwrite),
         ),
         "shares memory": Mistake(
-            "The model ends with the weights of its last epoch: what was kept are the model's own tensors, "
-            "which every later step changes in place. A copy has to hold its own numbers. See 11.10.",
+            "The model ends with the weights of its last epoch: either what was kept are the model's own tensors, "
+            "which every later step changes in place, or the copy was never put back into the model. See 11.10.",
             _keep(copy_of=lambda model: model.state_dict()),
         ),
         "buffers forgotten": Mistake(
@@ -664,9 +689,9 @@ keep_best = Exercise(
             "No epoch is ever the best: the lowest loss so far starts so low that no loss is below it. See 11.10.",
             _keep(start=0.0),
         ),
-        "one epoch too few": Mistake(
-            "One epoch too few is run. See 11.10.",
-            sign=lambda found, losses, width: found[4] == len(losses) - 1,
+        "too few epochs": Mistake(
+            "Fewer epochs are run than `num_epochs`; a loss that has risen may fall again, and lower. See 11.10.",
+            sign=lambda found, losses, width: found[4] < len(losses),
         ),
         "loss returned": Mistake(
             "The lowest loss is returned; asked for is the number of its epoch. See 11.10.",
@@ -733,6 +758,8 @@ def _evaluate(
     use_eval=True,
     use_no_grad=True,
     target="write",
+    shown="read",
+    cut=lambda read, write: (read, write),
     back=lambda model, training: model.train(training),
 ):
     """An answer that evaluates in its own way."""
@@ -744,8 +771,9 @@ def _evaluate(
         total, counted = 0.0, 0
         with torch.set_grad_enabled(not use_no_grad):
             for src, read, write in batches:
+                read, write = cut(read, write)
                 goal = write if target == "write" else read
-                total += add(model(src, read), goal).item()
+                total += add(model(src, read if shown == "read" else write), goal).item()
                 counted += count(goal)
         back(model, training)
         return finish(total, counted, batches)
@@ -839,6 +867,24 @@ evaluate = Exercise(
             "The loss of the words is divided by the number of all places, padding included: "
             "divide by the number of words. See 11.3.",
             _evaluate(count=lambda write: write.numel()),
+        ),
+        "padding in the numerator": Mistake(
+            "The loss at padding is added up too, and divided by the number of words alone: leave out the places where "
+            "`write` is 0. See 11.3.",
+            _evaluate(add=lambda logits, write: _minus_log(logits, write).sum()),
+        ),
+        "means divided by the words": Mistake(
+            "The batches' means are added up and divided by the number of words, so the words are divided by twice: "
+            "add up the sums of the batches. See 11.9.",
+            _evaluate(add=_mean_of_batch),
+        ),
+        "fed what it must write": Mistake(
+            "The decoder is given `write`, the words that it must say; it reads `read`. See 11.5.",
+            _evaluate(shown="write"),
+        ),
+        "shifted again": Mistake(
+            "`read` and `write` are shifted already; shifted once more, the next word but one is asked for. See 11.5.",
+            _evaluate(cut=lambda read, write: (read[:, :-1], write[:, 1:])),
         ),
         "sum instead of mean": Mistake(
             "This is the sum over all words; divide it by their number. See 11.9.",
