@@ -2,6 +2,7 @@
 
 import copy
 import io
+import itertools
 import math
 import pickle
 from functools import partial
@@ -253,11 +254,23 @@ def test_the_losses_of_the_program_as_found_keep_their_graph_and_those_of_the_re
 
 
 def test_a_graph_is_kept_in_evaluation_mode_and_not_under_no_grad(chapter):
-    model, kept = build(chapter, "Masked", 1).eval(), chapter["megabytes_kept"]
+    model, held = build(chapter, "Masked", 1).eval(), chapter["megabytes_held"]
     data = chapter["dev_src"], chapter["dev_tgt"]
-    assert kept(lambda: chapter["measure_next"](model, *data)) > 5
+    after = held(lambda: chapter["measure_next"](model, *data))
+    assert after[0] > 5
+    assert all(b - a == pytest.approx(after[1] - after[0]) for a, b in itertools.pairwise(after))
     with torch.no_grad():
-        assert kept(lambda: chapter["measure_next"](model, *data)) == 0
+        assert held(lambda: chapter["measure_next"](model, *data)) == [0] * 8
+
+
+def test_memory_is_counted_once_and_only_while_a_graph_needs_it(chapter):
+    x = torch.zeros(2**18, requires_grad=True)  # one MB
+
+    def square():  # puts aside x twice, and nothing of its own
+        return x * x
+
+    assert chapter["megabytes_held"](square) == [1.0] * 8
+    assert chapter["megabytes_held"](lambda: (x + 1).exp()) == [float(n) for n in range(1, 9)]
 
 
 # -- The repaired program ----------------------------------------------------------------------------
