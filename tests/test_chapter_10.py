@@ -17,7 +17,7 @@ from attn_course.data import corpora
 from attn_course.data.batches import make_batch, make_buckets
 from attn_course.data.corpora import Pair, load_small_parallel_enja, load_tatoeba, remove_overlap
 from attn_course.data.everyday import load_handwritten, make_corpus
-from attn_course.data.subwords import Subwords
+from attn_course.data.subwords import UNK_ID, Subwords
 from attn_course.data.text import normalize_japanese, tokenize_english
 from attn_course.data.words import words
 from attn_course.masks import make_causal_mask
@@ -123,6 +123,29 @@ def test_pieces_of_whole_sentences_reach_over_words():
     longest = max((whole.piece(i) for i in range(4, 600)), key=len)
     assert longest not in known
     assert len(words(longest)) >= 3
+
+
+def test_the_new_animals_are_spelled_with_known_letters_and_the_giraffe_is_not():
+    ja, en = pieces(0), pieces(1)
+    assert not {"イルカ", "キリン"} & set(itertools.chain(*sentences()[0]))
+    assert UNK_ID not in ja.encode(words("健太さんはイルカを見ませんでした。"))
+    assert UNK_ID not in en.encode(["kenta", "did", "not", "see", "the", "dolphin", "."])
+    assert "リ" not in "".join(itertools.chain(*sentences()[0]))
+    assert ja.cut(["リ"]) == [["リ"]]
+    assert ja.encode(["リ"]) == [UNK_ID] == [3]
+
+
+def test_pieces_that_are_never_used_are_used_when_words_are_cut_at_random():
+    ja = pieces(0)
+    usual = set(itertools.chain(*map(ja.encode, sentences()[0])))
+    (buy,) = ja.encode(["買"])
+    assert buy != UNK_ID
+    assert buy not in usual
+    assert any(word.startswith("買") for word in itertools.chain(*sentences()[0]))
+    assert 0.3 < 1 - len(usual) / 600 < 0.36
+    for seed in (0, 1, 2):
+        at_random = set(itertools.chain(*ja.encode_at_random(sentences()[0], dropout=0.3, seed=seed)))
+        assert len(set(range(4, 600)) - at_random) < 10
 
 
 # -- Padding, buckets, the shift, masks --------------------------------------------------------------
