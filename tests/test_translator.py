@@ -42,8 +42,12 @@ def test_its_weights_are_at_most_12_mb_in_half_precision():
 
 def test_how_it_was_trained_and_what_it_reached_lies_beside_it():
     settings = Settings.load(SHIPPED / "settings.toml")
-    curve = [json.loads(line) for line in (SHIPPED / "metrics.jsonl").read_text().splitlines()]
-    assert curve[-1]["step"] == settings.steps
+    for part in ("", "first_") if settings.init_from else ("",):
+        settings = Settings.load(SHIPPED / f"{part}settings.toml")
+        curve = [json.loads(line) for line in (SHIPPED / f"{part}metrics.jsonl").read_text().splitlines()]
+        assert curve[-1]["step"] == settings.steps
+        data = json.loads((SHIPPED / f"{part}data.json").read_text())
+        assert data["corpora"] == list(settings.corpora)
     results = json.loads((SHIPPED / "results.json").read_text())
     assert all({"name", "bleu", "low", "high", "chrf", "signature"} <= set(row) for row in results)
     assert all(row["low"] < row["bleu"] < row["high"] for row in results)

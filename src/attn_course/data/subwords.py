@@ -3,14 +3,16 @@
 import io
 import re
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
+from random import Random
 
 import sentencepiece
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
+_SPACE = "▁"  # how SentencePiece writes the space before a word
 
 
 class Subwords:
@@ -54,6 +56,10 @@ class Subwords:
                 f"{(PAD_ID, BOS_ID, EOS_ID, UNK_ID)}, and have {special} in this model"
             )
         self._ids = cache(self._processor.encode)  # texts repeat their words
+        # Pieces have their ids in the order in which they were learned.
+        self._rank = {self.piece(i): i for i in range(UNK_ID + 1, len(self))}
+        first, *_ = self._processor.encode("a", out_type=str)
+        self._space = _SPACE if first.startswith(_SPACE) else ""
 
     @classmethod
     def train(
@@ -145,19 +151,32 @@ class Subwords:
         for words in sentences:
             _refuse_string(words)
 
-        def encode(word: str) -> list[int]:
-            return self._processor.encode(
-                word, enable_sampling=True, alpha=dropout, nbest_size=-1
-            )
+        rng = Random(seed)
+        return [
+            [i for word in words for i in self._cut_at_random(word, dropout, rng)]
+            for words in sentences
+        ]
 
-        def encode_all() -> list[list[int]]:
-            return [[i for word in words for i in encode(word)] for words in sentences]
-
-        # SentencePiece has one source of random numbers for each thread, which the seed sets when the thread begins.
-        # (Given a list of words, it would start threads of its own, and each would begin with the same numbers.)
-        sentencepiece.set_random_generator_seed(seed)
-        with ThreadPoolExecutor(max_workers=1) as thread:
-            return thread.submit(encode_all).result()
+    def _cut_at_random(self, word: str, dropout: float, rng: Random) -> list[int]:
+        # SentencePiece can do this too, but not with a seed of ours that holds in every process.
+        pieces = list(self._space + word)
+        while True:
+            joined = map("".join, pairwise(pieces))
+            found = [
+                (self._rank[pair], i) for i, pair in enumerate(joined) if pair in self._rank
+            ]
+            kept = [pair for pair in found if rng.random() >= dropout]
+            if not kept:
+                break
+            _, i = min(kept)  # the piece that was learned first, the leftmost of equals
+            pieces[i : i + 2] = [pieces[i] + pieces[i + 1]]
+        ids = [self._rank.get(piece, UNK_ID) for piece in pieces]
+        # Unknown letters in a row are one unknown piece.
+        return [
+            i
+            for i, before in zip(ids, [None, *ids], strict=False)
+            if i != UNK_ID or before != UNK_ID
+        ]
 
     def cut(self, words: Sequence[str]) -> list[list[str]]:
         """The pieces of each word. An unknown letter is shown as it is, though its id is ``UNK_ID``.
