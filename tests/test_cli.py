@@ -15,7 +15,7 @@ from attn_course.data.corpora import Corpus, Pair
 from attn_course.data.text import detokenize_english
 from attn_course.training import Settings, load_checkpoint, train
 from attn_course.training import loop as training_loop
-from attn_course.translator import Translator
+from attn_course.translator import SHIPPED, Translator
 
 runner = CliRunner()
 
@@ -224,9 +224,23 @@ def test_settings_that_cannot_be_meant_are_refused(tmp_path, arguments, says):
 
 def test_the_recipes_are_settings():
     names = {path.stem for path in cli.RECIPES.glob("*.toml")}
-    assert names == {"everyday", "small_parallel_enja"}
-    for name in names:
-        assert Settings.load(cli._find_settings(name)).corpora == (name,)
+    assert names == {"everyday", "small_parallel_enja", "translator_1", "translator_2"}
+    settings = {name: Settings.load(cli._find_settings(name)) for name in names}
+    for name in ("everyday", "small_parallel_enja"):
+        assert settings[name].corpora == (name,)
+    assert settings["translator_2"].init_from == "translator_1"
+
+
+def test_the_shipped_translator_was_trained_with_its_recipes():
+    for recipe, recorded in (("translator_1", "first_settings"), ("translator_2", "settings")):
+        assert Settings.load(cli._find_settings(recipe)) == Settings.load(SHIPPED / f"{recorded}.toml")
+
+
+def test_the_second_recipe_says_what_it_needs(toy_corpus, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("attn_course.data.mixture.load_tatoeba", list)
+    found = refused("train", "translator_2", "--folder", "two")
+    assert found.startswith("attn-course: init_from ('translator_1') must be the folder of an earlier run")
 
 
 # -- evaluate ----------------------------------------------------------------------------------------

@@ -166,7 +166,8 @@ def train(
         str,
         typer.Argument(
             metavar="SETTINGS",
-            help="A TOML file; or one of the recipes everyday and small_parallel_enja.",
+            help="A TOML file; or one of the recipes everyday, small_parallel_enja, translator_1 "
+            "and translator_2 (which goes on from a folder translator_1).",
         ),
     ],
     folder: Annotated[Path, typer.Option(help="Where everything is written.")],
