@@ -12,7 +12,14 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from attn_course.masks import make_causal_mask
-from attn_course.validation import check_bias, check_mask, check_probability, check_qkv
+from attn_course.quiet import fused_quiet_attention, quiet_softmax
+from attn_course.validation import (
+    check_bias,
+    check_mask,
+    check_probability,
+    check_qkv,
+    check_sink,
+)
 
 
 def softmax(x: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
@@ -47,11 +54,13 @@ def softmax(x: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
 
 def attention(
     q: Float[Tensor, "*batch T D"],
-    k: Float[Tensor, "*batch S D"],
-    v: Float[Tensor, "*batch S Dv"],
+    k: Float[Tensor, "*groups S D"],
+    v: Float[Tensor, "*groups S Dv"],
     mask: Bool[Tensor, "..."] | None = None,
     *,
     bias: Float[Tensor, "..."] | None = None,
+    sink: float | Float[Tensor, "H"] | None = None,
+    enable_gqa: bool = False,
 ) -> tuple[Float[Tensor, "*batch T Dv"], Float[Tensor, "*batch T S"]]:
     r"""Average the values, weighting each by how well its key matches the query.
 
@@ -64,12 +73,16 @@ def attention(
         mask: True where a query may attend to a key; (T, S), or with as many axes as ``q`` and
             broadcastable to (..., T, S). A query that may attend to nothing gets zeros.
         bias: numbers added to the scaled scores, shaped like a mask; -inf hides, as False in a mask does.
+        sink: a score that takes weight and has no value, as in :func:`~attn_course.quiet_softmax`: one number,
+            or one (H,) for each head of ``q`` (..., H, T, D). The weights then sum to less than 1.
+        enable_gqa: let each of the G heads of ``k`` and ``v`` (..., G, S, D) serve H / G heads of ``q``
+            (..., H, T, D): the first the first H / G, and so on.
 
     Returns:
         The output (..., T, Dv) and the weights (..., T, S).
 
     Raises:
-        ValueError: if the shapes of ``q``, ``k``, ``v``, ``mask`` or ``bias`` do not fit.
+        ValueError: if the shapes of ``q``, ``k``, ``v``, ``mask``, ``bias`` or ``sink`` do not fit.
         TypeError: if the mask is not boolean, or the bias not floating point.
 
     Example:
@@ -77,11 +90,15 @@ def attention(
         >>> attention(q, k, v)[1]  # equal scores, so equal weights
         tensor([[0.5000, 0.5000]])
     """
-    check_qkv(q, k, v)
+    check_qkv(q, k, v, enable_gqa=enable_gqa)
     if mask is not None:
         check_mask(mask, (*q.shape[:-1], k.size(-2)))
     if bias is not None:
         check_bias(bias, (*q.shape[:-1], k.size(-2)))
+    if sink is not None:
+        sink = check_sink(sink, q)
+    if enable_gqa:
+        k, v = (x.repeat_interleave(q.size(-3) // x.size(-3), dim=-3) for x in (k, v))
     # Unit-variance q and k give scores of variance D; rescaled, the softmax stays soft. The
     # queries are rescaled, not the scores: there are fewer of them.
     scores = (q / math.sqrt(q.size(-1))) @ k.mT  # (..., T, S)
@@ -89,19 +106,21 @@ def attention(
         scores = scores + bias.to(scores.dtype)
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
-    weights = softmax(scores)
+    weights = softmax(scores) if sink is None else quiet_softmax(scores, sink=sink)
     return weights @ v, weights
 
 
 def fused_attention(
     q: Float[Tensor, "*batch T D"],
-    k: Float[Tensor, "*batch S D"],
-    v: Float[Tensor, "*batch S Dv"],
+    k: Float[Tensor, "*groups S D"],
+    v: Float[Tensor, "*groups S Dv"],
     mask: Bool[Tensor, "..."] | None = None,
     *,
     bias: Float[Tensor, "..."] | None = None,
     is_causal: bool = False,
     dropout_p: float = 0.0,
+    sink: float | Float[Tensor, "H"] | None = None,
+    enable_gqa: bool = False,
 ) -> Float[Tensor, "*batch T Dv"]:
     r"""Compute the output of :func:`attention` by PyTorch's fused kernel, without ever storing the weights.
 
@@ -121,6 +140,8 @@ def fused_attention(
             :func:`~attn_course.make_causal_mask`, not top-left as in PyTorch.
         dropout_p: probability of dropping a weight, from 0 up to but not including 1. No fused kernel for
             the CPU drops weights: it falls back.
+        sink: as in :func:`attention`.
+        enable_gqa: as in :func:`attention`.
 
     Returns:
         The output (..., T, Dv).
@@ -134,12 +155,14 @@ def fused_attention(
         >>> torch.equal(fused_attention(q, k, v, is_causal=True)[0], v[0])  # the first sees itself alone
         True
     """
-    check_qkv(q, k, v)
+    check_qkv(q, k, v, enable_gqa=enable_gqa)
     if mask is not None:
         check_mask(mask, (*q.shape[:-1], k.size(-2)))
     if bias is not None:
         check_bias(bias, (*q.shape[:-1], k.size(-2)))
     check_probability(dropout_p, "dropout_p")
+    if sink is not None:
+        sink = check_sink(sink, q)
     num_queries, num_keys = q.size(-2), k.size(-2)
     if is_causal and mask is None and num_queries == 1:
         is_causal = False  # the newest query sees every key
@@ -159,15 +182,13 @@ def fused_attention(
     q4, k4, v4 = (_with_four_axes(_widen(x, width)) for x in (q, k, v))
     if mask is not None:
         mask = _with_four_axes(mask, leading=leading)
-    out = F.scaled_dot_product_attention(
-        q4,
-        k4,
-        v4,
-        attn_mask=mask,
-        is_causal=is_causal,
-        dropout_p=dropout_p,
-        scale=1 / math.sqrt(q.size(-1)),
-    )
+    how = {"attn_mask": mask, "is_causal": is_causal, "dropout_p": dropout_p}
+    how |= {"scale": 1 / math.sqrt(q.size(-1)), "enable_gqa": enable_gqa}
+    if sink is None:
+        out = F.scaled_dot_product_attention(q4, k4, v4, **how)
+    else:
+        sink = _with_four_axes(sink.expand(*leading, 1, 1))  # (B, H, 1, 1)
+        out = fused_quiet_attention(q4, k4, v4, sink, **how)
     return out[..., :d_value].reshape(*leading, num_queries, d_value)
 
 
@@ -177,19 +198,15 @@ def _widen(x: Tensor, width: int) -> Tensor:
 
 
 def _with_four_axes(x: Tensor, leading: tuple[int, ...] | None = None) -> Tensor:
-    """(T, D) -> (1, 1, T, D); (B, T, D) -> (B, 1, T, D); (A, B, H, T, D) -> (A * B, H, T, D).
+    """(T, D) -> (1, 1, T, D); (H, T, D) -> (1, H, T, D); (A, B, H, T, D) -> (A * B, H, T, D).
 
     A mask keeps its axes of length 1 where it can; ``leading`` are the leading axes of the queries.
     """
-    if x.dim() == 2:
-        return x[None, None]
-    if x.dim() == 3:
-        return x[:, None]
     if x.dim() > 4:
         if leading is not None and x.shape[:-3].numel() > 1:
             x = x.expand(*leading[:-1], *x.shape[-3:])
         return x.flatten(0, -4)
-    return x
+    return x[(None,) * (4 - x.dim())]
 
 
 def _is_causal_mask(mask: Tensor, num_queries: int, num_keys: int) -> bool:

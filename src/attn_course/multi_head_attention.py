@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from attn_course.cache import KeyValueCache
 from attn_course.functional import attention, fused_attention
 from attn_course.masks import make_causal_mask
 from attn_course.positions import rotate
@@ -28,10 +29,16 @@ class MultiHeadAttention(nn.Module):
         bias: whether the projections of queries, keys and values add a bias.
         out_bias: whether the output projection adds a bias.
         dropout: probability of dropping a weight in training, from 0 up to but not including 1.
+        num_kv_heads: G, how many heads of keys and values there are; must divide ``num_heads``. Each serves
+            H / G heads of queries (Ainslie et al. 2023, arXiv:2305.13245); 1 is multi-query attention, and as
+            many as ``num_heads``, when not given, is the attention of the first paper.
+        sink: "zero" lets a head attend to nothing, by quiet softmax; "learned" does so with a score that each
+            head learns, the parameter ``sinks`` (H,), 0 at first. See :func:`~attn_course.quiet_softmax`.
+        rope_base: the base of :func:`~attn_course.rotate`, when there are ``positions``.
 
     Raises:
-        ValueError: if ``num_heads`` does not divide ``d_model``, a size is below 1, or ``dropout`` is outside
-            [0, 1).
+        ValueError: if ``num_heads`` does not divide ``d_model`` or ``num_kv_heads`` does not divide ``num_heads``,
+            a size is below 1, ``dropout`` is outside [0, 1), or ``sink`` has no meaning.
 
     Example:
         >>> layer = MultiHeadAttention(d_model=8, num_heads=2)
@@ -51,13 +58,18 @@ class MultiHeadAttention(nn.Module):
         bias: bool = True,
         out_bias: bool = True,
         dropout: float = 0.0,
+        num_kv_heads: int | None = None,
+        sink: str | None = None,
+        rope_base: float = 10_000.0,
     ) -> None:
         super().__init__()
+        num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         d_in = d_model if d_in is None else d_in
         d_memory = d_in if d_memory is None else d_memory
         sizes = {
             "d_model": d_model,
             "num_heads": num_heads,
+            "num_kv_heads": num_kv_heads,
             "d_in": d_in,
             "d_memory": d_memory,
         }
@@ -66,13 +78,24 @@ class MultiHeadAttention(nn.Module):
                 raise ValueError(f"{name} ({size}) must be at least 1")
         if d_model % num_heads:
             raise ValueError(f"num_heads ({num_heads}) must divide d_model ({d_model})")
+        if num_heads % num_kv_heads:
+            raise ValueError(
+                f"num_kv_heads ({num_kv_heads}) must divide num_heads ({num_heads})"
+            )
+        if sink not in (None, "zero", "learned"):
+            raise ValueError(f"sink ({sink!r}) must be None, 'zero' or 'learned'")
         check_probability(dropout, "dropout")
+        d_kv = d_model // num_heads * num_kv_heads
         self.num_heads = num_heads
+        self.num_kv_heads = num_kv_heads
         self.dropout = dropout
+        self.rope_base = rope_base
         self.q_proj = nn.Linear(d_in, d_model, bias=bias)
-        self.k_proj = nn.Linear(d_memory, d_model, bias=bias)
-        self.v_proj = nn.Linear(d_memory, d_model, bias=bias)
+        self.k_proj = nn.Linear(d_memory, d_kv, bias=bias)
+        self.v_proj = nn.Linear(d_memory, d_kv, bias=bias)
         self.out_proj = nn.Linear(d_model, d_model, bias=out_bias)
+        self.sinks = nn.Parameter(torch.zeros(num_heads)) if sink == "learned" else None
+        self.sink = sink
 
     def forward(
         self,
@@ -85,6 +108,8 @@ class MultiHeadAttention(nn.Module):
         positions: Int[Tensor, "..."] | None = None,
         is_causal: bool = False,
         need_weights: bool = False,
+        cache: KeyValueCache | None = None,
+        memory_kv: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Float[Tensor, "B T E"], Float[Tensor, "B H T S"] | None]:
         """Attend from ``query`` to ``key``.
 
@@ -100,66 +125,117 @@ class MultiHeadAttention(nn.Module):
                 turned by :func:`~attn_course.rotate`. Self-attention only; D must be even.
             is_causal: hide the future, in addition to ``mask``; aligned bottom-right when T != S.
             need_weights: whether to return the weights.
+            cache: keys and values of the positions before ``query``, to which its own are appended: S counts
+                both. Self-attention only.
+            memory_kv: what :meth:`project_memory` returned, in the place of ``key`` and ``value``.
 
         Returns:
             The output (B, T, E), and the weights (B, H, T, S) or None. In training with dropout, the weights
             are those that were applied, after dropping.
 
         Raises:
-            ValueError: if a shape does not fit, or there are both ``positions`` and a ``key`` or ``value``.
+            ValueError: if a shape does not fit, the cache has no room, or there are both ``positions`` or a
+                ``cache`` and another sequence to attend to.
             TypeError: if the mask is not boolean, the bias not floating point, or the positions not integers.
         """
-        if positions is not None and (key is not None or value is not None):
-            raise ValueError("positions are for self-attention, without a key or value")
-        key = query if key is None else key
-        value = key if value is None else value
-        check_width(query, self.q_proj.in_features, "query", "d_in")
-        check_width(key, self.k_proj.in_features, "key", "d_memory")
-        check_width(value, self.v_proj.in_features, "value", "d_memory")
-        for name, x in (("query", query), ("key", key), ("value", value)):
-            if x.dim() != 3:
-                shape = tuple(x.shape)
-                raise ValueError(
-                    f"{name} must have three axes (B, T, E), not shape {shape}"
-                )
+        from_memory = not (key is None and value is None and memory_kv is None)
+        if from_memory and (positions is not None or cache is not None):
+            name = "positions are" if cache is None else "a cache is"
+            raise ValueError(
+                f"{name} for self-attention, without a key or value, or memory_kv"
+            )
+        if memory_kv is not None and not (key is None and value is None):
+            raise ValueError("give memory_kv, or key and value, but not both")
+        _check_sequence(query, "query", self.q_proj.in_features, "d_in")
 
-        q = self._split_heads(self.q_proj(query))  # (B, H, T, D)
-        k = self._split_heads(self.k_proj(key))  # (B, H, S, D)
-        v = self._split_heads(self.v_proj(value))  # (B, H, S, D)
+        q = self._split_heads(self.q_proj(query), self.num_heads)  # (B, H, T, D)
+        if memory_kv is None:
+            key = query if key is None else key
+            k, v = self.project_memory(key, value)  # (B, G, S, D)
+        else:
+            k, v = memory_kv
         if positions is not None:
             if positions.dim() == 2:
                 positions = positions[:, None]  # (B, 1, T): the same for every head
-            q, k = rotate(q, positions), rotate(k, positions)
+            q = rotate(q, positions, base=self.rope_base)
+            k = rotate(k, positions, base=self.rope_base)
+        if cache is not None:
+            k, v = cache.append(k, v)  # all positions so far
         if mask is not None and mask.dim() == 3:
             mask = mask[:, None]  # (B, 1, T, S): the same for every head
         if bias is not None and bias.dim() == 3:
             bias = bias[None]  # (1, H, T, S): the same for every sequence
+        how = {"bias": bias, "sink": 0.0 if self.sink == "zero" else self.sinks}
+        how["enable_gqa"] = self.num_kv_heads != self.num_heads
         dropout_p = self.dropout if self.training else 0.0
 
         if need_weights:
             if is_causal:
                 causal = make_causal_mask(q.size(-2), k.size(-2), device=q.device)
                 mask = causal if mask is None else mask & causal
-            out, weights = attention(q, k, v, mask, bias=bias)
+            out, weights = attention(q, k, v, mask, **how)
             if dropout_p > 0:
                 weights = F.dropout(weights, dropout_p)
+                v = v.repeat_interleave(q.size(1) // v.size(1), dim=1)
                 out = weights @ v
         else:
             out = fused_attention(
-                q, k, v, mask, bias=bias, is_causal=is_causal, dropout_p=dropout_p
+                q, k, v, mask, is_causal=is_causal, dropout_p=dropout_p, **how
             )
             weights = None
 
         out = out.transpose(1, 2).flatten(2)  # (B, T, E)
         return self.out_proj(out), weights
 
-    def _split_heads(self, x: Tensor) -> Tensor:
+    def project_memory(
+        self, key: Float[Tensor, "B S _"], value: Float[Tensor, "B S _"] | None = None
+    ) -> tuple[Float[Tensor, "B G S D"], Float[Tensor, "B G S D"]]:
+        """Make the keys and values of a sequence: once is enough for any number of queries.
+
+        Args:
+            key: (B, S, d_memory).
+            value: (B, S, d_memory); ``key`` when not given.
+
+        Returns:
+            Keys and values (B, G, S, D), for ``memory_kv``.
+
+        Raises:
+            ValueError: if a shape does not fit.
+        """
+        value = key if value is None else value
+        _check_sequence(key, "key", self.k_proj.in_features, "d_memory")
+        _check_sequence(value, "value", self.v_proj.in_features, "d_memory")
+        k = self._split_heads(self.k_proj(key), self.num_kv_heads)  # (B, G, S, D)
+        v = self._split_heads(self.v_proj(value), self.num_kv_heads)  # (B, G, S, D)
+        return k, v
+
+    def _split_heads(self, x: Tensor, num_heads: int) -> Tensor:
         # Split, then transpose: a bare view to the same shape would mix positions.
-        x = x.unflatten(-1, (self.num_heads, -1))  # (B, T, H, D)
+        x = x.unflatten(-1, (num_heads, -1))  # (B, T, H, D)
         return x.transpose(1, 2)  # (B, H, T, D)
 
+    def make_cache(self, batch_size: int, max_len: int) -> KeyValueCache:
+        """Make an empty cache for ``forward``, of this layer's sizes, type and device.
+
+        Raises:
+            ValueError: if a size is below 1.
+        """
+        weight = self.k_proj.weight
+        head_dim = weight.size(0) // self.num_kv_heads
+        return KeyValueCache(
+            batch_size,
+            self.num_kv_heads,
+            max_len,
+            head_dim,
+            dtype=weight.dtype,
+            device=weight.device,
+        )
+
     def extra_repr(self) -> str:
-        return f"num_heads={self.num_heads}, dropout={self.dropout}"
+        told = f"num_heads={self.num_heads}, dropout={self.dropout}"
+        if self.num_kv_heads != self.num_heads:
+            told += f", num_kv_heads={self.num_kv_heads}"
+        return told if self.sink is None else f"{told}, sink={self.sink!r}"
 
     @classmethod
     def from_torch(cls, module: nn.MultiheadAttention) -> "MultiHeadAttention":
@@ -209,8 +285,8 @@ class MultiHeadAttention(nn.Module):
         """Copy the weights into a new ``nn.MultiheadAttention`` with ``batch_first=True``.
 
         Raises:
-            ValueError: if ``d_in`` is not ``d_model``, or only some projections have a bias, which
-                ``nn.MultiheadAttention`` cannot express.
+            ValueError: if ``d_in`` is not ``d_model``, only some projections have a bias, there are fewer heads
+                of keys than of queries, or a sink, which ``nn.MultiheadAttention`` cannot express.
 
         Example:
             >>> ours = MultiHeadAttention(d_model=8, num_heads=2)
@@ -218,6 +294,11 @@ class MultiHeadAttention(nn.Module):
             >>> torch.allclose(ours(x)[0], ours.to_torch()(x, x, x)[0], atol=1e-6)
             True
         """
+        if self.num_kv_heads != self.num_heads or self.sink is not None:
+            raise ValueError(
+                f"num_kv_heads ({self.num_kv_heads}) must equal num_heads ({self.num_heads}) and sink "
+                f"({self.sink!r}) must be None for nn.MultiheadAttention"
+            )
         d_in, d_model = self.q_proj.in_features, self.q_proj.out_features
         if d_in != d_model:
             raise ValueError(
@@ -251,3 +332,11 @@ class MultiHeadAttention(nn.Module):
         state |= {key: value for key, value in ours.items() if key.startswith("out_proj")}
         theirs.to(self.out_proj.weight).load_state_dict(state)
         return theirs.train(self.training)
+
+
+def _check_sequence(x: Tensor, name: str, width: int, argument: str) -> None:
+    check_width(x, width, name, argument)
+    if x.dim() != 3:
+        raise ValueError(
+            f"{name} must have three axes (B, T, E), not shape {tuple(x.shape)}"
+        )

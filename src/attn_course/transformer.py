@@ -2,6 +2,7 @@
 
 import copy
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -9,6 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from attn_course.cache import DecoderCache, KeyValueCache
 from attn_course.multi_head_attention import MultiHeadAttention
 from attn_course.positions import make_sinusoidal_positions
 from attn_course.validation import check_is_bool, check_probability, check_width
@@ -26,7 +28,7 @@ class AttentionWeights(NamedTuple):
 
 
 class FeedForward(nn.Module):
-    r"""Two linear maps with a ReLU between them, applied to each position alone.
+    r"""Two linear maps with a ReLU between them, or another activation, applied to each position alone.
 
     Computes $\mathrm{FFN}(x) = \max(0, xW_1 + b_1)W_2 + b_2$ (Vaswani et al. 2017, arXiv:1706.03762, eq. 2).
 
@@ -34,6 +36,7 @@ class FeedForward(nn.Module):
         d_model: E, the width of input and output.
         d_ff: the width between the two maps; the paper's is 4 * E.
         dropout: probability of dropping a number between the two maps, in training.
+        activation: a function of one tensor; ReLU in the first paper.
 
     Raises:
         ValueError: if a size is below 1, ``dropout`` is outside [0, 1), or the input is not E wide.
@@ -44,18 +47,26 @@ class FeedForward(nn.Module):
         torch.Size([2, 5, 8])
     """
 
-    def __init__(self, d_model: int, d_ff: int, *, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        d_ff: int,
+        *,
+        dropout: float = 0.0,
+        activation: Callable[[Tensor], Tensor] = torch.relu,
+    ) -> None:
         super().__init__()
         _check_sizes(d_model=d_model, d_ff=d_ff)
         check_probability(dropout, "dropout")
         self.up = nn.Linear(d_model, d_ff)
         self.down = nn.Linear(d_ff, d_model)
         self.dropout = nn.Dropout(dropout)
+        self.activation = activation
 
     def forward(self, x: Float[Tensor, "*batch E"]) -> Float[Tensor, "*batch E"]:
         """Compute at each position of ``x`` (..., E) from that position alone."""
         check_width(x, self.up.in_features, "x", "d_model")
-        return self.down(self.dropout(torch.relu(self.up(x))))
+        return self.down(self.dropout(self.activation(self.up(x))))
 
 
 class EncoderLayer(nn.Module):
@@ -73,6 +84,10 @@ class EncoderLayer(nn.Module):
         dropout: probability, in training, of dropping an attention weight, a number inside the feed-forward,
             and a number of what either of the two adds.
         norm_first: pre-norm; otherwise post-norm. Both have the same parameters.
+        activation: inside the feed-forward.
+        norm_eps: added to the variance in the norms.
+        num_kv_heads: as in :class:`~attn_course.MultiHeadAttention`.
+        rope_base: as in :class:`~attn_course.MultiHeadAttention`.
 
     Raises:
         ValueError: if ``num_heads`` does not divide ``d_model``, a size is below 1, or ``dropout`` is
@@ -93,13 +108,25 @@ class EncoderLayer(nn.Module):
         *,
         dropout: float = 0.0,
         norm_first: bool = True,
+        activation: Callable[[Tensor], Tensor] = torch.relu,
+        norm_eps: float = 1e-5,
+        num_kv_heads: int | None = None,
+        rope_base: float = 10_000.0,
     ) -> None:
         super().__init__()
         self.norm_first = norm_first
-        self.self_attention = MultiHeadAttention(d_model, num_heads, dropout=dropout)
-        self.feed_forward = FeedForward(d_model, d_ff, dropout=dropout)
-        self.self_attention_norm = nn.LayerNorm(d_model)
-        self.feed_forward_norm = nn.LayerNorm(d_model)
+        self.self_attention = MultiHeadAttention(
+            d_model,
+            num_heads,
+            dropout=dropout,
+            num_kv_heads=num_kv_heads,
+            rope_base=rope_base,
+        )
+        self.feed_forward = FeedForward(
+            d_model, d_ff, dropout=dropout, activation=activation
+        )
+        self.self_attention_norm = nn.LayerNorm(d_model, eps=norm_eps)
+        self.feed_forward_norm = nn.LayerNorm(d_model, eps=norm_eps)
         self.dropout = nn.Dropout(dropout)
 
     def forward(
@@ -107,13 +134,19 @@ class EncoderLayer(nn.Module):
         x: Float[Tensor, "B S E"],
         *,
         mask: Bool[Tensor, "..."] | None = None,
+        bias: Float[Tensor, "..."] | None = None,
+        positions: Int[Tensor, "..."] | None = None,
+        is_causal: bool = False,
         need_weights: bool = False,
-    ) -> tuple[Float[Tensor, "B S E"], Float[Tensor, "B H S S"] | None]:
+        cache: KeyValueCache | None = None,
+    ) -> tuple[Float[Tensor, "B S E"], Float[Tensor, "B H S _"] | None]:
         """Let every position read the others, then think it over alone.
 
         Args:
             x: (B, S, E).
             mask: True where a position may be attended to: (S, S), (B, 1, S), (B, S, S) or (B, H, S, S).
+            bias, positions, is_causal, cache: as in :class:`~attn_course.MultiHeadAttention`. With
+                ``is_causal`` it is a layer of a language model.
             need_weights: whether to return the weights.
 
         Returns:
@@ -123,7 +156,8 @@ class EncoderLayer(nn.Module):
             ValueError: if a shape does not fit.
             TypeError: if the mask is not boolean.
         """
-        looks = {"mask": mask, "need_weights": need_weights}
+        looks = {"mask": mask, "bias": bias, "positions": positions, "is_causal": is_causal}
+        looks |= {"need_weights": need_weights, "cache": cache}
         if self.norm_first:
             found, weights = self.self_attention(self.self_attention_norm(x), **looks)
             x = x + self.dropout(found)
@@ -176,6 +210,8 @@ class DecoderLayer(nn.Module):
         d_ff: the width inside the feed-forward.
         dropout: as in :class:`EncoderLayer`.
         norm_first: pre-norm; otherwise post-norm. Both have the same parameters.
+        activation: inside the feed-forward.
+        norm_eps: added to the variance in the norms.
 
     Raises:
         ValueError: as :class:`EncoderLayer`.
@@ -196,29 +232,35 @@ class DecoderLayer(nn.Module):
         *,
         dropout: float = 0.0,
         norm_first: bool = True,
+        activation: Callable[[Tensor], Tensor] = torch.relu,
+        norm_eps: float = 1e-5,
     ) -> None:
         super().__init__()
         self.norm_first = norm_first
         self.self_attention = MultiHeadAttention(d_model, num_heads, dropout=dropout)
         self.cross_attention = MultiHeadAttention(d_model, num_heads, dropout=dropout)
-        self.feed_forward = FeedForward(d_model, d_ff, dropout=dropout)
-        self.self_attention_norm = nn.LayerNorm(d_model)
-        self.cross_attention_norm = nn.LayerNorm(d_model)
-        self.feed_forward_norm = nn.LayerNorm(d_model)
+        self.feed_forward = FeedForward(
+            d_model, d_ff, dropout=dropout, activation=activation
+        )
+        self.self_attention_norm = nn.LayerNorm(d_model, eps=norm_eps)
+        self.cross_attention_norm = nn.LayerNorm(d_model, eps=norm_eps)
+        self.feed_forward_norm = nn.LayerNorm(d_model, eps=norm_eps)
         self.dropout = nn.Dropout(dropout)
 
     def forward(
         self,
         x: Float[Tensor, "B T E"],
-        memory: Float[Tensor, "B S E"],
+        memory: Float[Tensor, "B S E"] | None = None,
         *,
         mask: Bool[Tensor, "..."] | None = None,
         memory_mask: Bool[Tensor, "..."] | None = None,
         is_causal: bool = True,
         need_weights: bool = False,
+        cache: KeyValueCache | None = None,
+        memory_kv: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[
         Float[Tensor, "B T E"],
-        Float[Tensor, "B H T T"] | None,
+        Float[Tensor, "B H T _"] | None,
         Float[Tensor, "B H T S"] | None,
     ]:
         """Read what is written, then the memory, then think it over at each position alone.
@@ -231,6 +273,8 @@ class DecoderLayer(nn.Module):
             memory_mask: where the target may attend to the memory; mostly the source's padding, (B, 1, S).
             is_causal: hide the target's future.
             need_weights: whether to return the weights.
+            cache: as in :class:`~attn_course.MultiHeadAttention`, for the self-attention.
+            memory_kv: what ``cross_attention.project_memory(memory)`` returned, in the place of ``memory``.
 
         Returns:
             The new stream (B, T, E), the weights of the self-attention (B, H, T, T) or None, and those of the
@@ -240,8 +284,13 @@ class DecoderLayer(nn.Module):
             ValueError: if a shape does not fit.
             TypeError: if a mask is not boolean.
         """
+        if (memory is None) == (memory_kv is None):
+            raise ValueError(
+                "a decoder layer reads either memory or memory_kv, one of the two"
+            )
         looks = {"mask": mask, "is_causal": is_causal, "need_weights": need_weights}
-        reads = {"mask": memory_mask, "need_weights": need_weights}
+        looks["cache"] = cache
+        reads = {"mask": memory_mask, "need_weights": need_weights, "memory_kv": memory_kv}
         if self.norm_first:
             found, self_weights = self.self_attention(self.self_attention_norm(x), **looks)
             x = x + self.dropout(found)
@@ -389,8 +438,8 @@ class Transformer(nn.Module):
             elif parameter.dim() == 2:
                 nn.init.xavier_uniform_(parameter)
 
-    def _embed(self, embed: nn.Embedding, ids: Tensor, name: str) -> Tensor:
-        _check_ids(ids, name, self.max_len)
+    def _embed(self, embed: nn.Embedding, ids: Tensor, name: str, start: int = 0) -> Tensor:
+        _check_ids(ids, name, self.max_len, start)
         try:
             tokens = embed(ids)  # (B, T, E)
         except IndexError:
@@ -398,7 +447,8 @@ class Transformer(nn.Module):
                 f"{name} holds ids from {ids.min()} to {ids.max()}; "
                 f"those of its vocabulary go from 0 to {embed.num_embeddings - 1}"
             ) from None
-        x = tokens * math.sqrt(self.d_model) + self.positions[: ids.size(1)]
+        positions = self.positions[start : start + ids.size(1)]
+        x = tokens * math.sqrt(self.d_model) + positions
         return self.dropout(x)
 
     def encode(
@@ -435,47 +485,88 @@ class Transformer(nn.Module):
     def decode(
         self,
         tgt: Int[Tensor, "B T"],
-        memory: Float[Tensor, "B S E"],
+        memory: Float[Tensor, "B S E"] | None = None,
         *,
         src_mask: Bool[Tensor, "..."] | None = None,
         tgt_mask: Bool[Tensor, "..."] | None = None,
         need_weights: bool = False,
+        cache: DecoderCache | None = None,
     ) -> tuple[Float[Tensor, "B T V"], tuple[list[Tensor], list[Tensor]] | None]:
         """Score every next token of the target.
 
         Args:
-            tgt: ids (B, T), the beginning first.
+            tgt: ids (B, T), the beginning first; with a cache only those that it has not read yet.
             memory: what :meth:`encode` made of the source (B, S, E).
             src_mask: the mask that :meth:`encode` was given, (B, 1, S).
             tgt_mask: where the target may attend to itself, in addition to the causal mask: (T, T), (B, 1, T),
                 (B, T, T) or (B, H, T, T). Padding on the right needs none: it is the future of all that counts.
+                With a cache the last axis counts the tokens before as well.
             need_weights: whether to return the weights.
+            cache: what :meth:`make_cache` made of the memory, in the place of ``memory`` and ``src_mask``. The
+                tokens of ``tgt`` are added to it.
 
         Returns:
             The logits (B, T, V), and None or two lists with the weights of each layer: those of the
             self-attention (B, H, T, T) and those of the cross-attention (B, H, T, S).
 
         Raises:
-            ValueError: if the target is longer than ``max_len`` or a shape does not fit.
+            ValueError: if the target is longer than ``max_len`` or than the cache has room for, a shape does not
+                fit, or there are both a cache and a memory, or none of them.
             TypeError: if ids are not integers or a mask is not boolean.
             IndexError: if an id is outside the vocabulary (on the CPU; a GPU says it in its own way).
         """
-        x = self._embed(self.tgt_embed, tgt, "tgt")
-        if memory.dim() != 3 or memory.size(0) != tgt.size(0):
-            raise ValueError(
-                f"memory of shape {tuple(memory.shape)} must be (B, S, E) "
-                f"with a row for each of the {tgt.size(0)} targets"
-            )
-        _check_src_mask(src_mask, *memory.shape[:2])
+        start = 0 if cache is None else cache.length
+        x = self._embed(self.tgt_embed, tgt, "tgt", start)
+        if cache is None:
+            _check_memory(memory, tgt.size(0))
+            _check_src_mask(src_mask, *memory.shape[:2])
+            kept = [(None, None)] * len(self.decoder_layers)
+        else:
+            _check_cache(cache, memory, src_mask, tgt)
+            src_mask, kept = cache.src_mask, cache
         to_target, to_source = [], []
-        for layer in self.decoder_layers:
+        for layer, (layer_cache, memory_kv) in zip(self.decoder_layers, kept, strict=True):
+            reads = {"memory_mask": src_mask, "memory_kv": memory_kv, "cache": layer_cache}
             x, self_weights, cross_weights = layer(
-                x, memory, mask=tgt_mask, memory_mask=src_mask, need_weights=need_weights
+                x, memory, mask=tgt_mask, need_weights=need_weights, **reads
             )
             to_target.append(self_weights)
             to_source.append(cross_weights)
         logits = self.to_logits(self.decoder_norm(x))
         return logits, (to_target, to_source) if need_weights else None
+
+    def make_cache(
+        self,
+        memory: Float[Tensor, "B S E"],
+        *,
+        src_mask: Bool[Tensor, "..."] | None = None,
+        max_len: int | None = None,
+    ) -> DecoderCache:
+        """Prepare to write targets one token after the other: :meth:`decode` then reads each token once.
+
+        Args:
+            memory: what :meth:`encode` made of the source (B, S, E); its keys and values are computed here, once.
+            src_mask: the mask that :meth:`encode` was given.
+            max_len: the most tokens of a target, the beginning included; that of the model when not given.
+
+        Raises:
+            ValueError: if a shape does not fit, or ``max_len`` is below 1 or above that of the model.
+        """
+        max_len = self.max_len if max_len is None else max_len
+        if not 1 <= max_len <= self.max_len:
+            raise ValueError(
+                f"max_len ({max_len}) must be from 1 to that of the model ({self.max_len})"
+            )
+        _check_memory(memory, memory.size(0))
+        _check_src_mask(src_mask, *memory.shape[:2])
+        return DecoderCache(
+            [
+                layer.self_attention.make_cache(memory.size(0), max_len)
+                for layer in self.decoder_layers
+            ],
+            [layer.cross_attention.project_memory(memory) for layer in self.decoder_layers],
+            src_mask,
+        )
 
     def forward(
         self,
@@ -676,17 +767,40 @@ def _check_sizes(**sizes: int) -> None:
             raise ValueError(f"{name} ({size}) must be at least 1")
 
 
-def _check_ids(ids: Tensor, name: str, max_len: int) -> None:
+def _check_ids(ids: Tensor, name: str, max_len: int, start: int = 0) -> None:
     if ids.dim() != 2:
         raise ValueError(
             f"{name} must have two axes, sequences and positions, not shape {tuple(ids.shape)}"
         )
     if ids.is_floating_point() or ids.dtype == torch.bool:
         raise TypeError(f"{name} must hold ids, which are integers, not {ids.dtype}")
-    if ids.size(1) > max_len:
+    if start + ids.size(1) > max_len:
+        length = f"{start} + {ids.size(1)}" if start else ids.size(1)
+        raise ValueError(f"{name} is {length} tokens long, longer than max_len ({max_len})")
+
+
+def _check_memory(memory: Tensor | None, num_targets: int) -> None:
+    if memory is None:
+        raise ValueError("decode needs a memory, or a cache that was made of one")
+    if memory.dim() != 3 or memory.size(0) != num_targets:
         raise ValueError(
-            f"{name} is {ids.size(1)} tokens long, longer than max_len ({max_len})"
+            f"memory of shape {tuple(memory.shape)} must be (B, S, E) "
+            f"with a row for each of the {num_targets} targets"
         )
+
+
+def _check_cache(
+    cache: DecoderCache, memory: Tensor | None, src_mask: Tensor | None, tgt: Tensor
+) -> None:
+    if memory is not None or src_mask is not None:
+        raise ValueError(
+            "give decode a cache, or memory and src_mask, but not both: the cache holds what it made of them"
+        )
+    if cache.memory is None:
+        raise ValueError(
+            "this cache was not made by Transformer.make_cache: it has no memory"
+        )
+    cache.check_room(tgt.size(1))
 
 
 def _check_src_mask(mask: Tensor | None, num_sequences: int, length: int) -> None:

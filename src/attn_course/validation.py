@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 
-def check_qkv(q: Tensor, k: Tensor, v: Tensor) -> None:
+def check_qkv(q: Tensor, k: Tensor, v: Tensor, *, enable_gqa: bool = False) -> None:
     """Refuse queries, keys and values whose axes do not belong together."""
     shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
     if min(q.dim(), k.dim(), v.dim()) < 2:
@@ -21,12 +21,40 @@ def check_qkv(q: Tensor, k: Tensor, v: Tensor) -> None:
         )
     if k.size(-2) == 0:
         raise ValueError(f"there must be at least one key to attend to: {shapes}")
-    if not q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:
+    if enable_gqa:
+        _check_groups(q, k, v, shapes)
+    elif not q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:
         raise ValueError(f"q, k and v must have the same leading axes: {shapes}")
     if not q.dtype == k.dtype == v.dtype:
         raise TypeError(
             f"q ({q.dtype}), k ({k.dtype}) and v ({v.dtype}) must have the same type"
         )
+
+
+def _check_groups(q: Tensor, k: Tensor, v: Tensor, shapes: str) -> None:
+    if min(q.dim(), k.dim(), v.dim()) < 3:
+        raise ValueError(f"enable_gqa needs an axis of heads, (..., H, T, D): {shapes}")
+    if k.size(-3) != v.size(-3) or not q.shape[:-3] == k.shape[:-3] == v.shape[:-3]:
+        raise ValueError(
+            f"k and v must have as many heads as each other, and q the same axes before its heads: {shapes}"
+        )
+    if k.size(-3) == 0 or q.size(-3) % k.size(-3):
+        raise ValueError(
+            f"the heads of k and v ({k.size(-3)}) must divide those of q ({q.size(-3)}): {shapes}"
+        )
+
+
+def check_sink(sink: float | Tensor, q: Tensor) -> Tensor:
+    """Refuse a sink that is not one number for all heads or one for each; the result broadcasts to the scores."""
+    sink = torch.as_tensor(sink, device=q.device)
+    sink = sink if sink.is_floating_point() else sink.to(q.dtype)
+    if sink.dim() == 0:
+        return sink
+    if sink.dim() > 1 or q.dim() < 3 or sink.size(0) != q.size(-3):
+        raise ValueError(
+            f"sink of shape {tuple(sink.shape)} must be one number or (H,), one for each head of q {tuple(q.shape)}"
+        )
+    return sink[:, None, None]  # (H, 1, 1)
 
 
 def check_mask(mask: Tensor, scores_shape: tuple[int, ...]) -> None:

@@ -1,0 +1,216 @@
+"""Key-value caches: what is computed once while a sequence is written. Derived in chapter 15."""
+
+from collections.abc import Iterator
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+class KeyValueCache:
+    """The keys and values of every position so far, in memory that is laid out once.
+
+    Attention at a new position needs the keys and values of all positions before it, and these do not change:
+    so they are kept, and each step computes its own only.
+
+    Args:
+        batch_size: B, the rows that are written together.
+        num_kv_heads: G, the heads of the keys and values.
+        max_len: the most positions that it will hold.
+        head_dim: D, the width of a head.
+        dtype: type of the keys and values; torch's default when not given.
+        device: where they live.
+
+    Raises:
+        ValueError: if a size is below 1.
+
+    Example:
+        >>> cache = KeyValueCache(batch_size=1, num_kv_heads=2, max_len=8, head_dim=4)
+        >>> new = torch.randn(1, 2, 3, 4)  # three positions
+        >>> k, v = cache.append(new, new)
+        >>> k, v = cache.append(new[:, :, :1], new[:, :, :1])
+        >>> cache.length, k.shape
+        (4, torch.Size([1, 2, 4, 4]))
+    """
+
+    def __init__(
+        self,
+        batch_size: int,
+        num_kv_heads: int,
+        max_len: int,
+        head_dim: int,
+        *,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> None:
+        sizes = {
+            "batch_size": batch_size,
+            "num_kv_heads": num_kv_heads,
+            "max_len": max_len,
+            "head_dim": head_dim,
+        }
+        for name, size in sizes.items():
+            if size < 1:
+                raise ValueError(f"{name} ({size}) must be at least 1")
+        shape = (batch_size, num_kv_heads, max_len, head_dim)
+        self._k = torch.zeros(shape, dtype=dtype, device=device)
+        self._v = torch.zeros(shape, dtype=dtype, device=device)
+        self._length = 0
+
+    @property
+    def length(self) -> int:
+        """How many positions it holds."""
+        return self._length
+
+    @property
+    def max_len(self) -> int:
+        """How many positions it has room for."""
+        return self._k.size(2)
+
+    @property
+    def num_bytes(self) -> int:
+        """The memory it takes, whether filled or not."""
+        return self._k.nbytes + self._v.nbytes
+
+    def append(
+        self, k: Float[Tensor, "B G T D"], v: Float[Tensor, "B G T D"]
+    ) -> tuple[Float[Tensor, "B G S D"], Float[Tensor, "B G S D"]]:
+        """Keep the keys and values of T new positions.
+
+        Returns:
+            The keys and values of all S positions so far: views, which the next call of :meth:`reorder` changes.
+
+        Raises:
+            ValueError: if there is no room for them, or their shape does not fit; nothing is written then.
+            TypeError: if their type is not that of the cache.
+        """
+        self._check(k, "k")
+        self._check(v, "v")
+        if k.size(2) != v.size(2):
+            raise ValueError(
+                f"there must be as many new keys ({k.size(2)}) as values ({v.size(2)})"
+            )
+        start, end = self._length, self._length + k.size(2)
+        if end > self.max_len:
+            raise ValueError(
+                f"{k.size(2)} new positions after {start} make {end}, more than max_len ({self.max_len}): "
+                "make a larger cache, or reset this one"
+            )
+        self._k[:, :, start:end] = k
+        self._v[:, :, start:end] = v
+        self._length = end
+        return self._k[:, :, :end], self._v[:, :, :end]
+
+    def reorder(self, rows: Int[Tensor, "B"]) -> None:
+        """Let row b go on from what row ``rows[b]`` holds, as beams do when one is continued twice.
+
+        Raises:
+            ValueError: if there is not one number for each row, or one is no row of the cache.
+        """
+        check_rows(rows, self._k.size(0))
+        for kept in (self._k, self._v):
+            kept[:, :, : self._length] = kept[rows, :, : self._length]
+
+    def reset(self) -> None:
+        """Forget every position, to begin another sequence."""
+        self._length = 0
+
+    def _check(self, x: Tensor, name: str) -> None:
+        B, G, _, D = self._k.shape
+        if x.dim() != 4 or (x.size(0), x.size(1), x.size(3)) != (B, G, D):
+            raise ValueError(
+                f"{name} of shape {tuple(x.shape)} must be (B, G, T, D), here ({B}, {G}, T, {D})"
+            )
+        if x.dtype != self._k.dtype:
+            raise TypeError(
+                f"{name} ({x.dtype}) must have the type of the cache ({self._k.dtype})"
+            )
+
+
+class DecoderCache:
+    """What a stack of layers keeps while sequences are written: a cache a layer, and the memory's keys and values.
+
+    ``Transformer.make_cache`` and ``LanguageModel.make_cache`` make it.
+
+    Args:
+        layers: one cache for each layer's self-attention.
+        memory: for each layer the keys and values (B, H, S, D) that its cross-attention reads, computed once;
+            None for a model without cross-attention.
+        src_mask: which of the memory's positions are no padding, (B, 1, S), or None.
+    """
+
+    def __init__(
+        self,
+        layers: list[KeyValueCache],
+        memory: list[tuple[Tensor, Tensor]] | None = None,
+        src_mask: Bool[Tensor, "..."] | None = None,
+    ) -> None:
+        self.layers = layers
+        self.memory = memory
+        self.src_mask = src_mask
+
+    @property
+    def length(self) -> int:
+        """How many positions have been read."""
+        return self.layers[0].length
+
+    @property
+    def max_len(self) -> int:
+        """How many positions it has room for."""
+        return self.layers[0].max_len
+
+    @property
+    def num_bytes(self) -> int:
+        """The memory it takes, whether filled or not."""
+        return sum(layer.num_bytes for layer in self.layers) + sum(
+            k.nbytes + v.nbytes for k, v in self.memory or []
+        )
+
+    def __iter__(self) -> Iterator[tuple[KeyValueCache, tuple[Tensor, Tensor] | None]]:
+        """For each layer its cache, and the keys and values of the memory or None."""
+        memory = self.memory or [None] * len(self.layers)
+        return zip(self.layers, memory, strict=True)
+
+    def check_room(self, num_new: int) -> None:
+        """Refuse more positions than there is room for, before any layer has written one.
+
+        Raises:
+            ValueError: if there is no room.
+        """
+        if self.length + num_new > self.max_len:
+            raise ValueError(
+                f"{num_new} new tokens after {self.length} make {self.length + num_new}, "
+                f"more than the cache's max_len ({self.max_len}): make a larger cache, or reset this one"
+            )
+
+    def reorder(self, rows: Int[Tensor, "B"]) -> None:
+        """Let row b go on from what row ``rows[b]`` holds, its source included.
+
+        Raises:
+            ValueError: as :meth:`KeyValueCache.reorder`; nothing has moved then.
+        """
+        for layer in self.layers:
+            layer.reorder(rows)
+        if self.memory is not None:
+            self.memory = [(k[rows], v[rows]) for k, v in self.memory]
+        if self.src_mask is not None and self.src_mask.size(0) > 1:
+            self.src_mask = self.src_mask[rows]
+
+    def reset(self) -> None:
+        """Forget what was written, to begin another target of the same sources."""
+        for layer in self.layers:
+            layer.reset()
+
+
+def check_rows(rows: Tensor, batch_size: int) -> None:
+    """Refuse rows that are not one number from 0 to B - 1 for each row."""
+    if rows.is_floating_point() or rows.dtype == torch.bool:
+        raise TypeError(f"rows must be integers, not {rows.dtype}")
+    if rows.shape != (batch_size,):
+        raise ValueError(
+            f"rows of shape {tuple(rows.shape)} must hold one number for each of the {batch_size} rows"
+        )
+    if batch_size and not 0 <= int(rows.min()) <= int(rows.max()) < batch_size:
+        raise ValueError(
+            f"rows must be from 0 to {batch_size - 1}, but go from {int(rows.min())} to {int(rows.max())}"
+        )
