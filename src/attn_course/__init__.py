@@ -7,9 +7,11 @@ and imported by the chapters that follow.
 from importlib.metadata import version
 
 from attn_course.additive import additive_attention
+from attn_course.cache import DecoderCache, KeyValueCache
 from attn_course.causality import assert_causal
 from attn_course.device import default_device
 from attn_course.functional import attention, fused_attention, softmax
+from attn_course.language_model import LanguageModel
 from attn_course.masks import (
     from_additive_mask,
     from_torch_mask,
@@ -28,6 +30,7 @@ from attn_course.positions import (
     make_sinusoidal_positions,
     rotate,
 )
+from attn_course.quiet import quiet_softmax
 from attn_course.recurrent import AttendingTranslator, RecurrentTranslator
 from attn_course.self_attention import SelfAttention
 from attn_course.source import show_source
@@ -44,9 +47,12 @@ __version__ = version("attn_course")
 __all__ = [
     "AttendingTranslator",
     "AttentionWeights",
+    "DecoderCache",
     "DecoderLayer",
     "EncoderLayer",
     "FeedForward",
+    "KeyValueCache",
+    "LanguageModel",
     "MultiHeadAttention",
     "RecurrentTranslator",
     "SelfAttention",
@@ -65,6 +71,7 @@ __all__ = [
     "make_padding_mask",
     "make_sinusoidal_positions",
     "make_sliding_window_mask",
+    "quiet_softmax",
     "rotate",
     "show_source",
     "softmax",

@@ -1,4 +1,4 @@
-"""Quiet softmax, whose weights may sum to less than one, and its fused form. Derived in chapter 14."""
+"""Quiet softmax, whose weights may sum to less than one, and attention with it by the fused kernel. Derived in chapter 14."""
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +17,7 @@ def quiet_softmax(
 
     Computes $e^{x_i} / (e^s + \sum_j e^{x_j})$: the softmax over the scores and one more score s, the *sink*,
     whose weight is then left out. With $s = 0$ it is the quiet softmax (Miller 2023, "Attention Is Off By One");
-    with an s that each head learns, it is what gpt-oss does (OpenAI 2025, arXiv:2508.10925, section 2.2).
+    with an s that each head learns, it is what gpt-oss does (OpenAI 2025, arXiv:2508.10925).
 
     As in :func:`~attn_course.softmax` the largest exponent is subtracted, and here the sink is one of them: so
     nothing overflows, and a row of -inf gives zeros.
@@ -25,10 +25,13 @@ def quiet_softmax(
     Args:
         x: scores of any shape.
         dim: the axis over which the weights and that of the sink sum to one.
-        sink: a finite number, or a tensor that broadcasts to ``x`` with the axis ``dim`` of length 1.
+        sink: a finite number, or a tensor of them that broadcasts to ``x``, with the axis ``dim`` of length 1.
 
     Returns:
         Weights of the shape and type of ``x``.
+
+    Raises:
+        ValueError: if ``sink`` would make the result larger than ``x``, or has one score for each weight.
 
     Example:
         >>> quiet_softmax(torch.tensor([0.0, 0.0]))  # two scores and the sink, all equal
@@ -37,10 +40,25 @@ def quiet_softmax(
         tensor([0., 0.])
     """
     sink = torch.as_tensor(sink, dtype=x.dtype, device=x.device)
+    _check_one_sink_a_row(sink, x, dim)
     # The maximum cancels, so no gradient flows through it.
     largest = torch.maximum(x.detach().amax(dim, keepdim=True), sink.detach())
     exponentials = torch.exp(x - largest)
     return exponentials / (exponentials.sum(dim, keepdim=True) + torch.exp(sink - largest))
+
+
+def _check_one_sink_a_row(sink: Tensor, x: Tensor, dim: int) -> None:
+    if sink.dim() == 0:
+        return
+    allowed = list(x.shape)
+    allowed[dim] = 1
+    missing = len(allowed) - sink.dim()
+    if missing < 0 or any(
+        s not in (1, n) for s, n in zip(sink.shape, allowed[missing:], strict=True)
+    ):
+        raise ValueError(
+            f"sink of shape {tuple(sink.shape)} must broadcast to {tuple(allowed)}, one sink for each row of x"
+        )
 
 
 def fused_quiet_attention(
@@ -69,14 +87,15 @@ def fused_quiet_attention(
         sink: one number for each head of each sequence.
         attn_mask, is_causal, dropout_p, scale, enable_gqa: as in ``F.scaled_dot_product_attention``.
     """
-    if enable_gqa:
-        k, v = (x.repeat_interleave(q.size(1) // x.size(1), dim=1) for x in (k, v))
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         hidden = torch.zeros_like(attn_mask, dtype=q.dtype)
         attn_mask = hidden.masked_fill(~attn_mask, -torch.inf)
     needs_grad = attn_mask is not None and attn_mask.requires_grad
-    if q.device.type == "cpu" and dropout_p == 0 and not needs_grad:
+    # The kernel divides by the number of queries: without any, it would end the process.
+    if q.device.type == "cpu" and dropout_p == 0 and not needs_grad and q.numel() > 0:
         return _FusedQuietAttention.apply(q, k, v, sink, attn_mask, is_causal, scale)
+    if enable_gqa:
+        k, v = (x.repeat_interleave(q.size(1) // x.size(1), dim=1) for x in (k, v))
     scores = (q * scale) @ k.mT  # (B, H, T, S)
     if is_causal:
         future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
@@ -98,6 +117,8 @@ class _FusedQuietAttention(torch.autograd.Function):
         is_causal: bool,
         scale: float,
     ) -> Tensor:
+        # The kernel takes the numbers of one vector to be neighbours in memory, and does not look whether they are.
+        q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
         out, log_sum = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
             q, k, v, 0.0, is_causal, attn_mask=attn_mask, scale=scale
         )
@@ -126,7 +147,12 @@ class _FusedQuietAttention(torch.autograd.Function):
                 scale=ctx.scale,
             )
         )
-        # The sink's own value is zero: all it does to the output is to take weight from the others.
-        weight = torch.exp(sink[..., 0].to(log_total) - log_total)  # (B, H, T)
-        to_sink = -(weight * (upstream * out).sum(-1)).sum(-1)  # (B, H)
-        return to_q, to_k, to_v, to_sink[..., None, None].to(sink), None, None, None
+        to_sink = None
+        if ctx.needs_input_grad[3]:
+            # The sink has no value: all it does to the output is to take weight from the others.
+            weight = torch.exp(sink[..., 0].to(log_total) - log_total)  # (B, H, T)
+            to_sink = -(weight * (upstream * out).sum(-1, dtype=weight.dtype)).sum(
+                -1
+            )  # (B, H)
+            to_sink = to_sink[..., None, None].to(sink)
+        return to_q, to_k, to_v, to_sink, None, None, None

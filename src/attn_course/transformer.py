@@ -13,7 +13,12 @@ from torch import Tensor, nn
 from attn_course.cache import DecoderCache, KeyValueCache
 from attn_course.multi_head_attention import MultiHeadAttention
 from attn_course.positions import make_sinusoidal_positions
-from attn_course.validation import check_is_bool, check_probability, check_width
+from attn_course.validation import (
+    check_is_bool,
+    check_probability,
+    check_token_ids,
+    check_width,
+)
 
 
 class AttentionWeights(NamedTuple):
@@ -439,7 +444,7 @@ class Transformer(nn.Module):
                 nn.init.xavier_uniform_(parameter)
 
     def _embed(self, embed: nn.Embedding, ids: Tensor, name: str, start: int = 0) -> Tensor:
-        _check_ids(ids, name, self.max_len, start)
+        check_token_ids(ids, name, self.max_len, start)
         try:
             tokens = embed(ids)  # (B, T, E)
         except IndexError:
@@ -765,18 +770,6 @@ def _check_sizes(**sizes: int) -> None:
     for name, size in sizes.items():
         if size < 1:
             raise ValueError(f"{name} ({size}) must be at least 1")
-
-
-def _check_ids(ids: Tensor, name: str, max_len: int, start: int = 0) -> None:
-    if ids.dim() != 2:
-        raise ValueError(
-            f"{name} must have two axes, sequences and positions, not shape {tuple(ids.shape)}"
-        )
-    if ids.is_floating_point() or ids.dtype == torch.bool:
-        raise TypeError(f"{name} must hold ids, which are integers, not {ids.dtype}")
-    if start + ids.size(1) > max_len:
-        length = f"{start} + {ids.size(1)}" if start else ids.size(1)
-        raise ValueError(f"{name} is {length} tokens long, longer than max_len ({max_len})")
 
 
 def _check_memory(memory: Tensor | None, num_targets: int) -> None:

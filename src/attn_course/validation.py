@@ -106,3 +106,16 @@ def check_probability(p: float, name: str) -> None:
         raise ValueError(
             f"{name} ({p}) must be at least 0 and below 1: it is the share of weights that is dropped"
         )
+
+
+def check_token_ids(ids: Tensor, name: str, max_len: int, start: int = 0) -> None:
+    """Refuse ids that are no integers (B, T), or more of them than a model reads."""
+    if ids.dim() != 2:
+        raise ValueError(
+            f"{name} must have two axes, sequences and positions, not shape {tuple(ids.shape)}"
+        )
+    if ids.is_floating_point() or ids.dtype == torch.bool:
+        raise TypeError(f"{name} must hold ids, which are integers, not {ids.dtype}")
+    if start + ids.size(1) > max_len:
+        length = f"{start} + {ids.size(1)}" if start else ids.size(1)
+        raise ValueError(f"{name} is {length} tokens long, longer than max_len ({max_len})")

@@ -1,0 +1,801 @@
+"""The exercises of the chapter on attention that costs less. Used from chapter 16 on."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake
+from attn_course.functional import attention
+from attn_course.masks import make_causal_mask
+
+# ---------------------------------------------------------------- merge two blocks
+
+
+def _summary(scores, values):
+    """The largest score, the sum of exponentials and the mix of values of one block of keys."""
+    largest = scores.amax(-1, keepdim=True)
+    powers = torch.exp(scores - largest.masked_fill(largest == -math.inf, 0.0))
+    return largest, powers.sum(-1, keepdim=True), powers @ values
+
+
+def _two_blocks(draw, T, S, Dv, *, batch=(), spread=1.0, dtype=torch.float32):
+    """Summaries of two blocks of S and S + 2 keys; six tensors."""
+    found = []
+    for num_keys in (S, S + 2):
+        scores = spread * draw(*batch, T, num_keys, dtype=dtype)
+        found += _summary(scores, draw(*batch, num_keys, Dv, dtype=dtype))
+    return found
+
+
+def _pairs_of_blocks(draw):
+    ahead = torch.tensor([[0.0], [3.0], [-2.0]], device=draw.device)
+    first = [ahead, draw(3, 1).abs() + 1, draw(3, 2)]
+    yield "three queries", *first, ahead.flip(0), draw(3, 1).abs() + 1, draw(3, 2)
+    yield "blocks of two sizes", *_two_blocks(draw, 5, 3, 7)
+    yield "heads and a batch", *_two_blocks(draw, 3, 5, 2, batch=(2, 7))
+    yield "scores in the hundreds", *_two_blocks(draw, 7, 3, 5, spread=300.0)
+    yield "float64", *_two_blocks(draw, 2, 3, 5, dtype=torch.float64)
+    hidden = _two_blocks(draw, 5, 2, 3)
+    seen = torch.tensor([True, False, True, False, True], device=draw.device)[:, None]
+    for place in (
+        0,
+        3,
+    ):  # queries 1 and 3 see nothing in the first block, 3 nothing in either
+        nothing = (
+            seen
+            if place == 0
+            else seen | (torch.arange(5, device=draw.device) == 1)[:, None]
+        )
+        hidden[place] = hidden[place].masked_fill(~nothing, -math.inf)
+        hidden[place + 1] = hidden[place + 1] * nothing
+        hidden[place + 2] = hidden[place + 2] * nothing
+    yield "queries that see nothing in a block", *hidden
+
+
+def _merge_in_tuples(answer, largest_1, total_1, mixed_1, largest_2, total_2, mixed_2):
+    return answer((largest_1, total_1, mixed_1), (largest_2, total_2, mixed_2))
+
+
+def _finite(largest):
+    return largest.masked_fill(largest == -math.inf, 0.0)
+
+
+def _factors(first, second, *, largest=torch.maximum, safe=True):
+    """The common maximum and what each block is multiplied by."""
+    common = largest(first[0], second[0])
+    base = _finite(common) if safe else common
+    return common, torch.exp(first[0] - base), torch.exp(second[0] - base)
+
+
+def _merging(
+    *, factors=_factors, on_total=True, on_mixed=True, combine=torch.add, finish=None
+):
+    def answer(first, second):
+        common, one, two = factors(first, second)
+        rescaled = one * first[1], two * second[1]
+        total = combine(*(rescaled if on_total else (first[1], second[1])))
+        rescaled = one * first[2], two * second[2]
+        mixed = combine(*(rescaled if on_mixed else (first[2], second[2])))
+        return finish(common, total, mixed) if finish else (common, total, mixed)
+
+    return answer
+
+
+def _with_factors(rule):
+    """Other factors, from the common maximum and the block's own."""
+
+    def factors(first, second):
+        common, _, _ = _factors(first, second)
+        return common, rule(first[0], common), rule(second[0], common)
+
+    return factors
+
+
+def _only_one_rescaled(place):
+    def factors(first, second):
+        common, *both = _factors(first, second)
+        both[1 - place] = torch.ones_like(both[0])
+        return common, *both
+
+    return factors
+
+
+def _without_the_maximum(first, second):
+    zero = torch.zeros_like(first[0])
+    return torch.maximum(first[0], second[0]), first[0].exp() + zero, second[0].exp() + zero
+
+
+merge_blocks = Exercise(
+    name="merge_blocks",
+    trials=_pairs_of_blocks,
+    right=_merging(),
+    use=_merge_in_tuples,
+    returns=("largest", "total", "mixed"),
+    mistakes={
+        "no rescaling": Mistake(
+            "Sums and mixes are added as they are, although each block counted its exponentials from a largest score "
+            "of its own: the block with the smaller scores weighs too much. See 16.3.",
+            _merging(on_total=False, on_mixed=False),
+        ),
+        "sum not rescaled": Mistake(
+            "The mix of values is brought to the common maximum and the sum of exponentials is not: "
+            "divided in the end, the weights will not sum to 1. See 16.3.",
+            _merging(on_total=False),
+        ),
+        "output not rescaled": Mistake(
+            "The sum of exponentials is brought to the common maximum and the mix of values is not: "
+            "it belongs to the same exponentials and takes the same factor. See 16.3.",
+            _merging(on_mixed=False),
+        ),
+        "factor upside down": Mistake(
+            "The factors are exp(new − old), which grow; what was counted from a smaller maximum has to shrink. "
+            "See 16.3.",
+            _merging(
+                factors=_with_factors(lambda own, common: torch.exp(_finite(common) - own))
+            ),
+        ),
+        "only the first block rescaled": Mistake(
+            "The first block is brought to the common maximum and the second is not. That is right for the rows in "
+            "which the second has the larger score, and for no others. See 16.3.",
+            _merging(factors=_only_one_rescaled(0)),
+        ),
+        "only the second block rescaled": Mistake(
+            "The second block is brought to the common maximum and the first is not. That is right for the rows in "
+            "which the first has the larger score, and for no others. See 16.3.",
+            _merging(factors=_only_one_rescaled(1)),
+        ),
+        "maximum of the last block": Mistake(
+            "Both blocks are counted from the second block's largest score. Where the first had a larger one its "
+            "factor is above 1, and with scores in the hundreds it is infinite. See 16.3.",
+            _merging(
+                factors=lambda first, second: _factors(
+                    first, second, largest=lambda one, two: two, safe=False
+                )
+            ),
+        ),
+        "smaller maximum": Mistake(
+            "The common maximum is the smaller of the two largest scores: exponents above 0, which overflow. See 16.3.",
+            _merging(
+                factors=lambda first, second: _factors(
+                    first, second, largest=torch.minimum, safe=False
+                )
+            ),
+        ),
+        "counted from 0": Mistake(
+            "Each block is multiplied by exp(largest), so that everything is counted from 0 and not from the common "
+            "maximum: with scores in the hundreds it is infinite. See 16.2.",
+            _merging(factors=_without_the_maximum),
+        ),
+        "divided too early": Mistake(
+            "The mix is divided by the sum already. The next block could not be merged with that: "
+            "the division comes once, at the end. See 16.3.",
+            _merging(
+                finish=lambda common, total, mixed: (
+                    common,
+                    total,
+                    mixed / total.masked_fill(total == 0, 1.0),
+                )
+            ),
+        ),
+        "-inf minus -inf": Mistake(
+            "A query that sees nothing in either block gets nan: its largest score is −∞ twice, and −∞ − (−∞) is no "
+            "number. See 16.3.",
+            _merging(factors=lambda first, second: _factors(first, second, safe=False)),
+        ),
+        "maximum over the queries": Mistake(
+            "One largest score is taken for all queries; each query has its own row, and its own maximum. See 16.3.",
+            _merging(
+                factors=lambda first, second: _factors(
+                    first,
+                    second,
+                    largest=lambda one, two: torch.maximum(one, two).amax().expand_as(one),
+                )
+            ),
+        ),
+        CHANGES_ITS_INPUT: Mistake(
+            "Whoever called it finds other numbers there afterwards, and could not merge that block again."
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- the loop over blocks
+
+
+def _causal_inputs(draw):
+    yield "one block", draw(3, 5), draw(3, 5), draw(3, 2), 7
+    yield "two blocks", draw(6, 5), draw(6, 5), draw(6, 2), 3
+    yield "a batch and heads", *(draw(2, 3, 10, w) for w in (5, 5, 7)), 5
+    yield "a last block that is shorter", *(draw(2, 11, w) for w in (3, 3, 5)), 4
+    yield "fewer queries than keys", draw(2, 3, 5), draw(2, 11, 5), draw(2, 11, 7), 3
+    yield "blocks of one key", *(draw(7, w) for w in (2, 2, 3)), 1
+    loud = [40 * draw(5, 3), 40 * draw(5, 3), draw(5, 2)]
+    yield "scores in the thousands", *loud, 2
+    yield "float64", *(draw(2, 7, w, dtype=torch.float64) for w in (3, 3, 5)), 3
+    yield "more queries than keys", draw(5, 2), draw(3, 2), draw(3, 7), 2
+
+
+def _whole(q, k, v, visible):
+    """What comes out if the keys that each query sees are ``visible``, a table (T, S)."""
+    return attention(q, k, v, visible.expand(*q.shape[:-1], -1))[0]
+
+
+def _places(q, k, *, align="bottom-right"):
+    T, S = q.size(-2), k.size(-2)
+    query = torch.arange(T, device=q.device)[:, None]
+    query = query + (S - T if align == "bottom-right" else 0)
+    return query, torch.arange(S, device=q.device)
+
+
+def _if_visible(rule, **places):
+    return lambda q, k, v, block_size: _whole(
+        q, k, v, rule(*_places(q, k, **places), block_size)
+    )
+
+
+def _in_blocks(
+    *,
+    scale=None,
+    dim=-1,
+    on_total=True,
+    on_mixed=True,
+    divide=True,
+    safe=True,
+    running=True,
+    subtract=True,
+    mask=None,
+):
+    """The loop, with one of its steps done in another way."""
+
+    def answer(q, k, v, block_size):
+        T, S = q.size(-2), k.size(-2)
+        visible = make_causal_mask(T, S, device=q.device)
+        largest = q.new_full((*q.shape[:-1], 1), -math.inf)
+        total, mixed = torch.zeros_like(largest), q.new_zeros(*q.shape[:-1], v.size(-1))
+        q = q / (scale or math.sqrt)(q.size(-1))
+        for start in range(0, S, block_size):
+            block = slice(start, min(start + block_size, S))
+            scores = q @ k[..., block, :].mT
+            seen = visible[:, block] if mask is None else mask(T, S, scores.size(-1), start)
+            scores = scores.masked_fill(~seen.to(q.device), -math.inf)
+            new = scores.amax(-1, keepdim=True)
+            new = torch.maximum(largest, new) if running else new
+            base = _finite(new) if safe else new
+            base = base if subtract else torch.zeros_like(base)
+            old = torch.exp(largest - base) if subtract else torch.ones_like(largest)
+            powers = torch.exp(scores - base)
+            total = total * (old if on_total else 1) + powers.sum(-1, keepdim=True)
+            mixed = mixed * (old if on_mixed else 1) + powers @ v[..., block, :]
+            largest = new
+        if not divide:
+            return mixed
+        return mixed / (total.masked_fill(total == 0, 1.0) if safe else total)
+
+    return answer
+
+
+def _each_block_alone(how):
+    def answer(q, k, v, block_size):
+        T, S = q.size(-2), k.size(-2)
+        visible = make_causal_mask(T, S, device=q.device)
+        outs = [
+            _whole(q, k[..., s : s + block_size, :], v[..., s : s + block_size, :], seen)
+            for s in range(0, S, block_size)
+            if (seen := visible[:, s : s + block_size]) is not None
+        ]
+        return how(torch.stack(outs))
+
+    return answer
+
+
+def _whole_blocks_only(q, k, v, block_size):
+    visible = make_causal_mask(q.size(-2), k.size(-2), device=q.device)
+    visible[:, k.size(-2) // block_size * block_size :] = False
+    return _whole(q, k, v, visible)
+
+
+def _first_block_only(q, k, v, block_size):
+    visible = make_causal_mask(q.size(-2), k.size(-2), device=q.device)
+    visible[:, block_size:] = False
+    return _whole(q, k, v, visible)
+
+
+def _each_block_from_its_corner(T, S, width, start):
+    return make_causal_mask(T, T)[:, :width] if width <= T else make_causal_mask(T, width)
+
+
+attend_in_blocks = Exercise(
+    name="attend_in_blocks",
+    trials=_causal_inputs,
+    right=_in_blocks(),
+    returns=("out",),
+    mistakes={
+        "no rescaling": Mistake(
+            "When a block brings a larger score, what was added up before is not brought to the new maximum: "
+            "early blocks weigh too much. See 16.2.",
+            _in_blocks(on_total=False, on_mixed=False),
+        ),
+        "sum not rescaled": Mistake(
+            "The mix of values is brought to the new maximum and the sum of exponentials is not: "
+            "the weights do not sum to 1. See 16.2.",
+            _in_blocks(on_total=False),
+        ),
+        "output not rescaled": Mistake(
+            "The sum of exponentials is brought to the new maximum and the mix of values is not: "
+            "early values weigh too much. See 16.2.",
+            _in_blocks(on_mixed=False),
+        ),
+        "blocks averaged": Mistake(
+            "Each block has a softmax of its own and the outputs are averaged, so a block of weak scores counts as "
+            "much as one of strong scores. See 16.3.",
+            _each_block_alone(lambda outs: outs.mean(dim=0)),
+        ),
+        "blocks added": Mistake(
+            "Each block has a softmax of its own and the outputs are added: the weights of a row sum to the number of "
+            "blocks that it sees. See 16.3.",
+            _each_block_alone(lambda outs: outs.sum(dim=0)),
+        ),
+        "not divided": Mistake(
+            "The values are mixed by exponentials, and the sum of these has not been divided by at the end. See 16.2.",
+            _in_blocks(divide=False),
+        ),
+        "no maximum": Mistake(
+            "With scores in the thousands there are infinite numbers or none: no maximum is subtracted before the "
+            "exponentials. See 16.2.",
+            _in_blocks(subtract=False),
+        ),
+        "maximum of the last block": Mistake(
+            "The maximum is the last block's and not the largest so far: what was added up before is multiplied by a "
+            "factor above 1 that overflows, and a block in which a query sees nothing makes nan. See 16.3.",
+            _in_blocks(running=False, safe=False),
+        ),
+        "-inf minus -inf": Mistake(
+            "A query that sees no key at all gets nan: −∞ − (−∞) in the exponent, or 0/0 at the end. See 16.3.",
+            _in_blocks(safe=False),
+        ),
+        "future ignored": Mistake(
+            "Every query sees its whole future: no score is hidden. See 16.4.",
+            _if_visible(lambda t, s, size: (s <= s) & (t == t)),
+        ),
+        "aligned top-left": Mistake(
+            "With fewer queries than keys the first query is put at the first key, "
+            "and the queries are the newest positions. See 16.4.",
+            _if_visible(lambda t, s, size: s <= t, align="top-left"),
+        ),
+        "shows one future token": Mistake(
+            "Every query sees one token of its future. See 16.4.",
+            _if_visible(lambda t, s, size: s <= t + 1),
+        ),
+        "hides the diagonal": Mistake(
+            "No query sees itself, and the first sees nothing: the rule is itself and what came before. See 16.4.",
+            _if_visible(lambda t, s, size: s < t),
+        ),
+        "diagonal block skipped": Mistake(
+            "A block is left out as soon as one of its keys is in the future. The block that holds the query itself "
+            "is needed in part. See 16.4.",
+            _if_visible(lambda t, s, size: (s // size + 1) * size - 1 <= t),
+        ),
+        "diagonal block not masked": Mistake(
+            "Blocks that lie in the future are left out, but inside the block that holds the query "
+            "the later keys are not hidden. See 16.4.",
+            _if_visible(lambda t, s, size: s // size <= t // size),
+        ),
+        "block's own positions": Mistake(
+            "The mask starts again at 0 in each block: the position of a key is the block's start plus its place in "
+            "the block. See 16.4.",
+            _in_blocks(mask=_each_block_from_its_corner),
+        ),
+        "last block forgotten": Mistake(
+            "When the length is no multiple of the block, the keys that are left over are never looked at. See 16.4.",
+            _whole_blocks_only,
+        ),
+        "first block only": Mistake(
+            "Only the first block of keys counts: the result does not change with the others. See 16.4.",
+            _first_block_only,
+        ),
+        "no scale": Mistake(
+            "The scores are not divided by √D, so the largest takes too much. See 3.9.",
+            _in_blocks(scale=lambda width: 1.0),
+        ),
+        "divided by the width itself": Mistake(
+            "The scores are divided by D and not by its root. See 3.9.",
+            _in_blocks(scale=float),
+        ),
+        "mask inverted": Mistake(
+            "Every query sees its future and nothing else. See 5.4.",
+            _if_visible(lambda t, s, size: s > t),
+        ),
+        CHANGES_ITS_INPUT: Mistake(
+            "Whoever called it finds other numbers there afterwards: work on copies."
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- grouped-query attention
+
+
+def _heads_and_groups(draw):
+    yield "two heads to a group", draw(1, 4, 3, 5), draw(1, 2, 3, 5), draw(1, 2, 3, 2), None
+    yield "three heads to a group", *_grouped(draw, 2, 6, 2, 5, 7), draw.mask(5, 7)
+    yield "as many groups as heads in a group", *_grouped(draw, 3, 9, 3, 2, 5), None
+    yield (
+        "multi-query",
+        *_grouped(draw, 2, 3, 1, 5, 5),
+        make_causal_mask(5, device=draw.device),
+    )
+    yield "a group for each head", *_grouped(draw, 2, 3, 3, 7, 2), None
+    yield "a mask for each sequence", *_grouped(draw, 3, 4, 2, 5, 7), draw.mask(3, 1, 5, 7)
+    wide = (draw(2, 6, 3, 5, dtype=torch.float64), draw(2, 3, 7, 5, dtype=torch.float64))
+    yield "float64", *wide, draw(2, 3, 7, 2, dtype=torch.float64), draw.mask(3, 7)
+
+
+def _grouped(draw, B, H, G, T, S):
+    return draw(B, H, T, 5), draw(B, G, S, 5), draw(B, G, S, 2)
+
+
+def _over_heads(rule, on_values=None, *, mask=lambda mask: mask):
+    """Attention after ``rule(x, times)`` has made as many key and value heads as there are queries'."""
+
+    def answer(q, k, v, m):
+        times = q.size(1) // k.size(1)
+        k, v = rule(k, times), (on_values or rule)(v, times)
+        m = None if m is None else mask(m)
+        return attention(q, k, v, m if m is None or m.dim() in (2, 4) else m[:, None])[0]
+
+    return answer
+
+
+def _interleave(x, times):
+    return x.repeat_interleave(times, dim=1)
+
+
+def _tile(x, times):
+    return x.repeat(1, times, 1, 1)
+
+
+def _fold_the_queries(how_out):
+    def answer(q, k, v, m):
+        B, H, T, D = q.shape
+        G = k.size(1)
+        out = _over_heads(_interleave)(q, k, v, m)
+        return how_out(out, G)
+
+    return answer
+
+
+grouped_attention = Exercise(
+    name="grouped_attention",
+    trials=_heads_and_groups,
+    right=_over_heads(_interleave),
+    returns=("out",),
+    mistakes={
+        "heads tiled": Mistake(
+            "The shapes are right and the heads read the wrong group: the groups are laid out as 0, 1, 0, 1, "
+            "and heads that share a group lie side by side, 0, 0, 1, 1. See 16.7.",
+            _over_heads(_tile),
+        ),
+        "keys tiled": Mistake(
+            "The values are repeated in the right order and the keys in another, 0, 1, 0, 1: "
+            "a head compares with the keys of one group and collects the values of the other. See 16.7.",
+            _over_heads(_tile, _interleave),
+        ),
+        "values tiled": Mistake(
+            "The keys are repeated in the right order and the values in another, 0, 1, 0, 1: "
+            "a head compares with the keys of one group and collects the values of the other. See 16.7.",
+            _over_heads(_interleave, _tile),
+        ),
+        "first group for all": Mistake(
+            "All heads read the first group; each group serves only its own share of the heads. See 16.7.",
+            _over_heads(lambda x, times: x[:, :1].expand(-1, x.size(1) * times, -1, -1)),
+        ),
+        "mean of the groups": Mistake(
+            "The groups are averaged, so that all heads read the same keys and values: that is multi-query attention, "
+            "and here every group keeps its own. See 16.7.",
+            _over_heads(
+                lambda x, times: x.mean(1, keepdim=True).expand(
+                    -1, x.size(1) * times, -1, -1
+                )
+            ),
+        ),
+        "sum over the groups": Mistake(
+            "The groups are added up, so that all heads read the same keys and values; "
+            "every group keeps its own. See 16.7.",
+            _over_heads(
+                lambda x, times: x.sum(1, keepdim=True).expand(
+                    -1, x.size(1) * times, -1, -1
+                )
+            ),
+        ),
+        "heads in another order": Mistake(
+            "The averages are right and the heads come out in another order: "
+            "all first heads of the groups, then all second ones. See 16.7.",
+            _fold_the_queries(
+                lambda out, G: out.unflatten(1, (G, -1)).transpose(1, 2).flatten(1, 2)
+            ),
+        ),
+        "groups not joined": Mistake(
+            "The numbers are right, but the heads stand in two axes, group and head within the group; "
+            "the output has one axis of heads, as the queries have. See 16.7.",
+            _fold_the_queries(lambda out, G: out.unflatten(1, (G, -1))),
+        ),
+        "last group for the first heads": Mistake(
+            "The groups are served in the reverse order: the first heads belong to the first group. See 16.7.",
+            _over_heads(lambda x, times: _interleave(x.flip(1), times)),
+        ),
+        "mask ignored": Mistake(
+            "Hidden keys have a weight: the mask does nothing. See 5.1.",
+            lambda q, k, v, m: _over_heads(_interleave)(q, k, v, None),
+        ),
+        "mask inverted": Mistake(
+            "The hidden keys have all the weight: the mask is True where a query may attend. See 5.4.",
+            _over_heads(_interleave, mask=lambda m: ~m),
+        ),
+        "no scale": Mistake(
+            "The scores are not divided by √D, so the largest takes too much. See 3.9.",
+            lambda q, k, v, m: _over_heads(_interleave)(q * math.sqrt(q.size(-1)), k, v, m),
+        ),
+        "softmax over the queries": Mistake(
+            "The columns sum to 1, so the keys share out the queries; a row belongs to a query. See 3.4.",
+            lambda q, k, v, m: _softmax_over_queries(
+                q, _interleave(k, q.size(1) // k.size(1)), v, m
+            ),
+        ),
+    },
+)
+
+
+def _softmax_over_queries(q, k, v, mask):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    return scores.softmax(dim=-2) @ _interleave(v, q.size(1) // v.size(1))
+
+
+# ---------------------------------------------------------------- window and sinks
+
+
+def _streams(draw):
+    yield "no sinks", 7, 7, 3, 0
+    yield "one sink", 7, 7, 3, 1
+    yield "two sinks", 11, 11, 5, 2
+    yield "a window of one", 5, 5, 1, 1
+    yield "a window longer than the text", 5, 5, 7, 2
+    yield "one new query", 1, 11, 3, 2
+    yield "fewer queries than keys", 3, 11, 2, 3
+    yield "more sinks than the first query sees", 7, 7, 2, 5
+    yield "more sinks than keys", 3, 3, 2, 7
+
+
+def _stream(
+    num_queries, num_keys, window, num_sinks, *, near=None, far=None, offset=None, both=None
+):
+    offset = num_keys - num_queries if offset is None else offset
+    t = torch.arange(num_queries)[:, None] + offset
+    s = torch.arange(num_keys)
+    recent = near(t, s, window) if near else (s <= t) & (s > t - window)
+    sink = far(t, s, num_sinks) if far else (s < num_sinks) & (s <= t)
+    return both(recent, sink) if both else recent | sink
+
+
+def _mask_on_any_device(answer, num_queries, num_keys, window, num_sinks):
+    found = answer(num_queries, num_keys, window, num_sinks)
+    return found.cpu() if isinstance(found, Tensor) else found
+
+
+def _streaming(**changes):
+    return lambda *sizes: _stream(*sizes, **changes)
+
+
+streaming_mask = Exercise(
+    name="streaming_mask",
+    trials=_streams,
+    right=lambda num_queries, num_keys, window, num_sinks: _stream(
+        num_queries, num_keys, window, num_sinks
+    ),
+    use=_mask_on_any_device,
+    returns=("mask",),
+    mistakes={
+        "window too long": Mistake(
+            "Each query sees one key more than the window holds: the window counts the query's own position. See 16.9.",
+            _streaming(near=lambda t, s, w: (s <= t) & (s >= t - w)),
+        ),
+        "window too short": Mistake(
+            "Each query sees one key less than the window holds: a window of 1 is the query itself. See 16.9.",
+            _streaming(near=lambda t, s, w: (s <= t) & (s > t - w + 1)),
+        ),
+        "future ignored": Mistake(
+            "The window reaches into the future on the other side of the query; it is cut out of the past. See 16.9.",
+            _streaming(near=lambda t, s, w: (s - t).abs() < w),
+        ),
+        "no window": Mistake(
+            "Each query sees its whole past: nothing is ever forgotten. See 16.9.",
+            _streaming(near=lambda t, s, w: s <= t),
+        ),
+        "sinks in the future": Mistake(
+            "The first queries see sinks that come after them: a sink is the past of some queries and the future of "
+            "others. See 16.10.",
+            _streaming(far=lambda t, s, n: (s < n).expand(len(t), -1)),
+        ),
+        "sinks forgotten": Mistake(
+            "The first tokens leave with the window: the sinks are not kept. See 16.10.",
+            _streaming(far=lambda t, s, n: (s < 0) & (s <= t)),
+        ),
+        "one sink too many": Mistake(
+            "One token too many is kept at the beginning: sinks are positions 0 to num_sinks − 1. See 16.10.",
+            _streaming(far=lambda t, s, n: (s <= n) & (s <= t)),
+        ),
+        "sinks alone": Mistake(
+            "A key has to be a sink and in the window, and it takes only one of the two. See 16.10.",
+            _streaming(both=torch.logical_and),
+        ),
+        "sinks taken from the window": Mistake(
+            "The sinks are counted among the keys of the window, which is then too short: "
+            "they come in addition to it. See 16.10.",
+            lambda T, S, window, n: _stream(T, S, max(window - n, 1), n),
+        ),
+        "aligned top-left": Mistake(
+            "With fewer queries than keys the first query is put at the first key, "
+            "and the queries are the newest positions. See 16.9.",
+            _streaming(offset=0),
+        ),
+        "mask inverted": Mistake(
+            "The mask is upside down: it is True where a query may not look. See 5.4.",
+            lambda *sizes: ~_stream(*sizes),
+        ),
+        "rows and columns swapped": Mistake(
+            "The table lies on its side: queries go down and keys across. See 5.1.",
+            lambda *sizes: _stream(*sizes).mT,
+        ),
+        "numbers instead of booleans": Mistake(
+            "The cells are right, but they are numbers, 1 and 0, and a mask holds True and False. See 5.4.",
+            lambda *sizes: _stream(*sizes).long(),
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- the cache in bytes
+
+
+def _models(draw):
+    yield "multi-head", 12, 12, 12, 64, 1024, 1, 4, None
+    yield "multi-query", 7, 5, 1, 11, 3, 1, 2, None
+    yield "grouped-query", 32, 32, 8, 128, 8192, 1, 2, None
+    yield "a batch", 3, 10, 5, 7, 11, 13, 2, None
+    yield "one byte to a number", 5, 6, 3, 2, 7, 11, 1, None
+    yield "a window that is full", 5, 6, 2, 7, 1000, 3, 2, 64
+    yield "a window that is not full yet", 5, 6, 2, 7, 11, 3, 2, 64
+
+
+def _bytes_of(
+    layers,
+    heads,
+    kv_heads,
+    head_dim,
+    tokens,
+    batch,
+    size,
+    window,
+    *,
+    tensors=2,
+    kept=lambda tokens, window: min(tokens, window),
+):
+    tokens = tokens if window is None else kept(tokens, window)
+    return tensors * layers * kv_heads * head_dim * tokens * batch * size
+
+
+def _count_bytes(
+    answer,
+    num_layers,
+    num_heads,
+    num_kv_heads,
+    head_dim,
+    num_tokens,
+    batch,
+    num_bytes,
+    window,
+):
+    return answer(
+        num_layers,
+        num_heads,
+        num_kv_heads,
+        head_dim,
+        num_tokens,
+        batch=batch,
+        bytes_per_number=num_bytes,
+        window=window,
+    )
+
+
+def _bytes(change=lambda *sizes: sizes, **options):
+    def answer(
+        num_layers,
+        num_heads,
+        num_kv_heads,
+        head_dim,
+        num_tokens,
+        batch=1,
+        bytes_per_number=2,
+        window=None,
+    ):
+        return _bytes_of(
+            *change(
+                num_layers,
+                num_heads,
+                num_kv_heads,
+                head_dim,
+                num_tokens,
+                batch,
+                bytes_per_number,
+                window,
+            ),
+            **options,
+        )
+
+    return answer
+
+
+cache_bytes = Exercise(
+    name="cache_bytes",
+    trials=_models,
+    right=_bytes(),
+    use=_count_bytes,
+    returns=("the number of bytes",),
+    mistakes={
+        "values forgotten": Mistake(
+            "Half is missing: a token leaves a key and a value. See 16.7.",
+            _bytes(tensors=1),
+        ),
+        "query heads counted": Mistake(
+            "The heads of the queries are counted, and only those of the keys and values are stored. See 16.7.",
+            _bytes(lambda L, H, G, *rest: (L, H, H, *rest)),
+        ),
+        "queries counted": Mistake(
+            "Three tensors are counted. A query is used once, in its own step, and is never stored. See 16.7.",
+            _bytes(tensors=3),
+        ),
+        "one layer": Mistake(
+            "It is the cache of one layer, and every layer has its own. See 16.7.",
+            _bytes(lambda L, *rest: (1, *rest)),
+        ),
+        "one head": Mistake(
+            "It counts one head of keys and values, and there are num_kv_heads. See 16.7.",
+            _bytes(lambda L, H, G, *rest: (L, H, 1, *rest)),
+        ),
+        "batch forgotten": Mistake(
+            "It is the cache of one sequence, and each of the batch needs its own. See 16.7.",
+            _bytes(lambda *s: (*s[:5], 1, *s[6:])),
+        ),
+        "numbers instead of bytes": Mistake(
+            "It counts numbers, and each of them takes bytes_per_number bytes. See 16.7.",
+            _bytes(lambda *s: (*s[:6], 1, s[7])),
+        ),
+        "two bytes whatever is asked": Mistake(
+            "It takes two bytes for each number, whatever bytes_per_number says. See 16.7.",
+            _bytes(lambda *s: (*s[:6], 2, s[7])),
+        ),
+        "four bytes whatever is asked": Mistake(
+            "It takes four bytes for each number, whatever bytes_per_number says. See 16.7.",
+            _bytes(lambda *s: (*s[:6], 4, s[7])),
+        ),
+        "bits instead of bytes": Mistake(
+            "It is eight times too large: a byte has eight bits. See 16.7.",
+            _bytes(lambda *s: (*s[:6], 8 * s[6], s[7])),
+        ),
+        "window ignored": Mistake(
+            "The cache grows with the text, although a window keeps only the last keys and values. See 16.9.",
+            _bytes(lambda *s: (*s[:7], None)),
+        ),
+        "window always full": Mistake(
+            "It counts a full window even for a text that is shorter: no more tokens are stored than there were. "
+            "See 16.9.",
+            _bytes(kept=lambda tokens, window: window),
+        ),
+        "window added": Mistake(
+            "The window is added to the tokens; it is a limit to them. See 16.9.",
+            _bytes(kept=lambda tokens, window: tokens + window),
+        ),
+    },
+)

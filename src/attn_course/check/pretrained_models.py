@@ -1,0 +1,561 @@
+"""The exercises of the chapter on pretrained models. Used from chapter 17 on."""
+
+import torch
+from torch import Tensor, nn
+
+from attn_course.check.exercise import Exercise, Mistake
+from attn_course.masks import make_padding_mask
+
+# ---------------------------------------------------------------- a weight map
+
+
+class _Block(nn.Module):
+    def __init__(self, width, hidden):
+        super().__init__()
+        self.q_proj = nn.Linear(width, width)
+        self.up = nn.Linear(width, hidden)
+        self.norm = nn.LayerNorm(width)
+
+
+_NAMES = {
+    "q_proj.weight": "attn.query.weight",
+    "q_proj.bias": "attn.query.bias",
+    "up.weight": "mlp.fc.weight",
+    "up.bias": "mlp.fc.bias",
+    "norm.weight": "ln.gain",
+    "norm.bias": "ln.shift",
+}
+_TRANSPOSED = {"up.weight"}
+
+
+def _files(draw):
+    """Files of weights, whole and not; the sizes of the module that they are for."""
+    yield "a square matrix", 5, 5, "whole"
+    yield "a whole file", 3, 7, "whole"
+    yield "a file that lacks a tensor", 3, 7, "one missing"
+    yield "a file with a tensor too many", 2, 5, "one more"
+    yield "a file that lacks two and has one more", 5, 3, "another version"
+    yield "a tensor of a wrong shape", 3, 11, "wrong shape"
+
+
+def _file_for(module, fault):
+    rng = torch.Generator().manual_seed(7)
+    tensors = {}
+    for ours, theirs in _NAMES.items():
+        shape = module.get_parameter(ours).shape
+        numbers = torch.randn(shape, generator=rng)
+        tensors[theirs] = numbers.T.contiguous() if ours in _TRANSPOSED else numbers
+    wanted = []  # the names that a message has to have
+    if fault in ("one missing", "another version"):
+        wanted += ["mlp.fc.bias"]
+    if fault == "another version":
+        wanted += ["ln.gain"]
+    for name in wanted:
+        del tensors[name]
+    if fault in ("one more", "another version"):
+        tensors["attn.scale"] = torch.ones(2)
+        wanted += ["attn.scale"]
+    if fault == "wrong shape":
+        tensors["ln.shift"] = torch.randn(1, generator=rng)  # copy_ would spread it
+        wanted += ["ln.shift"]
+    return tensors, wanted
+
+
+def _load_and_describe(answer, width, hidden, fault):
+    """Load a file into a fresh module and say what happened, so that a refusal can be compared too."""
+    torch.manual_seed(0)
+    module = _Block(width, hidden)
+    before = {name: p.detach().clone() for name, p in module.named_parameters()}
+    tensors, wanted = _file_for(module, fault)
+    refused, named = False, True
+    try:
+        loaded = answer(module, tensors, dict(_NAMES), set(_TRANSPOSED))
+        if loaded is None:
+            return None
+    except (ValueError, RuntimeError, KeyError, AssertionError) as error:
+        if fault == "whole":
+            raise
+        # Either of its names will do.
+        ours = {theirs: name for name, theirs in _NAMES.items()}
+        said, refused = str(error), True
+        named = all(name in said or ours.get(name, name) in said for name in wanted)
+    after = {name: p.detach() for name, p in module.named_parameters()}
+    if fault == "whole":
+        return refused, named, *(after[name] for name in _NAMES)
+    untouched = all(torch.equal(before[name], after[name]) for name in before)
+    return refused, named, *([untouched] * len(_NAMES))
+
+
+def _load(
+    module,
+    tensors,
+    names,
+    transposed,
+    *,
+    turn=lambda ours, tensor, parameter, transposed: tensor.T if ours in transposed else tensor,
+    check_missing=True,
+    check_unexpected=True,
+    check_shapes=True,
+    late=False,
+    says=True,
+):
+    """A right answer whose parts can be left out."""
+    missing = [n for n in names.values() if n not in tensors] if check_missing else []
+    unexpected = [n for n in tensors if n not in names.values()] if check_unexpected else []
+    new, misfits = {}, []
+    for ours, parameter in module.named_parameters():
+        if names[ours] in tensors:
+            new[ours] = turn(ours, tensors[names[ours]], parameter, transposed)
+            if check_shapes and new[ours].shape != parameter.shape:
+                misfits.append(names[ours])
+
+    def copy():
+        with torch.no_grad():
+            for ours, tensor in new.items():
+                if ours not in misfits and names[ours] not in misfits:
+                    module.get_parameter(ours).copy_(tensor)
+
+    if late:
+        copy()
+    if missing or unexpected or misfits:
+        text = f"missing {missing}, unexpected {unexpected}, of another shape {misfits}"
+        raise ValueError(text if says else "this file does not fit")
+    if not late:
+        copy()
+    return module
+
+
+def _with(**changes):
+    return lambda module, tensors, names, transposed: _load(
+        module, tensors, names, transposed, **changes
+    )
+
+
+def _first_missing(module, tensors, names, transposed):
+    new = {ours: tensors[names[ours]] for ours in names}
+    return _load(module, {names[ours]: tensor for ours, tensor in new.items()}, names, transposed)
+
+
+def _other_direction(module, tensors, names, transposed):
+    return {names[name]: tensor for name, tensor in tensors.items()}
+
+
+load_renamed = Exercise(
+    name="load_renamed",
+    trials=_files,
+    right=_load,
+    use=_load_and_describe,
+    returns=(
+        "'the file is refused'",
+        "'the message has every missing, unexpected or misfitting name'",
+        *(f"{name}, or for a refused file 'nothing was loaded'," for name in _NAMES),
+    ),
+    mistakes={
+        "not transposed": Mistake(
+            "A matrix that stands in the set of transposed ones is loaded as it is; a square one fits either way, so "
+            "nothing but the numbers tells. See 17.10.",
+            _with(turn=lambda ours, t, p, transposed: t, check_shapes=False),
+        ),
+        "transposed only where it does not fit": Mistake(
+            "A square matrix is not transposed: its shape fits either way, so whether to transpose has to come from "
+            "the set, not from the shape. See 17.10.",
+            _with(turn=lambda ours, t, p, transposed: t if t.shape == p.shape else t.T),
+        ),
+        "every matrix transposed": Mistake(
+            "Matrices that are not in the set of transposed ones are transposed too. See 17.10.",
+            _with(turn=lambda ours, t, p, transposed: t.mT if t.dim() == 2 else t),
+        ),
+        "missing names ignored": Mistake(
+            "A file that lacks a tensor is taken, and the parameter keeps its random numbers: a half-loaded model "
+            "that raises nothing. See 17.12.",
+            _with(check_missing=False),
+        ),
+        "unexpected names ignored": Mistake(
+            "A file with a tensor for which there is no place is taken, and its numbers are lost without a word. "
+            "See 17.5.",
+            _with(check_unexpected=False),
+        ),
+        "nothing is checked": Mistake(
+            "Whatever lacks or is left over, the file is taken, as with strict=False. See 17.12.",
+            _with(check_missing=False, check_unexpected=False, check_shapes=False),
+        ),
+        "shapes not checked": Mistake(
+            "A tensor of another shape is taken: copy_ spreads a single number over a whole parameter. See 17.12.",
+            _with(check_shapes=False),
+        ),
+        "half loaded": Mistake(
+            "The file is refused, but some parameters have been overwritten by then: look at everything first, and "
+            "copy afterwards. See 17.12.",
+            _with(late=True),
+        ),
+        "stops at the first missing name": Mistake(
+            "The refusal names the first missing tensor alone; collect what is missing and what is left over, and say "
+            "all of it at once. See 17.12.",
+            _first_missing,
+        ),
+        "names nothing": Mistake(
+            "The file is refused, but the message does not say which names are missing, unexpected or of another "
+            "shape. See 17.12.",
+            _with(says=False),
+        ),
+        "names in the wrong direction": Mistake(
+            "The table goes from the module's names to those of the file, and it is read from the file's to the "
+            "module's. See 17.5.",
+            _other_direction,
+        ),
+    },
+    seeds=(0,),
+)
+
+
+# ---------------------------------------------------------------- one vector for a sentence
+
+
+def _sentences(draw):
+    """Hidden states and which of them belong to tokens; pads hold numbers like any other."""
+
+    def real(*lengths, side="right"):
+        return make_padding_mask(lengths, side=side)[:, 0].to(draw.device)
+
+    yield "one sentence without padding", draw(1, 5, 7), real(5)
+    yield "a batch with padding", draw(3, 11, 7), real(11, 2, 5)
+    yield "padding on the left", draw(2, 7, 5), real(3, 7, side="left")
+    yield "sentences of one token", draw(2, 3, 11), real(1, 3)
+    yield "float64", draw(3, 5, 2, dtype=torch.float64), real(2, 5, 4)
+
+
+def _mean(hidden, mask, count):
+    return (hidden * mask[..., None].to(hidden.dtype)).sum(dim=1) / count
+
+
+def _flags(mask, hidden):
+    return mask.to(hidden.dtype)
+
+
+mean_pool = Exercise(
+    name="mean_pool",
+    trials=_sentences,
+    right=lambda hidden, mask: _mean(hidden, mask, mask.sum(dim=1, keepdim=True)),
+    returns=("pooled",),
+    mistakes={
+        "pads counted": Mistake(
+            "The pads are in the mean: a sentence gets another vector as soon as a longer one joins its batch. "
+            "See 17.9.",
+            lambda hidden, mask: hidden.mean(dim=1),
+        ),
+        "divided by the padded length": Mistake(
+            "The pads are left out of the sum and counted in the divisor, so the vectors of short sentences are too "
+            "short. See 17.9.",
+            lambda hidden, mask: _mean(hidden, mask, hidden.size(1)),
+        ),
+        "not divided": Mistake(
+            "It is a sum: a sentence of twice the length gets a vector of about twice the length. See 17.9.",
+            lambda hidden, mask: _mean(hidden, mask, 1),
+        ),
+        "divided by the tokens of the whole batch": Mistake(
+            "The sum of one sentence is divided by the number of tokens of all sentences: count for each row. "
+            "See 17.9.",
+            lambda hidden, mask: _mean(hidden, mask, mask.sum()),
+        ),
+        "mask inverted": Mistake(
+            "It is the mean of the pads: True stands for a real token. See 17.9.",
+            lambda hidden, mask: _mean(hidden, ~mask, (~mask).sum(dim=1, keepdim=True)),
+        ),
+        "first token": Mistake(
+            "It is the vector of the first token; this model was trained for the mean of all. See 17.9.",
+            lambda hidden, mask: hidden[:, 0],
+        ),
+        "maximum": Mistake(
+            "It is the largest number of each column, not the mean. See 17.9.",
+            lambda hidden, mask: hidden.masked_fill(~mask[..., None], -torch.inf).amax(1),
+        ),
+        "all sentences in one": Mistake(
+            "The tokens of all sentences are averaged together: the axis of the batch has to stay. See 17.9.",
+            lambda hidden, mask: hidden[mask].mean(dim=0),
+        ),
+        "mean over the sentences": Mistake(
+            "The mean is taken over the batch and not over the tokens of each sentence. See 17.9.",
+            lambda hidden, mask: hidden.mean(dim=0),
+        ),
+        "mask without an axis for the width": Mistake(
+            "The mask (B, T) has to be multiplied with (B, T, E): it lacks an axis of length 1 at its end. See 17.9.",
+            lambda hidden, mask: (hidden * mask).sum(1) / mask.sum(1, keepdim=True),
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- GPT-2's fused projection
+
+
+def _fused(draw):
+    yield "a layer 4 wide", draw(4, 12), draw(12)
+    yield "a layer 6 wide", draw(6, 18), draw(18)
+    yield "a layer 1 wide", draw(1, 3), draw(3)
+    yield "float64", draw(5, 15, dtype=torch.float64), draw(15, dtype=torch.float64)
+
+
+def _split(weight, bias, order=(0, 1, 2), turn=lambda w: w.T):
+    E = weight.size(0)
+    weights, biases = weight.reshape(E, 3, E).unbind(1), bias.reshape(3, E).unbind()
+    return *(turn(weights[i]) for i in order), *(biases[i] for i in order)
+
+
+def _every_third(weight, bias):
+    E = weight.size(0)
+    weights, biases = weight.reshape(E, E, 3).unbind(2), bias.reshape(E, 3).unbind(1)
+    return *(w.T for w in weights), *biases
+
+
+def _cut_as_it_lies(weight, bias):
+    E = weight.size(0)
+    return *weight.reshape(3, E, E), *bias.reshape(3, E)
+
+
+def _cut_as_it_lies_and_transposed(weight, bias):
+    E = weight.size(0)
+    return *(w.T for w in weight.reshape(3, E, E)), *bias.reshape(3, E)
+
+
+split_fused = Exercise(
+    name="split_fused",
+    trials=_fused,
+    right=_split,
+    returns=(
+        "the weight of the queries",
+        "the weight of the keys",
+        "the weight of the values",
+        "the bias of the queries",
+        "the bias of the keys",
+        "the bias of the values",
+    ),
+    mistakes={
+        "not transposed": Mistake(
+            "The three are cut rightly and not transposed: this file stores (in, out), and a Linear wants "
+            "(out, in). Each is square, so it fits and gives other numbers. See 17.10.",
+            lambda weight, bias: _split(weight, bias, turn=lambda w: w),
+        ),
+        "queries and keys swapped": Mistake(
+            "Queries and keys have changed places: the order in the file is queries, keys, values. See 17.10.",
+            lambda weight, bias: _split(weight, bias, (1, 0, 2)),
+        ),
+        "keys and values swapped": Mistake(
+            "Keys and values have changed places: the order in the file is queries, keys, values. See 17.10.",
+            lambda weight, bias: _split(weight, bias, (0, 2, 1)),
+        ),
+        "values first": Mistake(
+            "The values come first here: the order in the file is queries, keys, values. See 17.10.",
+            lambda weight, bias: _split(weight, bias, (2, 0, 1)),
+        ),
+        "keys first": Mistake(
+            "The queries come last here: the order in the file is queries, keys, values. See 17.10.",
+            lambda weight, bias: _split(weight, bias, (1, 2, 0)),
+        ),
+        "every third column": Mistake(
+            "Each takes every third column; in this file the three lie side by side, E columns each. See 17.10.",
+            _every_third,
+        ),
+        "reshaped instead of transposed": Mistake(
+            "The shapes are right and the numbers are mixed: a row of the file holds numbers of all three, and "
+            "reshaping to (3, E, E) cuts along the rows. See 17.10.",
+            _cut_as_it_lies,
+        ),
+        "rows cut before transposing": Mistake(
+            "Reshaped to (3, E, E), the file is cut along its rows, and a row holds numbers of all three; transposing "
+            "afterwards does not unmix them. See 17.10.",
+            _cut_as_it_lies_and_transposed,
+        ),
+        "biases not split": Mistake(
+            "Every one of the three has the whole bias of 3E numbers: it is cut in three like the columns. See 17.10.",
+            lambda weight, bias: (*_split(weight, bias)[:3], bias, bias, bias),
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- rotary rows
+
+
+def _projections(draw):
+    yield "one head 6 wide", draw(6, 5), draw(6, 5), draw(6, 5), 1, 1
+    yield "several heads", draw(3 * 6, 7), draw(3 * 6, 7), draw(3 * 6, 7), 3, 3
+    yield "grouped keys", draw(4 * 8, 5), draw(2 * 8, 5), draw(2 * 8, 5), 4, 2
+    yield "one head of keys", draw(3 * 10, 11), draw(10, 11), draw(10, 11), 3, 1
+    yield "a square matrix", draw(12, 12), draw(6, 12), draw(6, 12), 2, 1
+    wide = {"dtype": torch.float64}
+    yield "float64", draw(2 * 6, 5, **wide), draw(2 * 6, 5, **wide), draw(2 * 6, 5, **wide), 2, 2
+
+
+def _rows_of(weight: Tensor, num_heads: int) -> Tensor:
+    head_dim = weight.size(0) // num_heads
+    first = torch.arange(head_dim // 2, device=weight.device)
+    inside = torch.stack([first, first + head_dim // 2], dim=1).flatten()
+    heads = torch.arange(num_heads, device=weight.device)[:, None] * head_dim
+    return (heads + inside).flatten()
+
+
+def _to_neighbours(q, k, v, num_heads, num_kv_heads):
+    return q[_rows_of(q, num_heads)], k[_rows_of(k, num_kv_heads)], v
+
+
+def _back_to_halves(q, k, v, num_heads, num_kv_heads):
+    return (
+        q[_rows_of(q, num_heads).argsort()],
+        k[_rows_of(k, num_kv_heads).argsort()],
+        v,
+    )
+
+
+def _swap_halves(weight, num_heads):
+    return torch.cat(weight.unflatten(0, (num_heads, -1)).chunk(2, dim=1)[::-1], 1).flatten(
+        0, 1
+    )
+
+
+to_neighbours = Exercise(
+    name="to_neighbours",
+    trials=_projections,
+    right=_to_neighbours,
+    returns=("the weight of the queries", "the weight of the keys", "the weight of the values"),
+    mistakes={
+        "values reordered too": Mistake(
+            "The rows of the values are reordered too; values are not turned, and what they make is added up in the "
+            "order that out_proj expects. See 17.10.",
+            lambda q, k, v, H, G: (*_to_neighbours(q, k, v, H, G)[:2], v[_rows_of(v, G)]),
+        ),
+        "keys not reordered": Mistake(
+            "The keys are left as they are: queries and keys then disagree on which numbers make a pair. See 17.10.",
+            lambda q, k, v, H, G: (q[_rows_of(q, H)], k, v),
+        ),
+        "nothing reordered": Mistake(
+            "The rows have not moved: row i of the first half belongs next to row i of the second. See 17.10.",
+            lambda q, k, v, H, G: (q, k, v),
+        ),
+        "over all heads at once": Mistake(
+            "With several heads rows change from head to head: the halves are those of one head. See 17.10.",
+            lambda q, k, v, H, G: (q[_rows_of(q, 1)], k[_rows_of(k, 1)], v),
+        ),
+        "the way back": Mistake(
+            "It is the way back, from neighbours to halves; for heads 4 wide the two are the same, for wider ones "
+            "they are not. See 17.10.",
+            _back_to_halves,
+        ),
+        "columns instead of rows": Mistake(
+            "The columns have moved: they belong to what comes in, the rows to what comes out. See 17.10.",
+            lambda q, k, v, H, G: (q[:, _rows_of(q.T, H)], k[:, _rows_of(k.T, G)], v),
+        ),
+        "halves swapped": Mistake(
+            "The two halves of a head have changed places; they have to be dealt out in turn, one row of the first, "
+            "one of the second. See 17.10.",
+            lambda q, k, v, H, G: (_swap_halves(q, H), _swap_halves(k, G), v),
+        ),
+        "query heads for the keys": Mistake(
+            "The keys are cut into as many heads as the queries; with grouped keys they have fewer. See 17.10.",
+            lambda q, k, v, H, G: (q[_rows_of(q, H)], k[_rows_of(k, H)], v),
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- what a head looks at
+
+
+def _maps(draw):
+    """Weights of real sentences: pads are hidden as keys and have rows of their own."""
+
+    def maps(*lengths, num_heads, dtype=torch.float32):
+        real = make_padding_mask(lengths)[:, 0].to(draw.device)
+        T = real.size(1)
+        scores = draw(len(lengths), num_heads, T, T, dtype=dtype)
+        return scores.masked_fill(~real[:, None, None], -torch.inf).softmax(dim=-1), real
+
+    yield "one sentence", *maps(5, num_heads=3)
+    yield "a batch with padding", *maps(7, 3, 5, num_heads=2)
+    yield "one head", *maps(2, 11, num_heads=1)
+    yield "a sentence of one token", *maps(1, 5, num_heads=3)
+    yield "float64", *maps(3, 7, num_heads=5, dtype=torch.float64)
+
+
+def _looks(weights, offset):
+    """The weight of each query on the token `offset` before it; 0 where there is none: (B, H, T)."""
+    looks = weights.diagonal(offset=-offset, dim1=-2, dim2=-1)
+    return nn.functional.pad(looks, (max(offset, 0), max(-offset, 0)))
+
+
+def _share(weights, counted, offset=1):
+    """The mean over the queries that count, (B, T)."""
+    counted = counted.to(weights.dtype)
+    return torch.einsum("bht,bt->h", _looks(weights, offset), counted) / counted.sum()
+
+
+def _not_first(real):
+    return real & (torch.arange(real.size(1), device=real.device) > 0)
+
+
+def _mean_of_sentences(weights, real):
+    counted = _not_first(real).to(weights.dtype)
+    each = torch.einsum("bht,bt->bh", _looks(weights, 1), counted) / counted.sum(1)[:, None]
+    return each.mean(dim=0)
+
+
+share_on_previous = Exercise(
+    name="share_on_previous",
+    trials=_maps,
+    right=lambda weights, mask: _share(weights, _not_first(mask)),
+    returns=("share",),
+    mistakes={
+        "next token": Mistake(
+            "It is the share of the next token: a row belongs to a query, and the token before it stands one column "
+            "to the left. See 17.8.",
+            lambda weights, mask: _share(weights, mask & mask.roll(-1, 1) & _not_last(mask), -1),
+        ),
+        "same token": Mistake(
+            "It is the share that a token gives to itself, the diagonal; the token before stands one column to the "
+            "left. See 17.8.",
+            lambda weights, mask: _share(weights, mask, 0),
+        ),
+        "pads counted": Mistake(
+            "Rows of pads are in the mean: nobody uses what a pad looks at. See 17.8.",
+            lambda weights, mask: weights.diagonal(-1, -2, -1).mean((0, 2)),
+        ),
+        "first token counted": Mistake(
+            "The first token of each sentence is counted and has no token before it, so the shares are too small. "
+            "See 17.8.",
+            lambda weights, mask: (
+                _share(weights, _not_first(mask)) * _not_first(mask).sum() / mask.sum()
+            ),
+        ),
+        "divided by the number of positions": Mistake(
+            "The weights are added up rightly and divided by the number of all positions, the pads' among them. "
+            "See 17.8.",
+            lambda weights, mask: (
+                _share(weights, _not_first(mask)) * _not_first(mask).sum() / mask.numel()
+            ),
+        ),
+        "mean of the sentences' means": Mistake(
+            "Every sentence counts the same, however long; here every token shall. See 17.8.",
+            _mean_of_sentences,
+        ),
+        "not divided": Mistake(
+            "It is a sum of weights: divide by the number of tokens that were counted. See 17.8.",
+            lambda weights, mask: _share(weights, _not_first(mask)) * _not_first(mask).sum(),
+        ),
+        "one number for all heads": Mistake(
+            "The heads are averaged too, and heads differ: keep their axis. See 17.8.",
+            lambda weights, mask: _share(weights, _not_first(mask)).mean(),
+        ),
+        "counts the largest weights": Mistake(
+            "It counts how often the previous token gets the largest weight; the share is the weight itself. "
+            "See 17.8.",
+            lambda weights, mask: _share(
+                nn.functional.one_hot(weights.argmax(-1), weights.size(-1)).to(weights.dtype),
+                _not_first(mask),
+            ),
+        ),
+    },
+)
+
+
+def _not_last(real):
+    T = real.size(1)
+    return torch.arange(T, device=real.device) < T - 1

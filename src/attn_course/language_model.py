@@ -1,0 +1,169 @@
+"""A decoder-only language model, from the layers of the Transformer. Derived in chapter 15."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from attn_course.cache import DecoderCache
+from attn_course.positions import make_alibi_bias
+from attn_course.transformer import EncoderLayer
+from attn_course.validation import check_is_bool, check_token_ids
+
+_POSITIONS = ("rotary", "alibi", "learned")
+
+
+class LanguageModel(nn.Module):
+    r"""Score what follows each token of a text, from the tokens before it alone.
+
+    Embeddings, a stack of pre-norm layers whose self-attention is causal, a last norm, logits: the decoder of
+    :class:`~attn_course.Transformer` without cross-attention, or its encoder made causal, which is the same
+    (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners").
+
+    Args:
+        vocab_size: V; ids go from 0 to V - 1.
+        d_model: E, the width of the stream.
+        num_heads: H; must divide ``d_model``.
+        num_layers: at least 1.
+        d_ff: the width inside the feed-forwards.
+        num_kv_heads: as in :class:`~attn_course.MultiHeadAttention`.
+        dropout: as in :class:`~attn_course.EncoderLayer`, and of the embeddings.
+        positions: "rotary", "alibi" or "learned", as in chapter 8.
+        tie_weights: make the logits with the embedding table itself.
+        max_len: longest text.
+
+    Raises:
+        ValueError: if ``num_heads`` does not divide ``d_model``, a size is below 1, ``dropout`` is outside [0, 1),
+            or ``positions`` is none of the three.
+
+    Example:
+        >>> model = LanguageModel(100, d_model=8, num_heads=2, d_ff=32).eval()
+        >>> ids = torch.randint(100, (1, 5))
+        >>> cache = model.make_cache(batch_size=1)
+        >>> first, rest = model(ids[:, :3], cache=cache), model(ids[:, 3:], cache=cache)
+        >>> torch.allclose(torch.cat([first, rest], dim=1), model(ids), atol=1e-6)
+        True
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        *,
+        d_model: int = 128,
+        num_heads: int = 4,
+        num_layers: int = 2,
+        d_ff: int = 512,
+        num_kv_heads: int | None = None,
+        dropout: float = 0.0,
+        positions: str = "rotary",
+        tie_weights: bool = True,
+        max_len: int = 1024,
+    ) -> None:
+        super().__init__()
+        sizes = {"vocab_size": vocab_size, "num_layers": num_layers, "max_len": max_len}
+        for name, size in sizes.items():
+            if size < 1:
+                raise ValueError(f"{name} ({size}) must be at least 1")
+        if positions not in _POSITIONS:
+            raise ValueError(
+                f"positions ({positions!r}) must be one of {', '.join(map(repr, _POSITIONS))}"
+            )
+        self.positions = positions
+        self.max_len = max_len
+        self.embed = nn.Embedding(vocab_size, d_model)
+        if positions == "learned":
+            self.position_embed = nn.Embedding(max_len, d_model)
+        self.layers = nn.ModuleList(
+            EncoderLayer(
+                d_model, num_heads, d_ff, dropout=dropout, num_kv_heads=num_kv_heads
+            )
+            for _ in range(num_layers)
+        )
+        self.norm = nn.LayerNorm(d_model)
+        self.to_logits = nn.Linear(d_model, vocab_size, bias=False)
+        self.dropout = nn.Dropout(dropout)
+        for name, parameter in self.named_parameters():
+            if parameter.dim() == 2:
+                nn.init.normal_(parameter, std=0.02 if "embed" in name else d_model**-0.5)
+        if tie_weights:
+            self.to_logits.weight = self.embed.weight
+
+    def forward(
+        self,
+        ids: Int[Tensor, "B T"],
+        *,
+        mask: Bool[Tensor, "B 1 S"] | None = None,
+        cache: DecoderCache | None = None,
+    ) -> Float[Tensor, "B T V"]:
+        """Score every next token.
+
+        Args:
+            ids: (B, T); with a cache only the tokens that it has not read yet.
+            mask: True where a token is no padding, (B, 1, S), S counting those in the cache too. Texts that are
+                to be continued are padded on the left, ``make_padding_mask(lengths, side="left")``; positions
+                count real tokens only, so a text is read as if it stood alone.
+            cache: what :meth:`make_cache` made; the tokens are added to it.
+
+        Returns:
+            The logits (B, T, V). Those at padding mean nothing.
+
+        Raises:
+            ValueError: if the text is longer than ``max_len`` or than the cache has room for, or a shape does
+                not fit.
+            TypeError: if ids are not integers or the mask is not boolean.
+            IndexError: if an id is outside the vocabulary (on the CPU; a GPU says it in its own way).
+        """
+        start = 0 if cache is None else cache.length
+        check_token_ids(ids, "ids", self.max_len, start)
+        B, T = ids.shape
+        S = start + T
+        if cache is not None:
+            cache.check_room(T)
+        if mask is None:
+            places = torch.arange(start, S, device=ids.device)  # (T,)
+        else:
+            check_is_bool(mask)
+            if mask.shape != (B, 1, S):
+                raise ValueError(
+                    f"mask of shape {tuple(mask.shape)} must be (B, 1, S), here ({B}, 1, {S}): "
+                    f"True where one of the {start} tokens in the cache and the {T} new ones is no padding"
+                )
+            places = (mask[:, 0].cumsum(-1) - 1).clamp(min=0)[:, start:]  # (B, T)
+        try:
+            x = self.embed(ids)  # (B, T, E)
+        except IndexError:
+            raise IndexError(
+                f"ids go from {ids.min()} to {ids.max()}; those of the vocabulary go from 0 to "
+                f"{self.embed.num_embeddings - 1}"
+            ) from None
+        how = {"mask": mask, "is_causal": True}
+        if self.positions == "learned":
+            x = x + self.position_embed(places)
+        elif self.positions == "rotary":
+            how["positions"] = places
+        else:  # the distance from a query to a key is the same wherever the text begins
+            num_heads = self.layers[0].self_attention.num_heads
+            how["bias"] = make_alibi_bias(num_heads, T, S, dtype=x.dtype, device=x.device)
+        x = self.dropout(x)
+        kept = [None] * len(self.layers) if cache is None else cache.layers
+        for layer, layer_cache in zip(self.layers, kept, strict=True):
+            x, _ = layer(x, cache=layer_cache, **how)
+        return self.to_logits(self.norm(x))
+
+    def make_cache(self, batch_size: int, max_len: int | None = None) -> DecoderCache:
+        """Prepare to read texts piece by piece.
+
+        Args:
+            batch_size: B.
+            max_len: most tokens of a text, padding included; that of the model when not given.
+
+        Raises:
+            ValueError: if a size is below 1, or ``max_len`` above that of the model.
+        """
+        max_len = self.max_len if max_len is None else max_len
+        if not 1 <= max_len <= self.max_len:
+            raise ValueError(
+                f"max_len ({max_len}) must be from 1 to that of the model ({self.max_len})"
+            )
+        return DecoderCache(
+            [layer.self_attention.make_cache(batch_size, max_len) for layer in self.layers]
+        )

@@ -1,0 +1,75 @@
+"""Reading config.json, and refusing what our modules do not have. Derived in chapter 17."""
+
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    # the approximation by tanh, as GPT-2 was trained with it
+    "gelu_new": partial(F.gelu, approximate="tanh"),
+    "gelu_pytorch_tanh": partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+    "swish": F.silu,  # two names of one function
+}
+"""Functions between the two maps of a feed-forward, by their names in a config.json."""
+
+
+def read_config(folder: str | Path, model_type: str | None = None) -> dict[str, Any]:
+    """Read ``config.json``: the sizes of a model, and which architecture it is.
+
+    Args:
+        folder: where the model is.
+        model_type: the architecture that it must be; any when not given.
+
+    Raises:
+        FileNotFoundError: if there is no config.json.
+        ValueError: if it is damaged, or of another architecture.
+    """
+    path = Path(folder) / "config.json"
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{folder} holds no config.json, so the sizes of the model are unknown"
+        )
+    try:
+        config = json.loads(path.read_bytes())
+        found = config.get("model_type")
+    except (ValueError, AttributeError) as error:
+        raise ValueError(f"{path} is damaged: it is not one JSON object ({error})") from error
+    if model_type is not None and found != model_type:
+        raise ValueError(f"{path} describes a model of type {found!r}, not {model_type!r}")
+    return Config(config, path)
+
+
+class Config(dict[str, Any]):
+    """What a config.json says, with its path for messages."""
+
+    def __init__(self, values: Mapping[str, Any], path: Path) -> None:
+        super().__init__(values)
+        self.path = path
+
+    def __missing__(self, name: str) -> Any:
+        raise ValueError(f"{self.path} does not say {name}, without which nothing can be built")
+
+    def activation(self, name: str, default: str) -> Callable[[Tensor], Tensor]:
+        """The function that ``name`` names."""
+        value = self.get(name, default)
+        if value not in ACTIVATIONS:
+            raise ValueError(
+                f"{self.path} has {name} {value!r}; here there are {', '.join(ACTIVATIONS)}"
+            )
+        return ACTIVATIONS[value]
+
+    def must_be(self, **values: Any) -> None:
+        """Refuse every value but these, which are also what holds when nothing is said."""
+        for name, value in values.items():
+            if (found := self.get(name, value)) != value:
+                raise ValueError(
+                    f"{self.path} has {name} {found!r}; our modules have only {value!r}"
+                )
