@@ -14,7 +14,7 @@ is_new_enough() {
 
 # What the installation depends on: the files that ask for packages, and where the repository lies.
 wanted="$(pwd)
-$(cat requirements.txt pyproject.toml)"
+$(cat requirements.txt requirements-no-deps.txt pyproject.toml)"
 ready=.venv/.ready
 if [ -f "$ready" ] && .venv/bin/python -c "import pip" 2>/dev/null && [ "$(cat "$ready")" = "$wanted" ]; then
     exit 0
@@ -56,5 +56,6 @@ rm -f "$ready"
 # Most modules are never imported, so compiling all of them now would only take time.
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 .venv/bin/python -m pip install --quiet --no-compile --requirement requirements.txt
+.venv/bin/python -m pip install --quiet --no-compile --no-deps --requirement requirements-no-deps.txt
 .venv/bin/python -m pip install --quiet --no-compile --no-deps --no-build-isolation --editable .
 printf '%s\n' "$wanted" >"$ready"

@@ -21,7 +21,7 @@ CHAPTER = "02"
 LAUNCH = code_cells(CHAPTER)[0].source
 ON_COLAB_ANYWAY = {"torch", "numpy", "matplotlib", "pillow"}
 ON_COLAB_ANYWAY |= {"lxml", "packaging", "platformdirs", "pooch", "regex", "requests", "tabulate", "tqdm"}
-ON_COLAB_ANYWAY |= {"safetensors", "sentencepiece", "typer"}
+ON_COLAB_ANYWAY |= {"huggingface-hub", "safetensors", "sentencepiece", "tokenizers", "typer"}
 
 
 def needed_on_colab() -> set[str]:

@@ -19,7 +19,7 @@ def clone(tmp_path):
     """A copy of the files that the installation reads, in a folder whose name has a space."""
     folder = tmp_path / "a course"
     (folder / "scripts").mkdir(parents=True)
-    for name in ("Makefile", "requirements.txt", "pyproject.toml", "scripts/setup.sh"):
+    for name in ("Makefile", "requirements.txt", "requirements-no-deps.txt", "pyproject.toml", "scripts/setup.sh"):
         shutil.copy(ROOT / name, folder / name)
     return folder
 
@@ -89,15 +89,16 @@ def test_a_second_run_does_nothing_until_the_requirements_change(clone, tmp_path
     assert setup(clone, PYTHON=python).returncode == 0
     first = (clone / "log").read_text()
     assert first.splitlines()[0] == "venv"
-    assert first.count("pip -m pip install") == 2
+    assert first.count("pip -m pip install") == 3
     assert "--requirement requirements.txt" in first
+    assert "--no-deps --requirement requirements-no-deps.txt" in first
 
     again = setup(clone, PYTHON=python)
     assert (again.returncode, again.stdout, (clone / "log").read_text()) == (0, "", first)
 
     (clone / "requirements.txt").write_text("torch\n")
     assert setup(clone, PYTHON=python).returncode == 0
-    assert (clone / "log").read_text().count("pip -m pip install") == 4
+    assert (clone / "log").read_text().count("pip -m pip install") == 6
     assert (clone / "log").read_text().count("venv\n") == 1
 
 
