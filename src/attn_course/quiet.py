@@ -1,4 +1,4 @@
-"""Quiet softmax, whose weights may sum to less than one, and attention with it by the fused kernel. Derived in chapter 14."""
+"""Quiet softmax, whose weights may sum to less than one, alone and in the fused kernel. Derived in chapter 14."""
 
 import torch
 import torch.nn.functional as F
