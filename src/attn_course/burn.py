@@ -161,8 +161,8 @@ def burn_quiet_softmax(x: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, 
 
     Computes $e^{x_i - m} / (\sum_j e^{x_j - m} + e^{-m})$ with $m = \max_j x_j$. Since m may be very negative,
     $e^{-m}$ overflows below -88 in float32, where the weight is rounded to 0 a little early; and a row of -inf
-    gives NaN. Burn mended the latter on 2026-09-21 (pull request 5743). :func:`attn_course.quiet.quiet_softmax`
-    has neither: its m is never below 0.
+    gives NaN. Burn mended the latter on 2026-09-21 (pull request 5743). The course's
+    ``quiet_softmax`` has neither: its m is never below 0.
 
     Example:
         >>> burn_quiet_softmax(torch.tensor([1.0, 7.0]))
@@ -321,14 +321,15 @@ class BurnMultiHeadAttention(nn.Module):
         """Attend, and project only what the cache has not seen.
 
         The first call may hand in any number of positions, the *prefill*. Without a ``mask_attn`` each of them
-        sees those after it, and in the next layer's cache that stays so. Every later call hands in everything
+        sees those after it, and the cache keeps what they made of it. Every later call hands in everything
         from the beginning again, with **one** more position at the end. Anything else fails, and leaves the
         caches of q, k and v one row longer than it found them.
 
-        The queries are cached too, so the weights of all positions are computed anew in each call.
+        The queries are cached too, so the weights of all positions are computed anew in each call. But of the
+        context only the last row is; the others stay as they were, whatever the new weights say.
 
         Returns:
-            Weights (B, H, T, S) and context (B, T, E) of all positions so far.
+            Weights (B, H, T, S) and context (B, T, E), with a row for each position so far.
 
         Raises:
             RuntimeError: if ``input.query`` is not one position longer than at the last call; for example
