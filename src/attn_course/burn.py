@@ -161,8 +161,8 @@ def burn_quiet_softmax(x: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, 
 
     Computes $e^{x_i - m} / (\sum_j e^{x_j - m} + e^{-m})$ with $m = \max_j x_j$. Since m may be very negative,
     $e^{-m}$ overflows below -88 in float32, where the weight is rounded to 0 a little early; and a row of -inf
-    gives NaN. Burn mended the latter on 2026-09-21 (pull request 5743). The course's
-    ``quiet_softmax`` has neither: its m is never below 0.
+    gives NaN. Burn mended the latter on 2026-09-21 (pull request 5743). :func:`attn_course.quiet_softmax`
+    has neither: its m is never below 0.
 
     Example:
         >>> burn_quiet_softmax(torch.tensor([1.0, 7.0]))
