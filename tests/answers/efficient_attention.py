@@ -1,0 +1,707 @@
+"""Answers to the exercises of chapter 16."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+from answers import right, wrong
+from attn_course import attention, make_causal_mask, make_sliding_window_mask
+
+# -- merge_blocks -----------------------------------------------------------------------------------
+
+
+@right
+def merge_blocks(first, second):
+    largest = torch.maximum(first[0], second[0])
+    total, mixed = torch.zeros_like(first[1]), torch.zeros_like(first[2])
+    for block_largest, block_total, block_mixed in (first, second):
+        factor = (block_largest - largest).nan_to_num(nan=0.0).exp()
+        total = total + factor * block_total
+        mixed = mixed + factor * block_mixed
+    return largest, total, mixed
+
+
+@right
+def merge_blocks(first, second):
+    both = torch.stack([first[0], second[0]])
+    largest = both.amax(dim=0)
+    powers = torch.where(both == -math.inf, 0.0, torch.exp(both - largest))
+    total = (powers * torch.stack([first[1], second[1]])).sum(dim=0)
+    return [largest, total, powers[0] * first[2] + powers[1] * second[2]]
+
+
+@wrong("no rescaling")
+def merge_blocks(first, second):
+    largest_1, total_1, mixed_1 = first
+    largest_2, total_2, mixed_2 = second
+    return torch.maximum(largest_1, largest_2), total_1 + total_2, mixed_1 + mixed_2
+
+
+def _shrink(old, new):
+    return (old - new).nan_to_num(nan=0.0).exp()
+
+
+@wrong("sum not rescaled")
+def merge_blocks(first, second):
+    largest = first[0].maximum(second[0])
+    mixed = _shrink(first[0], largest) * first[2] + _shrink(second[0], largest) * second[2]
+    return largest, first[1] + second[1], mixed
+
+
+@wrong("output not rescaled")
+def merge_blocks(first, second):
+    largest = first[0].maximum(second[0])
+    total = _shrink(first[0], largest) * first[1] + _shrink(second[0], largest) * second[1]
+    return largest, total, first[2] + second[2]
+
+
+@wrong("factor upside down")
+def merge_blocks(first, second):
+    largest = first[0].maximum(second[0])
+    safe = torch.where(largest == -math.inf, 0.0, largest)
+    grow_1, grow_2 = (safe - first[0]).exp(), (safe - second[0]).exp()
+    return largest, grow_1 * first[1] + grow_2 * second[1], grow_1 * first[2] + grow_2 * second[2]
+
+
+@wrong("only the first block rescaled")
+def merge_blocks(first, second):
+    largest = first[0].maximum(second[0])
+    factor = _shrink(first[0], largest)
+    return largest, first[1] * factor + second[1], first[2] * factor + second[2]
+
+
+@wrong("only the second block rescaled")
+def merge_blocks(first, second):
+    largest = first[0].maximum(second[0])
+    factor = _shrink(second[0], largest)
+    return largest, first[1] + second[1] * factor, first[2] + second[2] * factor
+
+
+@wrong("maximum of the last block")
+def merge_blocks(first, second):
+    factor = torch.exp(first[0] - second[0])
+    total = first[1] * factor + second[1] * torch.exp(second[0] - second[0])
+    mixed = first[2] * factor + second[2] * torch.exp(second[0] - second[0])
+    return second[0], total, mixed
+
+
+@wrong("smaller maximum")
+def merge_blocks(first, second):
+    smaller = torch.min(first[0], second[0])
+    one, two = torch.exp(first[0] - smaller), torch.exp(second[0] - smaller)
+    return smaller, one * first[1] + two * second[1], one * first[2] + two * second[2]
+
+
+@wrong("counted from 0")
+def merge_blocks(first, second):
+    one, two = first[0].exp(), second[0].exp()
+    largest = torch.max(first[0], second[0])
+    return largest, first[1] * one + second[1] * two, first[2] * one + second[2] * two
+
+
+@wrong("divided too early")
+def merge_blocks(first, second):
+    largest = first[0].maximum(second[0])
+    one, two = _shrink(first[0], largest), _shrink(second[0], largest)
+    total = one * first[1] + two * second[1]
+    return largest, total, (one * first[2] + two * second[2]) / torch.where(total == 0, 1.0, total)
+
+
+@wrong("-inf minus -inf")
+def merge_blocks(first, second):
+    largest = torch.maximum(first[0], second[0])
+    scale_1 = torch.exp(first[0] - largest)
+    scale_2 = torch.exp(second[0] - largest)
+    return largest, scale_1 * first[1] + scale_2 * second[1], scale_1 * first[2] + scale_2 * second[2]
+
+
+@wrong("maximum over the queries")
+def merge_blocks(first, second):
+    top = max(first[0].max().item(), second[0].max().item())
+    largest = torch.full_like(first[0], top)
+    one, two = torch.exp(first[0] - top), torch.exp(second[0] - top)
+    return largest, one * first[1] + two * second[1], one * first[2] + two * second[2]
+
+
+@wrong("changes its input")
+def merge_blocks(first, second):
+    largest = torch.maximum(first[0], second[0])
+    total, mixed = first[1], first[2]
+    total *= _shrink(first[0], largest)
+    mixed *= _shrink(first[0], largest)
+    factor = _shrink(second[0], largest)
+    total += factor * second[1]
+    mixed += factor * second[2]
+    return largest, total, mixed
+
+
+# -- attend_in_blocks -------------------------------------------------------------------------------
+
+
+@right
+def attend_in_blocks(q, k, v, block_size):
+    T, S, D = q.size(-2), k.size(-2), q.size(-1)
+    mask = make_causal_mask(T, S, device=q.device)
+    parts = []
+    for keys, values, seen in zip(
+        k.split(block_size, -2), v.split(block_size, -2), mask.split(block_size, -1), strict=True
+    ):
+        scores = (q @ keys.mT / math.sqrt(D)).masked_fill(~seen, -math.inf)
+        largest = scores.amax(-1, keepdim=True).clamp(min=-1e30)
+        powers = (scores - largest).exp()
+        parts.append((largest, powers.sum(-1, keepdim=True), powers @ values))
+    top = torch.stack([part[0] for part in parts]).amax(0)
+    total = sum(torch.exp(part[0] - top) * part[1] for part in parts)
+    mixed = sum(torch.exp(part[0] - top) * part[2] for part in parts)
+    return torch.where(total == 0, 0.0, mixed / total)
+
+
+@right
+def attend_in_blocks(q, k, v, block_size):
+    T, S = q.size(-2), k.size(-2)
+    out = torch.zeros(*q.shape[:-1], v.size(-1), dtype=q.dtype, device=q.device)
+    for t in range(T):
+        seen = max(0, S - T + t + 1)
+        largest, total, mixed = torch.tensor(-math.inf).to(q), 0.0, 0.0
+        for start in range(0, seen, block_size):
+            end = min(start + block_size, seen)
+            scores = (k[..., start:end, :] @ q[..., t, :, None]).squeeze(-1) / q.size(-1) ** 0.5
+            new = torch.maximum(largest, scores.amax(-1, keepdim=True))
+            powers = torch.exp(scores - new)
+            mixed = mixed * torch.exp(largest - new) + (powers[..., None] * v[..., start:end, :]).sum(-2)
+            total = total * torch.exp(largest - new) + powers.sum(-1, keepdim=True)
+            largest = new
+        if seen:
+            out[..., t, :] = mixed / total
+    return out
+
+
+def _learners_loop(q, k, v, block_size, step, finish=None):
+    """Run ``step`` on each block; the state is (largest, total, mixed)."""
+    T, S = q.size(-2), k.size(-2)
+    mask = make_causal_mask(T, S, device=q.device)
+    largest = torch.full((*q.shape[:-1], 1), -math.inf, dtype=q.dtype, device=q.device)
+    state = largest, torch.zeros_like(largest), torch.zeros(*q.shape[:-1], v.size(-1)).to(q)
+    for start in range(0, S, block_size):
+        scores = q @ k[..., start : start + block_size, :].mT / math.sqrt(q.size(-1))
+        scores = scores.masked_fill(~mask[:, start : start + block_size], -math.inf)
+        state = step(state, scores, v[..., start : start + block_size, :])
+    _, total, mixed = state
+    return finish(total, mixed) if finish else torch.nan_to_num(mixed / total, nan=0.0)
+
+
+def _safe(largest):
+    return torch.where(largest.isinf(), 0.0, largest)
+
+
+@wrong("no rescaling")
+def attend_in_blocks(q, k, v, block_size):
+    def step(state, scores, values):
+        largest = torch.maximum(state[0], scores.amax(-1, keepdim=True))
+        powers = torch.exp(scores - _safe(largest))
+        return largest, state[1] + powers.sum(-1, keepdim=True), state[2] + powers @ values
+
+    return _learners_loop(q, k, v, block_size, step)
+
+
+@wrong("sum not rescaled")
+def attend_in_blocks(q, k, v, block_size):
+    def step(state, scores, values):
+        largest = torch.maximum(state[0], scores.amax(-1, keepdim=True))
+        powers = torch.exp(scores - _safe(largest))
+        factor = torch.exp(state[0] - _safe(largest))
+        return largest, state[1] + powers.sum(-1, keepdim=True), factor * state[2] + powers @ values
+
+    return _learners_loop(q, k, v, block_size, step)
+
+
+@wrong("output not rescaled")
+def attend_in_blocks(q, k, v, block_size):
+    def step(state, scores, values):
+        largest = torch.maximum(state[0], scores.amax(-1, keepdim=True))
+        powers = torch.exp(scores - _safe(largest))
+        factor = torch.exp(state[0] - _safe(largest))
+        return largest, factor * state[1] + powers.sum(-1, keepdim=True), state[2] + powers @ values
+
+    return _learners_loop(q, k, v, block_size, step)
+
+
+@wrong("not divided")
+def attend_in_blocks(q, k, v, block_size):
+    def step(state, scores, values):
+        largest = torch.maximum(state[0], scores.amax(-1, keepdim=True))
+        powers = torch.exp(scores - _safe(largest))
+        factor = torch.exp(state[0] - _safe(largest))
+        return largest, state[1], factor * state[2] + powers @ values
+
+    return _learners_loop(q, k, v, block_size, step, finish=lambda total, mixed: mixed)
+
+
+@wrong("no maximum")
+def attend_in_blocks(q, k, v, block_size):
+    def step(state, scores, values):
+        powers = scores.exp()
+        return state[0], state[1] + powers.sum(-1, keepdim=True), state[2] + powers @ values
+
+    def finish(total, mixed):
+        return mixed / torch.where(total == 0, 1.0, total)
+
+    return _learners_loop(q, k, v, block_size, step, finish)
+
+
+@wrong("maximum of the last block")
+def attend_in_blocks(q, k, v, block_size):
+    def step(state, scores, values):
+        largest = scores.amax(-1, keepdim=True)
+        factor, powers = torch.exp(state[0] - largest), torch.exp(scores - largest)
+        return largest, factor * state[1] + powers.sum(-1, keepdim=True), factor * state[2] + powers @ values
+
+    return _learners_loop(q, k, v, block_size, step, finish=lambda total, mixed: mixed / total)
+
+
+@wrong("-inf minus -inf")
+def attend_in_blocks(q, k, v, block_size):
+    def step(state, scores, values):
+        largest = torch.maximum(state[0], scores.amax(-1, keepdim=True))
+        factor, powers = torch.exp(state[0] - largest), torch.exp(scores - largest)
+        return largest, factor * state[1] + powers.sum(-1, keepdim=True), factor * state[2] + powers @ values
+
+    return _learners_loop(q, k, v, block_size, step, finish=lambda total, mixed: mixed / total)
+
+
+@wrong("-inf minus -inf")  # without the exponent, the division alone
+def attend_in_blocks(q, k, v, block_size):
+    def step(state, scores, values):
+        largest = torch.maximum(state[0], scores.amax(-1, keepdim=True))
+        powers = torch.exp(scores - _safe(largest))
+        factor = torch.exp(state[0] - _safe(largest))
+        return largest, factor * state[1] + powers.sum(-1, keepdim=True), factor * state[2] + powers @ values
+
+    return _learners_loop(q, k, v, block_size, step, finish=lambda total, mixed: mixed / total)
+
+
+def _softmax_of_each_block(q, k, v, block_size):
+    mask = make_causal_mask(q.size(-2), k.size(-2), device=q.device)
+    for start in range(0, k.size(-2), block_size):
+        end = start + block_size
+        scores = q @ k[..., start:end, :].mT / math.sqrt(q.size(-1))
+        weights = scores.masked_fill(~mask[:, start:end], -math.inf).softmax(-1).nan_to_num(nan=0.0)
+        yield weights @ v[..., start:end, :]
+
+
+@wrong("blocks averaged")
+def attend_in_blocks(q, k, v, block_size):
+    outs = list(_softmax_of_each_block(q, k, v, block_size))
+    return sum(outs) / len(outs)
+
+
+@wrong("blocks added")
+def attend_in_blocks(q, k, v, block_size):
+    return sum(_softmax_of_each_block(q, k, v, block_size))
+
+
+@wrong("future ignored")
+def attend_in_blocks(q, k, v, block_size):
+    return F.scaled_dot_product_attention(q, k, v)
+
+
+@wrong("aligned top-left")
+def attend_in_blocks(q, k, v, block_size):
+    T, S = q.size(-2), k.size(-2)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=torch.ones(T, S).tril().bool().to(q.device))
+
+
+@wrong("shows one future token")
+def attend_in_blocks(q, k, v, block_size):
+    T, S = q.size(-2), k.size(-2)
+    mask = torch.ones(T, S, device=q.device).tril(S - T + 1).bool()
+    return attention(q, k, v, mask.expand(*q.shape[:-1], S))[0]
+
+
+@wrong("hides the diagonal")
+def attend_in_blocks(q, k, v, block_size):
+    T, S = q.size(-2), k.size(-2)
+    mask = torch.ones(T, S, device=q.device).tril(S - T - 1).bool()
+    return attention(q, k, v, mask.expand(*q.shape[:-1], S))[0]
+
+
+def _with_blocks_chosen(q, k, v, block_size, choose, hide=True):
+    T, S = q.size(-2), k.size(-2)
+    mask = torch.zeros(T, S, dtype=torch.bool, device=q.device)
+    for t in range(T):
+        for start in range(0, S, block_size):
+            end = start + block_size
+            if choose(start, end, t + S - T):
+                mask[t, start:end] = True
+                if hide:
+                    mask[t, max(0, t + S - T + 1) :] = False
+    return attention(q, k, v, mask.expand(*q.shape[:-1], S))[0]
+
+
+@wrong("diagonal block skipped")
+def attend_in_blocks(q, k, v, block_size):
+    return _with_blocks_chosen(q, k, v, block_size, lambda start, end, t: end <= t + 1)
+
+
+@wrong("diagonal block not masked")
+def attend_in_blocks(q, k, v, block_size):
+    return _with_blocks_chosen(q, k, v, block_size, lambda start, end, t: start <= t, hide=False)
+
+
+@wrong("block's own positions")
+def attend_in_blocks(q, k, v, block_size):
+    T, S = q.size(-2), k.size(-2)
+    pieces = []
+    for start in range(0, S, block_size):
+        width = min(block_size, S - start)
+        pieces.append(torch.arange(width)[None, :] <= torch.arange(T)[:, None])
+    mask = torch.cat(pieces, dim=1).to(q.device)
+    return attention(q, k, v, mask.expand(*q.shape[:-1], S))[0]
+
+
+@wrong("last block forgotten")
+def attend_in_blocks(q, k, v, block_size):
+    whole = k.size(-2) // block_size * block_size
+    mask = make_causal_mask(q.size(-2), k.size(-2), device=q.device)[:, :whole]
+    return attention(q, k[..., :whole, :], v[..., :whole, :], mask.expand(*q.shape[:-1], whole))[0]
+
+
+@wrong("first block only")
+def attend_in_blocks(q, k, v, block_size):
+    mask = make_causal_mask(q.size(-2), k.size(-2), device=q.device)[:, :block_size]
+    keys, values = k[..., :block_size, :], v[..., :block_size, :]
+    return attention(q, keys, values, mask.expand(*q.shape[:-1], keys.size(-2)))[0]
+
+
+def _softmax_with(q, k, v, scale):
+    mask = make_causal_mask(q.size(-2), k.size(-2), device=q.device)
+    scores = (q @ k.mT * scale).masked_fill(~mask, -math.inf)
+    return scores.softmax(-1).nan_to_num(nan=0.0) @ v
+
+
+@wrong("no scale")
+def attend_in_blocks(q, k, v, block_size):
+    return _softmax_with(q, k, v, 1.0)
+
+
+@wrong("divided by the width itself")
+def attend_in_blocks(q, k, v, block_size):
+    return _softmax_with(q, k, v, 1 / q.size(-1))
+
+
+@wrong("mask inverted")
+def attend_in_blocks(q, k, v, block_size):
+    mask = ~make_causal_mask(q.size(-2), k.size(-2), device=q.device)
+    scores = (q @ k.mT / math.sqrt(q.size(-1))).masked_fill(~mask, -math.inf)
+    return scores.softmax(-1).nan_to_num(nan=0.0) @ v
+
+
+@wrong("changes its input")
+def attend_in_blocks(q, k, v, block_size):
+    q /= math.sqrt(q.size(-1))
+    mask = make_causal_mask(q.size(-2), k.size(-2), device=q.device)
+    return (q @ k.mT).masked_fill(~mask, -math.inf).softmax(-1).nan_to_num(nan=0.0) @ v
+
+
+# -- grouped_attention ------------------------------------------------------------------------------
+
+
+@right
+def grouped_attention(q, k, v, mask=None):
+    B, H, T, D = q.shape
+    G = k.size(1)
+    scores = torch.einsum("bgrtd,bgsd->bgrts", q.view(B, G, H // G, T, D), k) / math.sqrt(D)
+    if mask is not None:
+        full = mask.expand(B, H, T, k.size(2)) if mask.dim() == 4 else mask.expand(B, H, -1, -1)
+        scores = scores.masked_fill(~full.reshape(scores.shape), -math.inf)
+    weights = scores.softmax(-1)
+    return torch.einsum("bgrts,bgsd->bgrtd", weights, v).flatten(1, 2)
+
+
+@right
+def grouped_attention(q, k, v, mask=None):
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
+
+
+@right
+def grouped_attention(q, k, v, mask=None):
+    share = q.size(1) // k.size(1)
+    heads = []
+    for h in range(q.size(1)):
+        own = mask[:, 0] if mask is not None and mask.dim() == 4 else mask
+        own = None if own is None else own.expand(len(q), -1, -1)
+        heads.append(attention(q[:, h], k[:, h // share], v[:, h // share], own)[0])
+    return torch.stack(heads, dim=1)
+
+
+@wrong("heads tiled")
+def grouped_attention(q, k, v, mask=None):
+    times = q.size(1) // k.size(1)
+    return attention(q, torch.cat([k] * times, dim=1), torch.cat([v] * times, dim=1), mask)[0]
+
+
+@wrong("heads tiled")
+def grouped_attention(q, k, v, mask=None):
+    return attention(*(x[:, torch.arange(q.size(1)) % x.size(1)] for x in (q, k, v)), mask)[0]
+
+
+@wrong("keys tiled")
+def grouped_attention(q, k, v, mask=None):
+    times = q.size(1) // k.size(1)
+    return attention(q, torch.cat([k] * times, dim=1), v.repeat_interleave(times, 1), mask)[0]
+
+
+@wrong("values tiled")
+def grouped_attention(q, k, v, mask=None):
+    times = q.size(1) // k.size(1)
+    return attention(q, k.repeat_interleave(times, 1), torch.cat([v] * times, dim=1), mask)[0]
+
+
+@wrong("first group for all")
+def grouped_attention(q, k, v, mask=None):
+    heads = [0] * q.size(1)
+    return attention(q, k[:, heads], v[:, heads], mask)[0]
+
+
+@wrong("mean of the groups")
+def grouped_attention(q, k, v, mask=None):
+    H = q.size(1)
+    k, v = k.mean(dim=1), v.mean(dim=1)
+    return attention(q, torch.stack([k] * H, dim=1), torch.stack([v] * H, dim=1), mask)[0]
+
+
+@wrong("sum over the groups")
+def grouped_attention(q, k, v, mask=None):
+    H = q.size(1)
+    return attention(q, k.sum(1)[:, None].repeat(1, H, 1, 1), v.sum(1)[:, None].repeat(1, H, 1, 1), mask)[0]
+
+
+@wrong("heads in another order")
+def grouped_attention(q, k, v, mask=None):
+    G = k.size(1)
+    by_place = [attention(part, k, v, mask)[0] for part in q.unflatten(1, (G, -1)).unbind(2)]  # one head of each group
+    return torch.cat(by_place, dim=1)
+
+
+@wrong("groups not joined")
+def grouped_attention(q, k, v, mask=None):
+    pieces = q.unflatten(1, (k.size(1), -1))
+    outs = [attention(part, k, v, mask)[0] for part in pieces.unbind(2)]
+    return torch.stack(outs, dim=2)
+
+
+@wrong("last group for the first heads")
+def grouped_attention(q, k, v, mask=None):
+    order = torch.arange(k.size(1) - 1, -1, -1).repeat_interleave(q.size(1) // k.size(1))
+    return attention(q, k[:, order], v[:, order], mask)[0]
+
+
+@wrong("mask ignored")
+def grouped_attention(q, k, v, mask=None):
+    return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+
+
+@wrong("mask inverted")
+def grouped_attention(q, k, v, mask=None):
+    times = q.size(1) // k.size(1)
+    scores = q @ k.repeat_interleave(times, 1).mT / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(mask, -math.inf)
+    return torch.nan_to_num(scores.softmax(-1)) @ v.repeat_interleave(times, 1)
+
+
+@wrong("no scale")
+def grouped_attention(q, k, v, mask=None):
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True, scale=1.0)
+
+
+@wrong("softmax over the queries")
+def grouped_attention(q, k, v, mask=None):
+    times = q.size(1) // k.size(1)
+    scores = q @ k.repeat_interleave(times, 1).mT / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = torch.where(mask, scores, -math.inf)
+    return torch.softmax(scores, dim=2) @ v.repeat_interleave(times, 1)
+
+
+# -- streaming_mask ---------------------------------------------------------------------------------
+
+
+@right
+def streaming_mask(num_queries, num_keys, window, num_sinks):
+    mask = make_sliding_window_mask(num_queries, window, num_keys)
+    first = torch.zeros_like(mask)
+    first[:, :num_sinks] = True
+    return mask | (first & make_causal_mask(num_queries, num_keys))
+
+
+@right
+def streaming_mask(num_queries, num_keys, window, num_sinks):
+    rows = []
+    for t in range(num_keys - num_queries, num_keys):
+        rows.append([s <= t and (t - s < window or s < num_sinks) for s in range(num_keys)])
+    return torch.tensor(rows)
+
+
+def _table(T, S, rule, shift=None):
+    shift = S - T if shift is None else shift
+    return torch.tensor([[bool(rule(t + shift, s)) for s in range(S)] for t in range(T)])
+
+
+@wrong("window too long")
+def streaming_mask(num_queries, num_keys, window, num_sinks):
+    return _table(num_queries, num_keys, lambda t, s: s <= t and (t - s <= window or s < num_sinks))
+
+
+@wrong("window too short")
+def streaming_mask(num_queries, num_keys, window, num_sinks):
+    return _table(num_queries, num_keys, lambda t, s: s <= t and (t - s < window - 1 or s < num_sinks))
+
+
+@wrong("future ignored")
+def streaming_mask(num_queries, num_keys, window, num_sinks):
+    return _table(num_queries, num_keys, lambda t, s: -window < t - s < window or (s < num_sinks and s <= t))
+
+
+@wrong("no window")
+def streaming_mask(num_queries, num_keys, window, num_sinks):
+    return make_causal_mask(num_queries, num_keys)
+
+
+@wrong("sinks in the future")
+def streaming_mask(num_queries, num_keys, window, num_sinks):
+    mask = make_sliding_window_mask(num_queries, window, num_keys)
+    mask[:, :num_sinks] = True
+    return mask
+
+
+@wrong("sinks forgotten")
+def streaming_mask(num_queries, num_keys, window, num_sinks):
+    return make_sliding_window_mask(num_queries, window, num_keys)
+
+
+@wrong("one sink too many")
+def streaming_mask(num_queries, num_keys, window, num_sinks):
+    return _table(num_queries, num_keys, lambda t, s: s <= t and (t - s < window or s <= num_sinks))
+
+
+@wrong("sinks alone")
+def streaming_mask(num_queries, num_keys, window, num_sinks):
+    return _table(num_queries, num_keys, lambda t, s: s <= t and t - s < window and s < num_sinks)
+
+
+@wrong("sinks taken from the window")
+def streaming_mask(num_queries, num_keys, window, num_sinks):
+    recent = max(1, window - num_sinks)
+    return _table(num_queries, num_keys, lambda t, s: s <= t and (t - s < recent or s < num_sinks))
+
+
+@wrong("aligned top-left")
+def streaming_mask(num_queries, num_keys, window, num_sinks):
+    return _table(num_queries, num_keys, lambda t, s: s <= t and (t - s < window or s < num_sinks), shift=0)
+
+
+@wrong("mask inverted")
+def streaming_mask(num_queries, num_keys, window, num_sinks):
+    return _table(num_queries, num_keys, lambda t, s: s > t or (t - s >= window and s >= num_sinks))
+
+
+@wrong("rows and columns swapped")
+def streaming_mask(num_queries, num_keys, window, num_sinks):
+    rows = _table(num_queries, num_keys, lambda t, s: s <= t and (t - s < window or s < num_sinks))
+    return rows.T
+
+
+@wrong("numbers instead of booleans")
+def streaming_mask(num_queries, num_keys, window, num_sinks):
+    rows = _table(num_queries, num_keys, lambda t, s: s <= t and (t - s < window or s < num_sinks))
+    return rows * 1
+
+
+# -- cache_bytes ------------------------------------------------------------------------------------
+
+
+@right
+def cache_bytes(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch=1, bytes_per_number=2, window=None):
+    if window is not None and num_tokens > window:
+        num_tokens = window
+    one_token = bytes_per_number * head_dim * num_kv_heads * 2
+    return one_token * num_tokens * num_layers * batch
+
+
+@wrong("values forgotten")
+def cache_bytes(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch=1, bytes_per_number=2, window=None):
+    tokens = num_tokens if window is None else min(window, num_tokens)
+    return num_layers * num_kv_heads * head_dim * tokens * batch * bytes_per_number
+
+
+@wrong("query heads counted")
+def cache_bytes(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch=1, bytes_per_number=2, window=None):
+    tokens = num_tokens if window is None else min(window, num_tokens)
+    return 2 * num_layers * num_heads * head_dim * tokens * batch * bytes_per_number
+
+
+@wrong("queries counted")
+def cache_bytes(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch=1, bytes_per_number=2, window=None):
+    tokens = num_tokens if window is None else min(window, num_tokens)
+    return 3 * num_layers * num_kv_heads * head_dim * tokens * batch * bytes_per_number
+
+
+@wrong("one layer")
+def cache_bytes(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch=1, bytes_per_number=2, window=None):
+    tokens = num_tokens if window is None else min(window, num_tokens)
+    return 2 * num_kv_heads * head_dim * tokens * batch * bytes_per_number
+
+
+@wrong("one head")
+def cache_bytes(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch=1, bytes_per_number=2, window=None):
+    tokens = num_tokens if window is None else min(window, num_tokens)
+    return 2 * num_layers * head_dim * tokens * batch * bytes_per_number
+
+
+@wrong("batch forgotten")
+def cache_bytes(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch=1, bytes_per_number=2, window=None):
+    tokens = num_tokens if window is None else min(window, num_tokens)
+    return 2 * num_layers * num_kv_heads * head_dim * tokens * bytes_per_number
+
+
+@wrong("numbers instead of bytes")
+def cache_bytes(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch=1, bytes_per_number=2, window=None):
+    tokens = num_tokens if window is None else min(window, num_tokens)
+    return 2 * num_layers * num_kv_heads * head_dim * tokens * batch
+
+
+@wrong("two bytes whatever is asked")
+def cache_bytes(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch=1, bytes_per_number=2, window=None):
+    tokens = num_tokens if window is None else min(window, num_tokens)
+    return 2 * num_layers * num_kv_heads * head_dim * tokens * batch * 2
+
+
+@wrong("four bytes whatever is asked")
+def cache_bytes(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch=1, bytes_per_number=2, window=None):
+    tokens = num_tokens if window is None else min(window, num_tokens)
+    return 2 * num_layers * num_kv_heads * head_dim * tokens * batch * 4
+
+
+@wrong("bits instead of bytes")
+def cache_bytes(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch=1, bytes_per_number=2, window=None):
+    tokens = num_tokens if window is None else min(window, num_tokens)
+    return 2 * num_layers * num_kv_heads * head_dim * tokens * batch * bytes_per_number * 8
+
+
+@wrong("window ignored")
+def cache_bytes(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch=1, bytes_per_number=2, window=None):
+    return 2 * num_layers * num_kv_heads * head_dim * num_tokens * batch * bytes_per_number
+
+
+@wrong("window always full")
+def cache_bytes(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch=1, bytes_per_number=2, window=None):
+    tokens = window or num_tokens
+    return 2 * num_layers * num_kv_heads * head_dim * tokens * batch * bytes_per_number
+
+
+@wrong("window added")
+def cache_bytes(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch=1, bytes_per_number=2, window=None):
+    tokens = num_tokens + (window or 0)
+    return 2 * num_layers * num_kv_heads * head_dim * tokens * batch * bytes_per_number
