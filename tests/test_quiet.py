@@ -400,9 +400,11 @@ def test_where_there_is_no_such_kernel_the_weights_are_computed(monkeypatch):
     assert fused_attention(q, k, v, is_causal=True, sink=0.0).shape == (2, 3, 5, 4)
     q, k, v = (random(2, n, 5, 4, seed=n) for n in (6, 2, 2))
     sink, mask = random(6), make_padding_mask([5, 3], 5)[:, None]
-    expected = fused_attention(q, k, v, mask, is_causal=True, sink=sink, enable_gqa=True)
+    calls = ({"is_causal": True}, {"mask": mask}, {"is_causal": True, "mask": mask})
+    expected = [fused_attention(q, k, v, **how, sink=sink, enable_gqa=True) for how in calls]
     monkeypatch.setattr("torch.Tensor.numel", lambda self: 0)  # what keeps the kernel from being called
-    assert_close(fused_attention(q, k, v, mask, is_causal=True, sink=sink, enable_gqa=True), expected)
+    for how, out in zip(calls, expected, strict=True):
+        assert_close(fused_attention(q, k, v, **how, sink=sink, enable_gqa=True), out)
 
 
 # -- The layer ---------------------------------------------------------------------------------------
