@@ -2,19 +2,23 @@
 
 import json
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor
 
+
+def gelu_by_tanh(x: Tensor) -> Tensor:
+    """GELU as GPT-2 was trained with it, approximated by tanh."""
+    return F.gelu(x, approximate="tanh")
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
-    # the approximation by tanh, as GPT-2 was trained with it
-    "gelu_new": partial(F.gelu, approximate="tanh"),
-    "gelu_pytorch_tanh": partial(F.gelu, approximate="tanh"),
+    "gelu_new": gelu_by_tanh,
+    "gelu_pytorch_tanh": gelu_by_tanh,
     "silu": F.silu,
     "swish": F.silu,  # two names of one function
 }
@@ -41,7 +45,9 @@ def read_config(folder: str | Path, model_type: str | None = None) -> dict[str, 
         config = json.loads(path.read_bytes())
         found = config.get("model_type")
     except (ValueError, AttributeError) as error:
-        raise ValueError(f"{path} is damaged: it is not one JSON object ({error})") from error
+        raise ValueError(
+            f"{path} is damaged: it is not one JSON object ({error})"
+        ) from error
     if model_type is not None and found != model_type:
         raise ValueError(f"{path} describes a model of type {found!r}, not {model_type!r}")
     return Config(config, path)
@@ -55,7 +61,9 @@ class Config(dict[str, Any]):
         self.path = path
 
     def __missing__(self, name: str) -> Any:
-        raise ValueError(f"{self.path} does not say {name}, without which nothing can be built")
+        raise ValueError(
+            f"{self.path} does not say {name}, without which nothing can be built"
+        )
 
     def activation(self, name: str, default: str) -> Callable[[Tensor], Tensor]:
         """The function that ``name`` names."""
@@ -69,7 +77,7 @@ class Config(dict[str, Any]):
     def must_be(self, **values: Any) -> None:
         """Refuse every value but these, which are also what holds when nothing is said."""
         for name, value in values.items():
-            if (found := self.get(name, value)) != value:
+            if (found := self.get(name)) not in (None, value):
                 raise ValueError(
                     f"{self.path} has {name} {found!r}; our modules have only {value!r}"
                 )

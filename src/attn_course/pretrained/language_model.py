@@ -1,4 +1,4 @@
-"""What GPT-2 and Llama share: our language model, with layers of another kind, and its layers shown. Derived in chapter 17."""
+"""What GPT-2 and Llama share: our language model with layers of another kind. Derived in chapter 17."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,6 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from attn_course.language_model import LanguageModel
-from attn_course.masks import make_padding_mask
 from attn_course.pretrained.reading import Reading
 
 

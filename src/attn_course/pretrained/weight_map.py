@@ -147,7 +147,9 @@ def _rows(
         if "{i}" in theirs:
             head = ours_all[0].split("{i}")[0]
             layers = {
-                name.removeprefix(head).split(".")[0] for name in state if name.startswith(head)
+                name.removeprefix(head).split(".")[0]
+                for name in state
+                if name.startswith(head)
             }
             written_out = [
                 (theirs.replace("{i}", i), [name.replace("{i}", i) for name in ours_all])
@@ -159,7 +161,9 @@ def _rows(
                 continue
             kinds = [k for k in ("weight", "bias") if f"{our_names[0]}.{k}" in state]
             if not kinds:
-                raise ValueError(f"the table speaks of {our_names[0]}, which the module does not have")
+                raise ValueError(
+                    f"the table speaks of {our_names[0]}, which the module does not have"
+                )
             rows += [
                 (f"{their_name}.{k}", Into([f"{n}.{k}" for n in our_names], ours.change))
                 for k in kinds

@@ -1,0 +1,54 @@
+"""Weights that others trained, in our own modules: BERT, GPT-2, Llama, Marian, MiniLM. Derived in chapter 17."""
+
+from attn_course.pretrained.bert import BERT_NAMES, Bert, load_bert
+from attn_course.pretrained.config import read_config
+from attn_course.pretrained.gpt2 import GPT2, GPT2_NAMES, load_gpt2, split_fused
+from attn_course.pretrained.hub import download, load_from_folder, load_from_hub
+from attn_course.pretrained.language_model import PretrainedLanguageModel
+from attn_course.pretrained.llama import (
+    GatedFeedForward,
+    Llama,
+    LlamaLayer,
+    halves_to_neighbours,
+    load_llama,
+    make_llama_names,
+)
+from attn_course.pretrained.marian import MARIAN_NAMES, Marian, load_marian
+from attn_course.pretrained.minilm import find_minilm, load_minilm
+from attn_course.pretrained.reading import Reading
+from attn_course.pretrained.sentence_encoder import SentenceEncoder
+from attn_course.pretrained.tokenizer import load_tokenizer
+from attn_course.pretrained.weight_map import Into, load_weight_map
+from attn_course.pretrained.weights import read_weights
+
+__all__ = [
+    "BERT_NAMES",
+    "GPT2",
+    "GPT2_NAMES",
+    "MARIAN_NAMES",
+    "Bert",
+    "GatedFeedForward",
+    "Into",
+    "Llama",
+    "LlamaLayer",
+    "Marian",
+    "PretrainedLanguageModel",
+    "Reading",
+    "SentenceEncoder",
+    "download",
+    "find_minilm",
+    "halves_to_neighbours",
+    "load_bert",
+    "load_from_folder",
+    "load_from_hub",
+    "load_gpt2",
+    "load_llama",
+    "load_marian",
+    "load_minilm",
+    "load_tokenizer",
+    "load_weight_map",
+    "make_llama_names",
+    "read_config",
+    "read_weights",
+    "split_fused",
+]

@@ -1,0 +1,103 @@
+"""Models by their name on the Hugging Face hub, and the right class for a folder. Used from chapter 17 on."""
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from attn_course.pretrained.bert import load_bert
+from attn_course.pretrained.config import read_config
+from attn_course.pretrained.gpt2 import load_gpt2
+from attn_course.pretrained.llama import load_llama
+from attn_course.pretrained.marian import load_marian
+
+_LOADERS = {
+    "bert": load_bert,
+    "gpt2": load_gpt2,
+    "llama": load_llama,
+    "marian": load_marian,
+}
+_FILES = [
+    "*config.json",
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "tokenizer.json",
+    "special_tokens_map.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "*.spm",
+]
+
+
+def load_from_folder(
+    folder: str | Path, *, dtype: torch.dtype = torch.float32
+) -> nn.Module:
+    """Load a model of any architecture that we have, by the ``model_type`` in its ``config.json``.
+
+    Args:
+        folder: with config.json and safetensors.
+        dtype: type of the model, whatever that of the file.
+
+    Raises:
+        FileNotFoundError: if config.json or the weights are missing.
+        ValueError: if we have no such architecture, or as ``load_bert`` and the like.
+    """
+    config = read_config(folder)
+    name = config.get("model_type")
+    if name not in _LOADERS:
+        raise ValueError(
+            f"{config.path} describes a model of type {name!r}; here there are {', '.join(_LOADERS)}"
+        )
+    return _LOADERS[name](folder, dtype=dtype)
+
+
+def download(name: str, revision: str | None = None) -> Path:
+    """Fetch a model from the Hugging Face hub: its config, safetensors and tokenizer, and nothing that could run.
+
+    Args:
+        name: such as "openai-community/gpt2".
+        revision: a branch, tag, commit, or a change proposed to it such as "refs/pr/1".
+
+    Returns:
+        The folder in the hub's cache, where it is found again without a network.
+
+    Raises:
+        ModuleNotFoundError: if ``huggingface_hub`` is not installed.
+        OSError: if it cannot be fetched.
+    """
+    try:
+        from huggingface_hub import snapshot_download
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(
+            "loading from the hub needs the library huggingface_hub: pip install huggingface_hub"
+        ) from None
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=_FILES))
+    except (
+        OSError,
+        ValueError,
+    ) as error:  # ValueError: no such name, or nothing in the cache
+        reason = str(error).strip().splitlines()[0]
+        raise OSError(
+            f"{name} could not be fetched from the hub, and is not in its cache: {reason}"
+        ) from error
+
+
+def load_from_hub(
+    name: str, revision: str | None = None, *, dtype: torch.dtype = torch.float32
+) -> nn.Module:
+    """Load a model by its name on the Hugging Face hub into our own modules.
+
+    Args:
+        name: such as "openai-community/gpt2".
+        revision: as in :func:`download`.
+        dtype: type of the model, whatever that of the file.
+
+    Raises:
+        ModuleNotFoundError: as :func:`download`.
+        OSError: as :func:`download`.
+        FileNotFoundError: as :func:`load_from_folder`.
+        ValueError: as :func:`load_from_folder`.
+    """
+    return load_from_folder(download(name, revision), dtype=dtype)

@@ -1,0 +1,272 @@
+"""Llama: rotary positions, grouped-query attention, RMSNorm and SwiGLU, and its weights. Derived in chapter 17."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from attn_course.cache import KeyValueCache
+from attn_course.multi_head_attention import MultiHeadAttention
+from attn_course.pretrained.config import Config, read_config
+from attn_course.pretrained.language_model import PretrainedLanguageModel
+from attn_course.pretrained.weight_map import Into, load_weight_map, optional_prefix
+from attn_course.pretrained.weights import read_weights
+
+
+def halves_to_neighbours(tensor: Tensor, num_heads: int) -> Tensor:
+    """Reorder the rows of a projection of queries or keys for another convention of rotary positions.
+
+    ``transformers`` turns column i of a head together with column i + D/2, :func:`~attn_course.rotate` turns
+    neighbours. Queries and keys are reordered alike, so that every score is the same.
+
+    Args:
+        tensor: the matrix (num_heads * D, E) of the projection, or its bias.
+        num_heads: of the queries, or of the keys.
+
+    Example:
+        >>> halves_to_neighbours(torch.arange(8), num_heads=2)
+        tensor([0, 2, 1, 3, 4, 6, 5, 7])
+    """
+    pairs = tensor.unflatten(0, (num_heads, 2, -1))  # (H, 2, D/2, ...)
+    return pairs.transpose(1, 2).flatten(0, 2)
+
+
+def make_llama_names(num_heads: int, num_kv_heads: int) -> dict[str, str | Into]:
+    """Make the table from their names to ours, for so many heads of queries and of keys."""
+    theirs, ours = "model.layers.{i}.self_attn", "layers.{i}.self_attention"
+    return {
+        "model.embed_tokens": "embed",
+        "model.layers.{i}.input_layernorm": "layers.{i}.self_attention_norm",
+        f"{theirs}.q_proj": Into(
+            f"{ours}.q_proj", partial(halves_to_neighbours, num_heads=num_heads)
+        ),
+        f"{theirs}.k_proj": Into(
+            f"{ours}.k_proj", partial(halves_to_neighbours, num_heads=num_kv_heads)
+        ),
+        f"{theirs}.v_proj": f"{ours}.v_proj",
+        f"{theirs}.o_proj": f"{ours}.out_proj",
+        "model.layers.{i}.post_attention_layernorm": "layers.{i}.feed_forward_norm",
+        "model.layers.{i}.mlp.gate_proj": "layers.{i}.feed_forward.gate",
+        "model.layers.{i}.mlp.up_proj": "layers.{i}.feed_forward.up",
+        "model.layers.{i}.mlp.down_proj": "layers.{i}.feed_forward.down",
+        "model.norm": "norm",
+        "lm_head": "to_logits",
+    }
+
+
+class GatedFeedForward(nn.Module):
+    r"""A feed-forward in which one map decides how much of the other passes.
+
+    Computes $\mathrm{SwiGLU}(x) = (\mathrm{swish}(xW) \otimes xV)\,W_2$ (Shazeer 2020, arXiv:2002.05202,
+    eq. 6).
+
+    Args:
+        d_model: E, the width of input and output.
+        d_ff: the width inside.
+        activation: of the gate.
+    """
+
+    def __init__(
+        self, d_model: int, d_ff: int, *, activation: Callable[[Tensor], Tensor] = F.silu
+    ) -> None:
+        super().__init__()
+        self.gate = nn.Linear(d_model, d_ff, bias=False)
+        self.up = nn.Linear(d_model, d_ff, bias=False)
+        self.down = nn.Linear(d_ff, d_model, bias=False)
+        self.activation = activation
+
+    def forward(self, x: Float[Tensor, "*batch E"]) -> Float[Tensor, "*batch E"]:
+        """Compute at each position of ``x`` (..., E) from that position alone."""
+        return self.down(self.activation(self.gate(x)) * self.up(x))
+
+
+class LlamaLayer(nn.Module):
+    """A pre-norm layer whose norms only rescale (Zhang and Sennrich 2019, arXiv:1910.07467), without biases.
+
+    Args:
+        d_model: E, the width of the stream.
+        num_heads: H; must divide ``d_model``.
+        num_kv_heads: G; must divide ``num_heads``.
+        d_ff: the width inside the feed-forward.
+        rope_base: as in :class:`~attn_course.MultiHeadAttention`.
+        norm_eps: what the norms add to the mean square.
+        activation: of the feed-forward's gate.
+        dropout: probability of dropping an attention weight, in training.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        num_kv_heads: int,
+        d_ff: int,
+        *,
+        rope_base: float = 10_000.0,
+        norm_eps: float = 1e-6,
+        activation: Callable[[Tensor], Tensor] = F.silu,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.self_attention_norm = nn.RMSNorm(d_model, eps=norm_eps)
+        self.self_attention = MultiHeadAttention(
+            d_model,
+            num_heads,
+            num_kv_heads=num_kv_heads,
+            bias=False,
+            out_bias=False,
+            dropout=dropout,
+            rope_base=rope_base,
+        )
+        self.feed_forward_norm = nn.RMSNorm(d_model, eps=norm_eps)
+        self.feed_forward = GatedFeedForward(d_model, d_ff, activation=activation)
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T E"],
+        *,
+        mask: Bool[Tensor, "..."] | None = None,
+        positions: Int[Tensor, "..."] | None = None,
+        is_causal: bool = False,
+        need_weights: bool = False,
+        cache: KeyValueCache | None = None,
+    ) -> tuple[Float[Tensor, "B T E"], Float[Tensor, "B H T S"] | None]:
+        """Let every position read those before it, then think it over alone; as :class:`~attn_course.EncoderLayer`."""
+        found, weights = self.self_attention(
+            self.self_attention_norm(x),
+            mask=mask,
+            positions=positions,
+            is_causal=is_causal,
+            need_weights=need_weights,
+            cache=cache,
+        )
+        x = x + found
+        return x + self.feed_forward(self.feed_forward_norm(x)), weights
+
+
+class Llama(PretrainedLanguageModel):
+    """A language model (Touvron et al. 2023, arXiv:2302.13971 and, with fewer heads of keys, arXiv:2307.09288).
+
+    :class:`~attn_course.LanguageModel` with rotary positions and layers of its own kind.
+
+    Args:
+        vocab_size: V; ids go from 0 to V - 1.
+        d_model: E, the width of the stream.
+        num_heads: H; must divide ``d_model``.
+        num_kv_heads: G; must divide ``num_heads``.
+        num_layers: at least 1.
+        d_ff: the width inside the feed-forwards.
+        max_len: longest text.
+        rope_base: as in :class:`~attn_course.MultiHeadAttention`.
+        norm_eps: what the norms add to the mean square.
+        activation: of the feed-forward's gate.
+        tie_weights: make the logits with the embedding table itself.
+        dropout: as in :class:`LlamaLayer`.
+
+    Example:
+        >>> model = Llama(
+        ...     100, d_model=8, num_heads=4, num_kv_heads=2, num_layers=3, d_ff=16, max_len=20
+        ... ).eval()
+        >>> ids = torch.randint(100, (1, 5))
+        >>> model(ids).shape, model.read(ids, need_weights=True).weights.shape
+        (torch.Size([1, 5, 100]), torch.Size([3, 1, 4, 5, 5]))
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        *,
+        d_model: int,
+        num_heads: int,
+        num_kv_heads: int,
+        num_layers: int,
+        d_ff: int,
+        max_len: int,
+        rope_base: float = 10_000.0,
+        norm_eps: float = 1e-6,
+        activation: Callable[[Tensor], Tensor] = F.silu,
+        tie_weights: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        how = {"rope_base": rope_base, "norm_eps": norm_eps}
+        how |= {"activation": activation, "dropout": dropout}
+        super().__init__(
+            vocab_size,
+            d_model,
+            layers=[
+                LlamaLayer(d_model, num_heads, num_kv_heads, d_ff, **how)
+                for _ in range(num_layers)
+            ],
+            norm=nn.RMSNorm(d_model, eps=norm_eps),
+            positions="rotary",
+            tie_weights=tie_weights,
+            max_len=max_len,
+        )
+
+
+def load_llama(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> Llama:
+    """Build a Llama from its ``config.json`` and give it the weights beside it, in evaluation mode.
+
+    Args:
+        folder: with config.json and safetensors.
+        dtype: type of the model, whatever that of the file.
+
+    Raises:
+        FileNotFoundError: if config.json or the weights are missing.
+        ValueError: if the config asks for what :class:`Llama` does not have, such as stretched positions,
+            or the weights are a pickle, damaged, or do not fit.
+    """
+    config = read_config(folder, "llama")
+    num_heads = config["num_attention_heads"]
+    config.must_be(
+        attention_bias=False,
+        mlp_bias=False,
+        head_dim=config["hidden_size"] // num_heads,
+    )
+    num_kv_heads = config.get("num_key_value_heads") or num_heads
+    tied = config.get("tie_word_embeddings", False)
+    model = Llama(
+        config["vocab_size"],
+        d_model=config["hidden_size"],
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        num_layers=config["num_hidden_layers"],
+        d_ff=config["intermediate_size"],
+        max_len=config["max_position_embeddings"],
+        rope_base=_rope_base(config),
+        norm_eps=config.get("rms_norm_eps", 1e-6),
+        activation=config.activation("hidden_act", "silu"),
+        tie_weights=tied,
+        dropout=config.get("attention_dropout", 0.0),
+    ).to(dtype)
+    tensors = read_weights(folder)
+    names = optional_prefix(make_llama_names(num_heads, num_kv_heads), "model.", tensors)
+    ties = {}
+    if tied:
+        del names["lm_head"]
+        table = next(theirs for theirs, ours in names.items() if ours == "embed")
+        ties = {f"{table}.weight": ["lm_head.weight"]}
+    speeds = ["*.rotary_emb.inv_freq"]  # made from the config, yet kept in older files
+    load_weight_map(model, tensors, names, ties=ties, ignore=speeds, source=folder)
+    return model.eval()
+
+
+def _rope_base(config: Config) -> float:
+    # Written under rope_scaling and beside it, or all under rope_parameters, according to the file's age.
+    rope = {"rope_theta": config.get("rope_theta")}
+    for name in ("rope_scaling", "rope_parameters"):
+        rope |= config.get(name) or {}
+    stretched = {
+        name: value
+        for name, value in rope.items()
+        if name != "rope_theta" and value not in ("default", 1.0, None)
+    }
+    if stretched:
+        raise ValueError(
+            f"{config.path} turns its positions by {stretched}; "
+            "our modules have only the plain rotary positions, 'default'"
+        )
+    return rope["rope_theta"] or 10_000.0
