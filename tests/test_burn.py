@@ -283,7 +283,7 @@ def test_with_dropout_rows_still_sum_to_one_in_training():
     x = random(2, 7, 12)
     layer = make_layer(dropout=0.5).train()
     assert_close(layer(MhaInput.self_attn(x)).weights.sum(-1), torch.ones(2, 2, 7, dtype=torch.float64))
-    _, ours = to_course(layer)(x, need_weights=True)  # drops weights, as the paper does
+    _, ours = to_course(layer)(x, need_weights=True)  # drops weights, as PyTorch does
     assert (ours.sum(-1) - 1).abs().max() > 0.1
 
 

@@ -280,9 +280,8 @@ class BurnMultiHeadAttention(nn.Module):
     ``q @ k.mT / sqrt(d_k)``, dropout **on these scores**, ``mask_pad``, ``mask_attn``, softmax or quiet
     softmax, ``@ v``, output projection.
 
-    A dropped score becomes 0, not -inf: its key keeps a weight, and a row sums to 1 in training too. The paper
-    drops entries after the softmax (Vaswani et al. 2017, arXiv:1706.03762), as PyTorch does, and as does Burn's
-    own ``CrossAttention``.
+    A dropped score becomes 0, not -inf: its key keeps a weight, and a row sums to 1 in training too. PyTorch
+    drops weights, after the softmax, and so does Burn's own ``CrossAttention``.
 
     A masked score is *replaced* by ``min_float``, a number like others: a query whose keys are all masked gets
     the average of all values under the softmax, and zeros under the quiet softmax.
