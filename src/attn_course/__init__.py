@@ -25,8 +25,10 @@ from attn_course.masks import (
 )
 from attn_course.multi_head_attention import MultiHeadAttention
 from attn_course.positions import (
+    Rotation,
     learned_positions,
     make_alibi_bias,
+    make_rotation,
     make_sinusoidal_positions,
     rotate,
 )
@@ -55,6 +57,7 @@ __all__ = [
     "LanguageModel",
     "MultiHeadAttention",
     "RecurrentTranslator",
+    "Rotation",
     "SelfAttention",
     "Transformer",
     "additive_attention",
@@ -69,6 +72,7 @@ __all__ = [
     "make_alibi_bias",
     "make_causal_mask",
     "make_padding_mask",
+    "make_rotation",
     "make_sinusoidal_positions",
     "make_sliding_window_mask",
     "quiet_softmax",

@@ -1,6 +1,7 @@
 """Key-value caches: what is computed once while a sequence is written. Derived in chapter 15."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -12,6 +13,9 @@ class KeyValueCache:
 
     Attention at a new position needs the keys and values of all positions before it, and these do not change:
     so they are kept, and each step computes its own only.
+
+    The memory is written over and over, so no gradient can flow through it: fill it inside ``torch.no_grad()`` or
+    ``torch.inference_mode()``.
 
     Args:
         batch_size: B, the rows that are written together.
@@ -83,6 +87,7 @@ class KeyValueCache:
         Raises:
             ValueError: if there is no room for them, or their shape does not fit; nothing is written then.
             TypeError: if their type is not that of the cache.
+            RuntimeError: if they require a gradient.
         """
         self._check(k, "k")
         self._check(v, "v")
@@ -106,10 +111,24 @@ class KeyValueCache:
 
         Raises:
             ValueError: if there is not one number for each row, or one is no row of the cache.
+            TypeError: if they are not integers.
         """
         check_rows(rows, self._k.size(0))
         for kept in (self._k, self._v):
-            kept[:, :, : self._length] = kept[rows, :, : self._length]
+            filled = kept[:, :, : self._length]
+            filled.copy_(filled.index_select(0, rows))
+
+    def truncate(self, length: int) -> None:
+        """Forget every position from ``length`` on: go back to a common beginning, or take back a guess.
+
+        Raises:
+            ValueError: if it holds fewer positions, or ``length`` is negative.
+        """
+        if not 0 <= length <= self._length:
+            raise ValueError(
+                f"length ({length}) must be from 0 to that of the cache ({self._length})"
+            )
+        self._length = length
 
     def reset(self) -> None:
         """Forget every position, to begin another sequence."""
@@ -125,12 +144,18 @@ class KeyValueCache:
             raise TypeError(
                 f"{name} ({x.dtype}) must have the type of the cache ({self._k.dtype})"
             )
+        if x.requires_grad and torch.is_grad_enabled():
+            raise RuntimeError(
+                f"{name} requires a gradient, and a cache keeps none, for its memory is written over: "
+                "fill it inside torch.no_grad() or torch.inference_mode()"
+            )
 
 
 class DecoderCache:
     """What a stack of layers keeps while sequences are written: a cache a layer, and the memory's keys and values.
 
-    ``Transformer.make_cache`` and ``LanguageModel.make_cache`` make it.
+    ``Transformer.make_cache`` and ``LanguageModel.make_cache`` make it. A call of the model that fails, for whatever
+    reason, leaves it as it was in every layer.
 
     Args:
         layers: one cache for each layer's self-attention.
@@ -188,6 +213,7 @@ class DecoderCache:
 
         Raises:
             ValueError: as :meth:`KeyValueCache.reorder`; nothing has moved then.
+            TypeError: as :meth:`KeyValueCache.reorder`.
         """
         for layer in self.layers:
             layer.reorder(rows)
@@ -196,10 +222,31 @@ class DecoderCache:
         if self.src_mask is not None and self.src_mask.size(0) > 1:
             self.src_mask = self.src_mask[rows]
 
-    def reset(self) -> None:
-        """Forget what was written, to begin another target of the same sources."""
+    def truncate(self, length: int) -> None:
+        """Forget every token from ``length`` on, in every layer.
+
+        Raises:
+            ValueError: as :meth:`KeyValueCache.truncate`.
+        """
         for layer in self.layers:
-            layer.reset()
+            layer.truncate(length)
+
+    def reset(self) -> None:
+        """Forget what was written, to begin another text, or another target of the same sources."""
+        self.truncate(0)
+
+
+@contextmanager
+def all_or_nothing(cache: KeyValueCache | DecoderCache | None) -> Iterator[None]:
+    """Take back what was appended if anything goes wrong inside, so that the same call can be made again."""
+    layers = [] if cache is None else getattr(cache, "layers", [cache])
+    lengths = [layer.length for layer in layers]
+    try:
+        yield
+    except BaseException:  # Ctrl-C too
+        for layer, length in zip(layers, lengths, strict=True):
+            layer.truncate(length)
+        raise
 
 
 def check_rows(rows: Tensor, batch_size: int) -> None:

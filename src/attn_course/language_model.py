@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from attn_course.cache import DecoderCache
-from attn_course.positions import make_alibi_bias
+from attn_course.cache import DecoderCache, all_or_nothing
+from attn_course.positions import make_alibi_bias, make_rotation
 from attn_course.transformer import EncoderLayer
 from attn_course.validation import check_is_bool, check_token_ids
 
@@ -39,7 +39,8 @@ class LanguageModel(nn.Module):
         >>> model = LanguageModel(100, d_model=8, num_heads=2, d_ff=32).eval()
         >>> ids = torch.randint(100, (1, 5))
         >>> cache = model.make_cache(batch_size=1)
-        >>> first, rest = model(ids[:, :3], cache=cache), model(ids[:, 3:], cache=cache)
+        >>> with torch.no_grad():
+        ...     first, rest = model(ids[:, :3], cache=cache), model(ids[:, 3:], cache=cache)
         >>> torch.allclose(torch.cat([first, rest], dim=1), model(ids), atol=1e-6)
         True
     """
@@ -101,7 +102,8 @@ class LanguageModel(nn.Module):
             mask: True where a token is no padding, (B, 1, S), S counting those in the cache too. Texts that are
                 to be continued are padded on the left, ``make_padding_mask(lengths, side="left")``; positions
                 count real tokens only, so a text is read as if it stood alone.
-            cache: what :meth:`make_cache` made; the tokens are added to it.
+            cache: what :meth:`make_cache` made; the tokens are added to it. Without gradients: inside
+                ``torch.no_grad()`` or ``torch.inference_mode()``.
 
         Returns:
             The logits (B, T, V). Those at padding mean nothing.
@@ -136,17 +138,25 @@ class LanguageModel(nn.Module):
                 f"{self.embed.num_embeddings - 1}"
             ) from None
         how = {"mask": mask, "is_causal": True}
+        attention = self.layers[0].self_attention
         if self.positions == "learned":
             x = x + self.position_embed(places)
         elif self.positions == "rotary":
-            how["positions"] = places
+            if places.dim() == 2:
+                places = places[:, None]  # (B, 1, T): the same for every head
+            head_dim = attention.q_proj.out_features // attention.num_heads
+            how["positions"] = make_rotation(
+                places, head_dim, base=attention.rope_base, dtype=x.dtype
+            )
         else:  # the distance from a query to a key is the same wherever the text begins
-            num_heads = self.layers[0].self_attention.num_heads
-            how["bias"] = make_alibi_bias(num_heads, T, S, dtype=x.dtype, device=x.device)
+            how["bias"] = make_alibi_bias(
+                attention.num_heads, T, S, dtype=x.dtype, device=x.device
+            )
         x = self.dropout(x)
         kept = [None] * len(self.layers) if cache is None else cache.layers
-        for layer, layer_cache in zip(self.layers, kept, strict=True):
-            x, _ = layer(x, cache=layer_cache, **how)
+        with all_or_nothing(cache):
+            for layer, layer_cache in zip(self.layers, kept, strict=True):
+                x, _ = layer(x, cache=layer_cache, **how)
         return self.to_logits(self.norm(x))
 
     def make_cache(self, batch_size: int, max_len: int | None = None) -> DecoderCache:

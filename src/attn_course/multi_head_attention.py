@@ -5,10 +5,10 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from attn_course.cache import KeyValueCache
+from attn_course.cache import KeyValueCache, all_or_nothing
 from attn_course.functional import attention, fused_attention
 from attn_course.masks import make_causal_mask
-from attn_course.positions import rotate
+from attn_course.positions import Rotation, rotate
 from attn_course.validation import check_probability, check_width
 
 
@@ -105,7 +105,7 @@ class MultiHeadAttention(nn.Module):
         *,
         mask: Bool[Tensor, "..."] | None = None,
         bias: Float[Tensor, "..."] | None = None,
-        positions: Int[Tensor, "..."] | None = None,
+        positions: Int[Tensor, "..."] | Rotation | None = None,
         is_causal: bool = False,
         need_weights: bool = False,
         cache: KeyValueCache | None = None,
@@ -122,7 +122,8 @@ class MultiHeadAttention(nn.Module):
             bias: numbers added to the scores: (T, S) for all, (H, T, S) for each head, as
                 :func:`~attn_course.make_alibi_bias` makes it, or (B, H, T, S); any axis may be 1.
             positions: where the tokens stand, (T,), or (B, T) when sequences differ; queries and keys are then
-                turned by :func:`~attn_course.rotate`. Self-attention only; D must be even.
+                turned by :func:`~attn_course.rotate`. Self-attention only; D must be even. Or what
+                :func:`~attn_course.make_rotation` made of positions (T,) or (B, 1, T), once for many layers.
             is_causal: hide the future, in addition to ``mask``; aligned bottom-right when T != S.
             need_weights: whether to return the weights.
             cache: keys and values of the positions before ``query``, to which its own are appended: S counts
@@ -155,12 +156,10 @@ class MultiHeadAttention(nn.Module):
         else:
             k, v = memory_kv
         if positions is not None:
-            if positions.dim() == 2:
+            if not isinstance(positions, Rotation) and positions.dim() == 2:
                 positions = positions[:, None]  # (B, 1, T): the same for every head
             q = rotate(q, positions, base=self.rope_base)
             k = rotate(k, positions, base=self.rope_base)
-        if cache is not None:
-            k, v = cache.append(k, v)  # all positions so far
         if mask is not None and mask.dim() == 3:
             mask = mask[:, None]  # (B, 1, T, S): the same for every head
         if bias is not None and bias.dim() == 3:
@@ -169,20 +168,23 @@ class MultiHeadAttention(nn.Module):
         how["enable_gqa"] = self.num_kv_heads != self.num_heads
         dropout_p = self.dropout if self.training else 0.0
 
-        if need_weights:
-            if is_causal:
-                causal = make_causal_mask(q.size(-2), k.size(-2), device=q.device)
-                mask = causal if mask is None else mask & causal
-            out, weights = attention(q, k, v, mask, **how)
-            if dropout_p > 0:
-                weights = F.dropout(weights, dropout_p)
-                v = v.repeat_interleave(q.size(1) // v.size(1), dim=1)
-                out = weights @ v
-        else:
-            out = fused_attention(
-                q, k, v, mask, is_causal=is_causal, dropout_p=dropout_p, **how
-            )
-            weights = None
+        with all_or_nothing(cache):
+            if cache is not None:
+                k, v = cache.append(k, v)  # all positions so far
+            if need_weights:
+                if is_causal:
+                    causal = make_causal_mask(q.size(-2), k.size(-2), device=q.device)
+                    mask = causal if mask is None else mask & causal
+                out, weights = attention(q, k, v, mask, **how)
+                if dropout_p > 0:
+                    weights = F.dropout(weights, dropout_p)
+                    v = v.repeat_interleave(q.size(1) // v.size(1), dim=1)
+                    out = weights @ v
+            else:
+                out = fused_attention(
+                    q, k, v, mask, is_causal=is_causal, dropout_p=dropout_p, **how
+                )
+                weights = None
 
         out = out.transpose(1, 2).flatten(2)  # (B, T, E)
         return self.out_proj(out), weights

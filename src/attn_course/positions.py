@@ -4,6 +4,8 @@ The first two are tables, added to the tokens once. :func:`rotate` turns queries
 :func:`make_alibi_bias` is added to the scores, in every layer anew.
 """
 
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -86,9 +88,16 @@ def learned_positions(
     return table[:num_positions]
 
 
+class Rotation(NamedTuple):
+    """How far each pair of columns is turned at each position; :func:`make_rotation` makes it."""
+
+    cos: Float[Tensor, "*batch T pairs"]
+    sin: Float[Tensor, "*batch T pairs"]
+
+
 def rotate(
     x: Float[Tensor, "*batch T D"],
-    positions: Int[Tensor, "..."] | None = None,
+    positions: Int[Tensor, "..."] | Rotation | None = None,
     *,
     base: float = 10_000.0,
 ) -> Float[Tensor, "*batch T D"]:
@@ -107,6 +116,7 @@ def rotate(
         x: queries or keys (..., T, D), D even, already split into heads.
         positions: integers; (T,), or as many axes as ``x`` less the last and broadcastable to (..., T)
             when sequences differ; 0 to T - 1 when not given. New queries after cached keys count on.
+            Or what :func:`make_rotation` made of them, when many tensors are turned alike.
         base: how many times slower the slowest pair would turn, if there were infinitely many.
 
     Returns:
@@ -125,17 +135,52 @@ def rotate(
     """
     length, width = x.shape[-2:]
     _check_pairs(width, "the width of x", base)
-    if positions is None:
-        positions = torch.arange(length, device=x.device)
-    _check_positions(positions, x.shape[:-1])
-    # Half precision counts no further than 256 or 2048 in steps of 1, so angles are never computed in it.
-    dtype = torch.promote_types(x.dtype, torch.float32)
-    speeds = _make_speeds(width, base).to(x.device, dtype)
-    angles = positions.unsqueeze(-1) * speeds  # (..., T, D/2)
-    cos, sin = angles.cos(), angles.sin()
+    if isinstance(positions, Rotation):
+        _check_rotation(positions, x.shape)
+    else:
+        if positions is None:
+            positions = torch.arange(length, device=x.device)
+        _check_positions(positions, x.shape[:-1])
+        positions = make_rotation(positions, width, base=base, dtype=x.dtype)
+    cos, sin = positions  # (..., T, D/2)
     first, second = x.unflatten(-1, (-1, 2)).unbind(-1)  # (..., T, D/2) each
     turned = (first * cos - second * sin, first * sin + second * cos)
     return torch.stack(turned, dim=-1).flatten(-2).to(x.dtype)  # (..., T, D)
+
+
+def make_rotation(
+    positions: Int[Tensor, "*batch T"],
+    head_dim: int,
+    *,
+    base: float = 10_000.0,
+    dtype: torch.dtype | None = None,
+) -> Rotation:
+    """Compute once what :func:`rotate` needs for positions, to turn the queries and keys of many layers by it.
+
+    Args:
+        positions: integers, (T,) or as many axes as the queries less the last and broadcastable.
+        head_dim: D, even.
+        base: as in :func:`rotate`.
+        dtype: type of what will be turned; torch's default when not given. Angles are never computed in less
+            than float32.
+
+    Raises:
+        ValueError: if ``head_dim`` is not even, or ``base`` is not positive.
+        TypeError: if the positions are not integers.
+
+    Example:
+        >>> turns = make_rotation(torch.arange(5), head_dim=4)
+        >>> x = torch.randn(3, 5, 4)
+        >>> torch.equal(rotate(x, turns), rotate(x))
+        True
+    """
+    _check_pairs(head_dim, "head_dim", base)
+    _check_are_integers(positions)
+    # Half precision counts no further than 256 or 2048 in steps of 1, so angles are never computed in it.
+    dtype = torch.promote_types(dtype or torch.get_default_dtype(), torch.float32)
+    speeds = _make_speeds(head_dim, base).to(positions.device, dtype)
+    angles = positions.unsqueeze(-1) * speeds  # (..., T, D/2)
+    return Rotation(angles.cos(), angles.sin())
 
 
 def make_alibi_bias(
@@ -204,14 +249,30 @@ def _check_pairs(width: int, name: str, base: float) -> None:
         raise ValueError(f"base ({base}) must be positive")
 
 
-def _check_positions(positions: Tensor, rows: torch.Size) -> None:
+def _check_are_integers(positions: Tensor) -> None:
     if positions.is_floating_point() or positions.dtype == torch.bool:
         raise TypeError(f"positions must be integers, not {positions.dtype}")
+
+
+def _check_rotation(turns: Rotation, shape: torch.Size) -> None:
+    rows, pairs = turns.cos.shape[:-1], turns.cos.size(-1)
+    if 2 * pairs != shape[-1] or not _fits(rows, shape[:-1]):
+        raise ValueError(
+            f"a rotation of {tuple(rows)} positions and {pairs} pairs of columns does not fit x {tuple(shape)}"
+        )
+
+
+def _fits(rows: torch.Size, into: torch.Size) -> bool:
     # Fewer axes would be matched from the end: (B, T) with (H, T), silently if there are as many.
-    fits = positions.dim() in (1, len(rows)) and all(
-        p in (1, n) for p, n in zip(reversed(positions.shape), reversed(rows), strict=False)
+    broadcasts = all(
+        p in (1, n) for p, n in zip(reversed(rows), reversed(into), strict=False)
     )
-    if not fits or positions.size(-1) != rows[-1]:
+    return len(rows) in (1, len(into)) and broadcasts and rows[-1] == into[-1]
+
+
+def _check_positions(positions: Tensor, rows: torch.Size) -> None:
+    _check_are_integers(positions)
+    if not _fits(positions.shape, rows):
         raise ValueError(
             f"positions of shape {tuple(positions.shape)} must be (T,) or have as many axes as the rows of x "
             f"{tuple(rows)}, and broadcast to them"

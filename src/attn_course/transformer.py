@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from attn_course.cache import DecoderCache, KeyValueCache
+from attn_course.cache import DecoderCache, KeyValueCache, all_or_nothing
 from attn_course.multi_head_attention import MultiHeadAttention
-from attn_course.positions import make_sinusoidal_positions
+from attn_course.positions import Rotation, make_sinusoidal_positions
 from attn_course.validation import (
     check_is_bool,
     check_probability,
@@ -140,7 +140,7 @@ class EncoderLayer(nn.Module):
         *,
         mask: Bool[Tensor, "..."] | None = None,
         bias: Float[Tensor, "..."] | None = None,
-        positions: Int[Tensor, "..."] | None = None,
+        positions: Int[Tensor, "..."] | Rotation | None = None,
         is_causal: bool = False,
         need_weights: bool = False,
         cache: KeyValueCache | None = None,
@@ -163,14 +163,15 @@ class EncoderLayer(nn.Module):
         """
         looks = {"mask": mask, "bias": bias, "positions": positions, "is_causal": is_causal}
         looks |= {"need_weights": need_weights, "cache": cache}
-        if self.norm_first:
-            found, weights = self.self_attention(self.self_attention_norm(x), **looks)
-            x = x + self.dropout(found)
-            x = x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
-        else:
-            found, weights = self.self_attention(x, **looks)
-            x = self.self_attention_norm(x + self.dropout(found))
-            x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+        with all_or_nothing(cache):
+            if self.norm_first:
+                found, weights = self.self_attention(self.self_attention_norm(x), **looks)
+                x = x + self.dropout(found)
+                x = x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
+            else:
+                found, weights = self.self_attention(x, **looks)
+                x = self.self_attention_norm(x + self.dropout(found))
+                x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
         return x, weights
 
     def extra_repr(self) -> str:
@@ -296,20 +297,23 @@ class DecoderLayer(nn.Module):
         looks = {"mask": mask, "is_causal": is_causal, "need_weights": need_weights}
         looks["cache"] = cache
         reads = {"mask": memory_mask, "need_weights": need_weights, "memory_kv": memory_kv}
-        if self.norm_first:
-            found, self_weights = self.self_attention(self.self_attention_norm(x), **looks)
-            x = x + self.dropout(found)
-            found, cross_weights = self.cross_attention(
-                self.cross_attention_norm(x), memory, **reads
-            )
-            x = x + self.dropout(found)
-            x = x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
-        else:
-            found, self_weights = self.self_attention(x, **looks)
-            x = self.self_attention_norm(x + self.dropout(found))
-            found, cross_weights = self.cross_attention(x, memory, **reads)
-            x = self.cross_attention_norm(x + self.dropout(found))
-            x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+        with all_or_nothing(cache):
+            if self.norm_first:
+                found, self_weights = self.self_attention(
+                    self.self_attention_norm(x), **looks
+                )
+                x = x + self.dropout(found)
+                found, cross_weights = self.cross_attention(
+                    self.cross_attention_norm(x), memory, **reads
+                )
+                x = x + self.dropout(found)
+                x = x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
+            else:
+                found, self_weights = self.self_attention(x, **looks)
+                x = self.self_attention_norm(x + self.dropout(found))
+                found, cross_weights = self.cross_attention(x, memory, **reads)
+                x = self.cross_attention_norm(x + self.dropout(found))
+                x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
         return x, self_weights, cross_weights
 
     def extra_repr(self) -> str:
@@ -530,13 +534,21 @@ class Transformer(nn.Module):
             _check_cache(cache, memory, src_mask, tgt)
             src_mask, kept = cache.src_mask, cache
         to_target, to_source = [], []
-        for layer, (layer_cache, memory_kv) in zip(self.decoder_layers, kept, strict=True):
-            reads = {"memory_mask": src_mask, "memory_kv": memory_kv, "cache": layer_cache}
-            x, self_weights, cross_weights = layer(
-                x, memory, mask=tgt_mask, need_weights=need_weights, **reads
-            )
-            to_target.append(self_weights)
-            to_source.append(cross_weights)
+        with all_or_nothing(cache):
+            for layer, (layer_cache, memory_kv) in zip(
+                self.decoder_layers, kept, strict=True
+            ):
+                reads = {"memory_mask": src_mask, "memory_kv": memory_kv}
+                x, self_weights, cross_weights = layer(
+                    x,
+                    memory,
+                    mask=tgt_mask,
+                    need_weights=need_weights,
+                    cache=layer_cache,
+                    **reads,
+                )
+                to_target.append(self_weights)
+                to_source.append(cross_weights)
         logits = self.to_logits(self.decoder_norm(x))
         return logits, (to_target, to_source) if need_weights else None
 
