@@ -9,6 +9,7 @@ from importlib.metadata import version
 from attn_course.additive import additive_attention
 from attn_course.cache import DecoderCache, KeyValueCache
 from attn_course.causality import assert_causal
+from attn_course.decoding import generate
 from attn_course.device import default_device
 from attn_course.functional import attention, fused_attention, softmax
 from attn_course.language_model import LanguageModel
@@ -68,6 +69,7 @@ __all__ = [
     "from_torch_mask",
     "from_transformers_mask",
     "fused_attention",
+    "generate",
     "learned_positions",
     "make_alibi_bias",
     "make_causal_mask",

@@ -1,8 +1,9 @@
-"""Decoding: how a translator that scores next tokens comes to write a sentence. Derived in chapter 13.
+"""Decoding: how a model that scores next tokens comes to write. Derived in chapters 13 and 15 (:func:`generate`).
 
-A model is asked in two calls only: ``model.encode(src, src_mask=…)`` once for each source, and
-``model.decode(ids, memory, src_mask=…)`` for every token that is written. Each call reads everything
-written so far from the beginning.
+A translator is asked in two calls only: ``model.encode(src, src_mask=…)`` once for each source, and
+``model.decode(ids, memory, src_mask=…)`` for every token that is written, which reads everything written so
+far from the beginning. A translator that can also ``make_cache`` is asked ``model.decode(new_ids, cache=…)``
+instead and reads each token once.
 """
 
 import math
@@ -30,6 +31,20 @@ class Translates(Protocol):
         ...
 
 
+@runtime_checkable
+class Continues(Protocol):
+    """What :func:`generate` asks of a model; :class:`attn_course.LanguageModel` is one."""
+
+    def __call__(self, ids: Tensor, *, mask: Tensor | None) -> Tensor:
+        """Score what follows each of the ids (B, T): logits (B, T, V).
+
+        Args:
+            ids: (B, T), padded on the left.
+            mask: True where there is no padding, (B, 1, T), or None.
+        """
+        ...
+
+
 class Hypothesis(NamedTuple):
     """One way to write a target, as :func:`beam_search` found it."""
 
@@ -54,6 +69,7 @@ def greedy_search(
     eos_id: int,
     pad_id: int,
     max_len: int,
+    use_cache: bool = True,
 ) -> Int[Tensor, "B T"]:
     """Write the most probable token, again and again, until it is the end.
 
@@ -67,6 +83,8 @@ def greedy_search(
         eos_id: the id that ends a target.
         pad_id: the id to fill up with after the end; never written before it.
         max_len: most tokens to write, the end included.
+        use_cache: let the model keep the keys and values of what is written, if it has ``make_cache``, so that each
+            token is read once. What is written is the same.
 
     Returns:
         The ids, without the beginning and with the end where it was written; as long as the longest target.
@@ -76,10 +94,11 @@ def greedy_search(
             or the model's logits hold nan.
     """
     memory, src_mask = _read(model, src, src_lengths, max_len)
+    writer = _Writer(model, memory, src_mask, max_len, [bos_id, pad_id], use_cache)
     ids = torch.full_like(src[:, :1], bos_id)  # (B, 1)
     done = torch.zeros_like(src[:, 0], dtype=torch.bool)
     while ids.size(1) <= max_len and not done.all():
-        log_probs = _next_log_probs(model, ids, memory, src_mask, bos_id, pad_id)  # (B, V)
+        log_probs = writer.next_log_probs(ids)  # (B, V)
         chosen = log_probs.argmax(dim=-1)
         ids = torch.cat([ids, chosen.masked_fill(done, pad_id)[:, None]], dim=1)
         done = done | (chosen == eos_id)
@@ -100,6 +119,7 @@ def sample(
     top_k: int | None = None,
     top_p: float | None = None,
     rng: torch.Generator | None = None,
+    use_cache: bool = True,
 ) -> Int[Tensor, "B T"]:
     """Draw each token at random, the more probable the more often.
 
@@ -117,6 +137,7 @@ def sample(
         top_k: see :func:`keep_top_k`; None keeps all.
         top_p: see :func:`keep_top_p`; None keeps all.
         rng: a generator on the CPU, where the tokens are drawn, so that every device draws the same.
+        use_cache: as in :func:`greedy_search`.
 
     Returns:
         The ids, as from :func:`greedy_search`.
@@ -125,17 +146,12 @@ def sample(
         ValueError: as :func:`greedy_search`, and if a setting has no meaning.
     """
     memory, src_mask = _read(model, src, src_lengths, max_len)
+    writer = _Writer(model, memory, src_mask, max_len, [bos_id, pad_id], use_cache)
     ids = torch.full_like(src[:, :1], bos_id)  # (B, 1)
     done = torch.zeros_like(src[:, 0], dtype=torch.bool)
     while ids.size(1) <= max_len and not done.all():
-        log_probs = _next_log_probs(model, ids, memory, src_mask, bos_id, pad_id)  # (B, V)
-        log_probs = apply_temperature(log_probs, temperature)
-        if top_k is not None:
-            log_probs = keep_top_k(log_probs, top_k)
-        if top_p is not None:
-            log_probs = keep_top_p(log_probs, top_p)
-        drawn = torch.multinomial(log_probs.softmax(dim=-1).cpu(), 1, generator=rng)
-        chosen = drawn[:, 0].to(ids.device)  # (B,)
+        log_probs = writer.next_log_probs(ids)  # (B, V)
+        chosen = _choose(log_probs, temperature, top_k, top_p, rng)  # (B,)
         ids = torch.cat([ids, chosen.masked_fill(done, pad_id)[:, None]], dim=1)
         done = done | (chosen == eos_id)
     return ids[:, 1:]
@@ -227,6 +243,7 @@ def beam_search(
     length_penalty: float = 0.6,
     length_reward: float = 0.0,
     patience: float = 1.0,
+    use_cache: bool = True,
 ) -> list[list[Hypothesis]]:
     """Keep the ``beam_size`` best beginnings of every target, extend each by every token, and keep the best again.
 
@@ -247,6 +264,7 @@ def beam_search(
         length_reward: added to the score for each token (Murray and Chiang 2018, arXiv:1808.10006, section 3).
         patience: the search waits for this times ``beam_size`` hypotheses to end (Kasai et al. 2022,
             arXiv:2204.05424, section 2.2). The shortest end first, so a correction for length needs more than 1.
+        use_cache: as in :func:`greedy_search`.
 
     Returns:
         For each source its hypotheses, best first and no two alike: those that ended, then, if these are fewer
@@ -282,6 +300,7 @@ def beam_search(
     # Rows of the decoder are (B·K), the beams of a source together.
     memory = memory.repeat_interleave(K, dim=0)
     src_mask = src_mask.repeat_interleave(K, dim=0)
+    writer = _Writer(model, memory, src_mask, max_len, [bos_id, pad_id], use_cache)
     ids = torch.full((B, K, 1), bos_id, device=src.device)
     # All beams begin alike, so that all but one would only repeat it.
     log_probs = torch.full((B, K), -math.inf, device=src.device)
@@ -290,12 +309,13 @@ def beam_search(
     searching = [True] * B
 
     while any(searching) and ids.size(2) <= max_len:
-        step = _next_log_probs(model, ids.flatten(0, 1), memory, src_mask, bos_id, pad_id)
+        step = writer.next_log_probs(ids.flatten(0, 1))
         V = step.size(-1)
         totals = log_probs[..., None] + step.view(B, K, V)  # (B, K, V)
         # Every beam may end, so it takes twice as many to be sure of K that go on.
         best, index = totals.flatten(1).topk(min(2 * K, K * V), dim=-1)  # (B, 2K)
-        longer = torch.cat([_rows(ids, index // V), (index % V)[..., None]], dim=-1)
+        parents = index // V  # the beam that each continues
+        longer = torch.cat([_rows(ids, parents), (index % V)[..., None]], dim=-1)
         ends = index % V == eos_id  # (B, 2K)
 
         for b in filter(searching.__getitem__, range(B)):
@@ -307,6 +327,7 @@ def beam_search(
             :, :K
         ]  # the best that do not end
         ids, log_probs = _rows(longer, going_on), best.gather(1, going_on)
+        writer.reorder(parents.gather(1, going_on))
         searching = [
             len(ended[b]) < patience * K and bool(log_probs[b].max() > -math.inf)
             for b in range(B)
@@ -345,6 +366,86 @@ def normalize_by_length(log_prob: float, length: int, length_penalty: float) -> 
     return log_prob / ((5 + length) / (5 + 1)) ** length_penalty
 
 
+# -- Without a source --------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def generate(
+    model: Continues,
+    prompts: Int[Tensor, "B T"],
+    prompt_lengths: Int[Tensor, "B"] | None = None,
+    *,
+    max_new_tokens: int,
+    eos_id: int | None = None,
+    pad_id: int = 0,
+    temperature: float | None = None,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    rng: torch.Generator | None = None,
+    use_cache: bool = True,
+    chunk_size: int | None = None,
+) -> Int[Tensor, "B N"]:
+    """Let a language model go on with texts: by the most probable token, or, given a temperature, at random.
+
+    With a cache the prompts are read in one call, which is called **prefill**, and each new token in one more.
+
+    Args:
+        model: what scores next tokens, in evaluation mode; :class:`~attn_course.LanguageModel` is one.
+        prompts: ids (B, T), padded on the **left**, so that every text ends where it goes on.
+        prompt_lengths: how many of each row's ids are tokens, at least 1; None if nothing is padded.
+        max_new_tokens: most tokens to write.
+        eos_id: the id that ends a text; None if none does.
+        pad_id: the id to fill up with after the end.
+        temperature: see :func:`apply_temperature`; None for the most probable token.
+        top_k: as in :func:`sample`.
+        top_p: as in :func:`sample`.
+        rng: as in :func:`sample`.
+        use_cache: as in :func:`greedy_search`.
+        chunk_size: read the prompts in pieces of so many tokens, which takes less memory; None for one piece.
+
+    Returns:
+        The new ids (B, N), with the end where it was written; as long as the longest.
+
+    Raises:
+        ValueError: if the model is in training mode or its logits hold nan, lengths do not fit the prompts, these
+            and the new tokens are more than the model can read, or a setting has no meaning.
+
+    Example:
+        >>> from attn_course import LanguageModel
+        >>> model = LanguageModel(100, d_model=8, num_heads=2, d_ff=32).eval()
+        >>> prompts = torch.tensor([[0, 0, 7], [4, 5, 6]])  # the first has one token
+        >>> generate(model, prompts, torch.tensor([1, 3]), max_new_tokens=4).shape
+        torch.Size([2, 4])
+    """
+    mask = _look_at_prompts(model, prompts, prompt_lengths, max_new_tokens)
+    if temperature is None and not (top_k is None and top_p is None):
+        raise ValueError(
+            "top_k and top_p say what is drawn from, so give a temperature too; 1.0 changes nothing"
+        )
+    has_cache = use_cache and hasattr(model, "make_cache")
+    if chunk_size is not None and (chunk_size < 1 or not has_cache):
+        raise ValueError(
+            f"chunk_size ({chunk_size}) must be at least 1, and only a cache reads prompts in pieces"
+        )
+    ids, (B, T) = prompts, prompts.shape
+    # The last token that is written is not read.
+    cache = model.make_cache(B, T + max_new_tokens - 1) if has_cache else None
+    how = {"cache": cache} if has_cache else {}
+    done = torch.zeros_like(ids[:, 0], dtype=torch.bool)
+    while ids.size(1) < T + max_new_tokens and not done.all():
+        unread = ids[:, cache.length :] if has_cache else ids
+        for piece in unread.split(chunk_size or unread.size(1), dim=1):
+            S = piece.size(1) + (cache.length if has_cache else 0)
+            seen = None if mask is None else mask[:, :, :S]  # (B, 1, S)
+            logits = model(piece, mask=seen, **how)[:, -1]  # (B, V)
+        _refuse_nan(logits, ids.size(1) - T)
+        chosen = _choose(logits, temperature, top_k, top_p, rng)  # (B,)
+        ids = torch.cat([ids, chosen.masked_fill(done, pad_id)[:, None]], dim=1)
+        if eos_id is not None:
+            done = done | (chosen == eos_id)
+    return ids[:, T:]
+
+
 # -- What they share ---------------------------------------------------------------------------------
 
 
@@ -359,33 +460,112 @@ def _read(
             f"src {tuple(src.shape)} must be (B, S) with at least one source, "
             f"and src_lengths {tuple(src_lengths.shape)} must hold one length for each"
         )
-    if getattr(model, "training", False):
-        raise ValueError(
-            "the model is in training mode, and dropout would change what it writes from call to call: "
-            "call model.eval() first"
-        )
+    _refuse_training(model)
     src_mask = make_padding_mask(src_lengths, src.size(1), device=src.device)
     memory, _ = model.encode(src, src_mask=src_mask)
     return memory, src_mask
 
 
-def _next_log_probs(
-    model: Translates,
-    ids: Int[Tensor, "N T"],
-    memory: Float[Tensor, "N S E"],
-    src_mask: Bool[Tensor, "N 1 S"],
-    bos_id: int,
-    pad_id: int,
-) -> Float[Tensor, "N V"]:
-    """Logarithms of the probabilities of the next token, -inf for what is never written."""
-    logits, _ = model.decode(ids, memory, src_mask=src_mask)  # (N, T, V)
-    log_probs = logits[:, -1].log_softmax(dim=-1)
-    if log_probs.isnan().any():
+def _look_at_prompts(
+    model: Continues, prompts: Tensor, lengths: Tensor | None, max_new_tokens: int
+) -> Bool[Tensor, "B 1 S"] | None:
+    """Look at what was handed in; where there will be no padding, in all that the model will read."""
+    if prompts.dim() != 2 or 0 in prompts.shape:
         raise ValueError(
-            f"the model's logits hold nan after {ids.size(1) - 1} tokens: nothing can be chosen from them"
+            f"prompts {tuple(prompts.shape)} must be (B, T) with at least one text of one token"
         )
-    log_probs[:, [bos_id, pad_id]] = -math.inf
-    return log_probs
+    B, T = prompts.shape
+    if max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens ({max_new_tokens}) must be at least 1")
+    longest, max_len = T + max_new_tokens - 1, getattr(model, "max_len", math.inf)
+    if longest > max_len:
+        raise ValueError(
+            f"to write {max_new_tokens} tokens after prompts of {T}, {longest} must be read, "
+            f"more than max_len ({max_len}) of the model"
+        )
+    _refuse_training(model)
+    if lengths is None:
+        return None
+    if lengths.shape != (B,) or int(lengths.min()) < 1 or int(lengths.max()) > T:
+        raise ValueError(
+            f"prompt_lengths {lengths.tolist()} must hold a length from 1 to {T} for each of the {B} prompts"
+        )
+    # What is written is no padding, so that the padding stays where it is.
+    return make_padding_mask(
+        lengths + max_new_tokens - 1, longest, side="left", device=prompts.device
+    )
+
+
+def _refuse_training(model: object) -> None:
+    if getattr(model, "training", False):
+        raise ValueError(
+            "the model is in training mode, and dropout would change what it writes from call to call: "
+            "call model.eval() first"
+        )
+
+
+class _Writer:
+    """Asks a model about targets that grow, N rows at a time, with a cache if it offers one."""
+
+    def __init__(
+        self,
+        model: Translates,
+        memory: Float[Tensor, "N S E"],
+        src_mask: Bool[Tensor, "N 1 S"],
+        max_len: int,
+        never: list[int],
+        use_cache: bool,
+    ) -> None:
+        self.model, self.memory, self.src_mask, self.never = model, memory, src_mask, never
+        self.cache = None
+        if use_cache and hasattr(model, "make_cache"):
+            room = min(max_len, getattr(model, "max_len", max_len))
+            self.cache = model.make_cache(memory, src_mask=src_mask, max_len=room)
+
+    def next_log_probs(self, ids: Int[Tensor, "N T"]) -> Float[Tensor, "N V"]:
+        """Logarithms of the probabilities of the next token, -inf for what is never written."""
+        if self.cache is None:
+            logits, _ = self.model.decode(ids, self.memory, src_mask=self.src_mask)
+        else:
+            new = ids[:, self.cache.length :]
+            logits, _ = self.model.decode(new, cache=self.cache)  # (N, T, V)
+        _refuse_nan(logits[:, -1], ids.size(1) - 1)
+        log_probs = logits[:, -1].log_softmax(dim=-1)
+        log_probs[:, self.never] = -math.inf
+        return log_probs
+
+    def reorder(self, parents: Int[Tensor, "B K"]) -> None:
+        """Let each of a source's K rows go on from the one of them with this number."""
+        if self.cache is not None:
+            B, K = parents.shape
+            first = torch.arange(0, B * K, K, device=parents.device)  # row of each source
+            self.cache.reorder((first[:, None] + parents).flatten())
+
+
+def _choose(
+    logits: Float[Tensor, "B V"],
+    temperature: float | None,
+    top_k: int | None,
+    top_p: float | None,
+    rng: torch.Generator | None,
+) -> Int[Tensor, "B"]:
+    """A token for each row, drawn at random, or the most probable one without a temperature."""
+    if temperature is None:
+        return logits.argmax(dim=-1)
+    logits = apply_temperature(logits, temperature)
+    if top_k is not None:
+        logits = keep_top_k(logits, top_k)
+    if top_p is not None:
+        logits = keep_top_p(logits, top_p)
+    drawn = torch.multinomial(logits.softmax(dim=-1).cpu(), 1, generator=rng)
+    return drawn[:, 0].to(logits.device)
+
+
+def _refuse_nan(logits: Float[Tensor, "N V"], num_written: int) -> None:
+    if logits.isnan().any():
+        raise ValueError(
+            f"the model's logits hold nan after {num_written} tokens: nothing can be chosen from them"
+        )
 
 
 def _rows(ids: Int[Tensor, "B K T"], index: Int[Tensor, "B N"]) -> Int[Tensor, "B N T"]:
