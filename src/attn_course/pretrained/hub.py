@@ -10,6 +10,7 @@ from attn_course.pretrained.config import read_config
 from attn_course.pretrained.gpt2 import load_gpt2
 from attn_course.pretrained.llama import load_llama
 from attn_course.pretrained.marian import load_marian
+from attn_course.pretrained.weights import ADVICE
 
 _LOADERS = {
     "bert": load_bert,
@@ -67,21 +68,24 @@ def download(name: str, revision: str | None = None) -> Path:
         OSError: if it cannot be fetched.
     """
     try:
-        from huggingface_hub import snapshot_download
+        from huggingface_hub import errors, snapshot_download
     except ModuleNotFoundError:
         raise ModuleNotFoundError(
             "loading from the hub needs the library huggingface_hub: pip install huggingface_hub"
         ) from None
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=_FILES))
-    except (
-        OSError,
-        ValueError,
-    ) as error:  # ValueError: no such name, or nothing in the cache
-        reason = str(error).strip().splitlines()[0]
-        raise OSError(
-            f"{name} could not be fetched from the hub, and is not in its cache: {reason}"
-        ) from error
+    except errors.LocalEntryNotFoundError:
+        said = "is not in the cache of the hub, and the hub cannot be reached: connect to it once"
+    except errors.RevisionNotFoundError:
+        said = f"has no revision {revision!r} on the hub"
+    except errors.RepositoryNotFoundError:
+        said = "is no model on the hub, or one that only opens after its terms are accepted there"
+    except errors.HFValidationError:
+        said = "is no name of a model: that is author/model, such as openai-community/gpt2"
+    except OSError as error:
+        said = f"could not be fetched from the hub: {(str(error).splitlines() or [''])[0]}"
+    raise OSError(f"{name} {said}")
 
 
 def load_from_hub(
@@ -100,4 +104,9 @@ def load_from_hub(
         FileNotFoundError: as :func:`load_from_folder`.
         ValueError: as :func:`load_from_folder`.
     """
-    return load_from_folder(download(name, revision), dtype=dtype)
+    folder = download(name, revision)
+    if not any(folder.glob("*.safetensors")):
+        raise FileNotFoundError(
+            f"{name} has no safetensors on the hub, at most a pickle, which may run anything. {ADVICE}"
+        )
+    return load_from_folder(folder, dtype=dtype)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from attn_course.cache import KeyValueCache
 from attn_course.multi_head_attention import MultiHeadAttention
+from attn_course.positions import Rotation
 from attn_course.pretrained.config import Config, read_config
 from attn_course.pretrained.language_model import PretrainedLanguageModel
 from attn_course.pretrained.weight_map import Into, load_weight_map, optional_prefix
@@ -129,7 +130,7 @@ class LlamaLayer(nn.Module):
         x: Float[Tensor, "B T E"],
         *,
         mask: Bool[Tensor, "..."] | None = None,
-        positions: Int[Tensor, "..."] | None = None,
+        positions: Int[Tensor, "..."] | Rotation | None = None,
         is_causal: bool = False,
         need_weights: bool = False,
         cache: KeyValueCache | None = None,

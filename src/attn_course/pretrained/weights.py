@@ -7,6 +7,11 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 _WHOLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
+ADVICE = (
+    "Look for a model.safetensors of the same model, on the hub often under a revision such as "
+    "refs/pr/1, or have the model's class in transformers write one: "
+    "MarianMTModel.from_pretrained(name).save_pretrained(folder) for a Marian"
+)
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 
 
@@ -97,9 +102,7 @@ def _read_shards(index: Path) -> dict[str, Tensor]:
 def _refusal(path: Path) -> str:
     return (
         f"{path} is a pickle, and opening a pickle runs whatever program its author put into it, "
-        "so weights are read from safetensors files only. Look for a model.safetensors of the same "
-        "model (on the hub often under a revision such as refs/pr/1), or have transformers write one: "
-        "AutoModel.from_pretrained(…).save_pretrained(folder)"
+        f"so weights are read from safetensors files only. {ADVICE}"
     )
 
 
