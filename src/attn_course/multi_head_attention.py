@@ -9,7 +9,7 @@ from attn_course.cache import KeyValueCache, all_or_nothing
 from attn_course.functional import attention, fused_attention
 from attn_course.masks import make_causal_mask
 from attn_course.positions import Rotation, rotate
-from attn_course.validation import check_probability, check_width
+from attn_course.validation import check_mask, check_probability, check_width
 
 
 class MultiHeadAttention(nn.Module):
@@ -174,6 +174,8 @@ class MultiHeadAttention(nn.Module):
             if need_weights:
                 if is_causal:
                     causal = make_causal_mask(q.size(-2), k.size(-2), device=q.device)
+                    if mask is not None:
+                        check_mask(mask, (*q.shape[:-1], k.size(-2)))
                     mask = causal if mask is None else mask & causal
                 out, weights = attention(q, k, v, mask, **how)
                 if dropout_p > 0:

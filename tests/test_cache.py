@@ -1,0 +1,551 @@
+"""Key-value caches: what is read piece by piece must be what is read at once, and nothing may be left half done."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shapes import seeds
+from torch import nn
+from torch.testing import assert_close
+
+from attn_course import (
+    DecoderCache,
+    DecoderLayer,
+    EncoderLayer,
+    KeyValueCache,
+    MultiHeadAttention,
+    Transformer,
+    make_alibi_bias,
+    make_causal_mask,
+    make_padding_mask,
+    make_rotation,
+    make_sliding_window_mask,
+    quiet_softmax,
+    rotate,
+)
+
+B, G, D, MAX = 3, 2, 5, 11
+
+
+@pytest.fixture(autouse=True)
+def _without_gradients():
+    with torch.no_grad():
+        yield
+
+
+def random_tensor(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+
+
+def random_parameters(module, seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    for parameter in module.parameters():
+        parameter.copy_(torch.randn(parameter.shape, generator=rng) * 0.5)
+    return module
+
+
+def assert_same(a, b):
+    assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+@st.composite
+def partitions(draw, total=MAX):
+    """Sizes of pieces, at least 1 each, that sum to ``total``."""
+    sizes = []
+    while sum(sizes) < total:
+        sizes.append(draw(st.integers(1, total - sum(sizes))))
+    return sizes
+
+
+def make_cache(**options):
+    sizes = {"batch_size": B, "num_kv_heads": G, "max_len": MAX, "head_dim": D, "dtype": torch.float64}
+    return KeyValueCache(**{**sizes, **options})
+
+
+# -- One layer's keys and values ---------------------------------------------------------------------
+
+
+@given(seeds, partitions())
+def test_it_returns_what_joining_the_pieces_gives(seed, sizes):
+    k, v = random_tensor(2, B, G, MAX, D, seed=seed)
+    cache, end = make_cache(), 0
+    for new_k, new_v in zip(k.split(sizes, dim=2), v.split(sizes, dim=2), strict=True):
+        end += new_k.size(2)
+        found_k, found_v = cache.append(new_k, new_v)
+        assert cache.length == end
+        assert torch.equal(found_k, k[:, :, :end])
+        assert torch.equal(found_v, v[:, :, :end])
+
+
+def test_its_memory_is_laid_out_once_and_counted():
+    cache = make_cache()
+    assert cache.max_len == MAX
+    assert cache.num_bytes == 2 * 8 * B * G * MAX * D
+    addresses = set()
+    for _ in range(MAX):
+        k, v = cache.append(*random_tensor(2, B, G, 1, D))
+        addresses.add((k.data_ptr(), v.data_ptr()))
+        assert cache.num_bytes == 2 * 8 * B * G * MAX * D
+    assert len(addresses) == 1
+    assert make_cache(dtype=torch.float16).num_bytes == 2 * 2 * B * G * MAX * D
+    assert make_cache(num_kv_heads=1).num_bytes * G == cache.num_bytes
+
+
+def test_its_type_is_that_of_torch_unless_it_is_told():
+    k, _ = KeyValueCache(1, 1, 1, 1).append(torch.ones(1, 1, 1, 1), torch.ones(1, 1, 1, 1))
+    assert k.dtype == torch.get_default_dtype()
+
+
+@given(seeds, st.lists(st.integers(0, B - 1), min_size=B, max_size=B))
+def test_a_row_goes_on_from_what_another_row_holds(seed, rows):
+    k, v = random_tensor(2, B, G, MAX, D, seed=seed)
+    cache = make_cache()
+    cache.append(k[:, :, :4], v[:, :, :4])
+    cache.reorder(torch.tensor(rows))
+    found_k, found_v = cache.append(k[:, :, 4:], v[:, :, 4:])
+    for b, row in enumerate(rows):
+        assert torch.equal(found_k[b], torch.cat([k[row, :, :4], k[b, :, 4:]], dim=1))
+        assert torch.equal(found_v[b], torch.cat([v[row, :, :4], v[b, :, 4:]], dim=1))
+
+
+def test_after_a_reset_nothing_of_the_first_sequence_is_left():
+    cache, fresh = make_cache(), make_cache()
+    cache.append(*torch.full((2, B, G, MAX, D), torch.nan, dtype=torch.float64))  # it would spread if it were read
+    cache.reset()
+    assert cache.length == 0
+    new = random_tensor(2, B, G, 3, D)
+    for found, expected in zip(cache.append(*new), fresh.append(*new), strict=True):
+        assert torch.equal(found, expected)
+
+
+def test_it_can_go_back_to_a_common_beginning():
+    k, v = random_tensor(2, B, G, MAX, D)
+    cache = make_cache()
+    cache.append(k, v)
+    cache.truncate(4)
+    assert cache.length == 4
+    found_k, found_v = cache.append(k[:, :, 8:9], v[:, :, 8:9])
+    assert torch.equal(found_k, k[:, :, [0, 1, 2, 3, 8]])
+    assert torch.equal(found_v, v[:, :, [0, 1, 2, 3, 8]])
+
+
+def test_an_overflow_says_the_numbers_and_does_no_harm():
+    k, v = random_tensor(2, B, G, MAX, D)
+    cache = make_cache()
+    kept_k, kept_v = cache.append(k[:, :, :8], v[:, :, :8])
+    message = r"4 new positions after 8 make 12, more than max_len \(11\): make a larger cache, or reset this one"
+    with pytest.raises(ValueError, match=message):
+        cache.append(*random_tensor(2, B, G, 4, D, seed=1))
+    assert cache.length == 8
+    assert torch.equal(kept_k, k[:, :, :8])
+    assert torch.equal(kept_v, v[:, :, :8])
+    found_k, found_v = cache.append(k[:, :, 8:], v[:, :, 8:])  # what has room goes in
+    assert torch.equal(found_k, k)
+    assert torch.equal(found_v, v)
+    with pytest.raises(ValueError, match="1 new positions after 11 make 12"):
+        cache.append(*random_tensor(2, B, G, 1, D))
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda c, x: c.append(x[:2], x), ValueError, r"k of shape \(2, 2, 3, 5\) .* here \(3, 2, T, 5\)"),
+        (lambda c, x: c.append(x, x[:, :1]), ValueError, r"v of shape \(3, 1, 3, 5\) .* here \(3, 2, T, 5\)"),
+        (lambda c, x: c.append(x[..., :4], x), ValueError, r"k of shape \(3, 2, 3, 4\)"),
+        (lambda c, x: c.append(x[0], x[0]), ValueError, r"k of shape \(2, 3, 5\) must be \(B, G, T, D\)"),
+        (lambda c, x: c.append(x, x[:, :, :2]), ValueError, r"as many new keys \(3\) as values \(2\)"),
+        (lambda c, x: c.append(x.float(), x), TypeError, r"k \(torch.float32\) .* of the cache \(torch.float64\)"),
+        (lambda c, x: c.append(x, x.half()), TypeError, r"v \(torch.float16\)"),
+        (lambda c, x: c.reorder(torch.tensor([0, 1])), ValueError, r"rows of shape \(2,\) .* each of the 3 rows"),
+        (lambda c, x: c.reorder(torch.tensor([0, 1, 3])), ValueError, "from 0 to 2, but go from 0 to 3"),
+        (lambda c, x: c.reorder(torch.tensor([-1, 1, 2])), ValueError, "from 0 to 2, but go from -1 to 2"),
+        (lambda c, x: c.reorder(torch.tensor([0.0, 1, 2])), TypeError, "rows must be integers, not torch.float32"),
+        (lambda c, x: c.reorder(torch.tensor([True, True, False])), TypeError, "integers, not torch.bool"),
+        (lambda c, x: c.truncate(5), ValueError, r"length \(5\) must be from 0 to that of the cache \(4\)"),
+        (lambda c, x: c.truncate(-1), ValueError, r"length \(-1\)"),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_does_no_harm(call, error, message):
+    k, v = random_tensor(2, B, G, 4, D)
+    cache = make_cache()
+    kept_k, kept_v = cache.append(k, v)
+    with pytest.raises(error, match=message):
+        call(cache, random_tensor(B, G, 3, D, seed=1))
+    assert cache.length == 4
+    assert torch.equal(kept_k, k)
+    assert torch.equal(kept_v, v)
+
+
+@pytest.mark.parametrize("name", ["batch_size", "num_kv_heads", "max_len", "head_dim"])
+def test_a_cache_of_nothing_is_refused(name):
+    with pytest.raises(ValueError, match=rf"{name} \(0\) must be at least 1"):
+        make_cache(**{name: 0})
+
+
+# -- In one layer of attention -----------------------------------------------------------------------
+
+E, H = 12, 6
+
+
+@settings(max_examples=25)
+@given(
+    seeds,
+    partitions(),
+    st.sampled_from([1, 2, 3, 6]),
+    st.sampled_from([None, "zero", "learned"]),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+)
+def test_attention_in_pieces_is_attention_at_once(seed, sizes, num_kv_heads, sink, turned, biased, need_weights):
+    layer = MultiHeadAttention(E, H, num_kv_heads=num_kv_heads, sink=sink, rope_base=100.0).double()
+    random_parameters(layer, seed)
+    x = random_tensor(B, MAX, E, seed=seed)
+    bias = make_alibi_bias(H, MAX, dtype=torch.float64) if biased else None
+    places = torch.arange(MAX) if turned else None
+    expected, expected_weights = slow_attention(layer, x, bias, places)
+    cache, start = layer.make_cache(B, MAX), 0
+    for new in x.split(sizes, dim=1):
+        end = start + new.size(1)
+        out, weights = layer(
+            new,
+            is_causal=True,
+            cache=cache,
+            bias=None if bias is None else bias[:, start:end, :end],
+            positions=None if places is None else places[start:end],
+            need_weights=need_weights,
+        )
+        assert_same(out, expected[:, start:end])
+        if need_weights:
+            assert_same(weights, expected_weights[:, :, start:end, :end])
+            assert (expected_weights[:, :, start:end, end:] == 0).all()
+        start = end
+
+
+def slow_attention(layer, x, bias, places):
+    """All positions at once, head by head, by the definition."""
+    head_dim = E // H
+    outs, all_weights = [], []
+    for h in range(H):
+        g = h // (H // layer.num_kv_heads)
+        q, k, v = (
+            (x @ p.weight.T + p.bias)[..., i * head_dim : (i + 1) * head_dim]
+            for p, i in ((layer.q_proj, h), (layer.k_proj, g), (layer.v_proj, g))
+        )
+        if places is not None:
+            q, k = (rotate(y, places, base=100.0) for y in (q, k))
+        scores = q @ k.mT / head_dim**0.5
+        scores = scores if bias is None else scores + bias[h]
+        scores = scores.masked_fill(~make_causal_mask(MAX), -torch.inf)
+        if layer.sink is None:
+            weights = scores.softmax(-1)
+        else:
+            weights = quiet_softmax(scores, sink=0.0 if layer.sink == "zero" else layer.sinks[h])
+        outs.append(weights @ v)
+        all_weights.append(weights)
+    return layer.out_proj(torch.cat(outs, dim=-1)), torch.stack(all_weights, dim=1)
+
+
+@settings(max_examples=20)
+@given(seeds, partitions())
+def test_attention_in_pieces_is_that_of_pytorch(seed, sizes):
+    layer = random_parameters(MultiHeadAttention(E, H).double(), seed)
+    x = random_tensor(B, MAX, E, seed=seed)
+    expected, _ = layer.to_torch()(x, x, x, attn_mask=~make_causal_mask(MAX))
+    cache = layer.make_cache(B, MAX)
+    found = [layer(new, is_causal=True, cache=cache)[0] for new in x.split(sizes, dim=1)]
+    assert_same(torch.cat(found, dim=1), expected)
+
+
+def test_a_window_counts_the_keys_in_the_cache_too():
+    layer = random_parameters(MultiHeadAttention(E, H).double())
+    x, window = random_tensor(B, MAX, E), make_sliding_window_mask(MAX, 3)
+    expected, _ = layer(x, mask=window)
+    cache = layer.make_cache(B, MAX)
+    first, _ = layer(x[:, :7], mask=window[:7, :7], cache=cache)
+    rest, _ = layer(x[:, 7:], mask=window[7:], cache=cache)
+    assert_same(torch.cat([first, rest], dim=1), expected)
+
+
+def test_the_rotation_of_positions_made_once_turns_as_the_positions_do():
+    layer = random_parameters(MultiHeadAttention(E, 2, num_kv_heads=1).double())
+    x = random_tensor(B, MAX, E)
+    for places in (torch.arange(3, MAX + 3), torch.arange(B)[:, None] + torch.arange(MAX)):
+        ready = make_rotation(places if places.dim() == 1 else places[:, None], 6, dtype=torch.float64)
+        assert_same(layer(x, positions=ready)[0], layer(x, positions=places)[0])
+
+
+@pytest.mark.bad_input
+def test_a_rotation_that_does_not_fit_is_refused():
+    x = random_tensor(B, H, 4, 6)
+    for places, width in ((torch.arange(3), 6), (torch.arange(4), 4), (torch.zeros(H, 4).long(), 6)):
+        with pytest.raises(ValueError, match=r"a rotation of \(.*\) positions and . pairs of columns does not fit x"):
+            rotate(x, make_rotation(places, width))
+    with pytest.raises(TypeError, match=r"positions must be integers, not torch.float32"):
+        make_rotation(torch.zeros(3), 6)
+    with pytest.raises(ValueError, match=r"head_dim \(5\) must be even"):
+        make_rotation(torch.arange(3), 5)
+
+
+def test_a_cache_is_for_self_attention():
+    layer = MultiHeadAttention(E, H).double()
+    x, cache = random_tensor(B, 2, E), layer.make_cache(B, MAX)
+    for given_too in ({"key": x}, {"memory_kv": layer.project_memory(x)}):
+        with pytest.raises(ValueError, match="a cache is for self-attention"):
+            layer(x, cache=cache, **given_too)
+    assert cache.length == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"mask": torch.ones(2, 2, dtype=torch.bool)}, ValueError),  # forgets the keys in the cache
+        ({"mask": torch.ones(2, 6)}, TypeError),
+        ({"bias": torch.zeros(H, 2, 3)}, ValueError),
+        ({"bias": torch.zeros(2, 6, dtype=torch.bool)}, TypeError),
+        ({"mask": torch.ones(2, 2, dtype=torch.bool), "need_weights": True}, ValueError),
+        ({"positions": torch.arange(3)}, ValueError),
+        ({"positions": torch.zeros(2)}, TypeError),
+    ],
+)
+@pytest.mark.bad_input
+def test_a_layer_that_refuses_its_input_has_kept_nothing_of_it(wrong, error):
+    layer = random_parameters(MultiHeadAttention(E, H).double())
+    x, cache, other = random_tensor(B, 6, E), layer.make_cache(B, MAX), layer.make_cache(B, MAX)
+    layer(x[:, :4], is_causal=True, cache=cache)
+    with pytest.raises(error):
+        layer(random_tensor(B, 2, E, seed=1), is_causal=True, cache=cache, **wrong)
+    assert cache.length == 4
+    layer(x[:, :4], is_causal=True, cache=other)
+    for a, b in zip(*(layer(x[:, 4:], is_causal=True, cache=c) for c in (cache, other)), strict=True):
+        assert a is b is None or torch.equal(a, b)
+
+
+# -- In the layers of a Transformer ------------------------------------------------------------------
+
+T, S, VOCAB = 7, 5, 17
+
+
+def make_model(seed=0, dtype=torch.float64, **options):
+    sizes = {"d_model": E, "num_heads": H, "num_encoder_layers": 1, "num_decoder_layers": 3, "d_ff": 14, "max_len": MAX}
+    return random_parameters(Transformer(13, VOCAB, **{**sizes, **options}).to(dtype), seed).eval()
+
+
+def make_batch(seed=0, lengths=(5, 2, 3)):
+    rng = torch.Generator().manual_seed(seed)
+    src = torch.randint(13, (len(lengths), S), generator=rng)
+    tgt = torch.randint(VOCAB, (len(lengths), T), generator=rng)
+    return src, tgt, make_padding_mask(lengths, S)
+
+
+@settings(max_examples=20)
+@given(
+    seeds, partitions(T), st.booleans(), st.booleans(), st.sampled_from([(torch.float64, 1e-10), (torch.float32, 1e-5)])
+)
+def test_decoding_in_pieces_is_decoding_at_once(seed, sizes, norm_first, padded, precision):
+    dtype, tolerance = precision
+    torch.manual_seed(seed)
+    model = Transformer(13, VOCAB, d_model=E, num_heads=H, d_ff=14, norm_first=norm_first, max_len=MAX).to(dtype).eval()
+    src, tgt, src_mask = make_batch(seed)
+    src_mask = src_mask if padded else None
+    memory, _ = model.encode(src, src_mask=src_mask)
+    expected, (to_target, to_source) = model.decode(tgt, memory, src_mask=src_mask, need_weights=True)
+    cache, start = model.make_cache(memory, src_mask=src_mask), 0
+    for new in tgt.split(sizes, dim=1):
+        end = start + new.size(1)
+        logits, weights = model.decode(new, cache=cache, need_weights=True)
+        assert_close(logits, expected[:, start:end], rtol=0, atol=tolerance)
+        for layer in range(2):
+            assert_close(weights[0][layer], to_target[layer][:, :, start:end, :end], rtol=0, atol=tolerance)
+            assert_close(weights[1][layer], to_source[layer][:, :, start:end], rtol=0, atol=tolerance)
+        start = end
+        assert cache.length == end
+
+
+def count_rows_read(module):
+    """How many positions go through ``module`` in each call from now on."""
+    calls = []
+    module.register_forward_hook(lambda module, given, out: calls.append(tuple(given[0].shape[:2])))
+    return calls
+
+
+def test_the_keys_of_the_memory_are_computed_once_and_those_of_a_token_too():
+    model, (src, tgt, src_mask) = make_model(), make_batch()
+    memory, _ = model.encode(src, src_mask=src_mask)
+    of_memory = [count_rows_read(layer.cross_attention.k_proj) for layer in model.decoder_layers]
+    of_memory += [count_rows_read(layer.cross_attention.v_proj) for layer in model.decoder_layers]
+    of_target = [count_rows_read(layer.self_attention.k_proj) for layer in model.decoder_layers]
+    of_target += [count_rows_read(layer.feed_forward) for layer in model.decoder_layers]
+    cache = model.make_cache(memory, src_mask=src_mask)
+    assert of_memory == [[(3, S)]] * 6
+    for new in tgt.split([3, 1, 1, 2], dim=1):
+        model.decode(new, cache=cache)
+    assert of_memory == [[(3, S)]] * 6
+    assert of_target == [[(3, 3), (3, 1), (3, 1), (3, 2)]] * 6
+
+
+def test_a_translator_never_sees_what_was_written_before_a_reset():
+    model, (src, tgt, src_mask) = make_model(), make_batch()
+    memory, _ = model.encode(src, src_mask=src_mask)
+    cache = model.make_cache(memory, src_mask=src_mask)
+    model.decode((tgt + 1) % VOCAB, cache=cache)
+    cache.reset()
+    assert cache.length == 0
+    assert_same(model.decode(tgt, cache=cache)[0], model.decode(tgt, memory, src_mask=src_mask)[0])
+    cache.truncate(4)
+    assert_same(model.decode(tgt[:, 4:], cache=cache)[0], model.decode(tgt, memory, src_mask=src_mask)[0][:, 4:])
+
+
+@settings(max_examples=20)
+@given(seeds, st.lists(st.integers(0, 2), min_size=3, max_size=3), st.booleans())
+def test_beams_go_on_with_the_target_and_the_source_of_their_row(seed, rows, padded):
+    model, (src, tgt, src_mask) = make_model(seed), make_batch(seed)
+    src_mask = src_mask if padded else None
+    memory, _ = model.encode(src, src_mask=src_mask)
+    cache = model.make_cache(memory, src_mask=src_mask)
+    model.decode(tgt[:, :4], cache=cache)
+    rows = torch.tensor(rows)
+    cache.reorder(rows)
+    found, _ = model.decode(tgt[:, 4:], cache=cache)
+    written = torch.cat([tgt[rows, :4], tgt[:, 4:]], dim=1)
+    expected, _ = model.decode(written, memory[rows], src_mask=src_mask if src_mask is None else src_mask[rows])
+    assert_same(found, expected[:, 4:])
+
+
+def test_one_mask_for_all_sources_stays_one():
+    model, (src, tgt, _) = make_model(), make_batch()
+    src_mask = make_padding_mask([4], S)
+    memory, _ = model.encode(src, src_mask=src_mask)
+    cache = model.make_cache(memory, src_mask=src_mask)
+    cache.reorder(torch.tensor([2, 2, 0]))
+    assert cache.src_mask.shape == (1, 1, S)
+    assert_same(model.decode(tgt, cache=cache)[0], model.decode(tgt, memory[[2, 2, 0]], src_mask=src_mask)[0])
+
+
+def test_its_bytes_are_those_of_all_layers_and_of_the_memory():
+    model, (src, _, _) = make_model(), make_batch()
+    cache = model.make_cache(model.encode(src)[0], max_len=9)
+    assert cache.max_len == 9
+    assert len(cache.layers) == 3
+    assert cache.num_bytes == 3 * (2 * 3 * 9 * E + 2 * 3 * S * E) * 8
+
+
+class Interrupted(BaseException):
+    """Stands for Ctrl-C."""
+
+
+def interrupt(*given):
+    raise Interrupted
+
+
+def failing_calls():
+    """Calls that fail before, in the middle of, or after the layers."""
+    long = torch.zeros(3, MAX, dtype=torch.long)
+    return {
+        "no room": lambda model, cache: model.decode(long[:, :6], cache=cache),
+        "longer than the model reads": lambda model, cache: model.decode(long, cache=cache),
+        "an id outside the vocabulary": lambda model, cache: model.decode(long[:, :1] + VOCAB, cache=cache),
+        "a mask without the tokens in the cache": lambda model, cache: model.decode(
+            long[:, :2], cache=cache, tgt_mask=torch.ones(2, 2, dtype=torch.bool)
+        ),
+        "a mask of numbers": lambda model, cache: model.decode(long[:, :2], cache=cache, tgt_mask=torch.ones(2, 6)),
+        "another number of targets": lambda model, cache: model.decode(long[:2, :1], cache=cache),
+        "rows that are none": lambda model, cache: cache.reorder(torch.tensor([0, 1, 7])),
+        "interrupted after the self-attention": interrupted("cross_attention"),
+        "interrupted after both": interrupted("feed_forward"),
+    }
+
+
+def interrupted(part):
+    def call(model, cache):
+        handle = getattr(model.decoder_layers[1], part).register_forward_pre_hook(interrupt)
+        try:
+            model.decode(torch.zeros(3, 1, dtype=torch.long), cache=cache)
+        finally:
+            handle.remove()
+
+    return call
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("name", failing_calls())
+def test_a_call_that_fails_leaves_the_cache_as_it_was_in_every_layer(name):
+    model, (src, tgt, src_mask) = make_model(), make_batch()
+    memory, _ = model.encode(src, src_mask=src_mask)
+    cache = model.make_cache(memory, src_mask=src_mask, max_len=9)
+    model.decode(tgt[:, :4], cache=cache)
+    with pytest.raises((ValueError, TypeError, IndexError, Interrupted)):
+        failing_calls()[name](model, cache)
+    assert [layer.length for layer in cache.layers] == [4, 4, 4]
+    found, _ = model.decode(tgt[:, 4:], cache=cache)
+    assert_same(found, model.decode(tgt, memory, src_mask=src_mask)[0][:, 4:])
+
+
+@pytest.mark.bad_input
+def test_the_errors_of_a_decoder_with_a_cache_say_what_to_do():
+    model, (src, tgt, src_mask) = make_model(), make_batch()
+    memory, _ = model.encode(src)
+    cache = model.make_cache(memory, max_len=4)
+    with pytest.raises(ValueError, match=r"5 new tokens after 0 make 5, more than the cache's max_len \(4\)"):
+        model.decode(tgt[:, :5], cache=cache)
+    with pytest.raises(ValueError, match="give decode a cache, or memory and src_mask, but not both"):
+        model.decode(tgt[:, :1], memory, cache=cache)
+    with pytest.raises(ValueError, match="but not both"):
+        model.decode(tgt[:, :1], src_mask=src_mask, cache=cache)
+    with pytest.raises(ValueError, match="needs a memory, or a cache"):
+        model.decode(tgt)
+    with pytest.raises(ValueError, match=r"not made by Transformer.make_cache: it has no memory"):
+        model.decode(tgt[:, :1], cache=DecoderCache(cache.layers))
+    with pytest.raises(ValueError, match=r"max_len \(12\) must be from 1 to that of the model \(11\)"):
+        model.make_cache(memory, max_len=12)
+    with pytest.raises(ValueError, match=r"src_mask of shape \(3, 5\) must be \(B, 1, S\)"):
+        model.make_cache(memory, src_mask=src_mask[:, 0])
+    model.decode(tgt[:, :4], cache=cache)
+    with pytest.raises(ValueError, match=r"1 new tokens after 4 make 5, more than the cache's max_len \(4\)"):
+        model.decode(tgt[:, :1], cache=cache)
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_a_layer_alone_is_not_left_half_done_either(norm_first):
+    layer = random_parameters(DecoderLayer(E, H, 14, norm_first=norm_first).double())
+    x, memory, cache = random_tensor(B, 2, E), random_tensor(B, S, E), layer.self_attention.make_cache(B, MAX)
+    with pytest.raises(ValueError, match="mask of shape"):
+        layer(x, memory, cache=cache, memory_mask=torch.ones(B, 1, S + 1, dtype=torch.bool))
+    assert cache.length == 0
+
+    layer = EncoderLayer(E, H, 14, norm_first=norm_first, activation=interrupt).double()
+    cache = layer.self_attention.make_cache(B, MAX)
+    with pytest.raises(Interrupted):
+        layer(x, cache=cache)
+    assert cache.length == 0
+
+
+# -- Gradients ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_it_works_wherever_gradients_are_off(mode):
+    model, (src, tgt, src_mask) = make_model(), make_batch()
+    with mode():
+        memory, _ = model.encode(src, src_mask=src_mask)
+        cache = model.make_cache(memory, src_mask=src_mask)
+        found = [model.decode(new, cache=cache)[0] for new in tgt.split(1, dim=1)]
+        cache.reorder(torch.tensor([1, 0, 2]))
+        cache.reset()
+        assert_same(torch.cat(found, dim=1), model.decode(tgt, memory, src_mask=src_mask)[0])
+
+
+def test_what_requires_a_gradient_is_refused_because_it_would_get_a_wrong_one():
+    layer = MultiHeadAttention(E, H).double()
+    cache, x = layer.make_cache(B, MAX), random_tensor(B, 2, E)
+    message = r"k requires a gradient, and a cache keeps none, .* torch.no_grad\(\) or torch.inference_mode\(\)"
+    with torch.enable_grad(), pytest.raises(RuntimeError, match=message):
+        layer(x, cache=cache)
+    assert cache.length == 0
+    parameter = nn.Parameter(random_tensor(B, G, 1, D))
+    make_cache().append(parameter, parameter)  # with gradients off, nothing is asked of it
+    with torch.enable_grad():
+        layer.requires_grad_(False)
+        assert not layer(x, cache=cache)[0].requires_grad
