@@ -8,11 +8,11 @@ import torch.nn.functional as F
 from answers import right, wrong
 from attn_course import attention, make_causal_mask, make_sliding_window_mask
 
-# -- merge_blocks -----------------------------------------------------------------------------------
+# -- join_blocks -----------------------------------------------------------------------------------
 
 
 @right
-def merge_blocks(first, second):
+def join_blocks(first, second):
     largest = torch.maximum(first[0], second[0])
     total, mixed = torch.zeros_like(first[1]), torch.zeros_like(first[2])
     for block_largest, block_total, block_mixed in (first, second):
@@ -23,7 +23,7 @@ def merge_blocks(first, second):
 
 
 @right
-def merge_blocks(first, second):
+def join_blocks(first, second):
     both = torch.stack([first[0], second[0]])
     largest = both.amax(dim=0)
     powers = torch.where(both == -math.inf, 0.0, torch.exp(both - largest))
@@ -32,7 +32,7 @@ def merge_blocks(first, second):
 
 
 @wrong("no rescaling")
-def merge_blocks(first, second):
+def join_blocks(first, second):
     largest_1, total_1, mixed_1 = first
     largest_2, total_2, mixed_2 = second
     return torch.maximum(largest_1, largest_2), total_1 + total_2, mixed_1 + mixed_2
@@ -43,21 +43,21 @@ def _shrink(old, new):
 
 
 @wrong("sum not rescaled")
-def merge_blocks(first, second):
+def join_blocks(first, second):
     largest = first[0].maximum(second[0])
     mixed = _shrink(first[0], largest) * first[2] + _shrink(second[0], largest) * second[2]
     return largest, first[1] + second[1], mixed
 
 
 @wrong("output not rescaled")
-def merge_blocks(first, second):
+def join_blocks(first, second):
     largest = first[0].maximum(second[0])
     total = _shrink(first[0], largest) * first[1] + _shrink(second[0], largest) * second[1]
     return largest, total, first[2] + second[2]
 
 
 @wrong("factor upside down")
-def merge_blocks(first, second):
+def join_blocks(first, second):
     largest = first[0].maximum(second[0])
     safe = torch.where(largest == -math.inf, 0.0, largest)
     grow_1, grow_2 = (safe - first[0]).exp(), (safe - second[0]).exp()
@@ -65,21 +65,21 @@ def merge_blocks(first, second):
 
 
 @wrong("only the first block rescaled")
-def merge_blocks(first, second):
+def join_blocks(first, second):
     largest = first[0].maximum(second[0])
     factor = _shrink(first[0], largest)
     return largest, first[1] * factor + second[1], first[2] * factor + second[2]
 
 
 @wrong("only the second block rescaled")
-def merge_blocks(first, second):
+def join_blocks(first, second):
     largest = first[0].maximum(second[0])
     factor = _shrink(second[0], largest)
     return largest, first[1] + second[1] * factor, first[2] + second[2] * factor
 
 
 @wrong("maximum of the last block")
-def merge_blocks(first, second):
+def join_blocks(first, second):
     factor = torch.exp(first[0] - second[0])
     total = first[1] * factor + second[1] * torch.exp(second[0] - second[0])
     mixed = first[2] * factor + second[2] * torch.exp(second[0] - second[0])
@@ -87,21 +87,21 @@ def merge_blocks(first, second):
 
 
 @wrong("smaller maximum")
-def merge_blocks(first, second):
+def join_blocks(first, second):
     smaller = torch.min(first[0], second[0])
     one, two = torch.exp(first[0] - smaller), torch.exp(second[0] - smaller)
     return smaller, one * first[1] + two * second[1], one * first[2] + two * second[2]
 
 
 @wrong("counted from 0")
-def merge_blocks(first, second):
+def join_blocks(first, second):
     one, two = first[0].exp(), second[0].exp()
     largest = torch.max(first[0], second[0])
     return largest, first[1] * one + second[1] * two, first[2] * one + second[2] * two
 
 
 @wrong("divided too early")
-def merge_blocks(first, second):
+def join_blocks(first, second):
     largest = first[0].maximum(second[0])
     one, two = _shrink(first[0], largest), _shrink(second[0], largest)
     total = one * first[1] + two * second[1]
@@ -109,7 +109,7 @@ def merge_blocks(first, second):
 
 
 @wrong("-inf minus -inf")
-def merge_blocks(first, second):
+def join_blocks(first, second):
     largest = torch.maximum(first[0], second[0])
     scale_1 = torch.exp(first[0] - largest)
     scale_2 = torch.exp(second[0] - largest)
@@ -117,7 +117,7 @@ def merge_blocks(first, second):
 
 
 @wrong("maximum over the queries")
-def merge_blocks(first, second):
+def join_blocks(first, second):
     top = max(first[0].max().item(), second[0].max().item())
     largest = torch.full_like(first[0], top)
     one, two = torch.exp(first[0] - top), torch.exp(second[0] - top)
@@ -125,7 +125,7 @@ def merge_blocks(first, second):
 
 
 @wrong("changes its input")
-def merge_blocks(first, second):
+def join_blocks(first, second):
     largest = torch.maximum(first[0], second[0])
     total, mixed = first[1], first[2]
     total *= _shrink(first[0], largest)

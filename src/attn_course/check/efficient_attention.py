@@ -106,8 +106,8 @@ def _without_the_maximum(first, second):
     return torch.maximum(first[0], second[0]), first[0].exp() + zero, second[0].exp() + zero
 
 
-merge_blocks = Exercise(
-    name="merge_blocks",
+join_blocks = Exercise(
+    name="join_blocks",
     trials=_pairs_of_blocks,
     right=_merging(),
     use=_merge_in_tuples,
