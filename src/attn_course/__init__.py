@@ -36,7 +36,9 @@ from attn_course.positions import (
 from attn_course.quiet import quiet_softmax
 from attn_course.recurrent import AttendingTranslator, RecurrentTranslator
 from attn_course.self_attention import SelfAttention
+from attn_course.sliding_window import RollingCache, sliding_window_attention
 from attn_course.source import show_source
+from attn_course.tiled import attend_block, merge_blocks, tiled_attention
 from attn_course.transformer import (
     AttentionWeights,
     DecoderLayer,
@@ -58,11 +60,13 @@ __all__ = [
     "LanguageModel",
     "MultiHeadAttention",
     "RecurrentTranslator",
+    "RollingCache",
     "Rotation",
     "SelfAttention",
     "Transformer",
     "additive_attention",
     "assert_causal",
+    "attend_block",
     "attention",
     "default_device",
     "from_additive_mask",
@@ -77,10 +81,13 @@ __all__ = [
     "make_rotation",
     "make_sinusoidal_positions",
     "make_sliding_window_mask",
+    "merge_blocks",
     "quiet_softmax",
     "rotate",
     "show_source",
+    "sliding_window_attention",
     "softmax",
+    "tiled_attention",
     "to_additive_mask",
     "to_torch_mask",
     "to_transformers_mask",

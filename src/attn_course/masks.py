@@ -62,6 +62,7 @@ def make_sliding_window_mask(
     window: int,
     num_keys: int | None = None,
     *,
+    num_sinks: int = 0,
     device: torch.device | str | None = None,
 ) -> Bool[Tensor, "T S"]:
     """Let each query attend to the ``window`` most recent positions, its own included.
@@ -74,13 +75,15 @@ def make_sliding_window_mask(
         num_queries: T, at least 0.
         window: how many keys a query sees, at least 1; 1 means itself alone.
         num_keys: S, at least 0; T when not given.
+        num_sinks: how many of the first keys stay visible to every later query: attention sinks (Xiao et
+            al. 2023, arXiv:2309.17453).
         device: where the mask lives.
 
     Returns:
-        Boolean mask (T, S), True where 0 <= (t + S - T) - s < window.
+        Boolean mask (T, S), True where 0 <= (t + S - T) - s, and < window or s < num_sinks.
 
     Raises:
-        ValueError: if a length is negative or the window is below 1.
+        ValueError: if a length or ``num_sinks`` is negative, or the window is below 1.
 
     Example:
         >>> make_sliding_window_mask(4, window=2).int()
@@ -88,13 +91,21 @@ def make_sliding_window_mask(
                 [1, 1, 0, 0],
                 [0, 1, 1, 0],
                 [0, 0, 1, 1]], dtype=torch.int32)
+        >>> make_sliding_window_mask(4, window=2, num_sinks=1).int()
+        tensor([[1, 0, 0, 0],
+                [1, 1, 0, 0],
+                [1, 1, 1, 0],
+                [1, 0, 1, 1]], dtype=torch.int32)
     """
     if window < 1:
         raise ValueError(
             f"window ({window}) must be at least 1: a query sees at least itself"
         )
+    if num_sinks < 0:
+        raise ValueError(f"num_sinks ({num_sinks}) must not be negative")
     query_position, key_position = _positions(num_queries, num_keys, device)
-    return (key_position <= query_position) & (key_position > query_position - window)
+    seen = (key_position > query_position - window) | (key_position < num_sinks)
+    return seen & (key_position <= query_position)
 
 
 def make_padding_mask(
