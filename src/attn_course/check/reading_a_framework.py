@@ -1,0 +1,778 @@
+"""The exercises of the chapter on reading a framework's attention. Used from chapter 14 on."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from attn_course.burn import (
+    BurnMultiHeadAttentionConfig,
+    MhaInput,
+    burn_quiet_softmax,
+    burn_quiet_softmax_2023,
+    from_burn_mask,
+)
+from attn_course.check.exercise import (
+    CHANGES_ITS_INPUT,
+    Exercise,
+    Mistake,
+    Remark,
+    set_parameters,
+)
+from attn_course.functional import attention, softmax
+from attn_course.masks import make_causal_mask, make_padding_mask
+from attn_course.multi_head_attention import MultiHeadAttention
+from attn_course.quiet import quiet_softmax
+
+# ---------------------------------------------------------------- a quiet softmax
+
+
+def _scores_and_axes(draw):
+    yield "two scores", torch.tensor([1.0, 7.0], device=draw.device), -1
+    yield "low scores", draw(5, 7) - 8, -1
+    yield "rows", draw(5, 7), -1
+    yield "a batch of one", draw(1, 3, 2), -1
+    yield "another axis", draw(3, 5, 7), 1
+    yield "the first axis", draw(5, 2, 3), 0
+    yield "large scores", 200 * draw(5, 7), -1
+    yield "scores far below 0", 20 * draw(5, 7) - 200, -1
+    nothing = draw(3, 5)
+    nothing[1] = -math.inf
+    yield "a row of -inf", nothing, -1
+    yield "float16", 3 * draw(3, 5, dtype=torch.float16), -1
+    yield "large scores in float16", 200 * draw(3, 5, dtype=torch.float16), -1
+    yield "float64", draw(3, 7, dtype=torch.float64), -1
+
+
+def _weights_and_gradient(answer, x, dim):
+    """Call the answer plainly, and once more to take the gradient of a sum of unlike shares of its weights."""
+    before = x.clone()
+    weights = answer(x, dim)
+    if weights is None:
+        return None
+    leaf = before.requires_grad_()
+    again = answer(leaf + 0, dim)
+    if (
+        not isinstance(weights, Tensor)
+        or not isinstance(again, Tensor)
+        or again.grad_fn is None
+    ):
+        return weights, None
+    shares = torch.arange(again.numel(), device=again.device).reshape(again.shape) % 5
+    (again * shares.to(again)).sum().backward()
+    return weights.detach(), leaf.grad
+
+
+def _naive(x, dim=-1):
+    exponentials = x.exp()
+    return exponentials / (1 + exponentials.sum(dim, keepdim=True))
+
+
+def _large_scores_give_nan(found, x, dim):
+    return bool((x > 80).any()) and bool(found[0].isnan().any())
+
+
+def _empty_rows_are_nan(found, x, dim):
+    empty = (x == -math.inf).all(dim)
+    weights = found[0].movedim(dim, -1)
+    return bool(empty.any()) and bool(weights[empty].isnan().all())
+
+
+def _gradient_is_nan(found, x, dim):
+    return not found[0].isnan().any() and bool(found[1].isnan().any())
+
+
+def _detached(x, dim=-1):
+    return quiet_softmax(x, dim).detach()
+
+
+def _float32(x, dim=-1):
+    return quiet_softmax(x.float(), dim)
+
+
+stable_quiet = Exercise(
+    name="stable_quiet",
+    trials=_scores_and_axes,
+    right=lambda x, dim: quiet_softmax(x, dim),
+    use=_weights_and_gradient,
+    returns=("weights", "the gradient of the scores"),
+    mistakes={
+        "plain softmax": Mistake(
+            "Every row sums to 1: it is the plain softmax, in which nothing takes the weight that no key wants. "
+            "See 14.7.",
+            lambda x, dim: torch.softmax(x, dim),
+        ),
+        "one stays one": Mistake(
+            "Low scores get large weights, and 1 and 7 give 0.4994: the largest score was subtracted from the scores "
+            "and not from the zero whose exponential is the 1. See 14.8.",
+            sign=lambda found, x, dim: torch.allclose(
+                found[0], burn_quiet_softmax_2023(x, dim), rtol=1e-3, equal_nan=True
+            ),
+        ),
+        "softmax overflows": Mistake(
+            "With large scores the result is nan: their exponentials overflow unless something is subtracted first. "
+            "See 14.8.",
+            sign=_large_scores_give_nan,
+        ),
+        "nan in empty rows": Mistake(
+            "A row of −∞ is nan, and should be zeros: its largest score is −∞, and −∞ − (−∞) is no number. Which other "
+            "exponent stands in the denominator? See 14.8.",
+            sign=_empty_rows_are_nan,
+        ),
+        "nan in the gradient": Mistake(
+            "The weights are right, and some of the gradient is nan: on the way there is an ∞ or a nan, which the "
+            "weights do not show and the gradient does. See 14.8.",
+            sign=_gradient_is_nan,
+        ),
+        "softmax over a fixed axis": Mistake(
+            "Along the last axis all is right, along another it is not: dim is not used everywhere. See 14.8.",
+            lambda x, dim: quiet_softmax(x, -1),
+        ),
+        "softmax over everything": Mistake(
+            "One row is right and many rows are not: the sum runs over all scores instead of those of one row. "
+            "See 14.7.",
+            lambda x, dim: quiet_softmax(x.flatten(), 0).reshape(x.shape),
+        ),
+        "weight of the zero returned": Mistake(
+            "There is one weight too many: the appended zero takes part in the softmax, and its own weight is left "
+            "out of the result. See 14.7.",
+            lambda x, dim: torch.softmax(
+                torch.cat([x, torch.zeros_like(x.narrow(dim, 0, 1))], dim), dim
+            ),
+        ),
+        "a zero for each score": Mistake(
+            "The weights are too small by about the number of scores: the 1 is added once to the sum, and not once for "
+            "each score. See 14.7.",
+            lambda x, dim: softmax(torch.cat([x, torch.zeros_like(x)], dim), dim).narrow(
+                dim, 0, x.size(dim)
+            ),
+        ),
+        "no gradient": Mistake(
+            "The weights are right, but no gradient reaches the scores: only the maximum may be detached. See 14.8.",
+            _detached,
+        ),
+        "float32 whatever comes in": Mistake(
+            "The scores are in another type than float32 and the weights are not: the result keeps the type that came "
+            "in. See 14.8.",
+            _float32,
+        ),
+        CHANGES_ITS_INPUT: Mistake(
+            "A caller may need the scores again: subtract into a new tensor. See 5.10.",
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- one mask from two
+
+
+def _burn_masks(draw):
+    def pad(*lengths, side="right", max_len=None):
+        return ~make_padding_mask(lengths, max_len, side=side, device=draw.device)[:, 0]
+
+    causal = ~make_causal_mask(5, device=draw.device)
+    yield "only mask_pad", pad(7, 2, 5), None
+    yield "only mask_attn", None, causal.expand(2, -1, -1)
+    yield "both", pad(5, 3), causal.expand(2, -1, -1)
+    yield "fewer queries than keys", pad(7, 4, 1), draw.mask(3, 2, 7)
+    yield "padding on the left", pad(2, 7, 3, side="left"), draw.mask(3, 5, 7)
+    yield "as many sentences as queries", pad(5, 2, 3, 1, 4), draw.mask(5, 5, 5)
+    yield "one sentence", pad(3, max_len=7), draw.mask(1, 2, 7)
+
+
+def _join(
+    mask_pad,
+    mask_attn,
+    *,
+    pad=lambda m: ~m[:, None, :],
+    attn=lambda m: ~m,
+    join=torch.logical_and,
+):
+    if mask_attn is None:
+        return pad(mask_pad)
+    if mask_pad is None:
+        return attn(mask_attn)
+    return join(pad(mask_pad), attn(mask_attn))
+
+
+course_mask = Exercise(
+    name="course_mask",
+    trials=_burn_masks,
+    right=lambda mask_pad, mask_attn: from_burn_mask(mask_attn, mask_pad),
+    returns=("mask",),
+    mistakes={
+        "mask inverted": Mistake(
+            "The mask is True where a key is hidden, as Burn's are; in this course True means may attend. See 14.5.",
+            lambda pad, attn: ~from_burn_mask(attn, pad),
+        ),
+        "padding inverted": Mistake(
+            "mask_attn is turned around and mask_pad is not: both say True where a key is masked. See 14.5.",
+            lambda pad, attn: _join(pad, attn, pad=lambda m: m[:, None, :]),
+        ),
+        "mask_attn inverted": Mistake(
+            "mask_pad is turned around and mask_attn is not: both say True where a key is masked. See 14.5.",
+            lambda pad, attn: _join(pad, attn, attn=lambda m: m),
+        ),
+        "joined by or": Mistake(
+            "A key is visible as soon as one of the two masks allows it, and it takes both. See 14.5.",
+            lambda pad, attn: _join(pad, attn, join=torch.logical_or),
+        ),
+        "padding on the queries": Mistake(
+            "The rows of the pads are hidden and their columns are not: mask_pad is about the keys, which are the last "
+            "axis. See 14.5.",
+            lambda pad, attn: _join(pad, attn, pad=lambda m: ~m[:, :, None]),
+        ),
+        "no axis for the queries": Mistake(
+            "mask_pad lacks the axis of the queries, so that its sentences are taken for queries, or it does not fit. "
+            "See 14.5.",
+            lambda pad, attn: _join(pad, attn, pad=lambda m: ~m),
+        ),
+        "padding ignored": Mistake(
+            "With both masks there, mask_pad hides nothing. See 14.5.",
+            lambda pad, attn: from_burn_mask(attn, pad if attn is None else None),
+        ),
+        "mask_attn ignored": Mistake(
+            "With both masks there, mask_attn hides nothing. See 14.5.",
+            lambda pad, attn: from_burn_mask(attn if pad is None else None, pad),
+        ),
+        "numbers instead of booleans": Mistake(
+            "The cells are right, but they are numbers, 1 and 0, and a mask holds True and False. See 14.5.",
+            lambda pad, attn: from_burn_mask(attn, pad).long(),
+        ),
+        "None not expected": Mistake(
+            "With both masks it is right, and with one of them missing it stops: either may be None. See 14.5.",
+            lambda pad, attn: ~pad[:, None, :] & ~attn,
+        ),
+        "numbers to add": Mistake(
+            "It returns numbers to be added to the scores; attention takes True and False. See 14.5.",
+            sign=lambda found, pad, attn: found.is_floating_point(),
+        ),
+        CHANGES_ITS_INPUT: Mistake(
+            "Whoever called it hides other keys from now on: make a new mask. See 5.10.",
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- Burn's weights
+
+
+_NAMES = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
+_BURNS = tuple(_NAMES)
+
+
+def _burn_layers(draw):
+    """d_model, heads, which layers have a bias, and an input."""
+    yield "one head", 3, 1, _BURNS, draw(1, 5, 3)
+    yield "several heads", 6, 3, _BURNS, draw(2, 5, 6)
+    yield "no biases", 6, 2, (), draw(2, 3, 6)
+    yield "no bias at the output", 8, 2, _BURNS[:3], draw(3, 2, 8)
+    yield "float64", 10, 5, _BURNS, draw(2, 3, 10, dtype=torch.float64)
+
+
+def _load_and_attend(answer, d_model, num_heads, biased, x):
+    """Load what the answer makes of a record of Burn's, and compare with Burn's own layer."""
+    flags = {f"enable_{name}_bias": name in biased for name in _BURNS}
+    config = BurnMultiHeadAttentionConfig(d_model, num_heads, dropout=0.0, **flags)
+    burn = set_parameters(config.init().to(x))
+    record = {  # as Burn keeps them: (d_in, d_out)
+        name: tensor.T.contiguous() if name.endswith("weight") else tensor.clone()
+        for name, tensor in burn.state_dict().items()
+    }
+    given = {name: tensor.clone() for name, tensor in record.items()}
+    state = answer(record)
+    if state is None:
+        return None
+    if not isinstance(state, dict):
+        raise Remark("It has to return a dictionary of names and tensors. See 14.4.")
+    if record.keys() != given.keys() or any(
+        not torch.equal(record[name], given[name]) for name in given
+    ):
+        raise Remark(
+            "The record that it was given is changed afterwards: put the tensors into a new dictionary. See 5.10."
+        )
+    ours = MultiHeadAttention(
+        d_model, num_heads, bias="query" in biased, out_bias="output" in biased
+    ).to(x)
+    missing = sorted(ours.state_dict().keys() - state.keys())
+    unexpected = sorted(state.keys() - ours.state_dict().keys(), key=str)
+    if missing or unexpected:
+        return (_summary(missing, unexpected), *[None] * 4)
+    ours.load_state_dict(state)
+    with torch.no_grad():
+        out = ours(x)[0]
+        expected = burn(MhaInput.self_attn(x)).context
+    parts = [bool(torch.equal(p, q)) for p, q in _pairs(ours, burn)]
+    return ("", out - expected, *parts)
+
+
+def _pairs(ours, burn):
+    """Do the matrices of q, k and v fit, that of the output, and the biases? As tensors to compare."""
+    mine, theirs = ours.state_dict(), burn.state_dict()
+    for names, kind in ((_BURNS[:3], "weight"), (_BURNS[3:], "weight"), (_BURNS, "bias")):
+        keys = [n for n in names if f"{n}.{kind}" in theirs]
+        flat = [torch.zeros(0, device=next(burn.parameters()).device)]
+        yield (
+            torch.cat(flat + [mine[f"{_NAMES[n]}.{kind}"].flatten() for n in keys]),
+            torch.cat(flat + [theirs[f"{n}.{kind}"].flatten() for n in keys]),
+        )
+
+
+def _summary(missing, unexpected):
+    parts = [f"without {', '.join(missing)}"] if missing else []
+    parts += [f"with {', '.join(map(str, unexpected))} besides"] if unexpected else []
+    return " and ".join(parts)
+
+
+def _moved(
+    *, names=_NAMES, weight=lambda layer, t: t.T, keep=lambda name: True, bias=lambda t: t
+):
+    def answer(record):
+        state = {}
+        for name, tensor in record.items():
+            layer, kind = name.split(".")
+            if keep(name):
+                moved = weight(layer, tensor) if kind == "weight" else bias(tensor)
+                state[f"{names[layer]}.{kind}"] = moved
+        return state
+
+    return answer
+
+
+def _swapped(a, b):
+    return {**_NAMES, a: _NAMES[b], b: _NAMES[a]}
+
+
+from_burn_record = Exercise(
+    name="from_burn_record",
+    trials=_burn_layers,
+    right=_moved(),
+    use=_load_and_attend,
+    returns=(
+        "what is missing or too much",
+        "the difference between the two layers' outputs",
+        "'q, k and v have their matrices'",
+        "'the output has its matrix'",
+        "'the biases are right'",
+    ),
+    mistakes={
+        "matrices transposed": Mistake(
+            "Everything is there and fits, and the outputs differ: Burn computes xW and nn.Linear computes xWᵀ, and a "
+            "square matrix does not complain. See 14.4.",
+            _moved(weight=lambda layer, t: t),
+        ),
+        "output projection not transposed": Mistake(
+            "Queries, keys and values are right, and the matrix of the output projection went in as it was. See 14.4.",
+            _moved(weight=lambda layer, t: t if layer == "output" else t.T),
+        ),
+        "only the output projection transposed": Mistake(
+            "The output projection is right, and the matrices of queries, keys and values went in as they were. "
+            "See 14.4.",
+            _moved(weight=lambda layer, t: t.T if layer == "output" else t),
+        ),
+        "queries and keys swapped": Mistake(
+            "The matrix of the queries stands where that of the keys belongs, and the other way round. See 14.4.",
+            _moved(names=_swapped("query", "key")),
+        ),
+        "keys and values swapped": Mistake(
+            "The matrix of the keys stands where that of the values belongs, and the other way round. See 14.4.",
+            _moved(names=_swapped("key", "value")),
+        ),
+        "biases forgotten": Mistake(
+            "The matrices have new names, and the biases are not there. See 14.4.",
+            _moved(keep=lambda name: name.endswith("weight")),
+        ),
+        "output projection forgotten": Mistake(
+            "Queries, keys and values are there, and the output projection is not: Burn calls it output. See 14.4.",
+            _moved(keep=lambda name: not name.startswith("output")),
+        ),
+        "Burn's names": Mistake(
+            "The tensors have the names that Burn gives them: load_state_dict looks for q_proj.weight and its "
+            "like. See 14.4.",
+            sign=lambda found, *inputs: "query.weight" in str(found[0]),
+        ),
+        "out_proj misnamed": Mistake(
+            "Queries, keys and values have their names, and the output projection has not: ours is out_proj. See 14.4.",
+            sign=lambda found, *inputs: (
+                found[0].startswith("without out_proj") and found[0].endswith("besides")
+            ),
+        ),
+        "biases expected": Mistake(
+            "With all biases it is right, and where some are missing it stops: the configuration can switch each off. "
+            "See 14.2.",
+            lambda record: {
+                f"{mine}.{kind}": record[f"{theirs}.{kind}"].mT
+                if kind == "weight"
+                else record[f"{theirs}.{kind}"]
+                for theirs, mine in _NAMES.items()
+                for kind in ("weight", "bias")
+            },
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- a test of tests
+
+
+def _by_appending(x, dim=-1):
+    zero = torch.zeros_like(x.narrow(dim, 0, 1))
+    return torch.cat([x, zero], dim).softmax(dim).narrow(dim, 0, x.size(dim))
+
+
+def _by_another_offset(x, dim=-1):
+    m = torch.relu(x.detach().amax(dim, keepdim=True)) + 1
+    return (x - m).exp() / ((-m).exp() + (x - m).exp().sum(dim, keepdim=True))
+
+
+def _in_double(x, dim=-1):
+    return quiet_softmax(x.double(), dim).to(x.dtype)
+
+
+def _patched(x, dim=-1):
+    """Right, but an empty row is nan on the way, so its gradient is."""
+    return burn_quiet_softmax(x, dim).nan_to_num()
+
+
+def _without_gradient_of_sum(x, dim=-1):
+    """Right numbers, but autograd takes the denominator for a constant."""
+    m = x.detach().amax(dim, keepdim=True).clamp(min=0)
+    total = (-m).exp() + (x.detach() - m).exp().sum(dim, keepdim=True)
+    return (x - m).exp() / total
+
+
+def _raises(x, dim=-1):
+    raise NotImplementedError("quiet softmax")
+
+
+_WRONG = {
+    "a function that returns its input": lambda x, dim=-1: x,
+    "the plain softmax": lambda x, dim=-1: softmax(x, dim),
+    "that of 2023": lambda x, dim=-1: burn_quiet_softmax_2023(x, dim),
+    "one with another sink": lambda x, dim=-1: quiet_softmax(x, dim, sink=math.log(2)),
+    "a half softmax": lambda x, dim=-1: softmax(x, dim) / 2,
+    "one that renormalises": lambda x, dim=-1: _renormalised(x, dim),
+    "one that overflows": _naive,
+    "one that is nan for a row of -inf": burn_quiet_softmax,
+    "one whose dim is always the last": lambda x, dim=-1: quiet_softmax(x, -1),
+    "one whose gradient lacks the denominator's": _without_gradient_of_sum,
+    "one whose gradient is nan for a row of -inf": _patched,
+    "one of another shape": lambda x, dim=-1: quiet_softmax(x, dim).sum(dim),
+    "one that raises an error": _raises,
+    "one that returns None": lambda x, dim=-1: None,
+}
+
+
+def _renormalised(x, dim):
+    weights = quiet_softmax(x, dim)
+    return weights / weights.sum(dim, keepdim=True).clamp(min=1e-30)
+
+
+_RIGHT = {
+    "a right one": lambda x, dim=-1: quiet_softmax(x, dim),
+    "one that appends a zero": _by_appending,
+    "one that subtracts another number": _by_another_offset,
+    "one in double precision": _in_double,
+}
+
+
+def _claims(draw):
+    first, *others = _RIGHT
+    yield first, _RIGHT[first]
+    wrong = list(_WRONG)
+    for what in wrong[:3]:
+        yield what, _WRONG[what]
+    for what in others:
+        yield what, _RIGHT[what]
+    for what in wrong[3:]:
+        yield what, _WRONG[what]
+
+
+def _is_right(fn):
+    return any(fn is right for right in _RIGHT.values())
+
+
+def _tell(answer, fn):
+    """What the answer says of a function; what it says must be True or False."""
+    said = answer(fn)
+    if said is None:
+        return None
+    if isinstance(said, Tensor) and said.numel() == 1 and said.dtype == torch.bool:
+        raise Remark(
+            "It returns a tensor; a test says True or False, and bool() or item() makes one of the other. See 14.9."
+        )
+    return said
+
+
+tells_quiet = Exercise(
+    name="tells_quiet",
+    trials=_claims,
+    right=_is_right,
+    use=_tell,
+    returns=("what it says",),
+    seeds=(0,),
+    mistakes={
+        "accepts everything": Mistake(
+            "It accepts a function that returns its input: a test that cannot fail is none. See 14.9.",
+            sign=lambda found, fn: (
+                fn is _WRONG["a function that returns its input"] and found is True
+            ),
+        ),
+        "refuses everything": Mistake(
+            "It refuses a right quiet softmax: compute by hand what your inputs should give, and allow a difference "
+            "in the last digits. See 14.7.",
+            lambda fn: False,
+        ),
+        "says it upside down": Mistake(
+            "It accepts what is wrong and refuses what is right: True says that the function is a quiet softmax. "
+            "See 14.9.",
+            lambda fn: not _is_right(fn),
+        ),
+        "accepts the plain softmax": Mistake(
+            "It accepts the plain softmax, which is almost quiet where scores are high: the two differ on low scores. "
+            "See 14.9.",
+            sign=lambda found, fn: fn is _WRONG["the plain softmax"] and found is True,
+        ),
+        "accepts that of 2023": Mistake(
+            "It accepts the version of 2023, whose rows also sum to less than 1: ask for the numbers, or for what four "
+            "low scores get together. See 14.8.",
+            sign=lambda found, fn: fn is _WRONG["that of 2023"] and found is True,
+        ),
+        "no large scores": Mistake(
+            "It accepts one that gives nan for large scores: no input of the test has any. See 14.8.",
+            sign=lambda found, fn: fn is _WRONG["one that overflows"] and found is True,
+        ),
+        "too strict": Mistake(
+            "It refuses a right one that computes in another order: two ways to the same number differ in the last "
+            "digits, so equal is too much to ask. See 14.9.",
+            sign=lambda found, fn: (
+                found is False and _is_right(fn) and fn is not _RIGHT["a right one"]
+            ),
+        ),
+        "no empty row": Mistake(
+            "It accepts one that gives nan for a row of −∞: put such a row among the inputs, and remember that nan "
+            "is not close to anything, itself included. See 14.8.",
+            sign=lambda found, fn: (
+                fn is _WRONG["one that is nan for a row of -inf"] and found is True
+            ),
+        ),
+        "one axis only": Mistake(
+            "It accepts one that always works along the last axis: try another dim. See 14.9.",
+            sign=lambda found, fn: (
+                fn is _WRONG["one whose dim is always the last"] and found is True
+            ),
+        ),
+        "no gradient asked for": Mistake(
+            "It accepts one whose weights are right and whose gradient is not: run both backwards and compare. "
+            "See 14.14.",
+            sign=lambda found, fn: (
+                found is True
+                and (
+                    fn is _WRONG["one whose gradient lacks the denominator's"]
+                    or fn is _WRONG["one whose gradient is nan for a row of -inf"]
+                )
+            ),
+        ),
+        "too loose": Mistake(
+            "It accepts one with another sink, or a softmax divided by two: its comparison allows too much, or looks "
+            "at sums and signs only. See 14.9.",
+            sign=lambda found, fn: (
+                found is True
+                and (
+                    fn is _WRONG["one with another sink"] or fn is _WRONG["a half softmax"]
+                )
+            ),
+        ),
+        "falls over": Mistake(
+            "It stops with the error of the function that it tests, and has not said False: catch it. See 14.9.",
+            lambda fn: fn(torch.zeros(1), -1) is not None and _is_right(fn),
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- attention with sinks
+
+
+def _heads_with_sinks(draw):
+    def qkv(batch, heads, T, S, D, Dv, dtype=torch.float32):
+        return (draw(batch, heads, n, d, dtype=dtype) for n, d in ((T, D), (S, D), (S, Dv)))
+
+    def empty_row(batch, heads, T, S):
+        mask = draw.mask(batch, 1, T, S)
+        mask[0, 0, 1] = False
+        return mask
+
+    yield "one head", *qkv(1, 1, 3, 5, 4, 2), draw(1), None
+    yield "as many heads as queries", *qkv(2, 3, 3, 5, 4, 2), 2 * draw(3), None
+    yield "several heads", *qkv(2, 3, 5, 7, 4, 2), 2 * draw(3), None
+    yield "a mask", *qkv(2, 3, 5, 7, 2, 4), 2 * draw(3), draw.mask(2, 1, 5, 7)
+    yield "an empty row", *qkv(2, 3, 5, 7, 3, 2), 2 * draw(3), empty_row(2, 3, 5, 7)
+    yield "as many heads as keys", *qkv(2, 5, 3, 5, 4, 2), 2 * draw(5), draw.mask(3, 5)
+    yield "sinks far below", *qkv(2, 3, 5, 7, 4, 2), draw(3) - 50, None
+    yield "high sinks", *qkv(2, 3, 5, 7, 4, 2), draw(3) + 200, None
+    yield (
+        "float64",
+        *qkv(2, 3, 5, 7, 4, 2, torch.float64),
+        draw(3, dtype=torch.float64),
+        draw.mask(2, 3, 5, 7),
+    )
+
+
+def _attend(
+    q,
+    k,
+    v,
+    sinks,
+    mask,
+    *,
+    scale=lambda scores, d: scores / math.sqrt(d),
+    column=lambda sinks, scores: sinks[:, None, None].expand(*scores.shape[:-1], 1),
+    hide=lambda scores, mask: scores.masked_fill(~mask, -math.inf),
+    normal=lambda both: torch.softmax(both, dim=-1),
+    cut=lambda weights: weights[..., :-1],
+):
+    scores = scale(q @ k.mT, q.size(-1))
+    if mask is not None:
+        scores = hide(scores, mask)
+    both = torch.cat([scores, column(sinks, scores)], dim=-1)
+    weights = cut(normal(both))
+    return weights @ v, weights
+
+
+def _mistaken(**steps):
+    return lambda q, k, v, sinks, mask: _attend(q, k, v, sinks, mask, **steps)
+
+
+def _plain(q, k, v, mask):
+    weights = torch.softmax(_scores(q, k, mask), dim=-1)
+    return weights @ v, weights
+
+
+attend_with_sinks = Exercise(
+    name="attend_with_sinks",
+    trials=_heads_with_sinks,
+    right=lambda q, k, v, sinks, mask: attention(q, k, v, mask, sink=sinks),
+    returns=("out", "weights"),
+    mistakes={
+        "sinks ignored": Mistake(
+            "The rows of weights sum to 1: the sinks take nothing. See 14.10.",
+            lambda q, k, v, sinks, mask: attention(q, k, v, mask),
+        ),
+        "zero sinks": Mistake(
+            "It is the quiet softmax, whatever the sinks are: each head has a number of its own in the place of the "
+            "zero. See 14.10.",
+            lambda q, k, v, sinks, mask: attention(q, k, v, mask, sink=0.0),
+        ),
+        "sink hidden by the mask": Mistake(
+            "Without a mask it is right; with one the sinks take nothing, and an empty row is nan: the mask covers the "
+            "sink's column too and hides it. See 14.10.",
+            lambda q, k, v, sinks, mask: (
+                attention(q, k, v, sink=sinks) if mask is None else _plain(q, k, v, mask)
+            ),
+        ),
+        "renormalised": Mistake(
+            "The rows of weights sum to 1 again: what the sink has taken was given back afterwards, so it has no "
+            "effect. See 14.10.",
+            sign=lambda found, q, k, v, sinks, mask: (
+                found[1].size(-1) == k.size(-2) and _rows_sum_to_1(found[1])
+            ),
+        ),
+        "sink not exponentiated": Mistake(
+            "The sink itself was added to the denominator; it is a score, its exponential belongs there. See 14.10.",
+            sign=lambda found, q, k, v, sinks, mask: _fits(
+                found[1],
+                q,
+                k,
+                mask,
+                lambda e: e.sum(-1, keepdim=True) + sinks[:, None, None],
+            ),
+        ),
+        "one stays one": Mistake(
+            "The largest score was subtracted from the scores and not from the sink, so that the sink no longer "
+            "competes with them. See 14.8.",
+            sign=lambda found, q, k, v, sinks, mask: _fits(
+                found[1],
+                q,
+                k,
+                mask,
+                lambda e: e.sum(-1, keepdim=True) + sinks[:, None, None].exp(),
+                shifted=True,
+            ),
+        ),
+        "no scale": Mistake(
+            "The scores are not divided by the root of the width of a head. See 3.4.",
+            _mistaken(scale=lambda scores, d: scores),
+        ),
+        "sink scaled too": Mistake(
+            "The sink was divided by the root of the width with the scores; it is learned as a score, after the scale. "
+            "See 14.10.",
+            lambda q, k, v, sinks, mask: _attend(
+                q, k, v, sinks / math.sqrt(q.size(-1)), mask
+            ),
+        ),
+        "one sink for each query": Mistake(
+            "The sinks were laid along the queries, or along the batch; there is one for each head, and the heads are "
+            "axis 1. See 14.10.",
+            sign=lambda found, q, k, v, sinks, mask: _another_axis(
+                found[1], q, k, sinks, mask
+            ),
+        ),
+        "sink's weight returned": Mistake(
+            "The weights have one column too many: that of the sink is cut off. See 14.10.",
+            sign=lambda found, q, k, v, sinks, mask: found[1].size(-1) == k.size(-2) + 1,
+        ),
+        "first column cut off": Mistake(
+            "The sink's column stays, and that of a key is cut off: it goes from the end where it was put. See 14.10.",
+            _mistaken(cut=lambda weights: weights[..., 1:]),
+        ),
+        "mask inverted": Mistake(
+            "Hidden keys have weight and visible ones have none: the mask is read upside down. See 5.4.",
+            _mistaken(hide=lambda scores, mask: scores.masked_fill(mask, -math.inf)),
+        ),
+        "mask ignored": Mistake(
+            "Hidden keys have a weight: the mask does nothing. See 5.1.",
+            _mistaken(hide=lambda scores, mask: scores),
+        ),
+        "softmax over the queries": Mistake(
+            "The softmax runs over the queries; a row of weights belongs to one query and its sink. See 3.7.",
+            _mistaken(normal=lambda both: torch.softmax(both, dim=-2)),
+        ),
+        "weights not returned": Mistake(
+            "It returns the output alone; the weights are asked for too. See 14.10.",
+            lambda q, k, v, sinks, mask: attention(q, k, v, mask, sink=sinks)[0],
+        ),
+    },
+)
+
+
+def _rows_sum_to_1(weights):
+    sums = weights.sum(dim=-1).nan_to_num(1.0)
+    return torch.allclose(sums, torch.ones_like(sums), atol=1e-4)
+
+
+def _scores(q, k, mask):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    return scores if mask is None else scores.masked_fill(~mask, -math.inf)
+
+
+def _fits(weights, q, k, mask, total, *, shifted=False):
+    """Whether the weights are exponentials divided by some other total."""
+    scores = _scores(q, k, mask)
+    if shifted:
+        scores = scores - scores.amax(-1, keepdim=True)
+    exponentials = scores.exp()
+    wanted = exponentials / total(exponentials)
+    return torch.allclose(weights, wanted, rtol=1e-3, atol=1e-6, equal_nan=True)
+
+
+def _another_axis(weights, q, k, sinks, mask):
+    scores = _scores(q, k, mask)
+    wanted = []
+    for shape in ((-1, 1), (-1, 1, 1, 1)):  # along the queries, along the batch
+        try:
+            column = sinks.view(shape).expand(*scores.shape[:-1], 1)
+        except RuntimeError:
+            continue
+        wanted.append(torch.softmax(torch.cat([scores, column], -1), -1)[..., :-1])
+    return any(torch.allclose(weights, w, rtol=1e-3, atol=1e-6) for w in wanted)
