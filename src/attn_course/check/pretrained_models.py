@@ -18,18 +18,18 @@ class _Block(nn.Module):
 
 
 _NAMES = {
-    "q_proj.weight": "attn.query.weight",
-    "q_proj.bias": "attn.query.bias",
-    "up.weight": "mlp.fc.weight",
-    "up.bias": "mlp.fc.bias",
-    "norm.weight": "ln.gain",
-    "norm.bias": "ln.shift",
+    "attn.query.weight": "q_proj.weight",
+    "attn.query.bias": "q_proj.bias",
+    "mlp.fc.weight": "up.weight",
+    "mlp.fc.bias": "up.bias",
+    "ln.gain": "norm.weight",
+    "ln.shift": "norm.bias",
 }
-_TRANSPOSED = {"up.weight"}
+_TRANSPOSED = {"mlp.fc.weight"}
 
 
 def _files(draw):
-    """Files of weights, whole and not; the sizes of the module that they are for."""
+    """The sizes of a module, and what is wrong with the file for it."""
     yield "a square matrix", 5, 5, "whole"
     yield "a whole file", 3, 7, "whole"
     yield "a file that lacks a tensor", 3, 7, "one missing"
@@ -39,25 +39,22 @@ def _files(draw):
 
 
 def _file_for(module, fault):
+    """The tensors, and the names that a refusal has to have."""
     rng = torch.Generator().manual_seed(7)
     tensors = {}
-    for ours, theirs in _NAMES.items():
-        shape = module.get_parameter(ours).shape
-        numbers = torch.randn(shape, generator=rng)
-        tensors[theirs] = numbers.T.contiguous() if ours in _TRANSPOSED else numbers
-    wanted = []  # the names that a message has to have
-    if fault in ("one missing", "another version"):
-        wanted += ["mlp.fc.bias"]
-    if fault == "another version":
-        wanted += ["ln.gain"]
+    for theirs, ours in _NAMES.items():
+        numbers = torch.randn(module.get_parameter(ours).shape, generator=rng)
+        tensors[theirs] = numbers.T.contiguous() if theirs in _TRANSPOSED else numbers
+    wanted = {"one missing": ["mlp.fc.bias"], "another version": ["mlp.fc.bias", "ln.gain"]}
+    wanted = wanted.get(fault, [])
     for name in wanted:
         del tensors[name]
     if fault in ("one more", "another version"):
         tensors["attn.scale"] = torch.ones(2)
-        wanted += ["attn.scale"]
+        wanted.append("attn.scale")
     if fault == "wrong shape":
         tensors["ln.shift"] = torch.randn(1, generator=rng)  # copy_ would spread it
-        wanted += ["ln.shift"]
+        wanted.append("ln.shift")
     return tensors, wanted
 
 
@@ -69,21 +66,19 @@ def _load_and_describe(answer, width, hidden, fault):
     tensors, wanted = _file_for(module, fault)
     refused, named = False, True
     try:
-        loaded = answer(module, tensors, dict(_NAMES), set(_TRANSPOSED))
-        if loaded is None:
+        if answer(module, tensors, dict(_NAMES), set(_TRANSPOSED)) is None:
             return None
     except (ValueError, RuntimeError, KeyError, AssertionError) as error:
         if fault == "whole":
             raise
-        # Either of its names will do.
-        ours = {theirs: name for name, theirs in _NAMES.items()}
         said, refused = str(error), True
-        named = all(name in said or ours.get(name, name) in said for name in wanted)
+        # Either of its two names will do.
+        named = all(name in said or _NAMES.get(name, name) in said for name in wanted)
     after = {name: p.detach() for name, p in module.named_parameters()}
     if fault == "whole":
-        return refused, named, *(after[name] for name in _NAMES)
+        return refused, named, True, *(after[name] for name in _NAMES.values())
     untouched = all(torch.equal(before[name], after[name]) for name in before)
-    return refused, named, *([untouched] * len(_NAMES))
+    return refused, named, untouched, *([None] * len(_NAMES))
 
 
 def _load(
@@ -92,7 +87,7 @@ def _load(
     names,
     transposed,
     *,
-    turn=lambda ours, tensor, parameter, transposed: tensor.T if ours in transposed else tensor,
+    turn=lambda tensor, listed, shape: tensor.T if listed else tensor,
     check_missing=True,
     check_unexpected=True,
     check_shapes=True,
@@ -100,26 +95,32 @@ def _load(
     says=True,
 ):
     """A right answer whose parts can be left out."""
-    missing = [n for n in names.values() if n not in tensors] if check_missing else []
-    unexpected = [n for n in tensors if n not in names.values()] if check_unexpected else []
-    new, misfits = {}, []
-    for ours, parameter in module.named_parameters():
-        if names[ours] in tensors:
-            new[ours] = turn(ours, tensors[names[ours]], parameter, transposed)
-            if check_shapes and new[ours].shape != parameter.shape:
-                misfits.append(names[ours])
+    missing = [name for name in names if name not in tensors]
+    unexpected = [name for name in tensors if name not in names]
+    new = {}
+    for theirs, ours in names.items():
+        if theirs in tensors:
+            shape = module.get_parameter(ours).shape
+            new[ours] = turn(tensors[theirs], theirs in transposed, shape)
+    misfits = [
+        ours for ours, t in new.items() if t.shape != module.get_parameter(ours).shape
+    ]
 
     def copy():
         with torch.no_grad():
             for ours, tensor in new.items():
-                if ours not in misfits and names[ours] not in misfits:
+                if not (check_shapes and ours in misfits):
                     module.get_parameter(ours).copy_(tensor)
 
     if late:
         copy()
-    if missing or unexpected or misfits:
-        text = f"missing {missing}, unexpected {unexpected}, of another shape {misfits}"
-        raise ValueError(text if says else "this file does not fit")
+    wrong = (
+        (missing if check_missing else [])
+        + (unexpected if check_unexpected else [])
+        + (misfits if check_shapes else [])
+    )
+    if wrong:
+        raise ValueError(", ".join(wrong) if says else "this file does not fit")
     if not late:
         copy()
     return module
@@ -131,39 +132,50 @@ def _with(**changes):
     )
 
 
-def _first_missing(module, tensors, names, transposed):
-    new = {ours: tensors[names[ours]] for ours in names}
-    return _load(module, {names[ours]: tensor for ours, tensor in new.items()}, names, transposed)
+def _stops_at_the_first(module, tensors, names, transposed):
+    for name in [*names, *tensors]:
+        if name not in tensors or name not in names:
+            raise ValueError(name)
+    return _load(module, tensors, names, transposed)
 
 
 def _other_direction(module, tensors, names, transposed):
-    return {names[name]: tensor for name, tensor in tensors.items()}
+    return {name: tensors[theirs] for theirs, name in ((o, t) for t, o in names.items())}
 
 
 load_renamed = Exercise(
     name="load_renamed",
     trials=_files,
-    right=_load,
+    right=lambda module, tensors, names, transposed: _load(
+        module, tensors, names, transposed
+    ),
     use=_load_and_describe,
     returns=(
         "'the file is refused'",
-        "'the message has every missing, unexpected or misfitting name'",
-        *(f"{name}, or for a refused file 'nothing was loaded'," for name in _NAMES),
+        "'the message has every name that is missing, unexpected or of another shape'",
+        "'a refused file changes nothing'",
+        *_NAMES.values(),
     ),
     mistakes={
         "not transposed": Mistake(
-            "A matrix that stands in the set of transposed ones is loaded as it is; a square one fits either way, so "
-            "nothing but the numbers tells. See 17.10.",
-            _with(turn=lambda ours, t, p, transposed: t, check_shapes=False),
+            "A matrix of the set of transposed ones is loaded as it is; a square one fits either way, so nothing but "
+            "the numbers tells. See 17.10.",
+            _with(turn=lambda tensor, listed, shape: tensor),
         ),
         "transposed only where it does not fit": Mistake(
             "A square matrix is not transposed: its shape fits either way, so whether to transpose has to come from "
             "the set, not from the shape. See 17.10.",
-            _with(turn=lambda ours, t, p, transposed: t if t.shape == p.shape else t.T),
+            _with(
+                turn=lambda tensor, listed, shape: (
+                    tensor if tensor.shape == shape else tensor.T
+                )
+            ),
         ),
         "every matrix transposed": Mistake(
             "Matrices that are not in the set of transposed ones are transposed too. See 17.10.",
-            _with(turn=lambda ours, t, p, transposed: t.mT if t.dim() == 2 else t),
+            _with(
+                turn=lambda tensor, listed, shape: tensor.T if tensor.dim() == 2 else tensor
+            ),
         ),
         "missing names ignored": Mistake(
             "A file that lacks a tensor is taken, and the parameter keeps its random numbers: a half-loaded model "
@@ -176,7 +188,7 @@ load_renamed = Exercise(
             _with(check_unexpected=False),
         ),
         "nothing is checked": Mistake(
-            "Whatever lacks or is left over, the file is taken, as with strict=False. See 17.12.",
+            "Whatever is missing or left over, the file is taken, as with strict=False. See 17.12.",
             _with(check_missing=False, check_unexpected=False, check_shapes=False),
         ),
         "shapes not checked": Mistake(
@@ -188,10 +200,10 @@ load_renamed = Exercise(
             "copy afterwards. See 17.12.",
             _with(late=True),
         ),
-        "stops at the first missing name": Mistake(
-            "The refusal names the first missing tensor alone; collect what is missing and what is left over, and say "
-            "all of it at once. See 17.12.",
-            _first_missing,
+        "stops at the first name": Mistake(
+            "The refusal has the first wrong name alone; collect what is missing and what is left over, and say all "
+            "of it at once. See 17.12.",
+            _stops_at_the_first,
         ),
         "names nothing": Mistake(
             "The file is refused, but the message does not say which names are missing, unexpected or of another "
@@ -199,8 +211,7 @@ load_renamed = Exercise(
             _with(says=False),
         ),
         "names in the wrong direction": Mistake(
-            "The table goes from the module's names to those of the file, and it is read from the file's to the "
-            "module's. See 17.5.",
+            "The table goes from the names in the file to those of the module, and it is read the other way. See 17.5.",
             _other_direction,
         ),
     },
@@ -383,7 +394,14 @@ def _projections(draw):
     yield "one head of keys", draw(3 * 10, 11), draw(10, 11), draw(10, 11), 3, 1
     yield "a square matrix", draw(12, 12), draw(6, 12), draw(6, 12), 2, 1
     wide = {"dtype": torch.float64}
-    yield "float64", draw(2 * 6, 5, **wide), draw(2 * 6, 5, **wide), draw(2 * 6, 5, **wide), 2, 2
+    yield (
+        "float64",
+        draw(2 * 6, 5, **wide),
+        draw(2 * 6, 5, **wide),
+        draw(2 * 6, 5, **wide),
+        2,
+        2,
+    )
 
 
 def _rows_of(weight: Tensor, num_heads: int) -> Tensor:
@@ -416,7 +434,11 @@ to_neighbours = Exercise(
     name="to_neighbours",
     trials=_projections,
     right=_to_neighbours,
-    returns=("the weight of the queries", "the weight of the keys", "the weight of the values"),
+    returns=(
+        "the weight of the queries",
+        "the weight of the keys",
+        "the weight of the values",
+    ),
     mistakes={
         "values reordered too": Mistake(
             "The rows of the values are reordered too; values are not turned, and what they make is added up in the "
@@ -507,7 +529,9 @@ share_on_previous = Exercise(
         "next token": Mistake(
             "It is the share of the next token: a row belongs to a query, and the token before it stands one column "
             "to the left. See 17.8.",
-            lambda weights, mask: _share(weights, mask & mask.roll(-1, 1) & _not_last(mask), -1),
+            lambda weights, mask: _share(
+                weights, mask & mask.roll(-1, 1) & _not_last(mask), -1
+            ),
         ),
         "same token": Mistake(
             "It is the share that a token gives to itself, the diagonal; the token before stands one column to the "
@@ -538,7 +562,9 @@ share_on_previous = Exercise(
         ),
         "not divided": Mistake(
             "It is a sum of weights: divide by the number of tokens that were counted. See 17.8.",
-            lambda weights, mask: _share(weights, _not_first(mask)) * _not_first(mask).sum(),
+            lambda weights, mask: (
+                _share(weights, _not_first(mask)) * _not_first(mask).sum()
+            ),
         ),
         "one number for all heads": Mistake(
             "The heads are averaged too, and heads differ: keep their axis. See 17.8.",
@@ -548,7 +574,9 @@ share_on_previous = Exercise(
             "It counts how often the previous token gets the largest weight; the share is the weight itself. "
             "See 17.8.",
             lambda weights, mask: _share(
-                nn.functional.one_hot(weights.argmax(-1), weights.size(-1)).to(weights.dtype),
+                nn.functional.one_hot(weights.argmax(-1), weights.size(-1)).to(
+                    weights.dtype
+                ),
                 _not_first(mask),
             ),
         ),

@@ -1,0 +1,485 @@
+"""Answers to the exercises of chapter 17."""
+
+import torch
+import torch.nn.functional as F
+
+from answers import right, wrong
+
+# -- load_renamed -------------------------------------------------------------------------------------
+
+
+@right
+def load_renamed(module, tensors, names, transposed):  # by sets, and a state_dict at the end
+    wanted = {place: tensor.shape for place, tensor in module.state_dict().items()}
+    given = {}
+    for theirs, tensor in tensors.items():
+        given[names.get(theirs, theirs)] = tensor.t() if theirs in transposed else tensor
+    problems = [f"no tensor for {place}" for place in wanted if place not in given]
+    problems += [f"no place for {place}" for place in given if place not in wanted]
+    problems += [f"{p}: {t.shape}" for p, t in given.items() if p in wanted and t.shape != wanted[p]]
+    if problems:
+        raise ValueError("; ".join(problems))
+    module.load_state_dict(given)
+    return module
+
+
+@right
+def load_renamed(module, tensors, names, transposed):  # undoes what it has done
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    new = {names.get(n, n): t.T.clone() if n in transposed else t for n, t in tensors.items()}
+    try:
+        module.load_state_dict(new)
+    except RuntimeError as error:
+        module.load_state_dict(before)
+        raise ValueError(str(error)) from error
+    return module
+
+
+@wrong("not transposed")
+def load_renamed(module, tensors, names, transposed):
+    new = {names.get(name, name): tensor for name, tensor in tensors.items()}
+    places = dict(module.named_parameters())
+    if new.keys() != places.keys() or any(new[n].shape != p.shape for n, p in places.items()):
+        bad = new.keys() ^ places.keys() | {n for n in new.keys() & places.keys() if new[n].shape != places[n].shape}
+        raise ValueError(f"does not fit: {bad}")
+    module.load_state_dict(new)
+    return module
+
+
+@wrong("transposed only where it does not fit")
+def load_renamed(module, tensors, names, transposed):
+    absent, extra = set(names) - set(tensors), set(tensors) - set(names)
+    if absent or extra:
+        raise ValueError(f"{absent} {extra}")
+    state = module.state_dict()
+    for theirs, ours in names.items():
+        tensor = tensors[theirs]
+        if tensor.shape != state[ours].shape:
+            tensor = tensor.T
+        if tensor.shape != state[ours].shape:
+            raise ValueError(f"{theirs} has the shape {tuple(tensor.shape)}")
+        tensors[theirs] = tensor
+    module.load_state_dict({ours: tensors[theirs] for theirs, ours in names.items()})
+    return module
+
+
+@wrong("every matrix transposed")
+def load_renamed(module, tensors, names, transposed):
+    new = {}
+    for theirs, tensor in tensors.items():
+        new[names.get(theirs, theirs)] = tensor.T if tensor.ndim > 1 else tensor
+    state = module.state_dict()
+    bad = [n for n in state if n not in new] + [n for n in new if n not in state]
+    bad += [n for n in new if n in state and new[n].shape != state[n].shape]
+    if bad:
+        raise ValueError(f"these do not fit: {bad}")
+    module.load_state_dict(new)
+    return module
+
+
+@wrong("missing names ignored")
+def load_renamed(module, tensors, names, transposed):
+    extra = [name for name in tensors if name not in names]
+    found = {theirs: ours for theirs, ours in names.items() if theirs in tensors}
+    turned = {t: tensors[t].T if t in transposed else tensors[t] for t in found}
+    extra += [t for t, ours in found.items() if turned[t].shape != module.get_parameter(ours).shape]
+    if extra:
+        raise ValueError(f"unexpected: {extra}")
+    for theirs, ours in found.items():
+        module.get_parameter(ours).data.copy_(turned[theirs])
+    return module
+
+
+@wrong("unexpected names ignored")
+def load_renamed(module, tensors, names, transposed):
+    missing = [theirs for theirs in names if theirs not in tensors]
+    if missing:
+        raise ValueError(f"missing: {missing}")
+    turned = {t: tensors[t].T if t in transposed else tensors[t] for t in names}
+    wrong_shape = [t for t in names if turned[t].shape != module.get_parameter(names[t]).shape]
+    if wrong_shape:
+        raise ValueError(f"shapes: {wrong_shape}")
+    for theirs, ours in names.items():
+        module.get_parameter(ours).data.copy_(turned[theirs])
+    return module
+
+
+@wrong("nothing is checked")
+def load_renamed(module, tensors, names, transposed):
+    for theirs, tensor in tensors.items():
+        if theirs in names:
+            place = module.get_parameter(names[theirs])
+            place.data[:] = tensor.T if theirs in transposed else tensor
+    return module
+
+
+@wrong("shapes not checked")
+def load_renamed(module, tensors, names, transposed):
+    if set(tensors) != set(names):
+        raise ValueError(f"these names do not match: {set(tensors) ^ set(names)}")
+    with torch.no_grad():
+        for theirs, ours in names.items():
+            tensor = tensors[theirs]
+            module.get_parameter(ours).copy_(tensor.T if theirs in transposed else tensor)
+    return module
+
+
+@wrong("half loaded")
+def load_renamed(module, tensors, names, transposed):  # what PyTorch does
+    new = {names.get(n, n): t.T if n in transposed else t for n, t in tensors.items()}
+    module.load_state_dict(new)
+    return module
+
+
+@wrong("stops at the first name")
+def load_renamed(module, tensors, names, transposed):
+    places = {}
+    for theirs, ours in names.items():
+        if theirs not in tensors:
+            raise ValueError(f"{theirs} is missing")
+        places[ours] = tensors[theirs].T if theirs in transposed else tensors[theirs]
+    for theirs in tensors:
+        if theirs not in names:
+            raise ValueError(f"{theirs} is unexpected")
+    for ours, tensor in places.items():
+        if tensor.shape != module.get_parameter(ours).shape:
+            raise ValueError(f"{ours} has another shape")
+    module.load_state_dict(places)
+    return module
+
+
+@wrong("stops at the first name")
+def load_renamed(module, tensors, names, transposed):  # a KeyError is a refusal, but says one name
+    places = {ours: tensors[theirs] for theirs, ours in names.items()}
+    extra = [theirs for theirs in tensors if theirs not in names]
+    for theirs in transposed:
+        places[names[theirs]] = places[names[theirs]].T
+    extra += [ours for ours in places if places[ours].shape != module.get_parameter(ours).shape]
+    if extra:
+        raise ValueError(f"not wanted: {extra}")
+    module.load_state_dict(places)
+    return module
+
+
+@wrong("names nothing")
+def load_renamed(module, tensors, names, transposed):
+    new = {names.get(n, n): t.T if n in transposed else t for n, t in tensors.items()}
+    shapes = {n: p.shape for n, p in module.named_parameters()}
+    if {n: t.shape for n, t in new.items()} != shapes:
+        raise ValueError("the file does not fit the module")
+    module.load_state_dict(new)
+    return module
+
+
+@wrong("names in the wrong direction")
+def load_renamed(module, tensors, names, transposed):
+    new = {}
+    for ours, theirs in names.items():
+        new[ours] = tensors[theirs].T if theirs in transposed else tensors[theirs]
+    module.load_state_dict(new)
+    return module
+
+
+# -- mean_pool ----------------------------------------------------------------------------------------
+
+
+@right
+def mean_pool(hidden, mask):
+    return torch.stack([h[m].mean(dim=0) for h, m in zip(hidden, mask, strict=True)])
+
+
+@right
+def mean_pool(hidden, mask):
+    shares = mask / mask.sum(dim=-1, keepdim=True)
+    return torch.einsum("bs,bse->be", shares.to(hidden), hidden)
+
+
+@wrong("pads counted")
+def mean_pool(hidden, mask):
+    return hidden.sum(dim=1) / hidden.size(1)
+
+
+@wrong("divided by the padded length")
+def mean_pool(hidden, mask):
+    return (hidden * mask.unsqueeze(2)).mean(dim=1)
+
+
+@wrong("not divided")
+def mean_pool(hidden, mask):
+    return torch.stack([h[m].sum(dim=0) for h, m in zip(hidden, mask, strict=True)])
+
+
+@wrong("divided by the tokens of the whole batch")
+def mean_pool(hidden, mask):
+    return hidden.masked_fill(~mask.unsqueeze(-1), 0).sum(1) / int(mask.sum())
+
+
+@wrong("mask inverted")
+def mean_pool(hidden, mask):
+    pads = mask.logical_not().unsqueeze(-1)
+    return (hidden * pads).sum(1) / pads.sum(1)
+
+
+@wrong("first token")
+def mean_pool(hidden, mask):
+    return hidden.select(1, 0)
+
+
+@wrong("maximum")
+def mean_pool(hidden, mask):
+    return torch.stack([h[m].max(dim=0).values for h, m in zip(hidden, mask, strict=True)])
+
+
+@wrong("all sentences in one")
+def mean_pool(hidden, mask):
+    summed = (hidden * mask[..., None]).sum(dim=(0, 1))
+    return summed / mask.sum()
+
+
+@wrong("mean over the sentences")
+def mean_pool(hidden, mask):
+    return hidden.sum(0) / len(hidden)
+
+
+@wrong("mask without an axis for the width")
+def mean_pool(hidden, mask):
+    kept = hidden * mask
+    return kept.sum(dim=1) / mask.sum(dim=1)
+
+
+# -- split_fused --------------------------------------------------------------------------------------
+
+
+@right
+def split_fused(weight, bias):
+    E = len(weight)
+    q, k, v = (weight[:, i : i + E].T for i in (0, E, 2 * E))
+    return q, k, v, bias[:E], bias[E : 2 * E], bias[2 * E :]
+
+
+@right
+def split_fused(weight, bias):
+    q, k, v = weight.split(weight.size(0), dim=1)
+    return [q.mT, k.mT, v.mT, *bias.split(weight.size(0))]
+
+
+@wrong("not transposed")
+def split_fused(weight, bias):
+    return *weight.chunk(3, dim=1), *bias.chunk(3)
+
+
+@wrong("queries and keys swapped")
+def split_fused(weight, bias):
+    k, q, v = weight.T.chunk(3)
+    k_bias, q_bias, v_bias = bias.chunk(3)
+    return q, k, v, q_bias, k_bias, v_bias
+
+
+@wrong("keys and values swapped")
+def split_fused(weight, bias):
+    q, v, k = weight.T.chunk(3)
+    q_bias, v_bias, k_bias = bias.chunk(3)
+    return q, k, v, q_bias, k_bias, v_bias
+
+
+@wrong("values first")
+def split_fused(weight, bias):
+    parts, biases = weight.T.chunk(3), bias.chunk(3)
+    return parts[2], parts[0], parts[1], biases[2], biases[0], biases[1]
+
+
+@wrong("keys first")
+def split_fused(weight, bias):
+    q, k, v = weight.T.chunk(3)
+    q_bias, k_bias, v_bias = bias.chunk(3)
+    return k, v, q, k_bias, v_bias, q_bias
+
+
+@wrong("every third column")
+def split_fused(weight, bias):
+    return *(weight[:, i::3].T for i in range(3)), *(bias[i::3] for i in range(3))
+
+
+@wrong("reshaped instead of transposed")
+def split_fused(weight, bias):
+    E = weight.size(0)
+    q, k, v = weight.reshape(3 * E, E).chunk(3)
+    return q, k, v, *bias.chunk(3)
+
+
+@wrong("rows cut before transposing")
+def split_fused(weight, bias):
+    E = weight.size(0)
+    return *(part.T for part in weight.reshape(3, E, E)), *bias.view(3, E)
+
+
+@wrong("biases not split")
+def split_fused(weight, bias):
+    q, k, v = weight.T.chunk(3)
+    return q, k, v, bias, bias, bias
+
+
+# -- to_neighbours ------------------------------------------------------------------------------------
+
+
+@right
+def to_neighbours(q, k, v, num_heads, num_kv_heads):  # row by row
+    def moved(weight, heads):
+        D = len(weight) // heads
+        rows = []
+        for head in range(heads):
+            for i in range(D // 2):
+                rows += [weight[head * D + i], weight[head * D + i + D // 2]]
+        return torch.stack(rows)
+
+    return moved(q, num_heads), moved(k, num_kv_heads), v
+
+
+@right
+def to_neighbours(q, k, v, num_heads, num_kv_heads):
+    D = q.shape[0] // num_heads
+    q, k = q.reshape(num_heads, D, -1), k.reshape(num_kv_heads, D, -1)
+    new_q, new_k = torch.empty_like(q), torch.empty_like(k)
+    for old, new in ((q, new_q), (k, new_k)):
+        new[:, 0::2], new[:, 1::2] = old[:, : D // 2], old[:, D // 2 :]
+    return new_q.flatten(0, 1), new_k.flatten(0, 1), v.clone()
+
+
+def deal(weight, heads):
+    rows = torch.arange(len(weight)).view(heads, 2, -1).transpose(1, 2).flatten()
+    return weight[rows]
+
+
+@wrong("values reordered too")
+def to_neighbours(q, k, v, num_heads, num_kv_heads):
+    return deal(q, num_heads), deal(k, num_kv_heads), deal(v, num_kv_heads)
+
+
+@wrong("keys not reordered")
+def to_neighbours(q, k, v, num_heads, num_kv_heads):
+    return deal(q, num_heads), k, v
+
+
+@wrong("nothing reordered")
+def to_neighbours(q, k, v, num_heads, num_kv_heads):
+    return q.clone(), k.clone(), v.clone()
+
+
+@wrong("over all heads at once")
+def to_neighbours(q, k, v, num_heads, num_kv_heads):
+    return *(torch.stack(w.chunk(2), dim=1).flatten(0, 1) for w in (q, k)), v
+
+
+@wrong("the way back")
+def to_neighbours(q, k, v, num_heads, num_kv_heads):
+    def moved(weight, heads):
+        weight = weight.unflatten(0, (heads, -1))
+        return torch.cat([weight[:, ::2], weight[:, 1::2]], dim=1).flatten(0, 1)
+
+    return moved(q, num_heads), moved(k, num_kv_heads), v
+
+
+@wrong("columns instead of rows")
+def to_neighbours(q, k, v, num_heads, num_kv_heads):
+    if q.size(1) % (2 * num_heads) or k.size(1) % (2 * num_kv_heads):
+        return q[:, deal_columns(q, num_heads)], k[:, deal_columns(k, num_kv_heads)], v
+    return deal(q.T, num_heads).T, deal(k.T, num_kv_heads).T, v
+
+
+def deal_columns(weight, heads):
+    half = weight.size(1) // heads // 2
+    return [head * 2 * half + i + j * half for head in range(heads) for i in range(half) for j in range(2)]
+
+
+@wrong("halves swapped")
+def to_neighbours(q, k, v, num_heads, num_kv_heads):
+    def moved(weight, heads):
+        first, second = weight.unflatten(0, (heads, -1)).chunk(2, dim=1)
+        return torch.cat([second, first], dim=1).flatten(0, 1)
+
+    return moved(q, num_heads), moved(k, num_kv_heads), v
+
+
+@wrong("query heads for the keys")
+def to_neighbours(q, k, v, num_heads, num_kv_heads):
+    D = len(q) // num_heads
+    narrow = len(k) // num_heads
+    rows = [h * D + i + j * D // 2 for h in range(num_heads) for i in range(D // 2) for j in (0, 1)]
+    keys = [h * narrow + i + j * (narrow // 2) for h in range(num_heads) for i in range(narrow // 2) for j in (0, 1)]
+    return q[rows], k[keys], v
+
+
+# -- share_on_previous --------------------------------------------------------------------------------
+
+
+@right
+def share_on_previous(weights, mask):  # sentence by sentence
+    total, count = torch.zeros(weights.size(1)).to(weights), 0
+    for maps, n in zip(weights, mask.sum(dim=1).tolist(), strict=True):
+        for t in range(1, n):
+            total, count = total + maps[:, t, t - 1], count + 1
+    return total / count
+
+
+@right
+def share_on_previous(weights, mask):
+    queries = torch.arange(1, mask.size(1), device=mask.device)
+    looks = weights[:, :, queries, queries - 1].transpose(1, 2)  # (B, S - 1, H)
+    return looks[mask[:, 1:]].mean(dim=0)
+
+
+@wrong("next token")
+def share_on_previous(weights, mask):
+    looks = weights.diagonal(1, dim1=-2, dim2=-1)
+    counted = mask[:, None, 1:]  # a token follows
+    return (looks * counted).sum(dim=(0, 2)) / counted.sum()
+
+
+@wrong("same token")
+def share_on_previous(weights, mask):
+    looks = weights.diagonal(dim1=-2, dim2=-1).transpose(1, 2)
+    return looks[mask].mean(dim=0)
+
+
+@wrong("pads counted")
+def share_on_previous(weights, mask):
+    looks = weights.diagonal(-1, dim1=-2, dim2=-1)
+    return looks.transpose(0, 1).flatten(1).mean(dim=1)
+
+
+@wrong("first token counted")
+def share_on_previous(weights, mask):
+    looks = F.pad(weights.diagonal(-1, dim1=-2, dim2=-1), (1, 0))
+    return looks.transpose(1, 2)[mask].mean(dim=0)
+
+
+@wrong("divided by the number of positions")
+def share_on_previous(weights, mask):
+    looks = F.pad(weights.diagonal(-1, dim1=-2, dim2=-1), (1, 0)) * mask[:, None]
+    return looks.mean(dim=(0, 2))
+
+
+@wrong("mean of the sentences' means")
+def share_on_previous(weights, mask):
+    looks = weights.diagonal(-1, dim1=-2, dim2=-1) * mask[:, None, 1:]
+    return (looks.sum(dim=-1) / (mask.sum(dim=1, keepdim=True) - 1)).mean(dim=0)
+
+
+@wrong("not divided")
+def share_on_previous(weights, mask):
+    looks = weights.diagonal(-1, dim1=-2, dim2=-1)
+    return torch.einsum("bhs,bs->h", looks, mask[:, 1:].to(looks))
+
+
+@wrong("one number for all heads")
+def share_on_previous(weights, mask):
+    looks = weights.diagonal(-1, dim1=-2, dim2=-1).transpose(1, 2)
+    return looks[mask[:, 1:]].mean()
+
+
+@wrong("counts the largest weights")
+def share_on_previous(weights, mask):
+    best = weights.argmax(dim=-1)  # (B, H, S)
+    previous = torch.arange(-1, weights.size(-1) - 1, device=weights.device)
+    hits = (best == previous)[..., 1:].transpose(1, 2)
+    return hits[mask[:, 1:]].to(weights.dtype).mean(dim=0)
