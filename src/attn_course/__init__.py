@@ -13,6 +13,7 @@ from attn_course.decoding import generate
 from attn_course.device import default_device
 from attn_course.functional import attention, fused_attention, softmax
 from attn_course.language_model import LanguageModel
+from attn_course.latent_attention import LatentAttention, LatentCache, cache_bytes_per_token
 from attn_course.masks import (
     from_additive_mask,
     from_torch_mask,
@@ -58,6 +59,8 @@ __all__ = [
     "FeedForward",
     "KeyValueCache",
     "LanguageModel",
+    "LatentAttention",
+    "LatentCache",
     "MultiHeadAttention",
     "RecurrentTranslator",
     "RollingCache",
@@ -68,6 +71,7 @@ __all__ = [
     "assert_causal",
     "attend_block",
     "attention",
+    "cache_bytes_per_token",
     "default_device",
     "from_additive_mask",
     "from_torch_mask",

@@ -1,0 +1,378 @@
+"""Multi-head latent attention, whose cache holds one short vector a position. Derived in chapter 16."""
+
+import math
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from attn_course.cache import all_or_nothing, check_rows
+from attn_course.functional import fused_attention
+from attn_course.positions import rotate
+from attn_course.validation import check_width
+
+
+class LatentAttention(nn.Module):
+    r"""Attend to keys and values that are made anew, each time, from one short latent vector a position.
+
+    Multi-head latent attention (DeepSeek-AI 2024, arXiv:2405.04434, section 2.1 and equations 9 to 19, without
+    the normalisation of the latents that their model adds). With x a position's vector of the stream, it has
+
+    - a latent $c = W_{dkv}\,x$ for all heads, from which each head's key $W_{uk}^h\,c$ and value $W_{uv}^h\,c$
+      come (equations 9 to 11);
+    - a query $W_{uq}^h\,c_q$ for each head, from x itself or from a latent of its own, $c_q = W_{dq}\,x$ (12, 13);
+    - positions beside them, since a turned key could not be folded away below: a turned part for the query of
+      each head and **one** turned key for all of them, appended to the others (14 to 17).
+
+    A cache holds c and the turned key only. They need never be expanded:
+    $q \cdot W_{uk}^h\,c = ({W_{uk}^h}^\top q) \cdot c$, so the queries can absorb the up-projection of the
+    keys, and the output that of the values. What is left is multi-query attention, with the latents as the
+    keys and values of its one head.
+
+    Args:
+        d_model: E, the width of the stream.
+        num_heads: H.
+        d_latent: width of the latent that keys and values share.
+        d_rope: width of the turned parts; even.
+        head_dim: D, the width of a head's query, key and value without the turned part; E / H when not given.
+        d_query_latent: width of the queries' latent; queries come from the stream itself when not given.
+        rope_base: base of the turns, as in :func:`~attn_course.rotate`.
+
+    Raises:
+        ValueError: if a size is below 1, ``d_rope`` is odd, or ``num_heads`` does not divide ``d_model`` where
+            ``head_dim`` is not given.
+
+    Example:
+        >>> layer = LatentAttention(d_model=32, num_heads=4, d_latent=6, d_rope=2)
+        >>> cache = layer.make_cache(batch_size=1, max_len=10)
+        >>> x = torch.randn(1, 7, 32)
+        >>> with torch.no_grad():
+        ...     whole = layer(x, is_causal=True)
+        ...     parts = [layer(part, is_causal=True, cache=cache) for part in x.split(3, dim=1)]
+        >>> torch.allclose(torch.cat(parts, dim=1), whole, atol=1e-6)
+        True
+        >>> cache.num_bytes  # 6 + 2 numbers for each of 10 positions
+        320
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        *,
+        d_latent: int,
+        d_rope: int,
+        head_dim: int | None = None,
+        d_query_latent: int | None = None,
+        rope_base: float = 10_000.0,
+    ) -> None:
+        super().__init__()
+        sizes = {"d_model": d_model, "num_heads": num_heads, "d_latent": d_latent}
+        sizes |= {"d_rope": d_rope, "head_dim": head_dim, "d_query_latent": d_query_latent}
+        for name, size in sizes.items():
+            if size is not None and size < 1:
+                raise ValueError(f"{name} ({size}) must be at least 1")
+        if head_dim is None and d_model % num_heads:
+            raise ValueError(
+                f"num_heads ({num_heads}) must divide d_model ({d_model}) where head_dim is not given"
+            )
+        if d_rope % 2:
+            raise ValueError(f"d_rope ({d_rope}) must be even: each turn takes two columns")
+        self.num_heads = num_heads
+        self.head_dim = d_model // num_heads if head_dim is None else head_dim
+        self.d_latent = d_latent
+        self.d_rope = d_rope
+        self.rope_base = rope_base
+        width = num_heads * self.head_dim
+        d_query = d_model if d_query_latent is None else d_query_latent
+        self.q_down_proj = (
+            None if d_query_latent is None else nn.Linear(d_model, d_query, bias=False)
+        )
+        self.q_up_proj = nn.Linear(d_query, width + num_heads * d_rope, bias=False)
+        self.kv_down_proj = nn.Linear(d_model, d_latent + d_rope, bias=False)
+        self.k_up_proj = nn.Linear(d_latent, width, bias=False)
+        self.v_up_proj = nn.Linear(d_latent, width, bias=False)
+        self.out_proj = nn.Linear(width, d_model, bias=False)
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T E"],
+        *,
+        mask: Bool[Tensor, "..."] | None = None,
+        positions: Int[Tensor, "..."] | None = None,
+        is_causal: bool = False,
+        cache: "LatentCache | None" = None,
+        absorb: bool | None = None,
+    ) -> Float[Tensor, "B T E"]:
+        """Attend within ``x``, and to what the cache holds.
+
+        Args:
+            x: (B, T, E).
+            mask: True where a query may attend: (T, S), (B, T, S) or (B, 1, S), or (B, H, T, S), where S counts
+                the positions in the cache too.
+            positions: where the tokens stand, (T,) or (B, T); when not given, they go on after the cache.
+            is_causal: hide the future, in addition to ``mask``; aligned bottom-right.
+            cache: what earlier calls left; the new positions are appended.
+            absorb: whether the up-projections of keys and values are absorbed, which is faster for few queries
+                and many cached positions; when not given, where there is a cache. The numbers are the same.
+
+        Returns:
+            The output (B, T, E).
+
+        Raises:
+            ValueError: if a shape does not fit, or the cache is full.
+            TypeError: if the mask is not boolean, or the positions not integers.
+        """
+        if x.dim() != 3:
+            raise ValueError(
+                f"x must have three axes (B, T, E), not shape {tuple(x.shape)}"
+            )
+        check_width(x, self.kv_down_proj.in_features, "x", "d_model")
+        if positions is None:
+            start = 0 if cache is None else cache.length
+            positions = torch.arange(start, start + x.size(1), device=x.device)
+        elif positions.dim() == 2:
+            positions = positions[:, None]  # (B, 1, T): the same for every head
+        if mask is not None and mask.dim() == 3:
+            mask = mask[:, None]  # (B, 1, T, S): the same for every head
+
+        q = self.q_up_proj(x if self.q_down_proj is None else self.q_down_proj(x))
+        q = q.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (B, H, T, D + d_rope)
+        q, q_turned = q.split([self.head_dim, self.d_rope], dim=-1)
+        q_turned = rotate(q_turned, positions, base=self.rope_base)
+        entries = self.kv_down_proj(x)[:, None]  # (B, 1, T, d_latent + d_rope)
+        latent, k_turned = entries.split([self.d_latent, self.d_rope], dim=-1)
+        k_turned = rotate(k_turned, positions, base=self.rope_base)
+        entries = torch.cat([latent, k_turned], dim=-1)
+
+        with all_or_nothing(cache):
+            if cache is not None:
+                entries = cache.append(entries[:, 0])[
+                    :, None
+                ]  # (B, 1, S, d_latent + d_rope)
+            attend = self._attend_expanded
+            if absorb or (absorb is None and cache is not None):
+                attend = self._attend_absorbed
+            out = attend(q, q_turned, entries, mask, is_causal)  # (B, H, T, D)
+        return self.out_proj(out.transpose(1, 2).flatten(2))
+
+    def _attend_expanded(
+        self,
+        q: Tensor,
+        q_turned: Tensor,
+        entries: Tensor,
+        mask: Tensor | None,
+        is_causal: bool,
+    ) -> Tensor:
+        latent, k_turned = entries.split([self.d_latent, self.d_rope], dim=-1)
+        # Equations 10 and 11: keys and values for each head, (B, H, S, D).
+        k, v = (latent @ self._of_heads(up).mT for up in (self.k_up_proj, self.v_up_proj))
+        k_turned = k_turned.expand(-1, self.num_heads, -1, -1)
+        q = torch.cat([q, q_turned], dim=-1)
+        k = torch.cat([k, k_turned], dim=-1)
+        return fused_attention(q, k, v, mask, is_causal=is_causal)
+
+    def _attend_absorbed(
+        self,
+        q: Tensor,
+        q_turned: Tensor,
+        entries: Tensor,
+        mask: Tensor | None,
+        is_causal: bool,
+    ) -> Tensor:
+        q = torch.cat([q @ self._of_heads(self.k_up_proj), q_turned], dim=-1)
+        # The scale is that of a head's own width, not of the wider vectors compared here.
+        q = q * math.sqrt(q.size(-1) / (self.head_dim + self.d_rope))
+        # Keys and values are the same memory; of an average of entries, the latent is the first part.
+        out = fused_attention(
+            q, entries, entries, mask, is_causal=is_causal, enable_gqa=True
+        )
+        return out[..., : self.d_latent] @ self._of_heads(self.v_up_proj).mT
+
+    def _of_heads(self, up_proj: nn.Linear) -> Tensor:
+        return up_proj.weight.unflatten(0, (self.num_heads, -1))  # (H, D, d_latent)
+
+    def make_cache(
+        self,
+        batch_size: int,
+        max_len: int,
+        *,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> "LatentCache":
+        """Make an empty cache for this layer; it lives where the layer lives unless told otherwise."""
+        weight = self.out_proj.weight
+        return LatentCache(
+            batch_size,
+            max_len,
+            self.d_latent,
+            self.d_rope,
+            dtype=weight.dtype if dtype is None else dtype,
+            device=weight.device if device is None else device,
+        )
+
+    def extra_repr(self) -> str:
+        return f"num_heads={self.num_heads}, head_dim={self.head_dim}, rope_base={self.rope_base:g}"
+
+
+class LatentCache:
+    """What :class:`LatentAttention` keeps of each position: its latent and its turned key, for all heads together.
+
+    Used as :class:`~attn_course.KeyValueCache` is.
+
+    Args:
+        batch_size: B, the rows that are written together.
+        max_len: the most positions that it will hold.
+        d_latent: width of the latents.
+        d_rope: width of the turned keys.
+        dtype: type of the entries; torch's default when not given.
+        device: where they live.
+
+    Raises:
+        ValueError: if a size is below 1.
+
+    Example:
+        >>> cache = LatentCache(batch_size=1, max_len=8, d_latent=6, d_rope=2)
+        >>> cache.append(torch.randn(1, 3, 8)).shape
+        torch.Size([1, 3, 8])
+        >>> cache.length, cache.num_bytes
+        (3, 256)
+    """
+
+    def __init__(
+        self,
+        batch_size: int,
+        max_len: int,
+        d_latent: int,
+        d_rope: int,
+        *,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> None:
+        sizes = {"batch_size": batch_size, "max_len": max_len}
+        sizes |= {"d_latent": d_latent, "d_rope": d_rope}
+        for name, size in sizes.items():
+            if size < 1:
+                raise ValueError(f"{name} ({size}) must be at least 1")
+        shape = (batch_size, max_len, d_latent + d_rope)
+        self._entries = torch.zeros(shape, dtype=dtype, device=device)
+        self._length = 0
+
+    @property
+    def length(self) -> int:
+        """How many positions it holds."""
+        return self._length
+
+    @property
+    def max_len(self) -> int:
+        """How many positions it has room for."""
+        return self._entries.size(1)
+
+    @property
+    def num_bytes(self) -> int:
+        """The memory it takes, whether filled or not."""
+        return self._entries.nbytes
+
+    def append(self, entries: Float[Tensor, "B T W"]) -> Float[Tensor, "B S W"]:
+        """Keep the entries of T new positions: the latent first, then the turned key.
+
+        Returns:
+            The entries of all S positions so far, a view.
+
+        Raises:
+            ValueError: if there is no room for them, or their shape does not fit; nothing is written then.
+            TypeError: if their type is not that of the cache.
+            RuntimeError: if they require a gradient.
+        """
+        B, _, W = self._entries.shape
+        if entries.dim() != 3 or (entries.size(0), entries.size(2)) != (B, W):
+            raise ValueError(
+                f"entries of shape {tuple(entries.shape)} must be (B, T, d_latent + d_rope), here ({B}, T, {W})"
+            )
+        if entries.dtype != self._entries.dtype:
+            raise TypeError(
+                f"entries ({entries.dtype}) must have the type of the cache ({self._entries.dtype})"
+            )
+        if entries.requires_grad and torch.is_grad_enabled():
+            raise RuntimeError(
+                "entries require a gradient, and a cache keeps none, for its memory is written over: "
+                "fill it inside torch.no_grad() or torch.inference_mode()"
+            )
+        start, end = self._length, self._length + entries.size(1)
+        if end > self.max_len:
+            raise ValueError(
+                f"{entries.size(1)} new positions after {start} make {end}, more than max_len ({self.max_len}): "
+                "make a larger cache, or reset this one"
+            )
+        self._entries[:, start:end] = entries
+        self._length = end
+        return self._entries[:, :end]
+
+    def reorder(self, rows: Int[Tensor, "B"]) -> None:
+        """Let row b go on from what row ``rows[b]`` holds, as beams do when one is continued twice.
+
+        Raises:
+            ValueError: if there is not one number for each row, or one is no row of the cache.
+            TypeError: if they are not integers.
+        """
+        check_rows(rows, self._entries.size(0))
+        filled = self._entries[:, : self._length]
+        filled.copy_(filled.index_select(0, rows))
+
+    def truncate(self, length: int) -> None:
+        """Forget every position from ``length`` on.
+
+        Raises:
+            ValueError: if it holds fewer positions, or ``length`` is negative.
+        """
+        if not 0 <= length <= self._length:
+            raise ValueError(
+                f"length ({length}) must be from 0 to that of the cache ({self._length})"
+            )
+        self._length = length
+
+    def reset(self) -> None:
+        """Forget every position, to begin another sequence."""
+        self._length = 0
+
+
+def cache_bytes_per_token(
+    *,
+    num_kv_heads: int | None = None,
+    head_dim: int | None = None,
+    d_latent: int | None = None,
+    d_rope: int = 0,
+    num_layers: int = 1,
+    dtype: torch.dtype = torch.float16,
+) -> int:
+    """Count the bytes that a cache needs for each token of a text, in all layers.
+
+    Attention with keys and values keeps 2 G D numbers a layer, where G is H in multi-head, fewer in grouped-query
+    and 1 in multi-query attention. Latent attention keeps d_latent + d_rope (DeepSeek-AI 2024, arXiv:2405.04434,
+    table 1).
+
+    Args:
+        num_kv_heads: G, with ``head_dim``; or else give ``d_latent``.
+        head_dim: D, the width of a head.
+        d_latent: width of the latents.
+        d_rope: width of the turned keys beside the latents.
+        num_layers: how many layers keep a cache.
+        dtype: type of the numbers.
+
+    Raises:
+        ValueError: if neither ``num_kv_heads`` and ``head_dim`` nor ``d_latent`` are given, or both are.
+
+    Example:
+        >>> cache_bytes_per_token(num_kv_heads=128, head_dim=128, num_layers=60)  # multi-head
+        3932160
+        >>> cache_bytes_per_token(d_latent=512, d_rope=64, num_layers=60)  # DeepSeek-V2
+        69120
+    """
+    of_heads = num_kv_heads is not None and head_dim is not None
+    of_latents = d_latent is not None
+    if of_heads == of_latents or (num_kv_heads is None) != (head_dim is None):
+        raise ValueError(
+            f"give num_kv_heads and head_dim, or d_latent: here they are {num_kv_heads}, {head_dim} and {d_latent}"
+        )
+    numbers = 2 * num_kv_heads * head_dim if of_heads else d_latent + d_rope
+    return numbers * num_layers * dtype.itemsize
