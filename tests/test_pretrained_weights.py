@@ -86,6 +86,12 @@ def test_a_pickle_does_not_pass_under_another_name(archive, tmp_path):
         read_weights(path)
 
 
+def test_the_name_of_a_pickle_is_enough(tmp_path):
+    save_file(TENSORS, tmp_path / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="is a pickle"):
+        read_weights(tmp_path / "pytorch_model.bin")
+
+
 def test_safetensors_beside_a_pickle_are_read(tmp_path):
     (tmp_path / "pytorch_model.bin").write_bytes(b"\x80")
     save_file(TENSORS, tmp_path / "model.safetensors")
@@ -268,8 +274,10 @@ def test_one_number_is_not_spread_over_a_whole_vector():
 
 def test_long_lists_are_cut_short_with_their_counts():
     message = refused({}, module=Model(num_layers=20), names=NAMES)
-    assert "82 missing: wte.weight, h.0.fc.weight, " in message
-    assert " and 74 more" in message
+    assert (
+        "82 missing: wte.weight, h.0.fc.weight, h.0.fc.bias, h.1.fc.weight, h.1.fc.bias, h.2.fc.weight, "
+        "h.2.fc.bias, h.3.fc.weight and 74 more" in message
+    )
     assert len(message) < 400
 
 
@@ -278,6 +286,7 @@ def test_what_cannot_be_split_is_of_a_wrong_shape():
     names = {"c": Into(("q", "k", "v"), split_fused)}
     message = refused({"c.weight": torch.ones(4, 2)}, names, attention)
     assert "1 wrong: c.weight (4, 2) cannot be made into q.weight, k.weight, v.weight" in message
+    assert "without a row" not in message
     assert "(2, 4, 4) cannot be made" in refused({"c.weight": torch.ones(2, 4, 4)}, names, attention)
 
 
@@ -467,6 +476,8 @@ def test_nothing_that_could_run_is_fetched(hub, tmp_path):
         "tokenizer.json",
         "vocab.txt",
         "source.spm",
+        "vocab.json",
+        "target_vocab.json",
     }
     others = {"pytorch_model.bin", "pytorch_model.bin.index.json", "modeling_x.py", "tf_model.h5", "rust_model.ot"}
     assert set(filter_repo_objects(wanted | others, allow_patterns=hub["allow_patterns"])) == wanted

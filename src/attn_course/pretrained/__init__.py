@@ -14,6 +14,7 @@ from attn_course.pretrained.llama import (
     make_llama_names,
 )
 from attn_course.pretrained.marian import MARIAN_NAMES, Marian, load_marian
+from attn_course.pretrained.marian_tokenizer import MarianTokenizer
 from attn_course.pretrained.minilm import find_minilm, load_minilm
 from attn_course.pretrained.reading import Reading
 from attn_course.pretrained.sentence_encoder import SentenceEncoder
@@ -32,6 +33,7 @@ __all__ = [
     "Llama",
     "LlamaLayer",
     "Marian",
+    "MarianTokenizer",
     "PretrainedLanguageModel",
     "Reading",
     "SentenceEncoder",

@@ -24,7 +24,7 @@ _FILES = [
     "*.safetensors.index.json",
     "tokenizer.json",
     "special_tokens_map.json",
-    "vocab.json",
+    "*vocab.json",
     "vocab.txt",
     "merges.txt",
     "*.spm",
