@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.testing import assert_close
 
-from attn_course import decoding
+from attn_course import LanguageModel, Transformer, decoding
 from attn_course.decoding import (
     apply_temperature,
     beam_search,
+    generate,
     greedy_search,
     keep_top_k,
     keep_top_p,
@@ -467,6 +468,254 @@ def test_what_is_sampled_has_one_end_and_no_beginning(seed):
         assert set(row[len(written) :]) <= {PAD}
 
 
+# -- With a cache ------------------------------------------------------------------------------------
+
+WRITE = {
+    "greedy": greedy_search,
+    "sample": lambda *given, **how: sample(*given, rng=torch.Generator().manual_seed(1), **how),
+    **{f"beam {k}": lambda *given, k=k, **how: beam_search(*given, beam_size=k, **how) for k in (1, 2, 5)},
+}
+
+
+class Watched(Transformer):
+    """Writes down how many tokens it is asked to read, and whether from a cache."""
+
+    def decode(self, tgt, *given, cache=None, **how):
+        self.calls.append((tuple(tgt.shape), cache is not None))
+        return super().decode(tgt, *given, cache=cache, **how)
+
+
+def make_transformer(seed, **options):
+    torch.manual_seed(seed)
+    sizes = {"d_model": 8, "num_heads": 2, "d_ff": 12, "max_len": 20, "tie_weights": False}
+    model = Watched(13, 11, **{**sizes, **options}).double().eval()
+    with torch.no_grad():  # as it begins, it would repeat one token for ever
+        for name, parameter in model.named_parameters():
+            parameter += torch.randn(parameter.shape) * ("layers" in name)
+    model.calls = []
+    return model
+
+
+@pytest.mark.parametrize("how", WRITE)
+@settings(max_examples=12)
+@given(seeds, st.booleans(), st.lists(st.integers(1, 5), min_size=1, max_size=4), st.integers(1, 9))
+def test_with_a_cache_the_same_is_written_and_each_token_read_once(how, seed, norm_first, lengths, max_len):
+    model, batch = make_transformer(seed, norm_first=norm_first), make_batch(lengths, seed)
+    without = WRITE[how](model, *batch, max_len=max_len, use_cache=False, **IDS)
+    asked_without = list(model.calls)
+    model.calls.clear()
+    found = WRITE[how](model, *batch, max_len=max_len, **IDS)
+    rows = len(lengths) * int(how.split()[-1] if "beam" in how else 1)
+    assert asked_without == [((rows, t + 1), False) for t in range(len(model.calls))]
+    assert model.calls == [((rows, 1), True)] * len(asked_without)
+    if isinstance(found, torch.Tensor):
+        assert torch.equal(found, without)
+    else:
+        for mine, theirs in zip(itertools.chain(*found), itertools.chain(*without), strict=True):
+            assert torch.equal(mine.ids, theirs.ids)
+            assert mine.log_prob == pytest.approx(theirs.log_prob, abs=1e-9)
+            assert mine.score == pytest.approx(theirs.score, abs=1e-9)
+
+
+def test_these_beams_are_continued_twice_and_dropped():
+    model, moved = make_transformer(0), []
+    make_cache = model.make_cache
+
+    def watch(*given, **how):
+        cache = make_cache(*given, **how)
+        reorder = cache.reorder
+        cache.reorder = lambda rows: (moved.append(rows.tolist()), reorder(rows))
+        return cache
+
+    model.make_cache = watch
+    beam_search(model, *make_batch(), max_len=9, beam_size=5, **IDS)
+    assert any(len(set(rows)) < 15 for rows in moved)
+    assert all(row // 5 == b // 5 for rows in moved for b, row in enumerate(rows))
+
+
+def test_a_row_that_ended_early_changes_no_other():
+    batch, ends = make_batch((5, 2, 3, 4, 1, 2, 3), seed=1), set()
+    for seed in range(12):
+        model = make_transformer(seed)
+        ids = greedy_search(model, *batch, max_len=12, **IDS)
+        for source, length, row in zip(*batch, ids.tolist(), strict=True):
+            alone = greedy_search(model, source[None, :length], length[None], max_len=12, use_cache=False, **IDS)
+            assert [i for i in row if i != PAD] == alone[0].tolist()
+            ends.add(row.index(EOS) if EOS in row else None)
+    assert None in ends
+    assert len(ends) > 3
+
+
+def test_a_model_that_reads_less_than_may_be_written_says_so_when_it_gets_there():
+    model = make_transformer(0, max_len=5)
+    endless = IDS | {"eos_id": PAD}  # which is never written
+    for use_cache, length in ((True, r"5 \+ 1"), (False, "6")):
+        assert greedy_search(model, *make_batch(), max_len=5, use_cache=use_cache, **endless).shape == (3, 5)
+        with pytest.raises(ValueError, match=rf"tgt is {length} tokens long, longer than max_len \(5\)"):
+            greedy_search(model, *make_batch(), max_len=9, use_cache=use_cache, **endless)
+
+
+# -- Going on with texts -----------------------------------------------------------------------------
+
+
+class Texts(LanguageModel):
+    """Writes down how many tokens it is asked to read, and whether from a cache."""
+
+    def forward(self, ids, *, mask=None, cache=None):
+        self.calls.append((tuple(ids.shape), cache is not None))
+        return super().forward(ids, mask=mask, cache=cache)
+
+
+def make_language_model(seed=0, positions="rotary", **options):
+    torch.manual_seed(seed)
+    sizes = {"d_model": 12, "num_heads": 6, "num_kv_heads": 2, "d_ff": 14, "max_len": 24}
+    model = Texts(11, positions=positions, **{**sizes, **options}).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += torch.randn(parameter.shape) * 0.5
+    model.calls = []
+    return model
+
+
+def make_prompts(lengths=(5, 2, 3), seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    ids = torch.randint(11, (len(lengths), max(lengths)), generator=rng)
+    return ids, torch.tensor(lengths)
+
+
+def go_on(model, prompt, number, eos_id=None):
+    """One text without padding or cache, by hand."""
+    ids = prompt.tolist()
+    while len(ids) < len(prompt) + number and eos_id not in ids[len(prompt) :]:
+        ids.append(model(torch.tensor([ids]))[0, -1].argmax().item())
+    return ids[len(prompt) :]
+
+
+@settings(max_examples=25)
+@given(
+    seeds,
+    st.sampled_from(["rotary", "alibi", "learned"]),
+    st.lists(st.integers(1, 6), min_size=1, max_size=4),
+    st.integers(1, 9),
+    st.sampled_from([None, 0, 4]),
+    st.sampled_from([None, 1, 2, 4, 50]),
+)
+def test_every_text_goes_on_as_it_does_alone(seed, positions, lengths, number, eos_id, chunk_size):
+    model, (prompts, prompt_lengths) = make_language_model(seed, positions), make_prompts(lengths, seed)
+    how = {"max_new_tokens": number, "eos_id": eos_id, "pad_id": 9}
+    found = generate(model, prompts, prompt_lengths, chunk_size=chunk_size, **how)
+    assert torch.equal(found, generate(model, prompts, prompt_lengths, use_cache=False, **how))
+    alone = [go_on(model, p[-n:], number, eos_id) for p, n in zip(prompts, lengths, strict=True)]
+    longest = max(map(len, alone))
+    assert found.tolist() == [row + [9] * (longest - len(row)) for row in alone]
+
+
+def test_some_of_these_texts_end_and_others_go_on():
+    ends = set()
+    for seed in range(5):
+        model, (prompts, lengths) = make_language_model(seed), make_prompts((5, 2, 3, 4, 1), seed)
+        ids = generate(model, prompts, lengths, max_new_tokens=9, eos_id=4, pad_id=9)
+        ends |= {row.index(4) if 4 in row else None for row in ids.tolist()}
+    assert None in ends
+    assert len(ends) > 3
+
+
+def test_prompts_are_read_at_once_or_in_pieces_and_each_new_token_once():
+    model, (prompts, lengths) = make_language_model(), make_prompts()
+    for chunk_size, prefill in ((None, [5]), (2, [2, 2, 1]), (5, [5]), (9, [5])):
+        model.calls.clear()
+        generate(model, prompts, lengths, max_new_tokens=4, chunk_size=chunk_size)
+        assert model.calls == [((3, t), True) for t in (*prefill, 1, 1, 1)]
+    model.calls.clear()
+    generate(model, prompts, lengths, max_new_tokens=4, use_cache=False)
+    assert model.calls == [((3, t), False) for t in (5, 6, 7, 8)]
+
+
+def test_prompts_of_one_length_need_no_lengths():
+    model, (prompts, lengths) = make_language_model(), make_prompts((4, 4, 4))
+    found = generate(model, prompts, max_new_tokens=7)
+    assert torch.equal(found, generate(model, prompts, lengths, max_new_tokens=7))
+    assert found.shape == (3, 7)
+
+
+def test_what_is_drawn_is_the_same_with_a_cache_and_as_often_as_it_is_probable():
+    model, (prompts, lengths) = make_language_model(seed=4), make_prompts()
+    how = {"max_new_tokens": 8, "temperature": 0.8, "top_k": 6, "top_p": 0.9, "eos_id": 4}
+
+    def draw(seed, **more):
+        return generate(model, prompts, lengths, rng=torch.Generator().manual_seed(seed), **how, **more).tolist()
+
+    assert draw(0) == draw(0, use_cache=False) == draw(0, chunk_size=2)
+    assert len({str(draw(seed)) for seed in range(5)}) == 5
+    number = 20_000
+    rng = torch.Generator().manual_seed(11)
+    ids = generate(model, prompts[:1].expand(number, -1), max_new_tokens=1, temperature=1.0, rng=rng)
+    probs = model(prompts[:1])[0, -1].detach().softmax(-1)
+    assert_drawn_from(torch.bincount(ids.flatten(), minlength=11) / number, probs)
+
+
+def test_drawing_with_nothing_left_to_chance_takes_the_most_probable():
+    model, batch = make_language_model(), make_prompts()
+    expected = generate(model, *batch, max_new_tokens=7)
+    for how in ({"temperature": 1e-4}, {"temperature": 1.0, "top_k": 1}, {"temperature": 1.0, "top_p": 1e-6}):
+        assert torch.equal(generate(model, *batch, max_new_tokens=7, **how), expected)
+
+
+def test_a_model_without_a_cache_can_go_on_too():
+    model, batch = make_language_model(), make_prompts()
+    expected = generate(model, *batch, max_new_tokens=7)
+    assert isinstance(model, decoding.Continues)
+
+    def bare(ids, *, mask):
+        return model(ids, mask=mask)
+
+    assert torch.equal(generate(bare, *batch, max_new_tokens=7), expected)
+
+
+def test_it_writes_as_much_as_the_model_can_read_and_no_more():
+    for positions in ("rotary", "alibi", "learned"):
+        model, batch = make_language_model(positions=positions), make_prompts()
+        for use_cache in (True, False):
+            assert generate(model, *batch, max_new_tokens=20, use_cache=use_cache).shape == (3, 20)  # reads 5 + 19
+            model.calls.clear()
+            message = r"to write 21 tokens after prompts of 5, 25 must be read, more than max_len \(24\) of the model"
+            with pytest.raises(ValueError, match=message):
+                generate(model, *batch, max_new_tokens=21, use_cache=use_cache)
+            assert model.calls == []
+
+
+def test_settings_of_going_on_without_meaning_are_refused():
+    model, batch = make_language_model(), make_prompts()
+    with pytest.raises(ValueError, match=r"max_new_tokens \(0\) must be at least 1"):
+        generate(model, *batch, max_new_tokens=0)
+    for how in ({"chunk_size": 0}, {"chunk_size": 2, "use_cache": False}):
+        with pytest.raises(ValueError, match=r"chunk_size \(.\) must be at least 1, and only a cache reads prompts in"):
+            generate(model, *batch, max_new_tokens=3, **how)
+    for how in ({"top_k": 3}, {"top_p": 0.5}):
+        with pytest.raises(ValueError, match="top_k and top_p say what is drawn from, so give a temperature too"):
+            generate(model, *batch, max_new_tokens=3, **how)
+    with pytest.raises(ValueError, match=r"temperature \(0.0\) must be above 0"):
+        generate(model, *batch, max_new_tokens=3, temperature=0.0)
+    with pytest.raises(ValueError, match=r"training mode, .* call model.eval\(\) first"):
+        generate(model.train(), *batch, max_new_tokens=3)
+    nn.init.constant_(model.eval().norm.weight, math.nan)
+    with pytest.raises(ValueError, match="logits hold nan after 0 tokens"):
+        generate(model, *batch, max_new_tokens=3)
+
+
+@pytest.mark.bad_input
+def test_prompts_that_do_not_fit_their_lengths_are_refused():
+    model, (prompts, lengths) = make_language_model(), make_prompts()
+    for wrong in (lengths[:2], lengths - 2, lengths + 1, lengths[None]):
+        with pytest.raises(
+            ValueError, match=r"prompt_lengths .* must hold a length from 1 to 5 for each of the 3 prompts"
+        ):
+            generate(model, prompts, wrong, max_new_tokens=3)
+    for wrong in (prompts[0], prompts[:0], prompts[:, :0]):
+        with pytest.raises(ValueError, match=r"must be \(B, T\) with at least one text of one token"):
+            generate(model, wrong, max_new_tokens=3)
+
+
 # -- What is refused ---------------------------------------------------------------------------------
 
 writers = pytest.mark.parametrize("write", [greedy_search, sample, beam_search])
@@ -535,8 +784,6 @@ def test_no_gradients_are_kept(write):
 
 
 def test_a_transformer_is_what_decoding_asks_for():
-    from attn_course.transformer import Transformer
-
     torch.manual_seed(0)
     model = Transformer(13, 11, d_model=8, num_heads=2, d_ff=12).eval()
     assert isinstance(model, decoding.Translates)
