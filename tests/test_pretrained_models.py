@@ -6,6 +6,7 @@ import re
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch.testing import assert_close
 
 from attn_course import make_padding_mask
@@ -21,6 +22,7 @@ from attn_course.pretrained import (
     load_gpt2,
     load_llama,
     load_marian,
+    read_weights,
 )
 
 transformers = pytest.importorskip("transformers")
@@ -415,6 +417,77 @@ def test_the_base_of_the_rotation_is_found_where_older_files_write_it(tmp_path):
         assert_same(load_llama(tmp_path)(ids), theirs(ids).logits)
 
 
+def change_names(folder, extra=None, without=""):
+    """Write the file again, with more tensors, and without the beginning of some names."""
+    tensors = read_weights(folder)
+    renamed = {name.removeprefix(without): tensor.clone() for name, tensor in tensors.items()}
+    save_file(renamed | (extra(renamed) if extra else {}), folder / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("make_theirs", "options", "prefix", "extra"),
+    [
+        (
+            make_gpt2,
+            GPT2S[0],
+            "transformer.",
+            lambda old: {
+                "h.0.attn.bias": torch.ones(1, 1, 11, 11),
+                "h.1.attn.masked_bias": torch.tensor(-1e4),
+                "lm_head.weight": old["wte.weight"].clone(),
+            },
+        ),
+        (
+            make_llama,
+            LLAMAS[1],
+            "",
+            lambda old: {
+                "model.layers.1.self_attn.rotary_emb.inv_freq": torch.ones(5),
+                "lm_head.weight": old["model.embed_tokens.weight"].clone(),
+            },
+        ),
+        (make_llama, LLAMAS[1], "model.", None),
+        (
+            make_marian,
+            MARIANS[0],
+            "",
+            lambda old: {
+                "model.encoder.embed_positions.weight": torch.ones(11, 12),
+                "model.decoder.embed_positions.weight": torch.ones(11, 12),
+                "model.encoder.embed_tokens.weight": old["model.shared.weight"].clone(),
+                "model.decoder.embed_tokens.weight": old["model.shared.weight"].clone(),
+                "lm_head.weight": old["model.shared.weight"].clone(),
+            },
+        ),
+        (
+            make_marian,
+            MARIANS[1],
+            "",
+            lambda old: {"lm_head.weight": old["model.decoder.embed_tokens.weight"].clone()},
+        ),
+    ],
+    ids=["GPT-2", "Llama", "Llama without its head", "Marian", "Marian with two vocabularies"],
+)
+@torch.no_grad()
+def test_a_file_of_another_age_gives_the_same_model(make_theirs, options, prefix, extra, tmp_path):
+    make_theirs(options, tmp_path)
+    before = load_from_folder(tmp_path)
+    change_names(tmp_path, extra, prefix)
+    ids, tgt = make_ids(), make_ids(t=5, vocab=20, seed=1)
+    given = (ids, tgt) if make_theirs is make_marian else (ids,)
+    after = load_from_folder(tmp_path)
+    for a, b in zip(before.parameters(), after.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert torch.equal(after(*given)[0], before(*given)[0])
+
+
+@torch.no_grad()
+def test_a_llama_that_does_not_speak_of_heads_of_keys_has_as_many_as_of_queries(tmp_path):
+    theirs, ids = make_llama(LLAMAS[2], tmp_path), make_ids()
+    change_config(tmp_path, num_key_value_heads=None)
+    assert_same(load_llama(tmp_path)(ids), theirs(ids).logits)
+
+
 @pytest.mark.parametrize(
     ("make_theirs", "options", "kind"),
     [
@@ -426,4 +499,6 @@ def test_the_base_of_the_rotation_is_found_where_older_files_write_it(tmp_path):
 )
 def test_the_config_says_which_architecture_it_is(make_theirs, options, kind, tmp_path):
     make_theirs(options, tmp_path)
-    assert type(load_from_folder(tmp_path)) is kind
+    ours = load_from_folder(tmp_path)
+    assert type(ours) is kind
+    assert not ours.training
