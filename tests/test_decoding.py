@@ -523,8 +523,8 @@ def test_these_beams_are_continued_twice_and_dropped():
 
     def watch(*given, **how):
         cache = make_cache(*given, **how)
-        reorder = cache.reorder
-        cache.reorder = lambda rows: (moved.append(rows.tolist()), reorder(rows))
+        reorder = cache.layers[0].reorder
+        cache.layers[0].reorder = lambda rows: (moved.append(rows.tolist()), reorder(rows))
         return cache
 
     model.make_cache = watch

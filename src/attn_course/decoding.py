@@ -539,7 +539,10 @@ class _Writer:
         if self.cache is not None:
             B, K = parents.shape
             first = torch.arange(0, B * K, K, device=parents.device)  # row of each source
-            self.cache.reorder((first[:, None] + parents).flatten())
+            rows = (first[:, None] + parents).flatten()
+            # The memory stays where it is: these rows share their source.
+            for layer in self.cache.layers:
+                layer.reorder(rows)
 
 
 def _choose(
