@@ -1,0 +1,652 @@
+"""Answers to the exercises of chapter 14."""
+
+import contextlib
+import math
+
+import torch
+import torch.nn.functional as F
+
+import attn_course
+from answers import right, wrong
+from attn_course import attention, softmax
+from attn_course.burn import from_burn_mask
+
+# -- stable_quiet -----------------------------------------------------------------------------------
+
+
+@right
+def stable_quiet(x, dim=-1):
+    zero = torch.zeros_like(x.select(dim, 0).unsqueeze(dim))
+    return torch.softmax(torch.cat([zero, x], dim), dim).narrow(dim, 1, x.size(dim))
+
+
+@right
+def stable_quiet(x, dim=-1):
+    m = torch.relu(x.max(dim, keepdim=True).values)
+    e = torch.exp(x - m)
+    return e / (torch.exp(-m) + e.sum(dim, keepdim=True))
+
+
+@wrong("plain softmax")
+def stable_quiet(x, dim=-1):
+    m = x.max(dim, keepdim=True).values
+    e = torch.exp(x - m.masked_fill(m == -math.inf, 0))
+    return e / e.sum(dim, keepdim=True)
+
+
+@wrong("plain softmax")
+def stable_quiet(x, dim=-1):
+    return F.softmax(x + 1, dim)
+
+
+@wrong("one stays one")
+def stable_quiet(x, dim=-1):
+    e = torch.exp(x - x.max(dim, keepdim=True)[0])
+    return e / (e.sum(dim, keepdim=True) + 1.0)
+
+
+@wrong("softmax overflows")
+def stable_quiet(x, dim=-1):
+    return torch.exp(x) / (torch.exp(x).sum(dim, True) + 1)
+
+
+@wrong("nan in empty rows")
+def stable_quiet(x, dim=-1):
+    m = x.detach().amax(dim, keepdim=True)
+    e = torch.exp(x - m)
+    return e / (e.sum(dim, keepdim=True) + torch.exp(-m))
+
+
+@wrong("nan in empty rows")
+def stable_quiet(x, dim=-1):
+    return torch.softmax(x, dim) * torch.sigmoid(torch.logsumexp(x, dim, keepdim=True))
+
+
+@wrong("nan in the gradient")
+def stable_quiet(x, dim=-1):
+    logsumexp = torch.logaddexp(torch.logsumexp(x.float(), dim, keepdim=True), torch.zeros((), device=x.device))
+    return torch.exp(x.double() - logsumexp).to(x.dtype)
+
+
+@wrong("nan in the gradient")
+def stable_quiet(x, dim=-1):
+    return softmax(x, dim) * torch.sigmoid(torch.logsumexp(x, dim, keepdim=True))
+
+
+@wrong("nan in the gradient")
+def stable_quiet(x, dim=-1):  # the maximum is differentiated, and exp(-m) is infinite where all scores are low
+    m = x.max(dim, keepdim=True)[0]
+    e = torch.exp(x - m)
+    return e / (e.sum(dim, keepdim=True) + torch.exp(-m))
+
+
+@wrong("nan in the gradient")
+def stable_quiet(x, dim=-1):
+    m = x.max(dim, keepdim=True)[0]
+    e = torch.exp(x - m)
+    return torch.nan_to_num(e / (e.sum(dim, keepdim=True) + torch.exp(-m)), nan=0.0)
+
+
+@wrong("softmax over a fixed axis")
+def stable_quiet(x, dim=-1):
+    padded = F.pad(x, (0, 1))
+    return padded.softmax(-1)[..., :-1]
+
+
+@wrong("softmax over everything")
+def stable_quiet(x, dim=-1):
+    m = x.max().clamp(min=0)
+    e = torch.exp(x - m)
+    return e / (e.sum() + torch.exp(-m))
+
+
+@wrong("weight of the zero returned")
+def stable_quiet(x, dim=-1):
+    zero = x.narrow(dim, 0, 1) * 0
+    zero = torch.zeros_like(zero)
+    return torch.cat((x, zero), dim=dim).softmax(dim=dim)
+
+
+@wrong("a zero for each score")
+def stable_quiet(x, dim=-1):
+    m = x.amax(dim, keepdim=True).clamp(min=0)
+    return torch.exp(x - m) / (torch.exp(-m) + torch.exp(x - m)).sum(dim, keepdim=True)
+
+
+@wrong("no gradient")
+def stable_quiet(x, dim=-1):
+    with torch.no_grad():
+        return attn_course.quiet_softmax(x, dim)
+
+
+@wrong("no gradient")
+def stable_quiet(x, dim=-1):
+    x = x.detach()
+    m = x.amax(dim, keepdim=True).clamp(min=0)
+    return (x - m).exp() / ((-m).exp() + (x - m).exp().sum(dim, keepdim=True))
+
+
+@wrong("float32 whatever comes in")
+def stable_quiet(x, dim=-1):
+    x = x.to(torch.float32)
+    zero = torch.zeros_like(x.narrow(dim, 0, 1))
+    return torch.cat([x, zero], dim).softmax(dim).narrow(dim, 0, x.size(dim))
+
+
+@wrong("changes its input")
+def stable_quiet(x, dim=-1):
+    m = x.detach().amax(dim, keepdim=True).clamp(min=0)
+    x -= m
+    return x.exp() / ((-m).exp() + x.exp().sum(dim, keepdim=True))
+
+
+# -- course_mask ------------------------------------------------------------------------------------
+
+
+@right
+def course_mask(mask_pad, mask_attn):
+    hidden = None
+    for mask in (None if mask_pad is None else mask_pad.unsqueeze(1), mask_attn):
+        if mask is not None:
+            hidden = mask if hidden is None else hidden | mask
+    return hidden.logical_not()
+
+
+@right
+def course_mask(mask_pad, mask_attn):
+    if mask_attn is None:
+        return mask_pad.unsqueeze(-2) == 0
+    if mask_pad is None:
+        return mask_attn == False  # noqa: E712
+    T = mask_attn.size(1)
+    return torch.stack([~mask_attn[:, t] & ~mask_pad for t in range(T)], dim=1)
+
+
+@wrong("mask inverted")
+def course_mask(mask_pad, mask_attn):
+    if mask_attn is None:
+        return mask_pad[:, None]
+    return mask_attn if mask_pad is None else mask_attn | mask_pad[:, None]
+
+
+@wrong("padding inverted")
+def course_mask(mask_pad, mask_attn):
+    if mask_pad is None:
+        return ~mask_attn
+    if mask_attn is None:
+        return mask_pad[:, None]
+    return mask_pad[:, None] & ~mask_attn
+
+
+@wrong("mask_attn inverted")
+def course_mask(mask_pad, mask_attn):
+    if mask_pad is None:
+        return mask_attn
+    real = ~mask_pad[:, None]
+    return real if mask_attn is None else real & mask_attn
+
+
+@wrong("joined by or")
+def course_mask(mask_pad, mask_attn):
+    if mask_pad is None:
+        return ~mask_attn
+    if mask_attn is None:
+        return ~mask_pad[:, None]
+    return ~mask_pad[:, None] | ~mask_attn
+
+
+@wrong("joined by or")
+def course_mask(mask_pad, mask_attn):  # turned around after joining
+    if mask_pad is None or mask_attn is None:
+        return ~(mask_attn if mask_pad is None else mask_pad[:, None])
+    return ~(mask_pad[:, None] & mask_attn)
+
+
+@wrong("padding on the queries")
+def course_mask(mask_pad, mask_attn):
+    if mask_pad is None:
+        return ~mask_attn
+    padding = ~mask_pad.unsqueeze(-1)
+    return padding if mask_attn is None else padding & ~mask_attn
+
+
+@wrong("no axis for the queries")
+def course_mask(mask_pad, mask_attn):
+    if mask_pad is None:
+        return ~mask_attn
+    return ~mask_pad if mask_attn is None else ~(mask_pad | mask_attn)
+
+
+@wrong("padding ignored")
+def course_mask(mask_pad, mask_attn):
+    return ~mask_attn if mask_attn is not None else ~mask_pad[:, None]
+
+
+@wrong("mask_attn ignored")
+def course_mask(mask_pad, mask_attn):
+    return ~mask_attn if mask_pad is None else ~mask_pad[:, None]
+
+
+@wrong("numbers instead of booleans")
+def course_mask(mask_pad, mask_attn):
+    if mask_pad is None:
+        return 1 - mask_attn.long()
+    padding = 1 - mask_pad.long()[:, None]
+    return padding if mask_attn is None else padding * (1 - mask_attn.long())
+
+
+@wrong("None not expected")
+def course_mask(mask_pad, mask_attn):
+    return ~mask_pad[:, None, :] & ~mask_attn
+
+
+@wrong("numbers to add")
+def course_mask(mask_pad, mask_attn):
+    visible = from_burn_mask(mask_attn, mask_pad)
+    return torch.zeros(visible.shape).masked_fill(~visible, -math.inf)
+
+
+@wrong("changes its input")
+def course_mask(mask_pad, mask_attn):
+    if mask_pad is None:
+        return mask_attn.logical_not_()
+    padding = mask_pad.logical_not_()[:, None]
+    return padding if mask_attn is None else padding & ~mask_attn
+
+
+# -- from_burn_record -------------------------------------------------------------------------------
+
+LAYERS = [("query", "q_proj"), ("key", "k_proj"), ("value", "v_proj"), ("output", "out_proj")]
+
+
+@right
+def from_burn_record(record):
+    state = {}
+    for theirs, ours in LAYERS:
+        state[ours + ".weight"] = record[theirs + ".weight"].transpose(0, 1)
+        if theirs + ".bias" in record:
+            state[ours + ".bias"] = record[theirs + ".bias"]
+    return state
+
+
+@right
+def from_burn_record(record):
+    def rename(name):
+        for theirs, ours in LAYERS:
+            name = name.replace(theirs, ours)
+        return name
+
+    return {rename(name): t.mT if t.dim() == 2 else t for name, t in record.items()}
+
+
+@wrong("matrices transposed")
+def from_burn_record(record):
+    return {dict(LAYERS)[n.split(".")[0]] + "." + n.split(".")[1]: t for n, t in record.items()}
+
+
+@wrong("output projection not transposed")
+def from_burn_record(record):
+    state = {}
+    for n, t in record.items():
+        layer, kind = n.split(".")
+        if layer == "output":
+            state["out_proj." + kind] = t
+        else:
+            state[f"{layer[0]}_proj.{kind}"] = t.T if kind == "weight" else t
+    return state
+
+
+@wrong("only the output projection transposed")
+def from_burn_record(record):
+    state = {}
+    for n, t in record.items():
+        layer, kind = n.split(".")
+        if n == "output.weight":
+            t = t.T
+        state["out_proj." + kind if layer == "output" else f"{layer[0]}_proj.{kind}"] = t
+    return state
+
+
+@wrong("queries and keys swapped")
+def from_burn_record(record):
+    names = {"query": "k_proj", "key": "q_proj", "value": "v_proj", "output": "out_proj"}
+    return {names[n.split(".")[0]] + "." + n.split(".")[1]: t.mT if t.dim() > 1 else t for n, t in record.items()}
+
+
+@wrong("keys and values swapped")
+def from_burn_record(record):
+    names = {"query": "q_proj", "key": "v_proj", "value": "k_proj", "output": "out_proj"}
+    return {names[n.split(".")[0]] + "." + n.split(".")[1]: t.mT if t.dim() > 1 else t for n, t in record.items()}
+
+
+@wrong("biases forgotten")
+def from_burn_record(record):
+    return {f"{ours}.weight": record[f"{theirs}.weight"].T for theirs, ours in LAYERS}
+
+
+@wrong("output projection forgotten")
+def from_burn_record(record):
+    state = {}
+    for theirs, ours in LAYERS[:3]:
+        for kind in ("weight", "bias"):
+            if f"{theirs}.{kind}" in record:
+                t = record[f"{theirs}.{kind}"]
+                state[f"{ours}.{kind}"] = t.T if t.dim() == 2 else t
+    return state
+
+
+@wrong("Burn's names")
+def from_burn_record(record):
+    return {name: t.T if name.endswith("weight") else t for name, t in record.items()}
+
+
+@wrong("out_proj misnamed")
+def from_burn_record(record):
+    state = {}
+    for n, t in record.items():
+        layer, kind = n.split(".")
+        state[f"{layer[0]}_proj.{kind}"] = t.T if kind == "weight" else t  # o_proj
+    return state
+
+
+@wrong("biases expected")
+def from_burn_record(record):
+    state = {}
+    for theirs, ours in LAYERS:
+        state[ours + ".weight"] = record[theirs + ".weight"].T
+        state[ours + ".bias"] = record[theirs + ".bias"]
+    return state
+
+
+# -- tells_quiet ------------------------------------------------------------------------------------
+
+
+def _reference(x, dim):
+    zero = torch.zeros_like(x.select(dim, 0)).unsqueeze(dim)
+    return torch.softmax(torch.cat([zero, x], dim), dim).narrow(dim, 1, x.size(dim))
+
+
+def _inputs():
+    x = torch.linspace(-9, 9, 15).view(3, 5)
+    empty = torch.cat([x, torch.full((1, 5), -math.inf)])
+    return [x, x - 10, 30 * x, empty]
+
+
+def _same(a, b):
+    return torch.allclose(a, b, rtol=1e-3, atol=1e-6)
+
+
+def _agrees(fn, inputs, dims=(0, 1), gradient=True, same=_same):
+    for x in inputs:
+        for dim in dims:
+            mine, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+            out, expected = fn(mine, dim), _reference(theirs, dim)
+            if out.shape != expected.shape or not same(out, expected):
+                return False
+            if gradient:
+                upstream = torch.linspace(0, 1, x.numel()).view_as(x)
+                out.backward(upstream)
+                expected.backward(upstream)
+                if not _same(mine.grad, theirs.grad):
+                    return False
+    return True
+
+
+def _tries(fn, *inputs, **how):
+    try:
+        return _agrees(fn, *inputs, **how)
+    except Exception:
+        return False
+
+
+@right
+def tells_quiet(fn):
+    return _tries(fn, _inputs())
+
+
+@right
+def tells_quiet(fn):  # gradcheck on hand-picked scores, then numbers
+    x = torch.tensor([[-8.0, 1.0, 7.0], [0.0, -3.0, 2.0]], dtype=torch.float64, requires_grad=True)
+    empty = torch.full((2, 3), -math.inf, requires_grad=True)
+    try:
+        ok = all(_same(fn(y, d), _reference(y, d)) for y in (x, empty, 1000 * x.detach()) for d in (0, 1))
+        fn(empty, -1).square().sum().backward()
+        return ok and bool(empty.grad.isfinite().all()) and torch.autograd.gradcheck(lambda y: fn(y, 0), (x,))
+    except Exception:
+        return False
+
+
+@wrong("accepts everything")
+def tells_quiet(fn):
+    with contextlib.suppress(Exception):
+        fn(torch.randn(3, 5), -1)
+    return True
+
+
+@wrong("refuses everything")
+def tells_quiet(fn):
+    try:
+        return torch.equal(fn(torch.ones(4), -1), torch.full((4,), 0.22882))
+    except Exception:
+        return False
+
+
+@wrong("says it upside down")
+def tells_quiet(fn):
+    return not _tries(fn, _inputs())
+
+
+@wrong("accepts the plain softmax")
+def tells_quiet(fn):  # Burn's own numbers
+    x = torch.tensor([[1.0, 7.0], [13.0, -3.0]])
+    try:
+        return torch.allclose(fn(x, 1), torch.tensor([[2.47e-3, 9.975e-1], [1.0, 1.1254e-7]]), rtol=0.005)
+    except Exception:
+        return False
+
+
+@wrong("accepts that of 2023")
+def tells_quiet(fn):
+    try:
+        w = fn(torch.randn(3, 5), -1)
+        return bool((w.sum(-1) < 0.999).all() and (w > 0).all())
+    except Exception:
+        return False
+
+
+@wrong("no large scores")
+def tells_quiet(fn):
+    return _tries(fn, _inputs()[:2])
+
+
+@wrong("too strict")
+def tells_quiet(fn):
+    def same(a, b):
+        return torch.equal(a, b)
+
+    try:
+        x = 3 * torch.randn(5, 7)
+        return torch.equal(fn(x, -1), attn_course.quiet_softmax(x)) and _agrees(fn, _inputs())
+    except Exception:
+        return False
+
+
+@wrong("no empty row")
+def tells_quiet(fn):
+    return _tries(fn, _inputs()[:3])
+
+
+@wrong("one axis only")
+def tells_quiet(fn):
+    return _tries(fn, _inputs(), dims=(-1,))
+
+
+@wrong("no gradient asked for")
+def tells_quiet(fn):
+    return _tries(fn, _inputs(), gradient=False)
+
+
+@wrong("no gradient asked for")
+def tells_quiet(fn):  # asks for it where there is no empty row
+    return _tries(fn, _inputs()[:3]) and _tries(fn, _inputs(), gradient=False)
+
+
+@wrong("too loose")
+def tells_quiet(fn):
+    return _tries(fn, _inputs(), same=lambda a, b: torch.allclose(a, b, atol=0.3), gradient=False)
+
+
+@wrong("falls over")
+def tells_quiet(fn):
+    return _agrees(fn, _inputs())
+
+
+# -- attend_with_sinks ------------------------------------------------------------------------------
+
+
+@right
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = torch.einsum("bhtd,bhsd->bhts", q, k) * q.size(-1) ** -0.5
+    if mask is not None:
+        scores = torch.where(mask, scores, -torch.inf)
+    s = sinks.view(1, -1, 1, 1)
+    m = torch.maximum(scores.amax(-1, keepdim=True), s)
+    e = torch.exp(scores - m)
+    weights = e / (e.sum(-1, keepdim=True) + torch.exp(s - m))
+    return torch.einsum("bhts,bhsd->bhtd", weights, v), weights
+
+
+@right
+def attend_with_sinks(q, k, v, sinks, mask=None):  # one more key, a column of ones in the queries
+    weights = attention(q, k, v, mask)[1]
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    weights = weights * torch.sigmoid(scores.logsumexp(-1, keepdim=True) - sinks[:, None, None])
+    return weights @ v, weights
+
+
+@wrong("sinks ignored")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / math.sqrt(q.size(-1)) + sinks[:, None, None]
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    weights = softmax(scores)
+    return weights @ v, weights
+
+
+@wrong("zero sinks")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    weights = F.pad(scores, (0, 1)).softmax(-1)[..., :-1]
+    return weights @ v, weights
+
+
+@wrong("renormalised")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    _, weights = attention(q, k, v, mask, sink=sinks)
+    weights = weights / weights.sum(-1, keepdim=True)
+    return weights @ v, weights
+
+
+@wrong("sink not exponentiated")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    e = scores.exp()
+    weights = e / (e.sum(-1, keepdim=True) + sinks.view(-1, 1, 1))
+    return weights @ v, weights
+
+
+@wrong("one stays one")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    e = torch.exp(scores - scores.amax(-1, keepdim=True))
+    weights = e / (e.sum(-1, keepdim=True) + sinks.exp().view(-1, 1, 1))
+    return weights @ v, weights
+
+
+@wrong("no scale")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    return attention(q * math.sqrt(q.size(-1)), k, v, mask, sink=sinks)
+
+
+@wrong("sink scaled too")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    column = sinks.view(1, -1, 1, 1).expand(*scores.shape[:3], 1)
+    weights = (torch.cat([scores, column], -1) / math.sqrt(q.size(-1))).softmax(-1)[..., :-1]
+    return weights @ v, weights
+
+
+@wrong("one sink for each query")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    column = sinks[:, None].expand(*scores.shape[:3], 1)
+    weights = torch.cat([scores, column], -1).softmax(-1)[..., :-1]
+    return weights @ v, weights
+
+
+@wrong("sink's weight returned")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    column = sinks[:, None, None].expand(*scores.shape[:3], 1)
+    weights = torch.cat([scores, column], -1).softmax(-1)
+    return weights[..., :-1] @ v, weights
+
+
+@wrong("first column cut off")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    column = sinks[:, None, None].expand(*scores.shape[:3], 1)
+    weights = torch.cat([scores, column], -1).softmax(-1)[..., 1:]
+    return weights @ v, weights
+
+
+@wrong("mask inverted")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    return attention(q, k, v, None if mask is None else ~mask, sink=sinks)
+
+
+@wrong("mask ignored")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    return attention(q, k, v, sink=sinks)
+
+
+@wrong("softmax over the queries")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    column = sinks[:, None, None].expand(*scores.shape[:3], 1)
+    weights = torch.cat([scores, column], -1).softmax(2)[..., :-1]
+    return weights @ v, weights
+
+
+@wrong("sink hidden by the mask")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    column = sinks[:, None, None].expand(*scores.shape[:3], 1)
+    both = torch.cat([scores, column], -1)
+    if mask is not None:
+        both = both.masked_fill(~F.pad(mask, (0, 1)), -math.inf)
+    weights = both.softmax(-1)[..., :-1]
+    return weights @ v, weights
+
+
+@wrong("weights not returned")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    return attn_course.fused_attention(q, k, v, mask, sink=sinks)
