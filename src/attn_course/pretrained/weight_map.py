@@ -56,64 +56,31 @@ def load_weight_map(
         tensor([[2., 2., 2.]], grad_fn=<AddmmBackward0>)
     """
     state = module.state_dict(keep_vars=True)
-    tensors, missing, unequal = dict(tensors), [], []
-    for name, others in (ties or {}).items():
-        there = [n for n in (name, *others) if n in tensors]
-        if there:
-            same = [tensors.pop(n) for n in there]
-            unequal += [
-                f"{n} differs from {there[0]}, and must be the same"
-                for n, tensor in zip(there[1:], same[1:], strict=True)
-                if not torch.equal(tensor, same[0])
-            ]
-            tensors[name] = same[0]
+    rows = _write_out(names, state)
+    tensors, wrong = _untie(tensors, ties or {})
 
-    found: dict[str, Tensor] = {}  # our name -> what will be copied
-    unfit, expected = list(unequal), set()
-    for theirs, ours in _rows(names, state):
-        expected.add(theirs)
-        if theirs not in tensors:
-            missing.append(theirs)
-            continue
-        tensor = tensors[theirs]
-        found |= dict.fromkeys(ours.names, tensor)
-        try:
-            parts = ours.change(tensor)
-        except (RuntimeError, IndexError):  # it has no such axis, or cannot be split so
-            parts = []
-        parts = [parts] if isinstance(parts, Tensor) else parts
-        if len(parts) != len(ours.names):
-            unfit.append(
-                f"{theirs} {tuple(tensor.shape)} cannot be made into {shorten(ours.names)}"
-            )
-            continue
-        for name, part in zip(ours.names, parts, strict=True):
-            found[name] = part
-            wanted = state[name]
-            if part.shape != wanted.shape:
-                unfit.append(
-                    f"{theirs} {tuple(tensor.shape)} gives {name} {tuple(part.shape)}, "
-                    f"not {tuple(wanted.shape)}"
-                )
-            elif part.is_floating_point() != wanted.is_floating_point():
-                unfit.append(f"{theirs} holds {part.dtype}, not {wanted.dtype}")
-    ignored = tuple(ignore)
+    expected, ignored = {theirs for theirs, _ in rows}, tuple(ignore)
+    missing = [theirs for theirs, _ in rows if theirs not in tensors]
     unexpected = [
         name
         for name in tensors
         if name not in expected and not any(fnmatchcase(name, p) for p in ignored)
     ]
-    filled = {id(state[name]) for name in found}
-    for theirs, ours in _rows(names, state):
-        if theirs in missing:  # said already
-            filled |= {id(state[name]) for name in ours.names}
-    left = [name for name, tensor in state.items() if id(tensor) not in filled]
+    # A parameter with two names, such as tied embeddings, needs one row.
+    reached = {id(state[name]) for _, ours in rows for name in ours.names}
+    forgotten = [name for name, tensor in state.items() if id(tensor) not in reached]
+    ready: dict[str, Tensor] = {}  # our name -> what will be copied
+    for theirs, ours in rows:
+        if theirs in tensors:
+            parts, unfit = _change(theirs, tensors[theirs], ours, state)
+            ready |= parts
+            wrong += unfit
 
     problems = {
         "missing": missing,
         "unexpected": unexpected,
-        "wrong": unfit,
-        "of the module without a row in the table": left,
+        "wrong": wrong,
+        "of the module without a row in the table": forgotten,
     }
     if any(problems.values()):
         lists = [f"{len(p)} {what}: {shorten(p)}" for what, p in problems.items() if p]
@@ -121,7 +88,7 @@ def load_weight_map(
             f"{source} do not fit the module, and nothing was loaded; {'; '.join(lists)}"
         )
     with torch.no_grad():
-        for name, tensor in found.items():
+        for name, tensor in ready.items():
             state[name].copy_(tensor)
 
 
@@ -134,28 +101,23 @@ def optional_prefix(
     return {name.removeprefix(prefix): ours for name, ours in names.items()}
 
 
-def _rows(
+def _write_out(
     names: Mapping[str, str | Into], state: Mapping[str, Tensor]
 ) -> list[tuple[str, Into]]:
-    """Write out a table: each layer for itself, and tensors instead of modules."""
+    """Give each layer rows of its own, and each tensor instead of modules."""
     rows = []
     for theirs, ours in names.items():
         if not isinstance(ours, Into):
             ours = Into(ours, lambda tensor: tensor)
-        ours_all = [ours.names] if isinstance(ours.names, str) else list(ours.names)
-        written_out = [(theirs, ours_all)]
+        all_ours = [ours.names] if isinstance(ours.names, str) else list(ours.names)
+        numbers = [""]
         if "{i}" in theirs:
-            head = ours_all[0].split("{i}")[0]
-            layers = {
-                name.removeprefix(head).split(".")[0]
-                for name in state
-                if name.startswith(head)
-            }
-            written_out = [
-                (theirs.replace("{i}", i), [name.replace("{i}", i) for name in ours_all])
-                for i in sorted(layers, key=int)
-            ]
-        for their_name, our_names in written_out:
+            head = all_ours[0].split("{i}")[0]
+            after = [name.removeprefix(head) for name in state if name.startswith(head)]
+            numbers = sorted({name.split(".")[0] for name in after}, key=int)
+        for i in numbers:
+            their_name = theirs.replace("{i}", i)
+            our_names = [name.replace("{i}", i) for name in all_ours]
             if our_names[0] in state:
                 rows.append((their_name, Into(our_names, ours.change)))
                 continue
@@ -169,3 +131,41 @@ def _rows(
                 for k in kinds
             ]
     return rows
+
+
+def _untie(
+    tensors: Mapping[str, Tensor], ties: Mapping[str, Sequence[str]]
+) -> tuple[dict[str, Tensor], list[str]]:
+    """Keep one of several names of a tensor, and say where those that must be equal are not."""
+    tensors, unequal = dict(tensors), []
+    for name, others in ties.items():
+        there = {n: tensors.pop(n) for n in (name, *others) if n in tensors}
+        for other, tensor in there.items():
+            first = next(iter(there))
+            if not torch.equal(tensor, there[first]):
+                unequal.append(f"{other} differs from {first}, and must be the same")
+            tensors[name] = there[first]
+    return tensors, unequal
+
+
+def _change(
+    theirs: str, tensor: Tensor, ours: Into, state: Mapping[str, Tensor]
+) -> tuple[dict[str, Tensor], list[str]]:
+    """Make our tensors of one of theirs, and say which do not fit."""
+    shape = tuple(tensor.shape)
+    try:
+        parts = ours.change(tensor)
+    except (RuntimeError, IndexError):  # it has no such axis, or cannot be split so
+        parts = []
+    parts = [parts] if isinstance(parts, Tensor) else parts
+    if len(parts) != len(ours.names):
+        return {}, [f"{theirs} {shape} cannot be made into {shorten(ours.names)}"]
+    ready, unfit = dict(zip(ours.names, parts, strict=True)), []
+    for name, part in ready.items():
+        wanted = state[name]
+        if part.shape != wanted.shape:
+            says = f"{name} {tuple(part.shape)}, not {tuple(wanted.shape)}"
+            unfit.append(f"{theirs} {shape} gives {says}")
+        elif part.is_floating_point() != wanted.is_floating_point():
+            unfit.append(f"{theirs} holds {part.dtype}, not {wanted.dtype}")
+    return ready, unfit
