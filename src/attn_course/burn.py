@@ -69,7 +69,7 @@ def generate_padding_mask(
         device: where the tensors live.
 
     Example:
-        >>> padded = generate_padding_mask(0, [[5, 6], [7, 0, 8]])  # the second 0 is a real token
+        >>> padded = generate_padding_mask(0, [[5, 6], [7, 0, 8]])
         >>> padded.mask.int()
         tensor([[0, 0, 1],
                 [0, 1, 0]], dtype=torch.int32)
@@ -211,17 +211,18 @@ class BurnMultiHeadAttentionConfig:
     """Everything :class:`BurnMultiHeadAttention` is made from. Nothing is checked, here or later.
 
     ``n_heads`` need not divide ``d_model``: a head is ``d_model // n_heads`` wide, so with more heads than
-    columns it is 0 wide. Such a module is made without complaint and fails when it is first called.
+    columns it is 0 wide. Such a module is made without complaint (one of Burn's own tests does so), and fails
+    when it is first called.
 
     Example:
-        >>> BurnMultiHeadAttentionConfig(d_model=2, n_heads=4).init().d_k  # of Burn's own tests
+        >>> BurnMultiHeadAttentionConfig(d_model=2, n_heads=4).init().d_k
         0
     """
 
     d_model: int
     """E, the width of everything."""
     n_heads: int
-    """H."""
+    """H, which need not divide it."""
     dropout: float = 0.1
     """Probability of setting a *score* to 0 in training."""
     min_float: float = -1.0e4
@@ -248,7 +249,7 @@ class MhaInput:
     key: Float[Tensor, "B S E"]
     value: Float[Tensor, "B S E"]
     mask_pad: Bool[Tensor, "B S"] | None = None
-    """Keys to hide from all queries. It hides no query: a padded one gets an output like the others."""
+    """Keys to hide from all queries. No query is hidden, and a padded one gets an output like the others."""
     mask_attn: Bool[Tensor, "B T S"] | None = None
     """Keys to hide from each query."""
 
