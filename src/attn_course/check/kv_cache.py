@@ -1,0 +1,792 @@
+"""The exercises of the chapter on the key-value cache. Used from chapter 15 on."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake
+from attn_course.functional import attention
+from attn_course.masks import make_causal_mask
+from attn_course.positions import rotate
+
+# ---------------------------------------------------------------- a step with a cache
+
+
+def _newest_token(draw):
+    def state(batch, heads, width, max_len, length, dtype=torch.float32):
+        new = (draw(batch, heads, 1, width, dtype=dtype) for _ in range(3))
+        # What stands behind the length is an older text, and not zeros.
+        kept = (draw(batch, heads, max_len, width, dtype=dtype) for _ in range(2))
+        return *new, *kept, length
+
+    yield "a few tokens in the cache", *state(2, 3, 5, 11, 7)
+    yield "a batch of one", *state(1, 2, 3, 7, 2)
+    yield "the last free place", *state(2, 3, 5, 7, 6)
+    yield "an empty cache", *state(3, 2, 5, 7, 0)
+    yield "float64", *state(2, 3, 7, 5, 2, torch.float64)
+
+
+def _on_a_copy(answer, q, k, v, keys, values, length):
+    """The cache is to be written to, so each answer gets one of its own, and what became of it counts too."""
+    keys, values = keys.clone(), values.clone()
+    out = answer(q, k, v, keys, values, length)
+    return None if out is None else (out, keys, values)
+
+
+def _keep(k, v, keys, values, start):
+    end = start + k.size(2)
+    keys[:, :, start:end] = k
+    values[:, :, start:end] = v
+    return end
+
+
+def _attend(q, keys, values, end):
+    return attention(q, keys[:, :, :end], values[:, :, :end])[0]
+
+
+def _step(q, k, v, keys, values, length):
+    end = _keep(k, v, keys, values, length)
+    return _attend(q, keys, values, end)
+
+
+def _attends_first(q, k, v, keys, values, length):
+    out = _attend(q, keys, values, length)
+    _keep(k, v, keys, values, length)
+    return out
+
+
+def _beside_the_cache(q, k, v, keys, values, length):
+    return _step(q, k, v, keys.clone(), values.clone(), length)
+
+
+def _to_the_end(q, k, v, keys, values, length):
+    _keep(k, v, keys, values, length)
+    return attention(q, keys, values)[0]
+
+
+def _one_place_too_far(q, k, v, keys, values, length):
+    keys[:, :, length + 1 : length + 2] = k
+    values[:, :, length + 1 : length + 2] = v
+    return _attend(q, keys, values, length + 2)
+
+
+def _over_the_last(q, k, v, keys, values, length):
+    keys[:, :, length - 1] = k[:, :, 0]
+    values[:, :, length - 1] = v[:, :, 0]
+    return _attend(q, keys, values, length)
+
+
+def _over_the_first(q, k, v, keys, values, length):
+    _keep(k, v, keys, values, 0)
+    return _attend(q, keys, values, length + 1)
+
+
+def _only(which):
+    def answer(q, k, v, keys, values, length):
+        (keys if which == "keys" else values)[:, :, length : length + 1] = (
+            k if which == "keys" else v
+        )
+        return _attend(q, keys, values, length + 1)
+
+    return answer
+
+
+def _top_left_step(q, k, v, keys, values, length):
+    end = _keep(k, v, keys, values, length)
+    mask = torch.ones(1, end, dtype=torch.bool, device=q.device).tril()
+    return attention(q, keys[:, :, :end], values[:, :, :end], mask)[0]
+
+
+def _itself_alone(q, k, v, keys, values, length):
+    _keep(k, v, keys, values, length)
+    return attention(q, k, v)[0]
+
+
+def _unscaled(q, k, v, keys, values, length):
+    return _step(q * math.sqrt(q.size(-1)), k, v, keys, values, length)
+
+
+cache_step = Exercise(
+    name="cache_step",
+    trials=_newest_token,
+    right=_step,
+    use=_on_a_copy,
+    returns=("out", "keys", "values"),
+    mistakes={
+        "new token left out": Mistake(
+            "The new token is not in the cache when it attends, so it cannot see itself; "
+            "and the next one will not see it either. See 15.2.",
+            lambda q, k, v, keys, values, length: _attend(q, keys, values, length),
+        ),
+        "attends before it writes": Mistake(
+            "The new token is kept, but only after it has attended, so it does not see itself: "
+            "keep its key and value first. See 15.2.",
+            _attends_first,
+        ),
+        "not kept": Mistake(
+            "The output is right, and the cache is what it was: the key and the value went into new tensors, "
+            "so the next token will not find them. See 15.2.",
+            _beside_the_cache,
+        ),
+        "sees what is not there": Mistake(
+            "It attends to all rows of the cache, those behind the new token too: they hold zeros or an old text. "
+            "See 15.2.",
+            _to_the_end,
+        ),
+        "one place too far": Mistake(
+            "The new token stands one row too far, so that there is a row without a token before it: "
+            "rows are counted from 0. See 15.2.",
+            _one_place_too_far,
+        ),
+        "last token overwritten": Mistake(
+            "The new token is written over the last one that was there: with `length` tokens in the cache, "
+            "row `length` is the first that is free. See 15.2.",
+            _over_the_last,
+        ),
+        "first token overwritten": Mistake(
+            "The new token is written into row 0, over the first token of the text: it belongs behind those "
+            "that are there. See 15.2.",
+            _over_the_first,
+        ),
+        "values not kept": Mistake(
+            "The new key is in the cache and the new value is not: the new token's weight meets what stood in "
+            "that row before. See 15.2.",
+            _only("keys"),
+        ),
+        "keys not kept": Mistake(
+            "The new value is in the cache and the new key is not: the new token's score comes from what stood in "
+            "that row before. See 15.2.",
+            _only("values"),
+        ),
+        "keys and values swapped": Mistake(
+            "Keys were kept as values and values as keys. See 15.2.",
+            lambda q, k, v, keys, values, length: _step(q, v, k, keys, values, length),
+        ),
+        "aligned top-left": Mistake(
+            "The query sees the first key alone, whatever it asks: a causal mask with one row is aligned top-left "
+            "here, and the newest token needs no mask. See 15.5.",
+            _top_left_step,
+        ),
+        "sees itself alone": Mistake(
+            "The new token attends to its own key and value alone, and not to those in the cache: "
+            "the output is its value. See 15.2.",
+            _itself_alone,
+        ),
+        "no scale": Mistake("The scores are not divided by √D. See 3.4.", _unscaled),
+        CHANGES_ITS_INPUT: Mistake(
+            "The cache is there to be written to, and nothing else. See 15.2.",
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- where a chunk stands
+
+
+def _chunks(draw):
+    def pads(*numbers):
+        return torch.tensor(numbers, device=draw.device)
+
+    yield "a prompt at once, no padding", pads(0, 0, 0), 0, 5
+    yield "a chunk after others, no padding", pads(0, 0), 4, 3
+    yield "a padded prompt at once", pads(3, 0, 1), 0, 5
+    yield "a chunk after others, padded", pads(2, 0, 5), 7, 3
+    yield "a decode step", pads(1, 4, 0), 11, 1
+    yield "a chunk in which a text begins", pads(5, 2), 3, 7
+    yield "a batch of one", pads(2), 5, 2
+    yield "as many rows as columns in the chunk", pads(1, 0, 2), 2, 3
+
+
+def _place(pads, cached, num_new):
+    columns = torch.arange(cached + num_new, device=pads.device)
+    positions = (columns[cached:] - pads[:, None]).clamp(min=0)
+    causal = make_causal_mask(num_new, cached + num_new, device=pads.device)
+    return positions, causal & (columns >= pads[:, None])[:, None]
+
+
+def _of_words_alone(answer, pads, cached, num_new):
+    """What is said of padding does not count; positions may be integers of any size."""
+    found = answer(pads, cached, num_new)
+    if not isinstance(found, tuple | list) or len(found) != 2:
+        return found
+    positions, mask = found
+    word = torch.arange(cached, cached + num_new, device=pads.device) >= pads[:, None]
+    whole = isinstance(positions, Tensor) and not positions.is_floating_point()
+    if whole and positions.dtype != torch.bool:
+        positions = positions.long()
+        if positions.shape == word.shape:
+            positions = positions.where(word, 0)
+    shape = (*word.shape, cached + num_new)
+    if isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.shape == shape:
+        mask = mask & word[..., None]
+    return positions, mask
+
+
+def _elsewhere(of_positions):
+    """Right masks, with other positions."""
+
+    def answer(pads, cached, num_new):
+        positions, mask = _place(pads, cached, num_new)
+        return of_positions(positions, pads, cached, num_new), mask
+
+    return answer
+
+
+def _masked(of_mask):
+    """Right positions, with another mask."""
+
+    def answer(pads, cached, num_new):
+        positions, mask = _place(pads, cached, num_new)
+        columns = torch.arange(cached + num_new, device=pads.device)
+        real = (columns >= pads[:, None])[:, None]  # (B, 1, S)
+        return positions, of_mask(mask, columns, real, pads, cached)
+
+    return answer
+
+
+def _columns_of(positions, pads, cached, num_new):
+    return torch.arange(cached, cached + num_new, device=pads.device).expand_as(positions)
+
+
+def _at_front(mask, columns, real, pads, cached):
+    queries = columns[cached:, None] - cached
+    return (columns <= queries) & real
+
+
+place_chunk = Exercise(
+    name="place_chunk",
+    trials=_chunks,
+    right=_place,
+    use=_of_words_alone,
+    returns=("positions", "mask"),
+    mistakes={
+        "positions from 0": Mistake(
+            "Every chunk begins at position 0 again. What is in the cache has come before it. See 15.6.",
+            _elsewhere(
+                lambda positions, pads, cached, num_new: (
+                    torch.arange(num_new, device=pads.device)
+                    - (pads[:, None] - cached).clamp(min=0)
+                ).clamp(min=0)
+            ),
+        ),
+        "positions from 0 and padding subtracted": Mistake(
+            "The positions of a chunk begin at 0, less the padding: the columns in the cache have come before it. "
+            "See 15.6.",
+            _elsewhere(
+                lambda positions, pads, cached, num_new: (
+                    torch.arange(num_new, device=pads.device) - pads[:, None]
+                ).clamp(min=0)
+            ),
+        ),
+        "columns counted": Mistake(
+            "The positions are the numbers of the columns, so that a padded text does not begin at 0: "
+            "positions count words. See 15.6.",
+            _elsewhere(_columns_of),
+        ),
+        "positions from 1": Mistake(
+            "The first word of each text stands at 1: positions count from 0. See 15.6.",
+            _elsewhere(lambda positions, pads, cached, num_new: positions + 1),
+        ),
+        "all at the end": Mistake(
+            "All tokens of a chunk have the position of its last one: each column counts one further. See 15.6.",
+            _elsewhere(
+                lambda positions, pads, cached, num_new: positions[:, -1:].expand_as(
+                    positions
+                )
+            ),
+        ),
+        "aligned top-left": Mistake(
+            "The mask aligns the first query with the first key, so that a chunk does not see most of the cache, "
+            "nor itself: the last query belongs to the last key. See 15.5.",
+            _masked(_at_front),
+        ),
+        "chunk sees its future": Mistake(
+            "Padding is hidden, and within the chunk every token sees those that come after it: "
+            "the causal mask is missing. See 15.5.",
+            _masked(lambda mask, columns, real, pads, cached: real.expand_as(mask)),
+        ),
+        "padding seen": Mistake(
+            "The mask is causal and does not hide the padding at the beginning of the rows. See 15.6.",
+            _masked(
+                lambda mask, columns, real, pads, cached: (
+                    columns <= columns[cached:, None]
+                ).expand_as(mask)
+            ),
+        ),
+        "padding taken to be on the right": Mistake(
+            "The mask hides the last columns of a padded row instead of the first, its words among them: "
+            "the padding is on the left. See 15.6.",
+            _masked(
+                lambda mask, columns, real, pads, cached: (
+                    (columns <= columns[cached:, None])
+                    & (columns < len(columns) - pads[:, None])[:, None]
+                )
+            ),
+        ),
+        "does not see itself": Mistake(
+            "No token sees itself: a query may attend to keys up to its own column, that one included. See 15.5.",
+            _masked(
+                lambda mask, columns, real, pads, cached: (
+                    (columns < columns[cached:, None]) & real
+                )
+            ),
+        ),
+        "cache not seen": Mistake(
+            "The mask has a column for each new token and none for those in the cache: S counts both. See 15.5.",
+            _masked(lambda mask, columns, real, pads, cached: mask[:, :, cached:]),
+        ),
+        "mask inverted": Mistake(
+            "The mask is True where a token may not look: True means may attend. See 5.4.",
+            _masked(lambda mask, columns, real, pads, cached: ~mask),
+        ),
+        "results swapped": Mistake(
+            "Both results are there, in the wrong order: first the positions, then the mask. See 15.6.",
+            sign=lambda found, pads, cached, num_new: (
+                found[0].dtype == torch.bool
+                and torch.equal(
+                    _of_words_alone(lambda *_: found[::-1], pads, cached, num_new)[0],
+                    _of_words_alone(_place, pads, cached, num_new)[0],
+                )
+            ),
+        ),
+        CHANGES_ITS_INPUT: Mistake(
+            "The next chunk will be told another padding: work on a copy. See 15.6."
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- rotary positions in a cache
+
+
+def _chunk_of_a_layer(draw):
+    def state(batch, heads, width, max_len, length, num_new, dtype=torch.float32):
+        new = (draw(batch, heads, num_new, width, dtype=dtype) for _ in range(3))
+        keys, values = (draw(batch, heads, max_len, width, dtype=dtype) for _ in range(2))
+        keys = rotate(keys)  # as the cache holds them
+        return *new, keys, values, length
+
+    yield "one new token", *state(2, 3, 6, 11, 7, 1)
+    yield "a prompt at once", *state(2, 3, 4, 7, 0, 5)
+    yield "a chunk after others", *state(3, 2, 6, 11, 4, 5)
+    yield "a batch of one", *state(1, 2, 4, 7, 3, 2)
+    yield "up to the last free place", *state(2, 3, 10, 7, 5, 2)
+    yield "float64", *state(2, 3, 4, 11, 5, 3, torch.float64)
+
+
+def _places(q, start):
+    return torch.arange(start, start + q.size(2), device=q.device)
+
+
+def _rotary(q, k, v, keys, values, length, *, q_from=None, k_from=None, mask=None):
+    """A right step, but for where queries and keys are said to stand (False: not turned) and for the mask."""
+    q_from = length if q_from is None else q_from
+    k_from = length if k_from is None else k_from
+    q = q if q_from is False else rotate(q, _places(q, q_from))
+    k = k if k_from is False else rotate(k, _places(k, k_from))
+    end = _keep(k, v, keys, values, length)
+    mask = (
+        make_causal_mask(q.size(2), end, device=q.device) if mask is None else mask(q, end)
+    )
+    return attention(q, keys[:, :, :end], values[:, :, :end], mask)[0]
+
+
+def _turned(**places):
+    def answer(q, k, v, keys, values, length):
+        told = {name: place(length) for name, place in places.items()}
+        return _rotary(q, k, v, keys, values, length, **told)
+
+    return answer
+
+
+def _with_mask(mask):
+    return lambda *inputs: _rotary(*inputs, mask=mask)
+
+
+def _all_keys_turned_again(q, k, v, keys, values, length):
+    end = _keep(k, v, keys, values, length)
+    here = _places(q, length)
+    mask = make_causal_mask(q.size(2), end, device=q.device)
+    return attention(rotate(q, here), rotate(keys[:, :, :end]), values[:, :, :end], mask)[0]
+
+
+def _turned_before_and_after(q, k, v, keys, values, length):
+    here = _places(q, length)
+    end = _keep(rotate(k, here), v, keys, values, length)
+    mask = make_causal_mask(q.size(2), end, device=q.device)
+    return attention(rotate(q, here), rotate(keys[:, :, :end]), values[:, :, :end], mask)[0]
+
+
+def _all_keys_turned_in_the_cache(q, k, v, keys, values, length):
+    end = _keep(k, v, keys, values, length)
+    keys[:, :, :end] = rotate(keys[:, :, :end])
+    mask = make_causal_mask(q.size(2), end, device=q.device)
+    return attention(
+        rotate(q, _places(q, length)), keys[:, :, :end], values[:, :, :end], mask
+    )[0]
+
+
+def _rotary_beside_the_cache(q, k, v, keys, values, length):
+    return _rotary(q, k, v, keys.clone(), values.clone(), length)
+
+
+def _all_at_one_place(q, k, v, keys, values, length):
+    at = torch.full((q.size(2),), length, device=q.device)
+    end = _keep(rotate(k, at), v, keys, values, length)
+    mask = make_causal_mask(q.size(2), end, device=q.device)
+    return attention(rotate(q, at), keys[:, :, :end], values[:, :, :end], mask)[0]
+
+
+def _top_left(q, end):
+    return torch.ones(q.size(2), end, dtype=torch.bool, device=q.device).tril()
+
+
+def _everything(q, end):
+    return torch.ones(q.size(2), end, dtype=torch.bool, device=q.device)
+
+
+rotary_step = Exercise(
+    name="rotary_step",
+    trials=_chunk_of_a_layer,
+    right=_rotary,
+    use=_on_a_copy,
+    returns=("out", "keys", "values"),
+    mistakes={
+        "positions from 0": Mistake(
+            "The new tokens are turned as if the text began with them: the first of them stands at `length`. "
+            "See 15.2.",
+            _turned(q_from=lambda length: 0, k_from=lambda length: 0),
+        ),
+        "queries from 0": Mistake(
+            "The new keys are turned by their positions and the queries as if the text began with them. See 15.2.",
+            _turned(q_from=lambda length: 0),
+        ),
+        "keys from 0": Mistake(
+            "The queries are turned by their positions and the new keys as if the text began with them. See 15.2.",
+            _turned(k_from=lambda length: 0),
+        ),
+        "one place too far": Mistake(
+            "The new tokens are turned by one position too much, so there is a gap between them and the cache: "
+            "the first of them stands at `length`. See 15.2.",
+            _turned(q_from=lambda length: length + 1, k_from=lambda length: length + 1),
+        ),
+        "all at one place": Mistake(
+            "One new token is right, and of several all are turned as if they stood where the first one does. "
+            "See 15.2.",
+            _all_at_one_place,
+        ),
+        "keys kept unturned": Mistake(
+            "The new keys go into the cache as they are, between others that have been turned: "
+            "turn them before they are kept. See 15.2.",
+            _turned(k_from=lambda length: False),
+        ),
+        "keys turned again": Mistake(
+            "All keys of the cache are turned, the old ones for a second time: each is turned once, "
+            "before it is kept. See 15.2.",
+            _all_keys_turned_again,
+        ),
+        "new keys turned again": Mistake(
+            "The new keys are turned before they are kept, and then all of the cache once more: "
+            "each key is turned once. See 15.2.",
+            _turned_before_and_after,
+        ),
+        "keys turned again in the cache": Mistake(
+            "The old keys in the cache are turned a second time, and stay so: with every step they turn on. "
+            "Each is turned once, before it is kept. See 15.2.",
+            _all_keys_turned_in_the_cache,
+        ),
+        "only the keys turned": Mistake(
+            "The queries are not turned, so a score depends on where the key stands and not on the distance. "
+            "See 8.4.",
+            _turned(q_from=lambda length: False),
+        ),
+        "nothing turned": Mistake(
+            "Neither the queries nor the new keys are turned; `rotate` returns a new tensor. See 15.2.",
+            _turned(q_from=lambda length: False, k_from=lambda length: False),
+        ),
+        "values turned": Mistake(
+            "The new values were turned as well; only queries and keys are. See 8.4.",
+            lambda q, k, v, keys, values, length: _rotary(
+                q, k, rotate(v, _places(v, length)), keys, values, length
+            ),
+        ),
+        "aligned top-left": Mistake(
+            "The mask takes the first new token for the first of the text, and hides most of the cache from it: "
+            "the last query belongs to the last key. See 15.5.",
+            _with_mask(_top_left),
+        ),
+        "chunk sees its future": Mistake(
+            "One new token is right, and of several each sees those that come after it: "
+            "the causal mask is missing. See 15.5.",
+            _with_mask(_everything),
+        ),
+        "not kept": Mistake(
+            "The outputs are right, and the cache is what it was: keys and values went into new tensors, "
+            "so the next token will not find them. See 15.2.",
+            _rotary_beside_the_cache,
+        ),
+        "no scale": Mistake(
+            "The scores are not divided by √D. See 3.4.",
+            lambda q, *others: _rotary(q * math.sqrt(q.size(-1)), *others),
+        ),
+        CHANGES_ITS_INPUT: Mistake(
+            "The cache is there to be written to, and nothing else. See 15.2.",
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- beams
+
+
+def _beams(draw):
+    def state(layers, sources, beams, heads, length, width, dtype=torch.float32):
+        shape = (layers, sources * beams, heads, length, width)
+        parents = draw.ints(sources, beams, high=beams)
+        return draw(*shape, dtype=dtype), draw(*shape, dtype=dtype), parents
+
+    keys, values, _ = state(2, 1, 3, 2, 5, 4)
+    yield "one source", keys, values, torch.tensor([[2, 0, 0]], device=draw.device)
+    yield "three sources", *state(2, 3, 4, 2, 5, 3)
+    yield "one layer", *state(1, 2, 5, 3, 7, 2)
+    keys, values, _ = state(3, 2, 3, 1, 7, 5)
+    turned = torch.tensor([[1, 2, 0], [2, 0, 1]], device=draw.device)
+    yield "each beam goes on once", keys, values, turned
+    yield "one beam", *state(2, 3, 1, 2, 5, 3)
+    yield "as many layers as rows", *state(6, 2, 3, 5, 2, 4)
+    yield "float64", *state(2, 5, 2, 3, 7, 3, torch.float64)
+
+
+def _rows(parents):
+    B, K = parents.shape
+    return (torch.arange(B, device=parents.device)[:, None] * K + parents).flatten()
+
+
+def _follow(keys, values, parents):
+    rows = _rows(parents)
+    return keys[:, rows], values[:, rows]
+
+
+def _by_rows(rows_of):
+    def answer(keys, values, parents):
+        rows = rows_of(parents)
+        return keys[:, rows], values[:, rows]
+
+    return answer
+
+
+def _far_sources(parents):
+    B = len(parents)
+    return (torch.arange(B, device=parents.device)[:, None] * B + parents).flatten()
+
+
+def _sent(keys, values, parents):
+    """Each old beam is copied to where the number of its parent says."""
+    rows = _rows(parents)
+    found = keys.clone(), values.clone()
+    for old, new in enumerate(rows.tolist()):
+        for kept, moved in zip((keys, values), found, strict=True):
+            moved[:, new] = kept[:, old]
+    return found
+
+
+def _one_after_the_other(keys, values, parents):
+    keys, values = keys.clone(), values.clone()
+    for new, old in enumerate(_rows(parents).tolist()):
+        keys[:, new] = keys[:, old].clone()
+        values[:, new] = values[:, old].clone()
+    return keys, values
+
+
+def _first_layer(keys, values, parents):
+    rows = _rows(parents)
+    keys, values = keys.clone(), values.clone()
+    keys[0], values[0] = keys[0, rows], values[0, rows]
+    return keys, values
+
+
+follow_beams = Exercise(
+    name="follow_beams",
+    trials=_beams,
+    right=_follow,
+    returns=("keys", "values"),
+    mistakes={
+        "sources mixed up": Mistake(
+            "With one source it is right; with several, all of them go on from beams of the first: "
+            "`parents` counts the beams of each source from 0. See 15.7.",
+            _by_rows(lambda parents: parents.flatten()),
+        ),
+        "sources counted in sources": Mistake(
+            "The rows of a source are looked for in the wrong place: before source b stand b times K rows, "
+            "and not b times B. See 15.7.",
+            _by_rows(_far_sources),
+        ),
+        "values left behind": Mistake(
+            "The keys have moved and the values have not: a beam would compare with its own text "
+            "and take from another's. See 15.7.",
+            lambda keys, values, parents: (keys[:, _rows(parents)], values.clone()),
+        ),
+        "keys left behind": Mistake(
+            "The values have moved and the keys have not: a beam would compare with another's text "
+            "and take from its own. See 15.7.",
+            lambda keys, values, parents: (keys.clone(), values[:, _rows(parents)]),
+        ),
+        "first layer only": Mistake(
+            "Only the first layer follows the beams; every layer keeps keys and values of its own. See 15.7.",
+            _first_layer,
+        ),
+        "sent instead of fetched": Mistake(
+            "The old beams are sent to the rows in `parents`, and it is the other way round: "
+            "the new row b is fetched from the old row `rows[b]`. See 15.7.",
+            _sent,
+        ),
+        "overwritten before it is read": Mistake(
+            "Rows are copied one after the other within the same tensor, so that a row which is still needed "
+            "may have been overwritten: read from the old, write into the new. See 15.7.",
+            _one_after_the_other,
+        ),
+        "nothing moved": Mistake(
+            "Keys and values are what they were: each beam would go on from the text of another. See 15.7.",
+            lambda keys, values, parents: (keys.clone(), values.clone()),
+        ),
+        "keys and values swapped": Mistake(
+            "Both have followed the beams, in the wrong order: first the keys, then the values. See 15.7.",
+            lambda keys, values, parents: _follow(values, keys, parents),
+        ),
+        "an axis too many": Mistake(
+            "The rows have two axes, sources and beams; the cache has one for both, B · K. See 15.7.",
+            lambda keys, values, parents: tuple(
+                kept.unflatten(1, parents.shape) for kept in _follow(keys, values, parents)
+            ),
+        ),
+        CHANGES_ITS_INPUT: Mistake(
+            "The exercise asks for new tensors, and a search may still need the old ones. See 15.7."
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- cost
+
+
+def _calls(draw):
+    yield "a decode step of one text", 6, 384, 11_000_000, 1, 255, 1, 4
+    yield "a prompt of one text", 2, 64, 120_000, 1, 0, 32, 4
+    yield "a decode step of a batch", 3, 128, 700_000, 7, 99, 1, 4
+    yield "a chunk of a batch", 5, 96, 600_000, 3, 20, 11, 4
+    yield "half precision", 2, 256, 1_600_000, 2, 40, 3, 2
+    sizes = [int(draw.ints(high=high)) + 1 for high in (9, 99, 9_999, 9, 99, 9)]
+    yield "other sizes", *sizes, 8
+
+
+def _cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+    T, S = num_new, cached + num_new
+    of_one = 2 * num_weights * T + 4 * num_layers * d_model * T * S
+    kept = 2 * num_layers * d_model * S * batch
+    return batch * of_one, size * (num_weights + kept)
+
+
+def _whole_numbers(answer, num_layers, d_model, num_weights, batch, cached, num_new, size):
+    found = answer(num_layers, d_model, num_weights, batch, cached, num_new, size)
+    if not isinstance(found, tuple | list):
+        return found
+    return tuple(int(n) if isinstance(n, float) and n.is_integer() else n for n in found)
+
+
+def _counted(flops=None, fetched=None):
+    """An answer with another count of the FLOPs or of the numbers fetched; the names are those of the formula."""
+
+    def answer(num_layers, d_model, num_weights, batch, cached, num_new, size):
+        right = _cost(num_layers, d_model, num_weights, batch, cached, num_new, size)
+        names = (num_layers, d_model, num_weights, batch, num_new, cached + num_new)
+        return (
+            right[0] if flops is None else flops(*names),
+            right[1] if fetched is None else size * fetched(*names),
+        )
+
+    return answer
+
+
+call_cost = Exercise(
+    name="call_cost",
+    trials=_calls,
+    right=_cost,
+    use=_whole_numbers,
+    returns=("flops", "bytes"),
+    mistakes={
+        "one operation a weight": Mistake(
+            "The bytes are right, and the weights cost half of what they should: "
+            "each is a multiplication and an addition. See 15.9.",
+            _counted(flops=lambda L, E, N, B, T, S: B * (N * T + 4 * L * E * T * S)),
+        ),
+        "half of the attention": Mistake(
+            "The bytes are right, and the attention costs half of what it should: scores and the average of the "
+            "values are two products of the same size. See 15.9.",
+            _counted(flops=lambda L, E, N, B, T, S: B * (2 * N * T + 2 * L * E * T * S)),
+        ),
+        "attention left out": Mistake(
+            "The bytes are right, and the FLOPs are those of the weights alone: the scores and the average of the "
+            "values are missing. See 15.9.",
+            _counted(flops=lambda L, E, N, B, T, S: B * 2 * N * T),
+        ),
+        "attention of one layer": Mistake(
+            "The bytes are right, and the attention is counted for one layer: every layer has one. See 15.9.",
+            _counted(flops=lambda L, E, N, B, T, S: B * (2 * N * T + 4 * E * T * S)),
+        ),
+        "FLOPs of one text": Mistake(
+            "The bytes are right, and the FLOPs are those of one text: each text of the batch has to be computed. "
+            "See 15.9.",
+            _counted(flops=lambda L, E, N, B, T, S: 2 * N * T + 4 * L * E * T * S),
+        ),
+        "FLOPs of one token": Mistake(
+            "One new token is right, and several cost as much as one: every new token goes through all weights. "
+            "See 15.9.",
+            _counted(flops=lambda L, E, N, B, T, S: B * (2 * N + 4 * L * E * S)),
+        ),
+        "everything computed again": Mistake(
+            "The bytes are right, and the FLOPs are those of reading the whole text again: "
+            "what is in the cache is not computed. See 15.9.",
+            _counted(flops=lambda L, E, N, B, T, S: B * (2 * N * S + 4 * L * E * S * S)),
+        ),
+        "weights fetched for each text": Mistake(
+            "The FLOPs are right, and the weights are fetched once for each text: a batch shares them. See 15.9.",
+            _counted(fetched=lambda L, E, N, B, T, S: B * (N + 2 * L * E * S)),
+        ),
+        "cache of one text": Mistake(
+            "The FLOPs are right, and only the cache of one text is fetched: each has its own. See 15.9.",
+            _counted(fetched=lambda L, E, N, B, T, S: N + 2 * L * E * S),
+        ),
+        "keys without values": Mistake(
+            "The FLOPs are right, and half of the cache is fetched: there are keys and values. See 15.9.",
+            _counted(fetched=lambda L, E, N, B, T, S: N + L * E * S * B),
+        ),
+        "cache of one layer": Mistake(
+            "The FLOPs are right, and the cache of one layer is fetched: every layer has its own. See 15.9.",
+            _counted(fetched=lambda L, E, N, B, T, S: N + 2 * E * S * B),
+        ),
+        "weights alone": Mistake(
+            "The FLOPs are right, and the cache is not fetched: a step needs the weights and all keys and values. "
+            "See 15.9.",
+            _counted(fetched=lambda L, E, N, B, T, S: N),
+        ),
+        "new tokens left out": Mistake(
+            "The new tokens are not among the keys and values: they are kept first, and seen and fetched with the "
+            "others. See 15.9.",
+            lambda L, E, N, batch, cached, num_new, size: (
+                batch * (2 * N * num_new + 4 * L * E * num_new * cached),
+                size * (N + 2 * L * E * cached * batch),
+            ),
+        ),
+        "numbers instead of bytes": Mistake(
+            "The FLOPs are right, and it counts numbers instead of bytes: each has `size` of them. See 15.9.",
+            lambda L, E, N, batch, cached, num_new, size: _cost(
+                L, E, N, batch, cached, num_new, 1
+            ),
+        ),
+        "results swapped": Mistake(
+            "Both results are there, in the wrong order: first the FLOPs, then the bytes. See 15.9.",
+            lambda *sizes: _cost(*sizes)[::-1],
+        ),
+    },
+)

@@ -1,0 +1,654 @@
+"""Answers to the exercises of chapter 15."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+from answers import right, wrong
+from attn_course import attention, make_causal_mask, rotate
+
+# -- cache_step -------------------------------------------------------------------------------------
+
+
+@right
+def cache_step(q, k, v, keys, values, length):
+    keys[:, :, length] = k.squeeze(2)
+    values[:, :, length] = v.squeeze(2)
+    scores = q @ keys[:, :, : length + 1].mT / math.sqrt(q.size(-1))
+    return scores.softmax(-1) @ values[:, :, : length + 1]
+
+
+@right
+def cache_step(q, k, v, keys, values, length):
+    keys.narrow(2, length, 1).copy_(k)
+    values.narrow(2, length, 1).copy_(v)
+    seen = torch.arange(keys.size(2), device=q.device) <= length
+    return F.scaled_dot_product_attention(q, keys, values, attn_mask=seen[None])
+
+
+@wrong("new token left out")
+def cache_step(q, k, v, keys, values, length):
+    if length == 0:
+        return torch.zeros_like(q)
+    return F.scaled_dot_product_attention(q, keys[:, :, :length], values[:, :, :length])
+
+
+@wrong("attends before it writes")
+def cache_step(q, k, v, keys, values, length):
+    out, _ = attention(q, keys[:, :, :length], values[:, :, :length])
+    keys[:, :, length : length + 1] = k
+    values[:, :, length : length + 1] = v
+    return out
+
+
+@wrong("not kept")
+def cache_step(q, k, v, keys, values, length):
+    keys = torch.cat([keys[:, :, :length], k], dim=2)
+    values = torch.cat([values[:, :, :length], v], dim=2)
+    return F.scaled_dot_product_attention(q, keys, values)
+
+
+@wrong("sees what is not there")
+def cache_step(q, k, v, keys, values, length):
+    keys[:, :, length] = k[:, :, 0]
+    values[:, :, length] = v[:, :, 0]
+    return F.scaled_dot_product_attention(q, keys, values)
+
+
+@wrong("one place too far")
+def cache_step(q, k, v, keys, values, length):
+    length += 1
+    keys[:, :, length : length + 1] = k
+    values[:, :, length : length + 1] = v
+    return F.scaled_dot_product_attention(q, keys[:, :, : length + 1], values[:, :, : length + 1])
+
+
+@wrong("last token overwritten")
+def cache_step(q, k, v, keys, values, length):
+    keys[:, :, length - 1 : length] = k
+    values[:, :, length - 1 : length] = v
+    return F.scaled_dot_product_attention(q, keys[:, :, :length], values[:, :, :length])
+
+
+@wrong("first token overwritten")
+def cache_step(q, k, v, keys, values, length):
+    keys[:, :, :1] = k
+    values[:, :, :1] = v
+    return F.scaled_dot_product_attention(q, keys[:, :, : length + 1], values[:, :, : length + 1])
+
+
+@wrong("values not kept")
+def cache_step(q, k, v, keys, values, length):
+    keys[:, :, length : length + 1] = k
+    keys, values = keys[:, :, : length + 1], values[:, :, : length + 1]
+    return F.scaled_dot_product_attention(q, keys, values)
+
+
+@wrong("keys not kept")
+def cache_step(q, k, v, keys, values, length):
+    values[:, :, length : length + 1] = v
+    keys, values = keys[:, :, : length + 1], values[:, :, : length + 1]
+    return F.scaled_dot_product_attention(q, keys, values)
+
+
+@wrong("keys and values swapped")
+def cache_step(q, k, v, keys, values, length):
+    values[:, :, length] = k[:, :, 0]
+    keys[:, :, length] = v[:, :, 0]
+    return F.scaled_dot_product_attention(q, keys[:, :, : length + 1], values[:, :, : length + 1])
+
+
+@wrong("aligned top-left")
+def cache_step(q, k, v, keys, values, length):
+    keys[:, :, length : length + 1] = k
+    values[:, :, length : length + 1] = v
+    keys, values = keys[:, :, : length + 1], values[:, :, : length + 1]
+    return F.scaled_dot_product_attention(q, keys, values, is_causal=True)
+
+
+@wrong("sees itself alone")
+def cache_step(q, k, v, keys, values, length):
+    keys[:, :, length : length + 1] = k
+    values[:, :, length : length + 1] = v
+    return F.scaled_dot_product_attention(q, k, v)
+
+
+@wrong("no scale")
+def cache_step(q, k, v, keys, values, length):
+    keys[:, :, length : length + 1] = k
+    values[:, :, length : length + 1] = v
+    weights = torch.softmax(q @ keys[:, :, : length + 1].transpose(-2, -1), dim=-1)
+    return weights @ values[:, :, : length + 1]
+
+
+@wrong("changes its input")
+def cache_step(q, k, v, keys, values, length):
+    keys[:, :, length : length + 1] = k
+    values[:, :, length : length + 1] = v
+    q /= math.sqrt(q.size(-1))
+    return (q @ keys[:, :, : length + 1].mT).softmax(-1) @ values[:, :, : length + 1]
+
+
+# -- place_chunk ------------------------------------------------------------------------------------
+
+
+@right
+def place_chunk(pads, cached, num_new):
+    B, S = len(pads), cached + num_new
+    positions = torch.zeros(B, num_new, dtype=torch.long, device=pads.device)
+    mask = torch.zeros(B, num_new, S, dtype=torch.bool, device=pads.device)
+    for b, pad in enumerate(pads.tolist()):
+        for t in range(num_new):
+            column = cached + t
+            if column >= pad:
+                positions[b, t] = column - pad
+                mask[b, t, pad : column + 1] = True
+    return positions, mask
+
+
+@right
+def place_chunk(pads, cached, num_new):
+    # Places may be negative where nobody reads them.
+    place = torch.arange(cached + num_new, dtype=torch.int32, device=pads.device) - pads.int()[:, None]
+    new = place[:, cached:]
+    return new, (place[:, None] <= new[:, :, None]) & (place[:, None] >= 0)
+
+
+@wrong("positions from 0")
+def place_chunk(pads, cached, num_new):
+    place = torch.arange(cached + num_new, device=pads.device) - pads[:, None]
+    new = place[:, cached:]
+    mask = (place[:, None] <= new[:, :, None]) & (place[:, None] >= 0)
+    real = (new >= 0).long()
+    return (real.cumsum(-1) - 1).clamp(min=0), mask
+
+
+@wrong("positions from 0 and padding subtracted")
+def place_chunk(pads, cached, num_new):
+    causal = torch.ones(num_new, cached + num_new, device=pads.device).tril(cached).bool()
+    real = torch.arange(cached + num_new, device=pads.device) >= pads[:, None]
+    t = torch.arange(num_new, device=pads.device)
+    return torch.relu(t - pads[:, None]), causal & real[:, None]
+
+
+@wrong("columns counted")
+def place_chunk(pads, cached, num_new):
+    columns = torch.arange(cached + num_new, device=pads.device)
+    mask = make_causal_mask(num_new, cached + num_new, device=pads.device) & (columns >= pads[:, None])[:, None]
+    return columns[cached:].repeat(len(pads), 1), mask
+
+
+@wrong("positions from 1")
+def place_chunk(pads, cached, num_new):
+    columns = torch.arange(cached + num_new, device=pads.device)
+    real = columns >= pads[:, None]
+    mask = make_causal_mask(num_new, cached + num_new, device=pads.device) & real[:, None]
+    return real.cumsum(-1)[:, cached:], mask
+
+
+@wrong("all at the end")
+def place_chunk(pads, cached, num_new):
+    columns = torch.arange(cached + num_new, device=pads.device)
+    mask = make_causal_mask(num_new, cached + num_new, device=pads.device) & (columns >= pads[:, None])[:, None]
+    last = cached + num_new - 1 - pads
+    return last[:, None].repeat(1, num_new), mask
+
+
+@wrong("aligned top-left")
+def place_chunk(pads, cached, num_new):
+    columns = torch.arange(cached + num_new, device=pads.device)
+    causal = torch.ones(num_new, cached + num_new, dtype=torch.bool, device=pads.device).tril()
+    positions = torch.relu(columns[cached:] - pads[:, None])
+    return positions, causal & (columns >= pads[:, None])[:, None]
+
+
+@wrong("chunk sees its future")
+def place_chunk(pads, cached, num_new):
+    columns = torch.arange(cached + num_new, device=pads.device)
+    positions = torch.relu(columns[cached:] - pads[:, None])
+    return positions, (columns >= pads[:, None])[:, None].repeat(1, num_new, 1)
+
+
+@wrong("padding seen")
+def place_chunk(pads, cached, num_new):
+    columns = torch.arange(cached + num_new, device=pads.device)
+    positions = torch.relu(columns[cached:] - pads[:, None])
+    mask = make_causal_mask(num_new, cached + num_new, device=pads.device)
+    return positions, mask.repeat(len(pads), 1, 1)
+
+
+@wrong("padding taken to be on the right")
+def place_chunk(pads, cached, num_new):
+    S = cached + num_new
+    columns = torch.arange(S, device=pads.device)
+    positions = torch.relu(columns[cached:] - pads[:, None])
+    real = columns < (S - pads)[:, None]
+    return positions, make_causal_mask(num_new, S, device=pads.device) & real[:, None]
+
+
+@wrong("does not see itself")
+def place_chunk(pads, cached, num_new):
+    columns = torch.arange(cached + num_new, device=pads.device)
+    positions = torch.relu(columns[cached:] - pads[:, None])
+    strictly = torch.ones(num_new, cached + num_new, device=pads.device).tril(cached - 1).bool()
+    return positions, strictly & (columns >= pads[:, None])[:, None]
+
+
+@wrong("cache not seen")
+def place_chunk(pads, cached, num_new):
+    columns = torch.arange(cached, cached + num_new, device=pads.device)
+    positions = torch.relu(columns - pads[:, None])
+    return positions, make_causal_mask(num_new, device=pads.device) & (columns >= pads[:, None])[:, None]
+
+
+@wrong("mask inverted")
+def place_chunk(pads, cached, num_new):
+    columns = torch.arange(cached + num_new, device=pads.device)
+    positions = torch.relu(columns[cached:] - pads[:, None])
+    hidden = columns > columns[cached:, None]
+    return positions, hidden | (columns < pads[:, None])[:, None]
+
+
+@wrong("results swapped")
+def place_chunk(pads, cached, num_new):
+    columns = torch.arange(cached + num_new, device=pads.device)
+    causal = make_causal_mask(num_new, cached + num_new, device=pads.device)
+    positions = torch.relu(columns[cached:] - pads[:, None])
+    return causal & (columns >= pads[:, None])[:, None], positions
+
+
+@wrong("changes its input")
+def place_chunk(pads, cached, num_new):
+    columns = torch.arange(cached + num_new, device=pads.device)
+    real = columns >= pads[:, None]
+    mask = make_causal_mask(num_new, cached + num_new, device=pads.device) & real[:, None]
+    pads -= cached
+    return torch.relu(torch.arange(num_new, device=pads.device) - pads[:, None]), mask
+
+
+# -- rotary_step ------------------------------------------------------------------------------------
+
+
+def write(k, v, keys, values, length):
+    end = length + k.size(2)
+    keys[:, :, length:end] = k
+    values[:, :, length:end] = v
+    return keys[:, :, :end], values[:, :, :end]
+
+
+def causal_attention(q, k, v):
+    T, S = q.size(2), k.size(2)
+    future = torch.ones(T, S, dtype=torch.bool, device=q.device).triu(S - T + 1)
+    scores = (q @ k.mT / math.sqrt(q.size(-1))).masked_fill(future, -math.inf)
+    return scores.softmax(-1) @ v
+
+
+@right
+def rotary_step(q, k, v, keys, values, length):
+    outs = []
+    for t in range(q.size(2)):
+        at = torch.tensor([length + t], device=q.device)
+        one = slice(t, t + 1)
+        kept = write(rotate(k[:, :, one], at), v[:, :, one], keys, values, length + t)
+        outs.append(F.scaled_dot_product_attention(rotate(q[:, :, one], at), *kept))
+    return torch.cat(outs, dim=2)
+
+
+@right
+def rotary_step(q, k, v, keys, values, length):
+    T = q.size(2)
+    both = torch.cat([torch.zeros_like(q).repeat(1, 1, length, 1)[:, :, :length], q], dim=2)
+    q = rotate(both)[:, :, -T:]
+    k = rotate(F.pad(k, (0, 0, length, 0)))[:, :, -T:]
+    return causal_attention(q, *write(k, v, keys, values, length))
+
+
+@wrong("positions from 0")
+def rotary_step(q, k, v, keys, values, length):
+    return causal_attention(rotate(q), *write(rotate(k), v, keys, values, length))
+
+
+@wrong("queries from 0")
+def rotary_step(q, k, v, keys, values, length):
+    at = torch.arange(k.size(2), device=k.device) + length
+    return causal_attention(rotate(q), *write(rotate(k, at), v, keys, values, length))
+
+
+@wrong("keys from 0")
+def rotary_step(q, k, v, keys, values, length):
+    at = torch.arange(k.size(2), device=k.device) + length
+    return causal_attention(rotate(q, at), *write(rotate(k), v, keys, values, length))
+
+
+@wrong("one place too far")
+def rotary_step(q, k, v, keys, values, length):
+    at = torch.arange(1, k.size(2) + 1, device=k.device) + length
+    return causal_attention(rotate(q, at), *write(rotate(k, at), v, keys, values, length))
+
+
+@wrong("all at one place")
+def rotary_step(q, k, v, keys, values, length):
+    at = torch.tensor([length] * q.size(2), device=q.device)
+    return causal_attention(rotate(q, at), *write(rotate(k, at), v, keys, values, length))
+
+
+@wrong("keys kept unturned")
+def rotary_step(q, k, v, keys, values, length):
+    at = torch.arange(q.size(2), device=q.device) + length
+    return causal_attention(rotate(q, at), *write(k, v, keys, values, length))
+
+
+@wrong("keys turned again")
+def rotary_step(q, k, v, keys, values, length):
+    k, v = write(k, v, keys, values, length)
+    at = torch.arange(k.size(2), device=k.device)
+    return causal_attention(rotate(q, at[length:]), rotate(k, at), v)
+
+
+@wrong("new keys turned again")
+def rotary_step(q, k, v, keys, values, length):
+    at = torch.arange(length, length + q.size(2), device=q.device)
+    k, v = write(rotate(k, at), v, keys, values, length)
+    return causal_attention(rotate(q, at), rotate(k), v)
+
+
+@wrong("keys turned again in the cache")
+def rotary_step(q, k, v, keys, values, length):
+    end = length + q.size(2)
+    k, v = write(k, v, keys, values, length)
+    keys[:, :, :end] = rotate(k)
+    at = torch.arange(length, end, device=q.device)
+    return causal_attention(rotate(q, at), keys[:, :, :end], v)
+
+
+@wrong("only the keys turned")
+def rotary_step(q, k, v, keys, values, length):
+    at = torch.arange(q.size(2), device=q.device) + length
+    return causal_attention(q, *write(rotate(k, at), v, keys, values, length))
+
+
+@wrong("nothing turned")
+def rotary_step(q, k, v, keys, values, length):
+    at = torch.arange(q.size(2), device=q.device) + length
+    rotate(q, at), rotate(k, at)
+    return causal_attention(q, *write(k, v, keys, values, length))
+
+
+@wrong("values turned")
+def rotary_step(q, k, v, keys, values, length):
+    at = torch.arange(q.size(2), device=q.device) + length
+    q, k, v = rotate(q, at), rotate(k, at), rotate(v, at)
+    return causal_attention(q, *write(k, v, keys, values, length))
+
+
+@wrong("aligned top-left")
+def rotary_step(q, k, v, keys, values, length):
+    at = torch.arange(q.size(2), device=q.device) + length
+    kept = write(rotate(k, at), v, keys, values, length)
+    return F.scaled_dot_product_attention(rotate(q, at), *kept, is_causal=True)
+
+
+@wrong("chunk sees its future")
+def rotary_step(q, k, v, keys, values, length):
+    at = torch.arange(q.size(2), device=q.device) + length
+    kept = write(rotate(k, at), v, keys, values, length)
+    return F.scaled_dot_product_attention(rotate(q, at), *kept)
+
+
+@wrong("not kept")
+def rotary_step(q, k, v, keys, values, length):
+    at = torch.arange(q.size(2), device=q.device) + length
+    k = torch.cat([keys[:, :, :length], rotate(k, at)], dim=2)
+    v = torch.cat([values[:, :, :length], v], dim=2)
+    return causal_attention(rotate(q, at), k, v)
+
+
+@wrong("no scale")
+def rotary_step(q, k, v, keys, values, length):
+    at = torch.arange(q.size(2), device=q.device) + length
+    k, v = write(rotate(k, at), v, keys, values, length)
+    mask = make_causal_mask(q.size(2), k.size(2), device=q.device)
+    scores = (rotate(q, at) @ k.mT).masked_fill(~mask, -math.inf)
+    return scores.softmax(-1) @ v
+
+
+@wrong("changes its input")
+def rotary_step(q, k, v, keys, values, length):
+    at = torch.arange(q.size(2), device=q.device) + length
+    k[:] = rotate(k, at)
+    return causal_attention(rotate(q, at), *write(k, v, keys, values, length))
+
+
+# -- follow_beams -----------------------------------------------------------------------------------
+
+
+@right
+def follow_beams(keys, values, parents):
+    B, K = parents.shape
+    new_keys, new_values = torch.empty_like(keys), torch.empty_like(values)
+    for b in range(B):
+        for k in range(K):
+            old = b * K + int(parents[b, k])
+            new_keys[:, b * K + k] = keys[:, old]
+            new_values[:, b * K + k] = values[:, old]
+    return new_keys, new_values
+
+
+@right
+def follow_beams(keys, values, parents):
+    B, K = parents.shape
+    source = torch.arange(B, device=parents.device)[:, None]
+    keys, values = (x.unflatten(1, (B, K))[:, source, parents].flatten(1, 2) for x in (keys, values))
+    return keys, values
+
+
+@wrong("sources mixed up")
+def follow_beams(keys, values, parents):
+    rows = parents.reshape(-1)
+    return keys.index_select(1, rows), values.index_select(1, rows)
+
+
+@wrong("sources counted in sources")
+def follow_beams(keys, values, parents):
+    B = parents.size(0)
+    rows = torch.cat([parents[b] + b * B for b in range(B)])
+    return keys[:, rows], values[:, rows]
+
+
+@wrong("values left behind")
+def follow_beams(keys, values, parents):
+    B, K = parents.shape
+    rows = torch.cat([parents[b] + b * K for b in range(B)])
+    return keys[:, rows], values
+
+
+@wrong("keys left behind")
+def follow_beams(keys, values, parents):
+    B, K = parents.shape
+    rows = torch.cat([parents[b] + b * K for b in range(B)])
+    return keys, values[:, rows]
+
+
+@wrong("first layer only")
+def follow_beams(keys, values, parents):
+    B, K = parents.shape
+    rows = torch.cat([parents[b] + b * K for b in range(B)])
+    keys = torch.cat([keys[:1, rows], keys[1:]])
+    values = torch.cat([values[:1, rows], values[1:]])
+    return keys, values
+
+
+@wrong("sent instead of fetched")
+def follow_beams(keys, values, parents):
+    B, K = parents.shape
+    new_keys, new_values = keys.clone(), values.clone()
+    for b in range(B):
+        for k in range(K):
+            new = b * K + int(parents[b, k])
+            new_keys[:, new] = keys[:, b * K + k]
+            new_values[:, new] = values[:, b * K + k]
+    return new_keys, new_values
+
+
+@wrong("overwritten before it is read")
+def follow_beams(keys, values, parents):
+    B, K = parents.shape
+    keys, values = keys.clone(), values.clone()
+    for b in range(B):
+        for k in range(K):
+            keys[:, b * K + k] = keys[:, b * K + parents[b, k]]
+            values[:, b * K + k] = values[:, b * K + parents[b, k]]
+    return keys, values
+
+
+@wrong("nothing moved")
+def follow_beams(keys, values, parents):
+    B, K = parents.shape
+    rows = torch.arange(B * K, device=parents.device)
+    return keys[:, rows], values[:, rows]
+
+
+@wrong("keys and values swapped")
+def follow_beams(keys, values, parents):
+    B, K = parents.shape
+    rows = torch.cat([parents[b] + b * K for b in range(B)])
+    return values[:, rows], keys[:, rows]
+
+
+@wrong("an axis too many")
+def follow_beams(keys, values, parents):
+    B, K = parents.shape
+    rows = parents + torch.arange(B, device=parents.device)[:, None] * K
+    return keys[:, rows], values[:, rows]
+
+
+@wrong("changes its input")
+def follow_beams(keys, values, parents):
+    B, K = parents.shape
+    rows = torch.cat([parents[b] + b * K for b in range(B)])
+    keys[:] = keys[:, rows]
+    values[:] = values[:, rows]
+    return keys, values
+
+
+# -- call_cost --------------------------------------------------------------------------------------
+
+
+@right
+def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+    flops = fetched = 0
+    for _ in range(batch):
+        for _ in range(num_new):
+            flops += 2 * num_weights
+            flops += num_layers * 2 * (2 * d_model * (cached + num_new))
+        fetched += num_layers * (cached + num_new) * 2 * d_model * size
+    return flops, fetched + num_weights * size
+
+
+@right
+def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+    seen = cached + num_new
+    per_token = num_weights + 2.0 * num_layers * d_model * seen
+    numbers = num_weights + 2.0 * num_layers * d_model * seen * batch
+    return 2 * batch * num_new * per_token, size * numbers
+
+
+def costs(num_layers, d_model, num_weights, batch, cached, num_new, size):
+    """The four parts, for answers that forget one."""
+    seen = cached + num_new
+    of_weights = 2 * num_weights * num_new * batch
+    of_attention = 2 * 2 * num_layers * d_model * num_new * seen * batch
+    return of_weights, of_attention, num_weights * size, 2 * num_layers * d_model * seen * batch * size
+
+
+@wrong("one operation a weight")
+def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+    a, b, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+    return a // 2 + b, c + d
+
+
+@wrong("half of the attention")
+def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+    a, b, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+    return a + b // 2, c + d
+
+
+@wrong("attention left out")
+def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+    a, _, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+    return a, c + d
+
+
+@wrong("attention of one layer")
+def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+    a, b, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+    return a + b // num_layers, c + d
+
+
+@wrong("FLOPs of one text")
+def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+    a, b, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+    return (a + b) // batch, c + d
+
+
+@wrong("FLOPs of one token")
+def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+    a, b, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+    return (a + b) // num_new, c + d
+
+
+@wrong("everything computed again")
+def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+    a, b, _, _ = costs(num_layers, d_model, num_weights, batch, 0, cached + num_new, size)
+    _, _, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+    return a + b, c + d
+
+
+@wrong("weights fetched for each text")
+def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+    a, b, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+    return a + b, c * batch + d
+
+
+@wrong("cache of one text")
+def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+    a, b, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+    return a + b, c + d // batch
+
+
+@wrong("keys without values")
+def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+    a, b, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+    return a + b, c + d // 2
+
+
+@wrong("cache of one layer")
+def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+    a, b, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+    return a + b, c + d // num_layers
+
+
+@wrong("weights alone")
+def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+    a, b, c, _ = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+    return a + b, c
+
+
+@wrong("new tokens left out")
+def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+    a, _, c, _ = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+    pairs = batch * num_layers * d_model * cached
+    return a + 4 * pairs * num_new, c + 2 * pairs * size
+
+
+@wrong("numbers instead of bytes")
+def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+    a, b, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+    return a + b, (c + d) // size
+
+
+@wrong("results swapped")
+def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+    a, b, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+    return c + d, a + b
