@@ -6,7 +6,8 @@ when both allow it. Shapes are ``(T, S)`` when the mask is the same for every se
 ``(B, T, S)`` or ``(B, 1, S)`` when each sequence has its own.
 
 The rest of the field does not agree on one convention. The converters at the end of this file are
-the only place in the course where another convention is spoken.
+the only place in the course where another convention is spoken, but for the port of Burn's attention
+(:mod:`attn_course.burn`), which keeps its own.
 """
 
 from collections.abc import Sequence
