@@ -22,7 +22,7 @@ SOURCES := $(shell find _config.yml _toc.yml book notebooks src pyproject.toml -
 # The modules whose signatures give shapes. plots is none of them: it takes whatever can be drawn.
 SHAPED := $(subst $() $(),$(comma),$(addprefix attn_course.,functional masks additive self_attention \
 	multi_head_attention causality recurrent dates validation positions cache language_model transformer decoding evaluation quiet burn pretrained \
-	tiled sliding_window latent_attention))
+	tiled sliding_window latent_attention kernels))
 
 # $(call part,NAME,COMMAND): say what comes, run it, and say where it stopped.
 define part

@@ -11,7 +11,7 @@ from attn_course.cache import DecoderCache, KeyValueCache
 from attn_course.causality import assert_causal
 from attn_course.decoding import generate
 from attn_course.device import default_device
-from attn_course.functional import attention, fused_attention, softmax
+from attn_course.functional import attention, fused_attention, softmax, weights_of_rows
 from attn_course.language_model import LanguageModel
 from attn_course.latent_attention import LatentAttention, LatentCache, cache_bytes_per_token
 from attn_course.masks import (
@@ -95,4 +95,5 @@ __all__ = [
     "to_additive_mask",
     "to_torch_mask",
     "to_transformers_mask",
+    "weights_of_rows",
 ]

@@ -5,19 +5,22 @@ computes the same output through PyTorch's fused kernel, which never stores the 
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from attn_course.kernels import run_fused_kernel
 from attn_course.masks import make_causal_mask
-from attn_course.quiet import fused_quiet_attention, quiet_softmax
+from attn_course.quiet import quiet_softmax
 from attn_course.validation import (
     check_bias,
     check_mask,
     check_probability,
     check_qkv,
+    check_row_numbers,
     check_sink,
 )
 
@@ -127,15 +130,16 @@ def fused_attention(
     ``F.scaled_dot_product_attention`` takes its fused kernel only for some forms of input and falls back
     to slow general code for the others, silently. This function brings its inputs into a form that is
     fused: four axes, values as wide as queries, a mask that is left broadcastable, and the kernel's own
-    causal mode when that is what the mask says.
+    causal mode when that is what the mask says. Where PyTorch's function would fall back nevertheless, it calls
+    the kernel below it: for a bias that learns, for a sink, for a mask beside ``is_causal``. On a GPU it
+    always calls PyTorch's function, or computes a sink's weights as :func:`attention` does.
 
     Args:
         q: queries (..., T, D).
         k: keys (..., S, D).
         v: values (..., S, Dv).
         mask: as in :func:`attention`.
-        bias: as in :func:`attention`. No fused kernel for the CPU gives a bias its gradient: a bias that
-            requires one makes the call fall back.
+        bias: as in :func:`attention`.
         is_causal: hide the future, in addition to ``mask``. Aligned bottom-right like
             :func:`~attn_course.make_causal_mask`, not top-left as in PyTorch.
         dropout_p: probability of dropping a weight, from 0 up to but not including 1. No fused kernel for
@@ -164,17 +168,13 @@ def fused_attention(
     if sink is not None:
         sink = check_sink(sink, q)
     num_queries, num_keys = q.size(-2), k.size(-2)
-    if is_causal and mask is None and num_queries == 1:
+    if num_queries == 1:
         is_causal = False  # the newest query sees every key
-    if is_causal and (mask is not None or bias is not None or num_queries != num_keys):
+    elif is_causal and num_queries != num_keys:
         causal = make_causal_mask(num_queries, num_keys, device=q.device)
         mask, is_causal = (causal if mask is None else mask & causal), False
-    elif mask is not None and bias is None and _is_causal_mask(mask, num_queries, num_keys):
+    elif mask is not None and _is_causal_mask(mask, num_queries, num_keys):
         mask, is_causal = None, True
-    if bias is not None:
-        # PyTorch takes one tensor: what the mask hides becomes -inf in the bias.
-        bias = bias.to(q.dtype)
-        mask = bias if mask is None else torch.where(mask, bias, -math.inf)
 
     leading, d_value = q.shape[:-2], v.size(-1)
     width = max(q.size(-1), d_value)
@@ -182,19 +182,90 @@ def fused_attention(
     q4, k4, v4 = (_with_four_axes(_widen(x, width)) for x in (q, k, v))
     if mask is not None:
         mask = _with_four_axes(mask, leading=leading)
-    how = {"attn_mask": mask, "is_causal": is_causal, "dropout_p": dropout_p}
-    how |= {"scale": 1 / math.sqrt(q.size(-1)), "enable_gqa": enable_gqa}
-    if sink is None:
-        out = F.scaled_dot_product_attention(q4, k4, v4, **how)
-    else:
+    if bias is not None:
+        bias = _with_four_axes(bias.to(q.dtype), leading=leading)
+    if sink is not None:
         sink = _with_four_axes(sink.expand(*leading, 1, 1))  # (B, H, 1, 1)
-        out = fused_quiet_attention(q4, k4, v4, sink, **how)
+    out = run_fused_kernel(
+        q4,
+        k4,
+        v4,
+        mask=mask,
+        bias=bias,
+        is_causal=is_causal,
+        dropout_p=dropout_p,
+        scale=1 / math.sqrt(q.size(-1)),
+        sink=sink,
+        enable_gqa=enable_gqa,
+    )
     return out[..., :d_value].reshape(*leading, num_queries, d_value)
 
 
+def weights_of_rows(
+    q: Float[Tensor, "*batch T D"],
+    k: Float[Tensor, "*groups S D"],
+    rows: Sequence[int] | Int[Tensor, "R"],
+    mask: Bool[Tensor, "..."] | None = None,
+    *,
+    bias: Float[Tensor, "..."] | None = None,
+    is_causal: bool = False,
+    sink: float | Float[Tensor, "H"] | None = None,
+    enable_gqa: bool = False,
+) -> Float[Tensor, "*batch R S"]:
+    """Compute the weights of some queries only: what a reader can look at, beside a fused output.
+
+    Writing all weights down costs more than the fused attention itself; those of a few rows cost next to nothing.
+
+    Args:
+        q: queries (..., T, D), all of them.
+        k: keys (..., S, D).
+        rows: which queries, R numbers from 0 to T - 1, or negative ones counted from the end.
+        mask: as in :func:`attention`, for all queries.
+        bias: as in :func:`attention`, for all queries.
+        is_causal: hide the future, in addition to ``mask``; aligned bottom-right.
+        sink: as in :func:`attention`.
+        enable_gqa: as in :func:`attention`.
+
+    Returns:
+        The weights (..., R, S): those rows of what :func:`attention` returns.
+
+    Raises:
+        ValueError: if the shapes do not fit, or there is no such row.
+        TypeError: if the rows are not integers, the mask is not boolean, or the bias not floating point.
+
+    Example:
+        >>> q = k = torch.eye(3)
+        >>> weights_of_rows(q, k, [0, -1], is_causal=True)
+        tensor([[1.0000, 0.0000, 0.0000],
+                [0.2645, 0.2645, 0.4711]])
+    """
+    check_qkv(q, k, k, enable_gqa=enable_gqa)
+    num_queries, num_keys = q.size(-2), k.size(-2)
+    rows = check_row_numbers(rows, num_queries).to(q.device)
+    scores_shape = (*q.shape[:-1], num_keys)
+    if mask is not None:
+        check_mask(mask, scores_shape)
+        mask = mask if mask.size(-2) == 1 else mask.index_select(-2, rows)
+    if bias is not None:
+        check_bias(bias, scores_shape)
+        bias = bias if bias.size(-2) == 1 else bias.index_select(-2, rows)
+    if is_causal:
+        seen = (
+            torch.arange(num_keys, device=q.device)
+            <= rows[:, None] + num_keys - num_queries
+        )
+        mask = seen if mask is None else mask & seen
+    q, nothing = q.index_select(-2, rows), k[..., :0]
+    how = {"bias": bias, "sink": sink, "enable_gqa": enable_gqa}
+    return attention(q, k, nothing, mask, **how)[1]
+
+
 def _widen(x: Tensor, width: int) -> Tensor:
-    # F.pad copies even when there is nothing to append.
-    return x if x.size(-1) == width else F.pad(x, (0, width - x.size(-1)))
+    # F.pad copies even when there is nothing to append. The kernel wants the numbers of one vector to be
+    # neighbours in memory, which those of a transposed view are not.
+    if x.size(-1) < width:
+        return F.pad(x, (0, width - x.size(-1)))
+    return x if x.stride(-1) == 1 else x.clone(memory_format=torch.contiguous_format)
 
 
 def _with_four_axes(x: Tensor, leading: tuple[int, ...] | None = None) -> Tensor:

@@ -1,12 +1,14 @@
 """Multi-head attention, for self- and cross-attention. Derived in chapter 6."""
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from attn_course.cache import KeyValueCache, all_or_nothing
-from attn_course.functional import attention, fused_attention
+from attn_course.functional import attention, fused_attention, weights_of_rows
 from attn_course.masks import make_causal_mask
 from attn_course.positions import Rotation, rotate
 from attn_course.validation import check_mask, check_probability, check_width
@@ -108,9 +110,10 @@ class MultiHeadAttention(nn.Module):
         positions: Int[Tensor, "..."] | Rotation | None = None,
         is_causal: bool = False,
         need_weights: bool = False,
+        weight_rows: Sequence[int] | Int[Tensor, "R"] | None = None,
         cache: KeyValueCache | None = None,
         memory_kv: tuple[Tensor, Tensor] | None = None,
-    ) -> tuple[Float[Tensor, "B T E"], Float[Tensor, "B H T S"] | None]:
+    ) -> tuple[Float[Tensor, "B T E"], Float[Tensor, "B H _ S"] | None]:
         """Attend from ``query`` to ``key``.
 
         Args:
@@ -126,18 +129,22 @@ class MultiHeadAttention(nn.Module):
                 :func:`~attn_course.make_rotation` made of positions (T,) or (B, 1, T), once for many layers.
             is_causal: hide the future, in addition to ``mask``; aligned bottom-right when T != S.
             need_weights: whether to return the weights.
+            weight_rows: of which queries to return the weights, R numbers: a few rows cost next to nothing, as the
+                output still comes from the fused kernel. Instead of ``need_weights``.
             cache: keys and values of the positions before ``query``, to which its own are appended: S counts
                 both. Self-attention only.
             memory_kv: what :meth:`project_memory` returned, in the place of ``key`` and ``value``.
 
         Returns:
-            The output (B, T, E), and the weights (B, H, T, S) or None. In training with dropout, the weights
-            are those that were applied, after dropping.
+            The output (B, T, E), and the weights (B, H, T, S), (B, H, R, S) with ``weight_rows``, or None. In
+            training with dropout, the weights are those that were applied, after dropping; but those of
+            ``weight_rows`` are as they were before.
 
         Raises:
-            ValueError: if a shape does not fit, the cache has no room, or there are both ``positions`` or a
-                ``cache`` and another sequence to attend to.
-            TypeError: if the mask is not boolean, the bias not floating point, or the positions not integers.
+            ValueError: if a shape does not fit, the cache has no room, there are both ``positions`` or a
+                ``cache`` and another sequence to attend to, or both ``need_weights`` and ``weight_rows``.
+            TypeError: if the mask is not boolean, the bias not floating point, or the positions or rows not
+                integers.
         """
         from_memory = not (key is None and value is None and memory_kv is None)
         if from_memory and (positions is not None or cache is not None):
@@ -147,6 +154,8 @@ class MultiHeadAttention(nn.Module):
             )
         if memory_kv is not None and not (key is None and value is None):
             raise ValueError("give memory_kv, or key and value, but not both")
+        if need_weights and weight_rows is not None:
+            raise ValueError("give need_weights or weight_rows, but not both")
         _check_sequence(query, "query", self.q_proj.in_features, "d_in")
 
         q = self._split_heads(self.q_proj(query), self.num_heads)  # (B, H, T, D)
@@ -187,6 +196,10 @@ class MultiHeadAttention(nn.Module):
                     q, k, v, mask, is_causal=is_causal, dropout_p=dropout_p, **how
                 )
                 weights = None
+                if weight_rows is not None:
+                    weights = weights_of_rows(
+                        q, k, weight_rows, mask, is_causal=is_causal, **how
+                    )
 
         out = out.transpose(1, 2).flatten(2)  # (B, T, E)
         return self.out_proj(out), weights

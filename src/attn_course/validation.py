@@ -1,5 +1,7 @@
 """What inputs must satisfy, in one place: each check raises early and says the values and the rule."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -119,3 +121,20 @@ def check_token_ids(ids: Tensor, name: str, max_len: int, start: int = 0) -> Non
     if start + ids.size(1) > max_len:
         length = f"{start} + {ids.size(1)}" if start else ids.size(1)
         raise ValueError(f"{name} is {length} tokens long, longer than max_len ({max_len})")
+
+
+def check_row_numbers(rows: Sequence[int] | Tensor, num_queries: int) -> Tensor:
+    """Refuse rows that are no queries; the result counts from the first query only."""
+    rows = torch.as_tensor(rows)
+    if rows.numel() == 0:
+        rows = rows.long()
+    if rows.is_floating_point() or rows.dtype == torch.bool:
+        raise TypeError(f"rows must be integers, not {rows.dtype}")
+    if rows.dim() != 1:
+        raise ValueError(f"rows of shape {tuple(rows.shape)} must have one axis, (R,)")
+    wrong = rows[(rows < -num_queries) | (rows >= num_queries)]
+    if len(wrong):
+        raise ValueError(
+            f"rows must be from {-num_queries} to {num_queries - 1}, for {num_queries} queries, but one is {wrong[0]}"
+        )
+    return rows % num_queries if num_queries else rows
