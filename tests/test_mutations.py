@@ -161,6 +161,42 @@ MUTATIONS = {
         "model.encode(src, src_mask=src_mask)",
         "model.encode(src, src_mask=torch.ones_like(src_mask))",
     ),
+    "decoding: beams moved without their past": ("decoding.py", "layer.reorder(rows)", "layer.reorder(rows * 0)"),
+    "decoding: everything read again": ("decoding.py", "new = ids[:, self.cache.length :]", "new = ids"),
+    "decoding: padding seen by what is generated": (
+        "decoding.py",
+        "seen = None if mask is None else mask[:, :, :S]",
+        "seen = None",
+    ),
+    "cache: written before it is checked": (
+        "cache.py",
+        '        self._check(v, "v")\n',
+        '        self._k[:, :, self._length : self._length + k.size(2)] = k\n        self._check(v, "v")\n',
+    ),
+    "cache: the past of the first row for all": ("cache.py", "filled.index_select(0, rows)", "filled[:1]"),
+    "cache: values that stay behind": ("cache.py", "for kept in (self._k, self._v):", "for kept in (self._k,):"),
+    "cache: a failed call half kept": (
+        "cache.py",
+        "            layer.truncate(length)\n        raise",
+        "            pass\n        raise",
+    ),
+    "cache: a reset that forgets nothing": ("cache.py", "self.truncate(0)", "self.truncate(self.length)"),
+    "cache: the memory of another row": (
+        "cache.py",
+        "(k[rows], v[rows]) for k, v in self.memory",
+        "(k, v) for k, v in self.memory",
+    ),
+    "language model: every piece at the beginning": (
+        "language_model.py",
+        "places = torch.arange(start, S, device=ids.device)",
+        "places = torch.arange(T, device=ids.device)",
+    ),
+    "language model: padding counted as a position": (
+        "language_model.py",
+        "places = (mask[:, 0].cumsum(-1) - 1).clamp(min=0)[:, start:]",
+        "places = torch.arange(start, S, device=ids.device).expand(B, T)",
+    ),
+    "language model: no last norm": ("language_model.py", "self.to_logits(self.norm(x))", "self.to_logits(x)"),
     "evaluation: hypotheses and references swapped": (
         "evaluation.py",
         "metric.corpus_score(hypotheses, [references]",
