@@ -194,7 +194,7 @@ join_blocks = Exercise(
             ),
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "Whoever called it finds other numbers there afterwards, and could not merge that block again."
+            "Whoever called it finds other numbers there afterwards, and could not merge that block again. See 16.3."
         ),
     },
 )
@@ -404,7 +404,7 @@ attend_in_blocks = Exercise(
             _if_visible(lambda t, s, size: s > t),
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "Whoever called it finds other numbers there afterwards: work on copies."
+            "Whoever called it finds other numbers there afterwards: work on copies. See 16.4."
         ),
     },
 )
