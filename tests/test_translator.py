@@ -8,9 +8,11 @@ import pytest
 import torch
 
 from attn_course.data.batches import make_batch
-from attn_course.data.subwords import EOS_ID
+from attn_course.data.everyday import load_handwritten
+from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID
+from attn_course.decoding import beam_search, greedy_search
 from attn_course.training import Settings, load_checkpoint
-from attn_course.translator import END, SHIPPED, Translator
+from attn_course.translator import END, LENGTH_REWARD, SHIPPED, Translator
 
 SENTENCES = [
     "私は毎日学校へ行きます。",
@@ -112,3 +114,18 @@ def test_a_folder_without_a_translator_is_refused_with_the_file_that_is_missing(
         shutil.copy(SHIPPED / name, tmp_path)
     with pytest.raises(FileNotFoundError, match=r"best.safetensors is missing"):
         Translator.load(tmp_path)
+
+
+def test_with_a_cache_it_writes_what_it_writes_without(translator):
+    """Greedy search and a beam of 5, as ``translate`` calls them, over sentences written by hand."""
+    pairs, model = load_handwritten(), translator.model
+    device, special = next(model.parameters()).device, {"bos_id": BOS_ID, "eos_id": EOS_ID, "pad_id": PAD_ID}
+    how = {"beam_size": 5, "length_penalty": 0.0, "length_reward": LENGTH_REWARD, "patience": 2.0}
+
+    def written(search, step, **how):
+        batch = make_batch([(translator.read(japanese), []) for japanese, _ in pairs[::step]]).to(device)
+        found = search(model, batch.src, batch.src_lengths, max_len=40, **how, **special)
+        return found.tolist() if search is greedy_search else [[h.ids.tolist() for h in row] for row in found]
+
+    assert written(greedy_search, 5) == written(greedy_search, 5, use_cache=False)
+    assert written(beam_search, 32, **how) == written(beam_search, 32, **how, use_cache=False)
