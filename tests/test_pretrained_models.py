@@ -283,6 +283,20 @@ def test_they_write_what_theirs_write(make_theirs, load, options, tmp_path, in_6
     assert torch.equal(generate(ours, ids, LENGTHS, max_new_tokens=4), expected[:, T:])
 
 
+@pytest.mark.parametrize(
+    ("make_theirs", "load", "options"), [(make_gpt2, load_gpt2, GPT2S[1]), (make_llama, load_llama, LLAMAS[0])]
+)
+@torch.no_grad()
+def test_a_text_read_piece_by_piece_is_a_text_read_at_once(make_theirs, load, options, tmp_path):
+    make_theirs(options, tmp_path, torch.float64)
+    ours, ids = load(tmp_path, dtype=torch.float64), make_ids()
+    cache, pieces = ours.make_cache(B), []
+    for start, end in ((0, 3), (3, 4), (4, T)):
+        pieces.append(ours(ids[:, start:end], cache=cache))
+        assert cache.length == end
+    assert_same(torch.cat(pieces, dim=1), ours(ids))
+
+
 @torch.no_grad()
 def test_reading_leaves_no_hook_behind_even_when_it_fails(tmp_path):
     make_gpt2(GPT2S[0], tmp_path)
@@ -415,6 +429,9 @@ def test_the_base_of_the_rotation_is_found_where_older_files_write_it(tmp_path):
     change_config(tmp_path, rope_theta=None)
     with pytest.raises(AssertionError):
         assert_same(load_llama(tmp_path)(ids), theirs(ids).logits)
+    theirs = make_llama(LLAMAS[0], tmp_path)  # turned by 10,000, as when nothing is said
+    change_config(tmp_path, rope_parameters=None)
+    assert_same(load_llama(tmp_path)(ids), theirs(ids).logits)
 
 
 def change_names(folder, extra=None, without=""):

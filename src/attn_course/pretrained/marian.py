@@ -174,10 +174,8 @@ def load_marian(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> Ma
         del names["model.shared"]
         names |= {encoder: "src_embed", decoder: "tgt_embed"}
         ties = {f"{decoder}.weight": ["lm_head.weight"]}
-    positions = [
-        "model.*coder.embed_positions.weight"
-    ]  # sines and cosines, which are computed
-    load_weight_map(
-        model, read_weights(folder), names, ties=ties, ignore=positions, source=folder
-    )
+    # Sines and cosines, which are computed here.
+    positions = ["model.*coder.embed_positions.weight"]
+    tensors = read_weights(folder)
+    load_weight_map(model, tensors, names, ties=ties, ignore=positions, source=folder)
     return model.eval()
