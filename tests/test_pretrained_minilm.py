@@ -161,4 +161,5 @@ def test_it_can_be_asked_for_in_64_bits(ours):
     double = load_minilm(dtype=torch.float64)
     assert isinstance(double, SentenceEncoder)
     assert not double.training
+    assert double.embed(ENGLISH).dtype == torch.float64
     assert_same(double.embed(ENGLISH).float(), ours.embed(ENGLISH))

@@ -14,6 +14,7 @@ from torch.testing import assert_close
 from attn_course.pretrained import (
     Bert,
     Into,
+    download,
     load_bert,
     load_from_folder,
     load_from_hub,
@@ -487,7 +488,7 @@ def test_a_model_that_is_only_there_as_a_pickle_is_refused_with_a_way_out(hub, t
     save_bert(tmp_path)
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(FileNotFoundError, match=r"^someone/some-bert has no safetensors on the hub, .* refs/pr/1"):
-        load_from_hub("someone/some-bert")
+        download("someone/some-bert")
 
 
 def test_offline_one_sentence_says_so(monkeypatch, tmp_path):

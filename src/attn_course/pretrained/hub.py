@@ -65,7 +65,7 @@ def download(name: str, revision: str | None = None) -> Path:
 
     Raises:
         ModuleNotFoundError: if ``huggingface_hub`` is not installed.
-        OSError: if it cannot be fetched.
+        OSError: if it cannot be fetched; a FileNotFoundError if it has no safetensors.
     """
     try:
         from huggingface_hub import errors, snapshot_download
@@ -74,7 +74,7 @@ def download(name: str, revision: str | None = None) -> Path:
             "loading from the hub needs the library huggingface_hub: pip install huggingface_hub"
         ) from None
     try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=_FILES))
+        folder = Path(snapshot_download(name, revision=revision, allow_patterns=_FILES))
     except errors.LocalEntryNotFoundError:
         said = "is not in the cache of the hub, and the hub cannot be reached: connect to it once"
     except errors.RevisionNotFoundError:
@@ -85,6 +85,12 @@ def download(name: str, revision: str | None = None) -> Path:
         said = "is no name of a model: that is author/model, such as openai-community/gpt2"
     except OSError as error:
         said = f"could not be fetched from the hub: {(str(error).splitlines() or [''])[0]}"
+    else:
+        if any(folder.glob("*.safetensors")):
+            return folder
+        raise FileNotFoundError(
+            f"{name} has no safetensors on the hub, at most a pickle, which may run anything. {ADVICE}"
+        )
     raise OSError(f"{name} {said}")
 
 
@@ -101,12 +107,6 @@ def load_from_hub(
     Raises:
         ModuleNotFoundError: as :func:`download`.
         OSError: as :func:`download`.
-        FileNotFoundError: as :func:`load_from_folder`.
         ValueError: as :func:`load_from_folder`.
     """
-    folder = download(name, revision)
-    if not any(folder.glob("*.safetensors")):
-        raise FileNotFoundError(
-            f"{name} has no safetensors on the hub, at most a pickle, which may run anything. {ADVICE}"
-        )
-    return load_from_folder(folder, dtype=dtype)
+    return load_from_folder(download(name, revision), dtype=dtype)
