@@ -2,12 +2,14 @@
 
 import ast
 import copy
+import importlib
+import re
 
 import pytest
 import torch
 import torch.nn.functional as F
 import transformers
-from chapters import code_cells, imports, run, solution
+from chapters import code_cells, imports, markdown_cells, run, solution
 from safetensors.torch import save_file
 from torch import nn
 from torch.testing import assert_close
@@ -178,6 +180,18 @@ def test_halves_are_what_transformers_turns(chapter):
     assert_close(chapter["rotate_halves"](q), expected[0, 0])
 
 
+def test_what_the_chapter_shows_for_a_network_names_what_there_is():
+    (section,) = (cell.source for cell in markdown_cells(NUMBER) if "## 17.11" in cell.source)
+    blocks = re.findall(r"^```python\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 2
+    for block in blocks:
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "pretrained":
+                assert node.attr in pretrained.__all__
+            if isinstance(node, ast.ImportFrom):
+                assert all(hasattr(importlib.import_module(node.module), name.name) for name in node.names)
+
+
 def test_pytorch_overwrites_what_fits_before_it_raises():
     module = nn.ModuleDict({"up": nn.Linear(3, 5), "down": nn.Linear(5, 2)})
     file = {"up.weight": torch.ones(5, 3), "up.bias": torch.ones(5)}
@@ -226,6 +240,9 @@ def test_the_mean_of_exercise_2_is_the_package_s():
         hidden = minilm.bert(ids, mask=mask).hidden[-1]
     pooled = solution(NUMBER, 2)["mean_pool"](hidden, mask[:, 0])
     assert_close(F.normalize(pooled, dim=-1), minilm.embed(texts), atol=1e-5, rtol=0)
+    # Dividing by another number would not show in a vector of length 1.
+    each = [row[: int(n)].mean(dim=0) for row, n in zip(hidden, mask.sum(dim=(1, 2)), strict=True)]
+    assert_close(pooled, torch.stack(each))
 
 
 def test_the_split_of_exercise_3_gives_what_gpt2_computes():

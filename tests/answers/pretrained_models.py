@@ -161,6 +161,18 @@ def load_renamed(module, tensors, names, transposed):  # a KeyError is a refusal
     return module
 
 
+@wrong("does not raise")
+def load_renamed(module, tensors, names, transposed):
+    new = {names.get(n, n): t.T if n in transposed else t for n, t in tensors.items()}
+    wanted = {n: p.shape for n, p in module.named_parameters()}
+    found = {n: t.shape for n, t in new.items()}
+    if found != wanted:
+        print("does not fit:", [n for n in wanted | found if wanted.get(n) != found.get(n)])
+        return module
+    module.load_state_dict(new)
+    return module
+
+
 @wrong("names nothing")
 def load_renamed(module, tensors, names, transposed):
     new = {names.get(n, n): t.T if n in transposed else t for n, t in tensors.items()}
@@ -239,6 +251,31 @@ def mean_pool(hidden, mask):
 @wrong("mean over the sentences")
 def mean_pool(hidden, mask):
     return hidden.sum(0) / len(hidden)
+
+
+@wrong("cut at the length")
+def mean_pool(hidden, mask):
+    pooled = torch.empty(hidden.size(0), hidden.size(2)).to(hidden)
+    for b in range(len(hidden)):
+        pooled[b] = hidden[b, : int(mask[b].sum())].mean(dim=0)
+    return pooled
+
+
+@wrong("brought to length 1")
+def mean_pool(hidden, mask):
+    pooled = (hidden * mask[:, :, None]).sum(1) / mask.sum(1)[:, None]
+    return pooled / pooled.norm(dim=-1, keepdim=True)
+
+
+@wrong("divided twice")
+def mean_pool(hidden, mask):
+    kept = hidden * mask.unsqueeze(-1)
+    return kept.mean(dim=1) / mask.sum(dim=1).unsqueeze(-1)
+
+
+@wrong("count without an axis for the width")
+def mean_pool(hidden, mask):
+    return torch.einsum("bse,bs->be", hidden, mask.to(hidden)) / mask.sum(-1)
 
 
 @wrong("mask without an axis for the width")
@@ -457,6 +494,19 @@ def share_on_previous(weights, mask):
 def share_on_previous(weights, mask):
     looks = F.pad(weights.diagonal(-1, dim1=-2, dim2=-1), (1, 0)) * mask[:, None]
     return looks.mean(dim=(0, 2))
+
+
+@wrong("pads in the divisor")
+def share_on_previous(weights, mask):
+    looks = weights.diagonal(-1, dim1=-2, dim2=-1) * mask[:, None, 1:]
+    return looks.mean(dim=(0, 2))
+
+
+@wrong("mask of the previous token")
+def share_on_previous(weights, mask):
+    looks = weights.diagonal(-1, dim1=-2, dim2=-1)
+    counted = mask[:, None, :-1]
+    return (looks * counted).sum(dim=(0, 2)) / counted.sum()
 
 
 @wrong("mean of the sentences' means")

@@ -132,6 +132,13 @@ def _with(**changes):
     )
 
 
+def _keeps_quiet(module, tensors, names, transposed):
+    try:
+        return _load(module, tensors, names, transposed)
+    except ValueError:
+        return module
+
+
 def _stops_at_the_first(module, tensors, names, transposed):
     for name in [*names, *tensors]:
         if name not in tensors or name not in names:
@@ -199,6 +206,11 @@ load_renamed = Exercise(
             "The file is refused, but some parameters have been overwritten by then: look at everything first, and "
             "copy afterwards. See 17.12.",
             _with(late=True),
+        ),
+        "does not raise": Mistake(
+            "A file that does not fit is noticed and nothing is loaded, but no error is raised, so whoever called goes "
+            "on with random numbers. See 17.12.",
+            _keeps_quiet,
         ),
         "stops at the first name": Mistake(
             "The refusal has the first wrong name alone; collect what is missing and what is left over, and say all "
@@ -287,6 +299,30 @@ mean_pool = Exercise(
         "mean over the sentences": Mistake(
             "The mean is taken over the batch and not over the tokens of each sentence. See 17.9.",
             lambda hidden, mask: hidden.mean(dim=0),
+        ),
+        "cut at the length": Mistake(
+            "It takes the first n tokens of each sentence, which is right while the pads come last; with padding on "
+            "the left it takes pads. Ask the mask which tokens are real. See 17.9.",
+            lambda hidden, mask: torch.stack(
+                [
+                    row[:n].mean(0)
+                    for row, n in zip(hidden, mask.sum(1).tolist(), strict=True)
+                ]
+            ),
+        ),
+        "brought to length 1": Mistake(
+            "It is the mean brought to length 1; the mean itself is asked for. See 17.9.",
+            lambda hidden, mask: nn.functional.normalize(_mean(hidden, mask, 1), dim=-1),
+        ),
+        "divided twice": Mistake(
+            "A mean is a sum that has been divided already, and here it is divided once more. See 17.9.",
+            lambda hidden, mask: (
+                _mean(hidden, mask, hidden.size(1)) / mask.sum(1, keepdim=True)
+            ),
+        ),
+        "count without an axis for the width": Mistake(
+            "The counts (B,) have to divide sums (B, E): they lack an axis of length 1 at their end. See 17.9.",
+            lambda hidden, mask: _mean(hidden, mask, mask.sum(dim=1)),
         ),
         "mask without an axis for the width": Mistake(
             "The mask (B, T) has to be multiplied with (B, T, E): it lacks an axis of length 1 at its end. See 17.9.",
@@ -554,6 +590,20 @@ share_on_previous = Exercise(
             "See 17.8.",
             lambda weights, mask: (
                 _share(weights, _not_first(mask)) * _not_first(mask).sum() / mask.numel()
+            ),
+        ),
+        "pads in the divisor": Mistake(
+            "Rows of pads are left out of the sum and counted in the divisor, so the shares are too small. See 17.8.",
+            lambda weights, mask: (
+                _share(weights, _not_first(mask))
+                * (_not_first(mask).sum() / mask[:, 1:].numel())
+            ),
+        ),
+        "mask of the previous token": Mistake(
+            "A row counts if the token before it is real, so the first pad behind each sentence counts too: what "
+            "matters is whether the token that looks is real. See 17.8.",
+            lambda weights, mask: _share(
+                weights, nn.functional.pad(mask[:, :-1], (1, 0)).bool()
             ),
         ),
         "mean of the sentences' means": Mistake(
