@@ -23,12 +23,13 @@ def save_vocabulary(folder, separate=False):
     for side in ("source", "target"):
         model = sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{side}.spm"))
         lists.append([model.id_to_piece(n) for n in range(model.vocab_size())])
+    # Where what is unknown and padding stand must not matter, so they stand differently in each list.
     if separate:
-        for name, pieces in (("vocab.json", lists[0]), ("target_vocab.json", lists[1])):
-            pieces = [p for p in pieces if p != "<s>"] + ["<pad>"]
+        source, target = (dict.fromkeys(pieces) for pieces in lists)
+        for name, pieces in (("vocab.json", ["<pad>", *source]), ("target_vocab.json", ["ZZ", *target, "<pad>"])):
             (folder / name).write_text(json.dumps({p: n for n, p in enumerate(pieces)}))
     else:
-        pieces = dict.fromkeys([*lists[1], *lists[0], ">>jpn<<", "<pad>"])
+        pieces = dict.fromkeys([">>jpn<<", *lists[1], *lists[0], "<pad>"])
         (folder / "vocab.json").write_text(json.dumps({p: n for n, p in enumerate(pieces)}))
 
 
