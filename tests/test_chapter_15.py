@@ -115,7 +115,7 @@ def test_a_full_cache_refuses_and_is_unharmed(chapter):
     cache = chapter["KeyValueCache"](1, 1, 3, D, dtype=torch.float64)
     x = random_tensor(1, 1, 4, D)
     cache.append(x[:, :, :2], x[:, :, :2])
-    with pytest.raises(ValueError, match="4 tokens do not fit: there is room for 3"):
+    with pytest.raises(ValueError, match="4 tokens do not fit into 3 places"):
         cache.append(x[:, :, 2:], x[:, :, 2:])
     k, v = cache.append(x[:, :, 2:3], x[:, :, 2:3])
     assert torch.equal(k, x[:, :, :3])
