@@ -167,6 +167,22 @@ def test_counting_the_pads_changes_a_sentence_and_leaving_them_out_does_not(chap
     assert_close(*right, atol=1e-4, rtol=0)
 
 
+def test_a_detail_of_the_code_that_no_cosine_shows_is_far_above_rounding(chapter):
+    sentences = ["A cat sleeps on the sofa.", "The kitten naps on the couch.", "Share prices dropped."]
+    right, wrong = chapter["model"], [copy.deepcopy(chapter["model"]) for _ in range(2)]
+    chapter["set_eps"](wrong[0], 1e-5)
+    chapter["set_activation"](wrong[1], nn.GELU("tanh"))
+    ids, mask = chapter["make_batch"](sentences)
+    real = mask[:, 0]
+    with torch.no_grad():
+        expected = right(ids, mask)[0][-1][real]
+        for model in wrong:
+            moved = (model(ids, mask)[0][-1][real] - expected).abs().max()
+            assert 1e-4 < moved < 0.01
+            difference = chapter["cosines_of"](model, sentences) - chapter["cosines_of"](right, sentences)
+            assert difference.abs().max() < 0.001
+
+
 # -- Other architectures -----------------------------------------------------------------------------
 
 
