@@ -60,14 +60,15 @@ def test_texts_get_the_ids_that_theirs_gives(folder, theirs):
     assert torch.equal(lengths, padded["attention_mask"].sum(-1))
 
 
-def test_ids_become_the_text_that_theirs_gives(folder, theirs):
+@pytest.mark.parametrize("text", ["THE CAT SAT ON THE MAT", "DOGS, AND CATS", "THE ☃ CAT"])
+def test_ids_become_the_text_that_theirs_gives(text, folder, theirs):
     ours = MarianTokenizer(folder)
-    for text in ("THE CAT SAT ON THE MAT", "DOGS, AND CATS"):
-        ids = theirs(text_target=text)["input_ids"]
-        if ours.eos_id == ours.encode("")[0]:  # one list numbers both sides
-            assert theirs.decode(ids, skip_special_tokens=True, use_source_tokenizer=False) == text
-        for written in (ids, [ours.pad_id, *ids, ours.pad_id], torch.tensor(ids)):
-            assert ours.decode(written) == text
+    ids = theirs(text_target=text)["input_ids"]
+    expected = text.replace("☃", "")
+    if not (folder / "target_vocab.json").exists():  # theirs drops what is special by the numbers of the source
+        assert theirs.decode(ids, skip_special_tokens=True, use_source_tokenizer=False) == expected
+    for written in (ids, [ours.pad_id, *ids, ours.pad_id], torch.tensor(ids)):
+        assert ours.decode(written) == expected
     assert ours.decode([]) == ""
 
 
