@@ -45,6 +45,19 @@ def stable_quiet(x, dim=-1):
     return e / (e.sum(dim, keepdim=True) + 1.0)
 
 
+@wrong("one maximum for all")
+def stable_quiet(x, dim=-1):
+    m = torch.relu(x.max()).detach()
+    e = torch.exp(x - m)
+    return e / (torch.exp(-m) + e.sum(dim, keepdim=True))
+
+
+@wrong("softmax overflows")
+def stable_quiet(x, dim=-1):  # the largest in size is no maximum
+    m = x.detach().abs().amax(dim, keepdim=True)
+    return (x - m).exp() / ((-m).exp() + (x - m).exp().sum(dim, keepdim=True))
+
+
 @wrong("softmax overflows")
 def stable_quiet(x, dim=-1):
     return torch.exp(x) / (torch.exp(x).sum(dim, True) + 1)
@@ -568,6 +581,15 @@ def attend_with_sinks(q, k, v, sinks, mask=None):
         scores = scores.masked_fill(~mask, -math.inf)
     e = torch.exp(scores - scores.amax(-1, keepdim=True))
     weights = e / (e.sum(-1, keepdim=True) + sinks.exp().view(-1, 1, 1))
+    return weights @ v, weights
+
+
+@wrong("softmax overflows")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    weights = scores.exp() / (scores.exp().sum(-1, keepdim=True) + sinks.exp()[:, None, None])
     return weights @ v, weights
 
 

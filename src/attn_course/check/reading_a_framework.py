@@ -82,6 +82,11 @@ def _gradient_is_nan(found, x, dim):
     return not found[0].isnan().any() and bool(found[1].isnan().any())
 
 
+def _one_maximum(x, dim=-1):
+    m = x.detach().amax().clamp(min=0)
+    return (x - m).exp() / ((-m).exp() + (x - m).exp().sum(dim, keepdim=True))
+
+
 def _detached(x, dim=-1):
     return quiet_softmax(x, dim).detach()
 
@@ -109,9 +114,16 @@ stable_quiet = Exercise(
                 found[0], burn_quiet_softmax_2023(x, dim), rtol=1e-3, equal_nan=True
             ),
         ),
+        "one maximum for all": Mistake(
+            "One row is right, and many rows of large scores are nan: the largest score of all was subtracted from "
+            "each row, and where a row is far below it every exponential is 0. See 14.8.",
+            sign=lambda found, x, dim: torch.allclose(
+                found[0], _one_maximum(x, dim), rtol=1e-3, atol=1e-6, equal_nan=True
+            ),
+        ),
         "softmax overflows": Mistake(
-            "With large scores the result is nan: their exponentials overflow unless something is subtracted first. "
-            "See 14.8.",
+            "With large scores the result is nan: exponentials overflow, or all of them vanish, unless the largest "
+            "exponent of the row is subtracted first. See 14.8.",
             sign=_large_scores_give_nan,
         ),
         "nan in empty rows": Mistake(
@@ -494,7 +506,12 @@ def _is_right(fn):
 
 def _tell(answer, fn):
     """What the answer says of a function; what it says must be True or False."""
-    said = answer(fn)
+    try:
+        said = answer(fn)
+    except AssertionError:
+        raise Remark(
+            "It asserts, so it stops where it should return False. See 14.9."
+        ) from None
     if said is None:
         return None
     if isinstance(said, Tensor) and said.numel() == 1 and said.dtype == torch.bool:
@@ -611,6 +628,8 @@ def _heads_with_sinks(draw):
     yield "as many heads as keys", *qkv(2, 5, 3, 5, 4, 2), 2 * draw(5), draw.mask(3, 5)
     yield "sinks far below", *qkv(2, 3, 5, 7, 4, 2), draw(3) - 50, None
     yield "high sinks", *qkv(2, 3, 5, 7, 4, 2), draw(3) + 200, None
+    q, k, v = qkv(2, 3, 5, 7, 4, 2)
+    yield "large scores", 200 * q, k, v, draw(3), None
     yield (
         "float64",
         *qkv(2, 3, 5, 7, 4, 2, torch.float64),
@@ -669,6 +688,13 @@ attend_with_sinks = Exercise(
             "sink's column too and hides it. See 14.10.",
             lambda q, k, v, sinks, mask: (
                 attention(q, k, v, sink=sinks) if mask is None else _plain(q, k, v, mask)
+            ),
+        ),
+        "softmax overflows": Mistake(
+            "With large scores the result is nan: exponentials overflow unless the largest of the scores and the sink "
+            "is subtracted first. See 14.8.",
+            sign=lambda found, q, k, v, sinks, mask: bool(
+                _scores(q, k, mask).max() > 88 and found[1].isnan().any()
             ),
         ),
         "renormalised": Mistake(
