@@ -124,7 +124,6 @@ stable_quiet = Exercise(
                 )
             ),
         ),
-        ),
         "softmax overflows": Mistake(
             "With large scores the result is nan: exponentials overflow, or all of them vanish, unless the largest "
             "exponent of the row is subtracted first. See 14.8.",
