@@ -237,8 +237,12 @@ class DecoderCache:
 
 
 @contextmanager
-def all_or_nothing(cache: KeyValueCache | DecoderCache | None) -> Iterator[None]:
-    """Take back what was appended if anything goes wrong inside, so that the same call can be made again."""
+def all_or_nothing(cache: object | None) -> Iterator[None]:
+    """Take back what was appended if anything goes wrong inside, so that the same call can be made again.
+
+    Args:
+        cache: what has a ``length`` and can ``truncate``, or has ``layers`` of such; or None.
+    """
     layers = [] if cache is None else getattr(cache, "layers", [cache])
     lengths = [layer.length for layer in layers]
     try:
