@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attn_course.kernels import run_fused_kernel
+from attn_course.kernels import join_bias_and_mask, run_fused_kernel
 from attn_course.masks import make_causal_mask
 from attn_course.quiet import quiet_softmax
 from attn_course.validation import (
@@ -249,15 +249,29 @@ def weights_of_rows(
     if bias is not None:
         check_bias(bias, scores_shape)
         bias = bias if bias.size(-2) == 1 else bias.index_select(-2, rows)
+        bias = bias.to(q.dtype)
+    if sink is not None:
+        sink = check_sink(sink, q)
     if is_causal:
         seen = (
             torch.arange(num_keys, device=q.device)
             <= rows[:, None] + num_keys - num_queries
         )
         mask = seen if mask is None else mask & seen
-    q, nothing = q.index_select(-2, rows), k[..., :0]
-    how = {"bias": bias, "sink": sink, "enable_gqa": enable_gqa}
-    return attention(q, k, nothing, mask, **how)[1]
+
+    q = q.index_select(-2, rows) / math.sqrt(q.size(-1))  # (..., R, D)
+    if enable_gqa:  # the rows of all heads that share keys, below each other
+        q = q.unflatten(-3, (k.size(-3), -1)).flatten(-3, -2)  # (..., G, H / G * R, D)
+    # As few rows as these are multiplied faster than a transposed view of the keys is read.
+    scores = q @ k.contiguous().mT
+    if enable_gqa:
+        scores = scores.view(*scores_shape[:-2], len(rows), num_keys)
+    if mask is not None or bias is not None:
+        scores = scores + join_bias_and_mask(bias, mask, q.dtype)
+    if sink is not None:
+        return quiet_softmax(scores, sink=sink)
+    sees_nothing = (scores.detach().amax(-1) == -math.inf).any()
+    return softmax(scores) if sees_nothing else torch.softmax(scores, -1)
 
 
 def _widen(x: Tensor, width: int) -> Tensor:

@@ -51,7 +51,7 @@ def run_fused_kernel(
         causal = torch.ones(q.size(2), k.size(2), dtype=torch.bool, device=q.device).tril()
         mask, is_causal = (causal if mask is None else mask & causal), False
     if bias is not None or (is_causal and mask is not None):
-        mask = _add_up(bias, mask, q.dtype)
+        mask = join_bias_and_mask(bias, mask, q.dtype)
     if sink is not None:
         return fused_quiet_attention(
             q, k, v, sink, attn_mask=mask, is_causal=is_causal, dropout_p=dropout_p, **how
@@ -81,7 +81,7 @@ class _AttentionWithLearnedBias(torch.autograd.Function):
         is_causal: bool,
         scale: float,
     ) -> Tensor:
-        attn_mask = _add_up(bias, mask, q.dtype)
+        attn_mask = join_bias_and_mask(bias, mask, q.dtype)
         out, log_sum = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
             q, k, v, 0.0, is_causal, attn_mask=attn_mask, scale=scale
         )
@@ -98,7 +98,7 @@ class _AttentionWithLearnedBias(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: FunctionCtx, upstream: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, bias, mask, sink, out, log_sum = ctx.saved_tensors
-        attn_mask = _add_up(bias, mask, q.dtype)
+        attn_mask = join_bias_and_mask(bias, mask, q.dtype)
         to_q, to_k, to_v = (
             torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
                 upstream, q, k, v, out, log_sum, 0.0, ctx.is_causal, attn_mask=attn_mask, scale=ctx.scale
@@ -131,15 +131,17 @@ class _AttentionWithLearnedBias(torch.autograd.Function):
         return to_q, to_k, to_v, to_bias.to(bias), None, to_sink, None, None
 
 
-def _reaches_kernel(q: Tensor, dropout_p: float) -> bool:
-    # The kernel divides by the number of queries: without any, it would end the process.
-    return q.device.type == "cpu" and dropout_p == 0 and q.numel() > 0
-
-
-def _add_up(bias: Tensor | None, mask: Tensor | None, dtype: torch.dtype) -> Tensor:
+def join_bias_and_mask(
+    bias: Tensor | None, mask: Tensor | None, dtype: torch.dtype
+) -> Tensor:
     """Say a bias, a mask or both as one tensor of numbers to be added, -inf where the mask hides."""
     if mask is None:
         return bias
     if bias is None:
         bias = torch.zeros((), dtype=dtype, device=mask.device)
     return torch.where(mask, bias, -math.inf)
+
+
+def _reaches_kernel(q: Tensor, dropout_p: float) -> bool:
+    # The kernel divides by the number of queries: without any, it would end the process.
+    return q.device.type == "cpu" and dropout_p == 0 and q.numel() > 0
