@@ -198,7 +198,9 @@ def fused_attention(
         sink=sink,
         enable_gqa=enable_gqa,
     )
-    return out[..., :d_value].reshape(*leading, num_queries, d_value)
+    if d_value < width:
+        out = out[..., :d_value]
+    return out.reshape(*leading, num_queries, d_value)
 
 
 def weights_of_rows(
@@ -291,15 +293,17 @@ def _with_four_axes(x: Tensor, leading: tuple[int, ...] | None = None) -> Tensor
         if leading is not None and x.shape[:-3].numel() > 1:
             x = x.expand(*leading[:-1], *x.shape[-3:])
         return x.flatten(0, -4)
-    return x[(None,) * (4 - x.dim())]
+    return x if x.dim() == 4 else x.reshape(*[1] * (4 - x.dim()), *x.shape)
 
 
 def _is_causal_mask(mask: Tensor, num_queries: int, num_keys: int) -> bool:
-    # Comparing costs T * S bytes, far less than the attention. On a GPU the answer would stall the
-    # queue of kernels, and its fused kernels take a mask without falling back.
-    square = mask.dim() == 2 and num_queries == num_keys
+    # Comparing costs T * S bytes, far less than the attention, and two corners tell most other masks
+    # apart. On a GPU the answer would stall the queue of kernels, and its fused kernels take a mask.
     return (
-        square
+        num_queries == num_keys > 0
+        and mask.shape == (num_queries, num_keys)
         and mask.device.type == "cpu"
+        and bool(mask[-1, 0])
+        and not mask[0, -1]
         and torch.equal(mask, make_causal_mask(num_queries))
     )
