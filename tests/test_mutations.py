@@ -175,11 +175,7 @@ MUTATIONS = {
     ),
     "cache: the past of the first row for all": ("cache.py", "filled.index_select(0, rows)", "filled[:1]"),
     "cache: values that stay behind": ("cache.py", "for kept in (self._k, self._v):", "for kept in (self._k,):"),
-    "cache: a failed call half kept": (
-        "cache.py",
-        "            layer.truncate(length)\n        raise",
-        "            pass\n        raise",
-    ),
+    "cache: a failed call half kept": ("cache.py", "if error is not None:", "if False:"),
     "cache: a reset that forgets nothing": ("cache.py", "self.truncate(0)", "self.truncate(self.length)"),
     "cache: the memory of another row": (
         "cache.py",

