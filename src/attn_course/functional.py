@@ -1,7 +1,10 @@
-"""Scaled dot-product attention. Derived in chapters 2 (softmax), 3 (attention) and 6 (fused_attention).
+"""Scaled dot-product attention.
+
+Derived in chapters 2 (softmax), 3 (attention), 6 (fused_attention) and 16 (weights_of_rows).
 
 :func:`attention` is the definition: it returns the output and the weights. :func:`fused_attention`
-computes the same output through PyTorch's fused kernel, which never stores the weights.
+computes the same output through PyTorch's fused kernel, which never stores the weights;
+:func:`weights_of_rows` computes those of a few queries beside it.
 """
 
 import math
