@@ -6,6 +6,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+# The fused kernel of the CPU, and its gradient.
+FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+
 
 def quiet_softmax(
     x: Float[Tensor, "..."],
@@ -113,46 +117,29 @@ class _FusedQuietAttention(torch.autograd.Function):
         k: Tensor,
         v: Tensor,
         sink: Tensor,
-        attn_mask: Tensor | None,
+        mask: Tensor | None,
         is_causal: bool,
         scale: float,
     ) -> Tensor:
-        # The kernel takes the numbers of one vector to be neighbours in memory, and does not look whether they are.
+        # The kernel takes the numbers of one vector to be neighbours in memory,
+        # and does not look whether they are.
         q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
-        out, log_sum = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-            q, k, v, 0.0, is_causal, attn_mask=attn_mask, scale=scale
-        )
-        sink_score = sink[..., 0].to(log_sum)  # (B, H, 1)
-        log_total = torch.logaddexp(log_sum, sink_score)  # (B, H, T)
-        out.mul_(torch.sigmoid(log_sum - sink_score)[..., None])
-        ctx.save_for_backward(q, k, v, sink, attn_mask, out, log_total)
+        out, log_sum = FORWARD(q, k, v, 0.0, is_causal, attn_mask=mask, scale=scale)
+        sink = sink[..., 0].to(log_sum)  # (B, H, 1)
+        log_total = torch.logaddexp(log_sum, sink)  # (B, H, T)
+        out.mul_(torch.sigmoid(log_sum - sink)[..., None])
+        ctx.save_for_backward(q, k, v, sink, mask, out, log_total)
         ctx.is_causal, ctx.scale = is_causal, scale
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: FunctionCtx, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, sink, attn_mask, out, log_total = ctx.saved_tensors
-        to_q, to_k, to_v = (
-            torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-                upstream,
-                q,
-                k,
-                v,
-                out,
-                log_total,
-                0.0,
-                ctx.is_causal,
-                attn_mask=attn_mask,
-                scale=ctx.scale,
-            )
-        )
-        to_sink = None
-        if ctx.needs_input_grad[3]:
-            # The sink has no value: all it does to the output is to take weight from the others.
-            weight = torch.exp(sink[..., 0].to(log_total) - log_total)  # (B, H, T)
-            to_sink = -(weight * (upstream * out).sum(-1, dtype=weight.dtype)).sum(
-                -1
-            )  # (B, H)
-            to_sink = to_sink[..., None, None].to(sink)
+        q, k, v, sink, mask, out, log_total = ctx.saved_tensors
+        kept = q, k, v, out, log_total, 0.0, ctx.is_causal
+        to_q, to_k, to_v = BACKWARD(upstream, *kept, attn_mask=mask, scale=ctx.scale)
+        # The sink has no value: all it does is to take weight from the others.
+        weight = torch.exp(sink - log_total)  # (B, H, T)
+        inner = (upstream * out).sum(-1, dtype=weight.dtype)  # (B, H, T)
+        to_sink = -(weight * inner).sum(-1)[..., None, None]  # (B, H, 1, 1)
         return to_q, to_k, to_v, to_sink, None, None, None
