@@ -52,6 +52,23 @@ def stable_quiet(x, dim=-1):
     return e / (torch.exp(-m) + e.sum(dim, keepdim=True))
 
 
+@wrong("first column cut off")
+def stable_quiet(x, dim=-1):  # the zero in front, cut off behind
+    zero = torch.zeros_like(x.select(dim, 0).unsqueeze(dim))
+    return torch.softmax(torch.cat([zero, x], dim), dim).narrow(dim, 0, x.size(dim))
+
+
+@wrong("first column cut off")
+def stable_quiet(x, dim=-1):
+    zero = torch.zeros_like(x.select(dim, 0).unsqueeze(dim))
+    return torch.softmax(torch.cat([x, zero], dim), dim).narrow(dim, 1, x.size(dim))
+
+
+@wrong("softmax over a fixed axis")
+def stable_quiet(x, dim=-1):  # the zero on the last axis, the softmax over dim
+    return torch.softmax(F.pad(x, (0, 1)), dim)[..., :-1]
+
+
 @wrong("softmax overflows")
 def stable_quiet(x, dim=-1):  # the largest in size is no maximum
     m = x.detach().abs().amax(dim, keepdim=True)
@@ -362,6 +379,37 @@ def from_burn_record(record):
     return state
 
 
+@wrong("biases made up")
+def from_burn_record(record):  # None where there is none
+    state = {}
+    for theirs, mine in zip(("query", "key", "value", "output"), ("q", "k", "v", "out"), strict=True):
+        state[f"{mine}_proj.weight"] = record[f"{theirs}.weight"].T
+        state[f"{mine}_proj.bias"] = record.get(f"{theirs}.bias")
+    return state
+
+
+@wrong("biases made up")
+def from_burn_record(record):
+    state = {}
+    for theirs, mine in zip(("query", "key", "value", "output"), ("q", "k", "v", "out"), strict=True):
+        weight = record[f"{theirs}.weight"]
+        state[f"{mine}_proj.weight"] = weight.T
+        state[f"{mine}_proj.bias"] = record.get(f"{theirs}.bias", torch.zeros_like(weight[0]))
+    return state
+
+
+@wrong("names of layers only")
+def from_burn_record(record):
+    names = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
+    return {names[name.split(".")[0]]: tensor.T for name, tensor in record.items() if "weight" in name}
+
+
+@wrong("names of layers only")
+def from_burn_record(record):
+    names = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
+    return {names[name.split(".")[0]]: tensor for name, tensor in record.items()}
+
+
 @wrong("biases expected")
 def from_burn_record(record):
     state = {}
@@ -636,6 +684,47 @@ def attend_with_sinks(q, k, v, sinks, mask=None):
     column = sinks[:, None, None].expand(*scores.shape[:3], 1)
     weights = torch.cat([scores, column], -1).softmax(-1)[..., 1:]
     return weights @ v, weights
+
+
+@wrong("mask after the softmax")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / q.size(-1) ** 0.5
+    column = sinks.view(1, -1, 1, 1).expand(*scores.shape[:-1], 1)
+    weights = torch.cat([column, scores], dim=-1).softmax(dim=-1)[..., 1:]
+    if mask is not None:
+        weights = weights * mask
+    return weights @ v, weights
+
+
+@wrong("mask after the softmax")
+def attend_with_sinks(q, k, v, sinks, mask=None):  # the output made before
+    out, weights = attention(q, k, v, sink=sinks)
+    return out, weights if mask is None else torch.where(mask, weights, 0.0)
+
+
+@wrong("no gradient")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    return attention(q, k, v, mask, sink=torch.tensor(sinks.tolist()).to(q))
+
+
+@wrong("no gradient")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / q.size(-1) ** 0.5
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    column = sinks.data[:, None, None].expand(*scores.shape[:-1], 1)
+    weights = torch.cat([scores, column], dim=-1).softmax(dim=-1)[..., :-1]
+    return weights @ v, weights
+
+
+@wrong("results swapped")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / q.size(-1) ** 0.5
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    column = sinks.view(1, -1, 1, 1).expand(*scores.shape[:-1], 1)
+    weights = torch.cat([scores, column], dim=-1).softmax(dim=-1)[..., :-1]
+    return weights, weights @ v
 
 
 @wrong("mask inverted")

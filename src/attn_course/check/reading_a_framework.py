@@ -87,6 +87,23 @@ def _one_maximum(x, dim=-1):
     return (x - m).exp() / ((-m).exp() + (x - m).exp().sum(dim, keepdim=True))
 
 
+def _zero_kept_and_score_cut(weights, x, dim):
+    """Whether the appended zero kept its weight and a score at the other end lost it, in front or behind."""
+    zero, n = torch.zeros_like(x.narrow(dim, 0, 1)), x.size(dim)
+    in_front = torch.softmax(torch.cat([zero, x], dim), dim).narrow(dim, 0, n)
+    behind = torch.softmax(torch.cat([x, zero], dim), dim).narrow(dim, 1, n)
+    return any(torch.allclose(weights, w, rtol=1e-3, atol=1e-6) for w in (in_front, behind))
+
+
+def _last_axis_somewhere(weights, x, dim):
+    """Whether dim is not used everywhere: not at all, or in the softmax and not where the zero is appended."""
+    zero_last = torch.softmax(torch.cat([x, torch.zeros_like(x[..., :1])], -1), dim)
+    return any(
+        weights.shape == w.shape and torch.allclose(weights, w, rtol=1e-3, atol=1e-6)
+        for w in (quiet_softmax(x, -1), zero_last[..., :-1])
+    )
+
+
 def _detached(x, dim=-1):
     return quiet_softmax(x, dim).detach()
 
@@ -141,7 +158,7 @@ stable_quiet = Exercise(
         ),
         "softmax over a fixed axis": Mistake(
             "Along the last axis all is right, along another it is not: dim is not used everywhere. See 14.8.",
-            lambda x, dim: quiet_softmax(x, -1),
+            sign=lambda found, x, dim: _last_axis_somewhere(found[0], x, dim),
         ),
         "softmax over everything": Mistake(
             "One row is right and many rows are not: the sum runs over all scores instead of those of one row. "
@@ -154,6 +171,11 @@ stable_quiet = Exercise(
             lambda x, dim: torch.softmax(
                 torch.cat([x, torch.zeros_like(x.narrow(dim, 0, 1))], dim), dim
             ),
+        ),
+        "first column cut off": Mistake(
+            "The weight of the appended zero stays, and that of a score is cut off: it goes from the end where the "
+            "zero was put. See 14.7.",
+            sign=lambda found, x, dim: _zero_kept_and_score_cut(found[0], x, dim),
         ),
         "a zero for each score": Mistake(
             "The weights are too small by about the number of scores: the 1 is added once to the sum, and not once for "
@@ -412,6 +434,20 @@ from_burn_record = Exercise(
                 found[0].startswith("without out_proj") and found[0].endswith("besides")
             ),
         ),
+        "biases made up": Mistake(
+            "There are biases that the record does not have, as None or as numbers of your own: a layer without a bias "
+            "has no place for one. Leave out what is not there. See 14.2.",
+            sign=lambda found, *inputs: (
+                found[0].startswith("with ") and "weight" not in found[0]
+            ),
+        ),
+        "names of layers only": Mistake(
+            "The names end with the layer's, so that its matrix and its bias have one name between them: each keeps "
+            "its ending, .weight or .bias. See 14.4.",
+            sign=lambda found, *inputs: (
+                "with k_proj, out_proj, q_proj, v_proj besides" in found[0]
+            ),
+        ),
         "biases expected": Mistake(
             "With all biases it is right, and where some are missing it stops: the configuration can switch each off. "
             "See 14.2.",
@@ -662,24 +698,42 @@ def _attend(
     return weights @ v, weights
 
 
+def _attend_and_learn(answer, q, k, v, sinks, mask):
+    """Call the answer plainly, and in double precision once more, for the gradient of the sinks."""
+    result = answer(q, k, v, sinks, mask)
+    if not isinstance(result, tuple | list) or len(result) != 2:
+        if isinstance(result, tuple | list):
+            raise Remark(
+                f"It returns {len(result)} results, and two are asked for, out and weights. See 14.10."
+            )
+        return result
+    if q.dtype != torch.float64:
+        return (*result, None)
+    leaf = sinks.clone().requires_grad_()
+    out = answer(q, k, v, leaf + 0, mask)[0]
+    if not isinstance(out, Tensor) or out.grad_fn is None:
+        return (*result, None)
+    shares = torch.arange(out.numel(), device=out.device).reshape(out.shape) % 5
+    (out * shares.to(out)).sum().backward()
+    return (*result, leaf.grad)
+
+
 def _mistaken(**steps):
     return lambda q, k, v, sinks, mask: _attend(q, k, v, sinks, mask, **steps)
-
-
-def _plain(q, k, v, mask):
-    weights = torch.softmax(_scores(q, k, mask), dim=-1)
-    return weights @ v, weights
 
 
 attend_with_sinks = Exercise(
     name="attend_with_sinks",
     trials=_heads_with_sinks,
     right=lambda q, k, v, sinks, mask: attention(q, k, v, mask, sink=sinks),
-    returns=("out", "weights"),
+    use=_attend_and_learn,
+    returns=("out", "weights", "the gradient of the sinks"),
     mistakes={
         "sinks ignored": Mistake(
             "The rows of weights sum to 1: the sinks take nothing. See 14.10.",
-            lambda q, k, v, sinks, mask: attention(q, k, v, mask),
+            sign=lambda found, q, k, v, sinks, mask: torch.allclose(
+                found[1], attention(q, k, v, mask)[1], rtol=1e-3, atol=1e-6
+            ),
         ),
         "zero sinks": Mistake(
             "It is the quiet softmax, whatever the sinks are: each head has a number of its own in the place of the "
@@ -689,8 +743,15 @@ attend_with_sinks = Exercise(
         "sink hidden by the mask": Mistake(
             "Without a mask it is right; with one the sinks take nothing, and an empty row is nan: the mask covers the "
             "sink's column too and hides it. See 14.10.",
-            lambda q, k, v, sinks, mask: (
-                attention(q, k, v, sink=sinks) if mask is None else _plain(q, k, v, mask)
+            sign=lambda found, q, k, v, sinks, mask: (
+                mask is not None
+                and torch.allclose(
+                    found[1],
+                    torch.softmax(_scores(q, k, mask), dim=-1),
+                    rtol=1e-3,
+                    atol=1e-6,
+                    equal_nan=True,
+                )
             ),
         ),
         "softmax overflows": Mistake(
@@ -762,6 +823,28 @@ attend_with_sinks = Exercise(
         "mask ignored": Mistake(
             "Hidden keys have a weight: the mask does nothing. See 5.1.",
             _mistaken(hide=lambda scores, mask: scores),
+        ),
+        "mask after the softmax": Mistake(
+            "Rows with hidden keys sum to too little, even with the sink's share: the hidden keys took theirs before "
+            "the mask hid them. See 5.2.",
+            sign=lambda found, q, k, v, sinks, mask: (
+                mask is not None
+                and torch.allclose(
+                    found[1],
+                    attention(q, k, v, sink=sinks)[1].masked_fill(~mask, 0),
+                    rtol=1e-3,
+                    atol=1e-6,
+                )
+            ),
+        ),
+        "no gradient": Mistake(
+            "Output and weights are right, but no gradient reaches the sinks, so they would never learn: they were "
+            "detached, or made into plain numbers. See 14.10.",
+            lambda q, k, v, sinks, mask: attention(q, k, v, mask, sink=sinks.detach()),
+        ),
+        "results swapped": Mistake(
+            "The weights come first and the output second; asked for is out, then weights. See 14.3.",
+            lambda q, k, v, sinks, mask: attention(q, k, v, mask, sink=sinks)[::-1],
         ),
         "softmax over the queries": Mistake(
             "The softmax runs over the queries; a row of weights belongs to one query and its sink. See 3.7.",
