@@ -146,22 +146,12 @@ class MultiHeadAttention(nn.Module):
             TypeError: if the mask is not boolean, the bias not floating point, or the positions or rows not
                 integers.
         """
-        from_memory = not (key is None and value is None and memory_kv is None)
-        if from_memory and (positions is not None or cache is not None):
-            name = "positions are" if cache is None else "a cache is"
-            raise ValueError(
-                f"{name} for self-attention, without a key or value, or memory_kv"
-            )
-        if memory_kv is not None and not (key is None and value is None):
-            raise ValueError("give memory_kv, or key and value, but not both")
-        if need_weights and weight_rows is not None:
-            raise ValueError("give need_weights or weight_rows, but not both")
+        _check_together(key, value, positions, cache, memory_kv)
         _check_sequence(query, "query", self.q_proj.in_features, "d_in")
 
         q = self._split_heads(self.q_proj(query), self.num_heads)  # (B, H, T, D)
         if memory_kv is None:
-            key = query if key is None else key
-            k, v = self.project_memory(key, value)  # (B, G, S, D)
+            k, v = self.project_memory(query if key is None else key, value)  # (B, G, S, D)
         else:
             k, v = memory_kv
         if positions is not None:
@@ -173,36 +163,49 @@ class MultiHeadAttention(nn.Module):
             mask = mask[:, None]  # (B, 1, T, S): the same for every head
         if bias is not None and bias.dim() == 3:
             bias = bias[None]  # (1, H, T, S): the same for every sequence
-        how = {"bias": bias, "sink": 0.0 if self.sink == "zero" else self.sinks}
-        how["enable_gqa"] = self.num_kv_heads != self.num_heads
-        dropout_p = self.dropout if self.training else 0.0
 
         with all_or_nothing(cache):
             if cache is not None:
                 k, v = cache.append(k, v)  # all positions so far
-            if need_weights:
-                if is_causal:
-                    causal = make_causal_mask(q.size(-2), k.size(-2), device=q.device)
-                    if mask is not None:
-                        check_mask(mask, (*q.shape[:-1], k.size(-2)))
-                    mask = causal if mask is None else mask & causal
-                out, weights = attention(q, k, v, mask, **how)
-                if dropout_p > 0:
-                    weights = F.dropout(weights, dropout_p)
-                    v = v.repeat_interleave(q.size(1) // v.size(1), dim=1)
-                    out = weights @ v
-            else:
-                out = fused_attention(
-                    q, k, v, mask, is_causal=is_causal, dropout_p=dropout_p, **how
-                )
-                weights = None
-                if weight_rows is not None:
-                    weights = weights_of_rows(
-                        q, k, weight_rows, mask, is_causal=is_causal, **how
-                    )
-
+            out, weights = self._attend(
+                q, k, v, mask, bias, is_causal, need_weights, weight_rows
+            )
         out = out.transpose(1, 2).flatten(2)  # (B, T, E)
         return self.out_proj(out), weights
+
+    def _attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        bias: Tensor | None,
+        is_causal: bool,
+        need_weights: bool,
+        weight_rows: Sequence[int] | Tensor | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        if need_weights and weight_rows is not None:
+            raise ValueError("give need_weights or weight_rows, but not both")
+        how = {"bias": bias, "sink": 0.0 if self.sink == "zero" else self.sinks}
+        how["enable_gqa"] = self.num_kv_heads != self.num_heads
+        dropout_p = self.dropout if self.training else 0.0
+        if not need_weights:
+            dropping = {"is_causal": is_causal, "dropout_p": dropout_p}
+            out = fused_attention(q, k, v, mask, **dropping, **how)
+            if weight_rows is None:
+                return out, None
+            return out, weights_of_rows(q, k, weight_rows, mask, is_causal=is_causal, **how)
+        if is_causal:
+            causal = make_causal_mask(q.size(-2), k.size(-2), device=q.device)
+            if mask is not None:
+                check_mask(mask, (*q.shape[:-1], k.size(-2)))
+            mask = causal if mask is None else mask & causal
+        out, weights = attention(q, k, v, mask, **how)
+        if dropout_p > 0:
+            weights = F.dropout(weights, dropout_p)
+            v = v.repeat_interleave(q.size(1) // v.size(1), dim=1)
+            out = weights @ v
+        return out, weights
 
     def project_memory(
         self, key: Float[Tensor, "B S _"], value: Float[Tensor, "B S _"] | None = None
@@ -357,3 +360,18 @@ def _check_sequence(x: Tensor, name: str, width: int, argument: str) -> None:
         raise ValueError(
             f"{name} must have three axes (B, T, E), not shape {tuple(x.shape)}"
         )
+
+
+def _check_together(
+    key: Tensor | None,
+    value: Tensor | None,
+    positions: object,
+    cache: KeyValueCache | None,
+    memory_kv: object,
+) -> None:
+    from_memory = not (key is None and value is None and memory_kv is None)
+    if from_memory and (positions is not None or cache is not None):
+        name = "positions are" if cache is None else "a cache is"
+        raise ValueError(f"{name} for self-attention, without a key or value, or memory_kv")
+    if memory_kv is not None and not (key is None and value is None):
+        raise ValueError("give memory_kv, or key and value, but not both")
