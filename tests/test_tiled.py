@@ -256,6 +256,12 @@ def test_a_padding_mask_is_never_spread_over_the_queries():
     assert with_mask < without + 2**20
 
 
+def test_a_block_larger_than_the_input_takes_no_more_memory():
+    q, k, v = make_inputs(64)
+    large = peak_bytes(lambda: tiled_attention(q, k, v, query_block=10**6, key_block=10**6))
+    assert large == peak_bytes(lambda: tiled_attention(q, k, v, query_block=64, key_block=64))
+
+
 def test_blocks_above_the_diagonal_are_skipped():
     q, k, v = make_inputs(2048)
     flops = []

@@ -177,7 +177,7 @@ class _TiledAttention(torch.autograd.Function):
         tiles = _Tiles(q, k, mask, is_causal, query_block, key_block)
         out = q.new_empty(*q.shape[:-1], v.size(-1))
         log_sums = q.new_empty(*q.shape[:-1], 1, dtype=tiles.dtype)
-        weights_memory = tiles.make_memory(key_block)
+        weights_memory = tiles.make_memory(min(key_block, k.size(-2)))
         block_memory = tiles.make_memory(v.size(-1))
 
         for row, heads, queries in tiles.of_queries():
@@ -187,12 +187,16 @@ class _TiledAttention(torch.autograd.Function):
             for keys in tiles.of_keys(queries):
                 k_block, v_block = (x[row, heads, keys].to(tiles.dtype) for x in (k, v))
                 weights = tiles.matmul(q_block, k_block.mT, weights_memory)  # still scores
-                hides = tiles.hide_(weights, row, heads, queries, keys)
-                block_log_sum = _softmax_(weights, hides)
+                tiles.hide_(weights, row, heads, queries, keys)
+                block_log_sum = _softmax_(weights)
+                if keys.start == 0:
+                    torch.bmm(weights, v_block, out=merged)
+                    log_sum = block_log_sum
+                    continue
                 block_out = tiles.matmul(weights, v_block, block_memory)
                 share = torch.sigmoid(block_log_sum - log_sum)  # of what this block adds
-                if hides:
-                    share.masked_fill_(block_log_sum == -math.inf, 0.0)
+                # -inf - (-inf): neither this block nor those before it show the query anything.
+                share.masked_fill_(block_log_sum == -math.inf, 0.0)
                 merged.lerp_(block_out, share)
                 log_sum = torch.logaddexp(log_sum, block_log_sum)
             out[row, heads, queries] = merged.to(q.dtype)
@@ -211,7 +215,7 @@ class _TiledAttention(torch.autograd.Function):
         to_q = torch.empty_like(q)
         to_k, to_v = (torch.zeros_like(x, dtype=tiles.dtype) for x in (k, v))
         weights_memory, scores_memory = (
-            tiles.make_memory(tiles.key_block) for _ in range(2)
+            tiles.make_memory(min(tiles.key_block, k.size(-2))) for _ in range(2)
         )
 
         for row, heads, queries in tiles.of_queries():
@@ -240,17 +244,17 @@ class _TiledAttention(torch.autograd.Function):
         return to_q, to_k.to(k.dtype), to_v.to(v.dtype), None, None, None, None
 
 
-def _softmax_(scores: Tensor, hides: bool) -> Tensor:
+def _softmax_(scores: Tensor) -> Tensor:
     """Turn a tile of scores into weights, in place; return the logarithm of the sum of each row."""
     largest = scores.amax(-1, keepdim=True)
     torch.softmax(scores, -1, out=scores)
-    # The largest weight is exp(largest - log_sum): no need to go through the exponentials again.
-    if not hides:
-        return largest.sub_(scores.amax(-1, keepdim=True).log_())
     empty = largest == -math.inf
-    scores.masked_fill_(empty, 0.0)
+    some_empty = bool(empty.any())
+    if some_empty:
+        scores.masked_fill_(empty, 0.0)
+    # The largest weight is exp(largest - log_sum): no need to go through the exponentials again.
     log_sum = largest.sub_(scores.amax(-1, keepdim=True).log_())
-    return log_sum.masked_fill_(empty, -math.inf)
+    return log_sum.masked_fill_(empty, -math.inf) if some_empty else log_sum
 
 
 class _Tiles:
@@ -267,14 +271,14 @@ class _Tiles:
     ) -> None:
         self.shape = q.shape[:-1]  # (B, H, T)
         self.num_keys = k.size(-2)
-        # Expanded, not copied: the repeated axes take no memory.
-        self.mask = None if mask is None else mask.expand(*self.shape, self.num_keys)
+        self.mask = mask
         self.is_causal = is_causal
         self.query_block, self.key_block = query_block, key_block
         self.device = q.device
         # Half precision is for what is stored, not for sums.
         self.dtype = torch.promote_types(q.dtype, torch.float32)
         self.offset = self.num_keys - q.size(-2)  # query t stands at position t + offset
+        self.future = (None, None)  # of the last tile on the diagonal: most look alike
 
     def of_queries(self) -> Iterator[tuple[int, slice, slice]]:
         batch_size, num_heads, num_queries = self.shape
@@ -293,18 +297,30 @@ class _Tiles:
 
     def hide_(
         self, scores: Tensor, row: int, heads: slice, queries: slice, keys: slice
-    ) -> bool:
-        """Set hidden scores to -inf; return whether there may be any."""
-        hides = False
+    ) -> None:
+        """Add -inf to hidden scores: adding is several times faster than filling by a mask."""
         if self.is_causal and keys.stop - 1 > queries.start + self.offset:
-            t = torch.arange(queries.start, queries.stop, device=self.device)[:, None]
-            s = torch.arange(keys.start, keys.stop, device=self.device)
-            scores.masked_fill_(s > t + self.offset, -math.inf)
-            hides = True
+            # Of the first query, the keys after its own position are hidden; of the next, one fewer.
+            scores += self.make_future(
+                scores.size(1), scores.size(2), queries.start + self.offset - keys.start
+            )
         if self.mask is not None:
-            scores.masked_fill_(~self.mask[row, heads, queries, keys], -math.inf)
-            hides = True
-        return hides
+            tile = (slice(row, row + 1), heads, queries, keys)
+            # Axes of length 1 are for all: they are not spread over the tile before they have to be.
+            tile = [
+                s if n > 1 else slice(None)
+                for s, n in zip(tile, self.mask.shape, strict=True)
+            ]
+            seen = self.mask[tuple(tile)][0]
+            scores += torch.where(seen, 0.0, -math.inf).to(scores.dtype)
+
+    def make_future(self, num_queries: int, num_keys: int, diagonal: int) -> Tensor:
+        """0 where a key stands up to ``diagonal`` places after the beginning of the tile, -inf later."""
+        shape = (num_queries, num_keys, diagonal)
+        if self.future[0] != shape:
+            future = torch.full(shape[:2], -math.inf, dtype=self.dtype, device=self.device)
+            self.future = (shape, future.triu_(diagonal + 1))
+        return self.future[1]
 
     def make_memory(self, width: int) -> Tensor:
         """Memory for one tile, to be used again for every tile: asking for new memory costs more than adding."""
