@@ -114,6 +114,19 @@ def cache_step(q, k, v, keys, values, length):
     return F.scaled_dot_product_attention(q, k, v)
 
 
+@wrong("behind the free places")
+def cache_step(q, k, v, keys, values, length):
+    scores = q @ torch.cat((keys, k), 2).mT / math.sqrt(q.size(-1))
+    return scores.softmax(-1) @ torch.cat((values, v), 2)
+
+
+@wrong("weights returned")
+def cache_step(q, k, v, keys, values, length):
+    keys[:, :, length : length + 1] = k
+    values[:, :, length : length + 1] = v
+    return attention(q, keys[:, :, : length + 1], values[:, :, : length + 1])
+
+
 @wrong("no scale")
 def cache_step(q, k, v, keys, values, length):
     keys[:, :, length : length + 1] = k
@@ -248,6 +261,35 @@ def place_chunk(pads, cached, num_new):
     positions = torch.relu(columns[cached:] - pads[:, None])
     hidden = columns > columns[cached:, None]
     return positions, hidden | (columns < pads[:, None])[:, None]
+
+
+@wrong("first word hidden")
+def place_chunk(pads, cached, num_new):
+    columns = torch.arange(cached + num_new, device=pads.device)
+    causal = make_causal_mask(num_new, cached + num_new, device=pads.device)
+    positions = torch.relu(columns[cached:] - pads[:, None])
+    return positions, causal & (columns > pads[:, None])[:, None]
+
+
+@wrong("one mask for all rows")
+def place_chunk(pads, cached, num_new):
+    positions = torch.arange(cached, cached + num_new, device=pads.device) - pads[:, None]
+    return positions, make_causal_mask(num_new, cached + num_new, device=pads.device)
+
+
+@wrong("positions of all columns")
+def place_chunk(pads, cached, num_new):
+    columns = torch.arange(cached + num_new, device=pads.device)
+    causal = make_causal_mask(num_new, cached + num_new, device=pads.device)
+    return columns - pads[:, None], causal & (columns >= pads[:, None])[:, None]
+
+
+@wrong("not integers")
+def place_chunk(pads, cached, num_new):
+    columns = torch.arange(cached + num_new, device=pads.device)
+    causal = make_causal_mask(num_new, cached + num_new, device=pads.device)
+    positions = columns[cached:] - pads[:, None].float()
+    return positions, causal & (columns >= pads[:, None])[:, None]
 
 
 @wrong("results swapped")
@@ -396,6 +438,20 @@ def rotary_step(q, k, v, keys, values, length):
     return F.scaled_dot_product_attention(rotate(q, at), *kept)
 
 
+@wrong("sees what is not there")
+def rotary_step(q, k, v, keys, values, length):
+    at = torch.arange(q.size(2), device=q.device) + length
+    write(rotate(k, at), v, keys, values, length)
+    return causal_attention(rotate(q, at), keys, values)
+
+
+@wrong("weights returned")
+def rotary_step(q, k, v, keys, values, length):
+    at = torch.arange(q.size(2), device=q.device) + length
+    k, v = write(rotate(k, at), v, keys, values, length)
+    return attention(rotate(q, at), k, v, make_causal_mask(q.size(2), k.size(2), device=q.device))
+
+
 @wrong("not kept")
 def rotary_step(q, k, v, keys, values, length):
     at = torch.arange(q.size(2), device=q.device) + length
@@ -468,6 +524,13 @@ def follow_beams(keys, values, parents):
     B, K = parents.shape
     rows = torch.cat([parents[b] + b * K for b in range(B)])
     return keys, values[:, rows]
+
+
+@wrong("layers instead of rows")
+def follow_beams(keys, values, parents):
+    B, K = parents.shape
+    rows = torch.cat([parents[b] + b * K for b in range(B)])
+    return keys[rows], values[rows]
 
 
 @wrong("first layer only")
@@ -640,6 +703,18 @@ def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
     a, _, c, _ = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
     pairs = batch * num_layers * d_model * cached
     return a + 4 * pairs * num_new, c + 2 * pairs * size
+
+
+@wrong("new tokens not seen")
+def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+    a, _, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+    return a + 4 * batch * num_layers * d_model * cached * num_new, c + d
+
+
+@wrong("new tokens not fetched")
+def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+    a, b, c, _ = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+    return a + b, c + 2 * batch * num_layers * d_model * cached * size
 
 
 @wrong("numbers instead of bytes")

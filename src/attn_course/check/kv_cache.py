@@ -103,6 +103,17 @@ def _itself_alone(q, k, v, keys, values, length):
     return attention(q, k, v)[0]
 
 
+def _behind_the_free_places(q, k, v, keys, values, length):
+    keys, values = torch.cat([keys, k], dim=2), torch.cat([values, v], dim=2)
+    return attention(q, keys, values)[0]
+
+
+def _returns_weights(found, *inputs):
+    """The sign of an answer that returns all that ``attention`` does."""
+    out, *_ = found
+    return isinstance(out, tuple) and len(out) == 2 and out[0].shape == inputs[0].shape
+
+
 def _unscaled(q, k, v, keys, values, length):
     return _step(q * math.sqrt(q.size(-1)), k, v, keys, values, length)
 
@@ -172,6 +183,15 @@ cache_step = Exercise(
             "The new token attends to its own key and value alone, and not to those in the cache: "
             "the output is its value. See 15.2.",
             _itself_alone,
+        ),
+        "behind the free places": Mistake(
+            "The new token goes behind all places of the cache, the free ones included, and they are seen: "
+            "the first free place is row `length`. See 15.2.",
+            _behind_the_free_places,
+        ),
+        "weights returned": Mistake(
+            "The exercise asks for the output alone, and `attention` returns the weights beside it. See 3.7.",
+            sign=_returns_weights,
         ),
         "no scale": Mistake("The scores are not divided by √D. See 3.4.", _unscaled),
         CHANGES_ITS_INPUT: Mistake(
@@ -336,9 +356,44 @@ place_chunk = Exercise(
             "The mask has a column for each new token and none for those in the cache: S counts both. See 15.5.",
             _masked(lambda mask, columns, real, pads, cached: mask[:, :, cached:]),
         ),
+        "first word hidden": Mistake(
+            "The positions are right, and the first word of each row is hidden with the padding: with n columns of "
+            "padding it stands in column n, counted from 0. See 15.6.",
+            _masked(
+                lambda mask, columns, real, pads, cached: (
+                    mask & (columns > pads[:, None])[:, None]
+                )
+            ),
+        ),
         "mask inverted": Mistake(
             "The mask is True where a token may not look: True means may attend. See 5.4.",
             _masked(lambda mask, columns, real, pads, cached: ~mask),
+        ),
+        "one mask for all rows": Mistake(
+            "The mask is (T, S), the same for all rows, so it cannot hide the padding of each: "
+            "the rows come first, (B, T, S). See 15.6.",
+            _masked(
+                lambda mask, columns, real, pads, cached: columns <= columns[cached:, None]
+            ),
+        ),
+        "positions of all columns": Mistake(
+            "There is a position for each column, those in the cache included, and the exercise asks for those of "
+            "the chunk, (B, T). See 15.6.",
+            sign=lambda found, pads, cached, num_new: (
+                cached > 0 and found[0].shape == (len(pads), cached + num_new)
+            ),
+        ),
+        "not integers": Mistake(
+            "The positions are right and are not whole numbers by type: a table is indexed by integers. See 8.3.",
+            sign=lambda found, pads, cached, num_new: (
+                found[0].is_floating_point()
+                and torch.equal(
+                    _of_words_alone(
+                        lambda *_: (found[0].long(), found[1]), pads, cached, num_new
+                    )[0],
+                    _of_words_alone(_place, pads, cached, num_new)[0],
+                )
+            ),
         ),
         "results swapped": Mistake(
             "Both results are there, in the wrong order: first the positions, then the mask. See 15.6.",
@@ -438,6 +493,13 @@ def _all_at_one_place(q, k, v, keys, values, length):
     return attention(rotate(q, at), keys[:, :, :end], values[:, :, :end], mask)[0]
 
 
+def _to_the_last_place(q, k, v, keys, values, length):
+    here = _places(q, length)
+    _keep(rotate(k, here), v, keys, values, length)
+    mask = make_causal_mask(q.size(2), keys.size(2), device=q.device)
+    return attention(rotate(q, here), keys, values, mask)[0]
+
+
 def _top_left(q, end):
     return torch.ones(q.size(2), end, dtype=torch.bool, device=q.device).tril()
 
@@ -520,6 +582,15 @@ rotary_step = Exercise(
             "One new token is right, and of several each sees those that come after it: "
             "the causal mask is missing. See 15.5.",
             _with_mask(_everything),
+        ),
+        "sees what is not there": Mistake(
+            "The mask counts all places of the cache as keys, so the new tokens see what stands behind them: "
+            "attend to the places that are filled. See 15.2.",
+            _to_the_last_place,
+        ),
+        "weights returned": Mistake(
+            "The exercise asks for the outputs alone, and `attention` returns the weights beside them. See 3.7.",
+            sign=_returns_weights,
         ),
         "not kept": Mistake(
             "The outputs are right, and the cache is what it was: keys and values went into new tensors, "
@@ -631,6 +702,11 @@ follow_beams = Exercise(
             "The values have moved and the keys have not: a beam would compare with another's text "
             "and take from its own. See 15.7.",
             lambda keys, values, parents: (keys.clone(), values[:, _rows(parents)]),
+        ),
+        "layers instead of rows": Mistake(
+            "It is the layers that are put in another order: the first axis holds these, "
+            "and the rows are the second. See 15.7.",
+            lambda keys, values, parents: (keys[_rows(parents)], values[_rows(parents)]),
         ),
         "first layer only": Mistake(
             "Only the first layer follows the beams; every layer keeps keys and values of its own. See 15.7.",
@@ -777,6 +853,19 @@ call_cost = Exercise(
                 batch * (2 * N * num_new + 4 * L * E * num_new * cached),
                 size * (N + 2 * L * E * cached * batch),
             ),
+        ),
+        "new tokens not seen": Mistake(
+            "The bytes are right, and the new tokens are not among the keys that a query meets: "
+            "it sees them as well as the cache. See 15.9.",
+            lambda L, E, N, batch, cached, num_new, size: (
+                batch * (2 * N * num_new + 4 * L * E * num_new * cached),
+                _cost(L, E, N, batch, cached, num_new, size)[1],
+            ),
+        ),
+        "new tokens not fetched": Mistake(
+            "The FLOPs are right, and the keys and values of the new tokens are not fetched: "
+            "they are kept first, and read with the others. See 15.9.",
+            _counted(fetched=lambda L, E, N, B, T, S: N + 2 * L * E * (S - T) * B),
         ),
         "numbers instead of bytes": Mistake(
             "The FLOPs are right, and it counts numbers instead of bytes: each has `size` of them. See 15.9.",
