@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from chapters import definitions, solution
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import flex_attention
 
 import attn_course
@@ -164,6 +165,17 @@ def test_five_sensible_calls_fall_back_by_hand_and_none_does_through_the_package
         lambda: fused_attention(q, k, v, bias=torch.zeros(1, 4, 24, 24, requires_grad=True)),
     ]
     assert all("flash" in "".join(kernels_of(call)) for call in ours)
+
+
+@pytest.mark.filterwarnings("ignore:.*kernel")  # PyTorch warns of each reason before it stops
+def test_a_call_that_the_wanted_back_end_cannot_serve_is_an_error():
+    q, k, v = random(3, 2, 4, 24, 8, dtype=torch.float32)
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        F.scaled_dot_product_attention(q, k, v)
+        with pytest.raises(RuntimeError, match="No available kernel"):
+            F.scaled_dot_product_attention(q, k, v, dropout_p=0.1)
+    with sdpa_kernel(SDPBackend.MATH):
+        assert "math" in "".join(kernels_of(lambda: F.scaled_dot_product_attention(q, k, v)))
 
 
 def test_a_few_rows_of_weights_are_rows_of_the_table():

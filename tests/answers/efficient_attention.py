@@ -64,6 +64,13 @@ def join_blocks(first, second):
     return largest, grow_1 * first[1] + grow_2 * second[1], grow_1 * first[2] + grow_2 * second[2]
 
 
+@wrong("factors exchanged")
+def join_blocks(first, second):
+    largest = first[0].maximum(second[0])
+    one, two = _shrink(second[0], largest), _shrink(first[0], largest)
+    return largest, one * first[1] + two * second[1], one * first[2] + two * second[2]
+
+
 @wrong("only the first block rescaled")
 def join_blocks(first, second):
     largest = first[0].maximum(second[0])
@@ -114,6 +121,14 @@ def join_blocks(first, second):
     scale_1 = torch.exp(first[0] - largest)
     scale_2 = torch.exp(second[0] - largest)
     return largest, scale_1 * first[1] + scale_2 * second[1], scale_1 * first[2] + scale_2 * second[2]
+
+
+@wrong("0 returned for -inf")
+def join_blocks(first, second):
+    top = first[0].maximum(second[0])
+    top[top == -math.inf] = 0.0
+    one, two = (first[0] - top).exp(), (second[0] - top).exp()
+    return top, one * first[1] + two * second[1], one * first[2] + two * second[2]
 
 
 @wrong("maximum over the queries")
@@ -360,6 +375,47 @@ def attend_in_blocks(q, k, v, block_size):
     return attention(q, k, v, mask.expand(*q.shape[:-1], S))[0]
 
 
+@wrong("own block only")
+def attend_in_blocks(q, k, v, block_size):
+    # a causal softmax in each block of queries, the keys beside them and no others
+    outs = []
+    for start in range(0, q.size(-2), block_size):
+        qs, ks, vs = (x[..., start : start + block_size, :] for x in (q, k, v))
+        outs.append(F.scaled_dot_product_attention(qs, ks, vs, is_causal=True))
+    return torch.cat(outs, dim=-2)
+
+
+@wrong("mask after the softmax")
+def attend_in_blocks(q, k, v, block_size):
+    T, S = q.size(-2), k.size(-2)
+    weights = F.softmax(q @ k.transpose(-2, -1) / q.size(-1) ** 0.5, dim=-1)
+    return weights.tril(S - T) @ v
+
+
+@wrong("hidden scores set to 0")
+def attend_in_blocks(q, k, v, block_size):
+    T, S = q.size(-2), k.size(-2)
+    scores = (q @ k.transpose(-2, -1) / q.size(-1) ** 0.5).tril(S - T)
+    return F.softmax(scores, dim=-1) @ v
+
+
+@wrong("minus a billion")
+def attend_in_blocks(q, k, v, block_size):
+    largest = torch.full((*q.shape[:-1], 1), -torch.inf, dtype=q.dtype, device=q.device)
+    total, mixed = torch.zeros_like(largest), 0.0
+    mask = make_causal_mask(q.size(-2), k.size(-2), device=q.device)
+    for start in range(0, k.size(-2), block_size):
+        end = start + block_size
+        scores = q @ k[..., start:end, :].mT / math.sqrt(q.size(-1))
+        scores = torch.where(mask[:, start:end], scores, -1e9)
+        new = torch.maximum(largest, scores.max(-1, keepdim=True).values)
+        powers = torch.exp(scores - new)
+        total = total * torch.exp(largest - new) + powers.sum(-1, keepdim=True)
+        mixed = mixed * torch.exp(largest - new) + powers @ v[..., start:end, :]
+        largest = new
+    return mixed / total
+
+
 @wrong("last block forgotten")
 def attend_in_blocks(q, k, v, block_size):
     whole = k.size(-2) // block_size * block_size
@@ -523,6 +579,16 @@ def grouped_attention(q, k, v, mask=None):
     if mask is not None:
         scores = torch.where(mask, scores, -math.inf)
     return torch.softmax(scores, dim=2) @ v.repeat_interleave(times, 1)
+
+
+@wrong("mask after the softmax")
+def grouped_attention(q, k, v, mask=None):
+    n = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(n, 1), v.repeat_interleave(n, 1)
+    weights = F.softmax(q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5, dim=-1)
+    if mask is not None:
+        weights = weights.masked_fill(~mask, 0.0)
+    return weights @ v
 
 
 # -- streaming_mask ---------------------------------------------------------------------------------

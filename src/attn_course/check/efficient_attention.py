@@ -101,6 +101,11 @@ def _only_one_rescaled(place):
     return factors
 
 
+def _exchanged(first, second):
+    common, one, two = _factors(first, second)
+    return common, two, one
+
+
 def _without_the_maximum(first, second):
     zero = torch.zeros_like(first[0])
     return torch.maximum(first[0], second[0]), first[0].exp() + zero, second[0].exp() + zero
@@ -134,6 +139,11 @@ join_blocks = Exercise(
             _merging(
                 factors=_with_factors(lambda own, common: torch.exp(_finite(common) - own))
             ),
+        ),
+        "factors exchanged": Mistake(
+            "Each block is multiplied by the factor of the other: the block with the larger maximum stays as it is, "
+            "and the other one shrinks. See 16.3.",
+            _merging(factors=_exchanged),
         ),
         "only the first block rescaled": Mistake(
             "The first block is brought to the common maximum and the second is not. That is right for the rows in "
@@ -182,6 +192,11 @@ join_blocks = Exercise(
             "A query that sees nothing in either block gets nan: its largest score is −∞ twice, and −∞ − (−∞) is no "
             "number. See 16.3.",
             _merging(factors=lambda first, second: _factors(first, second, safe=False)),
+        ),
+        "0 returned for -inf": Mistake(
+            "For a query that sees nothing in either block a number comes back as the largest score, and it has none: "
+            "−∞ stays. What replaces it belongs into the exponents alone. See 16.3.",
+            _merging(finish=lambda common, total, mixed: (_finite(common), total, mixed)),
         ),
         "maximum over the queries": Mistake(
             "One largest score is taken for all queries; each query has its own row, and its own maximum. See 16.3.",
@@ -286,6 +301,17 @@ def _each_block_alone(how):
     return answer
 
 
+def _from_scores(rule):
+    """What comes out if ``rule`` makes the weights from scaled scores (T, S) and what is visible."""
+    return lambda q, k, v, block_size: (
+        rule(
+            q @ k.mT / math.sqrt(q.size(-1)),
+            make_causal_mask(q.size(-2), k.size(-2), device=q.device),
+        )
+        @ v
+    )
+
+
 def _whole_blocks_only(q, k, v, block_size):
     visible = make_causal_mask(q.size(-2), k.size(-2), device=q.device)
     visible[:, k.size(-2) // block_size * block_size :] = False
@@ -383,6 +409,10 @@ attend_in_blocks = Exercise(
             "the block. See 16.4.",
             _in_blocks(mask=_each_block_from_its_corner),
         ),
+        "own block only": Mistake(
+            "Each query sees the keys of its own block and none of those before, and all of its past counts. See 16.4.",
+            _if_visible(lambda t, s, size: (s <= t) & (s // size == t // size)),
+        ),
         "last block forgotten": Mistake(
             "When the length is no multiple of the block, the keys that are left over are never looked at. See 16.4.",
             _whole_blocks_only,
@@ -402,6 +432,20 @@ attend_in_blocks = Exercise(
         "mask inverted": Mistake(
             "Every query sees its future and nothing else. See 5.4.",
             _if_visible(lambda t, s, size: s > t),
+        ),
+        "mask after the softmax": Mistake(
+            "Hidden keys count in the sum that is divided by, so the weights of a row sum to less than 1: "
+            "hide the scores before the exponentials. See 5.2.",
+            _from_scores(lambda scores, seen: scores.softmax(-1) * seen),
+        ),
+        "hidden scores set to 0": Mistake(
+            "Hidden keys have a weight: their scores are 0, and 0 is a score like any other. See 5.1.",
+            _from_scores(lambda scores, seen: (scores * seen).softmax(-1)),
+        ),
+        "minus a billion": Mistake(
+            "A query that sees no key averages over hidden ones: a large negative number stands where −∞ belongs. "
+            "See 5.5.",
+            _from_scores(lambda scores, seen: scores.masked_fill(~seen, -1e9).softmax(-1)),
         ),
         CHANGES_ITS_INPUT: Mistake(
             "Whoever called it finds other numbers there afterwards: work on copies. See 16.4."
@@ -450,6 +494,12 @@ def _interleave(x, times):
 
 def _tile(x, times):
     return x.repeat(1, times, 1, 1)
+
+
+def _masked_afterwards(q, k, v, mask):
+    k, v = (_interleave(x, q.size(1) // x.size(1)) for x in (k, v))
+    weights = attention(q, k, v)[1]
+    return (weights if mask is None else weights * mask) @ v
 
 
 def _fold_the_queries(how_out):
@@ -525,6 +575,10 @@ grouped_attention = Exercise(
         "mask inverted": Mistake(
             "The hidden keys have all the weight: the mask is True where a query may attend. See 5.4.",
             _over_heads(_interleave, mask=lambda m: ~m),
+        ),
+        "mask after the softmax": Mistake(
+            "The rows do not sum to 1: the hidden keys took their share before the mask hid them. See 5.2.",
+            _masked_afterwards,
         ),
         "no scale": Mistake(
             "The scores are not divided by √D, so the largest takes too much. See 3.9.",
@@ -631,7 +685,7 @@ streaming_mask = Exercise(
         ),
         "aligned top-left": Mistake(
             "With fewer queries than keys the first query is put at the first key, "
-            "and the queries are the newest positions. See 16.9.",
+            "and the queries are the newest positions. See 16.4.",
             _streaming(offset=0),
         ),
         "mask inverted": Mistake(
@@ -654,11 +708,12 @@ streaming_mask = Exercise(
 
 
 def _models(draw):
-    yield "multi-head", 12, 12, 12, 64, 1024, 1, 4, None
+    yield "multi-head", 12, 12, 12, 64, 1024, 1, 2, None
     yield "multi-query", 7, 5, 1, 11, 3, 1, 2, None
     yield "grouped-query", 32, 32, 8, 128, 8192, 1, 2, None
     yield "a batch", 3, 10, 5, 7, 11, 13, 2, None
     yield "one byte to a number", 5, 6, 3, 2, 7, 11, 1, None
+    yield "four bytes to a number", 3, 10, 5, 7, 11, 2, 4, None
     yield "a window that is full", 5, 6, 2, 7, 1000, 3, 2, 64
     yield "a window that is not full yet", 5, 6, 2, 7, 11, 3, 2, 64
 
