@@ -45,6 +45,13 @@ def stable_quiet(x, dim=-1):
     return e / (e.sum(dim, keepdim=True) + 1.0)
 
 
+@wrong("zero shifted the wrong way")
+def stable_quiet(x, dim=-1):
+    m = torch.relu(x.max(dim, keepdim=True).values)
+    e = torch.exp(x - m)
+    return e / (torch.exp(m) + e.sum(dim, keepdim=True))
+
+
 @wrong("one maximum for all")
 def stable_quiet(x, dim=-1):
     m = torch.relu(x.max()).detach()

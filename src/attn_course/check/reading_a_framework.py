@@ -104,6 +104,11 @@ def _last_axis_somewhere(weights, x, dim):
     )
 
 
+def _zero_shifted_up(x, dim=-1):
+    m = x.detach().amax(dim, keepdim=True).clamp(min=0)
+    return (x - m).exp() / (m.exp() + (x - m).exp().sum(dim, keepdim=True))
+
+
 def _detached(x, dim=-1):
     return quiet_softmax(x, dim).detach()
 
@@ -129,6 +134,14 @@ stable_quiet = Exercise(
             "and not from the zero whose exponential is the 1. See 14.8.",
             sign=lambda found, x, dim: torch.allclose(
                 found[0], burn_quiet_softmax_2023(x, dim), rtol=1e-3, equal_nan=True
+            ),
+        ),
+        "zero shifted the wrong way": Mistake(
+            "Rows with a high score get next to nothing: the largest score was subtracted from the scores and added "
+            "to the zero. See 14.8.",
+            sign=lambda found, x, dim: (
+                torch.allclose(found[0], _zero_shifted_up(x, dim), rtol=1e-3, atol=1e-6)
+                and not torch.allclose(found[0], quiet_softmax(x, dim), rtol=1e-3)
             ),
         ),
         "one maximum for all": Mistake(
