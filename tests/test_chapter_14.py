@@ -238,6 +238,7 @@ def test_multiplying_by_the_sigmoid_is_right_forward_and_wrong_backward(chapter)
     assert_same(found, expected)
     ours, theirs = (torch.autograd.grad(out.square().sum(), (q, k, v), retain_graph=True) for out in (found, expected))
     assert [torch.allclose(a, b, atol=1e-9) for a, b in zip(ours, theirs, strict=True)] == [False, False, True]
+    assert not torch.autograd.gradcheck(multiply, (q, k, v), raise_exception=False)
     assert torch.autograd.gradcheck(lambda *x: fused_attention(*x, sink=0.0), (q, k, v))
 
 
@@ -288,6 +289,24 @@ def test_solution_5_is_attention_with_sinks():
         assert_same(weights[:, head], by_definition(scores[:, head], sinks[head].item()))
     assert_same(out, weights @ v)
     assert not out[1, :, 2].any()
+    assert torch.autograd.gradcheck(lambda s: attend_with_sinks(q, k, v, s, mask), (sinks.requires_grad_(),))
+
+
+def test_burns_cache_returns_old_weights_that_its_outputs_never_had():
+    torch.manual_seed(0)
+    layer = BurnMultiHeadAttentionConfig(d_model=6, n_heads=3, dropout=0.0).init().double()
+    x, cache = random(2, 5, 6), MhaCache.autoregressive()
+    for t in range(1, 6):
+        output = layer.forward_cache(MhaInput.self_attn(x[:, :t]), cache)
+    assert (output.weights[:, :, 0, 1:] > 0).all()
+    causal = generate_autoregressive_mask(2, 5)
+    assert_same(output.context, layer(MhaInput.self_attn(x, mask_attn=causal)).context)
+
+
+def test_half_precision_loses_the_version_of_2025_at_minus_12(chapter):
+    low = torch.full((2,), -12.0, dtype=torch.float16)
+    assert not chapter["quiet_second_try"](low).any()
+    torch.testing.assert_close(chapter["quiet_softmax"](low).double(), by_definition(low.double()), rtol=0.01, atol=0)
 
 
 def test_a_zero_key_in_front_is_a_zero_sink():
