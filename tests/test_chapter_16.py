@@ -313,7 +313,6 @@ def test_without_its_sink_a_silent_head_shouts():
     assert loudness(make_sliding_window_mask(T, W, num_sinks=1)) < 1.5 * whole
 
 
-@pytest.mark.bad_input  # the layers ask for a KeyValueCache, and a rolling one only behaves like it
 def test_a_rolling_cache_writes_what_the_mask_would(chapter):
     torch.manual_seed(0)
     model = LanguageModel(13, d_model=16, num_heads=4, num_kv_heads=2, num_layers=2, d_ff=8).double().eval()

@@ -11,6 +11,7 @@ from attn_course.cache import KeyValueCache, all_or_nothing
 from attn_course.functional import attention, fused_attention, weights_of_rows
 from attn_course.masks import make_causal_mask
 from attn_course.positions import Rotation, rotate
+from attn_course.sliding_window import RollingCache
 from attn_course.validation import check_mask, check_probability, check_width
 
 
@@ -111,7 +112,7 @@ class MultiHeadAttention(nn.Module):
         is_causal: bool = False,
         need_weights: bool = False,
         weight_rows: Sequence[int] | Int[Tensor, "R"] | None = None,
-        cache: KeyValueCache | None = None,
+        cache: KeyValueCache | RollingCache | None = None,
         memory_kv: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Float[Tensor, "B T E"], Float[Tensor, "B H _ S"] | None]:
         """Attend from ``query`` to ``key``.
@@ -366,7 +367,7 @@ def _check_together(
     key: Tensor | None,
     value: Tensor | None,
     positions: object,
-    cache: KeyValueCache | None,
+    cache: KeyValueCache | RollingCache | None,
     memory_kv: object,
 ) -> None:
     from_memory = not (key is None and value is None and memory_kv is None)

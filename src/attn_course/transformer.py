@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from attn_course.cache import DecoderCache, KeyValueCache, all_or_nothing
 from attn_course.multi_head_attention import MultiHeadAttention
 from attn_course.positions import Rotation, make_sinusoidal_positions
+from attn_course.sliding_window import RollingCache
 from attn_course.validation import (
     check_is_bool,
     check_probability,
@@ -143,7 +144,7 @@ class EncoderLayer(nn.Module):
         positions: Int[Tensor, "..."] | Rotation | None = None,
         is_causal: bool = False,
         need_weights: bool = False,
-        cache: KeyValueCache | None = None,
+        cache: KeyValueCache | RollingCache | None = None,
     ) -> tuple[Float[Tensor, "B S E"], Float[Tensor, "B H S _"] | None]:
         """Let every position read the others, then think it over alone.
 
@@ -262,7 +263,7 @@ class DecoderLayer(nn.Module):
         memory_mask: Bool[Tensor, "..."] | None = None,
         is_causal: bool = True,
         need_weights: bool = False,
-        cache: KeyValueCache | None = None,
+        cache: KeyValueCache | RollingCache | None = None,
         memory_kv: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[
         Float[Tensor, "B T E"],
