@@ -148,7 +148,7 @@ def load_renamed(module, tensors, names, transposed):
     return module
 
 
-@wrong("stops at the first name")
+@wrong("another error")
 def load_renamed(module, tensors, names, transposed):  # a KeyError is a refusal, but says one name
     places = {ours: tensors[theirs] for theirs, ours in names.items()}
     extra = [theirs for theirs in tensors if theirs not in names]
@@ -158,6 +158,25 @@ def load_renamed(module, tensors, names, transposed):  # a KeyError is a refusal
     if extra:
         raise ValueError(f"not wanted: {extra}")
     module.load_state_dict(places)
+    return module
+
+
+@wrong("copies as it goes")
+def load_renamed(module, tensors, names, transposed):
+    state = module.state_dict()
+    for theirs in tensors:
+        ours = names[theirs]
+        state[ours][:] = tensors[theirs].T if theirs in transposed else tensors[theirs]
+    return module
+
+
+@wrong("another error")
+def load_renamed(module, tensors, names, transposed):
+    wrong = {*tensors} ^ {*names}
+    turned = {t: tensors[t].T if t in transposed else tensors[t] for t in {*tensors} & {*names}}
+    wrong |= {t for t, tensor in turned.items() if tensor.shape != module.get_parameter(names[t]).shape}
+    assert not wrong, f"these do not fit: {sorted(wrong)}"
+    module.load_state_dict({names[t]: tensor for t, tensor in turned.items()})
     return module
 
 
@@ -350,6 +369,16 @@ def split_fused(weight, bias):
     return *(part.T for part in weight.reshape(3, E, E)), *bias.view(3, E)
 
 
+@wrong("cut along the inputs")
+def split_fused(weight, bias):
+    return *weight.chunk(3), *bias.chunk(3)
+
+
+@wrong("cut along the inputs")
+def split_fused(weight, bias):
+    return *weight.T.chunk(3, dim=1), *bias.chunk(3)
+
+
 @wrong("biases not split")
 def split_fused(weight, bias):
     q, k, v = weight.T.chunk(3)
@@ -395,6 +424,11 @@ def to_neighbours(q, k, v, num_heads, num_kv_heads):
 @wrong("keys not reordered")
 def to_neighbours(q, k, v, num_heads, num_kv_heads):
     return deal(q, num_heads), k, v
+
+
+@wrong("queries not reordered")
+def to_neighbours(q, k, v, num_heads, num_kv_heads):
+    return q, deal(k, num_kv_heads), v
 
 
 @wrong("nothing reordered")
@@ -494,6 +528,12 @@ def share_on_previous(weights, mask):
 def share_on_previous(weights, mask):
     looks = F.pad(weights.diagonal(-1, dim1=-2, dim2=-1), (1, 0)) * mask[:, None]
     return looks.mean(dim=(0, 2))
+
+
+@wrong("pads in the sum")
+def share_on_previous(weights, mask):
+    looks = weights.diagonal(-1, dim1=-2, dim2=-1).sum(dim=(0, 2))
+    return looks / (mask.sum() - len(mask))
 
 
 @wrong("pads in the divisor")

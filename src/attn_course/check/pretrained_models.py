@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from attn_course.check.exercise import Exercise, Mistake
+from attn_course.check.exercise import Exercise, Mistake, Remark
 from attn_course.masks import make_padding_mask
 
 # ---------------------------------------------------------------- a weight map
@@ -64,21 +64,28 @@ def _load_and_describe(answer, width, hidden, fault):
     module = _Block(width, hidden)
     before = {name: p.detach().clone() for name, p in module.named_parameters()}
     tensors, wanted = _file_for(module, fault)
-    refused, named = False, True
+    refused, named, asked_for = False, True, True
     try:
-        if answer(module, tensors, dict(_NAMES), set(_TRANSPOSED)) is None:
+        filled = answer(module, tensors, dict(_NAMES), set(_TRANSPOSED))
+        if filled is None:
             return None
+        if fault == "whole" and filled is not module:
+            raise Remark(
+                "load_renamed has to fill the module that it was given, and return that module. See 17.13."
+            )
     except (ValueError, RuntimeError, KeyError, AssertionError) as error:
         if fault == "whole":
             raise
-        said, refused = str(error), True
+        said, refused, asked_for = str(error), True, isinstance(error, ValueError)
         # Either of its two names will do.
         named = all(name in said or _NAMES.get(name, name) in said for name in wanted)
     after = {name: p.detach() for name, p in module.named_parameters()}
     if fault == "whole":
-        return refused, named, True, *(after[name] for name in _NAMES.values())
+        return refused, named, True, True, *(after[name] for name in _NAMES.values())
     untouched = all(torch.equal(before[name], after[name]) for name in before)
-    return refused, named, untouched, *([None] * len(_NAMES))
+    # The kind of error matters when nothing else is wrong.
+    asked_for = asked_for or not (named and untouched)
+    return refused, named, untouched, asked_for, *([None] * len(_NAMES))
 
 
 def _load(
@@ -93,6 +100,7 @@ def _load(
     check_shapes=True,
     late=False,
     says=True,
+    kind=ValueError,
 ):
     """A right answer whose parts can be left out."""
     missing = [name for name in names if name not in tensors]
@@ -120,7 +128,7 @@ def _load(
         + (misfits if check_shapes else [])
     )
     if wrong:
-        raise ValueError(", ".join(wrong) if says else "this file does not fit")
+        raise kind(", ".join(wrong) if says else "this file does not fit")
     if not late:
         copy()
     return module
@@ -146,6 +154,14 @@ def _stops_at_the_first(module, tensors, names, transposed):
     return _load(module, tensors, names, transposed)
 
 
+def _copies_as_it_goes(module, tensors, names, transposed):
+    with torch.no_grad():
+        for theirs, tensor in tensors.items():
+            tensor = tensor.T if theirs in transposed else tensor
+            module.get_parameter(names[theirs]).copy_(tensor)
+    return module
+
+
 def _other_direction(module, tensors, names, transposed):
     return {name: tensors[theirs] for theirs, name in ((o, t) for t, o in names.items())}
 
@@ -161,6 +177,7 @@ load_renamed = Exercise(
         "'the file is refused'",
         "'the message has every name that is missing, unexpected or of another shape'",
         "'a refused file changes nothing'",
+        "'the error is a ValueError'",
         *_NAMES.values(),
     ),
     mistakes={
@@ -206,6 +223,16 @@ load_renamed = Exercise(
             "The file is refused, but some parameters have been overwritten by then: look at everything first, and "
             "copy afterwards. See 17.12.",
             _with(late=True),
+        ),
+        "copies as it goes": Mistake(
+            "The file is gone through and copied on the way: a parameter that the file lacks keeps its random numbers, "
+            "and a name without a place is noticed when half is overwritten. See 17.12.",
+            _copies_as_it_goes,
+        ),
+        "another error": Mistake(
+            "A file that does not fit is refused, but not by the ValueError that the exercise asks for, so whoever "
+            "waits for that one does not catch it. (A KeyError has the first missing name alone.) See 17.12.",
+            _with(kind=AssertionError),
         ),
         "does not raise": Mistake(
             "A file that does not fit is noticed and nothing is loaded, but no error is raised, so whoever called goes "
@@ -412,6 +439,13 @@ split_fused = Exercise(
             "afterwards does not unmix them. See 17.10.",
             _cut_as_it_lies_and_transposed,
         ),
+        "cut along the inputs": Mistake(
+            "A part of the weight is still 3E long: what has to be cut is the axis of the outputs, which is the one "
+            "3E long, and not that of the inputs. See 17.10.",
+            sign=lambda found, weight, bias: any(
+                part.dim() == 2 and 3 * len(weight) in part.shape for part in found
+            ),
+        ),
         "biases not split": Mistake(
             "Every one of the three has the whole bias of 3E numbers: it is cut in three like the columns. See 17.10.",
             lambda weight, bias: (*_split(weight, bias)[:3], bias, bias, bias),
@@ -484,6 +518,11 @@ to_neighbours = Exercise(
         "keys not reordered": Mistake(
             "The keys are left as they are: queries and keys then disagree on which numbers make a pair. See 17.10.",
             lambda q, k, v, H, G: (q[_rows_of(q, H)], k, v),
+        ),
+        "queries not reordered": Mistake(
+            "The queries are left as they are: queries and keys then disagree on which numbers make a pair. "
+            "See 17.10.",
+            lambda q, k, v, H, G: (q, k[_rows_of(k, G)], v),
         ),
         "nothing reordered": Mistake(
             "The rows have not moved: row i of the first half belongs next to row i of the second. See 17.10.",
@@ -590,6 +629,12 @@ share_on_previous = Exercise(
             "See 17.8.",
             lambda weights, mask: (
                 _share(weights, _not_first(mask)) * _not_first(mask).sum() / mask.numel()
+            ),
+        ),
+        "pads in the sum": Mistake(
+            "Rows of pads are added to the sum and left out of the divisor, so the shares are too large. See 17.8.",
+            lambda weights, mask: (
+                weights.diagonal(-1, -2, -1).sum((0, 2)) / mask[:, 1:].sum()
             ),
         ),
         "pads in the divisor": Mistake(
