@@ -143,6 +143,20 @@ def cache_step(q, k, v, keys, values, length):
     return (q @ keys[:, :, : length + 1].mT).softmax(-1) @ values[:, :, : length + 1]
 
 
+@wrong("last place")
+def cache_step(q, k, v, keys, values, length):
+    keys[:, :, -1:] = k
+    values[:, :, -1:] = v
+    return F.scaled_dot_product_attention(q, keys, values)
+
+
+@wrong("key kept as value")
+def cache_step(q, k, v, keys, values, length):
+    for kept in (keys, values):
+        kept[:, :, length] = k[:, :, 0]
+    return F.scaled_dot_product_attention(q, keys[:, :, : length + 1], values[:, :, : length + 1])
+
+
 # -- place_chunk ------------------------------------------------------------------------------------
 
 
@@ -307,6 +321,49 @@ def place_chunk(pads, cached, num_new):
     mask = make_causal_mask(num_new, cached + num_new, device=pads.device) & real[:, None]
     pads -= cached
     return torch.relu(torch.arange(num_new, device=pads.device) - pads[:, None]), mask
+
+
+@wrong("padding not looked at")
+def place_chunk(pads, cached, num_new):
+    columns = torch.arange(cached + num_new, device=pads.device)
+    mask = columns <= columns[cached:, None]
+    return columns[cached:].repeat(len(pads), 1), mask.repeat(len(pads), 1, 1)
+
+
+@wrong("padding added")
+def place_chunk(pads, cached, num_new):
+    columns = torch.arange(cached + num_new, device=pads.device)
+    mask = make_causal_mask(num_new, cached + num_new, device=pads.device) & (columns >= pads[:, None])[:, None]
+    return columns[cached:] + pads[:, None], mask
+
+
+@wrong("padding in each chunk")
+def place_chunk(pads, cached, num_new):
+    columns = torch.arange(cached + num_new, device=pads.device)
+    real = torch.arange(num_new, device=pads.device) >= pads[:, None]
+    real = F.pad(real, (cached, 0), value=True)
+    mask = make_causal_mask(num_new, cached + num_new, device=pads.device) & real[:, None]
+    return torch.relu(columns[cached:] - pads[:, None]), mask
+
+
+@wrong("a row for each column")
+def place_chunk(pads, cached, num_new):
+    columns = torch.arange(cached + num_new, device=pads.device)
+    mask = make_causal_mask(cached + num_new, device=pads.device) & (columns >= pads[:, None])[:, None]
+    return torch.relu(columns[cached:] - pads[:, None]), mask
+
+
+@wrong("one row for all queries")
+def place_chunk(pads, cached, num_new):
+    columns = torch.arange(cached + num_new, device=pads.device)
+    return torch.relu(columns[cached:] - pads[:, None]), (columns >= pads[:, None])[:, None]
+
+
+@wrong("one row of positions")
+def place_chunk(pads, cached, num_new):
+    columns = torch.arange(cached + num_new, device=pads.device)
+    mask = make_causal_mask(num_new, cached + num_new, device=pads.device) & (columns >= pads[:, None])[:, None]
+    return columns[cached:], mask
 
 
 # -- rotary_step ------------------------------------------------------------------------------------
@@ -476,6 +533,43 @@ def rotary_step(q, k, v, keys, values, length):
     return causal_attention(rotate(q, at), *write(k, v, keys, values, length))
 
 
+@wrong("one place too early")
+def rotary_step(q, k, v, keys, values, length):
+    at = torch.arange(length - 1, length - 1 + q.size(2), device=q.device)
+    return causal_attention(rotate(q, at), *write(rotate(k, at), v, keys, values, length))
+
+
+@wrong("all at the end")
+def rotary_step(q, k, v, keys, values, length):
+    at = torch.tensor([length + q.size(2) - 1] * q.size(2), device=q.device)
+    return causal_attention(rotate(q, at), *write(rotate(k, at), v, keys, values, length))
+
+
+@wrong("sees the chunk alone")
+def rotary_step(q, k, v, keys, values, length):
+    at = torch.arange(q.size(2), device=q.device) + length
+    q, k = rotate(q, at), rotate(k, at)
+    write(k, v, keys, values, length)
+    return causal_attention(q, k, v)
+
+
+@wrong("new tokens left out")
+def rotary_step(q, k, v, keys, values, length):
+    at = torch.arange(q.size(2), device=q.device) + length
+    write(rotate(k, at), v, keys, values, length)
+    if length == 0:
+        return torch.zeros_like(q)
+    return F.scaled_dot_product_attention(rotate(q, at), keys[:, :, :length], values[:, :, :length])
+
+
+@wrong("mask inverted")
+def rotary_step(q, k, v, keys, values, length):
+    at = torch.arange(q.size(2), device=q.device) + length
+    k, v = write(rotate(k, at), v, keys, values, length)
+    hidden = torch.ones(q.size(2), k.size(2), dtype=torch.bool, device=q.device).triu(length + 1)
+    return attention(rotate(q, at), k, v, hidden)[0]
+
+
 # -- follow_beams -----------------------------------------------------------------------------------
 
 
@@ -593,6 +687,26 @@ def follow_beams(keys, values, parents):
     keys[:] = keys[:, rows]
     values[:] = values[:, rows]
     return keys, values
+
+
+@wrong("heads instead of rows")
+def follow_beams(keys, values, parents):
+    B, K = parents.shape
+    rows = torch.cat([parents[b] + b * K for b in range(B)])
+    return keys.index_select(2, rows), values.index_select(2, rows)
+
+
+@wrong("sources one row apart")
+def follow_beams(keys, values, parents):
+    rows = torch.cat([parents[b] + b for b in range(len(parents))])
+    return keys[:, rows], values[:, rows]
+
+
+@wrong("beams before sources")
+def follow_beams(keys, values, parents):
+    B, K = parents.shape
+    rows = torch.tensor([b * K + int(parents[b, k]) for k in range(K) for b in range(B)], device=parents.device)
+    return keys[:, rows], values[:, rows]
 
 
 # -- call_cost --------------------------------------------------------------------------------------
@@ -727,3 +841,47 @@ def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
 def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
     a, b, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
     return c + d, a + b
+
+
+@wrong("batch left out")
+def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+    seen = cached + num_new
+    flops = 2 * num_weights * num_new + 4 * num_layers * d_model * num_new * seen
+    return flops, (num_weights + 2 * num_layers * d_model * seen) * size
+
+
+@wrong("attention of one text")
+def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+    a, b, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+    return a + b // batch, c + d
+
+
+@wrong("cache not seen")
+def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+    a, b, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+    return a + b // (cached + num_new) * num_new, c + d
+
+
+@wrong("half under the mask")
+def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+    a, b, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+    pairs = sum(cached + t + 1 for t in range(num_new))
+    return a + b // (num_new * (cached + num_new)) * pairs, c + d
+
+
+@wrong("new tokens alone fetched")
+def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+    a, b, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+    return a + b, c + d // (cached + num_new) * num_new
+
+
+@wrong("cache fetched for each token")
+def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+    a, b, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+    return a + b, c + d * num_new
+
+
+@wrong("cache in numbers")
+def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+    a, b, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+    return a + b, c + d // size

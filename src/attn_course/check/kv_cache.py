@@ -108,6 +108,11 @@ def _behind_the_free_places(q, k, v, keys, values, length):
     return attention(q, keys, values)[0]
 
 
+def _in_the_last_place(q, k, v, keys, values, length):
+    _keep(k, v, keys, values, keys.size(2) - 1)
+    return attention(q, keys, values)[0]
+
+
 def _returns_weights(found, *inputs):
     """The sign of an answer that returns all that ``attention`` does."""
     out, *_ = found
@@ -188,6 +193,15 @@ cache_step = Exercise(
             "The new token goes behind all places of the cache, the free ones included, and they are seen: "
             "the first free place is row `length`. See 15.2.",
             _behind_the_free_places,
+        ),
+        "last place": Mistake(
+            "The new token goes into the last place of the cache: the first that is free is row `length`, and what "
+            "stands behind it means nothing. See 15.2.",
+            _in_the_last_place,
+        ),
+        "key kept as value": Mistake(
+            "The new key was kept twice, the second time in place of the value. See 15.2.",
+            lambda q, k, v, keys, values, length: _step(q, k, k, keys, values, length),
         ),
         "weights returned": Mistake(
             "The exercise asks for the output alone, and `attention` returns the weights beside it. See 3.7.",
@@ -322,8 +336,8 @@ place_chunk = Exercise(
             _masked(_at_front),
         ),
         "chunk sees its future": Mistake(
-            "Padding is hidden, and within the chunk every token sees those that come after it: "
-            "the causal mask is missing. See 15.5.",
+            "Within the chunk every token sees those that come after it: the causal mask is missing, or is not asked "
+            "for beside the padding. See 15.5.",
             _masked(lambda mask, columns, real, pads, cached: real.expand_as(mask)),
         ),
         "padding seen": Mistake(
@@ -357,8 +371,8 @@ place_chunk = Exercise(
             _masked(lambda mask, columns, real, pads, cached: mask[:, :, cached:]),
         ),
         "first word hidden": Mistake(
-            "The positions are right, and the first word of each row is hidden with the padding: with n columns of "
-            "padding it stands in column n, counted from 0. See 15.6.",
+            "The mask hides the first word of each row with the padding: with n columns of padding it stands in "
+            "column n, counted from 0. See 15.6.",
             _masked(
                 lambda mask, columns, real, pads, cached: (
                     mask & (columns > pads[:, None])[:, None]
@@ -375,6 +389,58 @@ place_chunk = Exercise(
             _masked(
                 lambda mask, columns, real, pads, cached: columns <= columns[cached:, None]
             ),
+        ),
+        "padding not looked at": Mistake(
+            "Padding counts as words: positions are the numbers of the columns, and the mask hides none of it. "
+            "See 15.6.",
+            lambda pads, cached, num_new: (
+                torch.arange(cached, cached + num_new, device=pads.device).expand(
+                    len(pads), -1
+                ),
+                make_causal_mask(num_new, cached + num_new, device=pads.device).expand(
+                    len(pads), -1, -1
+                ),
+            ),
+        ),
+        "padding added": Mistake(
+            "The padding is added to the positions: a word behind n columns of padding has a smaller number than "
+            "its column, by n. See 15.6.",
+            _elsewhere(
+                lambda positions, pads, cached, num_new: (
+                    torch.arange(cached, cached + num_new, device=pads.device)
+                    + pads[:, None]
+                )
+            ),
+        ),
+        "padding in each chunk": Mistake(
+            "The mask looks for the padding at the beginning of the chunk: it is at the beginning of the row, "
+            "and may be in the cache by now. See 15.6.",
+            _masked(
+                lambda mask, columns, real, pads, cached: (
+                    (columns <= columns[cached:, None])
+                    & ((columns < cached) | (columns - cached >= pads[:, None]))[:, None]
+                )
+            ),
+        ),
+        "a row for each column": Mistake(
+            "The mask has a row for each column, those in the cache included: its rows are the queries, and only "
+            "the columns of the chunk have one, (B, T, S). See 15.5.",
+            sign=lambda found, pads, cached, num_new: (
+                cached > 0
+                and found[1].shape == (len(pads), cached + num_new, cached + num_new)
+            ),
+        ),
+        "one row for all queries": Mistake(
+            "The mask has one row for all columns of the chunk, so each of them sees those that come after it: "
+            "a row for each, (B, T, S). See 15.5.",
+            sign=lambda found, pads, cached, num_new: (
+                num_new > 1 and found[1].shape == (len(pads), 1, cached + num_new)
+            ),
+        ),
+        "one row of positions": Mistake(
+            "The positions are (T,), the same for all rows, and each text begins in a column of its own: "
+            "the rows come first, (B, T). See 15.6.",
+            sign=lambda found, pads, cached, num_new: found[0].shape == (num_new,),
         ),
         "positions of all columns": Mistake(
             "There is a position for each column, those in the cache included, and the exercise asks for those of "
@@ -486,11 +552,28 @@ def _rotary_beside_the_cache(q, k, v, keys, values, length):
     return _rotary(q, k, v, keys.clone(), values.clone(), length)
 
 
-def _all_at_one_place(q, k, v, keys, values, length):
-    at = torch.full((q.size(2),), length, device=q.device)
+def _all_at_one_place(q, k, v, keys, values, length, further=0):
+    at = torch.full((q.size(2),), length + further, device=q.device)
     end = _keep(rotate(k, at), v, keys, values, length)
     mask = make_causal_mask(q.size(2), end, device=q.device)
     return attention(rotate(q, at), keys[:, :, :end], values[:, :, :end], mask)[0]
+
+
+def _all_at_the_end(q, k, v, keys, values, length):
+    return _all_at_one_place(q, k, v, keys, values, length, q.size(2) - 1)
+
+
+def _sees_the_chunk_alone(q, k, v, keys, values, length):
+    here = _places(q, length)
+    _keep(rotate(k, here), v, keys, values, length)
+    mask = make_causal_mask(q.size(2), device=q.device)
+    return attention(rotate(q, here), rotate(k, here), v, mask)[0]
+
+
+def _sees_the_old_alone(q, k, v, keys, values, length):
+    here = _places(q, length)
+    _keep(rotate(k, here), v, keys, values, length)
+    return _attend(rotate(q, here), keys, values, length)
 
 
 def _to_the_last_place(q, k, v, keys, values, length):
@@ -537,6 +620,29 @@ rotary_step = Exercise(
             "One new token is right, and of several all are turned as if they stood where the first one does. "
             "See 15.2.",
             _all_at_one_place,
+        ),
+        "one place too early": Mistake(
+            "The new tokens are turned by one position too few, so the first of them stands where the last one in "
+            "the cache does: it belongs at `length`. See 15.2.",
+            _turned(q_from=lambda length: length - 1, k_from=lambda length: length - 1),
+        ),
+        "all at the end": Mistake(
+            "One new token is right, and of several all are turned as if they stood where the last one does. "
+            "See 15.2.",
+            _all_at_the_end,
+        ),
+        "sees the chunk alone": Mistake(
+            "The new tokens attend to each other alone, and not to those in the cache. See 15.2.",
+            _sees_the_chunk_alone,
+        ),
+        "new tokens left out": Mistake(
+            "The new tokens are kept, and attend to the old ones alone: each sees itself and those before it. "
+            "See 15.2.",
+            _sees_the_old_alone,
+        ),
+        "mask inverted": Mistake(
+            "The mask is True where a token may not look: True means may attend. See 5.4.",
+            _with_mask(lambda q, end: ~make_causal_mask(q.size(2), end, device=q.device)),
         ),
         "keys kept unturned": Mistake(
             "The new keys go into the cache as they are, between others that have been turned: "
@@ -617,7 +723,7 @@ def _beams(draw):
         parents = draw.ints(sources, beams, high=beams)
         return draw(*shape, dtype=dtype), draw(*shape, dtype=dtype), parents
 
-    keys, values, _ = state(2, 1, 3, 2, 5, 4)
+    keys, values, _ = state(2, 1, 3, 5, 7, 4)
     yield "one source", keys, values, torch.tensor([[2, 0, 0]], device=draw.device)
     yield "three sources", *state(2, 3, 4, 2, 5, 3)
     yield "one layer", *state(1, 2, 5, 3, 7, 2)
@@ -707,6 +813,28 @@ follow_beams = Exercise(
             "It is the layers that are put in another order: the first axis holds these, "
             "and the rows are the second. See 15.7.",
             lambda keys, values, parents: (keys[_rows(parents)], values[_rows(parents)]),
+        ),
+        "heads instead of rows": Mistake(
+            "It is the heads that are chosen: the axes are layers, rows and heads, and the rows are the second. "
+            "See 15.7.",
+            lambda keys, values, parents: (
+                keys[:, :, _rows(parents)],
+                values[:, :, _rows(parents)],
+            ),
+        ),
+        "sources one row apart": Mistake(
+            "The rows of a source are looked for one row after those of the source before: each source has K. "
+            "See 15.7.",
+            _by_rows(
+                lambda parents: (
+                    torch.arange(len(parents), device=parents.device)[:, None] + parents
+                ).flatten()
+            ),
+        ),
+        "beams before sources": Mistake(
+            "The rows are in the order of the beams, the first beams of all sources first: "
+            "all beams of the first source come first. See 15.7.",
+            _by_rows(lambda parents: _rows(parents).view(parents.shape).T.flatten()),
         ),
         "first layer only": Mistake(
             "Only the first layer follows the beams; every layer keeps keys and values of its own. See 15.7.",
@@ -866,6 +994,51 @@ call_cost = Exercise(
             "The FLOPs are right, and the keys and values of the new tokens are not fetched: "
             "they are kept first, and read with the others. See 15.9.",
             _counted(fetched=lambda L, E, N, B, T, S: N + 2 * L * E * (S - T) * B),
+        ),
+        "batch left out": Mistake(
+            "With one text it is right, and several cost as much as one: each has to be computed, and has a cache "
+            "of its own. See 15.9.",
+            lambda L, E, N, batch, *others: _cost(L, E, N, 1, *others),
+        ),
+        "attention of one text": Mistake(
+            "The bytes are right, and the attention is that of one text, beside weights that are used for all: "
+            "both are computed for each. See 15.9.",
+            _counted(flops=lambda L, E, N, B, T, S: 2 * N * T * B + 4 * L * E * T * S),
+        ),
+        "cache not seen": Mistake(
+            "The bytes are right, and the new tokens meet no keys but their own: they see those in the cache too. "
+            "See 15.9.",
+            _counted(flops=lambda L, E, N, B, T, S: B * (2 * N * T + 4 * L * E * T * T)),
+        ),
+        "half under the mask": Mistake(
+            "The bytes are right, and the scores that the causal mask hides are not counted: the formula counts "
+            "T times S of them. See 15.9.",
+            lambda L, E, N, batch, cached, num_new, size: (
+                batch
+                * (
+                    2 * N * num_new
+                    + 4 * L * E * sum(range(cached + 1, cached + num_new + 1))
+                ),
+                _cost(L, E, N, batch, cached, num_new, size)[1],
+            ),
+        ),
+        "new tokens alone fetched": Mistake(
+            "The FLOPs are right, and only the keys and values of the new tokens are fetched: they meet those in "
+            "the cache. See 15.9.",
+            _counted(fetched=lambda L, E, N, B, T, S: N + 2 * L * E * T * B),
+        ),
+        "cache fetched for each token": Mistake(
+            "The FLOPs are right, and the cache is fetched once for each new token: once for all of the call. "
+            "See 15.9.",
+            _counted(fetched=lambda L, E, N, B, T, S: N + 2 * L * E * T * S * B),
+        ),
+        "cache in numbers": Mistake(
+            "The FLOPs are right; the weights are counted in bytes and the cache in numbers: each has `size` bytes. "
+            "See 15.9.",
+            lambda L, E, N, batch, cached, num_new, size: (
+                _cost(L, E, N, batch, cached, num_new, size)[0],
+                size * N + 2 * L * E * (cached + num_new) * batch,
+            ),
         ),
         "numbers instead of bytes": Mistake(
             "The FLOPs are right, and it counts numbers instead of bytes: each has `size` of them. See 15.9.",
