@@ -100,6 +100,7 @@ def test_dropout_on_weights_is_right_on_average_at_every_level_and_dropout_on_sc
     assert found[12.0, "scores"] == pytest.approx(0.820, abs=1e-3)
 
 
+@pytest.mark.bad_input  # the records of a failed call do not fit each other
 def test_a_failed_call_of_burns_cache_makes_the_next_one_wrong_without_an_error():
     torch.manual_seed(0)
     burn = BurnMultiHeadAttentionConfig(d_model=8, n_heads=2, dropout=0.0).init().double()

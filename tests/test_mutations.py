@@ -28,7 +28,7 @@ MUTATIONS = {
     "a row of -inf not caught before exp": ("functional.py", ".masked_fill(largest == -math.inf, 0.0)", ""),
     "a row of -inf not caught before dividing": ("functional.py", " / total.masked_fill(total == 0, 1.0)", " / total"),
     "fused: scaled by the padded width": ("functional.py", "scale=1 / math.sqrt(q.size(-1))", "scale=width**-0.5"),
-    "fused: causal mode when T != S": ("functional.py", "or num_queries != num_keys)", "or False)"),
+    "fused: causal mode when T != S": ("functional.py", "elif is_causal and num_queries != num_keys:", "elif False:"),
     "fused: causal forgotten beside a mask": (
         "functional.py",
         "causal if mask is None else mask & causal",
@@ -36,9 +36,21 @@ MUTATIONS = {
     ),
     "fused: dropout ignored": ("functional.py", "dropout_p=dropout_p,", "dropout_p=0.0,"),
     "bias ignored": ("functional.py", "scores = scores + bias.to(scores.dtype)", "scores = scores + 0"),
-    "fused: bias ignored": ("functional.py", "torch.where(mask, bias, -math.inf)", "mask"),
-    "fused: mask ignored beside a bias": ("functional.py", "torch.where(mask, bias, -math.inf)", "bias"),
-    "fused: causal mode beside a bias": ("functional.py", "or bias is not None or num_queries", "or num_queries"),
+    "fused: bias ignored": (
+        "functional.py",
+        "        bias=bias,\n        is_causal",
+        "        bias=None,\n        is_causal",
+    ),
+    "fused: mask ignored beside a bias": (
+        "functional.py",
+        "        mask=mask,\n        bias=bias,",
+        "        mask=mask if bias is None else None,\n        bias=bias,",
+    ),
+    "fused: causal mode beside a bias": (
+        "functional.py",
+        "        is_causal=is_causal,\n        dropout_p=dropout_p,\n",
+        "        is_causal=is_causal and bias is None,\n        dropout_p=dropout_p,\n",
+    ),
     "sinusoidal: sines and cosines in halves": (
         "positions.py",
         "torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)",
@@ -51,13 +63,13 @@ MUTATIONS = {
     ),
     "rotary: halves instead of neighbours": (
         "positions.py",
-        "x.unflatten(-1, (-1, 2)).unbind(-1)",
-        "x.chunk(2, dim=-1)",
+        ".unflatten(-1, (-1, 2))\n",
+        ".unflatten(-1, (2, -1)).mT.contiguous()\n",
     ),
     "rotary: turned backwards": (
         "positions.py",
-        "(first * cos - second * sin, first * sin + second * cos)",
-        "(first * cos + second * sin, second * cos - first * sin)",
+        "* positions.turns",
+        "* positions.turns.conj()",
     ),
     "rotary: angles in half precision": (
         "positions.py",
@@ -77,11 +89,11 @@ MUTATIONS = {
         "torch.arange(num_queries)",
     ),
     "bias per head taken as per sequence": ("multi_head_attention.py", "bias = bias[None]", "bias = bias[:, None]"),
-    "rotary: keys not turned": ("multi_head_attention.py", "rotate(k, positions)", "k"),
+    "rotary: keys not turned": ("multi_head_attention.py", "rotate(k, positions, base=self.rope_base)", "k"),
     "rotary: values turned": (
         "multi_head_attention.py",
-        "q, k = rotate(q, positions), rotate(k, positions)",
-        "q, k, v = (rotate(x, positions) for x in (q, k, v))",
+        "k = rotate(k, positions, base=self.rope_base)",
+        "k, v = (rotate(x, positions, base=self.rope_base) for x in (k, v))",
     ),
     "causal mask hides the diagonal": (
         "masks.py",
@@ -95,7 +107,7 @@ MUTATIONS = {
     ),
     "causal mask aligned top-left": ("masks.py", "[:, None] + num_keys - num_queries", "[:, None]"),
     "window off by one": ("masks.py", "position > query_position - window", "position >= query_position - window"),
-    "window shows the future": ("masks.py", "(key_position <= query_position) & (key_position", "(key_position"),
+    "window shows the future": ("masks.py", "return seen & (key_position <= query_position)", "return seen"),
     "padding on the wrong side": ("masks.py", 'if side == "left":', 'if side == "right":'),
     "padding mask inverted": ("masks.py", "(position < lengths[:, None])", "(position >= lengths[:, None])"),
     "padding mask on the queries": ("masks.py", "[:, None, :]  # (B, 1, S)\n\n", "[:, :, None]  # (B, 1, S)\n\n"),
@@ -112,16 +124,17 @@ MUTATIONS = {
     ),
     "heads interleaved": (
         "multi_head_attention.py",
-        "x.unflatten(-1, (self.num_heads, -1))",
-        "x.unflatten(-1, (-1, self.num_heads)).mT",
+        "x.unflatten(-1, (num_heads, -1))",
+        "x.unflatten(-1, (-1, num_heads)).mT",
     ),
     "output projection forgotten": ("multi_head_attention.py", "self.out_proj(out), weights", "out, weights"),
     "keys and values swapped": ("multi_head_attention.py", "self.v_proj(value)", "self.v_proj(key)"),
     "dropout on in evaluation": ("multi_head_attention.py", "self.dropout if self.training else 0.0", "self.dropout"),
     "weights returned before dropout": (
         "multi_head_attention.py",
-        "weights = F.dropout(weights, dropout_p)\n                out = weights @ v",
-        "out = F.dropout(weights, dropout_p) @ v",
+        "weights = F.dropout(weights, dropout_p)\n            v = v.repeat_interleave(q.size(1) // v.size(1), dim=1)\n"
+        "            out = weights @ v\n",
+        "v = v.repeat_interleave(q.size(1) // v.size(1), dim=1)\n            out = F.dropout(weights, dropout_p) @ v\n",
     ),
     "mask per sequence taken as per head": ("multi_head_attention.py", "mask = mask[:, None]", "mask = mask[None]"),
     "additive attention without tanh": ("additive.py", "torch.tanh(q[", "(q["),
