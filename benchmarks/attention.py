@@ -1,7 +1,7 @@
 """What does each form of attention in the course cost? Prints every ratio as a table.
 
-Each row compares two ways to compute the same numbers, which is checked before a time is taken. Both run in turn in
-one process, in an order that a coin decides each round; a ratio is the median of the rounds. Run it from the
+Each row compares two ways to compute the same numbers, which is checked. Both run in turn in one process, in an order
+that a coin decides each round; a ratio is the median of the rounds. Run it from the
 repository:
 
     python benchmarks/attention.py                 # all rows, a quarter of an hour on one core
@@ -145,9 +145,11 @@ def quiet(S: int) -> Iterator[Row]:
                 q, k, v = (draw(B, H, S, D) for _ in range(3))
                 return no_grad(ours, q, k, v), no_grad(theirs, q, k, v)
 
-            yield Row("Quiet softmax against plain SDPA", f"{what}, {name}, forward, S {S}", make, 1.05)
+            often = {"repeats": max(1, 2048 // S)}
+            yield Row("Quiet softmax against plain SDPA", f"{what}, {name}, forward, S {S}", make, 1.05, **often)
             both = partial(with_gradients, ours, theirs, (B, H, S, D), "cpu", torch.float32)
-            yield Row("Quiet softmax against plain SDPA", f"{what}, {name}, forward and backward, S {S}", both, 1.05)
+            name_of_both = f"{what}, {name}, forward and backward, S {S}"
+            yield Row("Quiet softmax against plain SDPA", name_of_both, both, 1.05, repeats=max(1, 1024 // S))
 
 
 def chosen_rows(S: int) -> Iterator[Row]:
@@ -181,9 +183,15 @@ def tiled(S: int) -> Iterator[Row]:
             q, k, v = (draw(B, H, S, D) for _ in range(3))
             return no_grad(ours, q, k, v), no_grad(theirs, q, k, v)
 
-        yield Row("Tiled attention in plain PyTorch", f"{name}, forward, S {S}", make, 1.5 if S >= 512 else None)
+        yield Row(
+            "Tiled attention in plain PyTorch",
+            f"{name}, forward, S {S}",
+            make,
+            1.5 if S >= 512 else None,
+            repeats=max(1, 2048 // S),
+        )
         both = partial(with_gradients, ours, theirs, (B, H, S, D), "cpu", torch.float32)
-        yield Row("Tiled attention in plain PyTorch", f"{name}, forward and backward, S {S}", both, None)
+        yield Row("Tiled attention in plain PyTorch", f"{name}, forward and backward, S {S}", both, None, repeats=1)
 
 
 def window(S: int, W: int, limit: float | None, device: str, dtype: torch.dtype) -> Iterator[Row]:
@@ -253,7 +261,7 @@ def rows_of(device: str) -> list[Row]:
         rows += window(2048, 256, None, "cpu", torch.float32)
         rows += window(8192, 256, 10.0, "cpu", torch.float32)
         rows += module(512)
-        return [*rows, *cache(256, 6.0, rounds=5), *cache(1024, 20.0, rounds=3)]
+        return [*rows, *cache(256, 6.0, rounds=5), *cache(1024, 20.0, rounds=2)]
     rows = []
     for dtype in (torch.float32, torch.bfloat16):
         for S in (1024, 4096, 16384):
@@ -293,11 +301,10 @@ def gpu_seconds(work: Work) -> float:
     return start.elapsed_time(end) / 1000
 
 
-def check_equal(row: Row, ours: Work, theirs: Work) -> None:
+def check_equal(row: Row, found: object, expected: object) -> None:
     """Refuse to compare times of things that are not the same. Sinks change the numbers, so they are not compared."""
     if row.section.startswith("Quiet"):
         return
-    found, expected = ours(), theirs()
     if isinstance(found, Tensor):
         found, expected = (found,), (expected,)
     for a, b in zip(found, expected, strict=True):
@@ -310,17 +317,21 @@ def check_equal(row: Row, ours: Work, theirs: Work) -> None:
 
 
 def measure(row: Row, rounds: int, device: str) -> list[float]:
-    """The ratios of all rounds."""
+    """The ratios of all rounds. The first only warms up, where it does not take too long to be given away."""
     torch.manual_seed(0)
-    ours, theirs = row.make()
-    check_equal(row, ours, theirs)
+    works = dict(zip(("ours", "theirs"), row.make(), strict=True))
     seconds = cpu_seconds if device == "cpu" else gpu_seconds
+    found: dict[str, object] = {}
 
-    def timed(work: Work) -> Callable[[int], float]:
-        return lambda number: sum(seconds(work) for _ in range(row.repeats))
+    def timed(side: str) -> Callable[[int], float]:
+        def once() -> None:
+            found[side] = works[side]()
+
+        return lambda number: sum(seconds(once) for _ in range(row.repeats))
 
     warm_up = 1 if row.rounds is None else 0
-    times = take_turns(timed(ours), timed(theirs), (row.rounds or rounds) + warm_up)[warm_up:]
+    times = take_turns(timed("ours"), timed("theirs"), (row.rounds or rounds) + warm_up)[warm_up:]
+    check_equal(row, found["ours"], found["theirs"])
     return [b / a if row.faster else a / b for a, b in times]
 
 
@@ -356,7 +367,7 @@ def table(rows: list[Row], rounds: int, device: str) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=11, help="rounds of each row (default 11)")
+    parser.add_argument("--rounds", type=int, default=9, help="rounds of each row (default 9)")
     parser.add_argument("--only", default="", help="rows whose name or section holds this, in any case")
     parser.add_argument("--write", action="store_true", help="also write the table to benchmarks/results")
     options = parser.parse_args()
