@@ -8,6 +8,8 @@ repository:
     python benchmarks/attention.py --only window   # the rows whose name or section holds this word
     python benchmarks/attention.py --write         # also the recorded table, results/attention_cpu.md
 
+With both, the sections that were measured whole take the place of those recorded before.
+
 On the CPU one thread works and its CPU time counts. Where PyTorch sees a CUDA GPU, the same command measures there as
 well: time by the GPU's own clock, float32 and bfloat16, up to 16,384 positions, and each fused back end by itself.
 """
@@ -60,7 +62,7 @@ class Row(NamedTuple):
     repeats: int = 3
     """Calls in a round."""
     rounds: int | None = None
-    """Rounds, where the usual number would take too long."""
+    """Rounds, where one takes so long that none is given away to warm up."""
 
 
 # ---------------------------------------------------------------- rows for every device
@@ -166,6 +168,14 @@ def chosen_rows(S: int) -> Iterator[Row]:
         return no_grad(ours), no_grad(SDPA, q, k, v)
 
     yield Row("Weights on request", f"output and the weights of 32 rows, S {S}", make, 1.05)
+
+    def layer() -> tuple[Work, Work]:
+        module, x = MultiHeadAttention(H * D, H).eval(), draw(B, S, H * D)
+        rows = torch.linspace(0, S - 1, 32).long()
+        ours = no_grad(lambda: module(x, weight_rows=rows)[0])
+        return ours, no_grad(lambda: module(x)[0])
+
+    yield Row("Weights on request", f"a layer and the weights of 32 rows, S {S}", layer, 1.05)
 
     def every() -> tuple[Work, Work]:
         q, k, v = (draw(B, H, S, D) for _ in range(3))
@@ -316,21 +326,25 @@ def check_equal(row: Row, found: object, expected: object) -> None:
             assert torch.equal(a, b), f"{row.name}: not the same tokens"
 
 
-def measure(row: Row, rounds: int, device: str) -> list[float]:
-    """The ratios of all rounds. The first only warms up, where it does not take too long to be given away."""
+def measure(row: Row, seconds: float, device: str) -> list[float]:
+    """The ratios of as many rounds as fit into the time, at least five. A first round only warms up."""
     torch.manual_seed(0)
     works = dict(zip(("ours", "theirs"), row.make(), strict=True))
-    seconds = cpu_seconds if device == "cpu" else gpu_seconds
+    clock = cpu_seconds if device == "cpu" else gpu_seconds
     found: dict[str, object] = {}
 
     def timed(side: str) -> Callable[[int], float]:
         def once() -> None:
             found[side] = works[side]()
 
-        return lambda number: sum(seconds(once) for _ in range(row.repeats))
+        return lambda number: sum(clock(once) for _ in range(row.repeats))
 
-    warm_up = 1 if row.rounds is None else 0
-    times = take_turns(timed("ours"), timed("theirs"), (row.rounds or rounds) + warm_up)[warm_up:]
+    turns = partial(take_turns, timed("ours"), timed("theirs"))
+    if row.rounds is not None:
+        times = turns(row.rounds)
+    else:
+        (first,) = turns(1)
+        times = turns(max(5, min(99, round(seconds / sum(first)))), seed=1)
     check_equal(row, found["ours"], found["theirs"])
     return [b / a if row.faster else a / b for a, b in times]
 
@@ -343,7 +357,7 @@ def line(row: Row, ratios: list[float]) -> str:
     digits = 1 if row.faster else 2
     held = "" if row.limit is None else " ✓" if meets(row, middle) else " ✗"
     numbers = f"{middle:.{digits}f} | {low:.{digits}f} to {high:.{digits}f}"
-    return f"| {row.name} | {numbers} | {limit}{held} |"
+    return f"| {row.name} | {numbers} | {len(ratios)} | {limit}{held} |"
 
 
 def meets(row: Row, ratio: float) -> bool:
@@ -352,39 +366,52 @@ def meets(row: Row, ratio: float) -> bool:
     return ratio >= row.limit if row.faster else ratio <= row.limit
 
 
-def table(rows: list[Row], rounds: int, device: str) -> Iterator[str]:
-    """The lines of the whole table, each as soon as it is measured."""
-    section = None
+def sections(rows: list[Row], seconds: float, device: str) -> dict[str, str]:
+    """The table of each section; prints every line as soon as it is measured."""
+    found: dict[str, str] = {}
     for row in rows:
-        if row.section != section:
-            section = row.section
+        if row.section not in found:
             kind = "times faster" if row.faster else "time, relative"
-            yield f"\n**{section}**\n"
-            yield f"| what | {kind} | quartiles | promised |"
-            yield "|---|---|---|---|"
-        yield line(row, measure(row, rounds, device))
+            found[row.section] = f"| what | {kind} | quartiles | rounds | promised |\n|---|---|---|---|---|"
+            print(f"\n**{row.section}**\n\n{found[row.section]}", flush=True)
+        text = line(row, measure(row, seconds, device))
+        print(text, flush=True)
+        found[row.section] += f"\n{text}"
+    return found
+
+
+def record(path: Path, where: str, found: dict[str, str], order: list[str]) -> None:
+    """Write the sections, in this order, beside those that are recorded already."""
+    recorded = {}
+    if path.is_file():
+        parts = path.read_text().strip().split("\n\n**")[1:]
+        recorded = dict(part.split("**\n\n", 1) for part in parts)
+    tables = recorded | found
+    texts = [f"**{section}**\n\n{tables[section]}" for section in order if section in tables]
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n\n".join([where, *texts]) + "\n")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=9, help="rounds of each row (default 9)")
+    parser.add_argument("--seconds", type=float, default=5.0, help="time to spend on each row (default 5)")
     parser.add_argument("--only", default="", help="rows whose name or section holds this, in any case")
     parser.add_argument("--write", action="store_true", help="also write the table to benchmarks/results")
     options = parser.parse_args()
-    if options.rounds < 2:
-        parser.error(f"--rounds ({options.rounds}) must be at least 2: one round has no quartiles")
+    if options.seconds <= 0:
+        parser.error(f"--seconds ({options.seconds:g}) must be above 0")
     torch.set_num_threads(1)
     for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
-        rows = [row for row in rows_of(device) if options.only.lower() in f"{row.section} {row.name}".lower()]
+        rows = rows_of(device)
+        chosen = [row for row in rows if options.only.lower() in f"{row.section} {row.name}".lower()]
         where = describe_machine() if device == "cpu" else f"{torch.cuda.get_device_name()}; {describe_machine()}"
-        lines = [f"{where}; median of {options.rounds} rounds."]
-        print(lines[0], flush=True)
-        for text in table(rows, options.rounds, device):
-            print(text, flush=True)
-            lines.append(text)
+        print(where, flush=True)
+        found = sections(chosen, options.seconds, device)
         if options.write:
-            RESULTS.mkdir(exist_ok=True)
-            (RESULTS / f"attention_{device}.md").write_text("\n".join(lines) + "\n")
+            order = list(dict.fromkeys(row.section for row in rows))
+            left_out = {row.section for row in rows if row not in chosen}
+            whole = {section: text for section, text in found.items() if section not in left_out}
+            record(RESULTS / f"attention_{device}.md", where, whole, order)
 
 
 if __name__ == "__main__":
