@@ -281,7 +281,7 @@ class DecoderLayer(nn.Module):
             is_causal: hide the target's future.
             need_weights: whether to return the weights.
             cache: as in :class:`~attn_course.MultiHeadAttention`, for the self-attention.
-            memory_kv: what ``cross_attention.project_memory(memory)`` returned, in the place of ``memory``.
+            memory_kv: what ``project_memory`` of its ``cross_attention`` made of the memory, in its place.
 
         Returns:
             The new stream (B, T, E), the weights of the self-attention (B, H, T, T) or None, and those of the
