@@ -4,28 +4,73 @@ import pytest
 import torch
 
 from attn_course import default_device
+from attn_course.device import get_random_state, set_random_state
 
 
-def test_a_gpu_is_used_where_there_is_one(monkeypatch):
+@pytest.fixture
+def sees(monkeypatch):
+    """Let PyTorch report so many accelerators of a type."""
+
+    def report(kind: str, count: int = 1) -> None:
+        monkeypatch.setattr(torch.accelerator, "is_available", lambda: count > 0)
+        monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device(kind) if count else None)
+        monkeypatch.setattr(torch.accelerator, "device_count", lambda: count)
+
     monkeypatch.delenv("ATTN_COURSE_DEVICE", raising=False)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert default_device() == torch.device("cuda")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    return report
+
+
+@pytest.mark.parametrize("kind", ["cuda", "mps", "xpu"])
+def test_whatever_accelerator_pytorch_reports_is_used(sees, kind):
+    sees(kind)
+    assert default_device() == torch.device(kind)
+    sees(kind, 0)
     assert default_device() == torch.device("cpu")
 
 
-def test_the_environment_variable_overrides(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setenv("ATTN_COURSE_DEVICE", "cpu")
-    assert default_device() == torch.device("cpu")
+def test_the_environment_variable_overrides(sees, monkeypatch):
+    sees("cuda", 2)
+    for wanted in ("cpu", "cuda:1", "cuda"):
+        monkeypatch.setenv("ATTN_COURSE_DEVICE", wanted)
+        assert default_device() == torch.device(wanted)
 
 
 @pytest.mark.bad_input
-def test_a_device_that_is_none_or_not_there_is_refused(monkeypatch):
-    monkeypatch.setenv("ATTN_COURSE_DEVICE", "gpu")
-    with pytest.raises(ValueError, match=r"ATTN_COURSE_DEVICE \('gpu'\) must name a PyTorch device"):
+@pytest.mark.parametrize(
+    ("wanted", "there", "message"),
+    [
+        ("gpu", ("cuda", 1), r"\('gpu'\) must name a PyTorch device, such as 'cpu' or 'cuda'"),
+        ("cuda:7", ("cuda", 1), r"\('cuda:7'\) names an accelerator that is not there: PyTorch sees 1 of type cuda"),
+        ("mps", ("cuda", 2), r"\('mps'\) names an accelerator that is not there: PyTorch sees 2 of type cuda"),
+        ("cuda", ("cuda", 0), r"\('cuda'\) names an accelerator that is not there: PyTorch sees none"),
+    ],
+)
+def test_a_device_that_is_none_or_not_there_is_refused(sees, monkeypatch, wanted, there, message):
+    sees(*there)
+    monkeypatch.setenv("ATTN_COURSE_DEVICE", wanted)
+    with pytest.raises(ValueError, match=f"ATTN_COURSE_DEVICE {message}"):
         default_device()
-    monkeypatch.setenv("ATTN_COURSE_DEVICE", "cuda:7")
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(ValueError, match=r"ATTN_COURSE_DEVICE \('cuda:7'\) names a GPU that is not there: .* sees 1"):
-        default_device()
+
+
+def test_the_cpu_has_no_random_state_of_an_accelerator():
+    assert get_random_state(torch.device("cpu")) is None
+
+
+@pytest.mark.parametrize("kind", ["cuda", "mps"])
+def test_the_random_state_is_asked_of_the_devices_own_module(monkeypatch, kind):
+    class Module:
+        state = torch.tensor([1, 2, 3])
+
+        def get_rng_state(self, *device):
+            assert device == (() if kind == "mps" else (torch.device(kind),))  # there is one MPS device only
+            return self.state
+
+        def set_rng_state(self, state, *device):
+            assert device == (() if kind == "mps" else (torch.device(kind),))
+            self.state = state
+
+    module = Module()
+    monkeypatch.setattr(torch, "get_device_module", lambda device: module)
+    assert get_random_state(torch.device(kind)) is module.state
+    set_random_state(torch.tensor([5]), torch.device(kind))
+    assert module.state.tolist() == [5]

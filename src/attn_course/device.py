@@ -6,29 +6,57 @@ import torch
 
 
 def default_device() -> torch.device:
-    """Choose the device for a chapter: a CUDA GPU where there is one, else the CPU.
+    """Choose the device for a chapter: the accelerator that PyTorch reports (CUDA, MPS, XPU …), else the CPU.
 
     The environment variable ``ATTN_COURSE_DEVICE`` overrides the choice, for instance ``cpu`` or ``cuda:1``.
-    Random numbers are drawn on the CPU and moved, so a chapter shows the same values on both.
+    Random numbers are drawn on the CPU and moved, so a chapter shows the same values on all of them.
 
     Raises:
-        ValueError: if ``ATTN_COURSE_DEVICE`` is not a device that PyTorch knows, or names a GPU that is not there.
+        ValueError: if ``ATTN_COURSE_DEVICE`` is not a device that PyTorch knows, or names one that is not there.
 
     Example:
-        >>> default_device().type in ("cpu", "cuda")
+        >>> default_device() == (torch.accelerator.current_accelerator() or torch.device("cpu"))
         True
     """
+    there = (
+        torch.accelerator.current_accelerator()
+        if torch.accelerator.is_available()
+        else None
+    )
     wanted = os.environ.get("ATTN_COURSE_DEVICE", "").strip()
     if not wanted:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return there or torch.device("cpu")
     try:
         device = torch.device(wanted)
     except RuntimeError as error:
         raise ValueError(
             f"ATTN_COURSE_DEVICE ({wanted!r}) must name a PyTorch device, such as 'cpu' or 'cuda'"
         ) from error
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+    if device.type == "cpu":
+        return device
+    count = torch.accelerator.device_count() if there and device.type == there.type else 0
+    if (device.index or 0) >= count:
+        seen = (
+            f"{torch.accelerator.device_count()} of type {there.type}" if there else "none"
+        )
         raise ValueError(
-            f"ATTN_COURSE_DEVICE ({wanted!r}) names a GPU that is not there: PyTorch sees {torch.cuda.device_count()}"
+            f"ATTN_COURSE_DEVICE ({wanted!r}) names an accelerator that is not there: PyTorch sees {seen}"
         )
     return device
+
+
+def get_random_state(device: torch.device) -> torch.Tensor | None:
+    """The state of the device's own random numbers, as a tensor on the CPU; None for the CPU itself."""
+    if device.type == "cpu":
+        return None
+    return torch.get_device_module(device).get_rng_state(*_by_name(device)).cpu()
+
+
+def set_random_state(state: torch.Tensor, device: torch.device) -> None:
+    """Put the device's random numbers back to a state from :func:`get_random_state`."""
+    torch.get_device_module(device).set_rng_state(state, *_by_name(device))
+
+
+def _by_name(device: torch.device) -> list[torch.device]:
+    # There is one MPS device only, and its functions take no name.
+    return [] if device.type == "mps" else [device]

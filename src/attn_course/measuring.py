@@ -19,18 +19,26 @@ def peak_bytes(call: Callable[[], object]) -> int:
         call: takes no arguments.
 
     Returns:
-        Bytes of main memory, plus those of the current CUDA device if there is one.
+        Bytes of main memory, plus those of the current CUDA or XPU device if there is one.
 
     Example:
         >>> x = torch.zeros(1000)
         >>> peak_bytes(lambda: x.sin().cos())  # two tensors of 1000 numbers, 4 bytes each
         8000
     """
-    on_cuda = torch.cuda.is_available()
-    if on_cuda:
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
+    accelerator = (
+        torch.accelerator.current_accelerator()
+        if torch.accelerator.is_available()
+        else None
+    )
+    counts = accelerator is not None and accelerator.type in (
+        "cuda",
+        "xpu",
+    )  # others keep no such statistics
+    if counts:
+        torch.accelerator.synchronize()
+        torch.accelerator.reset_peak_memory_stats()
+        before = torch.accelerator.memory_allocated()
     with _profiled(profile_memory=True) as profiler:
         kept = call()
     records = profiler.profiler.kineto_results.events()
@@ -44,8 +52,8 @@ def peak_bytes(call: Callable[[], object]) -> int:
     for _, change in sorted(changes, key=lambda x: x[0]):
         alive += change
         peak = max(peak, alive)
-    if on_cuda:
-        peak += torch.cuda.max_memory_allocated() - before
+    if counts:
+        peak += torch.accelerator.max_memory_allocated() - before
     return peak
 
 

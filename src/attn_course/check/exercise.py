@@ -11,6 +11,7 @@ import inspect
 import io
 import math
 import random
+import re
 import traceback
 import warnings
 import zlib
@@ -23,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attn_course.device import default_device
+from attn_course.device import default_device, get_random_state, set_random_state
 
 SEEDS = (0, 1, 2)
 # How far apart two right ways of computing the same number may be. In float64 that leaves room for one factor that was
@@ -35,6 +36,11 @@ _TOLERANCES = {
     torch.bfloat16: 4e-2,
 }
 CHANGES_ITS_INPUT = "changes its input"
+# How PyTorch begins or ends a complaint about two devices: CUDA and XPU, then MPS.
+_DEVICES = re.compile(
+    r"tensors to be on the same device|device type tensor to numpy|on cpu or on the same device"
+    r"|device type for generator|should be a 1D CPU|MPS device|to MPS op|MPS tensor to numpy|:0 and cpu|cpu and \w+:0"
+)
 
 
 @dataclass(frozen=True)
@@ -339,9 +345,17 @@ class _Run:
     def error_text(self) -> str:
         if isinstance(self.error, Remark):
             return f"Not right yet. {self.error}"
-        said = str(self.error).strip().split("\n")[0]
-        kind = type(self.error).__name__ + (f": {said}" if said else "")
-        text = f"{self.exercise.name} stops with {kind}"
+        device = default_device()
+        if device.type != "cpu" and _DEVICES.search(str(self.error)):
+            text = (
+                f"{self.exercise.name} stops since it mixes devices: the inputs are on {device}, "
+                f"and something else is not. Make new tensors where the inputs are, "
+                f"as in torch.ones(3, device=x.device), and stay in PyTorch."
+            )
+        else:
+            said = str(self.error).strip().split("\n")[0]
+            kind = type(self.error).__name__ + (f": {said}" if said else "")
+            text = f"{self.exercise.name} stops with {kind}"
         if line := _line_of_answer(self.error, self.answer):
             text += (
                 f"\n  in line {line[0]} of your cell: {line[1]}"
@@ -536,10 +550,13 @@ def _does_nothing(function: Any) -> bool:
 def _same_random_state() -> Iterator[None]:
     """Leave every global random state as it was, whatever the answer draws or seeds."""
     python, arrays = random.getstate(), np.random.get_state()
-    devices = [default_device()] if default_device().type == "cuda" else []
+    device = default_device()
+    there = get_random_state(device)
     try:
-        with torch.random.fork_rng(devices=devices):
+        with torch.random.fork_rng(devices=[]):
             yield
     finally:
+        if there is not None:
+            set_random_state(there, device)
         random.setstate(python)
         np.random.set_state(arrays)

@@ -20,7 +20,7 @@ from attn_course.data.batches import Batch, make_batch, make_buckets
 from attn_course.data.mixture import Text, load_text
 from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID, Subwords
 from attn_course.decoding import greedy_search
-from attn_course.device import default_device
+from attn_course.device import default_device, get_random_state, set_random_state
 from attn_course.training.checkpoint import load_checkpoint, save_checkpoint
 from attn_course.training.folder import (
     BEST,
@@ -340,9 +340,9 @@ class _Run:
         _load_weights_of(path, self.model, weights)
         self.optimizer.load_state_dict(self.optimizer.state_dict() | {"state": moments})
         torch.set_rng_state(tensors[_name_of("rng", self.processes.rank)])
-        on_gpu = _name_of("cuda_rng", self.processes.rank)
-        if self.device.type == "cuda" and on_gpu in tensors:
-            torch.cuda.set_rng_state(tensors[on_gpu], self.device)
+        there = _name_of("accelerator_rng", self.processes.rank)
+        if self.device.type != "cpu" and there in tensors:
+            set_random_state(tensors[there], self.device)
         self.state |= state
 
     def _begin_with(self, source: Path) -> None:
@@ -408,9 +408,8 @@ def _load_weights_of(path: Path, model: Transformer, weights: dict[str, Tensor])
 
 def _random_state(device: torch.device) -> dict[str, Tensor]:
     states = {"rng": torch.get_rng_state()}
-    if device.type == "cuda":
-        states["cuda_rng"] = torch.cuda.get_rng_state(device)
-    return states
+    there = get_random_state(device)
+    return states if there is None else states | {"accelerator_rng": there}
 
 
 def _name_of(name: str, rank: int) -> str:

@@ -59,10 +59,10 @@ def join_processes() -> Iterator[None]:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield
         return
-    on_gpu = default_device().type == "cuda"
-    if on_gpu:
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl" if on_gpu else "gloo")
+    device = default_device()
+    if device.type in ("cuda", "xpu"):  # one device for each process
+        torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group(dist.get_default_backend_for_device(device))
     try:
         yield
     finally:
