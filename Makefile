@@ -4,33 +4,20 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-comma := ,
 PORT ?= 8000
 JOBS ?= 2
 OMP_NUM_THREADS ?= 1
-export OMP_NUM_THREADS PYTHON
+export OMP_NUM_THREADS PYTHON MAKE
+# Every process of a test would compile its modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 PY := .venv/bin/python
-PYTEST := $(PY) -m pytest -q -p no:cacheprovider
-NBVAL := $(PYTEST) -n $(JOBS) --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout 300 notebooks
-# Tests that look at the built website; the others do not wait for it.
-SITE_TESTS := tests/test_book.py tests/test_pages.py
-UNIT := $(PYTEST) -n $(JOBS) tests $(SITE_TESTS:%=--ignore=%)
+# Says what comes, runs it, and leaves a summary in _build; the parts of each command stand there.
+CHECKS := $(PY) scripts/checks.py --jobs $(JOBS)
 SOURCES := $(shell find _config.yml _toc.yml book notebooks src pyproject.toml -type f \
 	! -path '*/__pycache__/*' ! -path '*.egg-info/*' ! -path '*/.ipynb_checkpoints/*' ! -name '.*' 2>/dev/null)
 
-# The modules whose signatures give shapes. plots is none of them: it takes whatever can be drawn.
-SHAPED := $(subst $() $(),$(comma),$(addprefix attn_course.,functional masks additive self_attention \
-	multi_head_attention causality recurrent dates validation positions cache language_model transformer decoding evaluation quiet burn pretrained \
-	tiled sliding_window latent_attention kernels))
-
-# $(call part,NAME,COMMAND): say what comes, run it, and say where it stopped.
-define part
-@printf '\n== %s\n' "$(1)"
-@$(2) || { printf '\nmake %s stopped at: %s\n' "$@" "$(1)" >&2; exit 1; }
-endef
-
-.PHONY: help book serve lab test check notebooks gpu address clean FORCE
+.PHONY: help book serve lab test check seeds machines notebooks gpu address clean FORCE
 
 help:  ## list the commands
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -45,30 +32,25 @@ serve: _build/html/.built  ## build the book and serve it on localhost (PORT=800
 lab: .venv/.ready  ## open the notebooks in JupyterLab
 	@$(PY) -m jupyterlab notebooks
 
-test: .venv/.ready  ## check everything: code, notebooks, book
-	$(call part,code style,$(PY) -m ruff check . && $(PY) -m ruff format --check .)
-	$(call part,notebooks in their normal form,$(PY) scripts/notebooks.py --check)
-	$(call part,unit tests with shapes checked at run time,$(UNIT) -m 'not bad_input and not trains' --jaxtyping-packages=$(SHAPED)$(comma)beartype.beartype)
-	$(call part,unit tests with bad input,$(UNIT) -m bad_input)
-	$(call part,statements about trained networks$(comma) with other seeds,$(UNIT) -m trains)
-	$(call part,examples in docstrings,$(PYTEST) --doctest-modules src)
-	$(call part,notebooks executed again and compared,$(NBVAL))
-	$(call part,the book builds without a warning,$(MAKE) --no-print-directory book)
-	$(call part,the book itself,$(PYTEST) -n $(JOBS) $(SITE_TESTS))
-	@printf '\nAll tests pass.\n'
+test: .venv/.ready  ## check everything: code, notebooks, book (ONLY=05: what belongs to one chapter)
+	@$(CHECKS) test $(ONLY)
 
 check: .venv/.ready  ## the fast part of make test: code style, unit tests, form of the notebooks
-	$(call part,code style,$(PY) -m ruff check . && $(PY) -m ruff format --check .)
-	$(call part,notebooks in their normal form,$(PY) scripts/notebooks.py --check)
-	$(call part,unit tests,$(UNIT) --ignore=tests/test_launch.py -m 'not trains')
+	@$(CHECKS) check $(ONLY)
+
+seeds: .venv/.ready  ## train networks again with other seeds (ONLY=11: those of one chapter)
+	@$(CHECKS) seeds $(ONLY)
+
+machines: .venv/.ready  ## the tests as on other processors, for hours (ONLY=oldest: one of them)
+	@$(PY) scripts/machines.py --jobs $(JOBS) $(ONLY)
 
 notebooks: .venv/.ready  ## execute and store the notebooks that changed (ONLY="03 05": these)
-	@$(PY) scripts/notebooks.py --jobs $(JOBS) $(ONLY)
+	@$(PY) scripts/notebooks.py --jobs $(JOBS) $(ONLY) || { $(PY) tests/what_to_report.py >&2; exit 1; }
 	@$(PY) tests/mistakes_page.py
 
 gpu: .venv/.ready  ## execute all notebooks on a CUDA GPU and compare with the stored outputs
 	@$(PY) -c "import sys, torch; sys.exit(None if torch.cuda.is_available() else 'make gpu: PyTorch sees no CUDA GPU here')"
-	$(call part,notebooks executed on the GPU and compared,ATTN_COURSE_DEVICE=cuda $(NBVAL))
+	@$(CHECKS) gpu $(ONLY)
 
 address:  ## write the repository's public address everywhere (URL=https://github.com/owner/name)
 	@$$(command -v $(PY) || command -v python3) scripts/address.py $(URL)

@@ -16,9 +16,14 @@ import base64
 import binascii
 import itertools
 import re
+import sys
 from decimal import Decimal
 
 import pytest
+
+# nbformat's schemas bring a grammar of addresses in all scripts of the world. Reading it takes every process more than
+# a second, and no notebook has such an address; jsonschema does without it where it is not installed.
+sys.modules.setdefault("rfc3987_syntax", None)
 
 NUMBER = re.compile(
     r"""

@@ -55,9 +55,23 @@ def sections(chapter: int) -> set[str]:
     return {title.split(" ")[0] for title in titles}
 
 
-@cache
 def verdict_on(answer: Answer):
     return getattr(check, answer.exercise).verdict(answer.answer)
+
+
+@cache
+def secrets(name: str) -> list[str]:
+    """The lines of a solution that no verdict may show."""
+    lines = [line.strip() for line in BOOK[name].solution.split("\n")]
+    lines = [line for line in lines if re.match(r"return |\w+ = ", line)]
+    assert lines
+    codes = [line.split("  #")[0].removeprefix("return ").strip() for line in lines]
+    return [code for code in codes if len(code) > 12]
+
+
+def shown_of_the_solution(name: str, text: str) -> list[str]:
+    text = re.sub(r"\n  in line \d+ of your cell: .*", "", text)  # a learner's own code
+    return [code for code in secrets(name) if code in text]
 
 
 # -- Every answer gets its verdict -------------------------------------------------------------------
@@ -68,6 +82,7 @@ def test_a_right_answer_is_right(answer):
     verdict = verdict_on(answer)
     assert verdict.right, verdict.text
     assert verdict.text.startswith("Right. Tried: ")
+    assert not shown_of_the_solution(answer.exercise, verdict.text)
 
 
 @pytest.mark.parametrize("answer", [a for a in ANSWERS if a.mistake is not None], ids=str)
@@ -76,6 +91,7 @@ def test_a_wrong_answer_hears_of_its_own_mistake(answer):
     assert not verdict.right, f"{answer.exercise} accepts {answer.mistake!r}"
     assert verdict.mistake == answer.mistake, verdict.text
     assert exercise.mistakes[answer.mistake].says in verdict.text
+    assert not shown_of_the_solution(answer.exercise, verdict.text)
 
 
 @each_check
@@ -149,17 +165,17 @@ def test_the_page_of_mistakes_says_what_the_checks_say_today():
 
 
 @each_check
-def test_no_verdict_shows_a_line_of_the_solution(name):
+def test_no_sentence_shows_a_line_of_the_solution(name):
     exercise = getattr(check, name)
-    lines = [line.strip() for line in BOOK[name].solution.split("\n")]
-    lines = [line for line in lines if re.match(r"return |\w+ = ", line)]
-    assert lines
-    said = [verdict_on(answer).text for answer in answers_to(name)]
-    said += [exercise.verdict(lambda *inputs: 7).text, *(mistake.says for mistake in exercise.mistakes.values())]
-    said = [re.sub(r"\n  in line \d+ of your cell: .*", "", text) for text in said]  # a learner's own code
-    for line in lines:
-        code = line.split("  #")[0].removeprefix("return ").strip()
-        assert not [text for text in said if len(code) > 12 and code in text], code
+    said = [exercise.verdict(lambda *inputs: 7).text, *(mistake.says for mistake in exercise.mistakes.values())]
+    assert not [text for text in said if shown_of_the_solution(name, text)]
+
+
+def test_a_line_of_the_solution_is_seen_and_a_learners_own_is_not():
+    for name in check.__all__:
+        for code in secrets(name):
+            assert shown_of_the_solution(name, f"Not right yet. Write {code} and run it again.")
+            assert not shown_of_the_solution(name, f"It stops.\n  in line 3 of your cell: {code}\n  Tried: zeros.")
 
 
 # -- Whatever an answer does -------------------------------------------------------------------------

@@ -239,7 +239,17 @@ def run_tests_on(mutated: Path, file: str) -> None:
     settings.load_profile("mutations")
     # Without the plugins of this environment, whose import takes longer than the tests.
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    plain = ["-o", "addopts=", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    # Nor is the garbage collected for a warning about it.
+    plain = [
+        "-o",
+        "addopts=",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:unraisableexception",
+        "-W",
+        "ignore::pytest.PytestAssertRewriteWarning",
+    ]
     code = pytest.main(["-x", "-q", *plain, f"--rootdir={TESTS.parent}", str(TESTS / f"test_{Path(file).name}")])
     import attn_course
 
@@ -249,9 +259,11 @@ def run_tests_on(mutated: Path, file: str) -> None:
 
 @pytest.fixture(scope="module")
 def processes():
-    """Processes that start from one which has imported torch already, but run nothing yet."""
+    """Processes that start from one which has imported what takes long already, but run nothing yet."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "hypothesis", "pytest"])
+    # The tests import these in turn; assert_close imports torch.distributed.tensor.
+    heavy = ["torch", "torch.distributed.tensor", "torch.nn.attention.bias", "nbformat", "hypothesis", "pytest"]
+    context.set_forkserver_preload(heavy)
     return context
 
 

@@ -123,29 +123,40 @@ def test_make_without_a_target_lists_the_commands(clone):
     run = make(clone)
     assert run.returncode == 0
     commands = [line.split()[1] for line in run.stdout.splitlines()]
-    assert commands == ["help", "book", "serve", "lab", "test", "check", "notebooks", "gpu", "address", "clean"]
+    assert commands == (
+        "help book serve lab test check seeds machines notebooks gpu address clean".split(" ")  # noqa: SIM905
+    )
 
 
 @pytest.mark.skipif(MAKE is None, reason="there is no make")
-def test_a_test_that_fails_stops_make_and_names_its_part(clone, tmp_path):
+def test_make_hands_its_chapters_and_jobs_on_and_lets_python_keep_what_it_compiled(clone, tmp_path, monkeypatch):
     setup(clone, PYTHON=stand_in(tmp_path))
-    executable(clone / ".venv/bin/python", 'case "$*" in *bad_input*jaxtyping*) exit 3 ;; esac; exit 0')
-    run = make(clone, "test")
-    assert run.returncode == 2
-    assert "make test stopped at: unit tests with shapes checked at run time" in run.stderr
-    assert "== code style" in run.stdout
-    assert "bad input" not in run.stdout
+    executable(clone / ".venv/bin/python", 'echo "$* [$PYTHONDONTWRITEBYTECODE]" >>asked; exit 0')
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    for target in ("test", "seeds", "machines"):
+        assert make(clone, target, "ONLY=05 11", "JOBS=3").returncode == 0
+    asked = [line for line in (clone / "asked").read_text().splitlines() if "scripts/" in line]
+    assert asked == [
+        "scripts/checks.py --jobs 3 test 05 11 []",
+        "scripts/checks.py --jobs 3 seeds 05 11 []",
+        "scripts/machines.py --jobs 3 05 11 []",
+    ]
 
 
-def test_the_two_commands_and_the_pipelines_are_wired_together():
-    assert (ROOT / ".ci" / "run").read_text().rstrip().endswith("make test")
+def test_what_runs_where_is_wired_together():
+    run = (ROOT / ".ci" / "run").read_text()
+    assert [line for line in run.splitlines() if line.startswith("make ")] == ["make test", "make seeds"]
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
+    called = run
     for path in (ROOT / ".github" / "workflows").glob("*.yml"):
         workflow = yaml.safe_load(path.read_text())
         commands = [step.get("run", "") for job in workflow["jobs"].values() for step in job["steps"]]
+        called += "\n".join(commands)
         assert any("make " in command or ".ci/run" in command for command in commands) or "deploy" in path.name
         for job in workflow["jobs"].values():
             assert all({"run", "uses"} & set(step) for step in job["steps"])
+    for command in ("test", "seeds", "machines", "gpu"):
+        assert f"make {command}" in called, f"nobody runs make {command}"
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
     assert [hook["language"] for repo in hooks for hook in repo["hooks"]] == ["system"] * len(hooks[0]["hooks"])
 

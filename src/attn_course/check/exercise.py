@@ -292,9 +292,7 @@ class _Run:
         self.is_right = self.error is None and self._is_right()
 
     def _attempt(self, answer: Callable, inputs: list) -> tuple[Any, BaseException | None]:
-        torch.manual_seed(
-            self.seed
-        )  # the same dropout and the same first weights for every answer
+        _seed(self.seed)  # the same dropout and the same first weights for every answer
         try:
             return self.exercise.use(answer, *inputs), None
         except (Exception, SystemExit) as error:
@@ -544,6 +542,14 @@ def _does_nothing(function: Any) -> bool:
         return False
     idle = {"RESUME", "NOP", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE", "POP_TOP"}
     return {instruction.opname for instruction in dis.get_instructions(function)} <= idle
+
+
+def _seed(seed: int) -> None:
+    """torch.manual_seed, which takes longer than most answers: it keeps a traceback for each device that is missing."""
+    if torch.accelerator.is_available():
+        torch.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,302 @@
+"""Run the parts of a command one after another, say which part of how many, and leave a summary of one page.
+
+python scripts/checks.py test          # make test
+python scripts/checks.py test 05       # make test ONLY=05: what belongs to chapter 5
+python scripts/checks.py --list        # every command, its parts and their minutes
+"""
+
+import argparse
+import functools
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from notebooks import Failure, find
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILT = Path("_build")
+PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
+SITE_TESTS = ("tests/test_book.py", "tests/test_pages.py")
+NBVAL = ("--nbval", "--nbval-current-env", "--nbval-cell-timeout", "300")
+
+# The modules whose signatures give shapes. plots is none of them: it takes whatever can be drawn.
+SHAPED = """
+functional masks additive self_attention multi_head_attention causality recurrent dates validation positions cache
+language_model transformer decoding evaluation quiet burn pretrained tiled sliding_window latent_attention kernels
+"""
+SHAPES = f"--jaxtyping-packages={','.join(f'attn_course.{name}' for name in SHAPED.split())},beartype.beartype"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One step of a command."""
+
+    says: str
+    minutes: float  # on two free cores; only here
+    commands: tuple[tuple[str, ...], ...]
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a part ended."""
+
+    part: Part
+    name: str
+    returncode: int
+    minutes: float
+    tests: tuple["Test", ...]
+
+
+@dataclass(frozen=True)
+class Test:
+    name: str
+    outcome: str  # passed, failed or skipped
+    seconds: float
+
+
+# ---------------------------------------------------------------- what each command runs
+
+
+def python(*arguments: str) -> tuple[str, ...]:
+    return (sys.executable, *arguments)
+
+
+def pytest(*arguments: str, jobs: int = 1) -> tuple[str, ...]:
+    return python(*PYTEST, *(("-n", str(jobs)) if jobs > 1 else ()), *arguments)
+
+
+def parts(jobs: int) -> dict[str, Part]:
+    """All parts there are, over the whole course."""
+    unit = ("tests", *(f"--ignore={path}" for path in SITE_TESTS))
+    nbval = pytest("--dist", "loadfile", *NBVAL, "notebooks", jobs=jobs)
+    return {
+        "style": Part(
+            "code style", 0.1, (python("-m", "ruff", "check", "."), python("-m", "ruff", "format", "--check", "."))
+        ),
+        "form": Part("notebooks in their normal form", 0.1, (python("scripts/notebooks.py", "--check"),)),
+        "unit": Part(
+            "unit tests with shapes checked at run time",
+            4,
+            (pytest(*unit, "-m", "not bad_input and not trains", SHAPES, jobs=jobs),),
+        ),
+        "bad-input": Part("unit tests with bad input", 4, (pytest(*unit, "-m", "bad_input", jobs=jobs),)),
+        "quick": Part(
+            "unit tests, without run-time shapes",
+            8,
+            (pytest(*unit, "--ignore=tests/test_launch.py", "-m", "not trains", jobs=jobs),),
+        ),
+        "docstrings": Part("examples in docstrings", 0.3, (pytest("--doctest-modules", "src"),)),
+        "notebooks": Part("notebooks executed again and compared", 4, (nbval,)),
+        "book": Part(
+            "the book builds without a warning",
+            1,
+            ((*shlex.split(os.environ.get("MAKE", "make")), "--no-print-directory", "book"),),
+        ),
+        "site": Part("the book itself", 2.5, (pytest(*SITE_TESTS, jobs=jobs),)),
+        "seeds": Part(
+            "statements about trained networks, with other seeds",
+            20,
+            (pytest(*unit, "-m", "trains", jobs=jobs),),
+        ),
+        "gpu": Part(
+            "notebooks executed on the GPU and compared",
+            5,
+            (nbval,),
+            (("ATTN_COURSE_DEVICE", "cuda"),),
+        ),
+    }
+
+
+COMMANDS = {
+    "test": ("style", "form", "unit", "bad-input", "docstrings", "notebooks", "book", "site"),
+    "check": ("style", "form", "quick"),
+    "seeds": ("seeds",),
+    "gpu": ("gpu",),
+}
+
+
+def parts_of_chapters(paths: list[Path], jobs: int) -> dict[str, Part]:
+    """What belongs to these chapters: notebook, tests, the checks of the exercises, and the answers to them."""
+    stems = [path.stem for path in paths]
+    notebooks = [os.path.relpath(path, ROOT) for path in paths]
+    own = [f"tests/test_chapter_{stem[:2]}.py" for stem in stems]
+    code = [f"{folder}/{stem[3:]}.py" for stem in stems for folder in ("src/attn_course/check", "tests/answers")]
+    files = (*notebooks, *filter(lambda name: (ROOT / name).exists(), [*own, *code]))
+    exercises = {name for path in paths for name in re.findall(r"check\.(\w+)\(\1\)", path.read_text("utf-8"))}
+    chosen = " or ".join([*(Path(name).stem for name in own), *sorted(exercises)])
+    jobs = 1 if len(paths) == 1 else jobs
+    return {
+        "style": Part(
+            "code style",
+            0,
+            (
+                python("-m", "ruff", "check", *files),
+                python("-m", "ruff", "format", "--force-exclude", "--check", *files),
+            ),
+        ),
+        "form": Part("notebooks in their normal form", 0, (python("scripts/notebooks.py", "--check", *notebooks),)),
+        "unit": Part(
+            "unit tests with shapes checked at run time",
+            0,
+            (pytest(*own, "-m", "not bad_input and not trains", SHAPES, jobs=jobs),),
+        ),
+        "bad-input": Part(
+            "unit tests with bad input: checks of the exercises and answers to them",
+            0,
+            (pytest(*own, "tests/test_check.py", "-m", "bad_input", "-k", chosen, jobs=jobs),),
+        ),
+        "notebooks": Part(
+            "notebooks executed again and compared",
+            0,
+            (pytest("--dist", "loadfile", *NBVAL, *notebooks, jobs=jobs) if jobs > 1 else pytest(*NBVAL, *notebooks),),
+        ),
+        "site": Part("what every chapter must have", 0, (pytest("tests/test_book.py", "-k", " or ".join(stems)),)),
+        "seeds": Part(
+            "statements about trained networks, with other seeds", 0, (pytest(*own, "-m", "trains", jobs=jobs),)
+        ),
+    }
+
+
+def chosen_parts(command: str, only: Iterable[str], jobs: int) -> dict[str, Part]:
+    """The parts of a command by name, in order; with ``only``, those of some chapters."""
+    if not only:
+        every = parts(jobs)
+        return {name: every[name] for name in COMMANDS[command]}
+    if command not in ("test", "seeds"):
+        raise Failure("it takes every chapter, so leave ONLY out; make test and make seeds take it")
+    paths = sorted({find(name) for name in only})
+    if command == "seeds":
+        texts = {path.stem[-2:]: path.read_text("utf-8") for path in sorted(ROOT.glob("tests/test_chapter_*.py"))}
+        training = [chapter for chapter, text in texts.items() if "mark.trains" in text]
+        if idle := [path.stem[:2] for path in paths if path.stem[:2] not in training]:
+            known = ", ".join(training)
+            raise Failure(f"chapter {idle[0]} trains nothing with other seeds, those that do are: {known}")
+    every = parts_of_chapters(paths, jobs)
+    return {name: every[name] for name in COMMANDS[command] if name in every}
+
+
+# ---------------------------------------------------------------- running them
+
+
+def run(
+    command: str, chosen: dict[str, Part], table: Callable[[list[Result]], list[str]] | None = None
+) -> list[Result]:
+    """Run the parts until one fails, or all of them where a table compares them; the summary grows with them."""
+    results: list[Result] = []
+    summary = BUILT / f"{command}_summary.md"
+    folder = BUILT / "results" / command
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.xml"):
+        old.unlink()
+    expected = sum(part.minutes for part in chosen.values())
+    if expected:
+        print(f"make {command}: {len(chosen)} parts, about {said(expected)} on two free cores", flush=True)
+    for number, (name, part) in enumerate(chosen.items(), 1):
+        about = f" (about {said(part.minutes)})" if part.minutes else ""
+        print(f"\n== {number} of {len(chosen)} · {part.says}{about}", flush=True)
+        results.append(attempt(name, part, folder / f"{name}.xml"))
+        compared = table(results) if table else []
+        summary.write_text(summarise(command, results, list(chosen.values()), compared), encoding="utf-8")
+        if results[-1].returncode and not table:
+            print(f"\nmake {command} stopped at: {part.says}", file=sys.stderr, flush=True)
+            break
+    print("", *(table(results) if table else []), sep="\n")
+    if not any(result.returncode for result in results):
+        print("All tests pass.")
+    print(f"The summary: {summary}", flush=True)
+    return results
+
+
+def attempt(name: str, part: Part, report: Path) -> Result:
+    """Run one part; what pytest writes down about its tests comes from the report."""
+    begin, returncode = time.monotonic(), 0
+    for words in part.commands:
+        words = (*words, f"--junitxml={report}") if PYTEST[1] in words else words
+        returncode = (
+            returncode or subprocess.run(words, env=os.environ | dict(part.environment), check=False).returncode
+        )
+    tests = read_report(report) if report.exists() else ()
+    return Result(part, name, returncode, (time.monotonic() - begin) / 60, tests)
+
+
+def read_report(path: Path) -> tuple[Test, ...]:
+    found = []
+    for case in ElementTree.parse(path).iter("testcase"):
+        tags = {child.tag for child in case}
+        outcome = "failed" if tags & {"failure", "error"} else "skipped" if "skipped" in tags else "passed"
+        found.append(Test(f"{case.get('classname', '')}::{case.get('name')}", outcome, float(case.get("time", 0))))
+    return tuple(found)
+
+
+def said(minutes: float) -> str:
+    return f"{round(60 * minutes)} s" if minutes < 0.75 else f"{minutes:.0f} min"
+
+
+# ---------------------------------------------------------------- the summary
+
+
+def summarise(command: str, results: list[Result], chosen: list[Part], compared: list[str]) -> str:
+    failed, left = [result for result in results if result.returncode], chosen[len(results) :]
+    stopped = f"**failed: {'; '.join(result.part.says for result in failed)}**" if failed else ""
+    verdict = stopped or (f"{len(left)} parts to go" if left else "all tests pass")
+    minutes = sum(result.minutes for result in results)
+    lines = [f"# make {command}: {verdict}", "", f"{time.strftime('%Y-%m-%d %H:%M')}, {minutes:.1f} minutes", ""]
+    lines += ["| part | minutes | passed | failed | skipped |", "|---|---|---|---|---|"]
+    for result in results:
+        counts = [sum(test.outcome == outcome for test in result.tests) for outcome in ("passed", "failed", "skipped")]
+        shown = counts if result.tests else ["failed" if result.returncode else "done", "", ""]
+        lines.append(f"| {result.part.says} | {result.minutes:.1f} | {' | '.join(map(str, shown))} |")
+    lines += [f"| {part.says} | not run | | | |" for part in left]
+    tests = [test for result in results for test in result.tests]
+    slowest = sorted(tests, key=lambda test: -test.seconds)[:10]
+    for title, listed in (
+        ("What changed", compared),
+        ("Failed", [f"- `{test.name}`" for test in tests if test.outcome == "failed" and not compared]),
+        ("The ten slowest", [f"- {test.seconds:.1f} s `{test.name}`" for test in slowest]),
+        ("Where", machine()),
+    ):
+        lines += ["", f"## {title}", "", *listed] if listed else []
+    return "\n".join(lines) + "\n"
+
+
+@functools.cache
+def machine() -> list[str]:
+    ended = subprocess.run(python("tests/what_to_report.py"), cwd=ROOT, capture_output=True, text=True, check=False)
+    return ["```", *(ended.stdout or ended.stderr).rstrip().splitlines(), "```"]
+
+
+# ---------------------------------------------------------------- the command
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", nargs="?", choices=COMMANDS)
+    parser.add_argument("only", nargs="*", metavar="CHAPTER", help="a number such as 05; default: everything")
+    parser.add_argument("--jobs", type=int, default=2, help="how many processes run tests at once (default 2)")
+    parser.add_argument("--list", action="store_true", help="only say what each command runs")
+    options = parser.parse_args(arguments)
+    if options.list or not options.command:
+        for command, names in COMMANDS.items():
+            chosen = [parts(options.jobs)[name] for name in names]
+            print(f"make {command}, about {said(sum(part.minutes for part in chosen))}:")
+            print("".join(f"  {part.says} ({said(part.minutes)})\n" for part in chosen), end="")
+        return 0
+    os.chdir(ROOT)
+    try:
+        chosen = chosen_parts(options.command, options.only, options.jobs)
+    except Failure as error:
+        print(f"make {options.command}: {error}", file=sys.stderr)
+        return 1
+    return int(any(result.returncode for result in run(options.command, chosen)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
