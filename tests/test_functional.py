@@ -44,6 +44,16 @@ def test_softmax_of_a_row_of_minus_infinity_is_zero_forward_and_backward(dtype):
     assert torch.equal(x.grad, torch.zeros_like(x))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_softmax_of_more_scores_than_half_precision_counts_sums_to_one(dtype):
+    weights = softmax(torch.zeros(2, 70_000, dtype=dtype))
+    assert weights.dtype == dtype
+    assert_close(weights, torch.softmax(torch.zeros(2, 70_000, dtype=dtype), -1))
+    # Each weight is rounded once, in float16 to a multiple of 2^-24.
+    sums = weights.double().sum(-1)
+    assert_close(sums, torch.ones(2, dtype=torch.float64), rtol=torch.finfo(dtype).eps, atol=70_000 * 2**-25)
+
+
 def test_softmax_lets_a_nan_through_instead_of_hiding_it():
     assert softmax(torch.tensor([0.0, math.nan])).isnan().all()
 

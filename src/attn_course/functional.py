@@ -54,8 +54,11 @@ def softmax(x: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
     # The maximum cancels, so no gradient flows through it; -inf - (-inf) would be NaN.
     largest = x.detach().amax(dim, keepdim=True)
     exponentials = torch.exp(x - largest.masked_fill(largest == -math.inf, 0.0))
-    total = exponentials.sum(dim, keepdim=True)
-    return exponentials / total.masked_fill(total == 0, 1.0)
+    # Half precision is for what is stored, not for sums: float16 ends at 65,504.
+    wide = torch.promote_types(exponentials.dtype, torch.float32)
+    total = exponentials.sum(dim, keepdim=True, dtype=wide)
+    weights = exponentials / total.masked_fill(total == 0, 1.0)
+    return weights.to(exponentials.dtype)
 
 
 def attention(
