@@ -94,9 +94,17 @@ def test_settings_survive_the_way_through_toml(tmp_path):
     assert Settings.load(tmp_path / "s.toml", seed=7) == replace(settings, seed=7)
 
 
+@pytest.mark.parametrize("folder", ["runs/😀", "試し", 'a"b', "a\tb\nc", "a\x7fb\x00", "\u2028", "\U0010ffff"])
+def test_any_name_of_a_folder_survives_the_way_through_toml(tmp_path, folder):
+    settings = replace(TINY, init_from=folder)
+    (tmp_path / "s.toml").write_bytes(settings.to_toml().encode())
+    assert Settings.load(tmp_path / "s.toml") == settings
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
+        ({"init_from": "runs/\udcff"}, r"init_from \('runs/\\udcff'\) must be text that UTF-8 can write"),
         ({"schedule": "linear"}, r"schedule \('linear'\) must be 'inverse_sqrt' or 'cosine'"),
         ({"steps": 0}, r"steps \(0\) must be at least 1"),
         ({"num_encoder_layers": 0}, r"num_encoder_layers \(0\) must be at least 1"),
