@@ -210,13 +210,17 @@ def test_a_checkpoint_gives_back_what_was_written(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
 
 
-@pytest.mark.parametrize("damage", ["empty", "cut in the header", "cut in the numbers", "one bit", "text"])
+HEADERS = ["null", "[]", '{"__metadata__": []}', '{"__metadata__": {"about": "[1]"}}']  # JSON, but none of ours
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut in the header", "cut in the numbers", "one bit", "text", *HEADERS])
 def test_a_damaged_checkpoint_is_refused_by_its_name(tmp_path, damage):
     path = tmp_path / "last.safetensors"
     save_checkpoint(path, {"a": torch.ones(50)}, {})
     content = path.read_bytes()
     path.write_bytes(
         {
+            **{header: len(header).to_bytes(8, "little") + header.encode() for header in HEADERS},
             "empty": b"",
             "cut in the header": content[:40],
             "cut in the numbers": content[:-30],
