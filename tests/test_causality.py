@@ -62,6 +62,141 @@ def test_ids_are_perturbed():
     assert_causal(lambda ids: ids.cumsum(-2), torch.arange(5)[:, None])
 
 
+IDS = torch.tensor([[3, 0, 7, 5, 1], [2, 7, 0, 4, 6]])[..., None]  # (2, 5, 1)
+
+
+def add_last_to_the_one_before(ids):
+    out = ids.clone()
+    out[..., -2, :] += ids[..., -1, :]
+    return out
+
+
+LEAKS_OF_IDS = {
+    "sum": lambda ids: ids + ids.sum(-2, keepdim=True),
+    "mean of two halves": lambda ids: ids * ids.float().mean(-2, keepdim=True),
+    "maximum": lambda ids: ids + ids.amax(-2, keepdim=True),
+    "minimum": lambda ids: ids + ids.amin(-2, keepdim=True),
+    "bag": lambda ids: torch.nn.functional.one_hot(ids[..., 0], 8).sum(-2, keepdim=True).expand(*ids.shape[:-1], -1),
+    "flip": lambda ids: ids.flip(-2),
+    "last to the one before": add_last_to_the_one_before,
+    "next": lambda ids: torch.cat([ids[..., 1:, :], ids[..., -1:, :]], -2),
+    "ranks": lambda ids: ids.argsort(-2).argsort(-2),
+    "whether it rises": lambda ids: ids + (ids.diff(dim=-2) >= 0).all(-2, keepdim=True),
+    "largest of all": lambda ids: ids == ids.amax(-2, keepdim=True),
+}
+CAUSAL_ON_IDS = {
+    "cumsum": lambda ids: ids.cumsum(-2),
+    "running maximum": lambda ids: ids.cummax(-2).values,
+    "bag so far": lambda ids: torch.nn.functional.one_hot(ids[..., 0], 8).cumsum(-2),
+    "repeats the first": lambda ids: ids[..., :1, :].expand_as(ids),
+    "whether it is 0": lambda ids: ids == 0,
+}
+
+
+@pytest.mark.parametrize("example", [IDS, IDS[:1, :2], torch.full((3, 4, 1), 7), IDS.sort(-2).values])
+@pytest.mark.parametrize("leak", LEAKS_OF_IDS)
+def test_leaks_of_ids_are_found_whatever_the_example(leak, example):
+    with pytest.raises(AssertionError, match=r"output \d depends on the future: it moves by"):
+        assert_causal(LEAKS_OF_IDS[leak], example)
+
+
+@pytest.mark.parametrize("example", [IDS, IDS[:1, :2], torch.full((3, 4, 1), 7), IDS.sort(-2).values])
+@pytest.mark.parametrize("fn", CAUSAL_ON_IDS)
+def test_what_sees_no_later_id_passes_whatever_the_example(fn, example):
+    assert_causal(CAUSAL_ON_IDS[fn], example)
+
+
+@pytest.mark.parametrize("is_causal", [True, False])
+def test_a_model_that_reads_ids_is_judged(is_causal):
+    embed, layer = nn.Embedding(8, 6), MultiHeadAttention(6, 2)
+
+    def model(ids):  # its output has a gradient, and ids have none
+        return layer(embed(ids[..., 0]), is_causal=is_causal)[0]
+
+    if is_causal:
+        assert_causal(model, IDS, atol=1e-5)
+    else:
+        with pytest.raises(AssertionError, match=r"depends on the future"):
+            assert_causal(model, IDS, atol=1e-5)
+
+
+def test_new_ids_belong_to_the_vocabulary_of_their_column():
+    seen = []
+    example = torch.tensor([[4, 1], [2, 0], [3, 1]])
+    assert_causal(lambda ids: seen.append(ids.clone()) or ids, example)
+    drawn = torch.stack(seen).flatten(0, 1)
+    assert drawn[:, 0].unique().tolist() == [0, 1, 2, 3, 4]
+    assert drawn[:, 1].unique().tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("kind", ["ids", "numbers"])
+def test_what_is_tried_depends_on_the_seed_alone(kind):
+    example = IDS if kind == "ids" else X
+
+    def tried(seed):
+        seen = []
+        assert_causal(lambda x: seen.append(x.detach().clone()) or x, example, seed=seed)
+        return torch.stack(seen)
+
+    assert torch.equal(tried(1), tried(1))
+    assert not torch.equal(tried(1), tried(2))
+
+
+@pytest.mark.parametrize("without", [torch.no_grad, torch.inference_mode])
+def test_a_caller_without_gradients_has_the_same_leaks_found(without):
+    with without():
+        inside = X.clone()
+        assert_causal(lambda x: x.cumsum(-2), inside)
+        with pytest.raises(AssertionError, match=r"output 0 depends on input 1: d out"):
+            assert_causal(lambda x: x + x.mean(-2, keepdim=True), inside)
+
+
+@pytest.mark.parametrize(
+    "fn", [torch.no_grad()(lambda x: x.flip(-2)), lambda x: x.argsort(-2), lambda x: x == x.amax(-2, keepdim=True)]
+)
+def test_an_output_without_a_gradient_is_judged_by_perturbation(fn):
+    with pytest.raises(AssertionError, match=r"depends on the future"):
+        assert_causal(fn, X)
+    assert_causal(lambda x: x.detach() > 0, X)
+
+
+def test_a_leak_that_turns_an_output_into_nan_is_found():
+    def leak(x):
+        out = x.clone()
+        out[..., 0, :] = torch.where(x.detach()[..., 1, :] == X[..., 1, :], out[..., 0, :], torch.nan)
+        return out
+
+    with pytest.raises(AssertionError, match=r"output 0 depends on the future: it moves by nan when inputs after 0"):
+        assert_causal(leak, X)
+
+
+def test_a_leak_from_the_next_input_that_has_no_gradient_is_found():
+    def leak(x):
+        return x + torch.cat([x.detach()[..., 1:, :], torch.zeros_like(x[..., :1, :])], -2)
+
+    with pytest.raises(AssertionError, match=r"output 0 depends on the future: it moves by .* when inputs after 0"):
+        assert_causal(leak, X)
+
+
+def test_a_maximum_without_a_gradient_is_found_though_the_example_begins_with_the_largest():
+    example = torch.tensor([[[9.0], [1.0], [2.0]]])
+    with pytest.raises(AssertionError, match=r"output 0 depends on the future"):
+        assert_causal(lambda x: x + x.detach().amax(-2, keepdim=True), example)
+
+
+def test_an_infinity_that_stays_is_no_leak():
+    assert_causal(lambda x: x.detach().masked_fill(x.detach() < 0, -torch.inf).cummin(-2).values, X)
+
+
+@pytest.mark.bad_input
+def test_what_the_detector_needs_is_said():
+    layer = MultiHeadAttention(6, 2, d_in=3)
+    with pytest.raises(TypeError, match=r"fn must return one tensor, not tuple: .*lambda x: layer\(x\)\[0\]"):
+        assert_causal(lambda x: layer(x, is_causal=True), X)
+    with pytest.raises(ValueError, match=r"x holds no id but 0.*let x hold the last id of the vocabulary"):
+        assert_causal(lambda ids: ids, torch.zeros(3, 1, dtype=torch.long))
+
+
 def test_a_leak_of_the_last_input_only_is_found():
     def leak(x):
         out = x.clone()

@@ -546,13 +546,16 @@ def test_a_row_that_ended_early_changes_no_other():
     assert len(ends) > 3
 
 
-def test_a_model_that_reads_less_than_may_be_written_says_so_when_it_gets_there():
-    model = make_transformer(0, max_len=5)
-    endless = IDS | {"eos_id": PAD}  # which is never written
-    for use_cache, length in ((True, r"5 \+ 1"), (False, "6")):
-        assert greedy_search(model, *make_batch(), max_len=5, use_cache=use_cache, **endless).shape == (3, 5)
-        with pytest.raises(ValueError, match=rf"tgt is {length} tokens long, longer than max_len \(5\)"):
-            greedy_search(model, *make_batch(), max_len=9, use_cache=use_cache, **endless)
+@pytest.mark.parametrize("use_cache", [True, False])
+@pytest.mark.parametrize("how", ["greedy", "sample", "beam 2"])
+def test_as_much_is_written_as_the_model_can_read_and_no_more(how, use_cache):
+    model, endless = make_transformer(0, max_len=5), IDS | {"eos_id": -1}
+    found = WRITE[how](model, *make_batch(), max_len=5, use_cache=use_cache, **endless)
+    assert {len(row) for row in (found if isinstance(found, torch.Tensor) else [row[0].ids for row in found])} == {5}
+    model.calls.clear()
+    with pytest.raises(ValueError, match=r"max_len \(6\) must not be above that of the model \(5\)"):
+        WRITE[how](model, *make_batch(), max_len=6, use_cache=use_cache, **endless)
+    assert model.calls == []
 
 
 # -- Going on with texts -----------------------------------------------------------------------------
@@ -734,6 +737,20 @@ def test_writing_nothing_is_refused(write):
 
 
 @writers
+@pytest.mark.parametrize("other", ["bos_id", "pad_id"])
+def test_an_end_that_could_never_be_written_is_refused(write, other):
+    message = r"eos_id \(2\) must be neither bos_id \(.\) nor pad_id \(.\): these are never written"
+    with pytest.raises(ValueError, match=message):
+        write(Writer(), *make_batch(), max_len=3, **IDS | {other: EOS})
+
+
+@writers
+def test_the_beginning_may_be_padding(write):
+    # As in Marian's checkpoints.
+    assert len(write(Writer(), *make_batch(), max_len=3, **IDS | {"bos_id": PAD})) == 3
+
+
+@writers
 def test_nan_is_refused_where_it_appears(write):
     model = Writer()
     nn.init.constant_(model.out, math.nan)
@@ -749,6 +766,8 @@ def test_lengths_that_do_not_fit_are_refused(write):
         write(Writer(), src, lengths[:2], max_len=3, **IDS)
     with pytest.raises(ValueError, match="at least one source"):
         write(Writer(), src[:0], lengths[:0], max_len=3, **IDS)
+    with pytest.raises(ValueError, match=r"src_lengths \[5, 0, 3\] must be at least 1: there is nothing to translate"):
+        write(Writer(), src, lengths * torch.tensor([1, 0, 1]), max_len=3, **IDS)
     with pytest.raises(ValueError, match=r"longest length \(9\) must not exceed"):
         write(Writer(), src, lengths + 4, max_len=3, **IDS)
 

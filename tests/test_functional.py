@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from shapes import leading_axes, masked_qkv, qkv
 from torch.testing import assert_close
 
-from attn_course import attention, fused_attention, make_causal_mask, make_padding_mask, softmax
+from attn_course import (
+    MultiHeadAttention,
+    attention,
+    fused_attention,
+    make_causal_mask,
+    make_padding_mask,
+    softmax,
+    tiled_attention,
+)
 
 REFERENCE = json.loads((Path(__file__).parent / "data" / "worked_example.json").read_text())
 
@@ -42,6 +50,16 @@ def test_softmax_of_a_row_of_minus_infinity_is_zero_forward_and_backward(dtype):
         weights.square().sum().backward()
     assert_close(weights.detach(), torch.tensor([[0, 0, 0], [0.5, 0, 0.5]], dtype=dtype))
     assert torch.equal(x.grad, torch.zeros_like(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_softmax_of_more_scores_than_half_precision_counts_sums_to_one(dtype):
+    weights = softmax(torch.zeros(2, 70_000, dtype=dtype))
+    assert weights.dtype == dtype
+    assert_close(weights, torch.softmax(torch.zeros(2, 70_000, dtype=dtype), -1))
+    # Each weight is rounded once, in float16 to a multiple of 2^-24.
+    sums = weights.double().sum(-1)
+    assert_close(sums, torch.ones(2, dtype=torch.float64), rtol=torch.finfo(dtype).eps, atol=70_000 * 2**-25)
 
 
 def test_softmax_lets_a_nan_through_instead_of_hiding_it():
@@ -379,6 +397,71 @@ def test_types_and_probabilities_that_do_not_fit_are_refused():
         attention(q.double(), k, v)
     with pytest.raises(ValueError, match=r"dropout_p \(1.0\) must be at least 0 and below 1"):
         fused_attention(q, k, v, dropout_p=1.0)
+
+
+# -- NaN ---------------------------------------------------------------------------------------------
+
+EACH_PATH = {
+    "attention": lambda q, k, v, mask=None: attention(q, k, v, mask)[0],
+    "fused": fused_attention,
+    "fused with a bias": lambda q, k, v, mask=None: fused_attention(q, k, v, mask, bias=torch.zeros(5, 7)),
+    "fused with a sink": lambda q, k, v, mask=None: fused_attention(q, k, v, mask, sink=0.0),
+    "tiled": tiled_attention,
+    "tiled in small blocks": lambda *given: tiled_attention(*given, query_block=2, key_block=3),
+}
+each_path = pytest.mark.parametrize("path", EACH_PATH)
+
+
+def with_nan(name):
+    """Queries, keys and values (1, 2, 5 or 7, 4), with NaN in one number of the fourth position of the first head."""
+    rng = torch.Generator().manual_seed(0)
+    given = {n: torch.randn(1, 2, length, 4, generator=rng) for n, length in (("q", 5), ("k", 7), ("v", 7))}
+    given[name][0, 0, 3, 1] = math.nan
+    return given.values()
+
+
+@each_path
+@pytest.mark.parametrize("hidden", [False, True])
+def test_nan_in_a_value_reaches_every_query_even_from_behind_a_mask(path, hidden):
+    out = EACH_PATH[path](*with_nan("v"), (torch.arange(7) != 3).expand(5, 7) if hidden else None)
+    assert out[0, 0, :, 1].isnan().all()
+    assert not out[0, 0, :, [0, 2, 3]].isnan().any()
+    assert not out[0, 1].isnan().any()
+
+
+@each_path
+def test_nan_in_one_of_several_keys_reaches_every_query(path):
+    out = EACH_PATH[path](*with_nan("k"))
+    assert out[0, 0].isnan().all()
+    assert not out[0, 1].isnan().any()
+
+
+@each_path
+def test_nan_in_a_hidden_key_is_hidden_by_filling_its_score_and_not_by_adding_to_it(path):
+    out = EACH_PATH[path](*with_nan("k"), (torch.arange(7) != 3).expand(5, 7))
+    assert out[0, 0].isnan().all() != (path == "attention")
+    assert not out[0, 1].isnan().any()
+
+
+@each_path
+def test_nan_in_a_query_reaches_no_other_and_is_seen_but_where_pytorch_hides_it(path):
+    q, k, v = with_nan("q")
+    out = EACH_PATH[path](q, k, v)
+    assert not out[0, 0, [0, 1, 2, 4]].isnan().any()
+    if path == "fused":
+        assert torch.equal(out.isnan(), F.scaled_dot_product_attention(q, k, v).isnan())
+    elif "fused" not in path:
+        assert out[0, 0, 3].isnan().all()
+
+
+def test_a_layer_that_is_asked_for_its_weights_shows_the_nan_in_its_queries():
+    layer = MultiHeadAttention(6, 2)
+    with torch.no_grad():
+        layer.q_proj.weight[0, 0] = math.nan
+    out, weights = layer(torch.randn(3, 5, 6), need_weights=True)
+    assert out.isnan().all()
+    assert weights[:, 0].isnan().all()
+    assert not weights[:, 1].isnan().any()
 
 
 def test_inputs_are_left_as_they_were():

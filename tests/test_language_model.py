@@ -320,6 +320,9 @@ def test_sizes_without_meaning_are_refused():
         LanguageModel(0)
     with pytest.raises(ValueError, match="positions \\('sinusoidal'\\) must be one of 'rotary', 'alibi', 'learned'"):
         LanguageModel(V, positions="sinusoidal")
+    with pytest.raises(ValueError, match=r"d_model \(6\) divided by num_heads \(2\) must be even for rotary positions"):
+        LanguageModel(V, d_model=6, num_heads=2)
+    LanguageModel(V, d_model=6, num_heads=2, positions="alibi")  # no pairs are turned here
     with pytest.raises(ValueError, match=r"num_heads \(5\) must divide d_model \(12\)"):
         LanguageModel(V, d_model=12, num_heads=5)
     with pytest.raises(ValueError, match=r"num_kv_heads \(4\) must divide num_heads \(6\)"):

@@ -140,6 +140,39 @@ MUTATIONS = {
     "additive attention without tanh": ("additive.py", "torch.tanh(q[", "(q["),
     "leak detector looks one step too far": ("causality.py", "size[t + 1 :] == 0", "size[t + 2 :] == 0"),
     "leak detector sums the features": ("causality.py", "(out * mixture).select", "out.select"),
+    "leak detector leaves the next input as it is": (
+        "causality.py",
+        "[past[..., : t + 1, :], future[..., t + 1 :, :]]",
+        "[past[..., : t + 2, :], future[..., t + 2 :, :]]",
+    ),
+    "leak detector takes NaN for no leak": (
+        "causality.py",
+        "if not (moved <= atol).all():",
+        "if (moved > atol).any():",
+    ),
+    "leak detector takes an infinity that stays for a leak": ("causality.py", ".masked_fill(a == b, 0)", ""),
+    "leak detector draws whatever the seed": ("causality.py", "manual_seed(seed)", "manual_seed(0)"),
+    "leak detector puts ids in another order only": (
+        "causality.py",
+        "return (low + (share * (high - low + 1)).long()).to(x.dtype)",
+        "return x[..., torch.randperm(x.size(-2), generator=rng), :]",
+    ),
+    "leak detector tries no extremes of ids": ("causality.py", ", *extremes]", "]"),
+    "leak detector tries no extremes of numbers": (
+        "causality.py",
+        "for bound in (low - 3, high + 3)",
+        "for bound in ()",
+    ),
+    "leak detector differentiates by ids": (
+        "causality.py",
+        "if example.requires_grad and out.requires_grad:",
+        "if out.requires_grad:",
+    ),
+    "leak detector finds no gradient without gradients": (
+        "causality.py",
+        "with torch.inference_mode(False):",
+        "if True:",
+    ),
     "recurrent: attends to padding": ("recurrent.py", "self.score_weight, memory.mask", "self.score_weight, None"),
     "recurrent: reads padding as tokens": (
         "recurrent.py",

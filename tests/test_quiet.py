@@ -76,6 +76,13 @@ def test_it_neither_overflows_nor_underflows(dtype, scale):
     assert_close(quiet_softmax(x), expected, rtol=4 * torch.finfo(dtype).eps, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_more_scores_than_half_precision_counts_sum_to_almost_one(dtype):
+    x = torch.zeros(2, 70_000, dtype=dtype)
+    assert quiet_softmax(x, sink=-1.0).dtype == dtype
+    assert_close(quiet_softmax(x, sink=-1.0), with_one_more_score(x, sink=-1.0).to(dtype))
+
+
 @pytest.mark.parametrize("level", [-200.0, -88.0, 0.0, 88.0, 200.0])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 def test_equal_scores_of_any_height_give_what_the_formula_says(level, dtype):

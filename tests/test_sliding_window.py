@@ -8,9 +8,12 @@ from shapes import qkv
 from torch.testing import assert_close
 
 from attn_course import (
+    EncoderLayer,
+    MultiHeadAttention,
     RollingCache,
     attention,
     make_causal_mask,
+    make_padding_mask,
     make_sliding_window_mask,
     sliding_window,
     sliding_window_attention,
@@ -162,6 +165,44 @@ def test_rows_are_reordered_and_forgotten():
     cache.reset()
     assert (cache.length, cache.num_bytes) == (0, 0)
     assert cache.append(x[:1], x[:1])[0].shape == (1, 1, 1, 1)
+
+
+@pytest.mark.parametrize("how", [{}, {"is_causal": True}, {"need_weights": True}, {"weight_rows": [-1]}])
+@pytest.mark.parametrize("chunks", [[12], [5, 7], [1, 2, 4, 5], [1] * 12])
+def test_a_layer_with_a_rolling_cache_sees_its_windows_however_the_text_is_cut(chunks, how):
+    layer = MultiHeadAttention(6, 2).double()
+    x = torch.randn(3, 12, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    mask = make_sliding_window_mask(12, 3, num_sinks=1)
+    cache, out = RollingCache(3, num_sinks=1), []
+    for piece in x.split(chunks, dim=1):
+        found, weights = layer(piece, cache=cache, **how)
+        out.append(found)
+        if weights is not None:
+            assert (weights[..., -1, :] > 0).sum(-1).max() <= 4  # three and the sink
+    assert_close(torch.cat(out, dim=1), layer(x, mask=mask)[0])
+
+
+def test_a_mask_beside_the_window_of_a_rolling_cache_counts_too():
+    layer, x = MultiHeadAttention(6, 2).double(), torch.randn(2, 5, 6, dtype=torch.float64)
+    padding = make_padding_mask([3, 5], side="left")
+    out, _ = layer(x, cache=RollingCache(2), mask=padding)
+    assert_close(out, layer(x, mask=padding & make_sliding_window_mask(5, 2))[0])
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("layer", [MultiHeadAttention(6, 2), EncoderLayer(6, 2, 8)])
+def test_a_failed_call_leaves_a_rolling_cache_as_it_was(layer):
+    x = torch.randn(3, 7, 6, generator=torch.Generator().manual_seed(0))
+    cache, fresh = RollingCache(2), RollingCache(2)
+    with pytest.raises(ValueError, match=r"mask of shape \(4, 9\) must be \(T, S\)"):  # the error itself
+        layer(x[:, :4], cache=cache, mask=torch.ones(4, 9, dtype=torch.bool))
+    assert (cache.length, cache.num_bytes) == (0, 0)
+    for kept in (cache, fresh):
+        layer(x[:, :4], cache=kept)
+    with pytest.raises(ValueError, match=r"bias of shape \(9, 9\) must be \(T, S\)"):
+        layer(x[:, 4:6], cache=cache, bias=torch.zeros(9, 9))
+    assert cache.length == 4
+    assert torch.equal(layer(x[:, 4:], cache=cache)[0], layer(x[:, 4:], cache=fresh)[0])
 
 
 @pytest.mark.bad_input

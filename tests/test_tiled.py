@@ -87,6 +87,17 @@ def test_merging_does_not_overflow():
     assert_close(log_sum, torch.tensor([1000.0 + math.log(2)]))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_block_may_have_more_keys_than_half_precision_counts(dtype):
+    q, k, v = torch.zeros(1, 3, dtype=dtype), torch.zeros(70_000, 3, dtype=dtype), torch.ones(70_000, 2, dtype=dtype)
+    out, log_sum = attend_block(q, k, v)
+    assert out.dtype == log_sum.dtype == dtype
+    eps = torch.finfo(dtype).eps
+    # Each weight is rounded once, in float16 to a multiple of 2^-24; then their sum.
+    assert_close(out, v[:1], rtol=2 * eps, atol=70_000 * 2**-25)
+    assert_close(log_sum.double(), torch.tensor([70_000.0]).double().log(), rtol=eps, atol=0)
+
+
 @pytest.mark.bad_input
 def test_results_of_other_queries_are_not_merged():
     q, k = torch.randn(3, 5), torch.randn(2, 5)

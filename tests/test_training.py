@@ -94,9 +94,17 @@ def test_settings_survive_the_way_through_toml(tmp_path):
     assert Settings.load(tmp_path / "s.toml", seed=7) == replace(settings, seed=7)
 
 
+@pytest.mark.parametrize("folder", ["runs/😀", "試し", 'a"b', "a\tb\nc", "a\x7fb\x00", "\u2028", "\U0010ffff"])
+def test_any_name_of_a_folder_survives_the_way_through_toml(tmp_path, folder):
+    settings = replace(TINY, init_from=folder)
+    (tmp_path / "s.toml").write_bytes(settings.to_toml().encode())
+    assert Settings.load(tmp_path / "s.toml") == settings
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
+        ({"init_from": "runs/\udcff"}, r"init_from \('runs/\\udcff'\) must be text that UTF-8 can write"),
         ({"schedule": "linear"}, r"schedule \('linear'\) must be 'inverse_sqrt' or 'cosine'"),
         ({"steps": 0}, r"steps \(0\) must be at least 1"),
         ({"num_encoder_layers": 0}, r"num_encoder_layers \(0\) must be at least 1"),
@@ -202,13 +210,17 @@ def test_a_checkpoint_gives_back_what_was_written(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
 
 
-@pytest.mark.parametrize("damage", ["empty", "cut in the header", "cut in the numbers", "one bit", "text"])
+HEADERS = ["null", "[]", '{"__metadata__": []}', '{"__metadata__": {"about": "[1]"}}']  # JSON, but none of ours
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut in the header", "cut in the numbers", "one bit", "text", *HEADERS])
 def test_a_damaged_checkpoint_is_refused_by_its_name(tmp_path, damage):
     path = tmp_path / "last.safetensors"
     save_checkpoint(path, {"a": torch.ones(50)}, {})
     content = path.read_bytes()
     path.write_bytes(
         {
+            **{header: len(header).to_bytes(8, "little") + header.encode() for header in HEADERS},
             "empty": b"",
             "cut in the header": content[:40],
             "cut in the numbers": content[:-30],

@@ -239,20 +239,21 @@ class all_or_nothing:
     """Take back what was appended if anything goes wrong inside, so that the same call can be made again.
 
     Args:
-        cache: what has a ``length`` and can ``truncate``, or has ``layers`` of such; or None.
+        cache: one of the caches of this package, or what has ``layers`` of them; or None.
     """
 
     def __init__(self, cache: object | None) -> None:
         layers = [] if cache is None else getattr(cache, "layers", [cache])
-        self._lengths = [(layer, layer.length) for layer in layers]
+        # No cache writes over what it holds already, so to remember its attributes is to remember it.
+        self._before = [(layer, vars(layer).copy()) for layer in layers]
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         if error is not None:  # Ctrl-C too
-            for layer, length in self._lengths:
-                layer.truncate(length)
+            for layer, attributes in self._before:
+                vars(layer).update(attributes)
 
 
 def check_rows(rows: Tensor, batch_size: int) -> None:

@@ -19,20 +19,23 @@ def assert_causal(
     Two independent tests. *Gradient*: $\partial\,\mathrm{out}_t / \partial\,x_s$ must be exactly 0 for every s > t.
     *Perturbation*: new numbers in place of every $x_s$ with s > t must leave outputs 0 to t as they were. The
     gradient finds any leak a derivative can see; the perturbation also finds those it cannot, such as a
-    ``detach`` or an argmax on the way.
+    ``detach`` or an argmax on the way. It tries random numbers and the extremes: equal ones, and large after small.
 
     Call it in evaluation mode: dropout changes the outputs on its own.
 
     Args:
         fn: takes a tensor like ``x`` and returns the outputs (..., T, ...), positions on the same axis.
-        x: an example input (..., T, D), floating-point; with integer ids only the perturbation is tried.
+        x: an example input (..., T, D), floating-point or integer ids. For ids only the perturbation is tried, with
+            ids from 0 to the largest of each of the D columns, so let ``x`` hold the last id of the vocabulary.
         atol: how far outputs may move under perturbation, for code whose rounding depends on its whole
             input. The gradient must be exactly 0 all the same.
         seed: for the random numbers of both tests; the global random state is left alone.
 
     Raises:
         AssertionError: naming the first output and the input that it should not have seen.
-        ValueError: if ``x`` has fewer than two axes or two positions, or ``fn`` changes the number of positions.
+        ValueError: if ``x`` has fewer than two axes or two positions, or nothing but id 0, or ``fn`` changes the
+            number of positions.
+        TypeError: if ``fn`` returns anything but a tensor.
 
     Example:
         >>> assert_causal(lambda x: x.cumsum(-2), torch.ones(3, 2))
@@ -46,18 +49,30 @@ def assert_causal(
             "or there is no future to leak"
         )
     rng = torch.Generator().manual_seed(seed)
-    with torch.enable_grad():
+    # A caller who computes without gradients has leaks like any other; this turns gradients on, too.
+    with torch.inference_mode(False):
         example = x.detach().clone().requires_grad_(x.is_floating_point())
         out = fn(example)
-    positions = x.dim() - 2  # the axis of the positions
+        positions = x.dim() - 2  # the axis of the positions
+        _check_output(out, x, positions)
+        if example.requires_grad and out.requires_grad:
+            _check_gradient(example, out, positions, rng)
+    with torch.no_grad():
+        for past, future in _make_pairs(x.detach(), rng):
+            _check_perturbation(fn, past, future, positions, atol)
+
+
+def _check_output(out: object, x: Tensor, positions: int) -> None:
+    if not isinstance(out, Tensor):
+        raise TypeError(
+            f"fn must return one tensor, not {type(out).__name__}: of a layer that returns its weights too, "
+            "check lambda x: layer(x)[0]"
+        )
     if out.dim() <= positions or out.size(positions) != x.size(-2):
         raise ValueError(
             f"fn must keep the positions: x of shape {tuple(x.shape)} has {x.size(-2)} "
             f"on axis {positions}, the output has shape {tuple(out.shape)}"
         )
-    if out.requires_grad:
-        _check_gradient(example, out, positions, rng)
-    _check_perturbation(fn, x.detach(), out.detach(), positions, atol, rng)
 
 
 def _check_gradient(x: Tensor, out: Tensor, positions: int, rng: torch.Generator) -> None:
@@ -79,23 +94,42 @@ def _check_gradient(x: Tensor, out: Tensor, positions: int, rng: torch.Generator
             )
 
 
+def _make_pairs(x: Tensor, rng: torch.Generator) -> list[tuple[Tensor, Tensor]]:
+    """Two sequences each: of the first comes the past, of the second the future that must not matter."""
+    # Each column on its own: ids of different vocabularies may stand side by side.
+    columns = x.reshape(-1, x.size(-1))
+    low, high = columns.amin(0), columns.amax(0)
+    if x.is_floating_point():
+        noise = torch.randn(x.shape, generator=rng).to(x) * 3
+        return [(x, x + noise), *((x, bound.expand_as(x)) for bound in (low - 3, high + 3))]
+    low, high = low.long().clamp(max=0), high.long()
+    if torch.equal(low, high):
+        raise ValueError(
+            "x holds no id but 0, and new ids go from 0 to the largest of x: let x hold the last id of the vocabulary"
+        )
+
+    def draw() -> Tensor:
+        share = torch.rand(x.shape, generator=rng, dtype=torch.float64).to(x.device)
+        return (low + (share * (high - low + 1)).long()).to(x.dtype)
+
+    # A maximum moves only when something larger comes later, and an order when what follows is in another.
+    smallest, largest = (bound.to(x.dtype).expand_as(x) for bound in (low, high))
+    rising = draw().sort(dim=-2).values
+    extremes = [(smallest, largest), (largest, smallest), (rising, rising.flip(-2))]
+    return [(x, draw()), (x, draw()), *((draw(), draw()) for _ in range(4)), *extremes]
+
+
 def _check_perturbation(
     fn: Callable[[Tensor], Tensor],
-    x: Tensor,
-    out: Tensor,
+    past: Tensor,
+    future: Tensor,
     positions: int,
     atol: float,
-    rng: torch.Generator,
 ) -> None:
-    for t in range(x.size(-2) - 1):
-        changed = x.clone()
-        future = changed[..., t + 1 :, :]
-        if x.is_floating_point():
-            future += torch.randn(future.shape, generator=rng).to(x) * 3
-        else:
-            future.copy_(future.flip(-2) if t % 2 else future.roll(1, -2))
-        with torch.no_grad():
-            moved = (fn(changed) - out).narrow(positions, 0, t + 1).abs()
+    before = fn(past.clone())
+    for t in range(past.size(-2) - 1):
+        changed = torch.cat([past[..., : t + 1, :], future[..., t + 1 :, :]], dim=-2)
+        moved = _distance(fn(changed), before).narrow(positions, 0, t + 1)
         if not (moved <= atol).all():
             first = int(
                 (~(moved <= atol)).movedim(positions, 0).flatten(1).any(1).nonzero()[0]
@@ -104,3 +138,9 @@ def _check_perturbation(
                 f"output {first} depends on the future: it moves by {moved.select(positions, first).max():.2g} "
                 f"when inputs after {t} change. A causal output t depends on inputs 0 to t only"
             )
+
+
+def _distance(a: Tensor, b: Tensor) -> Tensor:
+    if a.dtype in (torch.bool, torch.uint8):  # which know no differences below 0
+        a, b = a.long(), b.long()
+    return (a - b).abs().masked_fill(a == b, 0)  # two equal infinities would differ by NaN

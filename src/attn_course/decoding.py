@@ -80,7 +80,7 @@ def greedy_search(
         src: ids of the sources, padded on the right.
         src_lengths: how many of each row's ids are tokens.
         bos_id: the id that the decoder reads first; never written.
-        eos_id: the id that ends a target.
+        eos_id: the id that ends a target; neither of the other two.
         pad_id: the id to fill up with after the end; never written before it.
         max_len: most tokens to write, the end included.
         use_cache: let the model keep the keys and values of what is written, if it has ``make_cache``, so that each
@@ -90,9 +90,10 @@ def greedy_search(
         The ids, without the beginning and with the end where it was written; as long as the longest target.
 
     Raises:
-        ValueError: if the model is in training mode, lengths do not fit the sources, ``max_len`` is below 1,
-            or the model's logits hold nan.
+        ValueError: if the model is in training mode, lengths do not fit the sources, ``max_len`` is below 1 or
+            above that of the model, ``eos_id`` is one of the other two, or the model's logits hold nan.
     """
+    _check_can_end(eos_id, bos_id, pad_id)
     memory, src_mask = _read(model, src, src_lengths, max_len)
     writer = _Writer(model, memory, src_mask, max_len, [bos_id, pad_id], use_cache)
     ids = torch.full_like(src[:, :1], bos_id)  # (B, 1)
@@ -130,7 +131,7 @@ def sample(
         src: ids of the sources, padded on the right.
         src_lengths: how many of each row's ids are tokens.
         bos_id: the id that the decoder reads first; never written.
-        eos_id: the id that ends a target.
+        eos_id: the id that ends a target; neither of the other two.
         pad_id: the id to fill up with after the end; never written before it.
         max_len: most tokens to write, the end included.
         temperature: see :func:`apply_temperature`.
@@ -145,6 +146,7 @@ def sample(
     Raises:
         ValueError: as :func:`greedy_search`, and if a setting has no meaning.
     """
+    _check_can_end(eos_id, bos_id, pad_id)
     memory, src_mask = _read(model, src, src_lengths, max_len)
     writer = _Writer(model, memory, src_mask, max_len, [bos_id, pad_id], use_cache)
     ids = torch.full_like(src[:, :1], bos_id)  # (B, 1)
@@ -256,7 +258,7 @@ def beam_search(
         src: ids of the sources, padded on the right.
         src_lengths: how many of each row's ids are tokens.
         bos_id: the id that the decoder reads first; never written.
-        eos_id: the id that ends a target.
+        eos_id: the id that ends a target; neither of the other two.
         pad_id: the id of padding; never written.
         max_len: most tokens to write, the end included.
         beam_size: how many beginnings to keep, and most hypotheses to return for a source.
@@ -271,9 +273,8 @@ def beam_search(
         than ``beam_size``, those cut off at ``max_len``. There may be fewer in all if the model can write no more.
 
     Raises:
-        ValueError: if the model is in training mode, lengths do not fit the sources, ``max_len`` or ``beam_size``
-            is below 1, ``length_penalty`` or ``length_reward`` is negative, ``patience`` is below 1, or the
-            model's logits hold nan.
+        ValueError: as :func:`greedy_search`, and if ``beam_size`` is below 1, ``length_penalty`` or
+            ``length_reward`` is negative, or ``patience`` is below 1.
     """
     if beam_size < 1:
         raise ValueError(f"beam_size ({beam_size}) must be at least 1")
@@ -289,6 +290,7 @@ def beam_search(
         raise ValueError(
             f"patience ({patience}) must be at least 1 and finite: below it, beams would be cut off"
         )
+    _check_can_end(eos_id, bos_id, pad_id)
     memory, src_mask = _read(model, src, src_lengths, max_len)
     B, K = src.size(0), beam_size
 
@@ -449,16 +451,34 @@ def generate(
 # -- What they share ---------------------------------------------------------------------------------
 
 
+def _check_can_end(eos_id: int, bos_id: int, pad_id: int) -> None:
+    if eos_id in (bos_id, pad_id):
+        raise ValueError(
+            f"eos_id ({eos_id}) must be neither bos_id ({bos_id}) nor pad_id ({pad_id}): these are never written, "
+            "so no target could end"
+        )
+
+
 def _read(
     model: Translates, src: Tensor, src_lengths: Tensor, max_len: int
 ) -> tuple[Float[Tensor, "B S E"], Bool[Tensor, "B 1 S"]]:
     """Look at what was handed in, and encode the sources."""
     if max_len < 1:
         raise ValueError(f"max_len ({max_len}) must be at least 1: the end is a token too")
+    readable = getattr(model, "max_len", math.inf)
+    if max_len > readable:
+        raise ValueError(
+            f"max_len ({max_len}) must not be above that of the model ({readable}): to write so many tokens, it must "
+            "read the beginning and all of them but the last"
+        )
     if src.dim() != 2 or src.size(0) == 0 or src_lengths.shape != src.shape[:1]:
         raise ValueError(
             f"src {tuple(src.shape)} must be (B, S) with at least one source, "
             f"and src_lengths {tuple(src_lengths.shape)} must hold one length for each"
+        )
+    if int(src_lengths.min()) < 1:
+        raise ValueError(
+            f"src_lengths {src_lengths.tolist()} must be at least 1: there is nothing to translate in an empty source"
         )
     _refuse_training(model)
     src_mask = make_padding_mask(src_lengths, src.size(1), device=src.device)
@@ -519,8 +539,7 @@ class _Writer:
         self.model, self.memory, self.src_mask, self.never = model, memory, src_mask, never
         self.cache = None
         if use_cache and hasattr(model, "make_cache"):
-            room = min(max_len, getattr(model, "max_len", max_len))
-            self.cache = model.make_cache(memory, src_mask=src_mask, max_len=room)
+            self.cache = model.make_cache(memory, src_mask=src_mask, max_len=max_len)
 
     def next_log_probs(self, ids: Int[Tensor, "N T"]) -> Float[Tensor, "N V"]:
         """Logarithms of the probabilities of the next token, -inf for what is never written."""

@@ -54,8 +54,11 @@ def softmax(x: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
     # The maximum cancels, so no gradient flows through it; -inf - (-inf) would be NaN.
     largest = x.detach().amax(dim, keepdim=True)
     exponentials = torch.exp(x - largest.masked_fill(largest == -math.inf, 0.0))
-    total = exponentials.sum(dim, keepdim=True)
-    return exponentials / total.masked_fill(total == 0, 1.0)
+    # Half precision is for what is stored, not for sums: float16 ends at 65,504.
+    wide = torch.promote_types(exponentials.dtype, torch.float32)
+    total = exponentials.sum(dim, keepdim=True, dtype=wide)
+    weights = exponentials / total.masked_fill(total == 0, 1.0)
+    return weights.to(exponentials.dtype)
 
 
 def attention(
@@ -77,7 +80,9 @@ def attention(
         k: keys (..., S, D).
         v: values (..., S, Dv).
         mask: True where a query may attend to a key; (T, S), or with as many axes as ``q`` and
-            broadcastable to (..., T, S). A query that may attend to nothing gets zeros.
+            broadcastable to (..., T, S). A query that may attend to nothing gets zeros. What is hidden must be
+            numbers all the same: a value that holds NaN reaches every query, for 0 times NaN is NaN, and so does
+            a key in :func:`fused_attention` and :func:`~attn_course.tiled_attention`, which add -inf to its score.
         bias: numbers added to the scaled scores, shaped like a mask; -inf hides, as False in a mask does.
         sink: a score that takes weight and has no value, as in :func:`~attn_course.quiet_softmax`: one number,
             or one (H,) for each head of ``q`` (..., H, T, D). The weights then sum to less than 1.
@@ -136,6 +141,9 @@ def fused_attention(
     causal mode when that is what the mask says. Where PyTorch's function would fall back nevertheless, it calls
     the kernel below it: for a bias that learns, for a sink, for a mask beside ``is_causal``. On a GPU it
     always calls PyTorch's function, or computes a sink's weights as :func:`attention` does.
+
+    NaN in a query, or in all keys that it sees, can end as zeros, because PyTorch's kernel for the CPU takes a row
+    of NaN for an empty one; :func:`attention` gives NaN. To look for NaN, ask a layer for its weights.
 
     Args:
         q: queries (..., T, D).

@@ -33,7 +33,7 @@ class LanguageModel(nn.Module):
 
     Raises:
         ValueError: if ``num_heads`` does not divide ``d_model``, a size is below 1, ``dropout`` is outside [0, 1),
-            or ``positions`` is none of the three.
+            ``positions`` is none of the three, or they are rotary and the width of a head is odd.
 
     Example:
         >>> model = LanguageModel(100, d_model=8, num_heads=2, d_ff=32).eval()
@@ -79,6 +79,11 @@ class LanguageModel(nn.Module):
             )
             for _ in range(num_layers)
         )
+        if positions == "rotary" and d_model // num_heads % 2:
+            raise ValueError(
+                f"d_model ({d_model}) divided by num_heads ({num_heads}) must be even for rotary positions, "
+                "which turn pairs of columns"
+            )
         self.norm = nn.LayerNorm(d_model)
         self.to_logits = nn.Linear(d_model, vocab_size, bias=False)
         self.dropout = nn.Dropout(dropout)

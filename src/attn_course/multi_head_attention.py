@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from attn_course.cache import KeyValueCache, all_or_nothing
 from attn_course.functional import attention, fused_attention, weights_of_rows
-from attn_course.masks import make_causal_mask
+from attn_course.masks import make_causal_mask, make_sliding_window_mask
 from attn_course.positions import Rotation, rotate
 from attn_course.sliding_window import RollingCache
 from attn_course.validation import check_mask, check_probability, check_width
@@ -133,7 +133,8 @@ class MultiHeadAttention(nn.Module):
             weight_rows: of which queries to return the weights, R numbers: a few rows cost next to nothing, as the
                 output still comes from the fused kernel. Instead of ``need_weights``.
             cache: keys and values of the positions before ``query``, to which its own are appended: S counts
-                both. Self-attention only.
+                both. Self-attention only. Of a :class:`~attn_course.RollingCache` each query sees its own window,
+                so the future is hidden, and S counts the positions that the cache returns.
             memory_kv: what :meth:`project_memory` returned, in the place of ``key`` and ``value``.
 
         Returns:
@@ -168,6 +169,8 @@ class MultiHeadAttention(nn.Module):
         with all_or_nothing(cache):
             if cache is not None:
                 k, v = cache.append(k, v)  # all positions so far
+                if isinstance(cache, RollingCache):
+                    mask = _within_window(mask, cache, q, k)
             out, weights = self._attend(
                 q, k, v, mask, bias, is_causal, need_weights, weight_rows
             )
@@ -361,6 +364,20 @@ def _check_sequence(x: Tensor, name: str, width: int, argument: str) -> None:
         raise ValueError(
             f"{name} must have three axes (B, T, E), not shape {tuple(x.shape)}"
         )
+
+
+def _within_window(
+    mask: Tensor | None, cache: RollingCache, q: Tensor, k: Tensor
+) -> Tensor | None:
+    num_queries, num_keys = q.size(-2), k.size(-2)
+    if mask is not None:
+        check_mask(mask, (*q.shape[:-1], num_keys))
+    if num_queries == 1:
+        return mask  # the newest query sees all that the cache returns
+    window = make_sliding_window_mask(
+        num_queries, cache.window, num_keys, num_sinks=cache.num_sinks, device=q.device
+    )
+    return window if mask is None else mask & window
 
 
 def _check_together(

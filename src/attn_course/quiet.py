@@ -48,7 +48,9 @@ def quiet_softmax(
     # The maximum cancels, so no gradient flows through it.
     largest = torch.maximum(x.detach().amax(dim, keepdim=True), sink.detach())
     exponentials = torch.exp(x - largest)
-    return exponentials / (exponentials.sum(dim, keepdim=True) + torch.exp(sink - largest))
+    wide = torch.promote_types(x.dtype, torch.float32)  # for the sum, as in softmax
+    total = exponentials.sum(dim, keepdim=True, dtype=wide) + torch.exp(sink - largest)
+    return (exponentials / total).to(exponentials.dtype)
 
 
 def _check_one_sink_a_row(sink: Tensor, x: Tensor, dim: int) -> None:

@@ -55,11 +55,12 @@ def attend_block(
     largest = scores.detach().amax(-1, keepdim=True)
     largest = largest.masked_fill(largest == -math.inf, 0.0)
     exponentials = torch.exp(scores - largest)
-    total = exponentials.sum(-1, keepdim=True)  # (..., T, 1)
+    wide = torch.promote_types(q.dtype, torch.float32)  # for the sum, as in softmax
+    total = exponentials.sum(-1, keepdim=True, dtype=wide)  # (..., T, 1)
     empty = total == 0
     total = total.masked_fill(empty, 1.0)
-    log_sum = (largest + total.log()).masked_fill(empty, -math.inf)
-    return (exponentials / total) @ v, log_sum[..., 0]
+    log_sum = (largest + total.log()).masked_fill(empty, -math.inf).to(q.dtype)
+    return (exponentials / total).to(v.dtype) @ v, log_sum[..., 0]
 
 
 def merge_blocks(

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -183,7 +182,7 @@ class EncoderLayer(nn.Module):
         """Copy an ``nn.TransformerEncoderLayer``, its weights, type, device and mode included.
 
         Raises:
-            ValueError: if its activation is not ReLU or it has no biases.
+            ValueError: if it has no biases.
 
         Example:
             >>> theirs = nn.TransformerEncoderLayer(8, 2, 32, batch_first=True).eval()
@@ -327,7 +326,7 @@ class DecoderLayer(nn.Module):
         Theirs is causal only when told so, by ``tgt_mask``; ours unless told otherwise.
 
         Raises:
-            ValueError: if its activation is not ReLU or it has no biases.
+            ValueError: if it has no biases.
 
         Example:
             >>> theirs = nn.TransformerDecoderLayer(8, 2, 32, batch_first=True).eval()
@@ -638,9 +637,8 @@ class Transformer(nn.Module):
         ``nn.Transformer`` starts behind the embeddings and ends before the logits; these are new here.
 
         Raises:
-            ValueError: if a layer's activation is not ReLU or it has no biases, or if there is a norm behind
-                the last layer in a post-norm stack, which has none here: set ``encoder.norm`` and
-                ``decoder.norm`` to None.
+            ValueError: if a layer has no biases, or if there is a norm behind the last layer in a post-norm stack,
+                which has none here: set ``encoder.norm`` and ``decoder.norm`` to None.
         """
         norm_first = module.encoder.layers[0].norm_first
         for name, stack in (("encoder", module.encoder), ("decoder", module.decoder)):
@@ -730,10 +728,6 @@ _DECODER_PARTS = {
 
 
 def _layer_from_torch(cls: type, theirs: nn.Module, parts: dict[str, str]) -> nn.Module:
-    if theirs.activation not in (F.relu, torch.relu) and not isinstance(
-        theirs.activation, nn.ReLU
-    ):
-        raise ValueError(f"the activation must be ReLU, not {theirs.activation}")
     if theirs.linear1.bias is None:
         raise ValueError("bias=False has no counterpart here: every part has its biases")
     ours = cls(
@@ -742,6 +736,7 @@ def _layer_from_torch(cls: type, theirs: nn.Module, parts: dict[str, str]) -> nn
         theirs.linear1.out_features,
         dropout=theirs.dropout.p,
         norm_first=theirs.norm_first,
+        activation=copy.deepcopy(theirs.activation),  # a module may have parameters
     ).to(theirs.linear1.weight)
     for name, their_name in parts.items():
         part = theirs.get_submodule(their_name)
@@ -759,6 +754,7 @@ def _layer_to_torch(ours: nn.Module, cls: type, parts: dict[str, str]) -> nn.Mod
         up.out_features,
         dropout=ours.dropout.p,
         norm_first=ours.norm_first,
+        activation=copy.deepcopy(ours.feed_forward.activation),
         batch_first=True,
     ).to(up.weight)
     for name, their_name in parts.items():

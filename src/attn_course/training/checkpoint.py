@@ -61,10 +61,12 @@ def load_checkpoint(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]
     """
     content = Path(path).read_bytes()
     try:
+        tensors = load(content)  # refuses a header that does not describe tensors
         header, data = _split(content)
         metadata = header.get("__metadata__", {})
-        tensors = load(content)
         about = json.loads(metadata.get("about", "{}"))
+        if not isinstance(about, dict):
+            raise ValueError(f"its description is {about!r}, not a table")
     except (ValueError, SafetensorError) as error:
         raise ValueError(
             f"{path} is damaged: it is no safetensors file, or not all of one ({error})"

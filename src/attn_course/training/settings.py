@@ -65,6 +65,12 @@ class Settings:
             self._check_type(field)
         if not self.corpora:
             raise ValueError("corpora must name at least one corpus")
+        try:
+            self.init_from.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"init_from ({self.init_from!r}) must be text that UTF-8 can write: {error.reason}"
+            ) from None
         if self.schedule not in ("inverse_sqrt", "cosine"):
             raise ValueError(
                 f"schedule ({self.schedule!r}) must be 'inverse_sqrt' or 'cosine'"
@@ -138,5 +144,10 @@ class Settings:
     def to_toml(self) -> str:
         """The settings as TOML, one a line."""
         return "".join(
-            f"{name} = {json.dumps(value)}\n" for name, value in vars(self).items()
+            f"{name} = {_write_value(value)}\n" for name, value in vars(self).items()
         )
+
+
+def _write_value(value: Any) -> str:
+    # TOML writes values as JSON does, but knows no pairs of surrogates, and wants DEL escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
