@@ -1,5 +1,6 @@
 """Training: settings, schedule, loss, checkpoints, and runs that are stopped, killed and shared by two processes."""
 
+import hashlib
 import json
 import math
 import os
@@ -17,7 +18,7 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 
 from attn_course.data.mixture import Text, WordPair
-from attn_course.data.subwords import PAD_ID
+from attn_course.data.subwords import PAD_ID, Subwords
 from attn_course.training import (
     Settings,
     learning_rate,
@@ -386,6 +387,38 @@ def test_a_cosine_and_other_settings_cannot_be_changed_in_the_middle(tmp_path):
         train(replace(cosine, d_model=16, seed=1), tmp_path, text=TEXT, quiet=True)
     with pytest.raises(ValueError, match=r"holds a run on another text: its train part has 46 pairs"):
         train(cosine, tmp_path, text=TEXT._replace(train=TEXT.train[1:]), quiet=True)
+
+
+def test_a_vocabulary_without_a_checkpoint_is_made_anew(tmp_path, straight):
+    """A run that dies before its first checkpoint leaves its vocabularies; the next may have other settings."""
+    for name in ("src.subwords.model", "tgt.subwords.model", "best.safetensors", "metrics.jsonl"):
+        (tmp_path / name).write_bytes((straight / name).read_bytes())
+    train(replace(TINY, tgt_vocab_size=33), tmp_path, text=TEXT, stop_at=1, quiet=True)
+    assert len(Subwords.load(tmp_path / "tgt.subwords.model")) == 33
+    assert not (tmp_path / "best.safetensors").exists()  # that of other settings
+    data = json.loads((tmp_path / "data.json").read_text())
+    for name in ("src.subwords.model", "tgt.subwords.model"):
+        assert data["vocabularies"][name] == hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()
+
+
+def test_a_run_that_begins_with_another_takes_its_vocabularies_whatever_the_folder_has(tmp_path, straight):
+    train(replace(TINY, tgt_vocab_size=33), tmp_path, text=TEXT, stop_at=1, quiet=True)
+    (tmp_path / "last.safetensors").unlink()
+    train(replace(TINY, init_from=str(straight)), tmp_path, text=TEXT, stop_at=1, quiet=True)
+    assert (tmp_path / "tgt.subwords.model").read_bytes() == (straight / "tgt.subwords.model").read_bytes()
+
+
+def test_a_run_goes_on_with_its_own_vocabulary_only(tmp_path, straight):
+    train(TINY, tmp_path, text=TEXT, stop_at=5, quiet=True)
+    (tmp_path / "src.subwords.model").unlink()  # the same text and settings give the same one
+    train(TINY, tmp_path, text=TEXT, stop_at=6, quiet=True)
+    other = Subwords.train([pair.ja for pair in TEXT.train[:9]], 20, spaces=False)
+    (tmp_path / "src.subwords.model").write_bytes(other.model)
+    with pytest.raises(ValueError, match=r"src\.subwords\.model is not the vocabulary that the run in this folder was"):
+        train(TINY, tmp_path, text=TEXT, quiet=True)
+    (tmp_path / "src.subwords.model").write_bytes((straight / "src.subwords.model").read_bytes())
+    train(TINY, tmp_path, text=TEXT, quiet=True)
+    assert_same_run(tmp_path, straight)
 
 
 # -- What goes wrong ---------------------------------------------------------------------------------
