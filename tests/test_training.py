@@ -350,6 +350,18 @@ def test_kill_9_loses_the_steps_since_the_last_checkpoint_and_nothing_else(tmp_p
     assert_same_run(tmp_path, straight)
 
 
+def test_only_one_process_trains_in_a_folder_and_kill_9_sets_it_free(tmp_path):
+    with start_child(tmp_path, slow=2) as child:
+        before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        with pytest.raises(BlockingIOError, match=rf"is in use: process {child.pid} trains in it; wait for its end"):
+            train(replace(TINY, seed=1), tmp_path, text=TEXT, quiet=True)
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+        child.kill()
+    train(replace(TINY, seed=1), tmp_path, text=TEXT, stop_at=1, quiet=True)
+    assert Settings.load(tmp_path / "settings.toml").seed == 1
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_a_signal_ends_the_run_after_its_step_with_a_checkpoint(tmp_path, straight, name):
     step = random.randrange(2, 11)

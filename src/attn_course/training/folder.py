@@ -1,9 +1,14 @@
 """What stands in the folder of a training run beside its checkpoints. Used in chapter 12."""
 
+import contextlib
 import hashlib
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from attn_course.data.mixture import Text
 from attn_course.data.subwords import Subwords
@@ -13,6 +18,44 @@ from attn_course.training.settings import Settings
 SRC_SUBWORDS, TGT_SUBWORDS = "src.subwords.model", "tgt.subwords.model"
 LAST, BEST = "last.safetensors", "best.safetensors"
 SETTINGS, DATA, METRICS = "settings.toml", "data.json", "metrics.jsonl"
+LOCK = ".lock"  # there while a process trains
+
+
+@contextlib.contextmanager
+def hold_folder(folder: Path) -> Iterator[None]:
+    """Make the folder if need be; inside, no other process can train in it. Even ``kill -9`` lets go of it.
+
+    Raises:
+        BlockingIOError: if another process trains in it; the message says which.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / LOCK
+    lock = FileLock(path)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise BlockingIOError(
+            f"{folder} is in use: {_name_holder(path)} trains in it; wait for its end, stop it, "
+            "or give another folder"
+        ) from None
+    try:
+        path.write_text(str(os.getpid()))
+        yield
+    finally:
+        # Windows removes no open file; one that is left holds nothing.
+        with contextlib.suppress(OSError):
+            path.unlink()
+        lock.release()
+
+
+def _name_holder(path: Path) -> str:
+    try:
+        return f"process {int(path.read_text())}"
+    except (
+        OSError,
+        ValueError,
+    ):  # it has just come or gone, or its system keeps the file shut
+        return "another process"
 
 
 def prepare_folder(folder: Path, settings: Settings, text: Text) -> None:
@@ -29,7 +72,6 @@ def prepare_folder(folder: Path, settings: Settings, text: Text) -> None:
                 f"{', '.join(settings.corpora)}: the {name} text has no sentence pairs; dev and test come from "
                 "the first corpus, which must have them (everyday or small_parallel_enja)"
             )
-    folder.mkdir(parents=True, exist_ok=True)
     data = describe_text(settings, text)
     if going_on := (folder / LAST).exists():
         _check_same_settings(folder, settings)

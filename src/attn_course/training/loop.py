@@ -1,5 +1,6 @@
 """The training loop, which can be stopped at any step and goes on as if it had not been. Derived in chapter 12."""
 
+import contextlib
 import json
 import math
 import os
@@ -29,6 +30,7 @@ from attn_course.training.folder import (
     SRC_SUBWORDS,
     TGT_SUBWORDS,
     forget_metrics_after,
+    hold_folder,
     prepare_folder,
 )
 from attn_course.training.loss import translation_loss
@@ -89,15 +91,24 @@ def train(
         ValueError: if the settings do not fit the text, or the folder's run was another one or is damaged.
         FileNotFoundError: if the run is to begin with another one that is not there.
         FloatingPointError: if the loss or the gradient is no finite number; the last checkpoint is untouched.
-        OSError: if a file cannot be written; the last checkpoint is untouched.
+        OSError: if a file cannot be written, the last checkpoint being untouched; or if another process trains in the
+            folder.
     """
     folder, processes = Path(folder), find_processes()
+    quiet = quiet or not processes.is_first
     text = load_text(settings.corpora) if text is None else text
+    with hold_folder(folder) if processes.is_first else contextlib.nullcontext():
+        return _train(settings, folder, text, stop_at, quiet)
+
+
+def _train(
+    settings: Settings, folder: Path, text: Text, stop_at: int | None, quiet: bool
+) -> Path:
+    processes = find_processes()
     if processes.is_first:
         prepare_folder(folder, settings, text)
     processes.wait()
     run = _Run(settings, folder, text)
-    quiet = quiet or not processes.is_first
     state = run.state
     end = min(settings.steps, settings.steps if stop_at is None else stop_at)
     if state["step"] >= end:
