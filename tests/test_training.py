@@ -29,6 +29,7 @@ from attn_course.training import (
     write_atomically,
 )
 from attn_course.training import loop as training_loop
+from attn_course.training.folder import add_metrics
 
 WHO = dict(zip("犬猫鳥馬魚", ["dogs", "cats", "birds", "horses", "fish"], strict=True))
 DOES = dict(zip(["見る", "好む", "追う"], ["see", "like", "chase"], strict=True))
@@ -221,6 +222,13 @@ def test_a_damaged_checkpoint_is_refused_by_its_name(tmp_path, damage):
         load_checkpoint(path)
 
 
+@pytest.mark.parametrize("header", [b"null", b"[]", b"7", b'{"__metadata__": null}', b'{"__metadata__": {"about": 3}}'])
+def test_a_header_that_is_no_table_is_damage(tmp_path, header):
+    (tmp_path / "c").write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(ValueError, match=r"c is damaged: "):
+        load_checkpoint(tmp_path / "c")
+
+
 def test_a_run_with_a_damaged_checkpoint_says_so_and_changes_nothing(tmp_path, straight):
     for path in straight.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
@@ -383,6 +391,26 @@ def test_a_run_that_has_reached_its_steps_says_so_and_makes_no_more(tmp_path, st
     assert_same_run(tmp_path, straight)
 
 
+def test_a_run_stopped_at_what_is_its_last_step_now_is_measured_then(tmp_path):
+    train(TINY, tmp_path / "straight", text=TEXT, stop_at=3, quiet=True)
+    assert not (tmp_path / "straight" / "best.safetensors").exists()
+    train(replace(TINY, steps=3), tmp_path / "straight", text=TEXT, quiet=True)
+    train(replace(TINY, steps=3), tmp_path / "short", text=TEXT, quiet=True)
+    assert_same_run(tmp_path / "straight", tmp_path / "short")
+
+
+def test_best_weights_that_have_been_removed_are_replaced_by_the_last(tmp_path, straight):
+    for path in straight.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "best.safetensors").unlink()
+    train(TINY, tmp_path, text=TEXT, quiet=True)
+    best, last = tensors_of(tmp_path, "best.safetensors"), tensors_of(tmp_path)
+    assert all(torch.equal(best[name], last[f"model.{name}"]) for name in best)
+    best_bleu = load_checkpoint(tmp_path / "last.safetensors")[1]["best_bleu"]
+    assert best_bleu == pytest.approx(metrics_of(tmp_path)[-1]["dev_bleu"], abs=5e-4)
+    assert [record["step"] for record in metrics_of(tmp_path)] == [4, 8, 12]
+
+
 def test_more_steps_can_be_asked_for_where_the_schedule_knows_no_end(tmp_path, straight):
     train(replace(TINY, steps=5), tmp_path, text=TEXT, quiet=True)
     train(TINY, tmp_path, text=TEXT, quiet=True)
@@ -443,6 +471,8 @@ def test_a_loss_that_is_no_number_stops_the_run_and_spares_the_checkpoint(tmp_pa
     with pytest.raises(FloatingPointError, match=r"the loss is nan at step 4 \(learning rate 0.002\): try a lower"):
         train(TINY, tmp_path, text=TEXT, quiet=True)
     assert (tmp_path / "last.safetensors").read_bytes() == before
+    with pytest.raises(FloatingPointError, match=r"at step 1 .*max_grad_norm; there is no checkpoint yet$"):
+        train(TINY, tmp_path / "other", text=TEXT, quiet=True)
 
 
 def test_a_gradient_that_is_infinite_stops_the_run_before_it_reaches_the_weights(tmp_path, monkeypatch):
@@ -502,6 +532,27 @@ def test_the_recorded_loss_is_the_mean_over_tokens_of_the_steps_since_the_last_r
         ).item()
         tokens += int(batch.tgt_lengths.sum())
     assert metrics_of(tmp_path)[0]["loss"] == pytest.approx(total / tokens, abs=1e-5)
+
+
+@pytest.mark.parametrize("line", ['{"x": 1}', "{1}", '{"step": "four"}'])
+def test_metrics_that_are_none_are_refused_with_their_line(tmp_path, line):
+    train(TINY, tmp_path, text=TEXT, stop_at=5, quiet=True)
+    with open(tmp_path / "metrics.jsonl", "a") as file:
+        file.write(f"{line}\n")
+    with pytest.raises(ValueError, match=r"metrics\.jsonl is damaged: line 2 must be a record with the number of"):
+        train(TINY, tmp_path, text=TEXT, quiet=True)
+
+
+def test_metrics_that_cannot_be_written_are_named_and_those_that_are_there_stay(tmp_path, straight, monkeypatch):
+    (tmp_path / "m.jsonl").write_text("old\n")
+
+    def no_space(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", no_space)
+    with pytest.raises(OSError, match=r"m\.jsonl could not be written \(No space left on device\)"):
+        add_metrics(tmp_path / "m.jsonl", {"step": 7})
+    assert (tmp_path / "m.jsonl").read_text() == "old\n"
 
 
 # -- Two processes -----------------------------------------------------------------------------------

@@ -61,11 +61,11 @@ def load_checkpoint(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]
     """
     content = Path(path).read_bytes()
     try:
+        tensors = load(content)  # first: it knows what a header must be
         header, data = _split(content)
         metadata = header.get("__metadata__", {})
-        tensors = load(content)
         about = json.loads(metadata.get("about", "{}"))
-    except (ValueError, SafetensorError) as error:
+    except (AttributeError, TypeError, ValueError, SafetensorError) as error:
         raise ValueError(
             f"{path} is damaged: it is no safetensors file, or not all of one ({error})"
         ) from error

@@ -101,16 +101,38 @@ def describe_text(settings: Settings, text: Text) -> dict[str, Any]:
     return {"corpora": list(settings.corpora), **parts}
 
 
+def add_metrics(path: Path, record: dict[str, float]) -> None:
+    """Add a line to what was measured.
+
+    Raises:
+        OSError: if it cannot be written; the lines that were there are untouched.
+    """
+    before = path.read_bytes() if path.exists() else b""
+    write_atomically(path, before + json.dumps(record).encode() + b"\n")
+
+
 def forget_metrics_after(path: Path, step: int) -> None:
-    """Drop what was measured after the checkpoint, for it will be measured again, and a line cut short."""
-    if path.exists():
-        lines = path.read_text(encoding="utf-8").splitlines()
-        kept = [
-            line
-            for line in lines
-            if line.endswith("}") and json.loads(line)["step"] <= step
-        ]
-        write_atomically(path, "".join(f"{line}\n" for line in kept).encode())
+    """Drop what was measured after the checkpoint, for it will be measured again, and a line cut short.
+
+    Raises:
+        ValueError: if another line is no record of a step.
+    """
+    if not path.exists():
+        return
+    kept = []
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        if not line.endswith(b"}"):
+            continue
+        try:
+            after = json.loads(line)["step"] > step
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"{path} is damaged: line {number} must be a record with the number of its step, and is "
+                f"{line.decode(errors='replace')[:60]}"
+            ) from error
+        if not after:
+            kept.append(line + b"\n")
+    write_atomically(path, b"".join(kept))
 
 
 def _check_same_settings(folder: Path, settings: Settings) -> None:

@@ -29,6 +29,7 @@ from attn_course.training.folder import (
     METRICS,
     SRC_SUBWORDS,
     TGT_SUBWORDS,
+    add_metrics,
     forget_metrics_after,
     hold_folder,
     prepare_folder,
@@ -112,6 +113,12 @@ def _train(
     state = run.state
     end = min(settings.steps, settings.steps if stop_at is None else stop_at)
     if state["step"] >= end:
+        # Stopped at the very step that is the last one now; or its best weights have been removed.
+        if state["step"] >= settings.steps and state["best_bleu"] < 0:
+            if processes.is_first:
+                forget_metrics_after(folder / METRICS, state["step"] - 1)
+                run.evaluate()
+            run.save()
         if not quiet:
             tqdm.write(f"{folder} has been trained for {state['step']} steps already.")
         return folder
@@ -277,8 +284,13 @@ class _Run:
         if not math.isfinite(value):
             raise FloatingPointError(
                 f"the {what} is {value} at step {self.state['step']} (learning rate {rate:.2g}): try a lower "
-                "peak_lr, a longer warm-up or a smaller max_grad_norm; the last checkpoint is untouched"
+                f"peak_lr, a longer warm-up or a smaller max_grad_norm; {self._what_is_left()}"
             )
+
+    def _what_is_left(self) -> str:
+        if (self.folder / LAST).exists():
+            return "the last checkpoint is untouched"
+        return "there is no checkpoint yet"
 
     def _speed(self) -> float:
         return self._speed_tokens / (time.perf_counter() - self._speed_from)
@@ -311,8 +323,7 @@ class _Run:
             "tokens_per_second": round(speed),
             "cpu_minutes": round(state["cpu_seconds"] / 60, 2),
         }
-        with open(self.folder / METRICS, "a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        add_metrics(self.folder / METRICS, record)
         if bleu.score > state["best_bleu"]:
             state["best_bleu"] = bleu.score
             about = {"step": state["step"], "dev_bleu": bleu.score}
@@ -355,6 +366,10 @@ class _Run:
         if self.device.type == "cuda" and on_gpu in tensors:
             torch.cuda.set_rng_state(tensors[on_gpu], self.device)
         self.state |= state
+        if not (self.folder / BEST).exists():
+            self.state[
+                "best_bleu"
+            ] = -1.0  # the next weights that are measured are the best there are
 
     def _begin_with(self, source: Path) -> None:
         if not (source / BEST).is_file():
