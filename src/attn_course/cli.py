@@ -347,7 +347,6 @@ class _Reader:
     JAPANESE = re.compile(
         r"[\u3041-\u3096\u30a1-\u30fa\u3400-\u9fff\uf900-\ufaff\uff66-\uff9d々]"
     )
-    SENTENCE = re.compile(r".+?(?:[。！？!?]+[」』）)\"”]*|$)")
 
     def __init__(self, translator: "Translator", folder: Path | None) -> None:
         from attn_course.training import Settings
@@ -358,12 +357,14 @@ class _Reader:
 
     def sentences(self, line: str, where: str) -> list[str]:
         """The sentences of a line; none if there is no Japanese in it."""
+        from attn_course.data.text import split_sentences
+
         if not line.strip():
             return []
         if not self.JAPANESE.search(line):
             _say(f"{where}no Japanese in {_short(line)}; it is left as it is")
             return []
-        found = [s.strip() for s in self.SENTENCE.findall(line) if s.strip()]
+        found = split_sentences(line)
         for sentence in found:
             self._warn(sentence, where)
         return found
