@@ -4,6 +4,7 @@ import json
 import re
 import tomllib
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from test_training import TEXT, TINY
@@ -15,7 +16,7 @@ from attn_course.data.corpora import Corpus, Pair
 from attn_course.data.text import detokenize_english
 from attn_course.training import Settings, load_checkpoint, train
 from attn_course.training import loop as training_loop
-from attn_course.translator import SHIPPED, Translator
+from attn_course.translator import LENGTH_REWARD, SHIPPED, Translator
 
 runner = CliRunner()
 
@@ -53,18 +54,23 @@ def toy_corpus(monkeypatch):
 # -- translate ---------------------------------------------------------------------------------------
 
 
+def translated(folder, *sentences, **search):
+    """What the translator writes by a beam of 5, as the command does unless it is told otherwise."""
+    return [t.text for t in Translator.load(folder).translate(sentences, **{"beam_size": 5} | search)]
+
+
 def test_a_sentence_is_translated_as_the_translator_does(folder):
     found = run("translate", "犬が猫を見る", "--folder", folder)
     assert found.exit_code == 0
-    assert found.stdout == Translator.load(folder).translate(["犬が猫を見る"])[0].text + "\n"
+    assert found.stdout == translated(folder, "犬が猫を見る")[0] + "\n"
     assert found.stderr == ""
 
 
 def test_lines_come_out_as_many_and_in_the_order_in_which_they_go_in(folder):
     lines = ["犬が猫を見る", "", "馬が犬を追う", "hello, world"]
     found = run("translate", "--folder", folder, stdin="\n".join(lines))  # no line end after the last one
-    translate = Translator.load(folder).translate
-    assert found.stdout.split("\n") == [translate([lines[0]])[0].text, "", translate([lines[2]])[0].text, lines[3], ""]
+    first, third = translated(folder, lines[0], lines[2])
+    assert found.stdout.split("\n") == [first, "", third, lines[3], ""]
     assert found.stderr == "line 4: no Japanese in 'hello, world'; it is left as it is\n"
 
 
@@ -88,7 +94,7 @@ def test_a_long_text_is_cut_into_its_sentences(folder):
     text = "犬が猫を見る。" * 80  # 560 characters
     found = run("translate", text, "--folder", folder)
     assert found.exit_code == 0
-    once = Translator.load(folder).translate(["犬が猫を見る。"])[0].text
+    once = translated(folder, "犬が猫を見る。")[0]
     assert found.stdout == " ".join([once] * 80) + "\n"
 
 
@@ -96,31 +102,112 @@ def test_a_sentence_longer_than_the_model_reads_is_refused_and_one_that_is_only_
     assert refused("translate", "犬が猫を見る" * 90, "--folder", folder).startswith(
         "attn-course: the sentence has 450 pieces, and the model reads at most 255: 犬が猫を見る犬"
     )
-    said = refused("translate", "--folder", folder, stdin="犬が猫を見る\n" + "犬が猫を見る" * 90)
-    assert said.startswith("attn-course: line 2: the sentence has 450 pieces")
     found = run("translate", "犬が猫を見る" * 10, "--folder", folder)
     assert found.exit_code == 0
     assert "a sentence of 50 pieces, longer than any the translator was trained on (40): '犬が" in found.stderr
 
 
-def test_input_that_is_no_utf_8_is_refused_with_its_place(folder):
-    said = refused("translate", "--folder", folder, stdin="犬\n".encode() + b"\x83\x84\n")
-    assert said == "attn-course: line 2 must be UTF-8, and is not: its byte 1 is 0x83 (invalid start byte)"
+def test_a_line_that_cannot_be_translated_is_named_and_the_others_are_translated(folder):
+    lines = ["犬が猫を見る".encode(), b"\x83\x84", ("犬が猫を見る" * 90).encode(), "馬が犬を追う".encode(), b"\xff"]
+    found = run("translate", "--folder", folder, stdin=b"\n".join(lines))
+    assert found.exit_code == 1
+    first, last = translated(folder, "犬が猫を見る", "馬が犬を追う")
+    assert found.stdout == f"{first}\n\n\n{last}\n\n"
+    said = found.stderr.splitlines()
+    assert said[0] == (
+        "line 2: it must be UTF-8, and is not: its byte 1 is 0x83 (invalid start byte); "
+        "an empty line stands in its place"
+    )
+    assert said[1].startswith("line 3: the sentence has 450 pieces, and the model reads at most 255: 犬が")
+    assert said[2].startswith("line 5: it must be UTF-8")
+    assert said[3:] == ["attn-course: 3 of 5 lines could not be translated"]
+
+
+def test_a_text_that_is_no_utf_8_is_refused_with_its_place(folder):
     said = refused("translate", "犬\udc83", "--folder", folder)  # so a stray byte arrives in an argument
     assert said == ("attn-course: the text must be UTF-8, and is not: its character 2 stands for the byte 0x83")
 
 
 def test_a_mark_at_the_beginning_of_a_file_is_not_read(folder):
     found = run("translate", "--folder", folder, stdin=b"\xef\xbb\xbf" + "犬が猫を見る\r\n".encode())
-    assert found.stdout == Translator.load(folder).translate(["犬が猫を見る"])[0].text + "\n"
+    assert found.stdout == translated(folder, "犬が猫を見る")[0] + "\n"
     assert found.stderr == ""
+
+
+def test_quoted_speech_is_one_sentence(folder):
+    found = run("translate", "「犬。」と猫が見る。", "--folder", folder, "--json")
+    assert [s["source"] for s in json.loads(found.stdout)["sentences"]] == ["「犬。」と猫が見る。"]
+
+
+def test_what_would_change_the_terminal_is_shown_by_its_name(folder):
+    found = run("translate", "--folder", folder, stdin="\x1b[31m犬\x00が猫を見る\nred \x1b[31m\n")
+    assert "\x1b" not in found.stderr
+    assert "\x00" not in found.stderr
+    assert "line 1: the translator has never seen \\x1b [ 3 1 m \\x00\n" in found.stderr
+
+
+def test_a_digit_that_the_vocabulary_lacks_is_named(folder):
+    found = run("translate", "私は47歳です。")
+    assert found.stderr == ("the translator cannot write 4 7\n⁇ stands for what the translator cannot write\n")
+    assert run("translate", "私は23歳です。").stderr == ""
 
 
 def test_the_beam_is_that_of_the_translator(folder):
     found = run("translate", "犬が猫を見る", "--folder", folder, "--beam", 3, "--length-reward", 0.5)
-    expected = Translator.load(folder).translate(["犬が猫を見る"], beam_size=3, length_reward=0.5)
-    assert found.stdout == expected[0].text + "\n"
+    assert found.stdout == translated(folder, "犬が猫を見る", beam_size=3, length_reward=0.5)[0] + "\n"
+    found = run("translate", "犬が猫を見る", "--folder", folder, "--beam", 1)
+    assert found.stdout == translated(folder, "犬が猫を見る", beam_size=1)[0] + "\n"
     assert run("translate", "犬", "--beam", 0).exit_code == 2
+    said = refused("translate", "犬", "--beam", 1, "--length-reward", 0.5)
+    assert said.startswith("attn-course: --length-reward 0.5 changes nothing with --beam 1")
+    assert f"{LENGTH_REWARD} if not given" in get_args(cli.LengthReward)[1].help
+
+
+LINES = "犬が猫を見る。馬が犬を追う。\nhello\n鳥が魚を好む"
+
+
+def test_the_best_translations_of_a_line_are_in_order_behind_its_number(folder):
+    found = run("translate", "--folder", folder, "--n-best", 3, "--scores", "--beam", 4, stdin=LINES)
+    rows = [line.split("\t") for line in found.stdout.splitlines()]
+    assert [row[0] for row in rows] == ["1", "1", "1", "2", "3", "3", "3"]
+    assert rows[3] == ["2", "", "hello"]
+    first, second, third = Translator.load(folder).translate_n_best(
+        ["犬が猫を見る。", "馬が犬を追う。", "鳥が魚を好む"], beam_size=4
+    )
+    assert [row[1:] for row in rows[4:]] == [[f"{r.log_prob:.2f}", r.translation.text] for r in third[:3]]
+    # A line of two sentences: the best of all pairs, by brute force.
+    pairs = sorted(((a, b) for a in first for b in second), key=lambda pair: -(pair[0].score + pair[1].score))
+    expected = [[f"{a.log_prob + b.log_prob:.2f}", f"{a.translation.text} {b.translation.text}"] for a, b in pairs[:3]]
+    assert [row[1:] for row in rows[:3]] == expected
+    said = refused("translate", "犬", "--n-best", 6)
+    assert said == "attn-course: --n-best 6 must be at most --beam, which is 5: no more are found"
+
+
+def test_the_alignment_is_shown_in_words():
+    found = run("translate", "猫は魚が好きです。雨です。", "--alignment")
+    text, links = found.stdout.rstrip("\n").split("\t")
+    assert text.startswith("Cats like fish. ")
+    assert {"cats←猫", "like←好き", "fish←魚"} <= set(links.split())
+
+
+def test_json_has_an_object_for_each_line(folder):
+    found = run(
+        "translate", "--folder", folder, "--json", "--n-best", 2, "--alignment", stdin=LINES + "\n" + "犬" * 300
+    )
+    assert found.exit_code == 1
+    records = [json.loads(line) for line in found.stdout.splitlines()]
+    assert [r["line"] for r in records] == [1, 2, 3, 4]
+    assert [s["source"] for s in records[0]["sentences"]] == ["犬が猫を見る。", "馬が犬を追う。"]
+    assert (records[1]["text"], records[1]["sentences"]) == ("hello", [])
+    translator = Translator.load(folder)
+    ranked = translator.translate_n_best(["鳥が魚を好む"], beam_size=5)[0][:2]
+    (sentence,) = records[2]["sentences"]
+    assert [t["ids"] for t in sentence["translations"]] == [r.translation.ids for r in ranked]
+    assert [t["score"] for t in sentence["translations"]] == pytest.approx([r.score for r in ranked], abs=1e-3)
+    assert sentence["translations"][0]["alignment"]["source"] == ["鳥", "が", "魚", "を", "好む"]
+    assert records[2]["text"] == ranked[0].translation.text
+    assert records[3]["error"].startswith("the sentence has ")
+    assert records[3]["text"] == ""
 
 
 def test_the_heatmap_is_drawn_for_one_sentence(folder, tmp_path):
@@ -128,7 +215,7 @@ def test_the_heatmap_is_drawn_for_one_sentence(folder, tmp_path):
     assert found.exit_code == 0
     assert (tmp_path / "h.png").read_bytes().startswith(b"\x89PNG")
     translator = Translator.load(folder)
-    ids = translator.translate(["犬が猫を見る"])[0].ids
+    ids = translator.translate(["犬が猫を見る"], beam_size=5)[0].ids
     cross = translator.attend("犬が猫を見る", ids).cross  # (layers, H, T, S)
     shown = cli.draw_cross_attention(translator, "犬が猫を見る", ids, 1).text
     assert shown.count("head ") == cross.size(1)
@@ -141,6 +228,10 @@ def test_the_heatmap_is_drawn_for_one_sentence(folder, tmp_path):
     said = refused("translate", "犬", "--folder", folder, "--heatmap", tmp_path / "no.png", "--layer", 2)
     assert said == "attn-course: --layer 2 must be at most 1"
     assert not (tmp_path / "no.png").exists()
+    said = refused("translate", "犬", "--layer", 1)
+    assert said == "attn-course: --layer 1 says what --heatmap draws; give both"
+    said = refused("translate", "犬", "--heatmap", "x.pdf")
+    assert said == "attn-course: --heatmap x.pdf must end with .png, for it is a PNG file"
     said = refused("translate", "犬", "--folder", folder, "--heatmap", tmp_path / "no" / "folder.png")
     assert said.endswith("folder.png: No such file or directory")
 
@@ -250,13 +341,13 @@ def test_evaluate_gives_bleu_with_signature_and_interval_and_chrf(folder, toy_co
     arguments = "evaluate", "--folder", folder, "--corpus", "small_parallel_enja"
     found = run(*arguments, "--output", tmp_path / "out.txt")
     assert found.exit_code == 0
-    assert re.search(r"^small_parallel_enja, test: 8 sentences, beam 1$", found.stdout, re.MULTILINE)
+    assert re.search(r"^small_parallel_enja, test: 8 sentences, beam 5$", found.stdout, re.MULTILINE)
     assert re.search(r"^BLEU +\d+\.\d  95 % interval -?\d+\.\d to \d+\.\d$", found.stdout, re.MULTILINE)
     assert "nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:none|smooth:exp|version:" in found.stdout
     assert re.search(r"^chrF +\d+\.\d ", found.stdout, re.MULTILINE)
     assert re.search(r"^exactly right: \d+\.\d%$", found.stdout, re.MULTILINE)
     written = (tmp_path / "out.txt").read_text().splitlines()
-    expected = Translator.load(folder).translate([ja for ja, _ in toy_corpus.test])
+    expected = Translator.load(folder).translate([ja for ja, _ in toy_corpus.test], beam_size=5)
     assert written == [t.tokenized for t in expected]
     record = json.loads(run(*arguments, "--json", "--split", "dev", "--limit", 3, "--beam", 2).stdout)
     assert (record["split"], record["sentences"], record["beam"]) == ("dev", 3, 2)
@@ -319,7 +410,7 @@ def test_ctrl_c_ends_without_a_traceback(folder, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Translator, "translate", interrupted)
+    monkeypatch.setattr(Translator, "translate_n_best", interrupted)
     found = run("translate", "犬", "--folder", folder)
     assert (found.exit_code, found.stderr) == (cli.STOPPED, "attn-course: stopped\n")
 

@@ -111,4 +111,5 @@ def test_japanese_is_cut_after_its_sentences_and_not_within_one(text, sentences)
 
 def test_i_is_written_large_at_the_end_too_but_not_in_an_abbreviation():
     assert detokenize_english("she is taller than i .") == "She is taller than I."
+    assert detokenize_english("'' yes . '' he said .") == '"Yes." he said.'
     assert detokenize_english("a mammal , i.e. a dog .") == "A mammal, i.e. a dog."

@@ -5,6 +5,7 @@ cannot be understood, 130 for a training that was stopped and can go on).
 """
 
 import functools
+import heapq
 import json
 import os
 import re
@@ -13,13 +14,13 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 if TYPE_CHECKING:
     from attn_course.plots import Picture
-    from attn_course.translator import Translator
+    from attn_course.translator import Ranked, Translator
 
 RECIPES = Path(__file__).parent / "training" / "recipes"
 _LINES_AT_ONCE = 64
@@ -44,12 +45,18 @@ Beam = Annotated[
     int, typer.Option(min=1, help="How many hypotheses to keep; 1 is greedy search.")
 ]
 LengthReward = Annotated[
-    float, typer.Option(min=0.0, help="With --beam: what each token adds to the score.")
+    float | None,
+    typer.Option(
+        min=0.0,
+        help="What each token adds to the score of a hypothesis; 0.7 if not given.",
+    ),
 ]
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    """Write to standard error; what would move the cursor or change the terminal is shown by its name."""
+    shown = (c if c.isprintable() or c in "\n\u3000" else repr(c)[1:-1] for c in text)
+    print("".join(shown), file=sys.stderr, flush=True)
 
 
 def _explain_errors(command: Callable) -> Callable:
@@ -256,8 +263,36 @@ def translate(
         typer.Argument(help="Japanese; without it, lines from standard input."),
     ] = None,
     folder: RunFolder = None,
-    beam: Beam = 1,
-    length_reward: LengthReward = 0.7,
+    beam: Beam = 5,
+    length_reward: LengthReward = None,
+    n_best: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Show the so many best translations, each behind the number of its source line and a tab.",
+        ),
+    ] = None,
+    scores: Annotated[
+        bool,
+        typer.Option(
+            "--scores",
+            help="Show the natural logarithm of each translation's probability before it, and a tab.",
+        ),
+    ] = False,
+    alignment: Annotated[
+        bool,
+        typer.Option(
+            "--alignment",
+            help="Show behind a tab which Japanese word each English word looked at most: dogs←犬.",
+        ),
+    ] = False,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="Print a JSON object for each line, with its sentences, their translations and scores.",
+        ),
+    ] = False,
     heatmap: Annotated[
         Path | None,
         typer.Option(help="Draw where each English token looked, as a PNG file."),
@@ -269,52 +304,156 @@ def translate(
         ),
     ] = None,
 ) -> None:
-    """Translate Japanese to English: one text, or each line of standard input."""
-    from attn_course.translator import Translator
+    """Translate Japanese to English: one text, or each line of standard input.
 
+    A line that cannot be translated is named, an empty line stands in its place, and the exit status is 1.
+    """
     if text is not None and not text.strip():
         raise ValueError('there is nothing to translate in ""')
+    if n_best is not None and n_best > beam:
+        raise ValueError(
+            f"--n-best {n_best} must be at most --beam, which is {beam}: no more are found"
+        )
+    if layer is not None and heatmap is None:
+        raise ValueError(f"--layer {layer} says what --heatmap draws; give both")
     if heatmap is not None and text is None:
         raise ValueError("--heatmap draws one sentence; give it as an argument")
-    lines = _read_lines() if text is None else iter([_checked(text)])
+    if heatmap is not None and heatmap.suffix.lower() != ".png":
+        raise ValueError(f"--heatmap {heatmap} must end with .png, for it is a PNG file")
+    search = _search(beam, length_reward)
+    from attn_course.translator import Translator
+
+    lines = _read_lines() if text is None else iter([(_checked(text), "")])
     # Many lines at once are faster, but whoever types them wants each answered.
     at_once = _LINES_AT_ONCE if text is None and not sys.stdin.isatty() else 1
     translator = Translator.load(folder)
     reader = _Reader(translator, folder)
-    waiting: list[tuple[str, list[str]]] = []
+    waiting: list[_Line] = []
 
     def answer() -> None:
         block = waiting.copy()
         waiting.clear()
-        found = translator.translate(
-            [sentence for _, sentences in block for sentence in sentences],
-            beam_size=beam,
-            length_reward=length_reward,
+        found = iter(
+            translator.translate_n_best(
+                [sentence for line in block for sentence in line.sentences], **search
+            )
         )
-        if heatmap is not None and block:
-            ((_, (sentence,)),) = block
-            draw_cross_attention(translator, sentence, found[0].ids, layer).save(heatmap)
-        texts = (translation.text for translation in found)
-        for line, sentences in block:
-            # What is not Japanese stays as it is, and so does an empty line.
-            print(" ".join(next(texts) for _ in sentences) if sentences else line)
+        for line in block:
+            ranked = [next(found)[: n_best or 1] for _ in line.sentences]
+            reader.warn_of_output(line, ranked)
+            if heatmap is not None:
+                ids = ranked[0][0].translation.ids
+                draw_cross_attention(translator, line.sentences[0], ids, layer).save(
+                    heatmap
+                )
+            if as_json:
+                print(_to_json(translator, line, ranked, alignment=alignment))
+                continue
+            for choice in _best_lines(ranked, n_best or 1):
+                columns = [str(line.number)] if n_best is not None else []
+                if scores:
+                    columns.append(
+                        f"{sum(r.log_prob for r in choice):.2f}" if choice else ""
+                    )
+                # What is not Japanese stays as it is, and so does an empty line.
+                columns.append(
+                    " ".join(r.translation.text for r in choice) if choice else line.text
+                )
+                if alignment:
+                    columns.append(_write_links(translator, line, choice))
+                print("\t".join(columns))
         sys.stdout.flush()
 
-    try:
-        for number, line in enumerate(lines, start=1):
-            where = "" if text is not None else f"line {number}: "
+    failed = number = 0
+    for number, (line, error) in enumerate(lines, start=1):
+        where = "" if text is not None else f"line {number}: "
+        sentences = []
+        try:
+            if error:
+                raise ValueError(error)
             sentences = reader.sentences(line, where)
-            if heatmap is not None and len(sentences) != 1:
-                raise ValueError(
-                    f"--heatmap draws one Japanese sentence, and this text has {len(sentences)}"
-                )
-            waiting.append((line, sentences))
-            if len(waiting) == at_once:
-                answer()
-    except ValueError:
-        answer()  # the lines before the one that cannot be read
-        raise
+        except ValueError as found:
+            if text is not None:
+                raise
+            line, error, failed = "", str(found), failed + 1
+            _say(f"{where}{error}; an empty line stands in its place")
+        if heatmap is not None and len(sentences) != 1:
+            raise ValueError(
+                f"--heatmap draws one Japanese sentence, and this text has {len(sentences)}"
+            )
+        waiting.append(_Line(number, where, line, sentences, error))
+        if len(waiting) == at_once:
+            answer()
     answer()
+    if failed:
+        _say(f"attn-course: {failed:,} of {number:,} lines could not be translated")
+        raise typer.Exit(1)
+
+
+class _Line(NamedTuple):
+    number: int
+    where: str
+    """What a warning begins with."""
+    text: str
+    sentences: list[str]
+    error: str
+    """Why it cannot be translated, or nothing."""
+
+
+def _search(beam: int, length_reward: float | None) -> dict[str, Any]:
+    """The options of the search, as the translator takes them."""
+    if length_reward is None:
+        return {"beam_size": beam}
+    if beam == 1:
+        raise ValueError(
+            f"--length-reward {length_reward} changes nothing with --beam 1: there is one hypothesis to choose from"
+        )
+    return {"beam_size": beam, "length_reward": length_reward}
+
+
+def _best_lines(ranked: list[list["Ranked"]], n: int) -> list[tuple["Ranked", ...]]:
+    """The best ways to translate a line: a translation of each of its sentences, best sum of scores first."""
+    found: list[tuple[Ranked, ...]] = [()]
+    for options in ranked:
+        longer = ((*line, option) for line in found for option in options)
+        found = heapq.nlargest(n, longer, key=lambda line: sum(r.score for r in line))
+    return found
+
+
+def _write_links(
+    translator: "Translator", line: _Line, choice: tuple["Ranked", ...]
+) -> str:
+    links = []
+    for sentence, (translation, *_) in zip(line.sentences, choice, strict=False):
+        found = translator.align(sentence, translation.ids)
+        links += [f"{found.target[t]}←{found.source[s]}" for s, t in found.links]
+    return " ".join(links)
+
+
+def _to_json(
+    translator: "Translator", line: _Line, ranked: list[list["Ranked"]], *, alignment: bool
+) -> str:
+    sentences = []
+    for source, translations in zip(line.sentences, ranked, strict=True):
+        records = []
+        for translation, log_prob, score in translations:
+            record = translation._asdict() | {
+                "log_prob": round(log_prob, 4),
+                "score": round(score, 4),
+            }
+            if alignment:
+                record["alignment"] = translator.align(source, translation.ids)._asdict()
+            records.append(record)
+        sentences.append({"source": source, "translations": records})
+    best = " ".join(translations[0].translation.text for translations in ranked)
+    record = {
+        "line": line.number,
+        "source": line.text,
+        "text": best if ranked else line.text,
+    }
+    if line.error:
+        record["error"] = line.error
+    return json.dumps(record | {"sentences": sentences}, ensure_ascii=False)
 
 
 def _checked(text: str) -> str:
@@ -329,15 +468,15 @@ def _checked(text: str) -> str:
     return text
 
 
-def _read_lines() -> Iterator[str]:
+def _read_lines() -> Iterator[tuple[str, str]]:
+    """The lines of standard input; what cannot be read is empty, and has the reason beside it."""
     for number, line in enumerate(sys.stdin.buffer, start=1):
         try:
-            yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+            yield text.rstrip("\r\n"), ""
         except UnicodeDecodeError as error:
-            raise ValueError(
-                f"line {number} must be UTF-8, and is not: its byte {error.start + 1} is "
-                f"0x{line[error.start]:02x} ({error.reason})"
-            ) from error
+            byte = f"byte {error.start + 1} is 0x{line[error.start]:02x} ({error.reason})"
+            yield "", f"it must be UTF-8, and is not: its {byte}"
 
 
 class _Reader:
@@ -371,24 +510,40 @@ class _Reader:
 
     def _warn(self, sentence: str, where: str) -> None:
         from attn_course.data.subwords import UNK_ID
-        from attn_course.data.text import normalize_japanese
+        from attn_course.data.text import normalize_japanese, tokenize_english
 
-        try:
-            pieces = len(self.translator.read(sentence))
-        except ValueError as error:
-            raise ValueError(f"{where}{error}") from error
+        pieces = len(self.translator.read(sentence))
+        letters = list(dict.fromkeys(normalize_japanese(sentence)))
         unknown = [
             letter
-            for letter in dict.fromkeys(normalize_japanese(sentence))
+            for letter in letters
             if UNK_ID in self.translator.src_subwords.encode([letter])
         ]
         if unknown:
             _say(f"{where}the translator has never seen {' '.join(unknown)}")
+        # Digits and signs are copied, if they can be; if not, a number comes out wrong without a word.
+        unwritable = [
+            letter
+            for letter in letters
+            if letter.isascii()
+            and letter not in unknown
+            and UNK_ID
+            in self.translator.tgt_subwords.encode(tokenize_english(letter).split())
+        ]
+        if unwritable:
+            _say(f"{where}the translator cannot write {' '.join(unwritable)}")
         if pieces > self.longest:
             _say(
                 f"{where}a sentence of {pieces} pieces, longer than any the translator was trained on "
                 f"({self.longest}): {_short(sentence)}"
             )
+
+    def warn_of_output(self, line: _Line, ranked: list[list["Ranked"]]) -> None:
+        """Say if a translation has a word that the translator knows no letters for."""
+        from attn_course.data.subwords import UNK_ID
+
+        if any(UNK_ID in best.translation.ids for best, *_ in ranked):
+            _say(f"{line.where}⁇ stands for what the translator cannot write")
 
 
 def _short(text: str) -> str:
@@ -428,8 +583,8 @@ def evaluate(
         ),
     ] = None,
     split: Annotated[str, typer.Option(help="test or dev.")] = "test",
-    beam: Beam = 1,
-    length_reward: LengthReward = 0.7,
+    beam: Beam = 5,
+    length_reward: LengthReward = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Only the first so many sentences.")
     ] = None,
@@ -448,6 +603,7 @@ def evaluate(
     from attn_course.training.checkpoint import write_atomically
     from attn_course.translator import SHIPPED, Translator
 
+    search = _search(beam, length_reward)
     translator = Translator.load(folder)
     if corpus is None:
         corpus = Settings.load((folder or SHIPPED) / "settings.toml").corpora[0]
@@ -459,9 +615,7 @@ def evaluate(
             f"{corpus} has no {split} part; everyday and small_parallel_enja have one"
         )
     pairs = parts[split][:limit]
-    found = translator.translate(
-        [ja for ja, _ in pairs], beam_size=beam, length_reward=length_reward
-    )
+    found = translator.translate([ja for ja, _ in pairs], **search)
     hypotheses = [t.tokenized for t in found]
     references = [tokenize_english(en) for _, en in pairs]
     if output is not None:

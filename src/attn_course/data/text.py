@@ -86,4 +86,6 @@ def detokenize_english(text: str) -> str:
     text = re.sub(r" (?=[.,;:?!)])", "", text).replace("( ", "(")
     text = re.sub(r"\bi\b(?!\.\w)", "I", text)  # but i.e.
     text = re.sub(r"\b(?:mr|mrs|ms|dr)\. \w", lambda m: m[0].title(), text)
-    return text[:1].upper() + text[1:]
+    return re.sub(
+        r"^\W*\w", lambda m: m[0].upper(), text
+    )  # also the first in quotation marks
