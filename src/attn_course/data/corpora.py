@@ -23,6 +23,7 @@ import hashlib
 import io
 import os
 import re
+import secrets
 import tarfile
 import tempfile
 import time
@@ -292,13 +293,14 @@ def _download(url: str, file: IO[bytes], sha256: str) -> None:
     name = url.rpartition("/")[2]
     # Uncompressed, so that the length that is announced is the length of the file.
     plain = {"Accept-Encoding": "identity"}
-    with tqdm(total=1, desc=name, unit="B", unit_scale=True, ncols=79) as bar:
+    with tqdm(total=1, desc=name, unit="B", unit_scale=True, ncols=79, disable=None) as bar:
         try:
             pooch.HTTPDownloader(bar, chunk_size=1 << 16, headers=plain)(url, file, None)
         except requests.RequestException as error:
             raise ConnectionError(
                 f"{name} could not be downloaded from {url} ({error}); nothing of it has been kept, "
-                "so try again, or get it in another way and give the loader its folder"
+                "so try again, or get it in another way and set ATTN_COURSE_DATA to the folder that holds it "
+                "(`attn-course data --help`)"
             ) from error
     file.flush()
     file.seek(0)
@@ -310,17 +312,16 @@ def _new_file(path: Path) -> Iterator[IO[bytes]]:
     """A file that gets its name when all of it is on the disk; if anything goes wrong before, it is removed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     _clear_up(path)
-    file = tempfile.NamedTemporaryFile(  # noqa: SIM115 (closed before it gets its name)
-        dir=path.parent, prefix=f".{path.name}.", suffix=".part", delete=False
-    )
+    # Not from tempfile, whose files only their owner may read.
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
-        with file:
+        with part.open("x+b") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(file.name, path)
+        os.replace(part, path)
     except BaseException:  # also Ctrl-C
-        Path(file.name).unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
         raise
 
 

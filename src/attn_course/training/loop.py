@@ -124,7 +124,12 @@ def _train(
         return folder
 
     stop = _StopSignal()
-    bar = tqdm(total=settings.steps, initial=state["step"], unit="step", disable=quiet)
+    bar = tqdm(
+        total=settings.steps,
+        initial=state["step"],
+        unit="step",
+        disable=quiet or None,  # None: where nobody watches, as in a file
+    )
     try:
         for batch in run.batches():
             loss, speed, stopping = run.step(batch, wants_to_stop=stop.wanted)
