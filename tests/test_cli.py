@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from attn_course import cli
 from attn_course.data import corpora
 from attn_course.data.corpora import Corpus, Pair
+from attn_course.data.mixture import load_text
 from attn_course.data.text import detokenize_english
 from attn_course.training import Settings, load_checkpoint, train
 from attn_course.training import loop as training_loop
@@ -247,7 +248,7 @@ def test_a_folder_without_a_translator_is_refused(tmp_path):
 
 @pytest.fixture
 def toy_text(monkeypatch):
-    monkeypatch.setattr(training_loop, "load_text", lambda corpora: TEXT)
+    monkeypatch.setattr(training_loop, "load_text", lambda corpora, **_: TEXT)
 
 
 @pytest.fixture
@@ -335,6 +336,62 @@ def test_the_second_recipe_says_what_it_needs(toy_corpus, tmp_path, monkeypatch)
     assert found.startswith("attn-course: init_from ('translator_1') must be the folder of an earlier run")
 
 
+@pytest.fixture
+def own_text(tmp_path):
+    """The toy language as text of one's own: a table, two files, and a table to test with."""
+    pairs = [("".join(ja), " ".join(en)) for ja, en in TEXT.train]
+    (tmp_path / "my.tsv").write_text("".join(f"{en}\t{ja}\n" for ja, en in pairs[:40]))
+    for side, name in enumerate(("my.ja", "my.en")):
+        (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in pairs[:40]))
+    (tmp_path / "test.tsv").write_text("".join(f"{ja}\t{en}\n" for ja, en in pairs[40:]))
+    return tmp_path
+
+
+def test_a_translator_is_trained_and_measured_on_one_s_own_text(own_text, settings_file, tmp_path, monkeypatch):
+    monkeypatch.chdir(own_text)
+    found = run(
+        *("train", settings_file, "--folder", "run", "--corpus", "pairs=my.tsv", "--test", "pairs=test.tsv"),
+        *("--set", "held_out=5", "--set", "steps=4", "--set", "tgt_vocab_size=30"),
+    )
+    assert found.exit_code == 0, found.stderr
+    data = json.loads(Path("run/data.json").read_text())
+    # Of 40 pairs 5 are dev; none is in the 6 of the test, and nobody shares a sentence with another here.
+    assert [data[part]["pairs"] for part in ("train", "dev", "test")] == [35, 5, 6]
+    said = run("evaluate", "--folder", "run").stdout
+    assert said.startswith("pairs=test.tsv, test: 6 sentences")
+    assert run("evaluate", "--folder", "run", "--corpus", "pairs=test.tsv").stdout == said
+    assert run("evaluate", "--folder", "run", "--split", "dev").stdout.startswith("pairs=my.tsv, dev: 5 sentences")
+    assert refused("evaluate", "--folder", "run", "--corpus", "pairs=my.tsv") == (
+        "attn-course: the translator was trained on pairs=my.tsv; without --corpus it is measured on what was kept out"
+    )
+    assert re.search(r"^pairs=my\.ja,my\.en +train +40 pairs", run("data", "pairs=my.ja,my.en").stdout)
+
+
+def test_one_s_own_text_can_be_two_files(own_text, monkeypatch):
+    monkeypatch.chdir(own_text)
+    assert cli._read_change("corpora=pairs=my.ja,my.en") == ("corpora", ["pairs=my.ja,my.en"])
+    assert load_text(["pairs=my.ja,my.en"], held_out=5) == load_text(["pairs=my.tsv"], held_out=5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--corpus", "pairs=no.tsv"], "no.tsv: No such file or directory"),
+        (["--corpus", "pairs=my.ja"], "my.ja must have two sentences with a tab between them in line 1, which is '"),
+        (["--corpus", "pairs=my.ja,test.tsv"], "my.ja (40 lines) and test.tsv (6 lines) must have equally many lines"),
+        (["--corpus", "pairs=my.tsv"], "pairs=my.tsv has 40 different pairs, too few to hold out 500 for dev and"),
+        (["--corpus", "pairs=my.tsv", "--dev", "mine"], "there is no corpus 'mine'"),
+        (
+            ["--corpus", "pairs=my.tsv", "--set", "held_out=0"],
+            "pairs=my.tsv: the dev text has no sentence pairs; dev and test come from the first corpus, or",
+        ),
+    ],
+)
+def test_text_of_one_s_own_that_cannot_be_trained_on_is_refused(own_text, settings_file, monkeypatch, arguments, says):
+    monkeypatch.chdir(own_text)
+    assert refused("train", settings_file, "--folder", "run", *arguments).startswith(f"attn-course: {says}")
+
+
 # -- evaluate ----------------------------------------------------------------------------------------
 
 
@@ -381,7 +438,7 @@ def test_data_lists_the_corpora_without_fetching_any(monkeypatch, tmp_path):
     monkeypatch.setattr(corpora, "_download", lambda *_: pytest.fail("nothing was asked for"))
     found = run("data")
     assert found.exit_code == 0
-    for name in ("everyday", "handwritten", "small_parallel_enja", "tatoeba", "snow=PATH"):
+    for name in ("everyday", "handwritten", "small_parallel_enja", "tatoeba", "snow=PATH", "pairs=PATH"):
         assert re.search(rf"^{name} ", found.stdout, re.MULTILINE)
     assert found.stdout.count("not here yet") == 2
 

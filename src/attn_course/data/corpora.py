@@ -32,6 +32,8 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from attn_course.data.text import JAPANESE
+
 __all__ = [
     "Corpus",
     "Pair",
@@ -40,6 +42,7 @@ __all__ = [
     "load_small_parallel_enja",
     "load_snow",
     "load_tatoeba",
+    "load_tsv",
     "remove_overlap",
 ]
 
@@ -203,6 +206,43 @@ def load_pairs(ja_path: str | os.PathLike, en_path: str | os.PathLike) -> list[P
             "line n of one is the translation of line n of the other"
         )
     return [Pair(*pair) for pair in zip(ja, en, strict=True)]
+
+
+def load_tsv(path: str | os.PathLike) -> list[Pair]:
+    """Pairs from one text file of your own, in UTF-8: each line holds a sentence, a tab, and its translation.
+
+    The two stand in the last two columns, in either order; columns before them, such as numbers or addresses, are not
+    read. So it reads JESC and JParaCrawl as they come.
+
+    Raises:
+        FileNotFoundError: if it is not there.
+        ValueError: if it is empty, is not UTF-8, or a line lacks one of the two; or if neither column, or each as much
+            as the other, is Japanese.
+
+    Example:
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "my.tsv")
+        ...     _ = path.write_text("1\\tI like cats.\\t猫が好きです。\\n", encoding="utf-8")
+        ...     load_tsv(path)
+        [Pair(ja='猫が好きです。', en='I like cats.')]
+    """
+    pairs = []
+    for number, line in enumerate(_read_lines(Path(path)), start=1):
+        pair = Pair(*(cell.strip() for cell in ("", *line.split("\t"))[-2:]))
+        if not all(pair):
+            raise ValueError(
+                f"{path} must have two sentences with a tab between them in line {number}, which is {line[:40]!r}"
+            )
+        pairs.append(pair)
+    # In how many lines each column is Japanese; an English sentence may quote a Japanese word.
+    first, second = (
+        sum(bool(JAPANESE.search(s)) for s in side) for side in zip(*pairs, strict=True)
+    )
+    if first == second:
+        raise ValueError(
+            f"{path} must have Japanese in one of its last two columns, and has it in {first} lines of either"
+        )
+    return pairs if first > second else [Pair(*pair[::-1]) for pair in pairs]
 
 
 def remove_overlap(pairs: Iterable[Pair], held_out: Iterable[Pair]) -> list[Pair]:

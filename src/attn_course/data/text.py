@@ -7,6 +7,12 @@ half-width and full-width letters, with English capitals or without. Everything 
 import re
 import unicodedata
 
+# Hiragana and katakana (half-width ones as well), ideographs, and the mark that repeats one.
+JAPANESE = re.compile(
+    r"[\u3041-\u3096\u30a1-\u30fa\u3400-\u9fff\uf900-\ufaff\uff66-\uff9d々]"
+)
+"""One letter that is Japanese, and not a sign or a letter of others."""
+
 _BEFORE_APOSTROPHE = re.compile(r"(?<=\w)'(?=\w|\s|$)")
 _PUNCTUATION = re.compile(r"(?<!\d),|,(?!\d)|[;?!\"()]|:(?!\d)|\.{3}")
 # A full-width stop between digits is a decimal point.

@@ -69,8 +69,8 @@ def prepare_folder(folder: Path, settings: Settings, text: Text) -> None:
     for name, part in zip(("training", "dev"), text, strict=False):
         if not part:
             raise ValueError(
-                f"{', '.join(settings.corpora)}: the {name} text has no sentence pairs; dev and test come from "
-                "the first corpus, which must have them (everyday or small_parallel_enja)"
+                f"{', '.join(settings.corpora)}: the {name} text has no sentence pairs; dev and test come from the "
+                "first corpus, or from those that are named dev and test, or held_out says how many pairs to take"
             )
     data = describe_text(settings, text)
     if going_on := (folder / LAST).exists():

@@ -97,7 +97,8 @@ def train(
     """
     folder, processes = Path(folder), find_processes()
     quiet = quiet or not processes.is_first
-    text = load_text(settings.corpora) if text is None else text
+    if text is None:
+        text = load_text(settings.corpora, **settings.division)
     with hold_folder(folder) if processes.is_first else contextlib.nullcontext():
         return _train(settings, folder, text, stop_at, quiet)
 
