@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 import tomllib
 from importlib.metadata import version
 from pathlib import Path
@@ -471,6 +473,16 @@ def test_ctrl_c_ends_without_a_traceback(folder, monkeypatch):
     monkeypatch.setattr(Translator, "translate_n_best", interrupted)
     found = run("translate", "犬", "--folder", folder)
     assert (found.exit_code, found.stderr) == (cli.STOPPED, "attn-course: stopped\n")
+
+
+def test_help_does_not_wait_for_what_only_the_commands_need():
+    heavy = {"torch", "numpy", "matplotlib", "sudachipy", "sentencepiece", "sacrebleu", "safetensors", "jaxtyping"}
+    code = (
+        "import sys; from attn_course import cli\ntry: cli.app(['translate', '--help'])\nfinally: print(*sys.modules)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "Translate Japanese" in said
+    assert heavy & set(said.splitlines()[-1].split()) == set()
 
 
 def test_the_version_is_that_of_the_package():

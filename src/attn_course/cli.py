@@ -13,11 +13,12 @@ import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
+
+from attn_course import __version__
 
 if TYPE_CHECKING:
     from attn_course.data.corpora import Pair
@@ -112,7 +113,7 @@ def _tell_torchrun(said: str) -> None:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        print(f"attn-course {version('attn_course')}")
+        print(f"attn-course {__version__}")
         raise typer.Exit
 
 
