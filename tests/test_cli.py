@@ -1,7 +1,9 @@
 """The command attn-course: what it prints, what it refuses, and its exit statuses. No error has a traceback."""
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import tomllib
@@ -485,6 +487,18 @@ def test_help_does_not_wait_for_what_only_the_commands_need():
     assert heavy & set(said.splitlines()[-1].split()) == set()
 
 
+def test_ctrl_c_while_modules_are_imported_is_tidy_too(tmp_path):
+    """Typer is read before any command can catch it."""
+    (tmp_path / "typer.py").write_text("import time\nprint('here', flush=True)\ntime.sleep(60)\n")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    command = [sys.executable, "-m", "attn_course", "--help"]
+    with subprocess.Popen(command, env=environment, stdout=-1, stderr=-1, text=True) as child:
+        assert child.stdout.readline() == "here\n"
+        child.send_signal(signal.SIGINT)
+        assert child.communicate() == ("", "attn-course: stopped\n")
+    assert child.returncode == cli.STOPPED
+
+
 def test_the_version_is_that_of_the_package():
     assert run("--version").stdout == f"attn-course {version('attn_course')}\n"
 
@@ -514,7 +528,7 @@ def test_torchrun_gets_the_error_for_its_report(tmp_path, monkeypatch):
 
 def test_the_package_installs_the_command_and_its_recipes():
     project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
-    assert project["project"]["scripts"] == {"attn-course": "attn_course.cli:app"}
+    assert project["project"]["scripts"] == {"attn-course": "attn_course.__main__:main"}
     assert "recipes/*.toml" in project["tool"]["setuptools"]["package-data"]["attn_course.training"]
 
 

@@ -7,7 +7,6 @@ A module is imported when a name of it is first used: ``attn-course --help`` nee
 """
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for editors, which do not run anything
@@ -57,8 +56,6 @@ if TYPE_CHECKING:  # for editors, which do not run anything
         Transformer,
     )
 
-__version__ = version("attn_course")
-
 _MODULES = {
     "additive": "additive_attention",
     "cache": "DecoderCache KeyValueCache",
@@ -88,9 +85,12 @@ __all__ = sorted(_HOME)
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"{__name__}.{name}")
-    if name not in _HOME:
+    if name == "__version__":
+        value = import_module("importlib.metadata").version("attn_course")
+    elif name in _HOME:
+        value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
     globals()[name] = value  # the next time nobody asks here
     return value
 

@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from attn_course import __version__
-
 if TYPE_CHECKING:
     from attn_course.data.corpora import Pair
     from attn_course.plots import Picture
@@ -113,6 +111,8 @@ def _tell_torchrun(said: str) -> None:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
+        from attn_course import __version__
+
         print(f"attn-course {__version__}")
         raise typer.Exit
 
@@ -786,7 +786,3 @@ def alignment_errors(
             found.setdefault(f"layer {number}", []).append(align_by_weights(layer))
     gold = [pair.alignment for pair in pairs]
     return {name: alignment_error_rate(links, gold) for name, links in found.items()}
-
-
-if __name__ == "__main__":
-    app()
