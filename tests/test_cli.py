@@ -1,9 +1,15 @@
 """The command attn-course: what it prints, what it refuses, and its exit statuses. No error has a traceback."""
 
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
 import tomllib
+from importlib.metadata import version
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from test_training import TEXT, TINY
@@ -12,10 +18,11 @@ from typer.testing import CliRunner
 from attn_course import cli
 from attn_course.data import corpora
 from attn_course.data.corpora import Corpus, Pair
+from attn_course.data.mixture import load_text
 from attn_course.data.text import detokenize_english
 from attn_course.training import Settings, load_checkpoint, train
 from attn_course.training import loop as training_loop
-from attn_course.translator import SHIPPED, Translator
+from attn_course.translator import LENGTH_REWARD, SHIPPED, Translator
 
 runner = CliRunner()
 
@@ -53,18 +60,23 @@ def toy_corpus(monkeypatch):
 # -- translate ---------------------------------------------------------------------------------------
 
 
+def translated(folder, *sentences, **search):
+    """What the translator writes by a beam of 5, as the command does unless it is told otherwise."""
+    return [t.text for t in Translator.load(folder).translate(sentences, **{"beam_size": 5} | search)]
+
+
 def test_a_sentence_is_translated_as_the_translator_does(folder):
     found = run("translate", "犬が猫を見る", "--folder", folder)
     assert found.exit_code == 0
-    assert found.stdout == Translator.load(folder).translate(["犬が猫を見る"])[0].text + "\n"
+    assert found.stdout == translated(folder, "犬が猫を見る")[0] + "\n"
     assert found.stderr == ""
 
 
 def test_lines_come_out_as_many_and_in_the_order_in_which_they_go_in(folder):
     lines = ["犬が猫を見る", "", "馬が犬を追う", "hello, world"]
     found = run("translate", "--folder", folder, stdin="\n".join(lines))  # no line end after the last one
-    translate = Translator.load(folder).translate
-    assert found.stdout.split("\n") == [translate([lines[0]])[0].text, "", translate([lines[2]])[0].text, lines[3], ""]
+    first, third = translated(folder, lines[0], lines[2])
+    assert found.stdout.split("\n") == [first, "", third, lines[3], ""]
     assert found.stderr == "line 4: no Japanese in 'hello, world'; it is left as it is\n"
 
 
@@ -88,7 +100,7 @@ def test_a_long_text_is_cut_into_its_sentences(folder):
     text = "犬が猫を見る。" * 80  # 560 characters
     found = run("translate", text, "--folder", folder)
     assert found.exit_code == 0
-    once = Translator.load(folder).translate(["犬が猫を見る。"])[0].text
+    once = translated(folder, "犬が猫を見る。")[0]
     assert found.stdout == " ".join([once] * 80) + "\n"
 
 
@@ -96,31 +108,112 @@ def test_a_sentence_longer_than_the_model_reads_is_refused_and_one_that_is_only_
     assert refused("translate", "犬が猫を見る" * 90, "--folder", folder).startswith(
         "attn-course: the sentence has 450 pieces, and the model reads at most 255: 犬が猫を見る犬"
     )
-    said = refused("translate", "--folder", folder, stdin="犬が猫を見る\n" + "犬が猫を見る" * 90)
-    assert said.startswith("attn-course: line 2: the sentence has 450 pieces")
     found = run("translate", "犬が猫を見る" * 10, "--folder", folder)
     assert found.exit_code == 0
     assert "a sentence of 50 pieces, longer than any the translator was trained on (40): '犬が" in found.stderr
 
 
-def test_input_that_is_no_utf_8_is_refused_with_its_place(folder):
-    said = refused("translate", "--folder", folder, stdin="犬\n".encode() + b"\x83\x84\n")
-    assert said == "attn-course: line 2 must be UTF-8, and is not: its byte 1 is 0x83 (invalid start byte)"
+def test_a_line_that_cannot_be_translated_is_named_and_the_others_are_translated(folder):
+    lines = ["犬が猫を見る".encode(), b"\x83\x84", ("犬が猫を見る" * 90).encode(), "馬が犬を追う".encode(), b"\xff"]
+    found = run("translate", "--folder", folder, stdin=b"\n".join(lines))
+    assert found.exit_code == 1
+    first, last = translated(folder, "犬が猫を見る", "馬が犬を追う")
+    assert found.stdout == f"{first}\n\n\n{last}\n\n"
+    said = found.stderr.splitlines()
+    assert said[0] == (
+        "line 2: it must be UTF-8, and is not: its byte 1 is 0x83 (invalid start byte); "
+        "an empty line stands in its place"
+    )
+    assert said[1].startswith("line 3: the sentence has 450 pieces, and the model reads at most 255: 犬が")
+    assert said[2].startswith("line 5: it must be UTF-8")
+    assert said[3:] == ["attn-course: 3 of 5 lines could not be translated"]
+
+
+def test_a_text_that_is_no_utf_8_is_refused_with_its_place(folder):
     said = refused("translate", "犬\udc83", "--folder", folder)  # so a stray byte arrives in an argument
     assert said == ("attn-course: the text must be UTF-8, and is not: its character 2 stands for the byte 0x83")
 
 
 def test_a_mark_at_the_beginning_of_a_file_is_not_read(folder):
     found = run("translate", "--folder", folder, stdin=b"\xef\xbb\xbf" + "犬が猫を見る\r\n".encode())
-    assert found.stdout == Translator.load(folder).translate(["犬が猫を見る"])[0].text + "\n"
+    assert found.stdout == translated(folder, "犬が猫を見る")[0] + "\n"
     assert found.stderr == ""
+
+
+def test_quoted_speech_is_one_sentence(folder):
+    found = run("translate", "「犬。」と猫が見る。", "--folder", folder, "--json")
+    assert [s["source"] for s in json.loads(found.stdout)["sentences"]] == ["「犬。」と猫が見る。"]
+
+
+def test_what_would_change_the_terminal_is_shown_by_its_name(folder):
+    found = run("translate", "--folder", folder, stdin="\x1b[31m犬\x00が猫を見る\nred \x1b[31m\n")
+    assert "\x1b" not in found.stderr
+    assert "\x00" not in found.stderr
+    assert "line 1: the translator has never seen \\x1b [ 3 1 m \\x00\n" in found.stderr
+
+
+def test_a_digit_that_the_vocabulary_lacks_is_named(folder):
+    found = run("translate", "私は47歳です。")
+    assert found.stderr == ("the translator cannot write 4 7\n⁇ stands for what the translator cannot write\n")
+    assert run("translate", "私は23歳です。").stderr == ""
 
 
 def test_the_beam_is_that_of_the_translator(folder):
     found = run("translate", "犬が猫を見る", "--folder", folder, "--beam", 3, "--length-reward", 0.5)
-    expected = Translator.load(folder).translate(["犬が猫を見る"], beam_size=3, length_reward=0.5)
-    assert found.stdout == expected[0].text + "\n"
+    assert found.stdout == translated(folder, "犬が猫を見る", beam_size=3, length_reward=0.5)[0] + "\n"
+    found = run("translate", "犬が猫を見る", "--folder", folder, "--beam", 1)
+    assert found.stdout == translated(folder, "犬が猫を見る", beam_size=1)[0] + "\n"
     assert run("translate", "犬", "--beam", 0).exit_code == 2
+    said = refused("translate", "犬", "--beam", 1, "--length-reward", 0.5)
+    assert said.startswith("attn-course: --length-reward 0.5 changes nothing with --beam 1")
+    assert f"{LENGTH_REWARD} if not given" in get_args(cli.LengthReward)[1].help
+
+
+LINES = "犬が猫を見る。馬が犬を追う。\nhello\n鳥が魚を好む"
+
+
+def test_the_best_translations_of_a_line_are_in_order_behind_its_number(folder):
+    found = run("translate", "--folder", folder, "--n-best", 3, "--scores", "--beam", 4, stdin=LINES)
+    rows = [line.split("\t") for line in found.stdout.splitlines()]
+    assert [row[0] for row in rows] == ["1", "1", "1", "2", "3", "3", "3"]
+    assert rows[3] == ["2", "", "hello"]
+    first, second, third = Translator.load(folder).translate_n_best(
+        ["犬が猫を見る。", "馬が犬を追う。", "鳥が魚を好む"], beam_size=4
+    )
+    assert [row[1:] for row in rows[4:]] == [[f"{r.log_prob:.2f}", r.translation.text] for r in third[:3]]
+    # A line of two sentences: the best of all pairs, by brute force.
+    pairs = sorted(((a, b) for a in first for b in second), key=lambda pair: -(pair[0].score + pair[1].score))
+    expected = [[f"{a.log_prob + b.log_prob:.2f}", f"{a.translation.text} {b.translation.text}"] for a, b in pairs[:3]]
+    assert [row[1:] for row in rows[:3]] == expected
+    said = refused("translate", "犬", "--n-best", 6)
+    assert said == "attn-course: --n-best 6 must be at most --beam, which is 5: no more are found"
+
+
+def test_the_alignment_is_shown_in_words():
+    found = run("translate", "猫は魚が好きです。雨です。", "--alignment")
+    text, links = found.stdout.rstrip("\n").split("\t")
+    assert text.startswith("Cats like fish. ")
+    assert {"cats←猫", "like←好き", "fish←魚"} <= set(links.split())
+
+
+def test_json_has_an_object_for_each_line(folder):
+    found = run(
+        "translate", "--folder", folder, "--json", "--n-best", 2, "--alignment", stdin=LINES + "\n" + "犬" * 300
+    )
+    assert found.exit_code == 1
+    records = [json.loads(line) for line in found.stdout.splitlines()]
+    assert [r["line"] for r in records] == [1, 2, 3, 4]
+    assert [s["source"] for s in records[0]["sentences"]] == ["犬が猫を見る。", "馬が犬を追う。"]
+    assert (records[1]["text"], records[1]["sentences"]) == ("hello", [])
+    translator = Translator.load(folder)
+    ranked = translator.translate_n_best(["鳥が魚を好む"], beam_size=5)[0][:2]
+    (sentence,) = records[2]["sentences"]
+    assert [t["ids"] for t in sentence["translations"]] == [r.translation.ids for r in ranked]
+    assert [t["score"] for t in sentence["translations"]] == pytest.approx([r.score for r in ranked], abs=1e-3)
+    assert sentence["translations"][0]["alignment"]["source"] == ["鳥", "が", "魚", "を", "好む"]
+    assert records[2]["text"] == ranked[0].translation.text
+    assert records[3]["error"].startswith("the sentence has ")
+    assert records[3]["text"] == ""
 
 
 def test_the_heatmap_is_drawn_for_one_sentence(folder, tmp_path):
@@ -128,7 +221,7 @@ def test_the_heatmap_is_drawn_for_one_sentence(folder, tmp_path):
     assert found.exit_code == 0
     assert (tmp_path / "h.png").read_bytes().startswith(b"\x89PNG")
     translator = Translator.load(folder)
-    ids = translator.translate(["犬が猫を見る"])[0].ids
+    ids = translator.translate(["犬が猫を見る"], beam_size=5)[0].ids
     cross = translator.attend("犬が猫を見る", ids).cross  # (layers, H, T, S)
     shown = cli.draw_cross_attention(translator, "犬が猫を見る", ids, 1).text
     assert shown.count("head ") == cross.size(1)
@@ -141,6 +234,10 @@ def test_the_heatmap_is_drawn_for_one_sentence(folder, tmp_path):
     said = refused("translate", "犬", "--folder", folder, "--heatmap", tmp_path / "no.png", "--layer", 2)
     assert said == "attn-course: --layer 2 must be at most 1"
     assert not (tmp_path / "no.png").exists()
+    said = refused("translate", "犬", "--layer", 1)
+    assert said == "attn-course: --layer 1 says what --heatmap draws; give both"
+    said = refused("translate", "犬", "--heatmap", "x.pdf")
+    assert said == "attn-course: --heatmap x.pdf must end with .png, for it is a PNG file"
     said = refused("translate", "犬", "--folder", folder, "--heatmap", tmp_path / "no" / "folder.png")
     assert said.endswith("folder.png: No such file or directory")
 
@@ -155,7 +252,7 @@ def test_a_folder_without_a_translator_is_refused(tmp_path):
 
 @pytest.fixture
 def toy_text(monkeypatch):
-    monkeypatch.setattr(training_loop, "load_text", lambda corpora: TEXT)
+    monkeypatch.setattr(training_loop, "load_text", lambda corpora, **_: TEXT)
 
 
 @pytest.fixture
@@ -169,7 +266,7 @@ def test_training_shows_its_progress_and_leaves_a_translator(toy_text, settings_
     found = run("train", settings_file, "--folder", tmp_path / "run", "--set", "steps=8")
     assert found.exit_code == 0
     assert [json.loads(line)["step"] for line in found.stdout.splitlines()] == [4, 8]
-    assert re.search(r"8/8 .*loss \d\.\d\d, [\d,]+ tokens/s", found.stderr)
+    assert "tokens/s" not in found.stderr  # that is for a terminal
     assert re.search(r"Done\. The best weights \(dev BLEU \d+\.\d\) are in .*run\.", found.stderr)
     assert run("translate", "犬が猫を見る", "--folder", tmp_path / "run").exit_code == 0
 
@@ -243,6 +340,62 @@ def test_the_second_recipe_says_what_it_needs(toy_corpus, tmp_path, monkeypatch)
     assert found.startswith("attn-course: init_from ('translator_1') must be the folder of an earlier run")
 
 
+@pytest.fixture
+def own_text(tmp_path):
+    """The toy language as text of one's own: a table, two files, and a table to test with."""
+    pairs = [("".join(ja), " ".join(en)) for ja, en in TEXT.train]
+    (tmp_path / "my.tsv").write_text("".join(f"{en}\t{ja}\n" for ja, en in pairs[:40]))
+    for side, name in enumerate(("my.ja", "my.en")):
+        (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in pairs[:40]))
+    (tmp_path / "test.tsv").write_text("".join(f"{ja}\t{en}\n" for ja, en in pairs[40:]))
+    return tmp_path
+
+
+def test_a_translator_is_trained_and_measured_on_one_s_own_text(own_text, settings_file, tmp_path, monkeypatch):
+    monkeypatch.chdir(own_text)
+    found = run(
+        *("train", settings_file, "--folder", "run", "--corpus", "pairs=my.tsv", "--test", "pairs=test.tsv"),
+        *("--set", "held_out=5", "--set", "steps=4", "--set", "tgt_vocab_size=30"),
+    )
+    assert found.exit_code == 0, found.stderr
+    data = json.loads(Path("run/data.json").read_text())
+    # Of 40 pairs 5 are dev; none is in the 6 of the test, and nobody shares a sentence with another here.
+    assert [data[part]["pairs"] for part in ("train", "dev", "test")] == [35, 5, 6]
+    said = run("evaluate", "--folder", "run").stdout
+    assert said.startswith("pairs=test.tsv, test: 6 sentences")
+    assert run("evaluate", "--folder", "run", "--corpus", "pairs=test.tsv").stdout == said
+    assert run("evaluate", "--folder", "run", "--split", "dev").stdout.startswith("pairs=my.tsv, dev: 5 sentences")
+    assert refused("evaluate", "--folder", "run", "--corpus", "pairs=my.tsv") == (
+        "attn-course: the translator was trained on pairs=my.tsv; without --corpus it is measured on what was kept out"
+    )
+    assert re.search(r"^pairs=my\.ja,my\.en +train +40 pairs", run("data", "pairs=my.ja,my.en").stdout)
+
+
+def test_one_s_own_text_can_be_two_files(own_text, monkeypatch):
+    monkeypatch.chdir(own_text)
+    assert cli._read_change("corpora=pairs=my.ja,my.en") == ("corpora", ["pairs=my.ja,my.en"])
+    assert load_text(["pairs=my.ja,my.en"], held_out=5) == load_text(["pairs=my.tsv"], held_out=5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--corpus", "pairs=no.tsv"], "no.tsv: No such file or directory"),
+        (["--corpus", "pairs=my.ja"], "my.ja must have two sentences with a tab between them in line 1, which is '"),
+        (["--corpus", "pairs=my.ja,test.tsv"], "my.ja (40 lines) and test.tsv (6 lines) must have equally many lines"),
+        (["--corpus", "pairs=my.tsv"], "pairs=my.tsv has 40 different pairs, too few to hold out 500 for dev and"),
+        (["--corpus", "pairs=my.tsv", "--dev", "mine"], "there is no corpus 'mine'"),
+        (
+            ["--corpus", "pairs=my.tsv", "--set", "held_out=0"],
+            "pairs=my.tsv: the dev text has no sentence pairs; dev and test come from the first corpus, or",
+        ),
+    ],
+)
+def test_text_of_one_s_own_that_cannot_be_trained_on_is_refused(own_text, settings_file, monkeypatch, arguments, says):
+    monkeypatch.chdir(own_text)
+    assert refused("train", settings_file, "--folder", "run", *arguments).startswith(f"attn-course: {says}")
+
+
 # -- evaluate ----------------------------------------------------------------------------------------
 
 
@@ -250,13 +403,13 @@ def test_evaluate_gives_bleu_with_signature_and_interval_and_chrf(folder, toy_co
     arguments = "evaluate", "--folder", folder, "--corpus", "small_parallel_enja"
     found = run(*arguments, "--output", tmp_path / "out.txt")
     assert found.exit_code == 0
-    assert re.search(r"^small_parallel_enja, test: 8 sentences, beam 1$", found.stdout, re.MULTILINE)
+    assert re.search(r"^small_parallel_enja, test: 8 sentences, beam 5$", found.stdout, re.MULTILINE)
     assert re.search(r"^BLEU +\d+\.\d  95 % interval -?\d+\.\d to \d+\.\d$", found.stdout, re.MULTILINE)
     assert "nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:none|smooth:exp|version:" in found.stdout
     assert re.search(r"^chrF +\d+\.\d ", found.stdout, re.MULTILINE)
     assert re.search(r"^exactly right: \d+\.\d%$", found.stdout, re.MULTILINE)
     written = (tmp_path / "out.txt").read_text().splitlines()
-    expected = Translator.load(folder).translate([ja for ja, _ in toy_corpus.test])
+    expected = Translator.load(folder).translate([ja for ja, _ in toy_corpus.test], beam_size=5)
     assert written == [t.tokenized for t in expected]
     record = json.loads(run(*arguments, "--json", "--split", "dev", "--limit", 3, "--beam", 2).stdout)
     assert (record["split"], record["sentences"], record["beam"]) == ("dev", 3, 2)
@@ -289,7 +442,7 @@ def test_data_lists_the_corpora_without_fetching_any(monkeypatch, tmp_path):
     monkeypatch.setattr(corpora, "_download", lambda *_: pytest.fail("nothing was asked for"))
     found = run("data")
     assert found.exit_code == 0
-    for name in ("everyday", "handwritten", "small_parallel_enja", "tatoeba", "snow=PATH"):
+    for name in ("everyday", "handwritten", "small_parallel_enja", "tatoeba", "snow=PATH", "pairs=PATH"):
         assert re.search(rf"^{name} ", found.stdout, re.MULTILINE)
     assert found.stdout.count("not here yet") == 2
 
@@ -319,14 +472,63 @@ def test_ctrl_c_ends_without_a_traceback(folder, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Translator, "translate", interrupted)
+    monkeypatch.setattr(Translator, "translate_n_best", interrupted)
     found = run("translate", "犬", "--folder", folder)
     assert (found.exit_code, found.stderr) == (cli.STOPPED, "attn-course: stopped\n")
 
 
+def test_help_does_not_wait_for_what_only_the_commands_need():
+    heavy = {"torch", "numpy", "matplotlib", "sudachipy", "sentencepiece", "sacrebleu", "safetensors", "jaxtyping"}
+    code = (
+        "import sys; from attn_course import cli\ntry: cli.app(['translate', '--help'])\nfinally: print(*sys.modules)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "Translate Japanese" in said
+    assert heavy & set(said.splitlines()[-1].split()) == set()
+
+
+def test_ctrl_c_while_modules_are_imported_is_tidy_too(tmp_path):
+    """Typer is read before any command can catch it."""
+    (tmp_path / "typer.py").write_text("import time\nprint('here', flush=True)\ntime.sleep(60)\n")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    command = [sys.executable, "-m", "attn_course", "--help"]
+    with subprocess.Popen(command, env=environment, stdout=-1, stderr=-1, text=True) as child:
+        assert child.stdout.readline() == "here\n"
+        child.send_signal(signal.SIGINT)
+        assert child.communicate() == ("", "attn-course: stopped\n")
+    assert child.returncode == cli.STOPPED
+
+
+def test_the_version_is_that_of_the_package():
+    assert run("--version").stdout == f"attn-course {version('attn_course')}\n"
+
+
+def test_the_shell_can_complete_commands_options_recipes_and_corpora():
+    def complete(words):
+        environment = {
+            "_ROOT_COMPLETE": "complete_bash",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(len(words.split()) - 1),
+        }
+        return runner.invoke(cli.app, [], prog_name="root", env=environment).stdout.split()
+
+    assert complete("root tra") == ["train", "translate"]
+    assert complete("root translate --n") == ["--n-best"]
+    assert complete("root train translator") == ["translator_1", "translator_2"]
+    assert complete("root evaluate --corpus e") == ["everyday"]
+    assert complete("root data t") == ["tatoeba"]
+
+
+def test_torchrun_gets_the_error_for_its_report(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "error.json"))
+    said = refused("train", "nothing.toml", "--folder", tmp_path / "run")
+    message = json.loads((tmp_path / "error.json").read_text())["message"]
+    assert message["message"] == message["extraInfo"]["py_callstack"] == said
+
+
 def test_the_package_installs_the_command_and_its_recipes():
     project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
-    assert project["project"]["scripts"] == {"attn-course": "attn_course.cli:app"}
+    assert project["project"]["scripts"] == {"attn-course": "attn_course.__main__:main"}
     assert "recipes/*.toml" in project["tool"]["setuptools"]["package-data"]["attn_course.training"]
 
 

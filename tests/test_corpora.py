@@ -33,6 +33,7 @@ from attn_course.data.corpora import (
     load_small_parallel_enja,
     load_snow,
     load_tatoeba,
+    load_tsv,
     remove_overlap,
 )
 
@@ -246,9 +247,23 @@ def test_the_cache_is_not_in_the_repository(monkeypatch):
     assert ROOT not in cache_folder().resolve().parents
 
 
-def test_a_download_shows_how_far_it_is(home, cache, capsys):
-    load_tatoeba()
+def test_a_download_shows_how_far_it_is_to_whoever_watches(home, cache, capsys, monkeypatch):
+    with monkeypatch.context() as terminal:
+        terminal.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+        load_tatoeba()
     assert f"{corpora.TATOEBA_ARCHIVE}: 100%" in capsys.readouterr().err
+    (cache / corpora.TATOEBA_TABLE).unlink()
+    load_tatoeba()
+    assert capsys.readouterr().err == ""  # into a file or a pipe
+
+
+def test_others_may_read_what_is_in_the_cache(home, cache):
+    before = os.umask(0o027)
+    try:
+        load_small_parallel_enja()
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in (cache / "small_parallel_enja").iterdir()} == {0o640}
 
 
 # -- What goes wrong on the way ----------------------------------------------------------------------
@@ -288,7 +303,9 @@ def test_what_arrived_whole_is_not_fetched_again(home, cache):
 
 def test_a_home_that_does_not_answer_is_named(home, cache, monkeypatch):
     monkeypatch.setattr(corpora, "SMALL_PARALLEL_ENJA_URL", "http://127.0.0.1:9")  # nobody listens there
-    with pytest.raises(ConnectionError, match=r"train\.ja could not be downloaded from http://127.0.0.1:9/train\.ja"):
+    with pytest.raises(
+        ConnectionError, match=r"train\.ja could not be downloaded from http://127.0.0.1:9/train\.ja.*ATTN_COURSE"
+    ):
         load_small_parallel_enja()
     assert names(cache) == []
 
@@ -604,3 +621,31 @@ def test_nearly_every_test_pair_is_in_tatoeba_until_it_is_removed():
 def assert_nothing_is_held_out(pairs, held_out):
     for side in ("ja", "en"):
         assert not {bare(getattr(pair, side)) for pair in pairs} & {bare(getattr(pair, side)) for pair in held_out}
+
+
+# -- Text of one's own -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("row", ["{ja}\t{en}", "{en}\t{ja}", "example.org\t0.76\t{en}\t{ja}"])
+def test_a_table_of_pairs_has_them_in_its_last_columns_in_either_order(tmp_path, row):
+    pairs = [Pair("猫が好き。", "I like cats."), Pair("犬だ。", "猫 is cat."), Pair("PC", "a PC")]
+    lines = [row.format(ja=ja, en=en) for ja, en in pairs]
+    (tmp_path / "my.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8-sig")
+    assert load_tsv(tmp_path / "my.tsv") == pairs
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("犬\tdog\n猫\n", r"my\.tsv must have two sentences with a tab between them in line 2, which is '猫'"),
+        ("犬\t \n", r"must have two sentences with a tab between them in line 1, which is '犬\\t '"),
+        ("dog\tchien\n", r"must have Japanese in one of its last two columns, and has it in 0 lines of either"),
+        ("犬\t狗\n", r"has it in 1 lines of either"),
+        ("犬\tdog\n\n猫\tcat\n", r"has no sentence in line 2 \(of 3\)"),
+        ("", r"my\.tsv is empty"),
+    ],
+)
+def test_a_table_of_pairs_that_is_none_is_refused(tmp_path, text, says):
+    (tmp_path / "my.tsv").write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=says):
+        load_tsv(tmp_path / "my.tsv")

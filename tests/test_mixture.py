@@ -9,7 +9,8 @@ import pytest
 
 from attn_course.data import corpora, mixture
 from attn_course.data.corpora import Corpus, Pair
-from attn_course.data.mixture import load_text
+from attn_course.data.everyday import load_handwritten
+from attn_course.data.mixture import load_held_out, load_text
 
 REAL = Path(os.environ["ATTN_COURSE_DATA"]) if os.environ.get("ATTN_COURSE_DATA") else None
 WITH_SMALL = pytest.mark.skipif(
@@ -75,6 +76,42 @@ def test_the_other_way_round_the_test_is_that_of_the_first(small_corpora):
     text = load_text(["tatoeba", "small_parallel_enja"])
     assert text.dev == text.test == []
     assert len(text.train) == 7
+
+
+def test_dev_and_test_can_be_other_corpora_whole(small_corpora):
+    text = load_text(["tatoeba"], dev="small_parallel_enja", test="handwritten")
+    assert [" ".join(pair.en) for pair in text.dev][:2] == ["i like cats .", "i like dogs ."]
+    assert len(text.dev) == 8
+    assert len(text.test) == len(load_handwritten())
+    assert [" ".join(pair.en) for pair in text.train] == ["it 's snow ."]
+    assert shared(text) == []
+
+
+def test_a_corpus_without_dev_and_test_gives_some_of_its_pairs_chosen_by_the_seed(monkeypatch):
+    pairs = [Pair(f"犬{n}匹", f"{n} dogs") for n in range(40)]
+    monkeypatch.setattr(mixture, "load_tatoeba", lambda: pairs + pairs[:7])  # some are there twice
+    text = load_text(["tatoeba"], held_out=10)
+    assert [len(part) for part in text] == [20, 10, 10]
+    assert len({" ".join(pair.en) for part in text for pair in part}) == 40
+    assert load_text(["tatoeba"], held_out=10) == text
+    assert load_text(["tatoeba"], held_out=10, split_seed=1).test != text.test
+    with_test = load_text(["tatoeba"], held_out=10, test="handwritten")
+    assert [len(part) for part in with_test] == [30, 10, len(load_handwritten())]
+    dev, test = load_held_out("tatoeba", held_out=10)
+    assert [pair.en.split() for pair in dev] == [pair.en for pair in text.dev]
+    assert [pair.en.split() for pair in test] == [pair.en for pair in text.test]
+    with pytest.raises(ValueError, match=r"tatoeba has 40 different pairs, .* held_out must be at most 10, or name"):
+        load_text(["tatoeba"], held_out=11)
+
+
+def test_a_corpus_with_dev_and_test_keeps_its_own(small_corpora):
+    assert load_text(["small_parallel_enja"], held_out=1) == load_text(["small_parallel_enja"])
+
+
+def test_a_sentence_that_is_too_long_to_cut_is_named(monkeypatch):
+    monkeypatch.setattr(mixture, "load_tatoeba", lambda: [Pair("犬" * 20_000, "dogs")])
+    with pytest.raises(ValueError, match=r"text must have at most 49,149 bytes.*; it begins with '犬犬犬"):
+        load_text(["tatoeba"])
 
 
 def test_a_sentence_is_spelled_once(small_corpora, monkeypatch):

@@ -311,3 +311,12 @@ def test_an_id_that_is_not_in_the_vocabulary_is_refused(en, bad):
     for call in (lambda: en.decode([5, bad]), lambda: en.piece(bad)):
         with pytest.raises(ValueError, match=rf"ids must be from 0 to 299 in this vocabulary, not {bad}"):
             call()
+
+
+def test_ctrl_c_while_it_learns_is_ctrl_c_and_no_error_of_the_text():
+    def interrupted():
+        yield ["neko", "ga", "suki"]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Subwords.train(interrupted(), 28, spaces=True)

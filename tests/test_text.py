@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attn_course.data.everyday import load_handwritten, make_corpus
-from attn_course.data.text import detokenize_english, normalize_japanese, tokenize_english
+from attn_course.data.text import detokenize_english, normalize_japanese, split_sentences, tokenize_english
 
 JAPANESE = st.text(st.characters(categories=["L", "N", "P", "Z"], max_codepoint=0xFFFF), max_size=20)
 
@@ -84,3 +84,32 @@ def test_tokens_hold_no_capital_and_no_double_space():
         tokens = tokenize_english(pair.en)
         assert tokens == tokens.lower()
         assert tokens == " ".join(tokens.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("犬だ。猫だ！鳥か？", ["犬だ。", "猫だ！", "鳥か？"]),
+        ("犬だ｡猫だ．鳥だ", ["犬だ｡", "猫だ．", "鳥だ"]),
+        ("「はい。」と彼は言った。", ["「はい。」と彼は言った。"]),
+        ("「はい。」って言った。", ["「はい。」って言った。"]),
+        ("「はい。行く。」と言った。雨だ。", ["「はい。行く。」と言った。", "雨だ。"]),
+        ("「はい。」「いいえ。」", ["「はい。」", "「いいえ。」"]),
+        ("「はい。」彼は言った。", ["「はい。」", "彼は言った。"]),
+        ("彼は「『はい。』と言え。」、と言った。", ["彼は「『はい。』と言え。」、と言った。"]),
+        ("（雨だ。）", ["（雨だ。）"]),
+        ("「犬だ。猫だ。", ["「犬だ。", "猫だ。"]),  # never closed
+        ("犬だ」。猫だ。", ["犬だ」。", "猫だ。"]),
+        ("気温は３．５度だ．雨だ．", ["気温は３．５度だ．", "雨だ．"]),
+        ("えっ！？　本当？", ["えっ！？", "本当？"]),
+        (" 　", []),
+    ],
+)
+def test_japanese_is_cut_after_its_sentences_and_not_within_one(text, sentences):
+    assert split_sentences(text) == sentences
+
+
+def test_i_is_written_large_at_the_end_too_but_not_in_an_abbreviation():
+    assert detokenize_english("she is taller than i .") == "She is taller than I."
+    assert detokenize_english("'' yes . '' he said .") == '"Yes." he said.'
+    assert detokenize_english("a mammal , i.e. a dog .") == "A mammal, i.e. a dog."

@@ -1,5 +1,6 @@
 """Training: settings, schedule, loss, checkpoints, and runs that are stopped, killed and shared by two processes."""
 
+import hashlib
 import json
 import math
 import os
@@ -17,7 +18,7 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 
 from attn_course.data.mixture import Text, WordPair
-from attn_course.data.subwords import PAD_ID
+from attn_course.data.subwords import PAD_ID, Subwords
 from attn_course.training import (
     Settings,
     learning_rate,
@@ -28,6 +29,7 @@ from attn_course.training import (
     write_atomically,
 )
 from attn_course.training import loop as training_loop
+from attn_course.training.folder import add_metrics
 
 WHO = dict(zip("犬猫鳥馬魚", ["dogs", "cats", "birds", "horses", "fish"], strict=True))
 DOES = dict(zip(["見る", "好む", "追う"], ["see", "like", "chase"], strict=True))
@@ -232,6 +234,13 @@ def test_a_damaged_checkpoint_is_refused_by_its_name(tmp_path, damage):
         load_checkpoint(path)
 
 
+@pytest.mark.parametrize("header", [b"null", b"[]", b"7", b'{"__metadata__": null}', b'{"__metadata__": {"about": 3}}'])
+def test_a_header_that_is_no_table_is_damage(tmp_path, header):
+    (tmp_path / "c").write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(ValueError, match=r"c is damaged: "):
+        load_checkpoint(tmp_path / "c")
+
+
 def test_a_run_with_a_damaged_checkpoint_says_so_and_changes_nothing(tmp_path, straight):
     for path in straight.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
@@ -361,6 +370,18 @@ def test_kill_9_loses_the_steps_since_the_last_checkpoint_and_nothing_else(tmp_p
     assert_same_run(tmp_path, straight)
 
 
+def test_only_one_process_trains_in_a_folder_and_kill_9_sets_it_free(tmp_path):
+    with start_child(tmp_path, slow=2) as child:
+        before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        with pytest.raises(BlockingIOError, match=rf"is in use: process {child.pid} trains in it; wait for its end"):
+            train(replace(TINY, seed=1), tmp_path, text=TEXT, quiet=True)
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+        child.kill()
+    train(replace(TINY, seed=1), tmp_path, text=TEXT, stop_at=1, quiet=True)
+    assert Settings.load(tmp_path / "settings.toml").seed == 1
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_a_signal_ends_the_run_after_its_step_with_a_checkpoint(tmp_path, straight, name):
     step = random.randrange(2, 11)
@@ -382,6 +403,26 @@ def test_a_run_that_has_reached_its_steps_says_so_and_makes_no_more(tmp_path, st
     assert_same_run(tmp_path, straight)
 
 
+def test_a_run_stopped_at_what_is_its_last_step_now_is_measured_then(tmp_path):
+    train(TINY, tmp_path / "straight", text=TEXT, stop_at=3, quiet=True)
+    assert not (tmp_path / "straight" / "best.safetensors").exists()
+    train(replace(TINY, steps=3), tmp_path / "straight", text=TEXT, quiet=True)
+    train(replace(TINY, steps=3), tmp_path / "short", text=TEXT, quiet=True)
+    assert_same_run(tmp_path / "straight", tmp_path / "short")
+
+
+def test_best_weights_that_have_been_removed_are_replaced_by_the_last(tmp_path, straight):
+    for path in straight.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "best.safetensors").unlink()
+    train(TINY, tmp_path, text=TEXT, quiet=True)
+    best, last = tensors_of(tmp_path, "best.safetensors"), tensors_of(tmp_path)
+    assert all(torch.equal(best[name], last[f"model.{name}"]) for name in best)
+    best_bleu = load_checkpoint(tmp_path / "last.safetensors")[1]["best_bleu"]
+    assert best_bleu == pytest.approx(metrics_of(tmp_path)[-1]["dev_bleu"], abs=5e-4)
+    assert [record["step"] for record in metrics_of(tmp_path)] == [4, 8, 12]
+
+
 def test_more_steps_can_be_asked_for_where_the_schedule_knows_no_end(tmp_path, straight):
     train(replace(TINY, steps=5), tmp_path, text=TEXT, quiet=True)
     train(TINY, tmp_path, text=TEXT, quiet=True)
@@ -400,6 +441,38 @@ def test_a_cosine_and_other_settings_cannot_be_changed_in_the_middle(tmp_path):
         train(cosine, tmp_path, text=TEXT._replace(train=TEXT.train[1:]), quiet=True)
 
 
+def test_a_vocabulary_without_a_checkpoint_is_made_anew(tmp_path, straight):
+    """A run that dies before its first checkpoint leaves its vocabularies; the next may have other settings."""
+    for name in ("src.subwords.model", "tgt.subwords.model", "best.safetensors", "metrics.jsonl"):
+        (tmp_path / name).write_bytes((straight / name).read_bytes())
+    train(replace(TINY, tgt_vocab_size=33), tmp_path, text=TEXT, stop_at=1, quiet=True)
+    assert len(Subwords.load(tmp_path / "tgt.subwords.model")) == 33
+    assert not (tmp_path / "best.safetensors").exists()  # that of other settings
+    data = json.loads((tmp_path / "data.json").read_text())
+    for name in ("src.subwords.model", "tgt.subwords.model"):
+        assert data["vocabularies"][name] == hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()
+
+
+def test_a_run_that_begins_with_another_takes_its_vocabularies_whatever_the_folder_has(tmp_path, straight):
+    train(replace(TINY, tgt_vocab_size=33), tmp_path, text=TEXT, stop_at=1, quiet=True)
+    (tmp_path / "last.safetensors").unlink()
+    train(replace(TINY, init_from=str(straight)), tmp_path, text=TEXT, stop_at=1, quiet=True)
+    assert (tmp_path / "tgt.subwords.model").read_bytes() == (straight / "tgt.subwords.model").read_bytes()
+
+
+def test_a_run_goes_on_with_its_own_vocabulary_only(tmp_path, straight):
+    train(TINY, tmp_path, text=TEXT, stop_at=5, quiet=True)
+    (tmp_path / "src.subwords.model").unlink()  # the same text and settings give the same one
+    train(TINY, tmp_path, text=TEXT, stop_at=6, quiet=True)
+    other = Subwords.train([pair.ja for pair in TEXT.train[:9]], 20, spaces=False)
+    (tmp_path / "src.subwords.model").write_bytes(other.model)
+    with pytest.raises(ValueError, match=r"src\.subwords\.model is not the vocabulary that the run in this folder was"):
+        train(TINY, tmp_path, text=TEXT, quiet=True)
+    (tmp_path / "src.subwords.model").write_bytes((straight / "src.subwords.model").read_bytes())
+    train(TINY, tmp_path, text=TEXT, quiet=True)
+    assert_same_run(tmp_path, straight)
+
+
 # -- What goes wrong ---------------------------------------------------------------------------------
 
 
@@ -410,6 +483,8 @@ def test_a_loss_that_is_no_number_stops_the_run_and_spares_the_checkpoint(tmp_pa
     with pytest.raises(FloatingPointError, match=r"the loss is nan at step 4 \(learning rate 0.002\): try a lower"):
         train(TINY, tmp_path, text=TEXT, quiet=True)
     assert (tmp_path / "last.safetensors").read_bytes() == before
+    with pytest.raises(FloatingPointError, match=r"at step 1 .*max_grad_norm; there is no checkpoint yet$"):
+        train(TINY, tmp_path / "other", text=TEXT, quiet=True)
 
 
 def test_a_gradient_that_is_infinite_stops_the_run_before_it_reaches_the_weights(tmp_path, monkeypatch):
@@ -469,6 +544,27 @@ def test_the_recorded_loss_is_the_mean_over_tokens_of_the_steps_since_the_last_r
         ).item()
         tokens += int(batch.tgt_lengths.sum())
     assert metrics_of(tmp_path)[0]["loss"] == pytest.approx(total / tokens, abs=1e-5)
+
+
+@pytest.mark.parametrize("line", ['{"x": 1}', "{1}", '{"step": "four"}'])
+def test_metrics_that_are_none_are_refused_with_their_line(tmp_path, line):
+    train(TINY, tmp_path, text=TEXT, stop_at=5, quiet=True)
+    with open(tmp_path / "metrics.jsonl", "a") as file:
+        file.write(f"{line}\n")
+    with pytest.raises(ValueError, match=r"metrics\.jsonl is damaged: line 2 must be a record with the number of"):
+        train(TINY, tmp_path, text=TEXT, quiet=True)
+
+
+def test_metrics_that_cannot_be_written_are_named_and_those_that_are_there_stay(tmp_path, straight, monkeypatch):
+    (tmp_path / "m.jsonl").write_text("old\n")
+
+    def no_space(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", no_space)
+    with pytest.raises(OSError, match=r"m\.jsonl could not be written \(No space left on device\)"):
+        add_metrics(tmp_path / "m.jsonl", {"step": 7})
+    assert (tmp_path / "m.jsonl").read_text() == "old\n"
 
 
 # -- Two processes -----------------------------------------------------------------------------------

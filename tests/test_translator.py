@@ -9,7 +9,7 @@ import torch
 
 from attn_course.data.batches import make_batch
 from attn_course.data.everyday import load_handwritten
-from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID
+from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from attn_course.decoding import beam_search, greedy_search
 from attn_course.training import Settings, load_checkpoint
 from attn_course.translator import END, LENGTH_REWARD, SHIPPED, Translator
@@ -91,6 +91,51 @@ def test_attend_looks_as_the_translation_was_written(translator):
     batch = make_batch([(translator.read(SENTENCES[0]), found.ids)])
     logits, _ = translator.model(batch.src, batch.tgt_in, src_mask=batch.src_mask)
     assert logits[0].argmax(-1).tolist() == [*found.ids, EOS_ID]
+
+
+def test_a_beam_of_one_is_greedy_search(translator):
+    pairs = load_handwritten()[::7]
+    batch = make_batch([(translator.read(japanese), []) for japanese, _ in pairs])
+    special = {"bos_id": BOS_ID, "eos_id": EOS_ID, "pad_id": PAD_ID}
+    ids = greedy_search(translator.model, batch.src, batch.src_lengths, max_len=80, **special).tolist()
+    written = [[i for i in row if i not in special.values()] for row in ids]
+    assert [t.ids for t in translator.translate([japanese for japanese, _ in pairs])] == written
+
+
+def test_the_best_of_several_translations_is_the_translation_and_each_has_its_probability(translator):
+    ranked = translator.translate_n_best(SENTENCES, beam_size=3)
+    assert [r[0].translation for r in ranked] == translator.translate(SENTENCES, beam_size=3)
+    for sentence, row in zip(SENTENCES, ranked, strict=True):
+        assert len(row) == 3
+        assert [r.score for r in row] == sorted((r.score for r in row), reverse=True)
+        for (_, _, ids), log_prob, score in row:
+            batch = make_batch([(translator.read(sentence), ids)])
+            logits, _ = translator.model(batch.src, batch.tgt_in, src_mask=batch.src_mask)
+            steps = logits[0].log_softmax(-1).gather(-1, batch.tgt_out[0].unsqueeze(-1))
+            assert log_prob == pytest.approx(steps.sum().item(), abs=1e-3)
+            assert score == pytest.approx(log_prob + LENGTH_REWARD * (len(ids) + 1), abs=1e-6)
+
+
+def test_the_alignment_links_words_that_mean_the_same(translator):
+    ids = translator.translate(SENTENCES[1:2])[0].ids
+    source, target, links = translator.align(SENTENCES[1], ids)
+    assert "".join(source) == SENTENCES[1]
+    assert target == ["she", "bought", "three", "books", "at", "the", "station", "yesterday", "."]
+    found = {(source[s], target[t]) for s, t in links}
+    assert {("買い", "bought"), ("本", "books"), ("駅", "station"), ("昨日", "yesterday")} <= found
+    assert links == sorted(links, key=lambda link: link[1])
+
+
+def test_a_word_that_cannot_be_spelled_has_its_place_in_the_alignment(translator):
+    ids = translator.translate(["私は47歳です。"])[0].ids
+    assert UNK_ID in ids
+    assert "⁇" in translator.align("私は47歳です。", ids).target
+
+
+@pytest.mark.bad_input
+def test_one_string_is_refused(translator):
+    with pytest.raises(TypeError, match=r"sentences must be a list of sentences, not one string: write \['猫です'\]"):
+        translator.translate("猫です")
 
 
 @pytest.mark.bad_input

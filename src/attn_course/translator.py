@@ -10,12 +10,13 @@ from typing import NamedTuple
 
 import torch
 
-from attn_course.data.batches import Batch, make_batch
-from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID, Subwords
+from attn_course.data.batches import make_batch
+from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Subwords
 from attn_course.data.text import detokenize_english, normalize_japanese
 from attn_course.data.words import words
-from attn_course.decoding import beam_search, greedy_search
+from attn_course.decoding import Hypothesis, beam_search
 from attn_course.device import default_device
+from attn_course.evaluation import align_by_weights, weights_of_words
 from attn_course.training.checkpoint import load_checkpoint
 from attn_course.training.loop import load_weights, make_model
 from attn_course.training.settings import Settings
@@ -38,6 +39,27 @@ class Translation(NamedTuple):
     """The same in lower case with spaces around punctuation, as the translator writes it and as it is scored."""
     ids: list[int]
     """Ids of the pieces, without beginning and end."""
+
+
+class Ranked(NamedTuple):
+    """One of several translations of a sentence, with what it was ranked by."""
+
+    translation: Translation
+    log_prob: float
+    """Natural logarithm of the probability that the model gives to its pieces, the end included."""
+    score: float
+    """The same with the reward for each piece; the translations of a sentence are ordered by it."""
+
+
+class WordAlignment(NamedTuple):
+    """Which word was read for which word, as far as the attention shows it."""
+
+    source: list[str]
+    """Japanese words."""
+    target: list[str]
+    """English words, as they are tokenised."""
+    links: list[tuple[int, int]]
+    """(place of the source word, place of the target word), in the order of the target; some words have none."""
 
 
 class Translator:
@@ -108,44 +130,65 @@ class Translator:
 
         Raises:
             ValueError: if a sentence is empty, or longer than the model can read.
+            TypeError: if given one string.
         """
+        ranked = self.translate_n_best(
+            sentences, beam_size=beam_size, length_reward=length_reward
+        )
+        return [best.translation for best, *_ in ranked]
+
+    def translate_n_best(
+        self,
+        sentences: Sequence[str],
+        *,
+        beam_size: int = 5,
+        length_reward: float = LENGTH_REWARD,
+    ) -> list[list[Ranked]]:
+        """All that a beam has found for each sentence, best first; the first is that of :meth:`translate`.
+
+        Args:
+            sentences: as for :meth:`translate`.
+            beam_size: most translations of a sentence.
+            length_reward: as for :meth:`translate`.
+
+        Raises:
+            ValueError: if a sentence is empty, or longer than the model can read.
+            TypeError: if given one string.
+        """
+        if isinstance(sentences, str):
+            raise TypeError(
+                f"sentences must be a list of sentences, not one string: write [{sentences[:20]!r}]"
+            )
         sources = [self.read(sentence) for sentence in sentences]
-        found: list[Translation | None] = [None] * len(sources)
+        device = next(self.model.parameters()).device
+        found: list[list[Ranked]] = [[] for _ in sources]
         # Sentences of like length together, so that little is padded.
         order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
         for start in range(0, len(order), _SENTENCES_AT_ONCE):
             rows = order[start : start + _SENTENCES_AT_ONCE]
-            batch = make_batch([(sources[i], []) for i in rows])
-            for i, ids in zip(
-                rows, self._write(batch, beam_size, length_reward), strict=True
-            ):
-                tokenized = self.tgt_subwords.decode(ids)
-                found[i] = Translation(detokenize_english(tokenized), tokenized, ids)
-        return found
-
-    def _write(self, batch: Batch, beam_size: int, length_reward: float) -> list[list[int]]:
-        device = next(self.model.parameters()).device
-        special = {"bos_id": BOS_ID, "eos_id": EOS_ID, "pad_id": PAD_ID}
-        max_len = min(2 * batch.src.size(1) + 10, self.model.max_len)
-        src, lengths = batch.src.to(device), batch.src_lengths.to(device)
-        if beam_size == 1:
-            written = greedy_search(
-                self.model, src, lengths, max_len=max_len, **special
-            ).tolist()
-        else:
-            ranked = beam_search(
+            batch = make_batch([(sources[i], []) for i in rows]).to(device)
+            written = beam_search(
                 self.model,
-                src,
-                lengths,
-                max_len=max_len,
+                batch.src,
+                batch.src_lengths,
+                bos_id=BOS_ID,
+                eos_id=EOS_ID,
+                pad_id=PAD_ID,
+                max_len=min(2 * batch.src.size(1) + 10, self.model.max_len),
                 beam_size=beam_size,
                 length_penalty=0.0,
                 length_reward=length_reward,
-                patience=_PATIENCE,
-                **special,
+                patience=1.0 if beam_size == 1 else _PATIENCE,  # of one: greedy search
             )
-            written = [hypotheses[0].ids.tolist() for hypotheses in ranked]
-        return [[i for i in ids if i not in special.values()] for ids in written]
+            for i, hypotheses in zip(rows, written, strict=True):
+                found[i] = [self._spell(hypothesis) for hypothesis in hypotheses]
+        return found
+
+    def _spell(self, hypothesis: Hypothesis) -> Ranked:
+        ids = [i for i in hypothesis.ids.tolist() if i != EOS_ID]
+        tokenized = self.tgt_subwords.decode(ids)
+        translation = Translation(detokenize_english(tokenized), tokenized, ids)
+        return Ranked(translation, hypothesis.log_prob, hypothesis.score)
 
     def read(self, sentence: str) -> list[int]:
         """The ids of a Japanese sentence, without the end.
@@ -183,6 +226,30 @@ class Translator:
             batch.src, batch.tgt_in, src_mask=batch.src_mask, need_weights=True
         )
         return AttentionWeights(*(w[:, 0].cpu() for w in weights))
+
+    def align(self, sentence: str, english_ids: Sequence[int]) -> WordAlignment:
+        """Which Japanese word each English word looked at most, in the last layer, its heads averaged.
+
+        That layer's weights come closest to alignments that are known; how close they come, ``attn-course evaluate
+        --corpus everyday`` measures. An English word that looked most at the end of the source has no link.
+
+        Args:
+            sentence: Japanese.
+            english_ids: pieces, for instance ``Translation.ids``.
+        """
+        source = words(normalize_japanese(sentence))
+        src_pieces = [piece for word in self.src_subwords.cut(source) for piece in word]
+        tgt_pieces = [
+            f"{_SPACE}⁇" if i == UNK_ID else self.tgt_subwords.piece(i) for i in english_ids
+        ]
+        target = "".join(tgt_pieces).replace(_SPACE, " ").split()
+        weights = self.attend(sentence, english_ids).cross[-1].mean(dim=0)  # (T, S)
+        links = align_by_weights(
+            weights_of_words(
+                weights, [*tgt_pieces, END], target, [*src_pieces, END], source
+            )
+        )
+        return WordAlignment(source, target, [(s, t) for t, s in sorted(links)])
 
     def src_pieces(self, sentence: str) -> list[str]:
         """The tokens on the Japanese axis of a picture of :meth:`attend`; a dot stands where a word goes on."""

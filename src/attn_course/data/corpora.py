@@ -23,6 +23,7 @@ import hashlib
 import io
 import os
 import re
+import secrets
 import tarfile
 import tempfile
 import time
@@ -30,6 +31,8 @@ import unicodedata
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
+
+from attn_course.data.text import JAPANESE
 
 __all__ = [
     "Corpus",
@@ -39,6 +42,7 @@ __all__ = [
     "load_small_parallel_enja",
     "load_snow",
     "load_tatoeba",
+    "load_tsv",
     "remove_overlap",
 ]
 
@@ -204,6 +208,43 @@ def load_pairs(ja_path: str | os.PathLike, en_path: str | os.PathLike) -> list[P
     return [Pair(*pair) for pair in zip(ja, en, strict=True)]
 
 
+def load_tsv(path: str | os.PathLike) -> list[Pair]:
+    """Pairs from one text file of your own, in UTF-8: each line holds a sentence, a tab, and its translation.
+
+    The two stand in the last two columns, in either order; columns before them, such as numbers or addresses, are not
+    read. So it reads JESC and JParaCrawl as they come.
+
+    Raises:
+        FileNotFoundError: if it is not there.
+        ValueError: if it is empty, is not UTF-8, or a line lacks one of the two; or if neither column, or each as much
+            as the other, is Japanese.
+
+    Example:
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "my.tsv")
+        ...     _ = path.write_text("1\\tI like cats.\\t猫が好きです。\\n", encoding="utf-8")
+        ...     load_tsv(path)
+        [Pair(ja='猫が好きです。', en='I like cats.')]
+    """
+    pairs = []
+    for number, line in enumerate(_read_lines(Path(path)), start=1):
+        pair = Pair(*(cell.strip() for cell in ("", *line.split("\t"))[-2:]))
+        if not all(pair):
+            raise ValueError(
+                f"{path} must have two sentences with a tab between them in line {number}, which is {line[:40]!r}"
+            )
+        pairs.append(pair)
+    # In how many lines each column is Japanese; an English sentence may quote a Japanese word.
+    first, second = (
+        sum(bool(JAPANESE.search(s)) for s in side) for side in zip(*pairs, strict=True)
+    )
+    if first == second:
+        raise ValueError(
+            f"{path} must have Japanese in one of its last two columns, and has it in {first} lines of either"
+        )
+    return pairs if first > second else [Pair(*pair[::-1]) for pair in pairs]
+
+
 def remove_overlap(pairs: Iterable[Pair], held_out: Iterable[Pair]) -> list[Pair]:
     """The pairs that share neither their Japanese nor their English with a pair that is held out.
 
@@ -292,13 +333,14 @@ def _download(url: str, file: IO[bytes], sha256: str) -> None:
     name = url.rpartition("/")[2]
     # Uncompressed, so that the length that is announced is the length of the file.
     plain = {"Accept-Encoding": "identity"}
-    with tqdm(total=1, desc=name, unit="B", unit_scale=True, ncols=79) as bar:
+    with tqdm(total=1, desc=name, unit="B", unit_scale=True, ncols=79, disable=None) as bar:
         try:
             pooch.HTTPDownloader(bar, chunk_size=1 << 16, headers=plain)(url, file, None)
         except requests.RequestException as error:
             raise ConnectionError(
                 f"{name} could not be downloaded from {url} ({error}); nothing of it has been kept, "
-                "so try again, or get it in another way and give the loader its folder"
+                "so try again, or get it in another way and set ATTN_COURSE_DATA to the folder that holds it "
+                "(`attn-course data --help`)"
             ) from error
     file.flush()
     file.seek(0)
@@ -310,17 +352,16 @@ def _new_file(path: Path) -> Iterator[IO[bytes]]:
     """A file that gets its name when all of it is on the disk; if anything goes wrong before, it is removed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     _clear_up(path)
-    file = tempfile.NamedTemporaryFile(  # noqa: SIM115 (closed before it gets its name)
-        dir=path.parent, prefix=f".{path.name}.", suffix=".part", delete=False
-    )
+    # Not from tempfile, whose files only their owner may read.
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
-        with file:
+        with part.open("x+b") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(file.name, path)
+        os.replace(part, path)
     except BaseException:  # also Ctrl-C
-        Path(file.name).unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
         raise
 
 

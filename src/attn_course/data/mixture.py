@@ -1,14 +1,18 @@
 """Several corpora as one training text, with dev and test kept out of it. Used from chapter 12."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
 from typing import NamedTuple
 
 from attn_course.data.corpora import (
     Corpus,
     Pair,
+    load_pairs,
     load_small_parallel_enja,
     load_snow,
     load_tatoeba,
+    load_tsv,
     remove_overlap,
 )
 from attn_course.data.everyday import load_handwritten, make_corpus
@@ -31,19 +35,33 @@ class Text(NamedTuple):
     test: list[WordPair]
 
 
-def load_text(corpora: Sequence[str]) -> Text:
+def load_text(
+    corpora: Sequence[str],
+    *,
+    dev: str = "",
+    test: str = "",
+    held_out: int = 0,
+    split_seed: int = 0,
+) -> Text:
     """Load corpora by name, and make one training text of them.
 
-    Dev and test are those of the first corpus. Every pair that shares its Japanese or its English with one of them
-    is left out of the training text (see :func:`~attn_course.data.corpora.remove_overlap`), whichever corpus it is
-    from, and so is a pair that is there already. What another corpus keeps for its own dev and test is not used.
+    Dev and test are those of the first corpus, unless others are named; see :func:`load_held_out`. Every pair that
+    shares its Japanese or its English with one of them is left out of the training text (see
+    :func:`~attn_course.data.corpora.remove_overlap`), whichever corpus it is from, and so is a pair that is there
+    already. What another corpus keeps for its own dev and test is not used.
 
     Args:
-        corpora: one or more of ``"everyday"``, ``"handwritten"``, ``"small_parallel_enja"``, ``"tatoeba"`` and
-            ``"snow=PATH"``. Only ``everyday`` and ``small_parallel_enja`` have dev and test.
+        corpora: one or more of ``"everyday"``, ``"handwritten"``, ``"small_parallel_enja"``, ``"tatoeba"``,
+            ``"snow=PATH"`` and your own ``"pairs=PATH"`` (a file for :func:`~attn_course.data.corpora.load_tsv`) or
+            ``"pairs=JA,EN"`` (two for :func:`~attn_course.data.corpora.load_pairs`). Only ``everyday`` and
+            ``small_parallel_enja`` have dev and test.
+        dev: the corpus to choose settings with, all of it; empty for the first corpus's.
+        test: the corpus to measure with, all of it; empty for the first corpus's.
+        held_out: how many pairs of the first corpus to take for dev, and how many for test, where there is none.
+        split_seed: chooses them; the same one takes the same pairs.
 
     Raises:
-        ValueError: if there is no corpus, a name is unknown, or one is there twice.
+        ValueError: if there is no corpus, a name is unknown, one is there twice, or the first has too few pairs.
         OSError: if a corpus is not there and cannot be downloaded.
     """
     if isinstance(corpora, str) or len(corpora) == 0:
@@ -54,12 +72,41 @@ def load_text(corpora: Sequence[str]) -> Text:
         raise ValueError(f"each corpus can be used once, and {twice[0]!r} is there twice")
     loaders = [_loader(name) for name in corpora]  # all names first: loading takes a while
     parts = [load() for load in loaders]
-    dev, test = parts[0].dev, parts[0].test
+    dev, test = _hold_out(corpora[0], parts[0], dev, test, held_out, split_seed)
     train = remove_overlap((pair for part in parts for pair in part.train), [*dev, *test])
     # The same pair twice would only be counted twice.
     train = dict.fromkeys(map(_spell, train))
     parts = (train, map(_spell, dev), map(_spell, test))
     return Text(*([_cut(pair) for pair in part] for part in parts))
+
+
+def load_held_out(
+    corpus: str, *, dev: str = "", test: str = "", held_out: int = 0, split_seed: int = 0
+) -> tuple[list[Pair], list[Pair]]:
+    """The dev and test that :func:`load_text` keeps out of a training text that begins with this corpus."""
+    return _hold_out(corpus, load_corpus(corpus), dev, test, held_out, split_seed)
+
+
+def _hold_out(
+    name: str, corpus: Corpus, dev: str, test: str, held_out: int, split_seed: int
+) -> tuple[list[Pair], list[Pair]]:
+    dev_pairs, test_pairs = (
+        [pair for part in load_corpus(other) for pair in part] if other else own
+        for other, own in ((dev, corpus.dev), (test, corpus.test))
+    )
+    if held_out == 0 or (dev_pairs and test_pairs):
+        return dev_pairs, test_pairs
+    rest = remove_overlap(dict.fromkeys(corpus.train), [*dev_pairs, *test_pairs])
+    Random(f"{split_seed} held out").shuffle(rest)
+    if len(rest) < 4 * held_out:
+        raise ValueError(
+            f"{name} has {len(rest):,} different pairs, too few to hold out {held_out:,} for dev and {held_out:,} for "
+            f"test: held_out must be at most {len(rest) // 4:,}, or name the corpora dev and test"
+        )
+    if not test_pairs:
+        test_pairs = rest[:held_out]
+        rest = remove_overlap(rest[held_out:], test_pairs)
+    return dev_pairs or rest[:held_out], test_pairs
 
 
 def load_corpus(name: str) -> Corpus:
@@ -70,6 +117,8 @@ def load_corpus(name: str) -> Corpus:
 def _loader(name: str) -> Callable[[], Corpus]:
     if name.startswith("snow="):
         return lambda: Corpus(load_snow(name.removeprefix("snow=")), [], [])
+    if name.startswith("pairs="):
+        return lambda: Corpus(_load_own(name.removeprefix("pairs=")), [], [])
     # Looked up when called, so that a name stands for the function that is there then.
     loaders: dict[str, Callable[[], Corpus]] = {
         "everyday": _load_everyday,
@@ -79,9 +128,16 @@ def _loader(name: str) -> Callable[[], Corpus]:
     }
     if name not in loaders:
         raise ValueError(
-            f"there is no corpus {name!r}; there are {', '.join(loaders)} and snow=PATH"
+            f"there is no corpus {name!r}; there are {', '.join(loaders)}, snow=PATH and pairs=PATH"
         )
     return loaders[name]
+
+
+def _load_own(paths: str) -> list[Pair]:
+    ja, comma, en = paths.partition(",")
+    if comma and not Path(paths).exists():
+        return load_pairs(ja, en)
+    return load_tsv(paths)
 
 
 def _load_everyday() -> Corpus:
@@ -95,4 +151,7 @@ def _spell(pair: Pair) -> Pair:
 
 
 def _cut(pair: Pair) -> WordPair:
-    return WordPair(words(pair.ja), pair.en.split())
+    try:
+        return WordPair(words(pair.ja), pair.en.split())
+    except ValueError as error:
+        raise ValueError(f"{error}; it begins with {pair.ja[:20]!r}") from error

@@ -99,6 +99,10 @@ class Subwords:
                 minloglevel=2,
             )
         except RuntimeError as error:
+            if "KeyboardInterrupt" in str(
+                error
+            ):  # SentencePiece tells of it in its own words
+                raise KeyboardInterrupt from None
             raise ValueError(_explain(str(error), vocab_size)) from error
         return cls(written.getvalue())
 

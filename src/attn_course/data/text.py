@@ -7,8 +7,18 @@ half-width and full-width letters, with English capitals or without. Everything 
 import re
 import unicodedata
 
+# Hiragana and katakana (half-width ones as well), ideographs, and the mark that repeats one.
+JAPANESE = re.compile(
+    r"[\u3041-\u3096\u30a1-\u30fa\u3400-\u9fff\uf900-\ufaff\uff66-\uff9d々]"
+)
+"""One letter that is Japanese, and not a sign or a letter of others."""
+
 _BEFORE_APOSTROPHE = re.compile(r"(?<=\w)'(?=\w|\s|$)")
 _PUNCTUATION = re.compile(r"(?<!\d),|,(?!\d)|[;?!\"()]|:(?!\d)|\.{3}")
+# A full-width stop between digits is a decimal point.
+_SENTENCE_END = re.compile(r"(?:[。｡！？!?]|．(?!\d))+[」』）)\"”]*")
+_QUOTED_ON = re.compile(r"\s*(?:と|って|、|，)")
+_BRACKETS = ("「」", "『』", "（）")
 _FULL_STOP = re.compile(r"(?<![.\s])\.(?=\s*\"?\s*$)|(?<=[a-z]{3})(?<!\bmrs)\.(?=\s)")
 
 
@@ -23,6 +33,30 @@ def normalize_japanese(text: str) -> str:
         '10時にアメリカへ'
     """
     return "".join(unicodedata.normalize("NFKC", text).split())
+
+
+def split_sentences(text: str) -> list[str]:
+    """Cut Japanese into its sentences, at 。！？ and the like. What is quoted within a sentence stays in it.
+
+    A quotation is within a sentence if と, って or a comma follows it; otherwise it is a sentence of its own. A bracket
+    that is never closed holds nothing together.
+
+    Example:
+        >>> split_sentences("寒い。「はい。そうです。」と彼は言った。")
+        ['寒い。', '「はい。そうです。」と彼は言った。']
+    """
+    found, start = [], 0
+    for end in _SENTENCE_END.finditer(text):
+        inside = any(
+            text.count(opening, start, end.end()) > text.count(closing, start, end.end())
+            and text.find(closing, end.end()) >= 0
+            for opening, closing in _BRACKETS
+        )
+        quoted = end[0][-1] in '」』）)"”' and _QUOTED_ON.match(text, end.end())
+        if not inside and not quoted:
+            found.append(text[start : end.end()])
+            start = end.end()
+    return [sentence.strip() for sentence in [*found, text[start:]] if sentence.strip()]
 
 
 def tokenize_english(text: str) -> str:
@@ -56,6 +90,8 @@ def detokenize_english(text: str) -> str:
     text = re.sub(r" (?='(?!'))", "", text)
     text = re.sub(r"'' (.*?) ''", r'"\1"', text).replace("''", '"')
     text = re.sub(r" (?=[.,;:?!)])", "", text).replace("( ", "(")
-    text = re.sub(r"\bi\b(?!\.)", "I", text)
+    text = re.sub(r"\bi\b(?!\.\w)", "I", text)  # but i.e.
     text = re.sub(r"\b(?:mr|mrs|ms|dr)\. \w", lambda m: m[0].title(), text)
-    return text[:1].upper() + text[1:]
+    return re.sub(
+        r"^\W*\w", lambda m: m[0].upper(), text
+    )  # also the first in quotation marks

@@ -67,7 +67,7 @@ def load_checkpoint(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]
         about = json.loads(metadata.get("about", "{}"))
         if not isinstance(about, dict):
             raise ValueError(f"its description is {about!r}, not a table")
-    except (ValueError, SafetensorError) as error:
+    except (AttributeError, TypeError, ValueError, SafetensorError) as error:
         raise ValueError(
             f"{path} is damaged: it is no safetensors file, or not all of one ({error})"
         ) from error

@@ -1,9 +1,14 @@
 """What stands in the folder of a training run beside its checkpoints. Used in chapter 12."""
 
+import contextlib
 import hashlib
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from attn_course.data.mixture import Text
 from attn_course.data.subwords import Subwords
@@ -13,6 +18,44 @@ from attn_course.training.settings import Settings
 SRC_SUBWORDS, TGT_SUBWORDS = "src.subwords.model", "tgt.subwords.model"
 LAST, BEST = "last.safetensors", "best.safetensors"
 SETTINGS, DATA, METRICS = "settings.toml", "data.json", "metrics.jsonl"
+LOCK = ".lock"  # there while a process trains
+
+
+@contextlib.contextmanager
+def hold_folder(folder: Path) -> Iterator[None]:
+    """Make the folder if need be; inside, no other process can train in it. Even ``kill -9`` lets go of it.
+
+    Raises:
+        BlockingIOError: if another process trains in it; the message says which.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / LOCK
+    lock = FileLock(path)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise BlockingIOError(
+            f"{folder} is in use: {_name_holder(path)} trains in it; wait for its end, stop it, "
+            "or give another folder"
+        ) from None
+    try:
+        path.write_text(str(os.getpid()))
+        yield
+    finally:
+        # Windows removes no open file; one that is left holds nothing.
+        with contextlib.suppress(OSError):
+            path.unlink()
+        lock.release()
+
+
+def _name_holder(path: Path) -> str:
+    try:
+        return f"process {int(path.read_text())}"
+    except (
+        OSError,
+        ValueError,
+    ):  # it has just come or gone, or its system keeps the file shut
+        return "another process"
 
 
 def prepare_folder(folder: Path, settings: Settings, text: Text) -> None:
@@ -26,17 +69,25 @@ def prepare_folder(folder: Path, settings: Settings, text: Text) -> None:
     for name, part in zip(("training", "dev"), text, strict=False):
         if not part:
             raise ValueError(
-                f"{', '.join(settings.corpora)}: the {name} text has no sentence pairs; dev and test come from "
-                "the first corpus, which must have them (everyday or small_parallel_enja)"
+                f"{', '.join(settings.corpora)}: the {name} text has no sentence pairs; dev and test come from the "
+                "first corpus, or from those that are named dev and test, or held_out says how many pairs to take"
             )
-    folder.mkdir(parents=True, exist_ok=True)
     data = describe_text(settings, text)
-    if (folder / LAST).exists():
+    if going_on := (folder / LAST).exists():
         _check_same_settings(folder, settings)
         _check_same_data(folder, data)
+    vocabularies = _find_vocabularies(folder, settings, text, going_on=going_on)
+    data["vocabularies"] = {
+        name: hashlib.sha256(model).hexdigest() for name, model in vocabularies.items()
+    }
+    if going_on:
+        _check_same_vocabularies(folder, data["vocabularies"])
+    else:  # best weights without a checkpoint belong to a run that is begun anew
+        (folder / BEST).unlink(missing_ok=True)
     write_atomically(folder / SETTINGS, settings.to_toml().encode())
     write_atomically(folder / DATA, (json.dumps(data, indent=1) + "\n").encode())
-    _make_vocabularies(folder, settings, text)
+    for name, model in vocabularies.items():
+        write_atomically(folder / name, model)
 
 
 def describe_text(settings: Settings, text: Text) -> dict[str, Any]:
@@ -50,16 +101,38 @@ def describe_text(settings: Settings, text: Text) -> dict[str, Any]:
     return {"corpora": list(settings.corpora), **parts}
 
 
+def add_metrics(path: Path, record: dict[str, float]) -> None:
+    """Add a line to what was measured.
+
+    Raises:
+        OSError: if it cannot be written; the lines that were there are untouched.
+    """
+    before = path.read_bytes() if path.exists() else b""
+    write_atomically(path, before + json.dumps(record).encode() + b"\n")
+
+
 def forget_metrics_after(path: Path, step: int) -> None:
-    """Drop what was measured after the checkpoint, for it will be measured again, and a line cut short."""
-    if path.exists():
-        lines = path.read_text(encoding="utf-8").splitlines()
-        kept = [
-            line
-            for line in lines
-            if line.endswith("}") and json.loads(line)["step"] <= step
-        ]
-        write_atomically(path, "".join(f"{line}\n" for line in kept).encode())
+    """Drop what was measured after the checkpoint, for it will be measured again, and a line cut short.
+
+    Raises:
+        ValueError: if another line is no record of a step.
+    """
+    if not path.exists():
+        return
+    kept = []
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        if not line.endswith(b"}"):
+            continue
+        try:
+            after = json.loads(line)["step"] > step
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"{path} is damaged: line {number} must be a record with the number of its step, and is "
+                f"{line.decode(errors='replace')[:60]}"
+            ) from error
+        if not after:
+            kept.append(line + b"\n")
+    write_atomically(path, b"".join(kept))
 
 
 def _check_same_settings(folder: Path, settings: Settings) -> None:
@@ -81,39 +154,57 @@ def _check_same_settings(folder: Path, settings: Settings) -> None:
 
 
 def _check_same_data(folder: Path, data: dict[str, Any]) -> None:
-    if (folder / DATA).exists():
-        try:
-            theirs = json.loads((folder / DATA).read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"{folder / DATA} is damaged: {error}") from error
-        for name in ("train", "dev", "test"):
-            if theirs[name] != data[name]:
-                raise ValueError(
-                    f"{folder} holds a run on another text: its {name} part has {theirs[name]['pairs']} pairs with "
-                    f"SHA-256 {theirs[name]['sha256'][:12]}…, and now there are {data[name]['pairs']} with "
-                    f"{data[name]['sha256'][:12]}…"
-                )
+    theirs = _read_data(folder)
+    for name in ("train", "dev", "test") if theirs else ():
+        if theirs[name] != data[name]:
+            raise ValueError(
+                f"{folder} holds a run on another text: its {name} part has {theirs[name]['pairs']} pairs with "
+                f"SHA-256 {theirs[name]['sha256'][:12]}…, and now there are {data[name]['pairs']} with "
+                f"{data[name]['sha256'][:12]}…"
+            )
 
 
-def _make_vocabularies(folder: Path, settings: Settings, text: Text) -> None:
-    paths = [folder / SRC_SUBWORDS, folder / TGT_SUBWORDS]
-    if all(path.exists() for path in paths):
-        return
+def _check_same_vocabularies(folder: Path, sha256: dict[str, str]) -> None:
+    for name, theirs in _read_data(folder).get("vocabularies", {}).items():
+        if sha256[name] != theirs:
+            raise ValueError(
+                f"{folder / name} is not the vocabulary that the run in this folder was begun with: its SHA-256 must "
+                f"be {theirs[:12]}…, and is {sha256[name][:12]}…"
+            )
+
+
+def _read_data(folder: Path) -> dict[str, Any]:
+    """What the folder says of its run's text; nothing if the file is not there."""
+    path = folder / DATA
+    if not path.exists():
+        return {}
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
+
+
+def _find_vocabularies(
+    folder: Path, settings: Settings, text: Text, *, going_on: bool
+) -> dict[str, bytes]:
+    """The vocabularies: those of a run that goes on, or those of the run that this one begins with, or new ones."""
+    names = (SRC_SUBWORDS, TGT_SUBWORDS)
+    if going_on and all((folder / name).exists() for name in names):
+        return {name: (folder / name).read_bytes() for name in names}
     if settings.init_from:
         source = Path(settings.init_from)
-        for path in paths:
-            if not (source / path.name).is_file():
+        for name in names:
+            if not (source / name).is_file():
                 raise FileNotFoundError(
-                    f"init_from ({settings.init_from!r}) must be the folder of an earlier run; "
-                    f"it has no {path.name}"
+                    f"init_from ({settings.init_from!r}) must be the folder of an earlier run; it has no {name}"
                 )
-            write_atomically(path, (source / path.name).read_bytes())
-        return
+        return {name: (source / name).read_bytes() for name in names}
     sides = zip(*text.train, strict=True)
-    for path, sentences, side in zip(paths, sides, ("src", "tgt"), strict=True):
+    found = {}
+    for name, sentences, side in zip(names, sides, ("src", "tgt"), strict=True):
         size = getattr(settings, f"{side}_vocab_size")
         try:
-            subwords = Subwords.train(sentences, size, spaces=side == "tgt")
+            found[name] = Subwords.train(sentences, size, spaces=side == "tgt").model
         except ValueError as error:  # which begins with: vocab_size (6000) must be
             raise ValueError(f"{side}_{error}") from error
-        write_atomically(path, subwords.model)
+    return found

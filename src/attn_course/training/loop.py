@@ -1,5 +1,6 @@
 """The training loop, which can be stopped at any step and goes on as if it had not been. Derived in chapter 12."""
 
+import contextlib
 import json
 import math
 import os
@@ -28,7 +29,9 @@ from attn_course.training.folder import (
     METRICS,
     SRC_SUBWORDS,
     TGT_SUBWORDS,
+    add_metrics,
     forget_metrics_after,
+    hold_folder,
     prepare_folder,
 )
 from attn_course.training.loss import translation_loss
@@ -89,24 +92,45 @@ def train(
         ValueError: if the settings do not fit the text, or the folder's run was another one or is damaged.
         FileNotFoundError: if the run is to begin with another one that is not there.
         FloatingPointError: if the loss or the gradient is no finite number; the last checkpoint is untouched.
-        OSError: if a file cannot be written; the last checkpoint is untouched.
+        OSError: if a file cannot be written, the last checkpoint being untouched; or if another process trains in the
+            folder.
     """
     folder, processes = Path(folder), find_processes()
-    text = load_text(settings.corpora) if text is None else text
+    quiet = quiet or not processes.is_first
+    if text is None:
+        text = load_text(settings.corpora, **settings.division)
+    with hold_folder(folder) if processes.is_first else contextlib.nullcontext():
+        return _train(settings, folder, text, stop_at, quiet)
+
+
+def _train(
+    settings: Settings, folder: Path, text: Text, stop_at: int | None, quiet: bool
+) -> Path:
+    processes = find_processes()
     if processes.is_first:
         prepare_folder(folder, settings, text)
     processes.wait()
     run = _Run(settings, folder, text)
-    quiet = quiet or not processes.is_first
     state = run.state
     end = min(settings.steps, settings.steps if stop_at is None else stop_at)
     if state["step"] >= end:
+        # Stopped at the very step that is the last one now; or its best weights have been removed.
+        if state["step"] >= settings.steps and state["best_bleu"] < 0:
+            if processes.is_first:
+                forget_metrics_after(folder / METRICS, state["step"] - 1)
+                run.evaluate()
+            run.save()
         if not quiet:
             tqdm.write(f"{folder} has been trained for {state['step']} steps already.")
         return folder
 
     stop = _StopSignal()
-    bar = tqdm(total=settings.steps, initial=state["step"], unit="step", disable=quiet)
+    bar = tqdm(
+        total=settings.steps,
+        initial=state["step"],
+        unit="step",
+        disable=quiet or None,  # None: where nobody watches, as in a file
+    )
     try:
         for batch in run.batches():
             loss, speed, stopping = run.step(batch, wants_to_stop=stop.wanted)
@@ -266,8 +290,13 @@ class _Run:
         if not math.isfinite(value):
             raise FloatingPointError(
                 f"the {what} is {value} at step {self.state['step']} (learning rate {rate:.2g}): try a lower "
-                "peak_lr, a longer warm-up or a smaller max_grad_norm; the last checkpoint is untouched"
+                f"peak_lr, a longer warm-up or a smaller max_grad_norm; {self._what_is_left()}"
             )
+
+    def _what_is_left(self) -> str:
+        if (self.folder / LAST).exists():
+            return "the last checkpoint is untouched"
+        return "there is no checkpoint yet"
 
     def _speed(self) -> float:
         return self._speed_tokens / (time.perf_counter() - self._speed_from)
@@ -300,8 +329,7 @@ class _Run:
             "tokens_per_second": round(speed),
             "cpu_minutes": round(state["cpu_seconds"] / 60, 2),
         }
-        with open(self.folder / METRICS, "a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        add_metrics(self.folder / METRICS, record)
         if bleu.score > state["best_bleu"]:
             state["best_bleu"] = bleu.score
             about = {"step": state["step"], "dev_bleu": bleu.score}
@@ -344,6 +372,10 @@ class _Run:
         if self.device.type != "cpu" and there in tensors:
             set_random_state(tensors[there], self.device)
         self.state |= state
+        if not (self.folder / BEST).exists():
+            self.state[
+                "best_bleu"
+            ] = -1.0  # the next weights that are measured are the best there are
 
     def _begin_with(self, source: Path) -> None:
         if not (source / BEST).is_file():

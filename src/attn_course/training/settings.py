@@ -25,7 +25,15 @@ class Settings:
     """
 
     corpora: tuple[str, ...] = ("everyday",)
-    """Names of corpora; dev and test come from the first one."""
+    """Names of corpora; dev and test come from the first one, if nothing else is said."""
+    dev: str = ""
+    """Another corpus to choose the best weights with, all of it."""
+    test: str = ""
+    """Another corpus to measure with, all of it."""
+    held_out: int = 500
+    """How many pairs of the first corpus become dev, and how many test, where there is none."""
+    split_seed: int = 0
+    """Chooses them; apart from ``seed``, so that runs with other seeds are measured on the same sentences."""
     init_from: str = ""
     """Folder of an earlier run whose vocabulary and best weights this one begins with; empty: begin at random."""
     src_vocab_size: int = 6000
@@ -80,7 +88,7 @@ class Settings:
             "src_vocab_size tgt_vocab_size longest d_model num_heads num_encoder_layers num_decoder_layers "
             "d_ff steps tokens_per_batch evaluate_every save_every",
         )
-        self._check_at_least(0, "warmup_steps weight_decay")
+        self._check_at_least(0, "warmup_steps weight_decay held_out")
         for name in ("peak_lr", "max_grad_norm"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(
@@ -140,6 +148,13 @@ class Settings:
                 f"{path}: unknown settings {', '.join(unknown)}; known are {', '.join(sorted(known))}"
             )
         return cls(**values)
+
+    @property
+    def division(self) -> dict[str, Any]:
+        """What is said of dev and test, as :func:`~attn_course.data.mixture.load_text` takes it."""
+        return {
+            name: getattr(self, name) for name in ("dev", "test", "held_out", "split_seed")
+        }
 
     def to_toml(self) -> str:
         """The settings as TOML, one a line."""
