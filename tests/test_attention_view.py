@@ -256,6 +256,7 @@ MISTAKES = [
     (([weights(2, 2), weights(3, 3)], AB), {}, r"shapes \(2, 2\) and \(3, 3\) must have one shape"),
     ((2 * torch.eye(2), AB), {}, r"weight runs from 0 to 2, outside 0 to 1.* heatmap draws other numbers"),
     ((-torch.eye(2), AB), {"label": "score"}, r"score runs from -1 to 0, outside 0 to 1"),
+    (([[-1.0, -0.0], [-0.0, -1.0]], AB), {}, r"weight runs from -1 to 0, outside 0 to 1"),
     ((torch.eye(2) / 0, AB), {}, r"weight \[0, 1\] is NaN"),
     (([[float("inf")]], ["a"]), {}, r"weight runs from 0 to inf"),
     ((weights(2, 2, 2), AB), {"names": ["x"]}, r"names \(1\) must match the heads \(2\)"),

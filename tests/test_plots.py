@@ -158,6 +158,12 @@ def test_curves_and_bars_say_their_numbers_unless_told_not_to():
     assert plots.bars({"a": [1]}, ["x"], ylabel="y", precision=None).text == "y\nseries: a"
 
 
+def test_a_heatmap_without_its_numbers_still_says_what_is_drawn():
+    quiet = plots.heatmap(weights(7, 8), ENGLISH, JAPANESE, precision=None)
+    assert quiet.text == "weight: queries down, keys across"
+    np.testing.assert_allclose(quiet.fig.axes[0].images[0].get_array(), weights(7, 8))
+
+
 def test_a_picture_can_be_saved(tmp_path):
     picture = plots.bars({"a": [1]}, ["x"], ylabel="y")
     picture.save(tmp_path / "bars.png")
@@ -203,6 +209,11 @@ def test_plotting_leaves_the_tensor_and_matplotlib_as_they_were():
             lambda: plots.heatmap(2 * torch.eye(2), ["a", "b"]),
             ValueError,
             r"weight runs from 0 to 2, outside the scale",
+        ),
+        (  # the largest is a zero with a minus, which is no number that a reader wants to see
+            lambda: plots.heatmap([[-1.0, -0.0], [-0.0, -1.0]], ["a", "b"]),
+            ValueError,
+            r"weight runs from -1 to 0, outside the scale",
         ),
         (lambda: plots.heatmap(torch.eye(1), ["a"], scale=(1, 0)), ValueError, r"scale \(1, 0\) must rise"),
         (

@@ -33,7 +33,7 @@ def heatmap(
     mask: Tensor | ArrayLike | None = None,
     scale: tuple[float, float] = (0.0, 1.0),
     label: str = "weight",
-    precision: int = 4,
+    precision: int | None = 4,
 ) -> Picture:
     """Draw the weights of one head: a row for each query, a column for each key.
 
@@ -46,7 +46,8 @@ def heatmap(
         scale: the values of the lightest and the darkest colour. Keep the default for weights, so that
             pictures can be compared. If it spans zero, zero is white.
         label: what the numbers are.
-        precision: digits after the point in the text of the picture.
+        precision: digits after the point in the text of the picture. None leaves the numbers out, as in
+            :func:`curves`.
 
     Raises:
         ValueError: if the tokens don't match the weights' size, or a value lies outside the scale.
@@ -80,9 +81,9 @@ def heatmap(
         ax.set(xlabel="key", ylabel="query")
         ax.xaxis.set_label_position("top")
         fig.colorbar(image, ax=ax, label=label, shrink=0.9, aspect=18, pad=0.03)
-    text = f"{label}: queries down, keys across\n" + as_table(
-        grid, queries, keys, precision, allowed
-    )
+    text = f"{label}: queries down, keys across"
+    if precision is not None:
+        text += "\n" + as_table(grid, queries, keys, precision, allowed)
     return Picture(fig, text)
 
 

@@ -96,9 +96,14 @@ def check_scale(
     slack = 1e-3 * (high - low)
     if drawn.size and (drawn.min() < low - slack or drawn.max() > high + slack):
         raise ValueError(
-            f"{label} runs from {drawn.min():.4g} to {drawn.max():.4g}, outside the scale {scale}; "
-            "pass scale=(low, high)"
+            f"{label} {run_of(drawn.min(), drawn.max())}, outside the scale {scale}; pass scale=(low, high)"
         )
+
+
+def run_of(low: float, high: float) -> str:
+    # Which of 0.0 and -0.0 is the larger differs between processors, so neither keeps its sign.
+    low, high = (signless_zero(f"{value:.4g}") for value in (low, high))
+    return f"runs from {low} to {high}"
 
 
 def fixed(value: float, precision: int) -> str:

@@ -26,7 +26,7 @@ from torch import Tensor
 from attn_course.plots.colours import as_hex, sequential
 from attn_course.plots.grids import heatmap
 from attn_course.plots.still import as_units, still_image
-from attn_course.plots.text import as_mask, as_numbers, as_table, as_tokens
+from attn_course.plots.text import as_mask, as_numbers, as_table, as_tokens, run_of
 
 # 64 signs that mean nothing in HTML, JSON or Python, and spell no name of a device.
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstvwxyz-_."
@@ -238,7 +238,7 @@ def _check_weights(grids: np.ndarray, allowed: np.ndarray | None, label: str) ->
     low, high = (f(grids, where=drawn, initial=0.0) for f in (np.min, np.max))
     if low < -1e-3 or high > 1 + 1e-3:
         raise ValueError(
-            f"{label} runs from {low:.4g} to {high:.4g}, outside 0 to 1: this view shows weights after the softmax; "
+            f"{label} {run_of(low, high)}, outside 0 to 1: this view shows weights after the softmax; "
             "heatmap draws other numbers, with scale=(low, high)"
         )
 
