@@ -17,7 +17,7 @@ CHECKS := $(PY) scripts/checks.py --jobs $(JOBS)
 SOURCES := $(shell find _config.yml _toc.yml book notebooks src pyproject.toml -type f \
 	! -path '*/__pycache__/*' ! -path '*.egg-info/*' ! -path '*/.ipynb_checkpoints/*' ! -name '.*' 2>/dev/null)
 
-.PHONY: help book serve lab test check seeds machines notebooks gpu address clean FORCE
+.PHONY: help book serve lab test check seeds machines accelerator notebooks gpu address clean FORCE
 
 help:  ## list the commands
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -43,6 +43,9 @@ seeds: .venv/.ready  ## train networks again with other seeds (ONLY=11: those of
 
 machines: .venv/.ready  ## the tests as on other processors, for hours (ONLY=oldest: one of them)
 	@$(PY) scripts/machines.py --jobs $(JOBS) $(ONLY)
+
+accelerator: .venv/.ready  ## notebooks and tests on a stand-in for an accelerator (ONLY=05: one chapter)
+	@$(CHECKS) accelerator $(ONLY)
 
 notebooks: .venv/.ready  ## execute and store the notebooks that changed (ONLY="03 05": these)
 	@$(PY) scripts/notebooks.py --jobs $(JOBS) $(ONLY) || { $(PY) tests/what_to_report.py >&2; exit 1; }

@@ -33,6 +33,19 @@ language_model transformer decoding evaluation quiet burn pretrained tiled slidi
 """
 SHAPES = f"--jaxtyping-packages={','.join(f'attn_course.{name}' for name in SHAPED.split())},beartype.beartype"
 
+# PyTorch finds the stand-in by itself where its folder is on the path, and the course takes what PyTorch finds.
+STANDIN = (("PYTHONPATH", str(ROOT / "tests" / "standin")), ("ATTN_COURSE_DEVICE", ""))
+# Tests of pages, commands and data, which place nothing on a device.
+PLACELESS = """
+address attention_benchmark benchmarks binder book checks_script everyday launch mutations nbval_numbers
+notebooks_script package pages setup source standin text words
+"""
+
+
+def tests_of_the_package() -> list[str]:
+    elsewhere = {f"test_{name}" for name in PLACELESS.split()}
+    return [f"tests/{path.name}" for path in sorted(ROOT.glob("tests/test_*.py")) if path.stem not in elsewhere]
+
 
 @dataclass(frozen=True)
 class Part:
@@ -106,6 +119,19 @@ def parts(jobs: int) -> dict[str, Part]:
             20,
             (pytest(*unit, "-m", "trains", jobs=jobs),),
         ),
+        "standin": Part(
+            "the stand-in for an accelerator: its numbers, its manners, mistakes that it must notice",
+            1,
+            (pytest("tests/test_standin.py"),),
+            STANDIN,
+        ),
+        "placed": Part(
+            "the package's tests, with everything they make on the stand-in",
+            7,
+            (pytest("-p", "on_accelerator", "-m", "not trains", *tests_of_the_package(), jobs=jobs),),
+            STANDIN,
+        ),
+        "placed-notebooks": Part("notebooks executed on the stand-in and compared", 5, (nbval,), STANDIN),
         "gpu": Part(
             "notebooks executed on the GPU and compared",
             5,
@@ -119,6 +145,7 @@ COMMANDS = {
     "test": ("style", "form", "unit", "bad-input", "docstrings", "notebooks", "book", "site"),
     "check": ("style", "form", "quick"),
     "seeds": ("seeds",),
+    "accelerator": ("standin", "placed", "placed-notebooks"),
     "gpu": ("gpu",),
 }
 
@@ -133,6 +160,7 @@ def parts_of_chapters(paths: list[Path], jobs: int) -> dict[str, Part]:
     exercises = {name for path in paths for name in re.findall(r"check\.(\w+)\(\1\)", path.read_text("utf-8"))}
     chosen = " or ".join([*(Path(name).stem for name in own), *sorted(exercises)])
     jobs = 1 if len(paths) == 1 else jobs
+    compared = pytest("--dist", "loadfile", *NBVAL, *notebooks, jobs=jobs) if jobs > 1 else pytest(*NBVAL, *notebooks)
     return {
         "style": Part(
             "code style",
@@ -156,9 +184,18 @@ def parts_of_chapters(paths: list[Path], jobs: int) -> dict[str, Part]:
         "notebooks": Part(
             "notebooks executed again and compared",
             0,
-            (pytest("--dist", "loadfile", *NBVAL, *notebooks, jobs=jobs) if jobs > 1 else pytest(*NBVAL, *notebooks),),
+            (compared,),
         ),
         "site": Part("what every chapter must have", 0, (pytest("tests/test_book.py", "-k", " or ".join(stems)),)),
+        "placed": Part(
+            "its tests and exercises, with everything they make on the stand-in",
+            0,
+            (pytest("-p", "on_accelerator", *own, "tests/test_check.py", "-m", "not trains", "-k", chosen, jobs=jobs),),
+            STANDIN,
+        ),
+        "placed-notebooks": Part(
+            "notebooks executed on the stand-in and compared", 0, (compared,), STANDIN
+        ),
         "seeds": Part(
             "statements about trained networks, with other seeds", 0, (pytest(*own, "-m", "trains", jobs=jobs),)
         ),
@@ -170,8 +207,8 @@ def chosen_parts(command: str, only: Iterable[str], jobs: int) -> dict[str, Part
     if not only:
         every = parts(jobs)
         return {name: every[name] for name in COMMANDS[command]}
-    if command not in ("test", "seeds"):
-        raise Failure("it takes every chapter, so leave ONLY out; make test and make seeds take it")
+    if command not in ("test", "seeds", "accelerator"):
+        raise Failure("it takes every chapter, so leave ONLY out; make test, make seeds and make accelerator take it")
     paths = sorted({find(name) for name in only})
     if command == "seeds":
         texts = {path.stem[-2:]: path.read_text("utf-8") for path in sorted(ROOT.glob("tests/test_chapter_*.py"))}

@@ -124,7 +124,7 @@ def test_make_without_a_target_lists_the_commands(clone):
     assert run.returncode == 0
     commands = [line.split()[1] for line in run.stdout.splitlines()]
     assert commands == (
-        "help book serve lab test check seeds machines notebooks gpu address clean".split(" ")  # noqa: SIM905
+        "help book serve lab test check seeds machines accelerator notebooks gpu address clean".split(" ")  # noqa: SIM905
     )
 
 
@@ -155,7 +155,7 @@ def test_what_runs_where_is_wired_together():
         assert any("make " in command or ".ci/run" in command for command in commands) or "deploy" in path.name
         for job in workflow["jobs"].values():
             assert all({"run", "uses"} & set(step) for step in job["steps"])
-    for command in ("test", "seeds", "machines", "gpu"):
+    for command in ("test", "seeds", "machines", "accelerator", "gpu"):
         assert f"make {command}" in called, f"nobody runs make {command}"
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
     assert [hook["language"] for repo in hooks for hook in repo["hooks"]] == ["system"] * len(hooks[0]["hooks"])
