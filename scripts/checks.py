@@ -42,6 +42,13 @@ notebooks_script package pages setup source standin text words
 """
 
 
+def notebooks_by_precision() -> tuple[list[str], list[str]]:
+    """The notebooks that ask for a device with float64, and those that would run where there is none."""
+    paths = sorted((ROOT / "notebooks").glob("*.ipynb"))
+    asks = {path: "default_device(torch.float64)" in path.read_text("utf-8") for path in paths}
+    return tuple([os.path.relpath(p, ROOT) for p in paths if asks[p] is double] for double in (True, False))
+
+
 def tests_of_the_package() -> list[str]:
     elsewhere = {f"test_{name}" for name in PLACELESS.split()}
     return [f"tests/{path.name}" for path in sorted(ROOT.glob("tests/test_*.py")) if path.stem not in elsewhere]
@@ -86,10 +93,18 @@ def pytest(*arguments: str, jobs: int = 1) -> tuple[str, ...]:
     return python(*PYTEST, *(("-n", str(jobs)) if jobs > 1 else ()), *arguments)
 
 
+def executed_again(notebooks: list[str], jobs: int) -> tuple[str, ...]:
+    """Each notebook in one process from its first cell to its last."""
+    jobs = min(jobs, len(notebooks))
+    return pytest(*(("--dist", "loadfile") if jobs > 1 else ()), *NBVAL, *notebooks, jobs=jobs)
+
+
 def parts(jobs: int) -> dict[str, Part]:
     """All parts there are, over the whole course."""
+    double, single = notebooks_by_precision()
+    compared = functools.partial(executed_again, jobs=jobs)
     unit = ("tests", *(f"--ignore={path}" for path in SITE_TESTS))
-    nbval = pytest("--dist", "loadfile", *NBVAL, "notebooks", jobs=jobs)
+    nbval = compared(sorted([*double, *single]))
     return {
         "style": Part(
             "code style", 0.1, (python("-m", "ruff", "check", "."), python("-m", "ruff", "format", "--check", "."))
@@ -131,7 +146,15 @@ def parts(jobs: int) -> dict[str, Part]:
             (pytest("-p", "on_accelerator", "-m", "not trains", *tests_of_the_package(), jobs=jobs),),
             STANDIN,
         ),
-        "placed-notebooks": Part("notebooks executed on the stand-in and compared", 5, (nbval,), STANDIN),
+        "placed-notebooks": Part(
+            "notebooks in double precision executed on the stand-in and compared", 2, (compared(double),), STANDIN
+        ),
+        "placed-notebooks-32": Part(
+            "all other notebooks executed on a stand-in without float64 and compared",
+            3,
+            (compared(single),),
+            (*STANDIN, ("ATTN_STANDIN", "no-float64")),
+        ),
         "gpu": Part(
             "notebooks executed on the GPU and compared",
             5,
@@ -145,7 +168,7 @@ COMMANDS = {
     "test": ("style", "form", "unit", "bad-input", "docstrings", "notebooks", "book", "site"),
     "check": ("style", "form", "quick"),
     "seeds": ("seeds",),
-    "accelerator": ("standin", "placed", "placed-notebooks"),
+    "accelerator": ("standin", "placed", "placed-notebooks", "placed-notebooks-32"),
     "gpu": ("gpu",),
 }
 
@@ -160,7 +183,7 @@ def parts_of_chapters(paths: list[Path], jobs: int) -> dict[str, Part]:
     exercises = {name for path in paths for name in re.findall(r"check\.(\w+)\(\1\)", path.read_text("utf-8"))}
     chosen = " or ".join([*(Path(name).stem for name in own), *sorted(exercises)])
     jobs = 1 if len(paths) == 1 else jobs
-    compared = pytest("--dist", "loadfile", *NBVAL, *notebooks, jobs=jobs) if jobs > 1 else pytest(*NBVAL, *notebooks)
+    compared = executed_again(notebooks, jobs)
     return {
         "style": Part(
             "code style",
@@ -193,9 +216,7 @@ def parts_of_chapters(paths: list[Path], jobs: int) -> dict[str, Part]:
             (pytest("-p", "on_accelerator", *own, "tests/test_check.py", "-m", "not trains", "-k", chosen, jobs=jobs),),
             STANDIN,
         ),
-        "placed-notebooks": Part(
-            "notebooks executed on the stand-in and compared", 0, (compared,), STANDIN
-        ),
+        "placed-notebooks": Part("notebooks executed on the stand-in and compared", 0, (compared,), STANDIN),
         "seeds": Part(
             "statements about trained networks, with other seeds", 0, (pytest(*own, "-m", "trains", jobs=jobs),)
         ),

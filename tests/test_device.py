@@ -6,6 +6,8 @@ import torch
 from attn_course import default_device
 from attn_course.device import get_random_state, set_random_state
 
+LACKING = {("mps", torch.float64)}
+
 
 @pytest.fixture
 def sees(monkeypatch):
@@ -15,6 +17,8 @@ def sees(monkeypatch):
         monkeypatch.setattr(torch.accelerator, "is_available", lambda: count > 0)
         monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device(kind) if count else None)
         monkeypatch.setattr(torch.accelerator, "device_count", lambda: count)
+        # A device that is not there cannot be asked for a number; MPS answers a question for float64 so.
+        monkeypatch.setattr("attn_course.device._has", lambda device, dtype: (device.type, dtype) not in LACKING)
 
     monkeypatch.delenv("ATTN_COURSE_DEVICE", raising=False)
     return report
@@ -26,6 +30,14 @@ def test_whatever_accelerator_pytorch_reports_is_used(sees, kind):
     assert default_device() == torch.device(kind)
     sees(kind, 0)
     assert default_device() == torch.device("cpu")
+
+
+def test_double_precision_stays_on_the_cpu_where_the_accelerator_has_none(sees, monkeypatch):
+    for kind, expected in (("cuda", "cuda"), ("mps", "cpu")):
+        sees(kind)
+        assert default_device(torch.float64) == torch.device(expected)
+    monkeypatch.setenv("ATTN_COURSE_DEVICE", "mps")
+    assert default_device(torch.float64) == torch.device("cpu")
 
 
 def test_the_environment_variable_overrides(sees, monkeypatch):

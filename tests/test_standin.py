@@ -262,6 +262,12 @@ def test_it_can_go_without_float64_as_mps_does(monkeypatch):
         with pytest.raises((TypeError, RuntimeError), match="float64"):
             make()
     assert there(2).sum().dtype == torch.float32
+    assert default_device() == torch.device("standin")
+    assert default_device(torch.float64) == torch.device("cpu"), "a chapter in double precision stays on the CPU"
+    monkeypatch.setenv("ATTN_COURSE_DEVICE", "standin")
+    assert default_device(torch.float64) == torch.device("cpu")
+    monkeypatch.delenv("ATTN_STANDIN")
+    assert default_device(torch.float64) == torch.device("standin")
 
 
 def test_pytorch_still_has_the_means_that_it_is_built_with():

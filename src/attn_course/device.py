@@ -5,11 +5,15 @@ import os
 import torch
 
 
-def default_device() -> torch.device:
+def default_device(dtype: torch.dtype = torch.float32) -> torch.device:
     """Choose the device for a chapter: the accelerator that PyTorch reports (CUDA, MPS, XPU …), else the CPU.
 
     The environment variable ``ATTN_COURSE_DEVICE`` overrides the choice, for instance ``cpu`` or ``cuda:1``.
     Random numbers are drawn on the CPU and moved, so a chapter shows the same values on all of them.
+
+    Args:
+        dtype: what the chapter computes in. Where the accelerator has no such numbers, as Apple's MPS has no
+            float64, the CPU is chosen.
 
     Raises:
         ValueError: if ``ATTN_COURSE_DEVICE`` is not a device that PyTorch knows, or names one that is not there.
@@ -25,7 +29,7 @@ def default_device() -> torch.device:
     )
     wanted = os.environ.get("ATTN_COURSE_DEVICE", "").strip()
     if not wanted:
-        return there or torch.device("cpu")
+        return there if there and _has(there, dtype) else torch.device("cpu")
     try:
         device = torch.device(wanted)
     except RuntimeError as error:
@@ -42,7 +46,15 @@ def default_device() -> torch.device:
         raise ValueError(
             f"ATTN_COURSE_DEVICE ({wanted!r}) names an accelerator that is not there: PyTorch sees {seen}"
         )
-    return device
+    return device if _has(device, dtype) else torch.device("cpu")
+
+
+def _has(device: torch.device, dtype: torch.dtype) -> bool:
+    try:
+        torch.zeros(1, dtype=dtype, device=device)
+    except (TypeError, RuntimeError):  # MPS says the one, XPU the other
+        return False
+    return True
 
 
 def get_random_state(device: torch.device) -> torch.Tensor | None:
