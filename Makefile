@@ -41,7 +41,7 @@ check: .venv/.ready  ## the fast part of make test: code style, unit tests, form
 seeds: .venv/.ready  ## train networks again with other seeds (ONLY=11: those of one chapter)
 	@$(CHECKS) seeds $(ONLY)
 
-machines: .venv/.ready  ## the tests as on other processors, for hours (ONLY=oldest: one of them)
+machines: .venv/.ready  ## the tests as other processors compute them (ONLY=oldest: one of them)
 	@$(PY) scripts/machines.py --jobs $(JOBS) $(ONLY)
 
 accelerator: .venv/.ready  ## notebooks and tests on a stand-in for an accelerator (ONLY=05: one chapter)

@@ -112,13 +112,13 @@ def parts(jobs: int) -> dict[str, Part]:
         "form": Part("notebooks in their normal form", 0.1, (python("scripts/notebooks.py", "--check"),)),
         "unit": Part(
             "unit tests with shapes checked at run time",
-            4,
+            3,
             (pytest(*unit, "-m", "not bad_input and not trains", SHAPES, jobs=jobs),),
         ),
-        "bad-input": Part("unit tests with bad input", 4, (pytest(*unit, "-m", "bad_input", jobs=jobs),)),
+        "bad-input": Part("unit tests with bad input", 3, (pytest(*unit, "-m", "bad_input", jobs=jobs),)),
         "quick": Part(
             "unit tests, without run-time shapes",
-            8,
+            6,
             (pytest(*unit, "--ignore=tests/test_launch.py", "-m", "not trains", jobs=jobs),),
         ),
         "docstrings": Part("examples in docstrings", 0.3, (pytest("--doctest-modules", "src"),)),

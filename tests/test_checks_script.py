@@ -62,6 +62,18 @@ def test_each_module_whose_shapes_are_checked_is_there(checks):
         assert folder.is_dir() or folder.with_suffix(".py").exists(), name
 
 
+def test_the_readme_says_the_minutes_that_the_parts_take(checks, machines):
+    table = dict(
+        re.findall(r"^\| `make (\w+)` \|.*?\| (\d+) \|", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
+    )
+    every = checks.parts(jobs=2)
+    minutes = {name: sum(every[part].minutes for part in parts) for name, parts in checks.COMMANDS.items()}
+    minutes["machines"] = len(machines.MACHINES) * sum(every[part].minutes for part in machines.PARTS)
+    assert table == {name: f"{round(value)}" for name, value in minutes.items()}
+    assert minutes["test"] <= 17  # and three for the installation
+    assert minutes["test"] + minutes["seeds"] <= 45  # .ci/run, on machines that are not as fast, within an hour
+
+
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_one_chapter_is_its_notebook_its_tests_its_exercises_and_their_answers(checks, chapter):
     chosen = checks.chosen_parts("test", [chapter], jobs=2)

@@ -100,6 +100,15 @@ def test_an_error_that_a_known_mistake_causes_is_explained_and_shown():
     assert "scaled_scores stops with RuntimeError: " in text
 
 
+def test_an_answer_draws_the_same_random_numbers_as_the_right_answer():
+    def noisy(q, k):
+        return q @ k.mT + torch.rand(q.size(-2), k.size(-2), dtype=q.dtype)
+
+    exercise = dataclasses.replace(check.scaled_scores, right=noisy, mistakes={})
+    assert exercise.verdict(lambda q, k: noisy(q, k)).right
+    assert not exercise.verdict(lambda q, k: noisy(q, k) + torch.rand(1, dtype=q.dtype)).right
+
+
 def test_the_random_state_is_as_before():
     def draws(q, k):
         torch.manual_seed(1), random.seed(1), np.random.seed(1)
