@@ -13,6 +13,8 @@ from attn_course import (
     DecoderLayer,
     EncoderLayer,
     KeyValueCache,
+    LanguageModel,
+    LatentAttention,
     MultiHeadAttention,
     Transformer,
     make_alibi_bias,
@@ -549,3 +551,29 @@ def test_what_requires_a_gradient_is_refused_because_it_would_get_a_wrong_one():
     with torch.enable_grad():
         layer.requires_grad_(False)
         assert not layer(x, cache=cache)[0].requires_grad
+
+
+# -- Autocast ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weights", [torch.float32, torch.float64])
+def test_a_cache_made_under_autocast_takes_what_the_layers_compute_there(weights):
+    torch.manual_seed(0)
+    sizes = {"d_model": 8, "num_heads": 2, "d_ff": 12}
+    model = LanguageModel(13, **sizes).to(weights).eval()
+    latent = LatentAttention(8, 2, d_latent=6, d_rope=2).to(weights)
+    translator = Transformer(13, 11, **sizes).to(weights).eval()
+    ids, x = torch.randint(3, 11, (2, 5)), torch.randn(2, 5, 8, dtype=weights)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        computed = model.layers[0].self_attention.k_proj(x).dtype
+        assert computed == (torch.float64 if weights == torch.float64 else torch.bfloat16)
+        cache, latent_cache = model.make_cache(2), latent.make_cache(2, 5)
+        memory, _ = translator.encode(ids)
+        written = translator.make_cache(memory)
+        for piece, part in zip(ids.split(2, 1), x.split(2, 1), strict=True):
+            model(piece, cache=cache)
+            latent(part, is_causal=True, cache=latent_cache)
+            translator.decode(piece, cache=written)
+    assert cache.length == latent_cache.length == written.length == 5
+    assert cache.layers[0]._k.dtype == latent_cache._entries.dtype == written.layers[0]._k.dtype == computed
+    assert model.make_cache(2).layers[0]._k.dtype == weights  # outside, as before

@@ -271,6 +271,8 @@ def test_alignments_that_do_not_fit_are_refused():
         alignment_error_rate([{(0, 0)}], [{(0, 0)}, {(1, 1)}])
     with pytest.raises(ValueError, match="at least one link"):
         alignment_error_rate([set()], [set()])
+    with pytest.raises(TypeError, match=r"a set of pairs \(target, source\) of numbers, not the string '0-0'"):
+        alignment_error_rate(["0-0"], ["0-0"])
 
 
 @given(st.integers(1, 20), st.integers(1, 20))

@@ -150,6 +150,7 @@ def test_the_types_minimum_counts_as_hidden_as_transformers_uses_it():
         (lambda: make_causal_mask(-1), ValueError, r"num_queries \(-1\) must not be negative"),
         (lambda: make_causal_mask(1, -2), ValueError, r"num_keys \(-2\) must not be negative"),
         (lambda: make_sliding_window_mask(3, 0), ValueError, r"window \(0\) must be at least 1"),
+        (lambda: make_sliding_window_mask(3, float("nan")), ValueError, r"window \(nan\) must be at least 1"),
         (lambda: make_sliding_window_mask(3, 2, num_sinks=-1), ValueError, r"num_sinks \(-1\) must not be negative"),
         (lambda: make_padding_mask([3, -1]), ValueError, r"must not be negative, but one is -1"),
         (lambda: make_padding_mask([3, 5], 4), ValueError, r"longest length \(5\) must not exceed max_len \(4\)"),

@@ -252,6 +252,8 @@ def test_plotting_leaves_the_tensor_and_matplotlib_as_they_were():
             ValueError,
             r"line 'a' has shape \(1,\) and must match x, of shape \(2,\)",
         ),
+        (lambda: plots.curves([], {"a": []}, xlabel="x", ylabel="y"), ValueError, r"at least one point"),
+        (lambda: plots.bars({"a": []}, [], ylabel="y"), ValueError, r"at least one label"),
         (lambda: plots.bars({}, ["x"], ylabel="y"), ValueError, r"at least one series"),
         (
             lambda: plots.bars({"a": [1]}, ["x", "y"], ylabel="y"),

@@ -14,6 +14,7 @@ from attn_course import (
     learned_positions,
     make_alibi_bias,
     make_causal_mask,
+    make_rotation,
     make_sinusoidal_positions,
     rotate,
 )
@@ -188,6 +189,17 @@ def test_angles_are_not_computed_in_half_precision(dtype):
     assert (turned - exact).abs().max() < 5 * torch.finfo(dtype).eps
 
 
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler's own code
+def test_turning_can_be_compiled_whole(shared):
+    x = torch.randn(2, 3, 5, 8, generator=torch.Generator().manual_seed(0))
+
+    def turn(x):
+        return rotate(x, make_rotation(torch.arange(5), 8) if shared else None)
+
+    assert_close(torch.compile(turn, backend="eager", fullgraph=True)(x), rotate(x))
+
+
 def test_the_gradient_of_turning_turns_back():
     x = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
     upstream = torch.randn(2, 3, 4, dtype=torch.float64)
@@ -290,6 +302,7 @@ def test_a_bias_of_lower_precision_is_rounded_once(dtype):
         ),
         (lambda: learned_positions(torch.zeros(7, 3), -1), ValueError, r"num_positions \(-1\) must not be negative"),
         (lambda: rotate(torch.zeros(5, 3)), ValueError, r"the width of x \(3\) must be even and at least 2"),
+        (lambda: rotate(torch.ones(5, 4).long()), TypeError, r"x must be floating point, not torch.int64"),
         (lambda: rotate(torch.zeros(5, 4), base=-1.0), ValueError, r"base \(-1.0\) must be positive"),
         (
             lambda: rotate(torch.zeros(5, 4), torch.arange(4)),

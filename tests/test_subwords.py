@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import pickle
 import subprocess
 import sys
 from collections import Counter
@@ -173,6 +174,12 @@ def test_the_seed_says_how_words_are_cut(en):
 def test_a_dropout_that_is_no_probability_is_refused(en, dropout):
     with pytest.raises(ValueError, match=rf"dropout \({dropout}\) must be from 0 to 1"):
         en.encode_at_random(EN[:2], dropout=dropout, seed=1)
+
+
+def test_a_vocabulary_goes_to_another_process(en):
+    again = pickle.loads(pickle.dumps(en))
+    assert again.model == en.model
+    assert [again.encode(sentence) for sentence in EN] == [en.encode(sentence) for sentence in EN]
 
 
 def test_a_string_among_the_sentences_is_refused(en):

@@ -11,7 +11,15 @@ from shapes import masked_qkv, qkv
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
-from attn_course import attend_block, attention, make_causal_mask, make_padding_mask, merge_blocks, tiled_attention
+from attn_course import (
+    attend_block,
+    attention,
+    fused_attention,
+    make_causal_mask,
+    make_padding_mask,
+    merge_blocks,
+    tiled_attention,
+)
 from attn_course.measuring import peak_bytes
 
 blocks = st.integers(1, 8)
@@ -282,6 +290,14 @@ def test_blocks_above_the_diagonal_are_skipped():
         flops.append(counter.get_total_flops())
     assert flops[0] == 4 * 2 * 2048**2 * 64  # two products, two operations each
     assert flops[1] == flops[0] * (16 * 17 / 2) / 16**2  # 136 of 256 tiles
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("attend", [attention, fused_attention, tiled_attention, attend_block])
+def test_integers_are_refused_instead_of_rounding_weights_to_them(attend):
+    q, k = torch.ones(2, 3, 5, dtype=torch.int64), torch.ones(2, 7, 5, dtype=torch.int64)
+    with pytest.raises(TypeError, match=r"q, k and v must be floating point, not torch.int64"):
+        attend(q, k, k)
 
 
 @pytest.mark.bad_input

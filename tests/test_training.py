@@ -199,6 +199,12 @@ def test_the_loss_is_a_sum_over_tokens_in_which_padding_has_no_part():
         assert torch.equal(gradient[1:][target[1:] == PAD_ID], torch.zeros(7, 7, dtype=torch.float64))
 
 
+@pytest.mark.bad_input
+def test_targets_of_another_shape_are_refused_instead_of_being_read_across_rows():
+    with pytest.raises(ValueError, match=r"logits \(2, 3, 7\) must be \(B, T, V\) for targets \(B, T\), here \(3, 2\)"):
+        translation_loss(torch.zeros(2, 3, 7), torch.ones(3, 2, dtype=torch.long))
+
+
 # -- Checkpoints -------------------------------------------------------------------------------------
 
 

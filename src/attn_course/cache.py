@@ -256,6 +256,19 @@ class all_or_nothing:
                 vars(layer).update(attributes)
 
 
+def type_of_outputs(weight: Tensor) -> torch.dtype:
+    """The type of what a projection with this weight returns, which under autocast is not that of the weight."""
+    device = weight.device.type
+    knows_autocast = torch.amp.is_autocast_available(device)  # the device "meta" does not
+    if (
+        knows_autocast
+        and torch.is_autocast_enabled(device)
+        and weight.dtype != torch.float64
+    ):
+        return torch.get_autocast_dtype(device)
+    return weight.dtype
+
+
 def check_rows(rows: Tensor, batch_size: int) -> None:
     """Refuse rows that are not one number from 0 to B - 1 for each row."""
     if rows.is_floating_point() or rows.dtype == torch.bool:

@@ -251,6 +251,7 @@ def alignment_error_rate(
 
     Raises:
         ValueError: if these are not equally many, or there is no link at all.
+        TypeError: if an alignment is a string.
 
     Example:
         >>> alignment_error_rate([{(0, 0), (1, 1)}], [{(0, 0), (1, 2)}])
@@ -264,6 +265,11 @@ def alignment_error_rate(
         )
     hits = links = 0
     for a, s, p in zip(predicted, sure, possible, strict=True):
+        for given in (a, s, p):
+            if isinstance(given, str):
+                raise TypeError(
+                    f"an alignment is a set of pairs (target, source) of numbers, not the string {given!r}"
+                )
         a, s = set(a), set(s)
         hits += len(a & s) + len(a & (s | set(p)))
         links += len(a) + len(s)

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from attn_course.cache import all_or_nothing, check_rows
+from attn_course.cache import all_or_nothing, check_rows, type_of_outputs
 from attn_course.functional import fused_attention
 from attn_course.positions import rotate
 from attn_course.validation import check_width
@@ -207,7 +207,7 @@ class LatentAttention(nn.Module):
             max_len,
             self.d_latent,
             self.d_rope,
-            dtype=weight.dtype if dtype is None else dtype,
+            dtype=type_of_outputs(weight) if dtype is None else dtype,
             device=weight.device if device is None else device,
         )
 

@@ -98,7 +98,7 @@ def make_sliding_window_mask(
                 [1, 1, 1, 0],
                 [1, 0, 1, 1]], dtype=torch.int32)
     """
-    if window < 1:
+    if not window >= 1:
         raise ValueError(
             f"window ({window}) must be at least 1: a query sees at least itself"
         )

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from attn_course.cache import KeyValueCache, all_or_nothing
+from attn_course.cache import KeyValueCache, all_or_nothing, type_of_outputs
 from attn_course.functional import attention, fused_attention, weights_of_rows
 from attn_course.masks import make_causal_mask, make_sliding_window_mask
 from attn_course.positions import Rotation, rotate
@@ -239,7 +239,7 @@ class MultiHeadAttention(nn.Module):
         return x.transpose(1, 2)  # (B, H, T, D)
 
     def make_cache(self, batch_size: int, max_len: int) -> KeyValueCache:
-        """Make an empty cache for ``forward``, of this layer's sizes, type and device.
+        """Make an empty cache for ``forward``, of this layer's sizes, type and device; under autocast, of its type.
 
         Raises:
             ValueError: if a size is below 1.
@@ -251,7 +251,7 @@ class MultiHeadAttention(nn.Module):
             self.num_kv_heads,
             max_len,
             head_dim,
-            dtype=weight.dtype,
+            dtype=type_of_outputs(weight),
             device=weight.device,
         )
 

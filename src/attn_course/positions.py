@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
+from attn_course.validation import check_is_float
+
 
 def make_sinusoidal_positions(
     num_positions: int,
@@ -136,6 +138,7 @@ def rotate(
     """
     length, width = x.shape[-2:]
     _check_pairs(width, "the width of x", base)
+    check_is_float(x, "x")
     if isinstance(positions, Rotation):
         _check_rotation(positions, x.shape)
     else:
@@ -256,11 +259,16 @@ def _check_are_integers(positions: Tensor) -> None:
 
 
 def _as_complex(points: Float[Tensor, "*batch 2"]) -> Complex[Tensor, "*batch"]:
-    # A view can only be had where the memory is that of complex numbers, as it mostly is.
-    *strides, last = points.stride()
-    if last != 1 or any(n % 2 for n in (*strides, points.storage_offset())):
+    # A view can only be had where the memory is that of complex numbers, as it mostly is; torch.compile
+    # cannot ask where a tensor begins.
+    if torch.compiler.is_compiling() or not _lies_as_complex(points):
         points = points.clone(memory_format=torch.contiguous_format)
     return torch.view_as_complex(points)
+
+
+def _lies_as_complex(points: Tensor) -> bool:
+    *strides, last = points.stride()
+    return last == 1 and not any(n % 2 for n in (*strides, points.storage_offset()))
 
 
 def _check_rotation(turns: Rotation, shape: torch.Size) -> None:

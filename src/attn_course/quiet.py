@@ -6,6 +6,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+from attn_course.validation import check_is_float
+
 # The fused kernel of the CPU, and its gradient.
 FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
@@ -36,6 +38,7 @@ def quiet_softmax(
 
     Raises:
         ValueError: if ``sink`` would make the result larger than ``x``, or has one score for each weight.
+        TypeError: if ``x`` is not floating point.
 
     Example:
         >>> quiet_softmax(torch.tensor([0.0, 0.0]))  # two scores and the sink, all equal
@@ -43,6 +46,7 @@ def quiet_softmax(
         >>> quiet_softmax(torch.tensor([-1000.0, -torch.inf]))
         tensor([0., 0.])
     """
+    check_is_float(x, "x")
     sink = torch.as_tensor(sink, dtype=x.dtype, device=x.device)
     _check_one_sink_a_row(sink, x, dim)
     # The maximum cancels, so no gradient flows through it.

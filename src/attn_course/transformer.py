@@ -3,7 +3,7 @@
 import copy
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -437,6 +437,11 @@ class Transformer(nn.Module):
         self._reset_parameters()
         if tie_weights:
             self.to_logits.weight = self.tgt_embed.weight
+
+    def _load_from_state_dict(self, *given: Any) -> None:
+        super()._load_from_state_dict(*given)
+        # What stands in memory laid out by ``to_empty`` is no table of positions.
+        self.positions.copy_(make_sinusoidal_positions(self.max_len, self.d_model))
 
     def _reset_parameters(self) -> None:
         for name, parameter in self.named_parameters():

@@ -1,5 +1,6 @@
 """What inputs must satisfy, in one place: each check raises early and says the values and the rule."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -31,6 +32,7 @@ def check_qkv(q: Tensor, k: Tensor, v: Tensor, *, enable_gqa: bool = False) -> N
         raise TypeError(
             f"q ({q.dtype}), k ({k.dtype}) and v ({v.dtype}) must have the same type"
         )
+    check_is_float(q, "q, k and v")
 
 
 def _check_groups(q: Tensor, k: Tensor, v: Tensor, shapes: str) -> None:
@@ -48,6 +50,8 @@ def _check_groups(q: Tensor, k: Tensor, v: Tensor, shapes: str) -> None:
 
 def check_sink(sink: float | Tensor, q: Tensor) -> Tensor:
     """Refuse a sink that is not one number for all heads or one for each; the result broadcasts to the scores."""
+    if not isinstance(sink, Tensor) and not math.isfinite(sink):
+        raise ValueError(f"sink ({sink}) must be finite; None for none")
     sink = torch.as_tensor(sink, device=q.device)
     sink = sink if sink.is_floating_point() else sink.to(q.dtype)
     if sink.dim() == 0:
@@ -94,6 +98,12 @@ def check_is_bool(mask: Tensor, name: str = "mask") -> None:
         )
 
 
+def check_is_float(x: Tensor, name: str) -> None:
+    """Refuse integers, to which weights between 0 and 1 would be rounded."""
+    if not x.is_floating_point():
+        raise TypeError(f"{name} must be floating point, not {x.dtype}")
+
+
 def check_width(x: Tensor, width: int, name: str, argument: str) -> None:
     """Refuse an input whose last axis is not the width that the layer was built for."""
     if x.size(-1) != width:
@@ -116,8 +126,10 @@ def check_token_ids(ids: Tensor, name: str, max_len: int, start: int = 0) -> Non
         raise ValueError(
             f"{name} must have two axes, sequences and positions, not shape {tuple(ids.shape)}"
         )
-    if ids.is_floating_point() or ids.dtype == torch.bool:
-        raise TypeError(f"{name} must hold ids, which are integers, not {ids.dtype}")
+    if ids.dtype not in (torch.int32, torch.int64):  # what embeddings take
+        raise TypeError(
+            f"{name} must hold ids, which are integers (int64 or int32), not {ids.dtype}"
+        )
     if start + ids.size(1) > max_len:
         length = f"{start} + {ids.size(1)}" if start else ids.size(1)
         raise ValueError(f"{name} is {length} tokens long, longer than max_len ({max_len})")

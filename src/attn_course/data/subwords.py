@@ -61,6 +61,10 @@ class Subwords:
         first, *_ = self._processor.encode("a", out_type=str)
         self._space = _SPACE if first.startswith(_SPACE) else ""
 
+    def __reduce__(self) -> tuple[type["Subwords"], tuple[bytes]]:
+        # SentencePiece's processor cannot be pickled, for the workers of a DataLoader; what it was made of can.
+        return type(self), (self.model,)
+
     @classmethod
     def train(
         cls, sentences: Iterable[Sequence[str]], vocab_size: int, *, spaces: bool

@@ -45,7 +45,7 @@ def curves(
             long training runs, which differ between machines.
 
     Raises:
-        ValueError: if there is no line, or a line has more or fewer values than ``x``.
+        ValueError: if there is no line or no point, or a line has more or fewer values than ``x``.
 
     Example:
         >>> curves([1, 2], {"square": [1, 4]}, xlabel="n", ylabel="value", precision=1)
@@ -63,6 +63,8 @@ def curves(
             raise ValueError(
                 f"line {name!r} has shape {values.shape} and must match x, of shape {positions.shape}"
             )
+    if not len(positions):
+        raise ValueError("curves needs at least one point")
     markers = len(positions) <= 20 if markers is None else markers
 
     fig, ax = subplots(width=6.2, height=3.4)
@@ -115,7 +117,7 @@ def bars(
         precision: as in :func:`curves`.
 
     Raises:
-        ValueError: if there is no series, or one has more or fewer values than there are labels.
+        ValueError: if there is no series or no label, or a series has more or fewer values than there are labels.
 
     Example:
         >>> bars({"weight": [0.25, 0.75]}, ["the", "cat"], ylabel="weight", precision=2)
@@ -132,6 +134,8 @@ def bars(
             raise ValueError(
                 f"series {name!r} has shape {values.shape} and must match the {len(labels)} labels"
             )
+    if not len(labels):
+        raise ValueError("bars needs at least one label")
     fig, ax = subplots(width=max(4.6, min(WIDEST, 1.6 + 0.75 * len(labels))), height=3.0)
     with matplotlib.rc_context(style()):
         place, width = np.arange(len(labels)), 0.8 / len(series)

@@ -24,6 +24,9 @@ def translation_loss(
         tgt_out: the tokens that come next; ``PAD_ID`` after the end.
         label_smoothing: the share, from 0 to below 1.
 
+    Raises:
+        ValueError: if the shapes do not belong together.
+
     Example:
         >>> import torch
         >>> logits = torch.zeros(1, 3, 8)  # all 8 tokens equally probable
@@ -31,6 +34,10 @@ def translation_loss(
         >>> loss / torch.tensor(8).log()
         tensor(2.)
     """
+    if logits.shape[:-1] != tgt_out.shape:
+        raise ValueError(
+            f"logits {tuple(logits.shape)} must be (B, T, V) for targets (B, T), here {tuple(tgt_out.shape)}"
+        )
     return F.cross_entropy(
         logits.flatten(0, 1),
         tgt_out.flatten(),
