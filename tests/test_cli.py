@@ -196,6 +196,24 @@ def test_the_alignment_is_shown_in_words():
     assert {"cats←猫", "like←好き", "fish←魚"} <= set(links.split())
 
 
+def test_the_page_shows_what_the_command_writes():
+    page = (Path(__file__).parent.parent / "book" / "translator.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^\.venv/bin/attn-course (translate .*\")$", page, re.MULTILINE)
+    shown = [
+        line.split("\t") for block in re.findall(r"```text\n(.*?)```", page, re.DOTALL) for line in block.splitlines()
+    ]
+    assert len(commands) >= 4
+    for command in commands:
+        if "--folder" in command:
+            continue
+        found = run(*re.sub(r" --heatmap \S+", "", command).replace('"', "").split()).stdout
+        for line in found.splitlines():
+            columns = line.split("\t")
+            (same,) = [row for row in shown if row[-1] == columns[-1] and len(row) == len(columns)]
+            scores = [row[1] if len(row) == 3 else "0" for row in (same, columns)]
+            assert float(scores[0]) == pytest.approx(float(scores[1]), abs=0.02)
+
+
 def test_json_has_an_object_for_each_line(folder):
     found = run(
         "translate", "--folder", folder, "--json", "--n-best", 2, "--alignment", stdin=LINES + "\n" + "犬" * 300

@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 CHAPTER = "02"
 LAUNCH = code_cells(CHAPTER)[0].source
 ON_COLAB_ANYWAY = {"torch", "numpy", "matplotlib", "pillow"}
-ON_COLAB_ANYWAY |= {"lxml", "packaging", "platformdirs", "pooch", "regex", "requests", "tabulate", "tqdm"}
+ON_COLAB_ANYWAY |= {"filelock", "lxml", "packaging", "platformdirs", "pooch", "regex", "requests", "tabulate", "tqdm"}
 ON_COLAB_ANYWAY |= {"huggingface-hub", "safetensors", "sentencepiece", "tokenizers", "typer"}
 ON_COLAB_ANYWAY |= {"sentence-transformers", "transformers"}
 
