@@ -160,8 +160,8 @@ StandinTensor.__name__ = "tensor"  # so that it prints as any tensor does
 
 def _as_index(index: object) -> object:
     # PyTorch would build a list of places on the device itself, which it cannot do here.
-    if isinstance(index, list):
-        return torch.tensor(index)
+    if isinstance(index, list | range):
+        return torch.tensor(list(index))
     return tuple(map(_as_index, index)) if type(index) is tuple else index
 
 
@@ -367,6 +367,21 @@ def _moved(plain: Callable) -> Callable:
     return make
 
 
+def _keeping_parameters(apply: Callable) -> Callable:
+    """Parameters stay the same objects when a module moves, as on CUDA: tied weights and optimizers keep them."""
+
+    @functools.wraps(apply)
+    def moved(self, fn, recurse=True):
+        before = torch.__future__.get_swap_module_params_on_conversion()
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        try:
+            return apply(self, fn, recurse)
+        finally:
+            torch.__future__.set_swap_module_params_on_conversion(before)
+
+    return moved
+
+
 def _pin_memory(self: Tensor, device: object = None) -> Tensor:
     if self.device.type != "cpu":
         raise RuntimeError(f"cannot pin a tensor on {self.device}: only dense CPU tensors can be pinned")
@@ -387,8 +402,8 @@ def register() -> None:
         packet, _, overload = name.partition(".")
         op = getattr(getattr(aten, packet), overload or "default")
         _factories.impl(name, functools.partial(_run, op), "PrivateUse1")
-    # Parameters keep their identity when a module moves, as on CUDA: tied weights stay tied.
-    torch.__future__.set_swap_module_params_on_conversion(True)
+    torch.nn.Module._apply = _keeping_parameters(torch.nn.Module._apply)
+    torch.utils._device._device_constructors()  # remembers the real ones, for `with torch.device("meta")`
     torch.tensor, torch.as_tensor, torch.asarray = map(_moved, (torch.tensor, torch.as_tensor, torch.asarray))
     torch.Tensor.pin_memory = _pin_memory
     torch.load = _load(torch.load)
