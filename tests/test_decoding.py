@@ -634,6 +634,15 @@ def test_prompts_are_read_at_once_or_in_pieces_and_each_new_token_once():
     assert model.calls == [((3, t), False) for t in (5, 6, 7, 8)]
 
 
+def test_a_text_that_has_ended_does_not_stop_the_others():
+    def count(ids, *, mask):  # the next number, whatever came before
+        return nn.functional.one_hot((ids + 1) % 9, 9).double()
+
+    prompts = torch.tensor([[6], [2], [4]])
+    found = generate(count, prompts, max_new_tokens=7, eos_id=7, pad_id=0)
+    assert found.tolist() == [[7, 0, 0, 0, 0], [3, 4, 5, 6, 7], [5, 6, 7, 0, 0]]
+
+
 def test_prompts_of_one_length_need_no_lengths():
     model, (prompts, lengths) = make_language_model(), make_prompts((4, 4, 4))
     found = generate(model, prompts, max_new_tokens=7)

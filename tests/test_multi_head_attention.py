@@ -353,3 +353,14 @@ def test_a_value_of_its_own_is_used():
 def test_bad_input_is_refused_with_the_values_and_the_rule(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_grouped_queries_with_dropout_return_the_weights_that_were_applied():
+    torch.manual_seed(0)
+    layer = MultiHeadAttention(12, 6, num_kv_heads=2, dropout=0.5).double()
+    x = torch.randn(3, 5, 12, dtype=torch.float64)
+    out, weights = layer(x, need_weights=True)
+    assert (weights == 0).any()
+    v = layer.v_proj(x).unflatten(-1, (2, 2)).transpose(1, 2)  # (3, 2, 5, 2)
+    heads = [weights[:, h] @ v[:, h // 3] for h in range(6)]  # three heads share each head of values
+    torch.testing.assert_close(out, layer.out_proj(torch.cat(heads, dim=-1)))

@@ -21,6 +21,7 @@ from attn_course import (
     attention,
     make_causal_mask,
     make_padding_mask,
+    make_rotation,
     to_torch_mask,
 )
 
@@ -202,6 +203,13 @@ def test_a_layer_takes_its_activation_to_pytorch_and_back(ours, activation):
     again = ours.from_torch(theirs)
     assert torch.equal(again(*inputs, **causal)[0], layer(*inputs, **causal)[0])
     assert not {id(p) for p in layer.parameters()} & {id(p) for p in again.parameters()}  # a copy
+
+
+def test_a_layer_turns_by_the_base_that_it_was_given():
+    layer = EncoderLayer(8, 2, F, rope_base=50.0).double()
+    x, positions = random_tensor(B, S, 8), torch.arange(S)
+    rotation = make_rotation(positions, 4, base=50.0, dtype=torch.float64)
+    assert_same(layer(x, positions=positions)[0], layer(x, positions=rotation)[0])
 
 
 @BOTH_NORMS
