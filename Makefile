@@ -12,7 +12,7 @@ export OMP_NUM_THREADS PYTHON
 
 PY := .venv/bin/python
 PYTEST := $(PY) -m pytest -q -p no:cacheprovider
-NBVAL := $(PYTEST) -n $(JOBS) --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout 300 notebooks
+NBVAL := $(PYTEST) -n $(JOBS) --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout 1200 notebooks
 # Tests that look at the built website; the others do not wait for it.
 SITE_TESTS := tests/test_book.py tests/test_pages.py
 UNIT := $(PYTEST) -n $(JOBS) tests $(SITE_TESTS:%=--ignore=%)
