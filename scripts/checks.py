@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILT = Path("_build")
 PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
 SITE_TESTS = ("tests/test_book.py", "tests/test_pages.py")
-NBVAL = ("--nbval", "--nbval-current-env", "--nbval-cell-timeout", "300")
+NBVAL = ("--nbval", "--nbval-current-env", "--nbval-cell-timeout", "1200")
 
 # The modules whose signatures give shapes. plots is none of them: it takes whatever can be drawn.
 SHAPED = """
