@@ -145,7 +145,11 @@ def test_make_hands_its_chapters_and_jobs_on_and_lets_python_keep_what_it_compil
 
 def test_what_runs_where_is_wired_together():
     run = (ROOT / ".ci" / "run").read_text()
-    assert [line for line in run.splitlines() if line.startswith("make ")] == ["make test", "make seeds", "make accelerator"]
+    assert [line for line in run.splitlines() if line.startswith("make ")] == [
+        "make test",
+        "make seeds",
+        "make accelerator",
+    ]
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
     called = run
     for path in (ROOT / ".github" / "workflows").glob("*.yml"):

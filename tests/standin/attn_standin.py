@@ -146,6 +146,22 @@ class StandinTensor(Tensor):
         wanted = {"dtype": dtype or self.dtype, "device": device or self.device}
         return torch.tensor(data, **wanted, requires_grad=requires_grad)
 
+    def __deepcopy__(self, memo: dict) -> Tensor:
+        if id(self) in memo:
+            return memo[id(self)]
+        if not self.is_leaf:
+            raise RuntimeError(
+                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol"
+            )
+        with torch.no_grad():
+            made = self.clone()
+        is_parameter = isinstance(self, torch.nn.Parameter)
+        made = torch.nn.Parameter(made, self.requires_grad) if is_parameter else made.requires_grad_(self.requires_grad)
+        if self.grad is not None:
+            made.grad = copy.deepcopy(self.grad, memo)
+        memo[id(self)] = made
+        return made
+
     def __reduce_ex__(self, protocol: int) -> tuple:
         return _rebuild, (
             self.detach().cpu(),
@@ -189,6 +205,7 @@ class _Operation:
             ]
             self.returned.append(same[0] if same else None)
         self.writes = any(self.returned)
+        self.restores = op._schema.name in ("aten::set_", "aten::resize_")
         self.reshapes = torch.Tag.inplace_view in op.tags  # squeeze_, transpose_ …: in place, and another shape
 
 
@@ -200,6 +217,8 @@ def _about(op: torch._ops.OpOverload) -> _Operation:
 def _run(op: torch._ops.OpOverload, *args: object, **kwargs: object) -> object:
     """Run an operation on the CPU tensors inside, after the checks that CUDA makes."""
     about = _about(op)
+    if about.restores:
+        raise NotImplementedError(f"the stand-in cannot give a tensor other memory ({op})")
     seen = []  # the devices of tensors that have a place
     inner = [_open(x, seen) for x in args]
     named = {name: _open(x, seen) for name, x in kwargs.items()}
@@ -391,6 +410,7 @@ def _pin_memory(self: Tensor, device: object = None) -> Tensor:
 def register() -> None:
     """Make the device known. PyTorch calls it at the end of ``import torch``."""
     global HERE, _fallbacks, _factories
+    from torch.utils._device import _device_constructors
     from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
     _setup_privateuseone_for_python_backend(NAME, backend_module=ACCELERATOR)
@@ -403,7 +423,7 @@ def register() -> None:
         op = getattr(getattr(aten, packet), overload or "default")
         _factories.impl(name, functools.partial(_run, op), "PrivateUse1")
     torch.nn.Module._apply = _keeping_parameters(torch.nn.Module._apply)
-    torch.utils._device._device_constructors()  # remembers the real ones, for `with torch.device("meta")`
+    _device_constructors()  # remembers the real ones, for `with torch.device("meta")`
     torch.tensor, torch.as_tensor, torch.asarray = map(_moved, (torch.tensor, torch.as_tensor, torch.asarray))
     torch.Tensor.pin_memory = _pin_memory
     torch.load = _load(torch.load)
