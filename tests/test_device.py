@@ -18,7 +18,7 @@ def sees(monkeypatch):
         monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device(kind) if count else None)
         monkeypatch.setattr(torch.accelerator, "device_count", lambda: count)
         # A device that is not there cannot be asked for a number; MPS answers a question for float64 so.
-        monkeypatch.setattr("attn_course.device._has", lambda device, dtype: (device.type, dtype) not in LACKING)
+        monkeypatch.setattr("attn_course.device.has_type", lambda device, dtype: (device.type, dtype) not in LACKING)
 
     monkeypatch.delenv("ATTN_COURSE_DEVICE", raising=False)
     return report

@@ -109,8 +109,10 @@ def _make_pairs(x: Tensor, rng: torch.Generator) -> list[tuple[Tensor, Tensor]]:
         )
 
     def draw() -> Tensor:
-        share = torch.rand(x.shape, generator=rng, dtype=torch.float64).to(x.device)
-        return (low + (share * (high - low + 1)).long()).to(x.dtype)
+        # On the CPU, since not every device has float64.
+        share = torch.rand(x.shape, generator=rng, dtype=torch.float64)
+        steps = (share * (high - low + 1).cpu()).long().to(x.device)
+        return (low + steps).to(x.dtype)
 
     # A maximum moves only when something larger comes later, and an order when what follows is in another.
     smallest, largest = (bound.to(x.dtype).expand_as(x) for bound in (low, high))

@@ -29,7 +29,7 @@ def default_device(dtype: torch.dtype = torch.float32) -> torch.device:
     )
     wanted = os.environ.get("ATTN_COURSE_DEVICE", "").strip()
     if not wanted:
-        return there if there and _has(there, dtype) else torch.device("cpu")
+        return there if there and has_type(there, dtype) else torch.device("cpu")
     try:
         device = torch.device(wanted)
     except RuntimeError as error:
@@ -46,10 +46,11 @@ def default_device(dtype: torch.dtype = torch.float32) -> torch.device:
         raise ValueError(
             f"ATTN_COURSE_DEVICE ({wanted!r}) names an accelerator that is not there: PyTorch sees {seen}"
         )
-    return device if _has(device, dtype) else torch.device("cpu")
+    return device if has_type(device, dtype) else torch.device("cpu")
 
 
-def _has(device: torch.device, dtype: torch.dtype) -> bool:
+def has_type(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether a device can hold numbers of a type; Apple's MPS and some XPUs have no float64."""
     try:
         torch.zeros(1, dtype=dtype, device=device)
     except (TypeError, RuntimeError):  # MPS says the one, XPU the other

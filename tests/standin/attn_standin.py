@@ -177,7 +177,7 @@ StandinTensor.__name__ = "tensor"  # so that it prints as any tensor does
 def _as_index(index: object) -> object:
     # PyTorch would build a list of places on the device itself, which it cannot do here.
     if isinstance(index, list | range):
-        return torch.tensor(list(index))
+        return torch.tensor(list(index), dtype=None if len(index) else torch.long)
     return tuple(map(_as_index, index)) if type(index) is tuple else index
 
 

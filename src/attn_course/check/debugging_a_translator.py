@@ -529,7 +529,7 @@ def _curves(draw):
 
 def _train_and_look(answer, losses, width):
     """Weights and buffer that the model is left with, the epoch returned, and the calls made."""
-    model = _Moves(width).to(default_device())
+    model = _Moves(width).to(default_device(torch.float64))
     for parameter in model.parameters():
         nn.init.zeros_(parameter)
     run_epoch = _Epochs(model, losses)

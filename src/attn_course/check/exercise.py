@@ -91,7 +91,7 @@ class Random:
 
     def __init__(self, seed: int) -> None:
         self.rng = torch.Generator().manual_seed(seed)
-        self.device = default_device()
+        self.device = default_device(torch.float64)  # answers are tried in float64, too
 
     def __call__(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """Draw from a normal distribution; float16 and float64 draw the numbers that float32 draws."""
@@ -343,7 +343,7 @@ class _Run:
     def error_text(self) -> str:
         if isinstance(self.error, Remark):
             return f"Not right yet. {self.error}"
-        device = default_device()
+        device = default_device(torch.float64)
         if device.type != "cpu" and _DEVICES.search(str(self.error)):
             text = (
                 f"{self.exercise.name} stops since it mixes devices: the inputs are on {device}, "
@@ -556,7 +556,7 @@ def _seed(seed: int) -> None:
 def _same_random_state() -> Iterator[None]:
     """Leave every global random state as it was, whatever the answer draws or seeds."""
     python, arrays = random.getstate(), np.random.get_state()
-    device = default_device()
+    device = default_device(torch.float64)
     there = get_random_state(device)
     try:
         with torch.random.fork_rng(devices=[]):

@@ -21,7 +21,12 @@ from attn_course.data.batches import Batch, make_batch, make_buckets
 from attn_course.data.mixture import Text, load_text
 from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID, Subwords
 from attn_course.decoding import greedy_search
-from attn_course.device import default_device, get_random_state, set_random_state
+from attn_course.device import (
+    default_device,
+    get_random_state,
+    has_type,
+    set_random_state,
+)
 from attn_course.training.checkpoint import load_checkpoint, save_checkpoint
 from attn_course.training.folder import (
     BEST,
@@ -270,8 +275,9 @@ class _Run:
             logits, batch.tgt_out, label_smoothing=settings.label_smoothing
         )
         tokens = (batch.tgt_out != PAD_ID).sum()
+        wide = torch.float64 if has_type(self.device, torch.float64) else torch.float32
         totals = torch.stack(
-            [loss.detach().double(), tokens, tokens.new_tensor(wants_to_stop)]
+            [loss.detach().to(wide), tokens, tokens.new_tensor(wants_to_stop)]
         )
         total, tokens, wish = self.processes.add(totals).tolist()
         self._check_finite("loss", total, rate)
