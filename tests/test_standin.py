@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from nbclient import NotebookClient
 from torch import nn
 
-from attn_course import default_device
+from attn_course import check, default_device
 
 standin = pytest.importorskip("attn_standin", reason="runs where tests/standin is on PYTHONPATH: make accelerator")
 
@@ -275,6 +275,34 @@ def test_pytorch_still_has_the_means_that_it_is_built_with():
 
     assert callable(backend_registration._setup_privateuseone_for_python_backend)
     assert callable(torch.Tensor._make_wrapper_subclass)
+
+
+# -- Whoever forgets the device in an exercise is told so ------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "forget",
+    [
+        lambda x: x + torch.ones(x.shape),
+        lambda x: torch.from_numpy(x.numpy()),
+        lambda x: x.masked_fill(torch.ones(x.size(-1), dtype=torch.bool), 0.0),
+        lambda x: torch.cat([x, torch.zeros(x.shape)]),
+        lambda x: nn.Linear(x.size(-1), 3)(x),
+    ],
+)
+@pytest.mark.parametrize("name", ["scaled_scores", "masked_softmax", "row_entropy", "log_softmax"])
+def test_no_check_shows_a_raw_error_about_devices(name, forget):
+    verdict = getattr(check, name).verdict(lambda x, *rest: forget(x.float()))
+    assert not verdict.right
+    assert verdict.mistake is None
+    assert "mixes devices: the inputs are on standin" in verdict.text
+    assert "torch.ones(3, device=x.device)" in verdict.text
+    assert "Expected all tensors" not in verdict.text
+
+
+def test_an_answer_on_another_device_is_told_where_the_inputs_are():
+    verdict = check.scaled_scores.verdict(lambda q, k: (q @ k.mT / 2).cpu())
+    assert "is on the device cpu, and the inputs are on standin:0" in verdict.text
 
 
 # -- Mistakes made on purpose ----------------------------------------------------------------------------
