@@ -39,8 +39,12 @@ def pytest_configure(config: pytest.Config) -> None:
         setattr(torch, name, _moved(getattr(torch, name)))
     for module in _modules_of_the_package():
         for name, function in vars(module).items():
-            if inspect.isfunction(function) and "device" in inspect.signature(function).parameters:
+            if _may_be_told_where(function):
                 setattr(module, name, _told_where(function))
+            elif inspect.isclass(function) and "init" in vars(function):  # a configuration that makes a layer
+                function.init = _moved(function.init)
+            elif inspect.isclass(function) and _may_be_told_where(vars(function).get("__init__")):  # a cache
+                function.__init__ = _told_where(function.__init__)
     for kind in _subclasses(nn.Module):
         _move_when_made(kind)
     nn.Module.__init_subclass__ = classmethod(lambda kind, **named: _move_when_made(kind))
@@ -66,6 +70,8 @@ def _moved(make: Callable) -> Callable:
             return out
         if any(isinstance(x, torch.Tensor) for x in args):  # where its argument is
             return out
+        if isinstance(out, nn.Module):
+            return out.to(torch.accelerator.current_accelerator())
         moved = out.detach().to(torch.accelerator.current_accelerator())
         return moved.requires_grad_(out.requires_grad)
 
@@ -77,13 +83,21 @@ def _modules_of_the_package() -> list:
     return [attn_course, *(importlib.import_module(name) for name in names if not name.startswith("attn_course.check"))]
 
 
+def _may_be_told_where(function: Callable | None) -> bool:
+    if not inspect.isfunction(function) or hasattr(function, "__wrapped__"):
+        return False
+    device = inspect.signature(function).parameters.get("device")
+    return device is not None and device.default is None
+
+
 def _told_where(make: Callable) -> Callable:
     """A function of the package that takes a device, given one when a test gives none."""
+    signature = inspect.signature(make)
 
     @functools.wraps(make)
     def made(*args, **kwargs):
-        if _is_a_test(_caller(sys._getframe(1))):
-            kwargs.setdefault("device", torch.accelerator.current_accelerator())
+        if _is_a_test(_caller(sys._getframe(1))) and "device" not in signature.bind(*args, **kwargs).arguments:
+            kwargs["device"] = torch.accelerator.current_accelerator()
         return make(*args, **kwargs)
 
     return made
@@ -102,7 +116,7 @@ def _move_when_made(kind: type) -> None:
     def init(self, *args, **kwargs):
         plain(self, *args, **kwargs)
         # The outermost module only: its parts are moved with it.
-        if type(self) is kind and _is_a_test(_caller(sys._getframe(1))):
+        if type(self).__init__ is init and _is_a_test(_caller(sys._getframe(1))):
             self.to(torch.accelerator.current_accelerator())
 
     kind.__init__ = init

@@ -136,6 +136,7 @@ def test_every_weight_is_in_the_html(precision):
     assert (read[~mask] > 10**precision).all()
 
 
+@pytest.mark.cpu_only("NumPy reads what is expected")
 @pytest.mark.parametrize("precision", [1, 3])
 def test_the_still_image_shows_the_first_head_in_the_colours_of_a_heatmap(precision):
     w, mask = weights(3, 7, 11), make_padding_mask([9], 11)[0]

@@ -527,6 +527,7 @@ def test_a_layer_alone_is_not_left_half_done_either(norm_first):
 # -- Gradients ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.cpu_only("inference mode knows no device that is written in Python")
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_it_works_wherever_gradients_are_off(mode):
     model, (src, tgt, src_mask) = make_model(), make_batch()
@@ -556,6 +557,7 @@ def test_what_requires_a_gradient_is_refused_because_it_would_get_a_wrong_one():
 # -- Autocast ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.cpu_only("its autocast")
 @pytest.mark.parametrize("weights", [torch.float32, torch.float64])
 def test_a_cache_made_under_autocast_takes_what_the_layers_compute_there(weights):
     torch.manual_seed(0)

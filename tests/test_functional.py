@@ -204,6 +204,7 @@ def kernels_of(call):
     return {event.key for event in profile.key_averages() if "scaled_dot_product" in event.key}
 
 
+@pytest.mark.cpu_only("its fused kernel")
 @pytest.mark.parametrize("axes", [(), (3,), (2, 3), (2, 2, 3)], ids=["2-d", "3-d", "4-d", "5-d"])
 @pytest.mark.parametrize(
     ("name", "make_mask"),
@@ -231,6 +232,7 @@ def test_sdpa_called_with_three_axes_falls_back_which_is_why_we_lift_them():
     assert any("math" in key for key in kernels_of(lambda: F.scaled_dot_product_attention(q, q, q)))
 
 
+@pytest.mark.cpu_only("its fused kernel")
 def test_a_triangular_mask_is_recognised_as_the_kernels_causal_mode(monkeypatch):
     seen = {}
 

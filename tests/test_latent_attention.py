@@ -115,6 +115,7 @@ def test_only_distances_matter():
     assert not torch.allclose(layer(x, positions=2 * torch.arange(11), is_causal=True), layer(x, is_causal=True))
 
 
+@pytest.mark.cpu_only("its fused kernel")
 @torch.no_grad()
 def test_both_forms_take_the_fused_kernel():
     layer, x = make_layer(), make_input()

@@ -99,6 +99,7 @@ def test_under_left_padding_a_causal_query_on_padding_sees_nothing():
     assert both.int().tolist() == [[[0, 0, 0], [0, 1, 0], [0, 1, 1]]]
 
 
+@pytest.mark.cpu_only("a mask that PyTorch makes there")
 def test_the_two_conventions_of_pytorch_are_each_others_opposite():
     causal = make_causal_mask(4)
     assert torch.equal(to_torch_mask(causal), ~causal)

@@ -254,6 +254,7 @@ def test_in_training_the_weights_returned_are_those_applied():
     assert_close(weights[:, 0][kept], 2 * full[kept])  # 1 / (1 - 0.5)
 
 
+@pytest.mark.cpu_only("its fused kernel")
 def test_without_weights_it_takes_the_fused_kernel_even_for_gpt2_small(monkeypatch):
     calls = []
     original = F.scaled_dot_product_attention

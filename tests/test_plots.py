@@ -84,6 +84,7 @@ def test_the_text_of_a_heatmap_names_every_token_and_every_weight():
     torch.testing.assert_close(drawn, weights(7, 8), atol=5.1e-4, rtol=0)
 
 
+@pytest.mark.cpu_only("NumPy reads what is expected")
 def test_queries_go_down_and_keys_across():
     fig = plots.heatmap(weights(7, 8), ENGLISH, JAPANESE).fig
     ax = fig.axes[0]
@@ -158,6 +159,7 @@ def test_curves_and_bars_say_their_numbers_unless_told_not_to():
     assert plots.bars({"a": [1]}, ["x"], ylabel="y", precision=None).text == "y\nseries: a"
 
 
+@pytest.mark.cpu_only("NumPy reads what is expected")
 def test_a_heatmap_without_its_numbers_still_says_what_is_drawn():
     quiet = plots.heatmap(weights(7, 8), ENGLISH, JAPANESE, precision=None)
     assert quiet.text == "weight: queries down, keys across"

@@ -189,6 +189,7 @@ def test_angles_are_not_computed_in_half_precision(dtype):
     assert (turned - exact).abs().max() < 5 * torch.finfo(dtype).eps
 
 
+@pytest.mark.cpu_only("torch.compile knows no device that is written in Python")
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler's own code
 def test_turning_can_be_compiled_whole(shared):

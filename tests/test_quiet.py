@@ -388,6 +388,7 @@ def kernels_of(call):
     return {event.key for event in profile.key_averages()}
 
 
+@pytest.mark.cpu_only("its fused kernel")
 @pytest.mark.parametrize("axes", [(), (3,), (2, 3), (2, 2, 3)], ids=["2-d", "3-d", "4-d", "5-d"])
 @pytest.mark.parametrize(
     ("name", "make"),
@@ -409,6 +410,7 @@ def test_a_sink_costs_no_fused_kernel_forward_or_backward(axes, name, make):
     assert not {"aten::softmax", "aten::_softmax", "aten::bmm"} & kernels, kernels
 
 
+@pytest.mark.cpu_only("its fused kernel")
 def test_shared_keys_are_not_copied_for_the_kernel():
     q, k = torch.randn(2, 6, 11, 4), torch.randn(2, 2, 11, 4)
     kernels = kernels_of(lambda: fused_attention(q, k, k, sink=0.0, enable_gqa=True))

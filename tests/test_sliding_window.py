@@ -95,6 +95,7 @@ def test_the_number_of_scores_grows_with_the_length_alone(monkeypatch):
     assert computed == [(128, 128), (128, 256), (128, 384), *[(128, 4 + 384)] * 29]
 
 
+@pytest.mark.cpu_only("its fused kernel")
 def test_every_chunk_takes_the_fused_kernel():
     q, k, v = make_inputs(1024)
     assert kernels_of(lambda: sliding_window_attention(q, k, v, 100, num_sinks=2)) == {

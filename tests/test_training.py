@@ -208,6 +208,7 @@ def test_targets_of_another_shape_are_refused_instead_of_being_read_across_rows(
 # -- Checkpoints -------------------------------------------------------------------------------------
 
 
+@pytest.mark.cpu_only("a file, which is read to the CPU")
 def test_a_checkpoint_gives_back_what_was_written(tmp_path):
     tensors = {"a": torch.randn(2, 3), "b.c": torch.arange(5), "rng": torch.get_rng_state(), "e": torch.zeros(0)}
     save_checkpoint(tmp_path / "c", tensors, {"step": 7, "name": "日本"})
@@ -537,6 +538,7 @@ def test_the_folder_says_what_was_trained_on(straight):
     assert Settings.load(straight / "settings.toml") == TINY
 
 
+@pytest.mark.cpu_only("weights of a file, which is read to the CPU")
 def test_the_recorded_loss_is_the_mean_over_tokens_of_the_steps_since_the_last_record(tmp_path):
     settings = replace(TINY, steps=2, evaluate_every=2, dropout=0.0, peak_lr=1e-12, weight_decay=0.0)
     train(settings, tmp_path, text=TEXT, quiet=True)

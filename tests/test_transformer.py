@@ -567,6 +567,7 @@ def test_a_model_moves_as_a_whole():
     assert logits.shape == (B, T, TGT_VOCAB)
 
 
+@pytest.mark.cpu_only("a model that begins on the meta device")
 def test_a_model_made_without_memory_has_its_positions_when_its_weights_are_loaded():
     model = make_model()
     with torch.device("meta"):

@@ -72,6 +72,7 @@ def test_spaces_and_wide_letters_change_nothing(translator):
     assert translator.translate(["私 は １０ 時 に 寝 ま す 。"]) == translator.translate(["私は10時に寝ます。"])
 
 
+@pytest.mark.cpu_only("a translator of a file, which is read to the CPU")
 def test_its_attention_has_a_row_for_each_piece_and_the_end(translator):
     (found,) = translator.translate(SENTENCES[:1])
     weights = translator.attend(SENTENCES[0], found.ids)
@@ -85,6 +86,7 @@ def test_its_attention_has_a_row_for_each_piece_and_the_end(translator):
     assert (weights.decoder.triu(1) == 0).all()
 
 
+@pytest.mark.cpu_only("a translator of a file, which is read to the CPU")
 def test_attend_looks_as_the_translation_was_written(translator):
     """Fed with what greedy search wrote, the model would write the same again: the rows are not shifted."""
     (found,) = translator.translate(SENTENCES[:1])
@@ -93,6 +95,7 @@ def test_attend_looks_as_the_translation_was_written(translator):
     assert logits[0].argmax(-1).tolist() == [*found.ids, EOS_ID]
 
 
+@pytest.mark.cpu_only("a translator of a file, which is read to the CPU")
 def test_a_beam_of_one_is_greedy_search(translator):
     pairs = load_handwritten()[::7]
     batch = make_batch([(translator.read(japanese), []) for japanese, _ in pairs])
@@ -102,6 +105,7 @@ def test_a_beam_of_one_is_greedy_search(translator):
     assert [t.ids for t in translator.translate([japanese for japanese, _ in pairs])] == written
 
 
+@pytest.mark.cpu_only("a translator of a file, which is read to the CPU")
 def test_the_best_of_several_translations_is_the_translation_and_each_has_its_probability(translator):
     ranked = translator.translate_n_best(SENTENCES, beam_size=3)
     assert [r[0].translation for r in ranked] == translator.translate(SENTENCES, beam_size=3)

@@ -209,14 +209,14 @@ class _Operation:
         self.reshapes = torch.Tag.inplace_view in op.tags  # squeeze_, transpose_ …: in place, and another shape
 
 
-@functools.cache
-def _about(op: torch._ops.OpOverload) -> _Operation:
-    return _Operation(op)
+_operations: dict[int, _Operation] = {}
 
 
 def _run(op: torch._ops.OpOverload, *args: object, **kwargs: object) -> object:
     """Run an operation on the CPU tensors inside, after the checks that CUDA makes."""
-    about = _about(op)
+    about = _operations.get(id(op))
+    if about is None:
+        about = _operations[id(op)] = _Operation(op)
     if about.restores:
         raise NotImplementedError(f"the stand-in cannot give a tensor other memory ({op})")
     seen = []  # the devices of tensors that have a place
@@ -236,7 +236,7 @@ def _run(op: torch._ops.OpOverload, *args: object, **kwargs: object) -> object:
                 f"'lengths' argument should be a 1D CPU int64 tensor, but got 1D {args[1].device} Long tensor"
             )
         seen = []
-    if not about.crosses and len(set(seen)) > 1:
+    if len(seen) > 1 and not about.crosses and any(device != seen[0] for device in seen):
         raise RuntimeError(
             f"Expected all tensors to be on the same device, but found at least two devices, "
             f"{' and '.join(sorted({str(device) for device in seen}, reverse=True))}! ({op})"
@@ -264,6 +264,8 @@ def _open(x: object, seen: list[torch.device]) -> object:
     if kind is StandinTensor:
         seen.append(HERE)
         return x.inner
+    if kind is int or kind is float or x is None:
+        return x
     if isinstance(x, Tensor):
         if x.dim() or x.device.type != "cpu":
             seen.append(x.device)
@@ -410,6 +412,7 @@ def _pin_memory(self: Tensor, device: object = None) -> Tensor:
 def register() -> None:
     """Make the device known. PyTorch calls it at the end of ``import torch``."""
     global HERE, _fallbacks, _factories
+    from torch.optim.optimizer import _foreach_supported_types
     from torch.utils._device import _device_constructors
     from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
@@ -426,5 +429,7 @@ def register() -> None:
     _device_constructors()  # remembers the real ones, for `with torch.device("meta")`
     torch.tensor, torch.as_tensor, torch.asarray = map(_moved, (torch.tensor, torch.as_tensor, torch.asarray))
     torch.Tensor.pin_memory = _pin_memory
+    # As on CUDA, an optimizer takes all parameters at once.
+    _foreach_supported_types.append(StandinTensor)
     torch.load = _load(torch.load)
     torch.serialization.add_safe_globals([_rebuild])
