@@ -147,7 +147,6 @@ def test_what_runs_where_is_wired_together():
     run = (ROOT / ".ci" / "run").read_text()
     assert [line for line in run.splitlines() if line.startswith("make ")] == [
         "make test",
-        "make seeds",
         "make accelerator",
     ]
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
