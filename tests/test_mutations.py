@@ -154,7 +154,7 @@ MUTATIONS = {
     "leak detector draws whatever the seed": ("causality.py", "manual_seed(seed)", "manual_seed(0)"),
     "leak detector puts ids in another order only": (
         "causality.py",
-        "return (low + (share * (high - low + 1)).long()).to(x.dtype)",
+        "return (low + steps).to(x.dtype)",
         "return x[..., torch.randperm(x.size(-2), generator=rng), :]",
     ),
     "leak detector tries no extremes of ids": ("causality.py", ", *extremes]", "]"),
