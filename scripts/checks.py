@@ -115,10 +115,10 @@ def parts(jobs: int) -> dict[str, Part]:
         "form": Part("notebooks in their normal form", 0.1, (python("scripts/notebooks.py", "--check"),)),
         "unit": Part(
             "unit tests with shapes checked at run time",
-            3,
+            5,
             (pytest(*unit, "-m", "not bad_input and not trains", SHAPES, jobs=jobs),),
         ),
-        "bad-input": Part("unit tests with bad input", 3, (pytest(*unit, "-m", "bad_input", jobs=jobs),)),
+        "bad-input": Part("unit tests with bad input", 1.5, (pytest(*unit, "-m", "bad_input", jobs=jobs),)),
         "quick": Part(
             "unit tests, without run-time shapes",
             6,
@@ -128,10 +128,10 @@ def parts(jobs: int) -> dict[str, Part]:
         "notebooks": Part("notebooks executed again and compared", 4, (nbval,)),
         "book": Part(
             "the book builds without a warning",
-            1,
+            1.5,
             ((*shlex.split(os.environ.get("MAKE", "make")), "--no-print-directory", "book"),),
         ),
-        "site": Part("the book itself", 2.5, (pytest(*SITE_TESTS, jobs=jobs),)),
+        "site": Part("the book itself", 4, (pytest(*SITE_TESTS, jobs=jobs),)),
         "seeds": Part(
             "statements about trained networks, with other seeds",
             20,
@@ -150,7 +150,7 @@ def parts(jobs: int) -> dict[str, Part]:
             STANDIN,
         ),
         "placed-notebooks": Part(
-            "notebooks in double precision executed on the stand-in and compared", 8, (compared(double),), STANDIN
+            "notebooks in double precision executed on the stand-in and compared", 4, (compared(double),), STANDIN
         ),
         "placed-notebooks-32": Part(
             "all other notebooks executed on a stand-in without float64 and compared",
