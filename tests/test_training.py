@@ -597,6 +597,7 @@ with join_processes():
 """
 
 
+@pytest.mark.cpu_only("two processes of the CPU, whatever else is there")
 def test_two_processes_are_one_with_the_doubled_batch_and_go_on_like_one(tmp_path):
     script = tmp_path / "two.py"
     script.write_text(PROCESSES.format(tests=str(Path(__file__).parent)))
