@@ -557,6 +557,7 @@ def test_tokens_are_text_and_never_markup(shown):
             == f"query {expected[i]}, key {expected[i]}: <b> 1.000"
         )
     tab.get_by_text("Show the weights as a table").click()
+    tab.locator("tbody th").first.wait_for()  # the table is made when it is opened
     assert tab.locator("tbody th").evaluate_all("(es) => es.map((e) => e.textContent)") == expected
     assert tab.locator("label span").all_inner_texts() == HOSTILE[:2]
     assert tab.evaluate("window.pwned") is None
