@@ -233,16 +233,47 @@ def test_without_queries_nothing_is_computed():
 # -- What fallbacks compute --------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("operator", ["FORWARD", "BACKWARD"])
+def test_this_release_has_the_operators_that_are_called_by_their_private_names(operator):
+    assert getattr(kernels, operator) is not None
+
+
+def test_an_operator_that_is_gone_or_takes_something_else_is_not_called():
+    schema = str(kernels.FORWARD._schema)
+    assert kernels._find_operator(schema) is kernels.FORWARD
+    assert kernels._find_operator(schema.replace("flash", "splash")) is None
+    assert kernels._find_operator(schema.replace("float? scale=None", "float? scale=None, float cap=0.")) is None
+
+
 @pytest.mark.parametrize("form", MASKS)
-@pytest.mark.parametrize("sink", [None, 0.0])
-def test_where_there_is_no_such_kernel_the_numbers_are_the_same(form, sink, monkeypatch):
-    # A GPU takes the other branch; here it is taken by force, on another kind of device as far as it can tell.
+@pytest.mark.parametrize("sink", [None, 0.5])
+@pytest.mark.parametrize("operator", ["FORWARD", "BACKWARD"])
+def test_without_the_private_operators_the_numbers_and_gradients_are_the_same(form, sink, operator, monkeypatch):
+    # A GPU takes the same branch.
     torch.manual_seed(0)
     q, k, v = make_qkv((2, 3))
-    how = MASKS[form]((2, 3)) | {"sink": sink}
+    how = MASKS[form]((2, 3))
+    if sink is not None:
+        how["sink"] = torch.full((3,), sink).requires_grad_()
+    inputs = [q, k, v, *(x for x in how.values() if isinstance(x, torch.Tensor) and x.requires_grad)]
     expected = reference(q, k, v, **how)
-    monkeypatch.setattr(kernels, "_reaches_kernel", lambda q, dropout_p: False)
-    assert_close(fused_attention(q, k, v, **how), expected)
+    monkeypatch.setattr(kernels, operator, None)
+    out = fused_attention(q, k, v, **how)
+    assert_close(out, expected)
+    upstream = torch.randn_like(out)
+    pairs = zip(*(torch.autograd.grad(x, inputs, upstream) for x in (out, expected)), strict=True)
+    for found, wanted in pairs:
+        assert_close(found, wanted)
+
+
+def test_functional_gradients_go_through_a_sink_and_a_learned_bias():
+    torch.manual_seed(0)
+    q, k, v = (x.detach().double() for x in make_qkv((2, 3)))
+    bias, sink = torch.randn(T, S, dtype=torch.float64), torch.randn(3, dtype=torch.float64)
+    wanted = torch.func.grad(lambda b, s: attention(q, k, v, bias=b, sink=s)[0].square().sum(), (0, 1))(bias, sink)
+    found = torch.func.grad(lambda b, s: fused_attention(q, k, v, bias=b, sink=s).square().sum(), (0, 1))(bias, sink)
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert_close(ours, theirs)
 
 
 @pytest.mark.parametrize("form", MASKS)

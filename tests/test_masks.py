@@ -132,6 +132,18 @@ def test_converting_there_and_back_gives_the_mask_again(b, s, t, heads, seed):
         assert torch.equal(from_additive_mask(to_additive_mask(each, dtype)), each)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
+def test_a_mask_and_a_bias_are_one_tensor_of_numbers_to_add(dtype):
+    mask = torch.tensor([[True, False, True], [True, True, False]])[:, None]  # (2, 1, 3)
+    bias = torch.arange(12.0).view(4, 3).requires_grad_()
+    added = to_additive_mask(mask, dtype, bias=bias)
+    assert (added.shape, added.dtype) == ((2, 4, 3), dtype)
+    assert torch.equal(added == -torch.inf, ~mask.expand(2, 4, 3))
+    assert torch.equal(added[0][:, [0, 2]], bias[:, [0, 2]].to(dtype))
+    added.masked_fill(~mask, 0).sum().backward()
+    assert torch.equal(bias.grad, torch.tensor([2.0, 1.0, 1.0]).expand(4, 3))
+
+
 def test_an_additive_mask_means_to_sdpa_what_the_boolean_mask_means():
     q = torch.randn(2, 5, 3)
     mask = make_causal_mask(5)

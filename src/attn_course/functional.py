@@ -15,17 +15,10 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attn_course.kernels import join_bias_and_mask, run_fused_kernel
-from attn_course.masks import make_causal_mask
+from attn_course.kernels import Prepared, run_fused_kernel, with_four_axes
+from attn_course.masks import make_causal_mask, to_additive_mask
 from attn_course.quiet import quiet_softmax
-from attn_course.validation import (
-    check_bias,
-    check_mask,
-    check_probability,
-    check_qkv,
-    check_row_numbers,
-    check_sink,
-)
+from attn_course.validation import check_attention, check_probability, check_row_numbers
 
 
 def softmax(x: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
@@ -101,13 +94,7 @@ def attention(
         >>> attention(q, k, v)[1]  # equal scores, so equal weights
         tensor([[0.5000, 0.5000]])
     """
-    check_qkv(q, k, v, enable_gqa=enable_gqa)
-    if mask is not None:
-        check_mask(mask, (*q.shape[:-1], k.size(-2)))
-    if bias is not None:
-        check_bias(bias, (*q.shape[:-1], k.size(-2)))
-    if sink is not None:
-        sink = check_sink(sink, q)
+    sink = check_attention(q, k, v, mask=mask, bias=bias, sink=sink, enable_gqa=enable_gqa)
     if enable_gqa:
         k, v = (x.repeat_interleave(q.size(-3) // x.size(-3), dim=-3) for x in (k, v))
     # Unit-variance q and k give scores of variance D; rescaled, the softmax stays soft. The
@@ -170,14 +157,8 @@ def fused_attention(
         >>> torch.equal(fused_attention(q, k, v, is_causal=True)[0], v[0])  # the first sees itself alone
         True
     """
-    check_qkv(q, k, v, enable_gqa=enable_gqa)
-    if mask is not None:
-        check_mask(mask, (*q.shape[:-1], k.size(-2)))
-    if bias is not None:
-        check_bias(bias, (*q.shape[:-1], k.size(-2)))
+    sink = check_attention(q, k, v, mask=mask, bias=bias, sink=sink, enable_gqa=enable_gqa)
     check_probability(dropout_p, "dropout_p")
-    if sink is not None:
-        sink = check_sink(sink, q)
     num_queries, num_keys = q.size(-2), k.size(-2)
     if num_queries == 1:
         is_causal = False  # the newest query sees every key
@@ -189,28 +170,16 @@ def fused_attention(
 
     leading, d_value = q.shape[:-2], v.size(-1)
     width = max(q.size(-1), d_value)
-    # Zeros appended to q and k add nothing to a score; those appended to v are cut off again.
-    q4, k4, v4 = (_with_four_axes(_widen(x, width)) for x in (q, k, v))
-    if mask is not None:
-        mask = _with_four_axes(mask, leading=leading)
-    if bias is not None:
-        bias = _with_four_axes(bias.to(q.dtype), leading=leading)
-    if sink is not None:
-        sink = _with_four_axes(sink.expand(*leading, 1, 1))  # (B, H, 1, 1)
-    out = run_fused_kernel(
-        q4,
-        k4,
-        v4,
-        mask=mask,
-        bias=bias,
-        is_causal=is_causal,
-        dropout_p=dropout_p,
+    prepared = Prepared(
+        # Zeros appended to q and k add nothing to a score; those appended to v are cut off again.
+        *(with_four_axes(_widen(x, width)) for x in (q, k, v)),
         scale=1 / math.sqrt(q.size(-1)),
-        sink=sink,
-        enable_gqa=enable_gqa,
+        mask=None if mask is None else with_four_axes(mask, leading),
+        bias=None if bias is None else with_four_axes(bias.to(q.dtype), leading),
+        is_causal=is_causal,
+        sink=None if sink is None else with_four_axes(sink.expand(*leading, 1, 1)),
     )
-    if d_value < width:
-        out = out[..., :d_value]
+    out = run_fused_kernel(prepared, dropout_p)[..., :d_value]
     return out.reshape(*leading, num_queries, d_value)
 
 
@@ -252,19 +221,13 @@ def weights_of_rows(
         tensor([[1.0000, 0.0000, 0.0000],
                 [0.2645, 0.2645, 0.4711]])
     """
-    check_qkv(q, k, k, enable_gqa=enable_gqa)
+    sink = check_attention(q, k, k, mask=mask, bias=bias, sink=sink, enable_gqa=enable_gqa)
     num_queries, num_keys = q.size(-2), k.size(-2)
     rows = check_row_numbers(rows, num_queries).to(q.device)
-    scores_shape = (*q.shape[:-1], num_keys)
-    if mask is not None:
-        check_mask(mask, scores_shape)
-        mask = mask if mask.size(-2) == 1 else mask.index_select(-2, rows)
-    if bias is not None:
-        check_bias(bias, scores_shape)
-        bias = bias if bias.size(-2) == 1 else bias.index_select(-2, rows)
-        bias = bias.to(q.dtype)
-    if sink is not None:
-        sink = check_sink(sink, q)
+    mask, bias = (
+        x if x is None or x.size(-2) == 1 else x.index_select(-2, rows)
+        for x in (mask, bias)
+    )
     if is_causal:
         seen = (
             torch.arange(num_keys, device=q.device)
@@ -278,9 +241,11 @@ def weights_of_rows(
     # As few rows as these are multiplied faster than a transposed view of the keys is read.
     scores = q @ k.contiguous().mT
     if enable_gqa:
-        scores = scores.view(*scores_shape[:-2], len(rows), num_keys)
-    if mask is not None or bias is not None:
-        scores = scores + join_bias_and_mask(bias, mask, q.dtype)
+        scores = scores.unflatten(-2, (-1, len(rows))).flatten(-4, -3)  # (..., H, R, S)
+    if bias is not None:
+        scores = scores + bias.to(scores.dtype)
+    if mask is not None:
+        scores = scores + to_additive_mask(mask, scores.dtype)
     if sink is not None:
         return quiet_softmax(scores, sink=sink)
     sees_nothing = (scores.detach().amax(-1) == -math.inf).any()
@@ -293,18 +258,6 @@ def _widen(x: Tensor, width: int) -> Tensor:
     if x.size(-1) < width:
         return F.pad(x, (0, width - x.size(-1)))
     return x if x.stride(-1) == 1 else x.clone(memory_format=torch.contiguous_format)
-
-
-def _with_four_axes(x: Tensor, leading: tuple[int, ...] | None = None) -> Tensor:
-    """(T, D) -> (1, 1, T, D); (H, T, D) -> (1, H, T, D); (A, B, H, T, D) -> (A * B, H, T, D).
-
-    A mask keeps its axes of length 1 where it can; ``leading`` are the leading axes of the queries.
-    """
-    if x.dim() > 4:
-        if leading is not None and x.shape[:-3].numel() > 1:
-            x = x.expand(*leading[:-1], *x.shape[-3:])
-        return x.flatten(0, -4)
-    return x if x.dim() == 4 else x.reshape(*[1] * (4 - x.dim()), *x.shape)
 
 
 def _is_causal_mask(mask: Tensor, num_queries: int, num_keys: int) -> bool:

@@ -312,12 +312,23 @@ def from_transformers_mask(attention_mask: Int[Tensor, "B S"]) -> Bool[Tensor, "
 
 
 def to_additive_mask(
-    mask: Bool[Tensor, "..."], dtype: torch.dtype = torch.float32
+    mask: Bool[Tensor, "..."],
+    dtype: torch.dtype = torch.float32,
+    *,
+    bias: Float[Tensor, "..."] | None = None,
 ) -> Float[Tensor, "..."]:
     """Say a mask as numbers to be *added* to the scores: 0 where a query may attend, -inf elsewhere.
 
     Float masks in PyTorch, and inside many Hugging Face models, work this way. The sum fills a fully
     masked row with -inf, and a plain softmax turns that into NaN.
+
+    Args:
+        mask: True where a query may attend; of any shape.
+        dtype: the type of the numbers.
+        bias: numbers to be added where a query may attend, instead of 0; broadcast with the mask.
+
+    Returns:
+        Numbers of the shape of the mask, broadcast with ``bias``.
 
     Raises:
         TypeError: if the mask is not boolean or ``dtype`` is not a floating-point type.
@@ -332,9 +343,10 @@ def to_additive_mask(
         raise TypeError(
             f"dtype ({dtype}) must be a floating-point type: integers have no -inf"
         )
-    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(
-        ~mask, -torch.inf
+    allowed = (
+        torch.zeros((), dtype=dtype, device=mask.device) if bias is None else bias.to(dtype)
     )
+    return torch.where(mask, allowed, -torch.inf)
 
 
 def from_additive_mask(additive: Float[Tensor, "..."]) -> Bool[Tensor, "..."]:

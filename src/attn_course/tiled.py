@@ -8,7 +8,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from attn_course.functional import _with_four_axes
+from attn_course.kernels import with_four_axes
+from attn_course.masks import to_additive_mask
 from attn_course.validation import check_mask, check_qkv
 
 # As many heads share a tile: enough for few large operations, few enough for the scores to stay in the cache.
@@ -157,8 +158,8 @@ def tiled_attention(
             raise ValueError(f"{name} ({size}) must be at least 1")
     leading = q.shape[:-2]
     if mask is not None:
-        mask = _with_four_axes(mask, leading=leading)
-    q, k, v = (_with_four_axes(x) for x in (q, k, v))
+        mask = with_four_axes(mask, leading=leading)
+    q, k, v = (with_four_axes(x) for x in (q, k, v))
     out = _TiledAttention.apply(q, k, v, mask, is_causal, query_block, key_block)
     return out.reshape(*leading, *out.shape[-2:])
 
@@ -313,7 +314,7 @@ class _Tiles:
                 for s, n in zip(tile, self.mask.shape, strict=True)
             ]
             seen = self.mask[tuple(tile)][0]
-            scores += torch.where(seen, 0.0, -math.inf).to(scores.dtype)
+            scores += to_additive_mask(seen, scores.dtype)
 
     def make_future(self, num_queries: int, num_keys: int, diagonal: int) -> Tensor:
         """0 where a key stands up to ``diagonal`` places after the beginning of the tile, -inf later."""

@@ -35,6 +35,26 @@ def check_qkv(q: Tensor, k: Tensor, v: Tensor, *, enable_gqa: bool = False) -> N
     check_is_float(q, "q, k and v")
 
 
+def check_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    sink: float | Tensor | None = None,
+    enable_gqa: bool = False,
+) -> Tensor | None:
+    """Refuse inputs of attention that do not belong together; the result is the sink, broadcastable to the scores."""
+    check_qkv(q, k, v, enable_gqa=enable_gqa)
+    scores_shape = (*q.shape[:-1], k.size(-2))
+    if mask is not None:
+        check_mask(mask, scores_shape)
+    if bias is not None:
+        check_bias(bias, scores_shape)
+    return None if sink is None else check_sink(sink, q)
+
+
 def _check_groups(q: Tensor, k: Tensor, v: Tensor, shapes: str) -> None:
     if min(q.dim(), k.dim(), v.dim()) < 3:
         raise ValueError(f"enable_gqa needs an axis of heads, (..., H, T, D): {shapes}")
