@@ -4,7 +4,6 @@ from attn_course.pretrained.bert import BERT_NAMES, Bert, load_bert
 from attn_course.pretrained.config import read_config
 from attn_course.pretrained.gpt2 import GPT2, GPT2_NAMES, load_gpt2, split_fused
 from attn_course.pretrained.hub import download, load_from_folder, load_from_hub
-from attn_course.pretrained.language_model import PretrainedLanguageModel
 from attn_course.pretrained.llama import (
     GatedFeedForward,
     Llama,
@@ -16,11 +15,11 @@ from attn_course.pretrained.llama import (
 from attn_course.pretrained.marian import MARIAN_NAMES, Marian, load_marian
 from attn_course.pretrained.marian_tokenizer import MarianTokenizer
 from attn_course.pretrained.minilm import find_minilm, load_minilm
-from attn_course.pretrained.reading import Reading
 from attn_course.pretrained.sentence_encoder import SentenceEncoder
 from attn_course.pretrained.tokenizer import load_tokenizer
 from attn_course.pretrained.weight_map import Into, load_weight_map
 from attn_course.pretrained.weights import read_weights
+from attn_course.reading import Reading
 
 __all__ = [
     "BERT_NAMES",
@@ -34,7 +33,6 @@ __all__ = [
     "LlamaLayer",
     "Marian",
     "MarianTokenizer",
-    "PretrainedLanguageModel",
     "Reading",
     "SentenceEncoder",
     "download",

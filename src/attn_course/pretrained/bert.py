@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from attn_course.positions import learned_positions
 from attn_course.pretrained.config import read_config
-from attn_course.pretrained.reading import Reading
 from attn_course.pretrained.weight_map import load_weight_map, optional_prefix
 from attn_course.pretrained.weights import read_weights
+from attn_course.reading import Reading
 from attn_course.transformer import EncoderLayer
 
 BERT_NAMES = {

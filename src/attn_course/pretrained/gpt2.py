@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from attn_course.language_model import DecoderOnly
 from attn_course.pretrained.config import gelu_by_tanh, read_config
-from attn_course.pretrained.language_model import PretrainedLanguageModel
 from attn_course.pretrained.weight_map import Into, load_weight_map, optional_prefix
 from attn_course.pretrained.weights import read_weights
 from attn_course.transformer import EncoderLayer
@@ -44,7 +44,7 @@ GPT2_NAMES = {
 """Their names and ours. Their maps multiply from the right, so each matrix is the other way round."""
 
 
-class GPT2(PretrainedLanguageModel):
+class GPT2(DecoderOnly):
     """A language model (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners").
 
     :class:`~attn_course.LanguageModel` with learned positions and GELU, approximated by tanh.
@@ -82,17 +82,23 @@ class GPT2(PretrainedLanguageModel):
         tie_weights: bool = True,
         dropout: float = 0.0,
     ) -> None:
-        how = {"dropout": dropout, "activation": activation, "norm_eps": norm_eps}
         super().__init__(
-            vocab_size,
-            d_model,
-            layers=[
-                EncoderLayer(d_model, num_heads, d_ff, **how) for _ in range(num_layers)
-            ],
-            norm=nn.LayerNorm(d_model, eps=norm_eps),
+            nn.Embedding(vocab_size, d_model),
+            (
+                EncoderLayer(
+                    d_model,
+                    num_heads,
+                    d_ff,
+                    dropout=dropout,
+                    activation=activation,
+                    norm_eps=norm_eps,
+                )
+                for _ in range(num_layers)
+            ),
+            nn.LayerNorm(d_model, eps=norm_eps),
             positions="learned",
-            tie_weights=tie_weights,
             max_len=max_len,
+            tie_weights=tie_weights,
             dropout=dropout,
         )
 

@@ -10,10 +10,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from attn_course.cache import KeyValueCache
+from attn_course.language_model import DecoderOnly
 from attn_course.multi_head_attention import MultiHeadAttention
 from attn_course.positions import Rotation
 from attn_course.pretrained.config import Config, read_config
-from attn_course.pretrained.language_model import PretrainedLanguageModel
 from attn_course.pretrained.weight_map import Into, load_weight_map, optional_prefix
 from attn_course.pretrained.weights import read_weights
 
@@ -130,6 +130,7 @@ class LlamaLayer(nn.Module):
         x: Float[Tensor, "B T E"],
         *,
         mask: Bool[Tensor, "..."] | None = None,
+        bias: Float[Tensor, "..."] | None = None,
         positions: Int[Tensor, "..."] | Rotation | None = None,
         is_causal: bool = False,
         need_weights: bool = False,
@@ -139,6 +140,7 @@ class LlamaLayer(nn.Module):
         found, weights = self.self_attention(
             self.self_attention_norm(x),
             mask=mask,
+            bias=bias,
             positions=positions,
             is_causal=is_causal,
             need_weights=need_weights,
@@ -148,7 +150,7 @@ class LlamaLayer(nn.Module):
         return x + self.feed_forward(self.feed_forward_norm(x)), weights
 
 
-class Llama(PretrainedLanguageModel):
+class Llama(DecoderOnly):
     """A language model (Touvron et al. 2023, arXiv:2302.13971 and, with fewer heads of keys, arXiv:2307.09288).
 
     :class:`~attn_course.LanguageModel` with rotary positions and layers of its own kind.
@@ -192,19 +194,25 @@ class Llama(PretrainedLanguageModel):
         tie_weights: bool = False,
         dropout: float = 0.0,
     ) -> None:
-        how = {"rope_base": rope_base, "norm_eps": norm_eps}
-        how |= {"activation": activation, "dropout": dropout}
         super().__init__(
-            vocab_size,
-            d_model,
-            layers=[
-                LlamaLayer(d_model, num_heads, num_kv_heads, d_ff, **how)
+            nn.Embedding(vocab_size, d_model),
+            (
+                LlamaLayer(
+                    d_model,
+                    num_heads,
+                    num_kv_heads,
+                    d_ff,
+                    rope_base=rope_base,
+                    norm_eps=norm_eps,
+                    activation=activation,
+                    dropout=dropout,
+                )
                 for _ in range(num_layers)
-            ],
-            norm=nn.RMSNorm(d_model, eps=norm_eps),
+            ),
+            nn.RMSNorm(d_model, eps=norm_eps),
             positions="rotary",
-            tie_weights=tie_weights,
             max_len=max_len,
+            tie_weights=tie_weights,
         )
 
 

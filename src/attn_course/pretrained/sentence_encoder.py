@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from attn_course.masks import make_padding_mask
 from attn_course.pretrained.bert import Bert
-from attn_course.pretrained.reading import Reading
+from attn_course.reading import Reading
 
 
 class SentenceEncoder(nn.Module):
