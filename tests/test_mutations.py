@@ -263,12 +263,12 @@ MUTATIONS = {
     ),
     "a check that misses earlier successes": (
         "check/exercise.py",
-        "run.found is not None or place < start:",
-        "run.found is not None:",
+        "elif run.is_right or run.found is not None:",
+        "elif run.found is not None and not run.is_right:",
     ),
     "a check that looks at the first failure only": (
         "check/exercise.py",
-        "elif run.is_right or run.found is not None or place < start:",
+        "elif run.is_right or run.found is not None:",
         "elif run.is_right:",
     ),
     "a check that misses a changed input": ("check/exercise.py", "not _identical(before, after) and", "False and"),

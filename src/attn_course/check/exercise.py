@@ -383,15 +383,15 @@ class Exercise:
         A later trial in which the answer stops, or returns nothing, may differ: then two things are wrong, and what
         is named is one of them.
         """
-        start, best, most = runs.index(first), None, 0
+        best, most = None, 0
         for name, mistake in self.mistakes.items():
             if not first.agrees_with(mistake):
                 continue
             count = 0
-            for place, run in enumerate(runs):
+            for run in runs:
                 if run is first or run.agrees_with(mistake):
                     count += 1
-                elif run.is_right or run.found is not None or place < start:
+                elif run.is_right or run.found is not None:
                     break
             else:
                 if count > most:
