@@ -53,7 +53,9 @@ def test_two_numbers_that_differ_are_never_shown_as_the_same():
 
 def test_a_failure_in_a_later_trial_says_what_was_right_before_it():
     text = check.scaled_scores.verdict(lambda q, k: torch.mm(q, k.mT) / q.size(-1) ** 0.5).text
-    assert text.endswith("\n  Tried: a batch; q (2, 3, 7), k (2, 5, 7).\n  Right until then: one sequence.")
+    assert text.endswith(
+        "\n  Tried: a batch; q (2, 3, 7), k (2, 5, 7).\n  Right until then: one sequence.\n  Right after it: float64."
+    )
 
 
 def test_an_exception_is_shown_with_the_line_of_the_cell():
@@ -223,11 +225,11 @@ def test_numbers_texts_and_tuples_are_compared_too(right, answer, says):
     verdict = exercise.verdict(answer)
     assert not verdict.right
     assert says in verdict.text
-    assert verdict.text.endswith("Tried: three; n 3.")
+    assert "\n  Tried: three; n 3." in verdict.text
 
 
 def test_an_exercise_with_many_right_results_accepts_by_a_rule_and_knows_mistakes_by_their_signs():
-    negative = Mistake("The number is negative. See 1.1.", sign=lambda found, n: found < 0)
+    negative = Mistake("The number is negative. See section 1.1.", sign=lambda found, n: found < 0)
     exercise = exercise_on_numbers(lambda n: n, accepts=lambda found, n: found >= n, mistakes={"negative": negative})
     assert exercise.verdict(lambda n: n + 7).right
     assert exercise.verdict(lambda n: -n).mistake == "negative"
@@ -237,16 +239,16 @@ def test_an_exercise_with_many_right_results_accepts_by_a_rule_and_knows_mistake
 
 def test_a_remark_is_what_the_learner_reads():
     def use(answer, n):
-        raise Remark(f"{answer(n)} is no layer. See 3.9.")
+        raise Remark(f"{answer(n)} is no layer. See section 3.9.")
 
     exercise = exercise_on_numbers(lambda n: n, use=lambda answer, n: answer(n) if answer(n) == n else use(answer, n))
-    assert exercise.verdict(lambda n: 0).text == "Not right yet. 0 is no layer. See 3.9."
+    assert exercise.verdict(lambda n: 0).text == "Not right yet. 0 is no layer. See section 3.9."
 
 
 def test_of_two_mistakes_that_explain_the_first_failure_the_one_that_explains_more_is_named():
     mistakes = {
-        "only three": Mistake("One. See 1.1.", lambda n: -n if n == 3 else n),
-        "every number": Mistake("All. See 1.1.", lambda n: -n),
+        "only three": Mistake("One. See section 1.1.", lambda n: -n if n == 3 else n),
+        "every number": Mistake("All. See section 1.1.", lambda n: -n),
     }
     exercise = exercise_on_numbers(lambda n: n, mistakes=mistakes)
     assert exercise.verdict(lambda n: -n).mistake == "every number"
@@ -254,6 +256,6 @@ def test_of_two_mistakes_that_explain_the_first_failure_the_one_that_explains_mo
 
 
 def test_a_mistake_that_would_have_failed_before_is_not_named():
-    mistakes = {"every number": Mistake("All. See 1.1.", lambda n: -n)}
+    mistakes = {"every number": Mistake("All. See section 1.1.", lambda n: -n)}
     exercise = exercise_on_numbers(lambda n: n, mistakes=mistakes)
     assert exercise.verdict(lambda n: -n if n == 5 else n).mistake is None
