@@ -6,11 +6,13 @@ Every line of the page is there for a wrong answer in tests/answers; test_check.
 demands this very sentence, and demands that the page is the one written here.
 """
 
+import re
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 from answers import Answer, all_answers
-from chapters import CHECK, NOTEBOOKS, Exercise, exercises, notebook_path
+from chapters import CHECK, NOTEBOOKS, Exercise, exercises, headings, markdown_cells, notebook_path
 from docutils.nodes import make_id
 
 from attn_course import check
@@ -82,7 +84,7 @@ def sentences(book: dict[str, Exercise], wrong: list[Answer]) -> list[str]:
         lines += [f"**{link(exercise, f'{number(exercise)} · {exercise.title}')}**", ""]
         for mistake in dict.fromkeys(answer.mistake for answer in wrong if answer.exercise == name):
             symptom = "Numbers that were handed in are other numbers afterwards. " * (mistake == CHANGES_ITS_INPUT)
-            lines.append(f"- *{mistake}*: {symptom}{escape(getattr(check, name).mistakes[mistake].says)}")
+            lines.append(f"- *{mistake}*: {symptom}{linked(getattr(check, name).mistakes[mistake].says)}")
         lines.append("")
     return lines
 
@@ -92,8 +94,29 @@ def number(exercise: Exercise) -> str:
 
 
 def link(exercise: Exercise, words: str) -> str:
-    place = make_id(exercise.heading.removeprefix("### "))
-    return f"[{words}](../notebooks/{notebook_path(exercise.chapter).stem}.html#{place}){{.external}}"
+    return place(exercise.chapter, exercise.heading.removeprefix("### "), words)
+
+
+def place(chapter: int, title: str, words: str) -> str:
+    """A link to a heading of a chapter."""
+    return f"[{words}](../notebooks/{notebook_path(chapter).stem}.html#{make_id(title)}){{.external}}"
+
+
+@cache
+def sections(chapter: int) -> dict[str, str]:
+    """The titles of a chapter's sections, by their numbers."""
+    titles = (title for cell in markdown_cells(chapter) for level, title, _ in headings(cell.source) if level == 2)
+    return {title.split(" ")[0]: title for title in titles}
+
+
+def linked(sentence: str) -> str:
+    """A sentence of a check as Markdown, in which "section 3.4" leads there."""
+
+    def lead(found: re.Match) -> str:
+        number = f"{found[1]}.{found[2]}"
+        return place(int(found[1]), sections(int(found[1]))[number], found[0])
+
+    return re.sub(r"section (\d+)\.(\d+)", lead, escape(sentence))
 
 
 def escape(sentence: str) -> str:

@@ -435,7 +435,7 @@ def test_the_check_of_attention_says_when_backward_would_stop():
 
     text = check.scaled_dot_product.verdict(overwrites).text
     assert text.startswith("Not right yet. The numbers are right, but their gradient cannot be computed: ")
-    assert text.endswith("See 3.8.")
+    assert text.endswith("See section 3.8.")
 
 
 class Biased(nn.Module):
@@ -479,7 +479,7 @@ class Late(nn.Module):
     ],
 )
 def test_the_check_of_a_layer_says_what_is_wrong_with_its_projections(layer, says):
-    assert check.WideValues.verdict(layer).text == f"Not right yet. {says} See 3.9."
+    assert check.WideValues.verdict(layer).text == f"Not right yet. {says} See section 3.9."
 
 
 def test_starter_cells_run_before_anything_is_filled_in():

@@ -19,7 +19,7 @@ from attn_course.check.exercise import CHANGES_ITS_INPUT
 pytestmark = pytest.mark.bad_input  # wrong answers hand wrong shapes to the package
 
 CHAPTERS = sorted(int(path.name[:2]) for path in NOTEBOOKS.glob("*.ipynb"))
-SECTION = re.compile(r"\bSee (\d+)\.(\d+)\.$")
+SECTION = re.compile(r"\bSee section (\d+)\.(\d+)\.$")
 FEWEST_MISTAKES = 5
 SECONDS = 2
 
@@ -51,8 +51,9 @@ def folded(name: str):
 
 @cache
 def sections(chapter: int) -> set[str]:
+    """The sections of a chapter that explain something: the one with the exercises does not."""
     titles = (title for cell in markdown_cells(chapter) for level, title, _ in headings(cell.source) if level == 2)
-    return {title.split(" ")[0] for title in titles}
+    return {title.split(" ")[0] for title in titles if not title.endswith(" Exercises")}
 
 
 def verdict_on(answer: Answer):
@@ -120,12 +121,12 @@ def test_there_are_enough_answers_to_every_exercise_and_one_for_every_mistake(na
 
 
 @each_check
-def test_the_sentences_differ_and_point_to_a_section_that_is_there(name):
+def test_the_sentences_differ_and_point_to_a_section_that_explains(name):
     said = [mistake.says for mistake in getattr(check, name).mistakes.values()]
     assert len(set(said)) == len(said)
     for sentence in said:
         match = SECTION.search(sentence)
-        assert match, f"{sentence!r} must end with a section, such as: See {BOOK[name].chapter}.2."
+        assert match, f"{sentence!r} must end with a section, such as: See section {BOOK[name].chapter}.2."
         chapter = int(match[1])
         assert chapter <= BOOK[name].chapter, sentence
         assert f"{match[1]}.{match[2]}" in sections(chapter), sentence

@@ -227,7 +227,7 @@ def test_numbers_texts_and_tuples_are_compared_too(right, answer, says):
 
 
 def test_an_exercise_with_many_right_results_accepts_by_a_rule_and_knows_mistakes_by_their_signs():
-    negative = Mistake("The number is negative. See 1.1.", sign=lambda found, n: found < 0)
+    negative = Mistake("The number is negative. See section 1.1.", sign=lambda found, n: found < 0)
     exercise = exercise_on_numbers(lambda n: n, accepts=lambda found, n: found >= n, mistakes={"negative": negative})
     assert exercise.verdict(lambda n: n + 7).right
     assert exercise.verdict(lambda n: -n).mistake == "negative"
@@ -237,16 +237,16 @@ def test_an_exercise_with_many_right_results_accepts_by_a_rule_and_knows_mistake
 
 def test_a_remark_is_what_the_learner_reads():
     def use(answer, n):
-        raise Remark(f"{answer(n)} is no layer. See 3.9.")
+        raise Remark(f"{answer(n)} is no layer. See section 3.9.")
 
     exercise = exercise_on_numbers(lambda n: n, use=lambda answer, n: answer(n) if answer(n) == n else use(answer, n))
-    assert exercise.verdict(lambda n: 0).text == "Not right yet. 0 is no layer. See 3.9."
+    assert exercise.verdict(lambda n: 0).text == "Not right yet. 0 is no layer. See section 3.9."
 
 
 def test_of_two_mistakes_that_explain_the_first_failure_the_one_that_explains_more_is_named():
     mistakes = {
-        "only three": Mistake("One. See 1.1.", lambda n: -n if n == 3 else n),
-        "every number": Mistake("All. See 1.1.", lambda n: -n),
+        "only three": Mistake("One. See section 1.1.", lambda n: -n if n == 3 else n),
+        "every number": Mistake("All. See section 1.1.", lambda n: -n),
     }
     exercise = exercise_on_numbers(lambda n: n, mistakes=mistakes)
     assert exercise.verdict(lambda n: -n).mistake == "every number"
@@ -254,6 +254,6 @@ def test_of_two_mistakes_that_explain_the_first_failure_the_one_that_explains_mo
 
 
 def test_a_mistake_that_would_have_failed_before_is_not_named():
-    mistakes = {"every number": Mistake("All. See 1.1.", lambda n: -n)}
+    mistakes = {"every number": Mistake("All. See section 1.1.", lambda n: -n)}
     exercise = exercise_on_numbers(lambda n: n, mistakes=mistakes)
     assert exercise.verdict(lambda n: -n if n == 5 else n).mistake is None

@@ -42,52 +42,53 @@ lookup = Exercise(
     mistakes={
         "without num_classes": Mistake(
             "The one-hot rows are too short for the table: left to itself, `F.one_hot` makes them as long as "
-            "the largest id that it sees asks for, and the last words of the vocabulary do not occur here. See 4.1.",
+            "the largest id that it sees asks for, and the last words of the vocabulary do not occur here. See section "
+            "4.1.",
             lambda ids, table: F.one_hot(ids).to(table) @ table,
         ),
         "one-hot left as integers": Mistake(
             "`F.one_hot` gives whole numbers and the table has fractions: "
-            "a matrix product wants one type for both. See 4.1.",
+            "a matrix product wants one type for both. See section 4.1.",
             lambda ids, table: F.one_hot(ids, len(table)) @ table,
         ),
         "one-hot always float32": Mistake(
             "A table in float32 is looked up and one in float64 is not: `.float()` makes float32, "
-            "whatever the table is. Give the one-hot rows the type of the table. See 4.1.",
+            "whatever the table is. Give the one-hot rows the type of the table. See section 4.1.",
             lambda ids, table: F.one_hot(ids, len(table)).float() @ table,
         ),
         "too few classes": Mistake(
             "The one-hot rows have fewer places than there are words: "
-            "they need one for each row of the table, and its rows are its first axis, V. See 4.1.",
+            "they need one for each row of the table, and its rows are its first axis, V. See section 4.1.",
             lambda ids, table: F.one_hot(ids, table.size(-1)).to(table) @ table,
         ),
         "notebook's variables": Mistake(
-            "The one-hot rows have ten places, for the ten words of 4.1: "
-            "an answer takes its sizes from the table that it is given. See 4.10.",
+            "The one-hot rows have ten places, for the ten words of section 4.1: "
+            "an answer takes its sizes from the table that it is given. See section 4.1.",
             lambda ids, table: F.one_hot(ids, 10).to(table) @ table,
         ),
         "notebook's vocabulary": Mistake(
-            "The one-hot rows have fifteen places, for the `vocabulary` of 4.3, which is no input of lookup: "
-            "the number of words is the number of rows of the table. See 4.10.",
+            "The one-hot rows have fifteen places, for the `vocabulary` of section 4.3, which is no input of lookup: "
+            "the number of words is the number of rows of the table. See section 4.1.",
             lambda ids, table: F.one_hot(ids, 15).to(table) @ table,
         ),
         "table transposed": Mistake(
             "The table is transposed: the 1 of a one-hot row then meets a column of it, one number of every word, "
-            "and with a table as wide as long nothing would have refused. See 4.1.",
+            "and with a table as wide as long nothing would have refused. See section 4.1.",
             lambda ids, table: F.one_hot(ids, len(table)).to(table) @ table.T,
         ),
         "shape of the ids lost": Mistake(
             "One sentence is right, and a batch comes back as one long list of tokens: "
-            "the ids' own axes have to stand in front of E. See 4.3.",
+            "the ids' own axes have to stand in front of E. See section 4.3.",
             lambda ids, table: table[ids.flatten()],
         ),
         "ids with one axis only": Mistake(
             "This works for one sentence and stops for other shapes: it counts the ids by their first axis only. "
-            "`F.one_hot` takes ids of any shape and appends an axis. See 4.1.",
+            "`F.one_hot` takes ids of any shape and appends an axis. See section 4.1.",
             lambda ids, table: _one_hot_of_one_axis(ids, table) @ table,
         ),
         "a sentence in one row": Mistake(
             "One sentence is right, and in a batch each sentence has become one row, the sum of its words: "
-            "one row of zeros got a 1 for every word of it. Each token needs a row of its own. See 4.1.",
+            "one row of zeros got a 1 for every word of it. Each token needs a row of its own. See section 4.1.",
             lambda ids, table: _one_hot_of_rows(ids, table) @ table,
         ),
     },
@@ -152,60 +153,63 @@ weighted_sum = Exercise(
     mistakes={
         "summed over the queries": Mistake(
             "The sum runs over t, the queries: the letter that is not in the result is s, "
-            "so each query adds up keys. See 4.5.",
+            "so each query adds up keys. See section 4.5.",
             lambda weights, v: torch.einsum("bts,btd->bsd", weights, v),
         ),
         "sentences added up": Mistake(
             "There is one result for the whole batch: b is in `btd`, so it is a loop around the result like t and d, "
-            "and not a sum. See 4.5.",
+            "and not a sum. See section 4.5.",
             lambda weights, v: torch.einsum("bts,bsd->td", weights, v),
         ),
         "notebook's variables": Mistake(
             "The loops run over three sentences of seven tokens, which are the notebook's B and T: "
-            "take the sizes from the shapes of weights and v. See 4.10.",
+            "take the sizes from the shapes of weights and v. See section 4.5.",
             _with_the_sizes_of_the_notebook,
         ),
         "overwritten instead of added": Mistake(
             "Only the last key counts: each turn of the loop over s writes over what the turns before it found, "
-            "and a letter that disappears is a sum. See 4.5.",
+            "and a letter that disappears is a sum. See section 4.5.",
             lambda weights, v: weights[..., -1:] * v[:, -1:],
         ),
         "a sum never set back": Mistake(
             "Each number contains those before it: the sum starts once and runs on from cell to cell, "
-            "and every cell of the result has a sum of its own. See 4.5.",
+            "and every cell of the result has a sum of its own. See section 4.5.",
             sign=_is_a_running_sum,
         ),
         "returns from inside a loop": Mistake(
             "The result begins right and is 0 from there on: a loop ended in its first turn, "
-            "as with a `return` that stands too far to the right. Each letter that stays runs to its end. See 4.5.",
+            "as with a `return` that stands too far to the right. Each letter that stays runs to its end. See section "
+            "4.5.",
             sign=_ends_after_the_first_turn,
         ),
         "a value read at the query": Mistake(
             "With as many queries as keys, every query gets its own value back: the value is read at t instead of s, "
-            "and the weights beside it sum to 1. See 4.5.",
+            "and the weights beside it sum to 1. See section 4.5.",
             lambda weights, v: weights.sum(-1, keepdim=True) * v[:, : weights.size(1)],
         ),
         "shaped like the values": Mistake(
             "The result has the shape of v, a row for each key; it needs one for each query: "
-            "the letters that stay are b, t and d. See 4.5.",
+            "the letters that stay are b, t and d. See section 4.5.",
             lambda weights, v: F.pad(weights @ v, (0, 0, 0, v.size(1) - weights.size(1))),
         ),
         "last key left out": Mistake(
-            "The last key is missing from every sum: s has S values, and `range(n)` ends at n - 1 already. See 4.5.",
+            "The last key is missing from every sum: s has S values, and `range(n)` ends at n - 1 already. See section "
+            "4.5.",
             lambda weights, v: weights[..., :-1] @ v[:, :-1],
         ),
         "as many keys as queries": Mistake(
             "With as many queries as keys all is well, and with more keys the last ones are missing: "
-            "the loop over s ends at T, and there are S keys. See 4.7.",
+            "the loop over s ends at T, and there are S keys. See section 4.7.",
             lambda weights, v: weights[..., : weights.size(1)] @ v[:, : weights.size(1)],
         ),
         "weights forgotten": Mistake(
             "The values are added up as they are: the comma in the string multiplies, "
-            "each value by the weight that carries the same b and s. See 4.5.",
+            "each value by the weight that carries the same b and s. See section 4.5.",
             lambda weights, v: v.sum(1, keepdim=True).expand(*weights.shape[:2], -1),
         ),
         "float32 whatever comes in": Mistake(
-            "Given float64, the result is float32: that is what `torch.zeros` makes unless it is told a type. See 4.5.",
+            "Given float64, the result is float32: that is what `torch.zeros` makes unless it is told a type. See "
+            "section 4.5.",
             lambda weights, v: (weights @ v).float(),
         ),
     },
@@ -244,76 +248,77 @@ general_scores = Exercise(
     mistakes={
         "matrix transposed": Mistake(
             "W is read the other way around: its first axis goes with the features of the query, its second with "
-            "those of the key. On a square matrix nothing refuses. See 4.5.",
+            "those of the key. On a square matrix nothing refuses. See section 4.5.",
             lambda q, k, W: torch.einsum("bti,ji,bsj->bts", q, W, k),
         ),
         "one letter for two axes": Mistake(
             "Both axes of W have the same letter, so only its diagonal was read: "
-            "two axes that move on their own need two letters. See 4.5.",
+            "two axes that move on their own need two letters. See section 4.5.",
             lambda q, k, W: torch.einsum("btd,dd,bsd->bts", q, W, k),
         ),
         "a batch letter for the matrix": Mistake(
             "W meets three letters and has two axes: all sentences share it, so it takes no letter for them, "
-            "and the parts of the string stand in the order of the tensors. See 4.5.",
+            "and the parts of the string stand in the order of the tensors. See section 4.5.",
             lambda q, k, W: torch.einsum("bti,bij,bsj->bts", q, W, k),
         ),
         "tensors in another order": Mistake(
             "The keys meet the two letters that are meant for W: "
-            "the parts of the string stand in the order in which the tensors follow. See 4.5.",
+            "the parts of the string stand in the order in which the tensors follow. See section 4.5.",
             lambda q, k, W: torch.einsum("bti,ij,bsj->bts", q, k, W),
         ),
         "matrix forgotten": Mistake(
             "W has no part in these numbers: they are the dot products of queries and keys, "
-            "which exist only where both are equally wide. See 4.7.",
+            "which exist only where both are equally wide. See section 4.7.",
             lambda q, k, W: q @ k.mT,
         ),
         "an axis of the matrix alone": Mistake(
             "An axis of W is added up before it meets anything, since its letter stands nowhere else: "
-            "one letter of W stands with the features of the queries, the other with those of the keys. See 4.5.",
+            "one letter of W stands with the features of the queries, the other with those of the keys. See section "
+            "4.5.",
             sign=_has_an_axis_of_the_matrix_alone,
         ),
         "an axis too many": Mistake(
             "The scores have an axis of features: one of the letters that W carries stayed in the result, "
-            "and what stays is not added up. See 4.5.",
+            "and what stays is not added up. See section 4.5.",
             sign=lambda found, q, k, W: (
                 found.dim() == 4 and found.shape[:3] == (len(q), q.size(1), k.size(1))
             ),
         ),
         "every sentence with every other": Mistake(
             "Every sentence meets every other: queries and keys have two letters for the sentence, and both stayed. "
-            "With one, each meets its own. See 4.5.",
+            "With one, each meets its own. See section 4.5.",
             sign=lambda found, q, k, W: (
                 found.shape == (len(q), len(q), q.size(1), k.size(1))
             ),
         ),
         "queries and keys swapped": Mistake(
             "Keys stand in the rows and queries in the columns: the letters of the result are in the wrong order, "
-            "or q and k stand in each other's place. See 4.5.",
+            "or q and k stand in each other's place. See section 4.5.",
             sign=lambda found, q, k, W: found.shape == (len(q), k.size(1), q.size(1)),
         ),
         "sentences added up": Mistake(
             "There is one table of scores for the whole batch: the letter b disappeared, "
-            "and what disappears is added up. See 4.5.",
+            "and what disappears is added up. See section 4.5.",
             lambda q, k, W: torch.einsum("bti,ij,bsj->ts", q, W, k),
         ),
         "sentences mixed": Mistake(
             "A batch of one is right, and in a larger one each query meets the keys of all sentences, added up: "
-            "queries and keys have different letters for the sentence. See 4.5.",
+            "queries and keys have different letters for the sentence. See section 4.5.",
             lambda q, k, W: torch.einsum("bti,ij,csj->bts", q, W, k),
         ),
         "transposes the batch": Mistake(
-            "`.T` turns all axes around, so that features meet sentences: `.mT` turns the last two. See 4.4.",
+            "`.T` turns all axes around, so that features meet sentences: `.mT` turns the last two. See section 4.4.",
             lambda q, k, W: q @ W @ k.T,
         ),
         "scale added": Mistake(
             "The scores are divided by √D, and this formula has no scale: "
-            "W is learned, and can hold any factor. See 3.4.",
+            "W is learned, and can hold any factor. See section 3.4.",
             lambda q, k, W: (
                 torch.einsum("bti,ij,bsj->bts", q, W, k) / math.sqrt(q.size(-1))
             ),
         ),
         "softmax too early": Mistake(
-            "These are weights already: every row sums to 1, and the exercise asks for the scores. See 4.5.",
+            "These are weights already: every row sums to 1, and the exercise asks for the scores. See section 4.5.",
             lambda q, k, W: softmax(torch.einsum("bti,ij,bsj->bts", q, W, k)),
         ),
     },
@@ -346,63 +351,64 @@ max_sim = Exercise(
     mistakes={
         "paired one to one": Mistake(
             "The first question met the first text only, the second the second: "
-            "one letter, or one axis, counts questions and texts alike. See 4.5.",
+            "one letter, or one axis, counts questions and texts alike. See section 4.5.",
             lambda q, k: torch.einsum("btd,bsd->bts", q, k).amax(-1).sum(-1),
         ),
         "maximum over the question": Mistake(
             "Each token of the text looks for a partner in the question. It is the other way around: "
-            "the maximum drops s, the tokens of the text, and the sum drops t. See 4.5.",
+            "the maximum drops s, the tokens of the text, and the sum drops t. See section 4.5.",
             _reduce(lambda scores: scores.amax(-2).sum(-1)),
         ),
         "sum and maximum swapped": Mistake(
             "Every token of the question adds up the whole text, and the best of these sums is kept: "
-            "the sum dropped s and the maximum t, and each belongs to the other letter. See 4.5.",
+            "the sum dropped s and the maximum t, and each belongs to the other letter. See section 4.5.",
             _reduce(lambda scores: scores.sum(-1).amax(-1)),
         ),
         "sum before the maximum": Mistake(
             "The tokens of the question are added up before the best partner is chosen, so that all must share one: "
-            "drop s first, by the maximum. See 4.5.",
+            "drop s first, by the maximum. See section 4.5.",
             _reduce(lambda scores: scores.sum(-2).amax(-1)),
         ),
         "sum instead of maximum": Mistake(
             "All pairs of tokens are added up: a letter that einsum drops is a sum, "
-            "so s has to stay in the string until the maximum has taken it. See 4.5.",
+            "so s has to stay in the string until the maximum has taken it. See section 4.5.",
             _reduce(lambda scores: scores.sum((-2, -1))),
         ),
         "scale added": Mistake(
-            "The scores are divided by √D: no softmax follows here that the scale would keep soft. See 3.4.",
+            "The scores are divided by √D: no softmax follows here that the scale would keep soft. See section 3.4.",
             lambda q, k: (
                 torch.einsum("atd,bsd->abts", q, k).amax(-1).sum(-1) / math.sqrt(q.size(-1))
             ),
         ),
         "mean instead of sum": Mistake(
             "The ranks are too small by a factor of T: the tokens of the question are averaged, "
-            "and a letter that disappears is a sum. See 4.5.",
+            "and a letter that disappears is a sum. See section 4.5.",
             _reduce(lambda scores: scores.amax(-1).mean(-1)),
         ),
         "best pair only": Mistake(
             "Only the best pair of tokens counts: the maximum went over two axes. "
-            "It drops s alone, and leaves one number for each token of the question. See 4.5.",
+            "It drops s alone, and leaves one number for each token of the question. See section 4.5.",
             _reduce(lambda scores: scores.amax((-2, -1))),
         ),
         "positions instead of scores": Mistake(
             "These are places, not scores: `argmax` says where the best partner stands, `amax` how well it fits, "
-            "and `max` returns both. See 2.4.",
+            "and `max` returns both. See section 2.4.",
             _reduce(lambda scores: scores.argmax(-1).sum(-1)),
         ),
         "maximum comes with its place": Mistake(
             "`max` along an axis returns two tensors in one, the largest numbers and their places; "
-            "`amax` returns the numbers alone. See 2.4.",
+            "`amax` returns the numbers alone. See section 2.4.",
             _reduce(lambda scores: scores.max(-1).sum(-1)),
         ),
         "sum forgotten": Mistake(
             "There is a number for each token of the question: the maximum has taken s, "
-            "and t has to disappear too, in a sum. See 4.5.",
+            "and t has to disappear too, in a sum. See section 4.5.",
             _reduce(lambda scores: scores.amax(-1)),
         ),
         "cosine instead of dot product": Mistake(
             "The numbers lie between -T and T: the vectors were brought to length 1, "
-            "or their products divided by the lengths, and here the score is the dot product as it is. See 4.2.",
+            "or their products divided by the lengths, and here the score is the dot product as it is. See section "
+            "4.2.",
             lambda q, k: (
                 torch.einsum(
                     "atd,bsd->abts", F.normalize(q, dim=-1), F.normalize(k, dim=-1)
@@ -413,16 +419,16 @@ max_sim = Exercise(
         ),
         "softmax added": Mistake(
             "The scores went through a softmax, which makes each of them depend on all others of its text: "
-            "the best partner is chosen among the scores as they are. See 4.2.",
+            "the best partner is chosen among the scores as they are. See section 4.2.",
             _reduce(lambda scores: softmax(scores).amax(-1).sum(-1)),
         ),
         "result transposed": Mistake(
-            "The texts stand in the rows: the result has the questions first, (A, B). See 4.4.",
+            "The texts stand in the rows: the result has the questions first, (A, B). See section 4.4.",
             _reduce(lambda scores: scores.amax(-1).sum(-1).T),
         ),
         "best starts at zero": Mistake(
             "Scores below 0 never win: the search for the best starts at 0, which no token scored. "
-            "Two different words can score below 0. See 4.2.",
+            "Two different words can score below 0. See section 4.2.",
             _reduce(lambda scores: scores.amax(-1).clamp(min=0).sum(-1)),
         ),
     },
@@ -473,73 +479,75 @@ table_gradient = Exercise(
     mistakes={
         "only one use counts": Mistake(
             "A word that occurs several times has the gradient of one of its uses: "
-            "written to the same row, one use replaces the other, also with `+=`, and they have to add up. See 4.1.",
+            "written to the same row, one use replaces the other, also with `+=`, and they have to add up. See section "
+            "4.1.",
             sign=_has_one_use_of_each_word,
         ),
         "mean over the uses": Mistake(
             "The gradients of a word's uses are averaged: the rows of frequent words come out too small. "
-            "What all tokens share gets the sum. See 4.1.",
+            "What all tokens share gets the sum. See section 4.1.",
             lambda *inputs: _table_gradient(*inputs) / _uses(*inputs).clamp(min=1),
         ),
         "mean over the sentences": Mistake(
             "A batch of one is right, and larger batches come out too small by a factor of B: "
-            "the sentences are averaged, and the letter b, like t, is to disappear in a sum. See 4.5.",
+            "the sentences are averaged, and the letter b, like t, is to disappear in a sum. See section 4.5.",
             lambda ids, upstream, num_words: (
                 _table_gradient(ids, upstream, num_words) / len(ids)
             ),
         ),
         "mean over all tokens": Mistake(
             "All rows are too small by one factor, the number of tokens B · T: the uses are averaged, "
-            "and both letters, b and t, are to disappear in a sum. See 4.5.",
+            "and both letters, b and t, are to disappear in a sum. See section 4.5.",
             lambda *inputs: _table_gradient(*inputs) / inputs[0].numel(),
         ),
         "first sentence only": Mistake(
             "The uses in the first sentence count and those in the others do not: "
-            "the sentences share one table, and each sends its gradients there. See 4.5.",
+            "the sentences share one table, and each sends its gradients there. See section 4.5.",
             lambda ids, upstream, num_words: _table_gradient(
                 ids[:1], upstream[:1], num_words
             ),
         ),
         "a gradient for each sentence": Mistake(
             "There is a table for each sentence: b stayed. The sentences share one table, "
-            "so b has to disappear together with t. See 4.5.",
+            "so b has to disappear together with t. See section 4.5.",
             lambda *inputs: torch.einsum("btv,bte->bve", _one_hot(*inputs), inputs[1]),
         ),
         "uses counted": Mistake(
             "The rows tell how often each word occurs: that is the gradient where every entry of `upstream` is 1, "
-            "as in the chapter's example, and here each use brings numbers of its own. See 4.1.",
+            "as in the chapter's example, and here each use brings numbers of its own. See section 4.1.",
             lambda ids, upstream, num_words: _uses(ids, upstream, num_words).expand(
                 -1, upstream.size(-1)
             ),
         ),
         "without num_classes": Mistake(
             "The last words of the vocabulary, which do not occur, have no row: left to itself, `F.one_hot` stops at "
-            "the largest id that it sees. See 4.1.",
+            "the largest id that it sees. See section 4.1.",
             lambda ids, upstream, num_words: _table_gradient(
                 ids, upstream, int(ids.max()) + 1
             ),
         ),
         "one-hot left as integers": Mistake(
             "`F.one_hot` gives whole numbers and the gradients are fractions: "
-            "a product wants one type for both. See 4.1.",
+            "a product wants one type for both. See section 4.1.",
             lambda ids, upstream, num_words: torch.einsum(
                 "btv,bte->ve", F.one_hot(ids, num_words), upstream
             ),
         ),
         "one-hot always float32": Mistake(
             "Gradients in float32 pass and gradients in float64 do not: `.float()` makes float32, "
-            "whatever stands beside it. See 4.1.",
+            "whatever stands beside it. See section 4.1.",
             lambda ids, upstream, num_words: torch.einsum(
                 "btv,bte->ve", F.one_hot(ids, num_words).float(), upstream
             ),
         ),
         "result transposed": Mistake(
-            "The words run across: the gradient has the shape of the table, one row for each word, (V, E). See 4.5.",
+            "The words run across: the gradient has the shape of the table, one row for each word, (V, E). See section "
+            "4.5.",
             lambda *inputs: _table_gradient(*inputs).T,
         ),
         "float32 whatever comes in": Mistake(
             "Given float64, the gradient is float32: "
-            "that is what `torch.zeros` makes unless it is told a type. See 4.5.",
+            "that is what `torch.zeros` makes unless it is told a type. See section 4.5.",
             lambda *inputs: _table_gradient(*inputs).float(),
         ),
     },

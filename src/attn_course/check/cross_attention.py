@@ -101,126 +101,127 @@ cross_attend = Exercise(
     mistakes={
         "queries from the memory": Mistake(
             "The queries are made from the memory, so the memory asks itself and x is never heard: "
-            "the memory only answers. See 7.2.",
+            "the memory only answers. See section 7.2.",
             _ask(q_from="memory"),
         ),
         "memory asks": Mistake(
-            "The two sides have changed places: here the memory asks and x answers. See 7.10.",
+            "The two sides have changed places: here the memory asks and x answers. See section 7.10.",
             _ask("memory", "x", "x"),
         ),
         "memory ignored": Mistake(
-            "Keys and values are made from x, so x reads itself and the memory is never read. See 7.2.",
+            "Keys and values are made from x, so x reads itself and the memory is never read. See section 7.2.",
             _ask("x", "x", "x"),
         ),
         "keys and values swapped": Mistake(
             "The matrix of the values makes the keys, and the matrix of the keys makes the values; "
-            "where both are of one shape, nothing complains. See 7.10.",
+            "where both are of one shape, nothing complains. See section 7.10.",
             lambda x, memory, w_q, w_k, w_v: attention(x @ w_q, memory @ w_v, memory @ w_k),
         ),
         "values from x": Mistake(
             "The weights are right and find no values: these are made from x, and there must be as many as keys, "
-            "made of the same vectors. See 7.2.",
+            "made of the same vectors. See section 7.2.",
             _ask(v_from="x", attend=_attend_scaled_by(_root)),
         ),
         "values not projected": Mistake(
             "The weights average the memory as it is: w_v is not used, and the values are the memory times w_v. "
-            "See 7.2.",
+            "See section 7.2.",
             lambda x, memory, w_q, w_k, w_v: (
                 (weights := attention(x @ w_q, memory @ w_k, memory)[1]) @ memory,
                 weights,
             ),
         ),
         "keys averaged": Mistake(
-            "The weights are right, and what they average are the keys; the output is made of the values. See 7.2.",
+            "The weights are right, and what they average are the keys; the output is made of the values. See section "
+            "7.2.",
             lambda x, memory, w_q, w_k, w_v: attention(x @ w_q, memory @ w_k, memory @ w_k),
         ),
         "no scale": Mistake(
-            "The scores are not divided by √D, so the weights are too sharp. See 3.4.",
+            "The scores are not divided by √D, so the weights are too sharp. See section 3.4.",
             _ask(attend=_attend_scaled_by(lambda q, v: 1)),
         ),
         "divided by the width itself": Mistake(
-            "The scores are divided by D instead of its root, so the weights are too even. See 3.4.",
+            "The scores are divided by D instead of its root, so the weights are too even. See section 3.4.",
             _ask(attend=_attend_scaled_by(lambda q, v: 1 / q.size(-1))),
         ),
         "scale by the input's width": Mistake(
             "The scale is √d_in, the width of x before it is projected. Scores are made of queries and keys, "
-            "so their width D counts. See 3.4.",
+            "so their width D counts. See section 3.4.",
             _scaled_by_the_input_s_width,
         ),
         "scale by the memory's width": Mistake(
             "The scale is √d_memory, the width of the memory before it is projected. Scores are made of queries and "
-            "keys, so their width D counts. See 3.4.",
+            "keys, so their width D counts. See section 3.4.",
             lambda x, memory, w_q, w_k, w_v: _ask(
                 attend=_attend_scaled_by(lambda q, v: 1 / math.sqrt(memory.size(-1)))
             )(x, memory, w_q, w_k, w_v),
         ),
         "multiplied instead of divided": Mistake(
-            "The scores are multiplied by √D, so the weights are sharper than without any scale. See 3.4.",
+            "The scores are multiplied by √D, so the weights are sharper than without any scale. See section 3.4.",
             _ask(attend=_attend_scaled_by(lambda q, v: math.sqrt(q.size(-1)))),
         ),
         "scale after the softmax": Mistake(
-            "The rows sum to 1/√D: the weights are divided instead of the scores. See 3.4.",
+            "The rows sum to 1/√D: the weights are divided instead of the scores. See section 3.4.",
             _ask(attend=_scaled_after_the_softmax),
         ),
         "scale by the values' width": Mistake(
             "The scale is √Dv, the width of the values, which the scores never saw: it comes from the queries' width. "
-            "See 3.4.",
+            "See section 3.4.",
             _ask(attend=_attend_scaled_by(lambda q, v: 1 / math.sqrt(v.size(-1)))),
         ),
         "scale by the number of keys": Mistake(
             "The scores are divided by the root of the memory's length; their spread comes from the width D, "
-            "however long the memory is. See 3.4.",
+            "however long the memory is. See section 3.4.",
             lambda x, memory, w_q, w_k, w_v: _ask(
                 attend=_attend_scaled_by(lambda q, v: 1 / math.sqrt(memory.size(-2)))
             )(x, memory, w_q, w_k, w_v),
         ),
         "softmax over the queries": Mistake(
             "The columns sum to 1 and the rows do not: the softmax runs over the queries, "
-            "and each query has to share out its own weight among the memory's vectors. See 7.1.",
+            "and each query has to share out its own weight among the memory's vectors. See section 7.1.",
             _ask(attend=_attend_scaled_by(_root, dim=-2)),
         ),
         "softmax over the batch": Mistake(
             "One sequence is right and a batch is not: the softmax runs over the first axis, as it does over three "
-            "axes when nobody names one. See 3.7.",
+            "axes when nobody names one. See section 3.7.",
             _ask(attend=_softmax_without_axis),
         ),
         "softmax over axis 1": Mistake(
             "A single pair is right and a batch is not: axis 1 holds the memory's vectors in the one and the queries "
-            "in the other. Count from the end, where it does not matter. See 3.7.",
+            "in the other. Count from the end, where it does not matter. See section 3.7.",
             _ask(attend=_softmax_over_axis_1),
         ),
         "axes counted from the front": Mistake(
             "A single pair of sequences has two axes, and the code asks for a third. Counted from the end, "
-            "the axes have the same numbers with a batch and without. See 3.7.",
+            "the axes have the same numbers with a batch and without. See section 3.7.",
             _ask(attend=lambda q, k, v: attention(q, k.transpose(1, 2).mT, v)),
         ),
         "matrices transposed": Mistake(
             "The matrices are turned around: a projection is x @ w_q here. "
-            "A weight of nn.Linear, and what F.linear takes, stands the other way round. See 3.9.",
+            "A weight of nn.Linear, and what F.linear takes, stands the other way round. See section 3.9.",
             lambda x, memory, w_q, w_k, w_v: attention(
                 x @ w_q.mT, memory @ w_k.mT, memory @ w_v.mT
             ),
         ),
         "causal mask in cross-attention": Mistake(
             "The first queries do not see the end of the memory: there is a causal mask, "
-            "and in cross-attention everything may be read. See 7.10.",
+            "and in cross-attention everything may be read. See section 7.10.",
             _ask(attend=_causal_across),
         ),
         "scores returned as weights": Mistake(
             "The output is right, and beside it come the scores; the weights are what the softmax makes of them. "
-            "See 7.1.",
+            "See section 7.1.",
             _ask(attend=_scores_as_weights),
         ),
         "returned in the wrong order": Mistake(
-            "Both results are right, and they come back in the wrong order: the output first. See 7.1.",
+            "Both results are right, and they come back in the wrong order: the output first. See section 7.1.",
             lambda *inputs: _ask()(*inputs)[::-1],
         ),
         "weights not returned": Mistake(
-            "Only the output is returned; the exercise asks for the weights beside it. See 7.1.",
+            "Only the output is returned; the exercise asks for the weights beside it. See section 7.1.",
             lambda *inputs: _ask()(*inputs)[0],
         ),
         "transposes the batch": Mistake(
-            "One sequence is right and a batch is not: `.T` turns all axes around, the batch too. See 3.7.",
+            "One sequence is right and a batch is not: `.T` turns all axes around, the batch too. See section 3.7.",
             _ask(
                 attend=lambda q, k, v: (
                     (weights := softmax(q @ k.T / math.sqrt(q.size(-1)))) @ v,
@@ -356,57 +357,57 @@ make_decoder_masks = Exercise(
     mistakes={
         "mask inverted": Mistake(
             "Both masks are upside down: they are True where nothing may be seen, as PyTorch's own layer wants it, "
-            "and in this course True means may attend. See 5.4.",
+            "and in this course True means may attend. See section 5.4.",
             _changed_masks(lambda mask, *inputs: ~mask, lambda mask, *inputs: ~mask),
         ),
         "one mask inverted": Mistake(
             "The mask of self-attention is upside down, True where nothing may be seen; the other one is right. "
-            "In this course True means may attend. See 5.4.",
+            "In this course True means may attend. See section 5.4.",
             _changed_masks(lambda mask, *inputs: ~mask),
         ),
         "padding inverted": Mistake(
             "Pads are visible and words are hidden, in one mask or in both: the comparison with pad_id is the wrong "
-            "way round. See 7.8.",
+            "way round. See section 7.8.",
             sign=_padding_inverted,
         ),
         "sees the future only": Mistake(
             "In self-attention the words see their future and none of their past: "
-            "the triangle lies on the wrong side of the diagonal. See 5.1.",
+            "the triangle lies on the wrong side of the diagonal. See section 5.1.",
             sign=_sees_only_the_future,
         ),
         "or instead of and": Mistake(
-            "In self-attention a key is visible if it is past or if it is a word; it has to be both. See 5.3.",
+            "In self-attention a key is visible if it is past or if it is a word; it has to be both. See section 5.3.",
             _changed_masks(
                 lambda mask, src, tgt, pad_id: _causal(tgt) | _real(tgt, pad_id)
             ),
         ),
         "hides the diagonal": Mistake(
             "In self-attention no word sees itself, and the first one sees nothing: the triangle is one step too low. "
-            "See 5.1.",
+            "See section 5.1.",
             _triangle(-1),
         ),
         "shows one future token": Mistake(
-            "In self-attention each word sees the one after it, which the decoder is about to write. See 5.1.",
+            "In self-attention each word sees the one after it, which the decoder is about to write. See section 5.1.",
             _triangle(1),
         ),
         "cross-attention given the target's mask": Mistake(
-            "The mask of cross-attention is made from the target; its keys are the source's words. See 7.10.",
+            "The mask of cross-attention is made from the target; its keys are the source's words. See section 7.10.",
             _changed_masks(change_cross=lambda mask, src, tgt, pad_id: _real(tgt, pad_id)),
         ),
         "self-attention given the source's mask": Mistake(
-            "The mask of self-attention hides the source's padding; its keys are the target's words. See 7.10.",
+            "The mask of self-attention hides the source's padding; its keys are the target's words. See section 7.10.",
             _changed_masks(
                 lambda mask, src, tgt, pad_id: _causal(tgt) & _real(src, pad_id)
             ),
         ),
         "source and target swapped": Mistake(
             "Source and target have changed places in both masks: a mask is about the keys, "
-            "which are the target's words in self-attention and the source's in cross-attention. See 7.10.",
+            "which are the target's words in self-attention and the source's in cross-attention. See section 7.10.",
             lambda src, tgt, pad_id: _right_masks(tgt, src, pad_id),
         ),
         "causal mask in cross-attention": Mistake(
             "The mask of cross-attention hides the end of the source from the first words of the target; "
-            "the source is there in full before the first word is written. See 7.5.",
+            "the source is there in full before the first word is written. See section 7.5.",
             _changed_masks(
                 change_cross=lambda mask, src, tgt, pad_id: (
                     make_causal_mask(tgt.size(1), src.size(1), device=src.device) & mask
@@ -414,15 +415,16 @@ make_decoder_masks = Exercise(
             ),
         ),
         "returned in the wrong order": Mistake(
-            "Both masks are right, and they come back in the wrong order: self-attention first. See 7.5.",
+            "Both masks are right, and they come back in the wrong order: self-attention first. See section 7.5.",
             lambda *inputs: _right_masks(*inputs)[::-1],
         ),
         "pad id ignored": Mistake(
-            "The words with the id 0 are hidden, whatever pad_id is; which id is the pad, the caller says. See 7.7.",
+            "The words with the id 0 are hidden, whatever pad_id is; which id is the pad, the caller says. See section "
+            "7.7.",
             lambda src, tgt, pad_id: _right_masks(src, tgt, 0),
         ),
         "pad taken for the smallest id": Mistake(
-            "Words with an id below the pad's are hidden: any id can be the pad's. See 7.11.",
+            "Words with an id below the pad's are hidden: any id can be the pad's. See section 7.4.",
             lambda src, tgt, pad_id: (
                 _causal(tgt) & (tgt > pad_id)[:, None, :],
                 (src > pad_id)[:, None, :],
@@ -430,30 +432,30 @@ make_decoder_masks = Exercise(
         ),
         "mask shorter than the batch": Mistake(
             "The mask ends with the longest sentence, and the batch is padded further: its last axis is the width "
-            "of the batch. See 7.4.",
+            "of the batch. See section 7.4.",
             sign=_shorter_than_the_batch,
         ),
         "numbers instead of booleans": Mistake(
-            "A mask holds True and False, and at least one of these holds numbers. See 5.4.",
+            "A mask holds True and False, and at least one of these holds numbers. See section 5.4.",
             sign=lambda found, *inputs: any(mask.dtype != torch.bool for mask in found),
         ),
         "future ignored": Mistake(
-            "The mask of self-attention hides the padding, and not the future. See 7.5.",
+            "The mask of self-attention hides the padding, and not the future. See section 7.5.",
             sign=lambda found, src, tgt, pad_id: _same_cells(found[0], _real(tgt, pad_id)),
         ),
         "padding ignored": Mistake(
             "Pads are visible: self-attention has to hide those of the target, cross-attention those of the source. "
-            "See 7.4.",
+            "See section 7.4.",
             sign=_padding_ignored,
         ),
         "padding on the queries": Mistake(
             "The rows of pads are hidden: a pad that asks does no harm, and a pad that answers does, "
-            "so padding belongs to the columns. See 7.4.",
+            "so padding belongs to the columns. See section 7.4.",
             sign=_padding_on_queries,
         ),
         "no axis for the queries": Mistake(
             "A padding mask (B, S) lacks the axis of the queries, so the sentences of the batch would be taken "
-            "for queries. See 5.3.",
+            "for queries. See section 5.3.",
             sign=_no_axis_for_queries,
         ),
     },
@@ -541,7 +543,7 @@ def _not_the_three_attentions(block):
     )
     return (
         "The block is to have three layers of the class MultiHeadAttention, named "
-        f"{', '.join(_ATTENTIONS)}; it has {listed}. See 7.5."
+        f"{', '.join(_ATTENTIONS)}; it has {listed}. See section 7.5."
     )
 
 
@@ -655,24 +657,24 @@ TwoMemoryBlock = Exercise(
     mistakes={
         "no residual": Mistake(
             "Each attention replaces what the position had, instead of adding to it: the question is lost "
-            "as soon as it is answered. See 7.5.",
+            "as soon as it is answered. See section 7.5.",
             _in_order(lambda back, first, second, x: second(first(back(x)))),
         ),
         "last residual forgotten": Mistake(
             "What comes back is only what the last attention found: it adds to what the position had, "
-            "as the other two do. See 7.5.",
+            "as the other two do. See section 7.5.",
             _in_order(_last_without_residual),
         ),
         "first residual forgotten": Mistake(
             "What goes across is only what the self-attention found, and the words themselves are lost: "
-            "it adds to what the position had, as the other two do. See 7.5.",
+            "it adds to what the position had, as the other two do. See section 7.5.",
             _in_order(
                 lambda back, first, second, x: _one_after_the_other(first, second)(back(x))
             ),
         ),
         "middle residual forgotten": Mistake(
             "What asks the second memory is only what was found in the first: first_attn adds to what the position "
-            "had, as the other two do. See 7.5.",
+            "had, as the other two do. See section 7.5.",
             _in_order(
                 lambda back, first, second, x: _one_after_the_other(second)(
                     first(x + back(x))
@@ -681,41 +683,41 @@ TwoMemoryBlock = Exercise(
         ),
         "one residual for all three": Mistake(
             "x is added once, at the end, and in between each attention sees only what the one before has found: "
-            "every one of them adds to what the position had. See 7.5.",
+            "every one of them adds to what the position had. See section 7.5.",
             _in_order(lambda back, first, second, x: x + second(first(back(x)))),
         ),
         "self-attention forgotten": Mistake(
             "The output does not depend on the earlier targets: there is no self-attention, "
-            "so a position knows its own word only. See 7.5.",
+            "so a position knows its own word only. See section 7.5.",
             _in_order(
                 lambda back, first, second, x: _one_after_the_other(first, second)(x)
             ),
         ),
         "one head": Mistake(
-            "The attentions have one head each, whatever num_heads is. See 7.5.",
+            "The attentions have one head each, whatever num_heads is. See section 7.5.",
             _OneHead,
         ),
         "weights returned": Mistake(
-            "Something comes back beside the new targets; the exercise asks for the targets alone. See 7.11.",
+            "Something comes back beside the new targets; the exercise asks for the targets alone. See section 7.5.",
             sign=lambda found, *inputs: isinstance(found, tuple | list),
         ),
         "future ignored": Mistake(
-            "Changing a late target changes the earlier outputs: the self-attention sees the future. See 7.5.",
+            "Changing a late target changes the earlier outputs: the self-attention sees the future. See section 7.5.",
             _block(look_back=lambda self, x: self.self_attn(x)[0]),
         ),
         "sees the future only": Mistake(
             "In the self-attention the words see their future and none of their past: its mask is upside down. "
-            "See 5.4.",
+            "See section 5.4.",
             _block(look_back=_look_ahead),
         ),
         "self-attention given a memory's mask": Mistake(
             "The self-attention hides targets where the first memory is padding: that mask belongs to its memory. "
-            "See 7.10.",
+            "See section 7.10.",
             _MaskedLookBack,
         ),
         "causal mask in cross-attention": Mistake(
             "The first targets do not see the end of the memories: a causal mask belongs to the self-attention "
-            "and to nothing else. See 7.10.",
+            "and to nothing else. See section 7.10.",
             _block(
                 read_first=lambda self, x, first, second, a, b: self.first_attn(
                     x, first, mask=a, is_causal=True
@@ -726,7 +728,8 @@ TwoMemoryBlock = Exercise(
             ),
         ),
         "mask ignored": Mistake(
-            "Padding of the memories is read like anything else: the two masks are taken and not used. See 7.4.",
+            "Padding of the memories is read like anything else: the two masks are taken and not used. See section "
+            "7.4.",
             _block(
                 read_first=lambda self, x, first, *rest: self.first_attn(x, first)[0],
                 read_second=lambda self, x, first, second, *rest: self.second_attn(
@@ -735,11 +738,13 @@ TwoMemoryBlock = Exercise(
             ),
         ),
         "first mask ignored": Mistake(
-            "The second memory's padding is hidden, and the first one's is read: first_mask is not used. See 7.4.",
+            "The second memory's padding is hidden, and the first one's is read: first_mask is not used. See section "
+            "7.4.",
             _block(read_first=lambda self, x, first, *rest: self.first_attn(x, first)[0]),
         ),
         "second mask ignored": Mistake(
-            "The first memory's padding is hidden, and the second one's is read: second_mask is not used. See 7.4.",
+            "The first memory's padding is hidden, and the second one's is read: second_mask is not used. See section "
+            "7.4.",
             _block(
                 read_second=lambda self, x, first, second, *rest: self.second_attn(
                     x, second
@@ -747,7 +752,7 @@ TwoMemoryBlock = Exercise(
             ),
         ),
         "one mask for both memories": Mistake(
-            "Both memories are read with first_mask, which knows the padding of the first one only. See 7.10.",
+            "Both memories are read with first_mask, which knows the padding of the first one only. See section 7.10.",
             _block(
                 read_second=lambda self, x, first, second, a, b: self.second_attn(
                     x, second, mask=a
@@ -756,7 +761,7 @@ TwoMemoryBlock = Exercise(
         ),
         "mask inverted": Mistake(
             "The padding is read and the words are hidden: both masks are turned upside down, "
-            "and they are True already where the block may look. See 5.4.",
+            "and they are True already where the block may look. See section 5.4.",
             _block(
                 read_first=lambda self, x, first, second, a, b: self.first_attn(
                     x, first, mask=_inverted(a)
@@ -768,7 +773,7 @@ TwoMemoryBlock = Exercise(
         ),
         "mask given as values": Mistake(
             "The mask stands where the attention expects the values, in the third place; hand it over by its name. "
-            "See 7.5.",
+            "See section 7.5.",
             _block(
                 read_first=lambda self, x, first, second, a, b: self.first_attn(
                     x, first, a
@@ -780,7 +785,7 @@ TwoMemoryBlock = Exercise(
         ),
         "masks swapped between the memories": Mistake(
             "The first memory is read with the second one's mask, and the other way round. "
-            "Where both are of one length, nothing complains. See 7.10.",
+            "Where both are of one length, nothing complains. See section 7.10.",
             _block(
                 read_first=lambda self, x, first, second, a, b: self.first_attn(
                     x, first, mask=b
@@ -791,7 +796,7 @@ TwoMemoryBlock = Exercise(
             ),
         ),
         "memories exchanged": Mistake(
-            "first_attn reads the second memory and second_attn the first. See 7.5.",
+            "first_attn reads the second memory and second_attn the first. See section 7.5.",
             _block(
                 read_first=lambda self, x, first, second, a, b: self.first_attn(
                     x, second, mask=b
@@ -802,7 +807,7 @@ TwoMemoryBlock = Exercise(
             ),
         ),
         "one memory read twice": Mistake(
-            "Both cross-attentions read the first memory; nothing ever reads the second. See 7.5.",
+            "Both cross-attentions read the first memory; nothing ever reads the second. See section 7.5.",
             _block(
                 read_second=lambda self, x, first, second, a, b: self.second_attn(
                     x, first, mask=a
@@ -811,7 +816,7 @@ TwoMemoryBlock = Exercise(
         ),
         "values from the other memory": Mistake(
             "Keys come from one memory and values from the other: what is found in one is read out in the other. "
-            "Whoever gives a key gives its value, too. See 7.2.",
+            "Whoever gives a key gives its value, too. See section 7.2.",
             _block(
                 read_first=lambda self, x, first, second, a, b: self.first_attn(
                     x, first, second, mask=a
@@ -823,7 +828,7 @@ TwoMemoryBlock = Exercise(
         ),
         "memory asks": Mistake(
             "A memory asks, and the targets answer: the first argument of an attention is the side that asks. "
-            "See 7.10.",
+            "See section 7.10.",
             _block(
                 read_first=lambda self, x, first, *rest: self.first_attn(first, x)[0],
                 read_second=lambda self, x, first, second, *rest: self.second_attn(
@@ -833,38 +838,40 @@ TwoMemoryBlock = Exercise(
         ),
         "second memory first": Mistake(
             "The second memory is read before the first: what is read first may steer what is asked next, "
-            "so the order counts. See 7.5.",
+            "so the order counts. See section 7.5.",
             _in_order(
                 lambda back, first, second, x: _one_after_the_other(back, second, first)(x)
             ),
         ),
         "memories asked side by side": Mistake(
             "Both memories are asked the same question; the second is to be asked by a position that knows "
-            "what the first has answered. See 7.5.",
+            "what the first has answered. See section 7.5.",
             _in_order(_side_by_side),
         ),
         "all asked side by side": Mistake(
-            "All three attentions start from the same x: none of them knows what the one before has found. See 7.5.",
+            "All three attentions start from the same x: none of them knows what the one before has found. See section "
+            "7.5.",
             _in_order(lambda back, first, second, x: x + back(x) + first(x) + second(x)),
         ),
         "looks across first": Mistake(
             "The memories are read before the self-attention, by words that know nothing of the words before them. "
-            "See 7.5.",
+            "See section 7.5.",
             _in_order(
                 lambda back, first, second, x: _one_after_the_other(first, second, back)(x)
             ),
         ),
         "memory widths confused": Mistake(
             "The attentions do not expect the widths of their memories: first_attn reads vectors of width d_first, "
-            "second_attn vectors of width d_second, and self_attn the targets. See 7.2.",
+            "second_attn vectors of width d_second, and self_attn the targets. See section 7.2.",
             _block(widths=lambda self, d_first, d_second: (d_second, d_first)),
         ),
         "memory's width given as d_in": Mistake(
-            "d_in is the width of the side that asks, the targets; the memory's width has a name of its own. See 7.2.",
+            "d_in is the width of the side that asks, the targets; the memory's width has a name of its own. See "
+            "section 7.2.",
             _MemoryWidthAsInput,
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "`x += …` writes into the caller's targets; `x = x + …` makes new ones. See 5.10."
+            "`x += …` writes into the caller's targets; `x = x + …` makes new ones. See section 5.10."
         ),
     },
 )
@@ -912,30 +919,31 @@ concat_scores = Exercise(
     mistakes={
         "no tanh": Mistake(
             "There is no tanh: without it the query adds the same number to all scores of its row, "
-            "and cannot ask for anything. See 7.6.",
+            "and cannot ask for anything. See section 7.6.",
             _score(lambda q, k, w: (q + k) @ w),
         ),
         "tanh after the sum with w": Mistake(
             "All scores lie between −1 and 1: the tanh is taken of the finished score, "
-            "and it belongs to each entry of the sum, before w weighs them. See 7.6.",
+            "and it belongs to each entry of the sum, before w weighs them. See section 7.6.",
             _score(lambda q, k, w: torch.tanh((q + k) @ w)),
         ),
         "tanh before the sum": Mistake(
             "Query and key each go through tanh alone and are added then: so they never meet inside the tanh, "
-            "and the query cannot change which key wins. See 7.6.",
+            "and the query cannot change which key wins. See section 7.6.",
             _score(lambda q, k, w: (torch.tanh(q) + torch.tanh(k)) @ w),
         ),
         "multiplied instead of added": Mistake(
-            "Query and key are multiplied entry by entry; a matrix times two vectors put end to end is a sum. See 7.6.",
+            "Query and key are multiplied entry by entry; a matrix times two vectors put end to end is a sum. See "
+            "section 7.6.",
             _score(lambda q, k, w: torch.tanh(q * k) @ w),
         ),
         "score_weight forgotten": Mistake(
-            "The entries are added up as they are: score_weight is not used. See 7.6.",
+            "The entries are added up as they are: score_weight is not used. See section 7.6.",
             _score(lambda q, k, w: torch.tanh(q + k).sum(-1)),
         ),
         "halves of the matrix swapped": Mistake(
             "The first columns of the matrix meet the memory and the last ones x: "
-            "in [x; m] x comes first. See 7.11.",
+            "in [x; m] x comes first. See section 7.6.",
             _score(
                 cut=lambda matrix, d_in, d_memory: (
                     matrix[:, d_memory:],
@@ -945,27 +953,28 @@ concat_scores = Exercise(
         ),
         "matrix cut in the middle": Mistake(
             "The matrix is cut into two equal halves, which fit only when x and memory are of one width: "
-            "its first d_in columns belong to x. See 7.11.",
+            "its first d_in columns belong to x. See section 7.6.",
             _score(cut=lambda matrix, d_in, d_memory: matrix.chunk(2, dim=1)),
         ),
         "result transposed": Mistake(
-            "The memory's vectors stand in the rows: the scores have a row for each x, (B, T, S). See 7.1.",
+            "The memory's vectors stand in the rows: the scores have a row for each x, (B, T, S). See section 7.1.",
             _score(after=lambda scores: scores.mT),
         ),
         "dot product instead": Mistake(
             "Queries and keys are multiplied and added up, which is the dot product: score_weight and tanh are "
-            "not used. See 7.6.",
+            "not used. See section 7.6.",
             lambda x, memory, matrix, score_weight: (
                 (x @ matrix[:, : x.size(-1)].mT) @ (memory @ matrix[:, x.size(-1) :].mT).mT
             ),
         ),
         "key subtracted": Mistake(
-            "The key is subtracted from the query; a matrix times two vectors put end to end is a sum. See 7.11.",
+            "The key is subtracted from the query; a matrix times two vectors put end to end is a sum. See section "
+            "7.6.",
             _score(lambda q, k, w: torch.tanh(q - k) @ w),
         ),
         "matrix not transposed": Mistake(
             "matrix is (D, d_in + d_memory), as in nn.Linear: vectors that stand in rows are multiplied by its "
-            "transpose. See 3.9.",
+            "transpose. See section 3.9.",
             lambda x, memory, matrix, score_weight: (
                 torch.tanh(
                     (x @ matrix[:, : x.size(-1)])[:, :, None]
@@ -976,7 +985,7 @@ concat_scores = Exercise(
         ),
         "no axes for the pairs": Mistake(
             "Queries (B, T, D) and keys (B, S, D) are added as they are, which pairs each query with one key at most: "
-            "each needs an axis of length 1 for the other. See 7.6.",
+            "each needs an axis of length 1 for the other. See section 7.6.",
             lambda x, memory, matrix, score_weight: (
                 torch.tanh(
                     x @ matrix[:, : x.size(-1)].mT + memory @ matrix[:, x.size(-1) :].mT
@@ -985,23 +994,23 @@ concat_scores = Exercise(
             ),
         ),
         "sum with w left out": Mistake(
-            "Every pair still has D numbers, tanh of its sum: score_weight makes one of them. See 7.6.",
+            "Every pair still has D numbers, tanh of its sum: score_weight makes one of them. See section 7.6.",
             sign=lambda found, x, memory, matrix, score_weight: (
                 found.shape == (*x.shape[:2], memory.size(1), len(matrix))
             ),
         ),
         "weights returned beside the scores": Mistake(
             "This is what additive_attention returns, an output and weights; the exercise asks for the scores. "
-            "See 7.6.",
+            "See section 7.6.",
             sign=lambda found, *inputs: isinstance(found, tuple | list),
         ),
         "softmax too early": Mistake(
-            "These are weights already: every row sums to 1, and the exercise asks for the scores. See 7.6.",
+            "These are weights already: every row sums to 1, and the exercise asks for the scores. See section 7.6.",
             _score(after=softmax),
         ),
         "scale added": Mistake(
             "The scores are divided by √D, and this score has no scale: tanh keeps every entry small, "
-            "whatever the keys. See 7.6.",
+            "whatever the keys. See section 7.6.",
             lambda *inputs: _score()(*inputs) / math.sqrt(inputs[-1].numel()),
         ),
     },
@@ -1062,25 +1071,27 @@ alignment_share = Exercise(
     returns=("share",),
     mistakes={
         "first head only": Mistake(
-            "Only the first head is asked: average over the heads before you look for the largest weight. See 7.9.",
+            "Only the first head is asked: average over the heads before you look for the largest weight. See section "
+            "7.9.",
             _share(lambda weights: weights[:, 0].argmax(dim=-1)),
         ),
         "argmax before the mean": Mistake(
             "Each head is scored by itself and the shares are averaged; the exercise averages the weights first. "
-            "With one head both are the same. See 7.9.",
+            "With one head both are the same. See section 7.9.",
             _share_of_all_heads,
         ),
         "largest head instead of the mean": Mistake(
-            "The head with the largest single weight decides; average the heads, and all of them do. See 7.9.",
+            "The head with the largest single weight decides; average the heads, and all of them do. See section 7.9.",
             _share(lambda weights: weights.amax(dim=1).argmax(dim=-1)),
         ),
         "heads vote": Mistake(
             "Each head names a position and the most frequent one wins; the exercise averages the weights, "
-            "so that a head counts by how sure it is. See 7.9.",
+            "so that a head counts by how sure it is. See section 7.9.",
             _share(lambda weights: weights.argmax(dim=-1).mode(dim=1).values),
         ),
         "one head is enough": Mistake(
-            "A word counts as right if any head finds it, so the share is too large: average the heads first. See 7.9.",
+            "A word counts as right if any head finds it, so the share is too large: average the heads first. See "
+            "section 7.9.",
             lambda weights, gold: (
                 (weights.argmax(dim=-1) == gold[:, None])
                 .any(dim=1)[gold >= 0]
@@ -1090,14 +1101,14 @@ alignment_share = Exercise(
             ),
         ),
         "heads not averaged": Mistake(
-            "The heads are still there, one axis more than gold has: average them first. See 7.9.",
+            "The heads are still there, one axis more than gold has: average them first. See section 7.9.",
             lambda weights, gold: (
                 (weights.argmax(dim=-1) == gold)[gold >= 0].double().mean().item()
             ),
         ),
         "rows off by one": Mistake(
             "Each row is compared with the word before it: row t belongs to the word that it is about to write, "
-            "and gold names that word at t already. See 7.9.",
+            "and gold names that word at t already. See section 7.9.",
             lambda weights, gold: (
                 (weights.mean(dim=1).argmax(dim=-1)[:, 1:] == gold[:, :-1])[
                     gold[:, :-1] >= 0
@@ -1108,22 +1119,23 @@ alignment_share = Exercise(
             ),
         ),
         "mean over the batch": Mistake(
-            "The sentences are averaged instead of the heads: the heads are the second axis of (B, H, T, S). See 7.5.",
+            "The sentences are averaged instead of the heads: the heads are the second axis of (B, H, T, S). See "
+            "section 7.5.",
             _share(lambda weights: weights.mean(dim=0).argmax(dim=-1)),
         ),
         "largest over the target words": Mistake(
             "It looks down the columns, for the target word that looks most at a position; "
-            "the row of a target word is the last axis. See 7.9.",
+            "the row of a target word is the last axis. See section 7.9.",
             _share(lambda weights: weights.mean(dim=1).argmax(dim=-2)),
         ),
         "−1 counted": Mistake(
             "The words with −1 count as wrong, so the share is too small: they have no right position "
-            "and must not count at all. See 7.8.",
+            "and must not count at all. See section 7.8.",
             _share(counted=lambda gold: torch.ones_like(gold, dtype=torch.bool)),
         ),
         "−1 counted as right": Mistake(
             "The words with −1 count as right, so the share is too large: they have no right position "
-            "and must not count at all. See 7.8.",
+            "and must not count at all. See section 7.8.",
             lambda weights, gold: (
                 ((weights.mean(dim=1).argmax(dim=-1) == gold) | (gold < 0))
                 .double()
@@ -1133,11 +1145,12 @@ alignment_share = Exercise(
         ),
         "−1 taken for position 0": Mistake(
             "A word with −1 counts as right when its row looks at the first position: −1 is no position, "
-            "and these words must not count at all. See 7.8.",
+            "and these words must not count at all. See section 7.8.",
             lambda weights, gold: _share()(weights, gold.clamp(min=0)),
         ),
         "whole sentences counted": Mistake(
-            "This is the share of sentences in which every word is right; the exercise counts the words. See 7.8.",
+            "This is the share of sentences in which every word is right; the exercise counts the words. See section "
+            "7.8.",
             lambda weights, gold: (
                 ((weights.mean(dim=1).argmax(dim=-1) == gold) | (gold < 0))
                 .all(dim=1)
@@ -1147,42 +1160,42 @@ alignment_share = Exercise(
             ),
         ),
         "one truth value for each word": Mistake(
-            "These are the words one by one, right or wrong; their mean, as a float, is the share. See 7.8.",
+            "These are the words one by one, right or wrong; their mean, as a float, is the share. See section 7.8.",
             sign=lambda found, *inputs: (
                 isinstance(found, Tensor) and found.dtype == torch.bool and found.dim() > 0
             ),
         ),
         "weight instead of share": Mistake(
             "This is the mean weight on the known position; the question is how often that weight is the largest "
-            "of its row. See 7.8.",
+            "of its row. See section 7.8.",
             _weight_on_known,
         ),
         "position 0 left out": Mistake(
             "Words that belong to the first position do not count: 0 is a position like any other, and −1 is none. "
-            "See 7.7.",
+            "See section 7.7.",
             _share(counted=lambda gold: gold > 0),
         ),
         "mean over the sentences": Mistake(
             "A batch of one is right: with more sentences each has a share of its own and the shares are averaged, "
-            "so a short sentence weighs as much as a long one. Every word counts once. See 7.8.",
+            "so a short sentence weighs as much as a long one. Every word counts once. See section 7.8.",
             _share_of_each_sentence,
         ),
         "counted instead of averaged": Mistake(
             "This is the number of words that are right, and a share is that number divided by all that count. "
-            "See 7.8.",
+            "See section 7.8.",
             lambda weights, gold: float((weights.mean(dim=1).argmax(dim=-1) == gold).sum()),
         ),
         "percentage": Mistake(
-            "This is a percentage, a hundred times the share: 1.0 stands for all. See 7.8.",
+            "This is a percentage, a hundred times the share: 1.0 stands for all. See section 7.8.",
             lambda weights, gold: 100 * _share()(weights, gold),
         ),
         "a tensor instead of a number": Mistake(
             "It returns a tensor that holds one number; a float has no device and no history of gradients, "
-            "and `item()` makes one. See 7.8.",
+            "and `item()` makes one. See section 7.8.",
             sign=lambda found, *inputs: isinstance(found, Tensor) and found.dim() == 0,
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "The weights and the alignment are wanted afterwards, for a picture or another measure. See 5.10."
+            "The weights and the alignment are wanted afterwards, for a picture or another measure. See section 5.10."
         ),
     },
 )

@@ -74,30 +74,31 @@ word_accuracy = Exercise(
     mistakes={
         "padding counted": Mistake(
             "Padding is counted like words: a program that says padding everywhere gets the share of padding "
-            "without knowing a word. See 11.2.",
+            "without knowing a word. See section 11.2.",
             lambda logits, tgt, pad_id: (_guesses(logits) == tgt).float().mean().item(),
         ),
         "padding counted as right": Mistake(
             "Every place of padding counts as right, so the number is high before anything is learned: "
-            "padding has to be left out of both counts. See 11.3.",
+            "padding has to be left out of both counts. See section 11.3.",
             lambda logits, tgt, pad_id: (
                 ((_guesses(logits) == tgt) | (tgt == pad_id)).float().mean().item()
             ),
         ),
         "padding in the denominator": Mistake(
             "The right words are divided by the number of all places, so a perfect program does not get 1: "
-            "divide by the number of words. See 11.3.",
+            "divide by the number of words. See section 11.3.",
             lambda logits, tgt, pad_id: (
                 ((_guesses(logits) == tgt) & (tgt != pad_id)).float().mean().item()
             ),
         ),
         "padding in the numerator": Mistake(
-            "Right padding is counted, and the sum is divided by the number of words: this can exceed 1. See 11.3.",
+            "Right padding is counted, and the sum is divided by the number of words: this can exceed 1. See section "
+            "11.3.",
             lambda logits, tgt, pad_id: _share(_guesses(logits) == tgt, tgt != pad_id),
         ),
         "padding of the guesses": Mistake(
             "Places are left out where the guess is padding; a word for which the program says padding is a mistake "
-            "and has to count. Look for padding in the targets. See 11.3.",
+            "and has to count. Look for padding in the targets. See section 11.3.",
             lambda logits, tgt, pad_id: _share(
                 (_guesses(logits) == tgt) & (_guesses(logits) != pad_id),
                 _guesses(logits) != pad_id,
@@ -105,29 +106,29 @@ word_accuracy = Exercise(
         ),
         "padding of both": Mistake(
             "Places are left out where the guess is padding too; a word for which the program says padding is a "
-            "mistake and has to count. See 11.3.",
+            "mistake and has to count. See section 11.3.",
             lambda logits, tgt, pad_id: _share(
                 (_guesses(logits) == tgt) & (tgt != pad_id),
                 (_guesses(logits) != pad_id) & (tgt != pad_id),
             ),
         ),
         "padding only": Mistake(
-            "This is the accuracy at the padding: the mask is upside down, True has to mean a word. See 11.3.",
+            "This is the accuracy at the padding: the mask is upside down, True has to mean a word. See section 11.3.",
             lambda logits, tgt, pad_id: _share(
                 (_guesses(logits) == tgt) & (tgt == pad_id), tgt == pad_id
             ),
         ),
         "pad id ignored": Mistake(
-            "Padding is taken to be 0 whatever `pad_id` says. See 11.3.",
+            "Padding is taken to be 0 whatever `pad_id` says. See section 11.3.",
             lambda logits, tgt, pad_id: _word_accuracy(logits, tgt, 0),
         ),
         "mean of sentences": Mistake(
             "This is the mean of the sentences' accuracies, in which a word of a short sentence counts more than "
-            "a word of a long one; count the words of all sentences together. See 11.3.",
+            "a word of a long one; count the words of all sentences together. See section 11.3.",
             _mean_of_sentences,
         ),
         "whole sentences counted": Mistake(
-            "This is the share of sentences without any mistake; asked for is the share of words. See 11.3.",
+            "This is the share of sentences without any mistake; asked for is the share of words. See section 11.3.",
             lambda logits, tgt, pad_id: (
                 ((_guesses(logits) == tgt) | (tgt == pad_id))
                 .all(dim=1)
@@ -137,23 +138,24 @@ word_accuracy = Exercise(
             ),
         ),
         "largest over the positions": Mistake(
-            "The largest logit is sought along the positions: the vocabulary is the last axis of (B, T, V). See 11.1.",
+            "The largest logit is sought along the positions: the vocabulary is the last axis of (B, T, V). See "
+            "section 11.1.",
             lambda logits, tgt, pad_id: _share(
                 (logits.argmax(dim=1) == tgt) & (tgt != pad_id), tgt != pad_id
             ),
         ),
         "percentage": Mistake(
-            "The share is a hundred times too large: asked for is a number from 0 to 1, not percent. See 11.3.",
+            "The share is a hundred times too large: asked for is a number from 0 to 1, not percent. See section 11.3.",
             lambda logits, tgt, pad_id: 100 * _word_accuracy(logits, tgt, pad_id),
         ),
         "count instead of share": Mistake(
-            "This is the number of right words; divide it by the number of words. See 11.3.",
+            "This is the number of right words; divide it by the number of words. See section 11.3.",
             lambda logits, tgt, pad_id: (
                 ((_guesses(logits) == tgt) & (tgt != pad_id)).sum().item()
             ),
         ),
         "share of the wrong": Mistake(
-            "This is the share of wrong words; asked for is that of right ones. See 11.3.",
+            "This is the share of wrong words; asked for is that of right ones. See section 11.3.",
             lambda logits, tgt, pad_id: 1 - _word_accuracy(logits, tgt, pad_id),
         ),
     },
@@ -179,14 +181,14 @@ def _loss_and_gradient(answer, logits, tgt, pad_id):
     if not isinstance(loss, Tensor):
         raise Remark(
             f"word_loss returns a {type(loss).__name__}, and no training step can start from that: "
-            "return the tensor, without item(). See 11.9."
+            "return the tensor, without item(). See section 11.9."
         )
     if loss.dim() or not loss.is_floating_point():
         return loss, logits.detach()
     if not loss.requires_grad:
         raise Remark(
             "The loss has no gradient, so nothing can be learned from it: detach(), item(), argmax or no_grad "
-            "stands between it and the logits. See 11.9."
+            "stands between it and the logits. See section 11.9."
         )
     (gradient,) = torch.autograd.grad(
         loss, logits, allow_unused=True, materialize_grads=True
@@ -236,59 +238,60 @@ word_loss = Exercise(
     use=_loss_and_gradient,
     mistakes={
         "padding counted": Mistake(
-            "The loss is averaged over padding too, so most is gained by learning to say padding. See 11.3.",
+            "The loss is averaged over padding too, so most is gained by learning to say padding. See section 11.3.",
             lambda logits, tgt, pad_id: _minus_log(logits, tgt).mean(),
         ),
         "padding in the denominator": Mistake(
             "Padding adds nothing to the sum and is still counted when the sum is divided: "
-            "the more padding, the smaller the loss. Divide by the number of words. See 11.3.",
+            "the more padding, the smaller the loss. Divide by the number of words. See section 11.3.",
             lambda logits, tgt, pad_id: (
                 _word_loss(logits, tgt, pad_id) * (tgt != pad_id).float().mean()
             ),
         ),
         "padding only": Mistake(
-            "This is the loss at the padding: the mask is upside down, True has to mean a word. See 11.3.",
+            "This is the loss at the padding: the mask is upside down, True has to mean a word. See section 11.3.",
             lambda logits, tgt, pad_id: (
                 _minus_log(logits, tgt).masked_fill(tgt != pad_id, 0.0).sum()
                 / (tgt == pad_id).sum()
             ),
         ),
         "pad id ignored": Mistake(
-            "Padding is taken to be 0 whatever `pad_id` says. See 11.3.",
+            "Padding is taken to be 0 whatever `pad_id` says. See section 11.3.",
             lambda logits, tgt, pad_id: _word_loss(logits, tgt, 0),
         ),
         "pad class removed": Mistake(
             "The class of padding is taken out of the softmax; a program has to learn that a word is not padding, too. "
-            "What is left out are places, not a class. See 11.3.",
+            "What is left out are places, not a class. See section 11.3.",
             _without_the_pad,
         ),
         "softmax twice": Mistake(
-            "The softmax is taken twice, so no probability can come near 1 and the loss cannot come near 0. See 11.4.",
+            "The softmax is taken twice, so no probability can come near 1 and the loss cannot come near 0. See "
+            "section 11.4.",
             _loss_of(lambda logits, tgt: _minus_log(torch.softmax(logits, dim=-1), tgt)),
         ),
         "no softmax": Mistake(
             "These are the logits of the targets, with a minus: without a softmax, the loss falls without end "
-            "as the logits grow. See 11.4.",
+            "as the logits grow. See section 11.4.",
             _loss_of(lambda logits, tgt: -_pick(logits, tgt)),
         ),
         "logarithm forgotten": Mistake(
             "This averages the probabilities themselves, with a minus; the loss is minus their logarithm, "
-            "which grows without end as a probability nears 0. See 11.4.",
+            "which grows without end as a probability nears 0. See section 11.4.",
             _loss_of(lambda logits, tgt: -_pick(torch.softmax(logits, dim=-1), tgt)),
         ),
         "sign forgotten": Mistake(
             "The sign is missing: logarithms of probabilities are negative, and the loss is minus their mean. "
-            "See 11.4.",
+            "See section 11.4.",
             lambda logits, tgt, pad_id: -_word_loss(logits, tgt, pad_id),
         ),
         "softmax overflows": Mistake(
             "With large logits a probability rounds to 0, or its exponential to infinity, and the loss is infinite or "
-            "NaN: take the logarithm and the softmax in one step. See 11.4.",
+            "NaN: take the logarithm and the softmax in one step. See section 11.4.",
             sign=lambda found, logits, tgt, pad_id: not found[0].isfinite(),
         ),
         "small number added": Mistake(
             "A small number under the logarithm keeps it finite and cuts the loss off: however wrong the model is, "
-            "it hears no more, and its gradient is gone. See 11.4.",
+            "it hears no more, and its gradient is gone. See section 11.4.",
             sign=lambda found, logits, tgt, pad_id: (
                 logits.abs().max() > 100
                 and found[0].isfinite()
@@ -297,28 +300,28 @@ word_loss = Exercise(
         ),
         "every word of the vocabulary averaged": Mistake(
             "The logarithms of all words of the vocabulary are averaged; only that of the target is asked for at each "
-            "position. See 11.4.",
+            "position. See section 11.4.",
             _loss_of(lambda logits, tgt: -torch.log_softmax(logits, dim=-1).mean(dim=-1)),
         ),
         "softmax over the positions": Mistake(
             "The softmax runs over the positions, so a word's probability depends on how long the sentence is: "
-            "the vocabulary is the last axis. See 11.1.",
+            "the vocabulary is the last axis. See section 11.1.",
             _loss_of(lambda logits, tgt: -_pick(torch.log_softmax(logits, dim=1), tgt)),
         ),
         "mean of sentences": Mistake(
             "This is the mean of the sentences' losses, in which a word of a short sentence counts more than a word "
-            "of a long one; average over the words of all sentences together. See 11.3.",
+            "of a long one; average over the words of all sentences together. See section 11.3.",
             _mean_loss_of_sentences,
         ),
         "sum instead of mean": Mistake(
             "This is the sum over the words, so a larger batch means a larger loss and a larger step: "
-            "divide by the number of words. See 11.3.",
+            "divide by the number of words. See section 11.3.",
             lambda logits, tgt, pad_id: (
                 _word_loss(logits, tgt, pad_id) * (tgt != pad_id).sum()
             ),
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "The caller still needs the logits, to count what is right. Work on a copy. See 11.3."
+            "The caller still needs the logits, to count what is right. Work on a copy. See section 11.3."
         ),
     },
 )
@@ -382,81 +385,82 @@ swapped_accuracy = Exercise(
     mistakes={
         "nothing swapped": Mistake(
             "Each sentence still has its own source, so this is the ordinary accuracy: "
-            "the sources have to move to other rows, and the targets stay. See 11.5.",
+            "the sources have to move to other rows, and the targets stay. See section 11.5.",
             lambda model, src, read, write: _words_right(model(src, read), write),
         ),
         "words of a source moved": Mistake(
             "The words move within each source instead of the sources moving to other sentences: "
-            "the sentences are the first axis. See 11.5.",
+            "the sentences are the first axis. See section 11.5.",
             lambda model, src, read, write: _words_right(
                 model(src.roll(1, dims=1), read), write
             ),
         ),
         "rolled without an axis": Mistake(
             "`roll` without an axis moves the words of the flattened tensor, one word from each source to the next: "
-            "say which axis. See 11.5.",
+            "say which axis. See section 11.5.",
             lambda model, src, read, write: _words_right(model(src.roll(1), read), write),
         ),
         "next instead of the one before": Mistake(
-            "Each sentence gets the source of the next one; asked for is that of the one before. See 11.5.",
+            "Each sentence gets the source of the next one; asked for is that of the one before. See section 11.5.",
             lambda model, src, read, write: _words_right(
                 model(src.roll(-1, dims=0), read), write
             ),
         ),
         "order turned round": Mistake(
             "The order of the sources is turned round, and in the middle of an odd number one sentence keeps its own. "
-            "See 11.5.",
+            "See section 11.5.",
             lambda model, src, read, write: _words_right(model(src.flip(0), read), write),
         ),
         "what is written moved along": Mistake(
             "What is to be written moves along with the sources and what is read does not, so the decoder reads one "
-            "sentence and is judged by another: only the sources move. See 11.5.",
+            "sentence and is judged by another: only the sources move. See section 11.5.",
             lambda model, src, read, write: _words_right(
                 model(src.roll(1, 0), read), write.roll(1, 0)
             ),
         ),
         "what is read moved along": Mistake(
             "What the decoder reads moves along with the sources, so it is judged by a sentence that it did not read: "
-            "only the sources move. See 11.5.",
+            "only the sources move. See section 11.5.",
             lambda model, src, read, write: _words_right(
                 model(src.roll(1, 0), read.roll(1, 0)), write
             ),
         ),
         "source blanked": Mistake(
             "The sources are blanked, and a model that has never seen an empty source may do anything: "
-            "give each sentence a source of another one. See 11.5.",
+            "give each sentence a source of another one. See section 11.5.",
             lambda model, src, read, write: _words_right(
                 model(torch.zeros_like(src), read), write
             ),
         ),
         "fed what it must write": Mistake(
-            "The decoder is given `write`, the words that it must say; it reads `read`. See 11.5.",
+            "The decoder is given `write`, the words that it must say; it reads `read`. See section 11.5.",
             lambda model, src, read, write: _words_right(
                 model(src.roll(1, dims=0), write), write
             ),
         ),
         "padding counted": Mistake(
-            "Padding is counted like words; look where `write` is not 0. See 11.3.",
+            "Padding is counted like words; look where `write` is not 0. See section 11.3.",
             lambda model, src, read, write: (
                 (_guesses(model(src.roll(1, 0), read)) == write).float().mean().item()
             ),
         ),
         "padding of what is read": Mistake(
             "Padding is looked for in `read`, which is longer by one: where it holds the end of a sentence, `write` is "
-            "padding already. Look where `write` is not 0. See 11.5.",
+            "padding already. Look where `write` is not 0. See section 11.5.",
             lambda model, src, read, write: _share(
                 (_guesses(model(src.roll(1, 0), read)) == write) & (read != 0), read != 0
             ),
         ),
         "shifted again": Mistake(
-            "`read` and `write` are shifted already; shifted once more, the next word but one is asked for. See 11.5.",
+            "`read` and `write` are shifted already; shifted once more, the next word but one is asked for. See "
+            "section 11.5.",
             lambda model, src, read, write: _words_right(
                 model(src.roll(1, 0), read[:, :-1]), write[:, 1:]
             ),
         ),
         "padding in the denominator": Mistake(
             "The right words are divided by the number of all places, padding included: "
-            "divide by the number of words. See 11.3.",
+            "divide by the number of words. See section 11.3.",
             lambda model, src, read, write: (
                 ((_guesses(model(src.roll(1, 0), read)) == write) & (write != 0))
                 .float()
@@ -466,18 +470,19 @@ swapped_accuracy = Exercise(
         ),
         "compared with what was read": Mistake(
             "The guesses are compared with what the decoder has read; they have to be compared with what it should "
-            "write. See 11.5.",
+            "write. See section 11.5.",
             lambda model, src, read, write: _words_right(model(src.roll(1, 0), read), read),
         ),
         "difference returned": Mistake(
-            "This is how much the accuracy falls; asked for is the accuracy with the wrong sources itself. See 11.5.",
+            "This is how much the accuracy falls; asked for is the accuracy with the wrong sources itself. See section "
+            "11.5.",
             lambda model, src, read, write: (
                 _words_right(model(src, read), write)
                 - _words_right(model(src.roll(1, 0), read), write)
             ),
         ),
         "percentage": Mistake(
-            "The share is a hundred times too large: asked for is a number from 0 to 1, not percent. See 11.3.",
+            "The share is a hundred times too large: asked for is a number from 0 to 1, not percent. See section 11.3.",
             lambda model, src, read, write: (
                 100 * _words_right(model(src.roll(1, 0), read), write)
             ),
@@ -539,13 +544,13 @@ def _train_and_look(answer, losses, width):
         if min(losses) > 0 and run_epoch.epoch == len(losses):
             raise Remark(
                 "All epochs were run and none of them was kept: the lowest loss so far starts so low that no loss is "
-                "below it. See 11.10."
+                "below it. See section 11.10."
             ) from None
         raise
     if best is None and run_epoch.epoch == 0:
         return None
     if not all(isinstance(value, Tensor) for value in nn.Module.state_dict(model).values()):
-        raise Remark("The model's state is no longer made of tensors. See 11.10.")
+        raise Remark("The model's state is no longer made of tensors. See section 11.10.")
     overwritten = sorted(
         name for name in vars(model) if callable(getattr(nn.Module, name, None))
     )
@@ -640,61 +645,64 @@ keep_best = Exercise(
     mistakes={
         "method instead of weights": Mistake(
             "What is kept is a method, not weights, and then it overwrites the method of the model: "
-            "the model still holds the weights of its last epoch. See 11.10.",
+            "the model still holds the weights of its last epoch. See section 11.10.",
             _keep(copy_of=lambda model: model.parameters, put_back=_overwrite),
         ),
         "shares memory": Mistake(
             "The model ends with the weights of its last epoch: either what was kept are the model's own tensors, "
-            "which every later step changes in place, or the copy was never put back into the model. See 11.10.",
+            "which every later step changes in place, or the copy was never put back into the model. See section "
+            "11.10.",
             _keep(copy_of=lambda model: model.state_dict()),
         ),
         "buffers forgotten": Mistake(
             "The parameters are those of the best epoch and the buffer is that of the last: "
-            "the state of a model is more than its parameters. See 11.10.",
+            "the state of a model is more than its parameters. See section 11.10.",
             _keep(copy_of=_only_parameters, put_back=_copy_parameters),
         ),
         "highest instead of lowest": Mistake(
-            "The epoch with the highest loss is kept; the best is the one with the lowest. See 11.10.",
+            "The epoch with the highest loss is kept; the best is the one with the lowest. See section 11.10.",
             _keep(better=lambda loss, lowest: loss > lowest, start=-math.inf),
         ),
         "later of two equals": Mistake(
             "Of two epochs with the same loss the later one is kept; the first is asked for: "
-            "replace what is kept only by something better. See 11.10.",
+            "replace what is kept only by something better. See section 11.10.",
             _keep(better=lambda loss, lowest: loss <= lowest),
         ),
         "compared with the epoch before": Mistake(
             "A loss is compared with that of the epoch before, so a small dip late in the training counts as the best: "
-            "compare it with the lowest so far. See 11.10.",
+            "compare it with the lowest so far. See section 11.10.",
             _keep(previous=True),
         ),
         "lowest never updated": Mistake(
-            "Every epoch counts as the best, because the lowest loss so far is never updated. See 11.10.",
+            "Every epoch counts as the best, because the lowest loss so far is never updated. See section 11.10.",
             _keep(update=False),
         ),
         "copied before the epoch": Mistake(
             "The weights are copied before the epoch that gave the loss; the loss belongs to the weights after it. "
-            "See 11.10.",
+            "See section 11.10.",
             _copy_before,
         ),
         "epochs counted from 1": Mistake(
-            "The weights are right, and the epoch is counted from 1; count from 0. See 11.10.",
+            "The weights are right, and the epoch is counted from 1; count from 0. See section 11.10.",
             _keep(count_from=1),
         ),
         "model returned": Mistake(
             "A model is returned; asked for is the number of the best epoch, and the best state in the model that was "
-            "handed over, for whoever called holds that one. See 11.10.",
+            "handed over, for whoever called holds that one. See section 11.10.",
             sign=lambda found, losses, width: isinstance(found[3], nn.Module),
         ),
         "lowest starts at 0": Mistake(
-            "No epoch is ever the best: the lowest loss so far starts so low that no loss is below it. See 11.10.",
+            "No epoch is ever the best: the lowest loss so far starts so low that no loss is below it. See section "
+            "11.10.",
             _keep(start=0.0),
         ),
         "too few epochs": Mistake(
-            "Fewer epochs are run than `num_epochs`; a loss that has risen may fall again, and lower. See 11.10.",
+            "Fewer epochs are run than `num_epochs`; a loss that has risen may fall again, and lower. See section "
+            "11.10.",
             sign=lambda found, losses, width: found[4] < len(losses),
         ),
         "loss returned": Mistake(
-            "The lowest loss is returned; asked for is the number of its epoch. See 11.10.",
+            "The lowest loss is returned; asked for is the number of its epoch. See section 11.10.",
             _lowest_returned,
         ),
     },
@@ -813,36 +821,36 @@ evaluate = Exercise(
     mistakes={
         "dropout left on": Mistake(
             "The model runs in training mode, with dropout on: two evaluations of the same weights differ. "
-            "See 11.9.",
+            "See section 11.9.",
             _evaluate(use_eval=False),
         ),
         "graph recorded": Mistake(
             "The loss is right, and a graph was recorded for a backward pass that never comes: "
-            "this costs memory and time, and `eval()` does not prevent it. See 11.9.",
+            "this costs memory and time, and `eval()` does not prevent it. See section 11.9.",
             _evaluate(use_no_grad=False),
         ),
         "dropout on and graph recorded": Mistake(
             "The model runs as in training, with dropout on and a graph recorded: "
-            "turn off both, for they are two different things. See 11.9.",
+            "turn off both, for they are two different things. See section 11.9.",
             _evaluate(use_eval=False, use_no_grad=False),
         ),
         "mode not restored": Mistake(
-            "The model is left in evaluation mode, so the rest of the training runs without dropout. See 11.9.",
+            "The model is left in evaluation mode, so the rest of the training runs without dropout. See section 11.9.",
             _evaluate(back=lambda model, training: None),
         ),
         "always back to training": Mistake(
             "The model is left in training mode whatever it was in before: remember the mode, and restore that one. "
-            "See 11.9.",
+            "See section 11.9.",
             _evaluate(back=lambda model, training: model.train()),
         ),
         "gradients stay off": Mistake(
             "Gradients stay off after the evaluation, and the next training step stops with an error: "
-            "a `with` block turns them on again by itself. See 11.9.",
+            "a `with` block turns them on again by itself. See section 11.9.",
             _gradients_stay_off,
         ),
         "mean over the batches": Mistake(
             "This is the mean of the batches' means, in which a word of a small batch counts more than a word of a "
-            "large one: add up losses and words over all batches, then divide. See 11.9.",
+            "large one: add up losses and words over all batches, then divide. See section 11.9.",
             _evaluate(
                 add=_mean_of_batch,
                 finish=lambda total, counted, batches: total / len(batches),
@@ -850,14 +858,14 @@ evaluate = Exercise(
         ),
         "weighted by sentences": Mistake(
             "Each batch counts by its number of sentences; its loss is a mean over words, "
-            "so it has to count by its number of words. See 11.9.",
+            "so it has to count by its number of words. See section 11.9.",
             _evaluate(
                 add=lambda logits, write: _mean_of_batch(logits, write) * len(write),
                 count=len,
             ),
         ),
         "padding counted": Mistake(
-            "The loss is averaged over padding too: leave out the places where `write` is 0. See 11.3.",
+            "The loss is averaged over padding too: leave out the places where `write` is 0. See section 11.3.",
             _evaluate(
                 add=lambda logits, write: _minus_log(logits, write).sum(),
                 count=lambda write: write.numel(),
@@ -865,50 +873,53 @@ evaluate = Exercise(
         ),
         "padding in the denominator": Mistake(
             "The loss of the words is divided by the number of all places, padding included: "
-            "divide by the number of words. See 11.3.",
+            "divide by the number of words. See section 11.3.",
             _evaluate(count=lambda write: write.numel()),
         ),
         "padding in the numerator": Mistake(
             "The loss at padding is added up too, and divided by the number of words alone: leave out the places where "
-            "`write` is 0. See 11.3.",
+            "`write` is 0. See section 11.3.",
             _evaluate(add=lambda logits, write: _minus_log(logits, write).sum()),
         ),
         "means divided by the words": Mistake(
             "The batches' means are added up and divided by the number of words, so the words are divided by twice: "
-            "add up the sums of the batches. See 11.9.",
+            "add up the sums of the batches. See section 11.9.",
             _evaluate(add=_mean_of_batch),
         ),
         "fed what it must write": Mistake(
-            "The decoder is given `write`, the words that it must say; it reads `read`. See 11.5.",
+            "The decoder is given `write`, the words that it must say; it reads `read`. See section 11.5.",
             _evaluate(shown="write"),
         ),
         "shifted again": Mistake(
-            "`read` and `write` are shifted already; shifted once more, the next word but one is asked for. See 11.5.",
+            "`read` and `write` are shifted already; shifted once more, the next word but one is asked for. See "
+            "section 11.5.",
             _evaluate(cut=lambda read, write: (read[:, :-1], write[:, 1:])),
         ),
         "sum instead of mean": Mistake(
-            "This is the sum over all words; divide it by their number. See 11.9.",
+            "This is the sum over all words; divide it by their number. See section 11.9.",
             _evaluate(finish=lambda total, counted, batches: total),
         ),
         "means added up": Mistake(
-            "The batches' means are added up, so more batches mean a larger loss. See 11.9.",
+            "The batches' means are added up, so more batches mean a larger loss. See section 11.9.",
             _evaluate(add=_mean_of_batch, finish=lambda total, counted, batches: total),
         ),
         "divided by the number of batches": Mistake(
-            "The sum over all words is divided by the number of batches; divide it by the number of words. See 11.9.",
+            "The sum over all words is divided by the number of batches; divide it by the number of words. See section "
+            "11.9.",
             _evaluate(finish=lambda total, counted, batches: total / len(batches)),
         ),
         "last batch only": Mistake(
-            "This is the loss of the last batch alone. See 11.9.",
+            "This is the loss of the last batch alone. See section 11.9.",
             _last_batch_only,
         ),
         "compared with what was read": Mistake(
             "The logits are compared with what the decoder has read; they have to be compared with what it should "
-            "write. See 11.5.",
+            "write. See section 11.5.",
             _evaluate(target="read"),
         ),
         "softmax twice": Mistake(
-            "The model's logits go through a softmax before the cross-entropy, which takes one itself. See 11.4.",
+            "The model's logits go through a softmax before the cross-entropy, which takes one itself. See section "
+            "11.4.",
             _evaluate(
                 add=lambda logits, write: (
                     _minus_log(torch.softmax(logits, dim=-1), write)

@@ -44,7 +44,7 @@ def _listen(answer, next_logits, bos_id, eos_id, max_len):
         calls += 1
         if calls > max_len + 9:
             raise Remark(
-                "The loop does not stop when max_len tokens are written. See 13.2."
+                "The loop does not stop when max_len tokens are written. See section 13.2."
             )
         return next_logits(ids)
 
@@ -84,46 +84,48 @@ write_greedily = Exercise(
     mistakes={
         "only the last token": Mistake(
             "The model is asked with the last token alone, and has forgotten what was written before: "
-            "hand over all of it each time. See 13.2.",
+            "hand over all of it each time. See section 13.2.",
             _greedy(read=lambda ids: ids[-1:]),
         ),
         "first row": Mistake(
             "Every token is chosen from the first row of the logits, which is about the first token; "
-            "the next one is in the last row. See 13.2.",
+            "the next one is in the last row. See section 13.2.",
             _greedy(lambda logits: int(logits[0].argmax())),
         ),
         "largest of all rows": Mistake(
-            "The largest logit is looked for in all rows at once; only the last row is about the next token. See 13.2.",
+            "The largest logit is looked for in all rows at once; only the last row is about the next token. See "
+            "section 13.2.",
             _greedy(lambda logits: int(logits.argmax())),
         ),
         "beginning returned": Mistake(
-            "The beginning stands in front of what is returned; it is read, and nobody wrote it. See 13.2.",
+            "The beginning stands in front of what is returned; it is read, and nobody wrote it. See section 13.2.",
             _greedy(give=lambda ids, eos_id: ids),
         ),
         "end not returned": Mistake(
-            "The end is missing from what is returned: it is a token that was written like the others. See 13.2.",
+            "The end is missing from what is returned: it is a token that was written like the others. See section "
+            "13.2.",
             _greedy(give=lambda ids, eos_id: [i for i in ids[1:] if i != eos_id]),
         ),
         "goes on after the end": Mistake(
-            "It writes on after the end of the sentence: what follows an end means nothing. See 13.2.",
+            "It writes on after the end of the sentence: what follows an end means nothing. See section 13.2.",
             _greedy(until=lambda token, eos_id: False),
         ),
         "does not stop": Mistake(
             "A model that never writes the end keeps this loop going for ever: "
-            "stop when `max_len` tokens are written. See 13.2.",
+            "stop when `max_len` tokens are written. See section 13.2.",
             _greedy(limit=lambda max_len: math.inf),
         ),
         "one token too few": Mistake(
             "A sentence that is cut off has one token too few: "
-            "`max_len` counts what is written, and the beginning is not. See 13.2.",
+            "`max_len` counts what is written, and the beginning is not. See section 13.2.",
             _greedy(limit=lambda max_len: max_len - 1),
         ),
         "one token too many": Mistake(
-            "A sentence that is cut off has one token too many: `max_len` are allowed. See 13.2.",
+            "A sentence that is cut off has one token too many: `max_len` are allowed. See section 13.2.",
             _greedy(limit=lambda max_len: max_len + 1),
         ),
         "end added": Mistake(
-            "A sentence that is cut off ends with an end that the model did not write. See 13.2.",
+            "A sentence that is cut off ends with an end that the model did not write. See section 13.2.",
             _greedy(
                 give=lambda ids, eos_id: (
                     ids[1:] if ids[-1] == eos_id else [*ids[1:], eos_id]
@@ -132,7 +134,7 @@ write_greedily = Exercise(
         ),
         "end over the last token": Mistake(
             "A sentence that is cut off has an end in the place of its last token, "
-            "and the model wrote another token there. See 13.2.",
+            "and the model wrote another token there. See section 13.2.",
             _greedy(
                 give=lambda ids, eos_id: (
                     ids[1:] if ids[-1] == eos_id else [*ids[1:-1], eos_id]
@@ -140,12 +142,12 @@ write_greedily = Exercise(
             ),
         ),
         "least probable": Mistake(
-            "It takes the smallest logit each time; the most probable token has the largest. See 13.1.",
+            "It takes the smallest logit each time; the most probable token has the largest. See section 13.1.",
             _greedy(lambda logits: int(logits[-1].argmin())),
         ),
         "drawn at random": Mistake(
             "The tokens are drawn by their probabilities; "
-            "greedy search leaves nothing to chance and takes the most probable. See 13.1.",
+            "greedy search leaves nothing to chance and takes the most probable. See section 13.1.",
             _greedy(lambda logits: int(torch.multinomial(logits[-1].softmax(-1), 1))),
         ),
     },
@@ -221,84 +223,86 @@ beam_step = Exercise(
     mistakes={
         "each beam keeps its best": Mistake(
             "Every beam goes on with its own best token, so that a good beam never has two children "
-            "and a bad one never dies: the K best are to be found among all K · V. See 13.3.",
+            "and a bad one never dies: the K best are to be found among all K · V. See section 13.3.",
             _each_its_own,
         ),
         "each beam keeps its best, unsorted": Mistake(
             "Every beam goes on with its own best token, and they are in the order of the beams: "
-            "the K best are to be found among all K · V, best first. See 13.3.",
+            "the K best are to be found among all K · V, best first. See section 13.3.",
             _each_its_own_unsorted,
         ),
         "old log-probabilities forgotten": Mistake(
-            "Only the new token counts: what a beam has cost up to here is not added. See 13.3.",
+            "Only the new token counts: what a beam has cost up to here is not added. See section 13.3.",
             _step(lambda log_probs, following: following),
         ),
         "multiplied instead of added": Mistake(
-            "Logarithms are multiplied; a product of probabilities is a sum of their logarithms. See 13.1.",
+            "Logarithms are multiplied; a product of probabilities is a sum of their logarithms. See section 13.1.",
             _step(lambda log_probs, following: log_probs[:, None] * following),
         ),
         "parents and tokens swapped": Mistake(
             "Parents and tokens have changed places: "
-            "in a flattened (K, V) the quotient by V is the row, the remainder the column. See 13.3.",
+            "in a flattened (K, V) the quotient by V is the row, the remainder the column. See section 13.3.",
             _step(give=lambda best, index, K, V: (index % V, index // V, best)),
         ),
         "divided by the number of beams": Mistake(
-            "The flat places are divided by K: a row of (K, V) has V entries. See 13.3.",
+            "The flat places are divided by K: a row of (K, V) has V entries. See section 13.3.",
             _step(give=lambda best, index, K, V: (index // K, index % K, best)),
         ),
         "flat places as tokens": Mistake(
             "The tokens are places in the flattened table, and can be V or more; "
-            "what is left after division by V is the token. See 13.3.",
+            "what is left after division by V is the token. See section 13.3.",
             _step(give=lambda best, index, K, V: (index // V, index, best)),
         ),
         "smallest instead of largest": Mistake(
             "These are the least probable continuations: logarithms of probabilities are negative, "
-            "and the best are nearest to 0. See 13.1.",
+            "and the best are nearest to 0. See section 13.1.",
             _step(largest=False),
         ),
         "worst first": Mistake(
-            "The K continuations are the right ones in the wrong order: best first. See 13.3.",
+            "The K continuations are the right ones in the wrong order: best first. See section 13.3.",
             _step(
                 give=lambda *a: tuple(t.flip(0) for t in (a[1] // a[3], a[1] % a[3], a[0]))
             ),
         ),
         "no axis for the tokens": Mistake(
             "(K,) and (K, V) do not line up: the beams' own numbers need an axis of length 1 for the tokens, "
-            "or they are added to the columns. See 13.3.",
+            "or they are added to the columns. See section 13.3.",
             _step(lambda log_probs, following: log_probs + following),
         ),
         "new log-probabilities as totals": Mistake(
             "Parents and tokens are right, but the totals are those of the new tokens alone: "
-            "the next step needs the sum. See 13.3.",
+            "the next step needs the sum. See section 13.3.",
             _with_new_as_totals,
         ),
         "probabilities as totals": Mistake(
-            "The totals are probabilities; the next step adds logarithms to them. See 13.1.",
+            "The totals are probabilities; the next step adds logarithms to them. See section 13.1.",
             _step(give=lambda best, index, K, V: (index // V, index % V, best.exp())),
         ),
         "only the best beam": Mistake(
-            "All continuations come from the one best beam: the others are there to be given a chance. See 13.3.",
+            "All continuations come from the one best beam: the others are there to be given a chance. See section "
+            "13.3.",
             _only_the_best_beam,
         ),
         "K of each beam": Mistake(
-            "There are K continuations of each beam, K · K in all; K are to be left, of whichever beams. See 13.3.",
+            "There are K continuations of each beam, K · K in all; K are to be left, of whichever beams. See section "
+            "13.3.",
             sign=lambda found, log_probs, following: (
                 found[2].shape == (len(log_probs),) * 2 and len(log_probs) > 1
             ),
         ),
         "divided without rounding": Mistake(
-            "The parents are fractions: `/` divides exactly, and a row has a whole number. See 13.3.",
+            "The parents are fractions: `/` divides exactly, and a row has a whole number. See section 13.3.",
             lambda log_probs, following: (
                 (found := _step()(log_probs, following))[0] + found[1] / following.size(1),
                 *found[1:],
             ),
         ),
         "results in another order": Mistake(
-            "All three are there in another order than asked for: parents, tokens, totals. See 13.3.",
+            "All three are there in another order than asked for: parents, tokens, totals. See section 13.3.",
             _step(give=lambda best, index, K, V: (best, index // V, index % V)),
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "The beams are still needed as they were: add into a new tensor. See 5.11.",
+            "The beams are still needed as they were: add into a new tensor. See section 5.10.",
         ),
     },
 )
@@ -351,83 +355,84 @@ keep_min_p = Exercise(
     mistakes={
         "compared with p itself": Mistake(
             "Tokens are dropped whose own probability is below p, and where no token reaches p none is left; "
-            "the limit is p times the largest probability of the row. See 13.5.",
+            "the limit is p times the largest probability of the row. See section 13.5.",
             _keep(lambda probs, logits, p: probs >= p),
         ),
         "logits instead of probabilities": Mistake(
             "The logits themselves are compared, and p times a logit means nothing: "
-            "adding 40 to all of them would change what is kept. Compare probabilities. See 13.5.",
+            "adding 40 to all of them would change what is kept. Compare probabilities. See section 13.5.",
             _keep(lambda probs, logits, p: logits >= p * _top(logits)),
         ),
         "one maximum for all": Mistake(
-            "The largest probability of the whole batch sets the limit for all rows; each has its own. See 13.5.",
+            "The largest probability of the whole batch sets the limit for all rows; each has its own. See section "
+            "13.5.",
             _keep(lambda probs, logits, p: probs >= p * probs.max()),
         ),
         "maximum over the batch": Mistake(
             "The largest probability is looked for along the first axis, among the same token of other rows; "
-            "look along the last. See 13.5.",
+            "look along the last. See section 13.5.",
             _keep(lambda probs, logits, p: probs >= p * probs.amax(dim=0, keepdim=True)),
         ),
         "softmax over the batch": Mistake(
             "The probabilities sum to 1 down the batch: the softmax runs over the first axis, "
-            "and each row has a choice of its own to make. See 13.5.",
+            "and each row has a choice of its own to make. See section 13.5.",
             lambda logits, p: logits.masked_fill(
                 ~_rightly(logits.softmax(0), logits, p), -math.inf
             ),
         ),
         "the others kept": Mistake(
-            "The probable tokens are dropped and the improbable ones kept. See 13.5.",
+            "The probable tokens are dropped and the improbable ones kept. See section 13.5.",
             _keep(lambda probs, logits, p: probs < p * _top(probs)),
         ),
         "dropped logits set to 0": Mistake(
             "Dropped tokens have the logit 0, and e⁰ is 1: they can still be drawn. "
-            "Which logit has the probability 0? See 13.5.",
+            "Which logit has the probability 0? See section 13.5.",
             _keep(_rightly, fill=0.0),
         ),
         "probabilities returned": Mistake(
-            "These are probabilities; asked for are logits, so that other filters can follow. See 13.5.",
+            "These are probabilities; asked for are logits, so that other filters can follow. See section 13.5.",
             _keep(_rightly, fill=0.0, of=lambda logits: logits.softmax(-1)),
         ),
         "probabilities among −∞": Mistake(
             "What is kept has become a probability, and what is dropped −∞: asked for are the logits as they were. "
-            "See 13.5.",
+            "See section 13.5.",
             _keep(_rightly, of=lambda logits: logits.softmax(-1)),
         ),
         "renormalised probabilities": Mistake(
-            "These are the probabilities after the filter; asked for are the logits that give them. See 13.5.",
+            "These are the probabilities after the filter; asked for are the logits that give them. See section 13.5.",
             lambda logits, p: _keep(_rightly)(logits, p).softmax(-1),
         ),
         "logarithms of probabilities returned": Mistake(
-            "The right tokens are kept, but not as they were: these are logarithms of probabilities. See 13.5.",
+            "The right tokens are kept, but not as they were: these are logarithms of probabilities. See section 13.5.",
             _keep(_rightly, of=lambda logits: logits.log_softmax(-1)),
         ),
         "above instead of at least": Mistake(
             "With p = 1 nothing is left: a token that reaches the limit exactly stays, "
-            "and the most probable always does. See 13.5.",
+            "and the most probable always does. See section 13.5.",
             _keep(lambda probs, logits, p: probs > p * _top(probs)),
         ),
         "one minus p": Mistake(
-            "The limit is 1 − p of the largest probability instead of p. See 13.5.",
+            "The limit is 1 − p of the largest probability instead of p. See section 13.5.",
             _keep(lambda probs, logits, p: probs >= (1 - p) * _top(probs)),
         ),
         "top-p": Mistake(
             "This keeps the fewest tokens that sum to p: that is top-p, and this filter compares each token "
-            "with the most probable one. See 13.5.",
+            "with the most probable one. See section 13.5.",
             _keep(_nucleus),
         ),
         "distance instead of factor": Mistake(
             "Tokens are kept whose probability is at most p below the largest; "
-            "the limit is p times the largest, a factor and not a distance. See 13.5.",
+            "the limit is p times the largest, a factor and not a distance. See section 13.5.",
             _keep(lambda probs, logits, p: probs >= _top(probs) - p),
         ),
         "p without its logarithm": Mistake(
             "The logits are compared with the largest less p: a factor of p between probabilities is "
-            "a distance of log p between logits. See 13.5.",
+            "a distance of log p between logits. See section 13.5.",
             _keep(lambda probs, logits, p: logits >= _top(logits) - p),
         ),
         "a large negative number instead of −∞": Mistake(
             "What is dropped has a very negative logit and not −∞, so that it can be drawn after all, "
-            "once in a very long while. See 13.5.",
+            "once in a very long while. See section 13.5.",
             sign=lambda found, logits, p: (
                 ((found < -1e3) & found.isfinite() & logits.isfinite()).any()
                 and bool(
@@ -436,21 +441,22 @@ keep_min_p = Exercise(
             ),
         ),
         "a mask instead of logits": Mistake(
-            "This says which tokens are kept; asked for are the logits, with −∞ at the others. See 13.5.",
+            "This says which tokens are kept; asked for are the logits, with −∞ at the others. See section 13.5.",
             sign=lambda found, logits, p: found.dtype == torch.bool,
         ),
         "only what is kept": Mistake(
             "The dropped tokens are gone, and with them the places of the others: "
-            "a token is known by its place, so the shape has to stay. See 13.5.",
+            "a token is known by its place, so the shape has to stay. See section 13.5.",
             lambda logits, p: logits[_rightly(logits.softmax(-1), logits, p)],
         ),
         "only the probabilities that are kept": Mistake(
             "Only the probabilities of the kept tokens are left, without their places: "
-            "asked for are logits in the shape that they had. See 13.5.",
+            "asked for are logits in the shape that they had. See section 13.5.",
             lambda logits, p: logits.softmax(-1)[_rightly(logits.softmax(-1), logits, p)],
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "The logits are the model's, and others may want them as they were: work on a new tensor. See 13.5.",
+            "The logits are the model's, and others may want them as they were: work on a new tensor. See section "
+            "13.5.",
         ),
     },
 )
@@ -587,60 +593,60 @@ clipped_precision = Exercise(
     mistakes={
         "not clipped": Mistake(
             "A word that is repeated counts every time, however often the reference has it: "
-            "*the the the the* would be perfect. See 13.6.",
+            "*the the the the* would be perfect. See section 13.6.",
             _precision(hits=lambda h, r: sum(c for g, c in h.items() if g in r)),
         ),
         "clipped by the corpus": Mistake(
             "The counts are clipped by those of all references together; "
-            "a hypothesis may use only what its own reference has. See 13.6.",
+            "a hypothesis may use only what its own reference has. See section 13.6.",
             _clipped_by_the_corpus,
         ),
         "recall": Mistake(
             "The hits are divided by the n-grams of the references, or the arguments have changed places: "
-            "a precision is a share of what was written. See 13.6.",
+            "a precision is a share of what was written. See section 13.6.",
             _precision(total=lambda h, r: sum(r.values())),
         ),
         "mean of sentences": Mistake(
             "Each sentence has a share of its own and these are averaged; "
-            "hits and n-grams are added up over the corpus and divided once. See 13.6.",
+            "hits and n-grams are added up over the corpus and divided once. See section 13.6.",
             _mean_of_sentences,
         ),
         "mean of sentences, short ones as 0": Mistake(
             "Each sentence has a share of its own, those too short for an n-gram 0, and these are averaged; "
-            "hits and n-grams are added up over the corpus and divided once. See 13.6.",
+            "hits and n-grams are added up over the corpus and divided once. See section 13.6.",
             lambda *inputs: _mean_of_sentences(*inputs, counts=lambda h, n: True),
         ),
         "each kind counted once": Mistake(
-            "Every n-gram counts once, however often it occurs: a set forgets how often. See 13.6.",
+            "Every n-gram counts once, however often it occurs: a set forgets how often. See section 13.6.",
             _precision(
                 hits=lambda h, r: len(h.keys() & r.keys()), total=lambda h, r: len(h)
             ),
         ),
         "hits counted once": Mistake(
-            "An n-gram that the reference has twice and the hypothesis too is one hit; they are two. See 13.6.",
+            "An n-gram that the reference has twice and the hypothesis too is one hit; they are two. See section 13.6.",
             _precision(hits=lambda h, r: len(h.keys() & r.keys())),
         ),
         "last n-gram lost": Mistake(
-            "The last n-gram of every sentence is missing: a sentence of 5 words has 4 pairs. See 13.6.",
+            "The last n-gram of every sentence is missing: a sentence of 5 words has 4 pairs. See section 13.6.",
             _precision(lambda words, n: _ngrams(words[:-1], n)),
         ),
         "shorter n-grams at the end": Mistake(
             "The ends of the sentences are counted as n-grams too, though fewer than n words are left there: "
-            "a slice that reaches over the end is shorter, and no error. See 13.6.",
+            "a slice that reaches over the end is shorter, and no error. See section 13.6.",
             _precision(
                 lambda words, n: Counter(tuple(words[i : i + n]) for i in range(len(words)))
             ),
         ),
         "across sentences": Mistake(
-            "N-grams reach from one sentence into the next: count them in each sentence by itself. See 13.6.",
+            "N-grams reach from one sentence into the next: count them in each sentence by itself. See section 13.6.",
             lambda h, r, n: _right_precision(_joined(h), _joined(r), n),
         ),
         "single words": Mistake(
-            "For n = 1 all is right, and for larger n it still counts single words. See 13.6.",
+            "For n = 1 all is right, and for larger n it still counts single words. See section 13.6.",
             lambda h, r, n: _right_precision(h, r, 1),
         ),
         "order of the words ignored": Mistake(
-            "*on the* and *the on* count as the same: the words of an n-gram have an order. See 13.6.",
+            "*on the* and *the on* count as the same: the words of an n-gram have an order. See section 13.6.",
             _precision(
                 lambda words, n: Counter(
                     tuple(sorted(g)) for g in _ngrams(words, n).elements()
@@ -648,11 +654,11 @@ clipped_precision = Exercise(
             ),
         ),
         "all orders together": Mistake(
-            "The n-grams of all orders from 1 to n are counted together; asked for is one order. See 13.6.",
+            "The n-grams of all orders from 1 to n are counted together; asked for is one order. See section 13.6.",
             _all_orders,
         ),
         "divided by the words": Mistake(
-            "The hits are divided by the number of words; a sentence of 5 words has 4 pairs, not 5. See 13.6.",
+            "The hits are divided by the number of words; a sentence of 5 words has 4 pairs, not 5. See section 13.6.",
             lambda h, r, n: _share(
                 [
                     (_hits(_ngrams(a, n), _ngrams(b, n)), len(a))
@@ -662,27 +668,27 @@ clipped_precision = Exercise(
         ),
         "place by place": Mistake(
             "An n-gram counts only where the reference has it at the very same place: "
-            "one word more at the beginning, and nothing is right any more. See 13.6.",
+            "one word more at the beginning, and nothing is right any more. See section 13.6.",
             _place_by_place,
         ),
         "characters instead of words": Mistake(
-            "These are n-grams of characters, as chrF counts them; BLEU counts words. See 13.6.",
+            "These are n-grams of characters, as chrF counts them; BLEU counts words. See section 13.6.",
             _precision(lambda words, n: _ngrams(" ".join(words), n)),
         ),
         "short sentences counted below zero": Mistake(
             "A sentence of one word has no triple, and not −1: "
-            "the number of n-grams is the length less n plus 1 only where that is not negative. See 13.6.",
+            "the number of n-grams is the length less n plus 1 only where that is not negative. See section 13.6.",
             lambda h, r, n: (
                 sum(_hits(_ngrams(a, n), _ngrams(b, n)) for a, b in zip(h, r, strict=True))
                 / sum(len(a) - n + 1 for a in h)
             ),
         ),
         "percentage": Mistake(
-            "The share is a hundred times too large: asked for is a number from 0 to 1. See 13.6.",
+            "The share is a hundred times too large: asked for is a number from 0 to 1. See section 13.6.",
             lambda *inputs: 100 * _right_precision(*inputs),
         ),
         "count instead of share": Mistake(
-            "This is the number of hits; divide it by the number of n-grams that were written. See 13.6.",
+            "This is the number of hits; divide it by the number of n-grams that were written. See section 13.6.",
             lambda h, r, n: float(
                 sum(_hits(_ngrams(a, n), _ngrams(b, n)) for a, b in zip(h, r, strict=True))
             ),
@@ -773,81 +779,81 @@ link_error = Exercise(
     returns=("the rate",),
     mistakes={
         "precision": Mistake(
-            "Only what was predicted is looked at: a link that is missing costs nothing. See 13.9.",
+            "Only what was predicted is looked at: a link that is missing costs nothing. See section 13.9.",
             _error(lambda A, S, P, AS, AP, AuS: 1 - AP / A),
         ),
         "recall": Mistake(
-            "Only the sure links are looked at: a link that should not be there costs nothing. See 13.9.",
+            "Only the sure links are looked at: a link that should not be there costs nothing. See section 13.9.",
             _error(lambda A, S, P, AS, AP, AuS: 1 - AS / S),
         ),
         "possible links ignored": Mistake(
             "A predicted link that is possible counts as wrong: of the two hits in the formula, "
-            "the second is among the possible ones. See 13.9.",
+            "the second is among the possible ones. See section 13.9.",
             _error(lambda A, S, P, AS, AP, AuS: 1 - 2 * AS / (A + S)),
         ),
         "possible links demanded": Mistake(
             "Possible links that were not predicted count as missing: they may be there and need not, "
-            "so below the line stand the sure ones. See 13.9.",
+            "so below the line stand the sure ones. See section 13.9.",
             _error(lambda A, S, P, AS, AP, AuS: 1 - (AS + AP) / (A + P)),
         ),
         "possible links only": Mistake(
-            "Both hits are counted among the possible links; the first is among the sure ones. See 13.9.",
+            "Both hits are counted among the possible links; the first is among the sure ones. See section 13.9.",
             _error(lambda A, S, P, AS, AP, AuS: 1 - 2 * AP / (A + S)),
         ),
         "possible links without the sure": Mistake(
             "The sure links are taken out of the possible ones, or taken not to be among them: "
-            "what is sure is possible too, and counts in both hits. See 13.9.",
+            "what is sure is possible too, and counts in both hits. See section 13.9.",
             lambda predicted, sure, possible: _error(_aer)(
                 predicted, sure, [p - s for s, p in zip(sure, possible, strict=True)]
             ),
         ),
         "harmonic mean": Mistake(
             "This is one minus the harmonic mean of precision and recall, which is the rate only where "
-            "all links are sure. Add hits and links first and divide once. See 13.9.",
+            "all links are sure. Add hits and links first and divide once. See section 13.9.",
             _error(lambda A, S, P, AS, AP, AuS: 1 - 2 * AP * AS / (AP * S + AS * A)),
         ),
         "score instead of error": Mistake(
-            "This is how much is right; asked for is one minus that, so that 0 is best. See 13.9.",
+            "This is how much is right; asked for is one minus that, so that 0 is best. See section 13.9.",
             _error(lambda *counts: 1 - _aer(*counts)),
         ),
         "mean of sentences": Mistake(
             "Each sentence has a rate of its own and these are averaged; "
-            "links are counted over the corpus and divided once. See 13.9.",
+            "links are counted over the corpus and divided once. See section 13.9.",
             _mean_error,
         ),
         "divided by the union": Mistake(
             "The hits are divided by the links that are in either; below the line stands |A| + |S|, "
-            "where a link that is in both counts twice. See 13.9.",
+            "where a link that is in both counts twice. See section 13.9.",
             _error(lambda A, S, P, AS, AP, AuS: 1 - AS / AuS),
         ),
         "hits counted once": Mistake(
             "Even a perfect prediction has an error of a half: below the line every hit stands twice, "
-            "so above it there are two counts of hits as well. See 13.9.",
+            "so above it there are two counts of hits as well. See section 13.9.",
             _error(lambda A, S, P, AS, AP, AuS: 1 - AS / (A + S)),
         ),
         "links turned around": Mistake(
             "The predicted links are read the other way round: in all three a link is "
-            "(place of the target word, place of the source word). See 13.9.",
+            "(place of the target word, place of the source word). See section 13.9.",
             lambda predicted, sure, possible: _error(_aer)(
                 _turned(predicted), sure, possible
             ),
         ),
         "sentences thrown together": Mistake(
             "With one sentence all is right: with several, the same link in two sentences is counted once. "
-            "Count in each sentence by itself. See 13.9.",
+            "Count in each sentence by itself. See section 13.9.",
             lambda *alignments: _error(_aer)(*([set().union(*a)] for a in alignments)),
         ),
         "divided by the predicted links": Mistake(
-            "Both hits are divided by the predicted links alone; below the line stands |A| + |S|. See 13.9.",
+            "Both hits are divided by the predicted links alone; below the line stands |A| + |S|. See section 13.9.",
             _error(lambda A, S, P, AS, AP, AuS: 1 - (AS + AP) / A),
         ),
         "percentage": Mistake(
-            "The rate is a hundred times too large: asked for is a number from 0 to 1. See 13.9.",
+            "The rate is a hundred times too large: asked for is a number from 0 to 1. See section 13.9.",
             _error(lambda *counts: 100 * _aer(*counts)),
         ),
         "mean of precision and recall": Mistake(
             "This is one minus the mean of precision and recall; "
-            "the rate adds hits and links first and divides once. See 13.9.",
+            "the rate adds hits and links first and divides once. See section 13.9.",
             _error(lambda A, S, P, AS, AP, AuS: 1 - (AP / A + AS / S) / 2),
         ),
     },

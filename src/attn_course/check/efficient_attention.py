@@ -120,44 +120,44 @@ join_blocks = Exercise(
     mistakes={
         "no rescaling": Mistake(
             "Sums and mixes are added as they are, although each block counted its exponentials from a largest score "
-            "of its own: the block with the smaller scores weighs too much. See 16.3.",
+            "of its own: the block with the smaller scores weighs too much. See section 16.3.",
             _merging(on_total=False, on_mixed=False),
         ),
         "sum not rescaled": Mistake(
             "The mix of values is brought to the common maximum and the sum of exponentials is not: "
-            "divided in the end, the weights will not sum to 1. See 16.3.",
+            "divided in the end, the weights will not sum to 1. See section 16.3.",
             _merging(on_total=False),
         ),
         "output not rescaled": Mistake(
             "The sum of exponentials is brought to the common maximum and the mix of values is not: "
-            "it belongs to the same exponentials and takes the same factor. See 16.3.",
+            "it belongs to the same exponentials and takes the same factor. See section 16.3.",
             _merging(on_mixed=False),
         ),
         "factor upside down": Mistake(
             "The factors are exp(new − old), which grow; what was counted from a smaller maximum has to shrink. "
-            "See 16.3.",
+            "See section 16.3.",
             _merging(
                 factors=_with_factors(lambda own, common: torch.exp(_finite(common) - own))
             ),
         ),
         "factors exchanged": Mistake(
             "Each block is multiplied by the factor of the other: the block with the larger maximum stays as it is, "
-            "and the other one shrinks. See 16.3.",
+            "and the other one shrinks. See section 16.3.",
             _merging(factors=_exchanged),
         ),
         "only the first block rescaled": Mistake(
             "The first block is brought to the common maximum and the second is not. That is right for the rows in "
-            "which the second has the larger score, and for no others. See 16.3.",
+            "which the second has the larger score, and for no others. See section 16.3.",
             _merging(factors=_only_one_rescaled(0)),
         ),
         "only the second block rescaled": Mistake(
             "The second block is brought to the common maximum and the first is not. That is right for the rows in "
-            "which the first has the larger score, and for no others. See 16.3.",
+            "which the first has the larger score, and for no others. See section 16.3.",
             _merging(factors=_only_one_rescaled(1)),
         ),
         "maximum of the last block": Mistake(
             "Both blocks are counted from the second block's largest score. Where the first had a larger one its "
-            "factor is above 1, and with scores in the hundreds it is infinite. See 16.3.",
+            "factor is above 1, and with scores in the hundreds it is infinite. See section 16.3.",
             _merging(
                 factors=lambda first, second: _factors(
                     first, second, largest=lambda one, two: two, safe=False
@@ -165,7 +165,8 @@ join_blocks = Exercise(
             ),
         ),
         "smaller maximum": Mistake(
-            "The common maximum is the smaller of the two largest scores: exponents above 0, which overflow. See 16.3.",
+            "The common maximum is the smaller of the two largest scores: exponents above 0, which overflow. See "
+            "section 16.3.",
             _merging(
                 factors=lambda first, second: _factors(
                     first, second, largest=torch.minimum, safe=False
@@ -174,12 +175,12 @@ join_blocks = Exercise(
         ),
         "counted from 0": Mistake(
             "Each block is multiplied by exp(largest), so that everything is counted from 0 and not from the common "
-            "maximum: with scores in the hundreds it is infinite. See 16.2.",
+            "maximum: with scores in the hundreds it is infinite. See section 16.2.",
             _merging(factors=_without_the_maximum),
         ),
         "divided too early": Mistake(
             "The mix is divided by the sum already. The next block could not be merged with that: "
-            "the division comes once, at the end. See 16.3.",
+            "the division comes once, at the end. See section 16.3.",
             _merging(
                 finish=lambda common, total, mixed: (
                     common,
@@ -190,16 +191,17 @@ join_blocks = Exercise(
         ),
         "-inf minus -inf": Mistake(
             "A query that sees nothing in either block gets nan: its largest score is −∞ twice, and −∞ − (−∞) is no "
-            "number. See 16.3.",
+            "number. See section 16.3.",
             _merging(factors=lambda first, second: _factors(first, second, safe=False)),
         ),
         "0 returned for -inf": Mistake(
             "For a query that sees nothing in either block a number comes back as the largest score, and it has none: "
-            "−∞ stays. What replaces it belongs into the exponents alone. See 16.3.",
+            "−∞ stays. What replaces it belongs into the exponents alone. See section 16.3.",
             _merging(finish=lambda common, total, mixed: (_finite(common), total, mixed)),
         ),
         "maximum over the queries": Mistake(
-            "One largest score is taken for all queries; each query has its own row, and its own maximum. See 16.3.",
+            "One largest score is taken for all queries; each query has its own row, and its own maximum. See section "
+            "16.3.",
             _merging(
                 factors=lambda first, second: _factors(
                     first,
@@ -209,7 +211,8 @@ join_blocks = Exercise(
             ),
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "Whoever called it finds other numbers there afterwards, and could not merge that block again. See 16.3."
+            "Whoever called it finds other numbers there afterwards, and could not merge that block again. See section "
+            "16.3."
         ),
     },
 )
@@ -336,119 +339,123 @@ attend_in_blocks = Exercise(
     mistakes={
         "no rescaling": Mistake(
             "When a block brings a larger score, what was added up before is not brought to the new maximum: "
-            "early blocks weigh too much. See 16.2.",
+            "early blocks weigh too much. See section 16.2.",
             _in_blocks(on_total=False, on_mixed=False),
         ),
         "sum not rescaled": Mistake(
             "The mix of values is brought to the new maximum and the sum of exponentials is not: "
-            "the weights do not sum to 1. See 16.2.",
+            "the weights do not sum to 1. See section 16.2.",
             _in_blocks(on_total=False),
         ),
         "output not rescaled": Mistake(
             "The sum of exponentials is brought to the new maximum and the mix of values is not: "
-            "early values weigh too much. See 16.2.",
+            "early values weigh too much. See section 16.2.",
             _in_blocks(on_mixed=False),
         ),
         "blocks averaged": Mistake(
             "Each block has a softmax of its own and the outputs are averaged, so a block of weak scores counts as "
-            "much as one of strong scores. See 16.3.",
+            "much as one of strong scores. See section 16.3.",
             _each_block_alone(lambda outs: outs.mean(dim=0)),
         ),
         "blocks added": Mistake(
             "Each block has a softmax of its own and the outputs are added: the weights of a row sum to the number of "
-            "blocks that it sees. See 16.3.",
+            "blocks that it sees. See section 16.3.",
             _each_block_alone(lambda outs: outs.sum(dim=0)),
         ),
         "not divided": Mistake(
-            "The values are mixed by exponentials, and the sum of these has not been divided by at the end. See 16.2.",
+            "The values are mixed by exponentials, and the sum of these has not been divided by at the end. See "
+            "section 16.2.",
             _in_blocks(divide=False),
         ),
         "no maximum": Mistake(
             "With scores in the thousands there are infinite numbers or none: no maximum is subtracted before the "
-            "exponentials. See 16.2.",
+            "exponentials. See section 16.2.",
             _in_blocks(subtract=False),
         ),
         "maximum of the last block": Mistake(
             "The maximum is the last block's and not the largest so far: what was added up before is multiplied by a "
-            "factor above 1 that overflows, and a block in which a query sees nothing makes nan. See 16.3.",
+            "factor above 1 that overflows, and a block in which a query sees nothing makes nan. See section 16.3.",
             _in_blocks(running=False, safe=False),
         ),
         "-inf minus -inf": Mistake(
-            "A query that sees no key at all gets nan: −∞ − (−∞) in the exponent, or 0/0 at the end. See 16.3.",
+            "A query that sees no key at all gets nan: −∞ − (−∞) in the exponent, or 0/0 at the end. See section 16.3.",
             _in_blocks(safe=False),
         ),
         "future ignored": Mistake(
-            "Every query sees its whole future: no score is hidden. See 16.4.",
+            "Every query sees its whole future: no score is hidden. See section 16.4.",
             _if_visible(lambda t, s, size: (s <= s) & (t == t)),
         ),
         "aligned top-left": Mistake(
             "With fewer queries than keys the first query is put at the first key, "
-            "and the queries are the newest positions. See 16.4.",
+            "and the queries are the newest positions. See section 16.4.",
             _if_visible(lambda t, s, size: s <= t, align="top-left"),
         ),
         "shows one future token": Mistake(
-            "Every query sees one token of its future. See 16.4.",
+            "Every query sees one token of its future. See section 16.4.",
             _if_visible(lambda t, s, size: s <= t + 1),
         ),
         "hides the diagonal": Mistake(
-            "No query sees itself, and the first sees nothing: the rule is itself and what came before. See 16.4.",
+            "No query sees itself, and the first sees nothing: the rule is itself and what came before. See section "
+            "16.4.",
             _if_visible(lambda t, s, size: s < t),
         ),
         "diagonal block skipped": Mistake(
             "A block is left out as soon as one of its keys is in the future. The block that holds the query itself "
-            "is needed in part. See 16.4.",
+            "is needed in part. See section 16.4.",
             _if_visible(lambda t, s, size: (s // size + 1) * size - 1 <= t),
         ),
         "diagonal block not masked": Mistake(
             "Blocks that lie in the future are left out, but inside the block that holds the query "
-            "the later keys are not hidden. See 16.4.",
+            "the later keys are not hidden. See section 16.4.",
             _if_visible(lambda t, s, size: s // size <= t // size),
         ),
         "block's own positions": Mistake(
             "The mask starts again at 0 in each block: the position of a key is the block's start plus its place in "
-            "the block. See 16.4.",
+            "the block. See section 16.4.",
             _in_blocks(mask=_each_block_from_its_corner),
         ),
         "own block only": Mistake(
-            "Each query sees the keys of its own block and none of those before, and all of its past counts. See 16.4.",
+            "Each query sees the keys of its own block and none of those before, and all of its past counts. See "
+            "section 16.4.",
             _if_visible(lambda t, s, size: (s <= t) & (s // size == t // size)),
         ),
         "last block forgotten": Mistake(
-            "When the length is no multiple of the block, the keys that are left over are never looked at. See 16.4.",
+            "When the length is no multiple of the block, the keys that are left over are never looked at. See section "
+            "16.4.",
             _whole_blocks_only,
         ),
         "first block only": Mistake(
-            "Only the first block of keys counts: the result does not change with the others. See 16.4.",
+            "Only the first block of keys counts: the result does not change with the others. See section 16.4.",
             _first_block_only,
         ),
         "no scale": Mistake(
-            "The scores are not divided by √D, so the largest takes too much. See 3.9.",
+            "The scores are not divided by √D, so the largest takes too much. See section 3.4.",
             _in_blocks(scale=lambda width: 1.0),
         ),
         "divided by the width itself": Mistake(
-            "The scores are divided by D and not by its root. See 3.9.",
+            "The scores are divided by D and not by its root. See section 3.4.",
             _in_blocks(scale=float),
         ),
         "mask inverted": Mistake(
-            "Every query sees its future and nothing else. See 5.4.",
+            "Every query sees its future and nothing else. See section 5.4.",
             _if_visible(lambda t, s, size: s > t),
         ),
         "mask after the softmax": Mistake(
             "Hidden keys count in the sum that is divided by, so the weights of a row sum to less than 1: "
-            "hide the scores before the exponentials. See 5.2.",
+            "hide the scores before the exponentials. See section 5.2.",
             _from_scores(lambda scores, seen: scores.softmax(-1) * seen),
         ),
         "hidden scores set to 0": Mistake(
-            "Hidden keys have a weight: their scores are 0, and 0 is a score like any other. See 5.1.",
+            "Hidden keys have a weight: their scores are 0, and 0 is a score like any other. See section 5.1.",
             _from_scores(lambda scores, seen: (scores * seen).softmax(-1)),
         ),
         "minus a billion": Mistake(
             "A query that sees no key averages over hidden ones: a large negative number stands where −∞ belongs. "
-            "See 5.5.",
+            "See section 5.5.",
             _from_scores(lambda scores, seen: scores.masked_fill(~seen, -1e9).softmax(-1)),
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "Whoever called it finds other numbers there afterwards: work on copies. See 16.4."
+            "Whoever called it finds other numbers there afterwards: work on copies. See section 16.4."
         ),
     },
 )
@@ -517,26 +524,26 @@ grouped_attention = Exercise(
     mistakes={
         "heads tiled": Mistake(
             "The shapes are right and the heads read the wrong group: the groups are laid out as 0, 1, 0, 1, "
-            "and heads that share a group lie side by side, 0, 0, 1, 1. See 16.7.",
+            "and heads that share a group lie side by side, 0, 0, 1, 1. See section 16.7.",
             _over_heads(_tile),
         ),
         "keys tiled": Mistake(
             "The values are repeated in the right order and the keys in another, 0, 1, 0, 1: "
-            "a head compares with the keys of one group and collects the values of the other. See 16.7.",
+            "a head compares with the keys of one group and collects the values of the other. See section 16.7.",
             _over_heads(_tile, _interleave),
         ),
         "values tiled": Mistake(
             "The keys are repeated in the right order and the values in another, 0, 1, 0, 1: "
-            "a head compares with the keys of one group and collects the values of the other. See 16.7.",
+            "a head compares with the keys of one group and collects the values of the other. See section 16.7.",
             _over_heads(_interleave, _tile),
         ),
         "first group for all": Mistake(
-            "All heads read the first group; each group serves only its own share of the heads. See 16.7.",
+            "All heads read the first group; each group serves only its own share of the heads. See section 16.7.",
             _over_heads(lambda x, times: x[:, :1].expand(-1, x.size(1) * times, -1, -1)),
         ),
         "mean of the groups": Mistake(
             "The groups are averaged, so that all heads read the same keys and values: that is multi-query attention, "
-            "and here every group keeps its own. See 16.7.",
+            "and here every group keeps its own. See section 16.7.",
             _over_heads(
                 lambda x, times: x.mean(1, keepdim=True).expand(
                     -1, x.size(1) * times, -1, -1
@@ -545,7 +552,7 @@ grouped_attention = Exercise(
         ),
         "sum over the groups": Mistake(
             "The groups are added up, so that all heads read the same keys and values; "
-            "every group keeps its own. See 16.7.",
+            "every group keeps its own. See section 16.7.",
             _over_heads(
                 lambda x, times: x.sum(1, keepdim=True).expand(
                     -1, x.size(1) * times, -1, -1
@@ -554,38 +561,38 @@ grouped_attention = Exercise(
         ),
         "heads in another order": Mistake(
             "The averages are right and the heads come out in another order: "
-            "all first heads of the groups, then all second ones. See 16.7.",
+            "all first heads of the groups, then all second ones. See section 16.7.",
             _fold_the_queries(
                 lambda out, G: out.unflatten(1, (G, -1)).transpose(1, 2).flatten(1, 2)
             ),
         ),
         "groups not joined": Mistake(
             "The numbers are right, but the heads stand in two axes, group and head within the group; "
-            "the output has one axis of heads, as the queries have. See 16.7.",
+            "the output has one axis of heads, as the queries have. See section 16.7.",
             _fold_the_queries(lambda out, G: out.unflatten(1, (G, -1))),
         ),
         "last group for the first heads": Mistake(
-            "The groups are served in the reverse order: the first heads belong to the first group. See 16.7.",
+            "The groups are served in the reverse order: the first heads belong to the first group. See section 16.7.",
             _over_heads(lambda x, times: _interleave(x.flip(1), times)),
         ),
         "mask ignored": Mistake(
-            "Hidden keys have a weight: the mask does nothing. See 5.1.",
+            "Hidden keys have a weight: the mask does nothing. See section 5.1.",
             lambda q, k, v, m: _over_heads(_interleave)(q, k, v, None),
         ),
         "mask inverted": Mistake(
-            "The hidden keys have all the weight: the mask is True where a query may attend. See 5.4.",
+            "The hidden keys have all the weight: the mask is True where a query may attend. See section 5.4.",
             _over_heads(_interleave, mask=lambda m: ~m),
         ),
         "mask after the softmax": Mistake(
-            "The rows do not sum to 1: the hidden keys took their share before the mask hid them. See 5.2.",
+            "The rows do not sum to 1: the hidden keys took their share before the mask hid them. See section 5.2.",
             _masked_afterwards,
         ),
         "no scale": Mistake(
-            "The scores are not divided by √D, so the largest takes too much. See 3.9.",
+            "The scores are not divided by √D, so the largest takes too much. See section 3.4.",
             lambda q, k, v, m: _over_heads(_interleave)(q * math.sqrt(q.size(-1)), k, v, m),
         ),
         "softmax over the queries": Mistake(
-            "The columns sum to 1, so the keys share out the queries; a row belongs to a query. See 3.4.",
+            "The columns sum to 1, so the keys share out the queries; a row belongs to a query. See section 3.4.",
             lambda q, k, v, m: _softmax_over_queries(
                 q, _interleave(k, q.size(1) // k.size(1)), v, m
             ),
@@ -646,58 +653,60 @@ streaming_mask = Exercise(
     returns=("mask",),
     mistakes={
         "window too long": Mistake(
-            "Each query sees one key more than the window holds: the window counts the query's own position. See 16.9.",
+            "Each query sees one key more than the window holds: the window counts the query's own position. See "
+            "section 16.9.",
             _streaming(near=lambda t, s, w: (s <= t) & (s >= t - w)),
         ),
         "window too short": Mistake(
-            "Each query sees one key less than the window holds: a window of 1 is the query itself. See 16.9.",
+            "Each query sees one key less than the window holds: a window of 1 is the query itself. See section 16.9.",
             _streaming(near=lambda t, s, w: (s <= t) & (s > t - w + 1)),
         ),
         "future ignored": Mistake(
-            "The window reaches into the future on the other side of the query; it is cut out of the past. See 16.9.",
+            "The window reaches into the future on the other side of the query; it is cut out of the past. See section "
+            "16.9.",
             _streaming(near=lambda t, s, w: (s - t).abs() < w),
         ),
         "no window": Mistake(
-            "Each query sees its whole past: nothing is ever forgotten. See 16.9.",
+            "Each query sees its whole past: nothing is ever forgotten. See section 16.9.",
             _streaming(near=lambda t, s, w: s <= t),
         ),
         "sinks in the future": Mistake(
             "The first queries see sinks that come after them: a sink is the past of some queries and the future of "
-            "others. See 16.10.",
+            "others. See section 16.10.",
             _streaming(far=lambda t, s, n: (s < n).expand(len(t), -1)),
         ),
         "sinks forgotten": Mistake(
-            "The first tokens leave with the window: the sinks are not kept. See 16.10.",
+            "The first tokens leave with the window: the sinks are not kept. See section 16.10.",
             _streaming(far=lambda t, s, n: (s < 0) & (s <= t)),
         ),
         "one sink too many": Mistake(
-            "One token too many is kept at the beginning: sinks are positions 0 to num_sinks − 1. See 16.10.",
+            "One token too many is kept at the beginning: sinks are positions 0 to num_sinks − 1. See section 16.10.",
             _streaming(far=lambda t, s, n: (s <= n) & (s <= t)),
         ),
         "sinks alone": Mistake(
-            "A key has to be a sink and in the window, and it takes only one of the two. See 16.10.",
+            "A key has to be a sink and in the window, and it takes only one of the two. See section 16.10.",
             _streaming(both=torch.logical_and),
         ),
         "sinks taken from the window": Mistake(
             "The sinks are counted among the keys of the window, which is then too short: "
-            "they come in addition to it. See 16.10.",
+            "they come in addition to it. See section 16.10.",
             lambda T, S, window, n: _stream(T, S, max(window - n, 1), n),
         ),
         "aligned top-left": Mistake(
             "With fewer queries than keys the first query is put at the first key, "
-            "and the queries are the newest positions. See 16.4.",
+            "and the queries are the newest positions. See section 16.4.",
             _streaming(offset=0),
         ),
         "mask inverted": Mistake(
-            "The mask is upside down: it is True where a query may not look. See 5.4.",
+            "The mask is upside down: it is True where a query may not look. See section 5.4.",
             lambda *sizes: ~_stream(*sizes),
         ),
         "rows and columns swapped": Mistake(
-            "The table lies on its side: queries go down and keys across. See 5.1.",
+            "The table lies on its side: queries go down and keys across. See section 5.1.",
             lambda *sizes: _stream(*sizes).mT,
         ),
         "numbers instead of booleans": Mistake(
-            "The cells are right, but they are numbers, 1 and 0, and a mask holds True and False. See 5.4.",
+            "The cells are right, but they are numbers, 1 and 0, and a mask holds True and False. See section 5.4.",
             lambda *sizes: _stream(*sizes).long(),
         ),
     },
@@ -794,56 +803,56 @@ cache_bytes = Exercise(
     returns=("the number of bytes",),
     mistakes={
         "values forgotten": Mistake(
-            "Half is missing: a token leaves a key and a value. See 16.7.",
+            "Half is missing: a token leaves a key and a value. See section 16.7.",
             _bytes(tensors=1),
         ),
         "query heads counted": Mistake(
-            "The heads of the queries are counted, and only those of the keys and values are stored. See 16.7.",
+            "The heads of the queries are counted, and only those of the keys and values are stored. See section 16.7.",
             _bytes(lambda L, H, G, *rest: (L, H, H, *rest)),
         ),
         "queries counted": Mistake(
-            "Three tensors are counted. A query is used once, in its own step, and is never stored. See 16.7.",
+            "Three tensors are counted. A query is used once, in its own step, and is never stored. See section 16.7.",
             _bytes(tensors=3),
         ),
         "one layer": Mistake(
-            "It is the cache of one layer, and every layer has its own. See 16.7.",
+            "It is the cache of one layer, and every layer has its own. See section 16.7.",
             _bytes(lambda L, *rest: (1, *rest)),
         ),
         "one head": Mistake(
-            "It counts one head of keys and values, and there are num_kv_heads. See 16.7.",
+            "It counts one head of keys and values, and there are num_kv_heads. See section 16.7.",
             _bytes(lambda L, H, G, *rest: (L, H, 1, *rest)),
         ),
         "batch forgotten": Mistake(
-            "It is the cache of one sequence, and each of the batch needs its own. See 16.7.",
+            "It is the cache of one sequence, and each of the batch needs its own. See section 16.7.",
             _bytes(lambda *s: (*s[:5], 1, *s[6:])),
         ),
         "numbers instead of bytes": Mistake(
-            "It counts numbers, and each of them takes bytes_per_number bytes. See 16.7.",
+            "It counts numbers, and each of them takes bytes_per_number bytes. See section 16.7.",
             _bytes(lambda *s: (*s[:6], 1, s[7])),
         ),
         "two bytes whatever is asked": Mistake(
-            "It takes two bytes for each number, whatever bytes_per_number says. See 16.7.",
+            "It takes two bytes for each number, whatever bytes_per_number says. See section 16.7.",
             _bytes(lambda *s: (*s[:6], 2, s[7])),
         ),
         "four bytes whatever is asked": Mistake(
-            "It takes four bytes for each number, whatever bytes_per_number says. See 16.7.",
+            "It takes four bytes for each number, whatever bytes_per_number says. See section 16.7.",
             _bytes(lambda *s: (*s[:6], 4, s[7])),
         ),
         "bits instead of bytes": Mistake(
-            "It is eight times too large: a byte has eight bits. See 16.7.",
+            "It is eight times too large: a byte has eight bits. See section 16.7.",
             _bytes(lambda *s: (*s[:6], 8 * s[6], s[7])),
         ),
         "window ignored": Mistake(
-            "The cache grows with the text, although a window keeps only the last keys and values. See 16.9.",
+            "The cache grows with the text, although a window keeps only the last keys and values. See section 16.9.",
             _bytes(lambda *s: (*s[:7], None)),
         ),
         "window always full": Mistake(
             "It counts a full window even for a text that is shorter: no more tokens are stored than there were. "
-            "See 16.9.",
+            "See section 16.9.",
             _bytes(kept=lambda tokens, window: window),
         ),
         "window added": Mistake(
-            "The window is added to the tokens; it is a limit to them. See 16.9.",
+            "The window is added to the tokens; it is a limit to them. See section 16.9.",
             _bytes(kept=lambda tokens, window: tokens + window),
         ),
     },

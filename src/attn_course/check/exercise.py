@@ -48,7 +48,7 @@ class Mistake:
     """One mistake, and how it is recognised.
 
     Args:
-        says: what is wrong, in one sentence that names the symptom, then the section to read: "… See 3.4."
+        says: what is wrong, in one sentence that names the symptom, then the section to read: "… See section 3.4."
         answer: an answer that makes this mistake; whoever gets the same results made it too.
         sign: where no answer can stand for the mistake: whether ``sign(found, *inputs)`` in some trial.
     """

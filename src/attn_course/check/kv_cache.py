@@ -132,84 +132,86 @@ cache_step = Exercise(
     mistakes={
         "new token left out": Mistake(
             "The new token is not in the cache when it attends, so it cannot see itself; "
-            "and the next one will not see it either. See 15.2.",
+            "and the next one will not see it either. See section 15.2.",
             lambda q, k, v, keys, values, length: _attend(q, keys, values, length),
         ),
         "attends before it writes": Mistake(
             "The new token is kept, but only after it has attended, so it does not see itself: "
-            "keep its key and value first. See 15.2.",
+            "keep its key and value first. See section 15.2.",
             _attends_first,
         ),
         "not kept": Mistake(
             "The output is right, and the cache is what it was: the key and the value went into new tensors, "
-            "so the next token will not find them. See 15.2.",
+            "so the next token will not find them. See section 15.2.",
             _beside_the_cache,
         ),
         "sees what is not there": Mistake(
             "It attends to all rows of the cache, those behind the new token too: they hold zeros or an old text. "
-            "See 15.2.",
+            "See section 15.2.",
             _to_the_end,
         ),
         "one place too far": Mistake(
             "The new token stands one row too far, so that there is a row without a token before it: "
-            "rows are counted from 0. See 15.2.",
+            "rows are counted from 0. See section 15.2.",
             _one_place_too_far,
         ),
         "last token overwritten": Mistake(
             "The new token is written over the last one that was there: with `length` tokens in the cache, "
-            "row `length` is the first that is free. See 15.2.",
+            "row `length` is the first that is free. See section 15.2.",
             _over_the_last,
         ),
         "first token overwritten": Mistake(
             "The new token is written into row 0, over the first token of the text: it belongs behind those "
-            "that are there. See 15.2.",
+            "that are there. See section 15.2.",
             _over_the_first,
         ),
         "values not kept": Mistake(
             "The new key is in the cache and the new value is not: the new token's weight meets what stood in "
-            "that row before. See 15.2.",
+            "that row before. See section 15.2.",
             _only("keys"),
         ),
         "keys not kept": Mistake(
             "The new value is in the cache and the new key is not: the new token's score comes from what stood in "
-            "that row before. See 15.2.",
+            "that row before. See section 15.2.",
             _only("values"),
         ),
         "keys and values swapped": Mistake(
-            "Keys were kept as values and values as keys. See 15.2.",
+            "Keys were kept as values and values as keys. See section 15.2.",
             lambda q, k, v, keys, values, length: _step(q, v, k, keys, values, length),
         ),
         "aligned top-left": Mistake(
             "The query sees the first key alone, whatever it asks: a causal mask with one row is aligned top-left "
-            "here, and the newest token needs no mask. See 15.5.",
+            "here, and the newest token needs no mask. See section 15.5.",
             _top_left_step,
         ),
         "sees itself alone": Mistake(
             "The new token attends to its own key and value alone, and not to those in the cache: "
-            "the output is its value. See 15.2.",
+            "the output is its value. See section 15.2.",
             _itself_alone,
         ),
         "behind the free places": Mistake(
             "The new token goes behind all places of the cache, the free ones included, and they are seen: "
-            "the first free place is row `length`. See 15.2.",
+            "the first free place is row `length`. See section 15.2.",
             _behind_the_free_places,
         ),
         "last place": Mistake(
             "The new token goes into the last place of the cache: the first that is free is row `length`, and what "
-            "stands behind it means nothing. See 15.2.",
+            "stands behind it means nothing. See section 15.2.",
             _in_the_last_place,
         ),
         "key kept as value": Mistake(
-            "The new key was kept twice, the second time in place of the value. See 15.2.",
+            "The new key was kept twice, the second time in place of the value. See section 15.2.",
             lambda q, k, v, keys, values, length: _step(q, k, k, keys, values, length),
         ),
         "weights returned": Mistake(
-            "The exercise asks for the output alone, and `attention` returns the weights beside it. See 3.7.",
+            "The exercise asks for the output alone, and `attention` returns the weights beside it. See section 3.7.",
             sign=_returns_weights,
         ),
-        "no scale": Mistake("The scores are not divided by √D. See 3.4.", _unscaled),
+        "no scale": Mistake(
+            "The scores are not divided by √D. See section 3.4.", _unscaled
+        ),
         CHANGES_ITS_INPUT: Mistake(
-            "The cache is there to be written to, and nothing else. See 15.2.",
+            "The cache is there to be written to, and nothing else. See section 15.2.",
         ),
     },
 )
@@ -296,7 +298,7 @@ place_chunk = Exercise(
     returns=("positions", "mask"),
     mistakes={
         "positions from 0": Mistake(
-            "Every chunk begins at position 0 again. What is in the cache has come before it. See 15.6.",
+            "Every chunk begins at position 0 again. What is in the cache has come before it. See section 15.6.",
             _elsewhere(
                 lambda positions, pads, cached, num_new: (
                     torch.arange(num_new, device=pads.device)
@@ -306,7 +308,7 @@ place_chunk = Exercise(
         ),
         "positions from 0 and padding subtracted": Mistake(
             "The positions of a chunk begin at 0, less the padding: the columns in the cache have come before it. "
-            "See 15.6.",
+            "See section 15.6.",
             _elsewhere(
                 lambda positions, pads, cached, num_new: (
                     torch.arange(num_new, device=pads.device) - pads[:, None]
@@ -315,15 +317,16 @@ place_chunk = Exercise(
         ),
         "columns counted": Mistake(
             "The positions are the numbers of the columns, so that a padded text does not begin at 0: "
-            "positions count words. See 15.6.",
+            "positions count words. See section 15.6.",
             _elsewhere(_columns_of),
         ),
         "positions from 1": Mistake(
-            "The first word of each text stands at 1: positions count from 0. See 15.6.",
+            "The first word of each text stands at 1: positions count from 0. See section 15.6.",
             _elsewhere(lambda positions, pads, cached, num_new: positions + 1),
         ),
         "all at the end": Mistake(
-            "All tokens of a chunk have the position of its last one: each column counts one further. See 15.6.",
+            "All tokens of a chunk have the position of its last one: each column counts one further. See section "
+            "15.6.",
             _elsewhere(
                 lambda positions, pads, cached, num_new: positions[:, -1:].expand_as(
                     positions
@@ -332,16 +335,16 @@ place_chunk = Exercise(
         ),
         "aligned top-left": Mistake(
             "The mask aligns the first query with the first key, so that a chunk does not see most of the cache, "
-            "nor itself: the last query belongs to the last key. See 15.5.",
+            "nor itself: the last query belongs to the last key. See section 15.5.",
             _masked(_at_front),
         ),
         "chunk sees its future": Mistake(
             "Within the chunk every token sees those that come after it: the causal mask is missing, or is not asked "
-            "for beside the padding. See 15.5.",
+            "for beside the padding. See section 15.5.",
             _masked(lambda mask, columns, real, pads, cached: real.expand_as(mask)),
         ),
         "padding seen": Mistake(
-            "The mask is causal and does not hide the padding at the beginning of the rows. See 15.6.",
+            "The mask is causal and does not hide the padding at the beginning of the rows. See section 15.6.",
             _masked(
                 lambda mask, columns, real, pads, cached: (
                     columns <= columns[cached:, None]
@@ -350,7 +353,7 @@ place_chunk = Exercise(
         ),
         "padding taken to be on the right": Mistake(
             "The mask hides the last columns of a padded row instead of the first, its words among them: "
-            "the padding is on the left. See 15.6.",
+            "the padding is on the left. See section 15.6.",
             _masked(
                 lambda mask, columns, real, pads, cached: (
                     (columns <= columns[cached:, None])
@@ -359,7 +362,8 @@ place_chunk = Exercise(
             ),
         ),
         "does not see itself": Mistake(
-            "No token sees itself: a query may attend to keys up to its own column, that one included. See 15.5.",
+            "No token sees itself: a query may attend to keys up to its own column, that one included. See section "
+            "15.5.",
             _masked(
                 lambda mask, columns, real, pads, cached: (
                     (columns < columns[cached:, None]) & real
@@ -367,12 +371,13 @@ place_chunk = Exercise(
             ),
         ),
         "cache not seen": Mistake(
-            "The mask has a column for each new token and none for those in the cache: S counts both. See 15.5.",
+            "The mask has a column for each new token and none for those in the cache: S counts both. See section "
+            "15.5.",
             _masked(lambda mask, columns, real, pads, cached: mask[:, :, cached:]),
         ),
         "first word hidden": Mistake(
             "The mask hides the first word of each row with the padding: with n columns of padding it stands in "
-            "column n, counted from 0. See 15.6.",
+            "column n, counted from 0. See section 15.6.",
             _masked(
                 lambda mask, columns, real, pads, cached: (
                     mask & (columns > pads[:, None])[:, None]
@@ -380,19 +385,19 @@ place_chunk = Exercise(
             ),
         ),
         "mask inverted": Mistake(
-            "The mask is True where a token may not look: True means may attend. See 5.4.",
+            "The mask is True where a token may not look: True means may attend. See section 5.4.",
             _masked(lambda mask, columns, real, pads, cached: ~mask),
         ),
         "one mask for all rows": Mistake(
             "The mask is (T, S), the same for all rows, so it cannot hide the padding of each: "
-            "the rows come first, (B, T, S). See 15.6.",
+            "the rows come first, (B, T, S). See section 15.6.",
             _masked(
                 lambda mask, columns, real, pads, cached: columns <= columns[cached:, None]
             ),
         ),
         "padding not looked at": Mistake(
             "Padding counts as words: positions are the numbers of the columns, and the mask hides none of it. "
-            "See 15.6.",
+            "See section 15.6.",
             lambda pads, cached, num_new: (
                 torch.arange(cached, cached + num_new, device=pads.device).expand(
                     len(pads), -1
@@ -404,7 +409,7 @@ place_chunk = Exercise(
         ),
         "padding added": Mistake(
             "The padding is added to the positions: a word behind n columns of padding has a smaller number than "
-            "its column, by n. See 15.6.",
+            "its column, by n. See section 15.6.",
             _elsewhere(
                 lambda positions, pads, cached, num_new: (
                     torch.arange(cached, cached + num_new, device=pads.device)
@@ -414,7 +419,7 @@ place_chunk = Exercise(
         ),
         "padding in each chunk": Mistake(
             "The mask looks for the padding at the beginning of the chunk: it is at the beginning of the row, "
-            "and may be in the cache by now. See 15.6.",
+            "and may be in the cache by now. See section 15.6.",
             _masked(
                 lambda mask, columns, real, pads, cached: (
                     (columns <= columns[cached:, None])
@@ -424,7 +429,7 @@ place_chunk = Exercise(
         ),
         "a row for each column": Mistake(
             "The mask has a row for each column, those in the cache included: its rows are the queries, and only "
-            "the columns of the chunk have one, (B, T, S). See 15.5.",
+            "the columns of the chunk have one, (B, T, S). See section 15.5.",
             sign=lambda found, pads, cached, num_new: (
                 cached > 0
                 and found[1].shape == (len(pads), cached + num_new, cached + num_new)
@@ -432,25 +437,26 @@ place_chunk = Exercise(
         ),
         "one row for all queries": Mistake(
             "The mask has one row for all columns of the chunk, so each of them sees those that come after it: "
-            "a row for each, (B, T, S). See 15.5.",
+            "a row for each, (B, T, S). See section 15.5.",
             sign=lambda found, pads, cached, num_new: (
                 num_new > 1 and found[1].shape == (len(pads), 1, cached + num_new)
             ),
         ),
         "one row of positions": Mistake(
             "The positions are (T,), the same for all rows, and each text begins in a column of its own: "
-            "the rows come first, (B, T). See 15.6.",
+            "the rows come first, (B, T). See section 15.6.",
             sign=lambda found, pads, cached, num_new: found[0].shape == (num_new,),
         ),
         "positions of all columns": Mistake(
             "There is a position for each column, those in the cache included, and the exercise asks for those of "
-            "the chunk, (B, T). See 15.6.",
+            "the chunk, (B, T). See section 15.6.",
             sign=lambda found, pads, cached, num_new: (
                 cached > 0 and found[0].shape == (len(pads), cached + num_new)
             ),
         ),
         "not integers": Mistake(
-            "The positions are right and are not whole numbers by type: a table is indexed by integers. See 8.3.",
+            "The positions are right and are not whole numbers by type: a table is indexed by integers. See section "
+            "8.3.",
             sign=lambda found, pads, cached, num_new: (
                 found[0].is_floating_point()
                 and torch.equal(
@@ -462,7 +468,7 @@ place_chunk = Exercise(
             ),
         ),
         "results swapped": Mistake(
-            "Both results are there, in the wrong order: first the positions, then the mask. See 15.6.",
+            "Both results are there, in the wrong order: first the positions, then the mask. See section 15.6.",
             sign=lambda found, pads, cached, num_new: (
                 found[0].dtype == torch.bool
                 and torch.equal(
@@ -472,7 +478,7 @@ place_chunk = Exercise(
             ),
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "The next chunk will be told another padding: work on a copy. See 15.6."
+            "The next chunk will be told another padding: work on a copy. See section 15.6."
         ),
     },
 )
@@ -600,115 +606,118 @@ rotary_step = Exercise(
     mistakes={
         "positions from 0": Mistake(
             "The new tokens are turned as if the text began with them: the first of them stands at `length`. "
-            "See 15.2.",
+            "See section 15.2.",
             _turned(q_from=lambda length: 0, k_from=lambda length: 0),
         ),
         "queries from 0": Mistake(
-            "The new keys are turned by their positions and the queries as if the text began with them. See 15.2.",
+            "The new keys are turned by their positions and the queries as if the text began with them. See section "
+            "15.2.",
             _turned(q_from=lambda length: 0),
         ),
         "keys from 0": Mistake(
-            "The queries are turned by their positions and the new keys as if the text began with them. See 15.2.",
+            "The queries are turned by their positions and the new keys as if the text began with them. See section "
+            "15.2.",
             _turned(k_from=lambda length: 0),
         ),
         "one place too far": Mistake(
             "The new tokens are turned by one position too much, so there is a gap between them and the cache: "
-            "the first of them stands at `length`. See 15.2.",
+            "the first of them stands at `length`. See section 15.2.",
             _turned(q_from=lambda length: length + 1, k_from=lambda length: length + 1),
         ),
         "all at one place": Mistake(
             "One new token is right, and of several all are turned as if they stood where the first one does. "
-            "See 15.2.",
+            "See section 15.2.",
             _all_at_one_place,
         ),
         "one place too early": Mistake(
             "The new tokens are turned by one position too few, so the first of them stands where the last one in "
-            "the cache does: it belongs at `length`. See 15.2.",
+            "the cache does: it belongs at `length`. See section 15.2.",
             _turned(q_from=lambda length: length - 1, k_from=lambda length: length - 1),
         ),
         "all at the end": Mistake(
             "One new token is right, and of several all are turned as if they stood where the last one does. "
-            "See 15.2.",
+            "See section 15.2.",
             _all_at_the_end,
         ),
         "sees the chunk alone": Mistake(
-            "The new tokens attend to each other alone, and not to those in the cache. See 15.2.",
+            "The new tokens attend to each other alone, and not to those in the cache. See section 15.2.",
             _sees_the_chunk_alone,
         ),
         "new tokens left out": Mistake(
             "The new tokens are kept, and attend to the old ones alone: each sees itself and those before it. "
-            "See 15.2.",
+            "See section 15.2.",
             _sees_the_old_alone,
         ),
         "mask inverted": Mistake(
-            "The mask is True where a token may not look: True means may attend. See 5.4.",
+            "The mask is True where a token may not look: True means may attend. See section 5.4.",
             _with_mask(lambda q, end: ~make_causal_mask(q.size(2), end, device=q.device)),
         ),
         "keys kept unturned": Mistake(
             "The new keys go into the cache as they are, between others that have been turned: "
-            "turn them before they are kept. See 15.2.",
+            "turn them before they are kept. See section 15.2.",
             _turned(k_from=lambda length: False),
         ),
         "keys turned again": Mistake(
             "All keys of the cache are turned, the old ones for a second time: each is turned once, "
-            "before it is kept. See 15.2.",
+            "before it is kept. See section 15.2.",
             _all_keys_turned_again,
         ),
         "new keys turned again": Mistake(
             "The new keys are turned before they are kept, and then all of the cache once more: "
-            "each key is turned once. See 15.2.",
+            "each key is turned once. See section 15.2.",
             _turned_before_and_after,
         ),
         "keys turned again in the cache": Mistake(
             "The old keys in the cache are turned a second time, and stay so: with every step they turn on. "
-            "Each is turned once, before it is kept. See 15.2.",
+            "Each is turned once, before it is kept. See section 15.2.",
             _all_keys_turned_in_the_cache,
         ),
         "only the keys turned": Mistake(
             "The queries are not turned, so a score depends on where the key stands and not on the distance. "
-            "See 8.4.",
+            "See section 8.4.",
             _turned(q_from=lambda length: False),
         ),
         "nothing turned": Mistake(
-            "Neither the queries nor the new keys are turned; `rotate` returns a new tensor. See 15.2.",
+            "Neither the queries nor the new keys are turned; `rotate` returns a new tensor. See section 15.2.",
             _turned(q_from=lambda length: False, k_from=lambda length: False),
         ),
         "values turned": Mistake(
-            "The new values were turned as well; only queries and keys are. See 8.4.",
+            "The new values were turned as well; only queries and keys are. See section 8.4.",
             lambda q, k, v, keys, values, length: _rotary(
                 q, k, rotate(v, _places(v, length)), keys, values, length
             ),
         ),
         "aligned top-left": Mistake(
             "The mask takes the first new token for the first of the text, and hides most of the cache from it: "
-            "the last query belongs to the last key. See 15.5.",
+            "the last query belongs to the last key. See section 15.5.",
             _with_mask(_top_left),
         ),
         "chunk sees its future": Mistake(
             "One new token is right, and of several each sees those that come after it: "
-            "the causal mask is missing. See 15.5.",
+            "the causal mask is missing. See section 15.5.",
             _with_mask(_everything),
         ),
         "sees what is not there": Mistake(
             "The mask counts all places of the cache as keys, so the new tokens see what stands behind them: "
-            "attend to the places that are filled. See 15.2.",
+            "attend to the places that are filled. See section 15.2.",
             _to_the_last_place,
         ),
         "weights returned": Mistake(
-            "The exercise asks for the outputs alone, and `attention` returns the weights beside them. See 3.7.",
+            "The exercise asks for the outputs alone, and `attention` returns the weights beside them. See section "
+            "3.7.",
             sign=_returns_weights,
         ),
         "not kept": Mistake(
             "The outputs are right, and the cache is what it was: keys and values went into new tensors, "
-            "so the next token will not find them. See 15.2.",
+            "so the next token will not find them. See section 15.2.",
             _rotary_beside_the_cache,
         ),
         "no scale": Mistake(
-            "The scores are not divided by √D. See 3.4.",
+            "The scores are not divided by √D. See section 3.4.",
             lambda q, *others: _rotary(q * math.sqrt(q.size(-1)), *others),
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "The cache is there to be written to, and nothing else. See 15.2.",
+            "The cache is there to be written to, and nothing else. See section 15.2.",
         ),
     },
 )
@@ -791,32 +800,32 @@ follow_beams = Exercise(
     mistakes={
         "sources mixed up": Mistake(
             "With one source it is right; with several, all of them go on from beams of the first: "
-            "`parents` counts the beams of each source from 0. See 15.7.",
+            "`parents` counts the beams of each source from 0. See section 15.7.",
             _by_rows(lambda parents: parents.flatten()),
         ),
         "sources counted in sources": Mistake(
             "The rows of a source are looked for in the wrong place: before source b stand b times K rows, "
-            "and not b times B. See 15.7.",
+            "and not b times B. See section 15.7.",
             _by_rows(_far_sources),
         ),
         "values left behind": Mistake(
             "The keys have moved and the values have not: a beam would compare with its own text "
-            "and take from another's. See 15.7.",
+            "and take from another's. See section 15.7.",
             lambda keys, values, parents: (keys[:, _rows(parents)], values.clone()),
         ),
         "keys left behind": Mistake(
             "The values have moved and the keys have not: a beam would compare with another's text "
-            "and take from its own. See 15.7.",
+            "and take from its own. See section 15.7.",
             lambda keys, values, parents: (keys.clone(), values[:, _rows(parents)]),
         ),
         "layers instead of rows": Mistake(
             "It is the layers that are put in another order: the first axis holds these, "
-            "and the rows are the second. See 15.7.",
+            "and the rows are the second. See section 15.7.",
             lambda keys, values, parents: (keys[_rows(parents)], values[_rows(parents)]),
         ),
         "heads instead of rows": Mistake(
             "It is the heads that are chosen: the axes are layers, rows and heads, and the rows are the second. "
-            "See 15.7.",
+            "See section 15.7.",
             lambda keys, values, parents: (
                 keys[:, :, _rows(parents)],
                 values[:, :, _rows(parents)],
@@ -824,7 +833,7 @@ follow_beams = Exercise(
         ),
         "sources one row apart": Mistake(
             "The rows of a source are looked for one row after those of the source before: each source has K. "
-            "See 15.7.",
+            "See section 15.7.",
             _by_rows(
                 lambda parents: (
                     torch.arange(len(parents), device=parents.device)[:, None] + parents
@@ -833,39 +842,39 @@ follow_beams = Exercise(
         ),
         "beams before sources": Mistake(
             "The rows are in the order of the beams, the first beams of all sources first: "
-            "all beams of the first source come first. See 15.7.",
+            "all beams of the first source come first. See section 15.7.",
             _by_rows(lambda parents: _rows(parents).view(parents.shape).T.flatten()),
         ),
         "first layer only": Mistake(
-            "Only the first layer follows the beams; every layer keeps keys and values of its own. See 15.7.",
+            "Only the first layer follows the beams; every layer keeps keys and values of its own. See section 15.7.",
             _first_layer,
         ),
         "sent instead of fetched": Mistake(
             "The old beams are sent to the rows in `parents`, and it is the other way round: "
-            "the new row b is fetched from the old row `rows[b]`. See 15.7.",
+            "the new row b is fetched from the old row `rows[b]`. See section 15.7.",
             _sent,
         ),
         "overwritten before it is read": Mistake(
             "Rows are copied one after the other within the same tensor, so that a row which is still needed "
-            "may have been overwritten: read from the old, write into the new. See 15.7.",
+            "may have been overwritten: read from the old, write into the new. See section 15.7.",
             _one_after_the_other,
         ),
         "nothing moved": Mistake(
-            "Keys and values are what they were: each beam would go on from the text of another. See 15.7.",
+            "Keys and values are what they were: each beam would go on from the text of another. See section 15.7.",
             lambda keys, values, parents: (keys.clone(), values.clone()),
         ),
         "keys and values swapped": Mistake(
-            "Both have followed the beams, in the wrong order: first the keys, then the values. See 15.7.",
+            "Both have followed the beams, in the wrong order: first the keys, then the values. See section 15.7.",
             lambda keys, values, parents: _follow(values, keys, parents),
         ),
         "an axis too many": Mistake(
-            "The rows have two axes, sources and beams; the cache has one for both, B · K. See 15.7.",
+            "The rows have two axes, sources and beams; the cache has one for both, B · K. See section 15.7.",
             lambda keys, values, parents: tuple(
                 kept.unflatten(1, parents.shape) for kept in _follow(keys, values, parents)
             ),
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "The exercise asks for new tensors, and a search may still need the old ones. See 15.7."
+            "The exercise asks for new tensors, and a search may still need the old ones. See section 15.7."
         ),
     },
 )
@@ -921,62 +930,63 @@ call_cost = Exercise(
     mistakes={
         "one operation a weight": Mistake(
             "The bytes are right, and the weights cost half of what they should: "
-            "each is a multiplication and an addition. See 15.9.",
+            "each is a multiplication and an addition. See section 15.9.",
             _counted(flops=lambda L, E, N, B, T, S: B * (N * T + 4 * L * E * T * S)),
         ),
         "half of the attention": Mistake(
             "The bytes are right, and the attention costs half of what it should: scores and the average of the "
-            "values are two products of the same size. See 15.9.",
+            "values are two products of the same size. See section 15.9.",
             _counted(flops=lambda L, E, N, B, T, S: B * (2 * N * T + 2 * L * E * T * S)),
         ),
         "attention left out": Mistake(
             "The bytes are right, and the FLOPs are those of the weights alone: the scores and the average of the "
-            "values are missing. See 15.9.",
+            "values are missing. See section 15.9.",
             _counted(flops=lambda L, E, N, B, T, S: B * 2 * N * T),
         ),
         "attention of one layer": Mistake(
-            "The bytes are right, and the attention is counted for one layer: every layer has one. See 15.9.",
+            "The bytes are right, and the attention is counted for one layer: every layer has one. See section 15.9.",
             _counted(flops=lambda L, E, N, B, T, S: B * (2 * N * T + 4 * E * T * S)),
         ),
         "FLOPs of one text": Mistake(
             "The bytes are right, and the FLOPs are those of one text: each text of the batch has to be computed. "
-            "See 15.9.",
+            "See section 15.9.",
             _counted(flops=lambda L, E, N, B, T, S: 2 * N * T + 4 * L * E * T * S),
         ),
         "FLOPs of one token": Mistake(
             "One new token is right, and several cost as much as one: every new token goes through all weights. "
-            "See 15.9.",
+            "See section 15.9.",
             _counted(flops=lambda L, E, N, B, T, S: B * (2 * N + 4 * L * E * S)),
         ),
         "everything computed again": Mistake(
             "The bytes are right, and the FLOPs are those of reading the whole text again: "
-            "what is in the cache is not computed. See 15.9.",
+            "what is in the cache is not computed. See section 15.9.",
             _counted(flops=lambda L, E, N, B, T, S: B * (2 * N * S + 4 * L * E * S * S)),
         ),
         "weights fetched for each text": Mistake(
-            "The FLOPs are right, and the weights are fetched once for each text: a batch shares them. See 15.9.",
+            "The FLOPs are right, and the weights are fetched once for each text: a batch shares them. See section "
+            "15.9.",
             _counted(fetched=lambda L, E, N, B, T, S: B * (N + 2 * L * E * S)),
         ),
         "cache of one text": Mistake(
-            "The FLOPs are right, and only the cache of one text is fetched: each has its own. See 15.9.",
+            "The FLOPs are right, and only the cache of one text is fetched: each has its own. See section 15.9.",
             _counted(fetched=lambda L, E, N, B, T, S: N + 2 * L * E * S),
         ),
         "keys without values": Mistake(
-            "The FLOPs are right, and half of the cache is fetched: there are keys and values. See 15.9.",
+            "The FLOPs are right, and half of the cache is fetched: there are keys and values. See section 15.9.",
             _counted(fetched=lambda L, E, N, B, T, S: N + L * E * S * B),
         ),
         "cache of one layer": Mistake(
-            "The FLOPs are right, and the cache of one layer is fetched: every layer has its own. See 15.9.",
+            "The FLOPs are right, and the cache of one layer is fetched: every layer has its own. See section 15.9.",
             _counted(fetched=lambda L, E, N, B, T, S: N + 2 * E * S * B),
         ),
         "weights alone": Mistake(
             "The FLOPs are right, and the cache is not fetched: a step needs the weights and all keys and values. "
-            "See 15.9.",
+            "See section 15.9.",
             _counted(fetched=lambda L, E, N, B, T, S: N),
         ),
         "new tokens left out": Mistake(
             "The new tokens are not among the keys and values: they are kept first, and seen and fetched with the "
-            "others. See 15.9.",
+            "others. See section 15.9.",
             lambda L, E, N, batch, cached, num_new, size: (
                 batch * (2 * N * num_new + 4 * L * E * num_new * cached),
                 size * (N + 2 * L * E * cached * batch),
@@ -984,7 +994,7 @@ call_cost = Exercise(
         ),
         "new tokens not seen": Mistake(
             "The bytes are right, and the new tokens are not among the keys that a query meets: "
-            "it sees them as well as the cache. See 15.9.",
+            "it sees them as well as the cache. See section 15.9.",
             lambda L, E, N, batch, cached, num_new, size: (
                 batch * (2 * N * num_new + 4 * L * E * num_new * cached),
                 _cost(L, E, N, batch, cached, num_new, size)[1],
@@ -992,27 +1002,27 @@ call_cost = Exercise(
         ),
         "new tokens not fetched": Mistake(
             "The FLOPs are right, and the keys and values of the new tokens are not fetched: "
-            "they are kept first, and read with the others. See 15.9.",
+            "they are kept first, and read with the others. See section 15.9.",
             _counted(fetched=lambda L, E, N, B, T, S: N + 2 * L * E * (S - T) * B),
         ),
         "batch left out": Mistake(
             "With one text it is right, and several cost as much as one: each has to be computed, and has a cache "
-            "of its own. See 15.9.",
+            "of its own. See section 15.9.",
             lambda L, E, N, batch, *others: _cost(L, E, N, 1, *others),
         ),
         "attention of one text": Mistake(
             "The bytes are right, and the attention is that of one text, beside weights that are used for all: "
-            "both are computed for each. See 15.9.",
+            "both are computed for each. See section 15.9.",
             _counted(flops=lambda L, E, N, B, T, S: 2 * N * T * B + 4 * L * E * T * S),
         ),
         "cache not seen": Mistake(
             "The bytes are right, and the new tokens meet no keys but their own: they see those in the cache too. "
-            "See 15.9.",
+            "See section 15.9.",
             _counted(flops=lambda L, E, N, B, T, S: B * (2 * N * T + 4 * L * E * T * T)),
         ),
         "half under the mask": Mistake(
             "The bytes are right, and the scores that the causal mask hides are not counted: the formula counts "
-            "T times S of them. See 15.9.",
+            "T times S of them. See section 15.9.",
             lambda L, E, N, batch, cached, num_new, size: (
                 batch
                 * (
@@ -1024,30 +1034,30 @@ call_cost = Exercise(
         ),
         "new tokens alone fetched": Mistake(
             "The FLOPs are right, and only the keys and values of the new tokens are fetched: they meet those in "
-            "the cache. See 15.9.",
+            "the cache. See section 15.9.",
             _counted(fetched=lambda L, E, N, B, T, S: N + 2 * L * E * T * B),
         ),
         "cache fetched for each token": Mistake(
             "The FLOPs are right, and the cache is fetched once for each new token: once for all of the call. "
-            "See 15.9.",
+            "See section 15.9.",
             _counted(fetched=lambda L, E, N, B, T, S: N + 2 * L * E * T * S * B),
         ),
         "cache in numbers": Mistake(
             "The FLOPs are right; the weights are counted in bytes and the cache in numbers: each has `size` bytes. "
-            "See 15.9.",
+            "See section 15.9.",
             lambda L, E, N, batch, cached, num_new, size: (
                 _cost(L, E, N, batch, cached, num_new, size)[0],
                 size * N + 2 * L * E * (cached + num_new) * batch,
             ),
         ),
         "numbers instead of bytes": Mistake(
-            "The FLOPs are right, and it counts numbers instead of bytes: each has `size` of them. See 15.9.",
+            "The FLOPs are right, and it counts numbers instead of bytes: each has `size` of them. See section 15.9.",
             lambda L, E, N, batch, cached, num_new, size: _cost(
                 L, E, N, batch, cached, num_new, 1
             ),
         ),
         "results swapped": Mistake(
-            "Both results are there, in the wrong order: first the FLOPs, then the bytes. See 15.9.",
+            "Both results are there, in the wrong order: first the FLOPs, then the bytes. See section 15.9.",
             lambda *sizes: _cost(*sizes)[::-1],
         ),
     },

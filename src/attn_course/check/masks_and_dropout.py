@@ -53,77 +53,79 @@ mask_for_new_tokens = Exercise(
     mistakes={
         "mask inverted": Mistake(
             "The mask is upside down: it is True where a query may not look, and in this course True means "
-            "may attend. See 5.4.",
+            "may attend. See section 5.4.",
             lambda ones, T: ~_both(*_visible(ones, T)),
         ),
         "hides the diagonal": Mistake(
-            "No query sees itself: the rule is itself and what came before. See 5.1.",
+            "No query sees itself: the rule is itself and what came before. See section 5.1.",
             lambda ones, T: _both(*_visible(ones, T, ahead=-1)),
         ),
         "shows one future token": Mistake(
-            "Every query sees one token of its future, the very one that a model has to guess. See 5.1.",
+            "Every query sees one token of its future, the very one that a model has to guess. See section 5.1.",
             lambda ones, T: _both(*_visible(ones, T, ahead=1)),
         ),
         "aligned top-left": Mistake(
             "With fewer queries than keys the triangle starts in the wrong corner: the first query stands at the "
-            "first key, and the queries are the newest positions. See 5.6.",
+            "first key, and the queries are the newest positions. See section 5.6.",
             lambda ones, T: _both(*_visible(ones, T, align="top-left")),
         ),
         "padding on the queries": Mistake(
-            "The rows of the pads are hidden and their columns are not: real queries see padding. See 5.3.",
+            "The rows of the pads are hidden and their columns are not: real queries see padding. See section 5.3.",
             lambda ones, T: _visible(ones, T)[0] & ones.bool()[:, -T:, None],
         ),
         "padding ignored": Mistake(
-            "The future is hidden, but the pads are not. See 5.3.",
+            "The future is hidden, but the pads are not. See section 5.3.",
             lambda ones, T: _visible(ones, T)[0].expand(len(ones), -1, -1),
         ),
         "future ignored": Mistake(
-            "The pads are hidden, but every query sees its whole future. See 5.1.",
+            "The pads are hidden, but every query sees its whole future. See section 5.1.",
             lambda ones, T: _visible(ones, T)[1].expand(-1, T, -1),
         ),
         "padding inverted": Mistake(
-            "Pads are visible and real tokens are hidden: a tokenizer's 1 stands for a real token. See 5.4.",
+            "Pads are visible and real tokens are hidden: a tokenizer's 1 stands for a real token. See section 5.4.",
             lambda ones, T: _visible(ones, T)[0] & (ones == 0)[:, None, :],
         ),
         "padding on the wrong side": Mistake(
             "The hidden columns are the last ones, and the pads stand in the first: this padding is on the left. "
-            "See 5.3.",
+            "See section 5.3.",
             lambda ones, T: (
                 _visible(ones, T)[0] & make_padding_mask(ones.sum(dim=1), ones.size(1))
             ),
         ),
         "pads see themselves": Mistake(
-            "A pad sees itself. A pad is no key for anybody, so its own row stays empty. See 5.5.",
+            "A pad sees itself. A pad is no key for anybody, so its own row stays empty. See section 5.5.",
             lambda ones, T: (
                 _both(*_visible(ones, T))
                 | (_visible(ones, T)[0] & ~_visible(ones, T, ahead=-1)[0])
             ),
         ),
         "one mask for all sentences": Mistake(
-            "The mask has no axis for the batch, so it cannot know which tokens of a sentence are pads. See 5.3.",
+            "The mask has no axis for the batch, so it cannot know which tokens of a sentence are pads. See section "
+            "5.3.",
             lambda ones, T: _visible(ones, T)[0],
         ),
         "one row for all queries": Mistake(
-            "It is the mask of the padding alone, with one row for all queries: each sees its whole future. See 5.1.",
+            "It is the mask of the padding alone, with one row for all queries: each sees its whole future. See "
+            "section 5.1.",
             lambda ones, T: _visible(ones, T)[1],
         ),
         "no axis for the queries": Mistake(
             "The padding (B, S) lacks the axis of the queries, so the sentences of the batch are taken for queries. "
-            "See 5.3.",
+            "See section 5.3.",
             lambda ones, T: _visible(ones, T)[0] & ones.bool(),
         ),
         "joined by or": Mistake(
             "A key is visible as soon as one of the two masks allows it, and it takes both: no future and no padding. "
-            "See 5.3.",
+            "See section 5.3.",
             lambda ones, T: _visible(ones, T)[0] | _visible(ones, T)[1],
         ),
         "rows and columns swapped": Mistake(
             "Every token sees itself and its future: the table lies on its side, and a row belongs to a query. "
-            "See 5.1.",
+            "See section 5.1.",
             lambda ones, T: _visible(ones, T)[0].mT & _visible(ones, T)[1],
         ),
         "numbers instead of booleans": Mistake(
-            "The cells are right, but they are numbers, 1 and 0, and a mask holds True and False. See 5.4.",
+            "The cells are right, but they are numbers, 1 and 0, and a mask holds True and False. See section 5.4.",
             lambda ones, T: _both(*_visible(ones, T)).long(),
         ),
     },
@@ -168,7 +170,7 @@ def _drop_and_describe(answer, weights, p, training):
     ):
         raise Remark(
             "drop_weights must return a tensor of the shape and type of its weights, "
-            f"{tuple(before.shape)} and {before.dtype}. See 5.8."
+            f"{tuple(before.shape)} and {before.dtype}. See section 5.8."
         )
     dropped = dropped.detach().clone()
     again = answer(before.clone(), p, training)
@@ -227,45 +229,47 @@ drop_weights = Exercise(
     mistakes={
         "dropout in evaluation": Mistake(
             "Weights fall although training is False: the model would answer differently each time it is asked. "
-            "See 5.8.",
+            "See section 5.8.",
             lambda weights, p, training: _drop(weights, p),
         ),
         "training inverted": Mistake(
-            "It is the wrong way round: weights fall when training is False, and none does when it is True. See 5.8.",
+            "It is the wrong way round: weights fall when training is False, and none does when it is True. See "
+            "section 5.8.",
             lambda weights, p, training: weights if training else _drop(weights, p),
         ),
         "dropout without rescaling": Mistake(
             "The weights that were kept are as they were: over many draws their mean is too small, (1 − p) w. "
-            "See 5.8.",
+            "See section 5.8.",
             _only_in_training(lambda weights, p: _drop(weights, p, scale=1)),
         ),
         "rescaled in evaluation": Mistake(
             "It makes up for the loss in evaluation, by a factor of 1 − p there; here training does, and evaluation "
-            "leaves the weights as they are. See 5.8.",
+            "leaves the weights as they are. See section 5.8.",
             lambda weights, p, training: (
                 _drop(weights, p, scale=1) if training else weights * (1 - p)
             ),
         ),
         "multiplied instead of divided": Mistake(
-            "The weights that were kept are multiplied by 1 − p, so they shrink when they have to grow. See 5.8.",
+            "The weights that were kept are multiplied by 1 − p, so they shrink when they have to grow. See section "
+            "5.8.",
             _only_in_training(lambda weights, p: _drop(weights, p, scale=1 - p)),
         ),
         "divided by p": Mistake(
             "The weights that were kept are divided by p, the share that falls; the share that stays is 1 − p. "
-            "See 5.8.",
+            "See section 5.8.",
             _only_in_training(
                 lambda weights, p: _drop(weights, p, scale=1 / p if p else math.inf)
             ),
         ),
         "keeps the share p": Mistake(
-            "A share of p is kept and the rest falls: p is the probability to become 0. See 5.8.",
+            "A share of p is kept and the rest falls: p is the probability to become 0. See section 5.8.",
             sign=lambda found, weights, p, training: (
                 training and found[0] == round(1 - p, 1)
             ),
         ),
         "draws from a normal distribution": Mistake(
             "The share that falls is that of the normal numbers below p, and not p: what is compared with p has to be "
-            "spread evenly between 0 and 1. See 5.8.",
+            "spread evenly between 0 and 1. See section 5.8.",
             _only_in_training(
                 lambda weights, p: _drop(
                     weights, p, keep=lambda w, p: torch.randn_like(w) >= p
@@ -274,35 +278,37 @@ drop_weights = Exercise(
         ),
         "rows renormalised": Mistake(
             "The rows are made to sum to 1 again. Dropout leaves them as they fall, and is right on average only. "
-            "See 5.8.",
+            "See section 5.8.",
             sign=lambda found, weights, p, training: training and p > 0 and found[3],
         ),
         "one draw for all queries": Mistake(
-            "All queries of a sentence lose the same keys: each weight needs a draw of its own. See 5.8.",
+            "All queries of a sentence lose the same keys: each weight needs a draw of its own. See section 5.8.",
             sign=_dropped_alike(4),
         ),
         "one draw for all keys": Mistake(
-            "A query loses all its keys or none: what falls are whole rows, and it should be single weights. See 5.8.",
+            "A query loses all its keys or none: what falls are whole rows, and it should be single weights. See "
+            "section 5.8.",
             sign=_dropped_alike(5),
         ),
         "one draw for all sentences": Mistake(
-            "All sentences of the batch lose the same weights: the draw has no axis for the batch. See 5.8.",
+            "All sentences of the batch lose the same weights: the draw has no axis for the batch. See section 5.8.",
             sign=_dropped_alike(6),
         ),
         "one draw for all weights": Mistake(
             "In one call no weight becomes 0, or all of them do: each weight needs a draw of its own, and one that "
-            "falls has to be 0. See 5.8.",
+            "falls has to be 0. See section 5.8.",
             sign=lambda found, weights, p, training: (
                 training and p > 0 and found[0] in (0, 1)
             ),
         ),
         "the same draw in every call": Mistake(
             "Two calls drop the same weights: a seed is set inside, and every step of training would do without "
-            "the same keys. See 5.8.",
+            "the same keys. See section 5.8.",
             _only_in_training(_seeded),
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "The weights are often wanted afterwards, for a picture or for another draw: make new ones. See 5.10.",
+            "The weights are often wanted afterwards, for a picture or for another draw: make new ones. See section "
+            "5.10.",
         ),
     },
 )
@@ -420,81 +426,82 @@ masked_softmax = Exercise(
     mistakes={
         "mask inverted": Mistake(
             "The hidden keys have all the weight and the visible ones have none: the mask is read upside down. "
-            "See 5.4.",
+            "See section 5.4.",
             lambda scores, mask: softmax(scores.masked_fill(mask, -math.inf)),
         ),
         "mask ignored": Mistake(
-            "Hidden keys have a weight: the mask does nothing. See 5.1.",
+            "Hidden keys have a weight: the mask does nothing. See section 5.1.",
             lambda scores, mask: torch.softmax(scores, dim=-1),
         ),
         "hidden scores set to 0": Mistake(
-            "Hidden keys have a weight: their scores are 0, and 0 is a score like any other. See 5.1.",
+            "Hidden keys have a weight: their scores are 0, and 0 is a score like any other. See section 5.1.",
             lambda scores, mask: torch.softmax(_fill(scores, mask, 0.0), dim=-1),
         ),
         "hidden scores set to 0, then their weights": Mistake(
             "The hidden weights are 0, and yet the rows do not sum to 1: in the softmax each hidden key had the score "
-            "0 and took its share. See 5.2.",
+            "0 and took its share. See section 5.2.",
             lambda scores, mask: torch.softmax(_fill(scores, mask, 0.0), dim=-1) * mask,
         ),
         "mask after the softmax": Mistake(
-            "The rows do not sum to 1: the hidden keys took their share before the mask hid them. See 5.2.",
+            "The rows do not sum to 1: the hidden keys took their share before the mask hid them. See section 5.2.",
             lambda scores, mask: torch.softmax(scores, dim=-1) * mask,
         ),
         "mask after the softmax, renormalised": Mistake(
             "With a high score on a hidden key the others get nothing or nan: it had a say in the softmax, and what is "
-            "done to the weights afterwards comes too late. See 5.2.",
+            "done to the weights afterwards comes too late. See section 5.2.",
             sign=_loud_key_wins,
         ),
         "softmax over the queries": Mistake(
-            "The rows do not sum to 1, the columns do: the softmax runs over the queries. See 3.7.",
+            "The rows do not sum to 1, the columns do: the softmax runs over the queries. See section 3.7.",
             lambda scores, mask: torch.softmax(_fill(scores, mask), dim=-2),
         ),
         "softmax over a fixed axis": Mistake(
             "One table is right, but in a batch the columns sum to 1: axis 1 is the keys of (T, S) and the queries of "
-            "(B, T, S). Count axes from the end. See 3.7.",
+            "(B, T, S). Count axes from the end. See section 3.7.",
             sign=_columns_of_a_batch_sum_to_1,
         ),
         "softmax overflows": Mistake(
             "With large scores the result is nan: exponentials overflow unless the largest visible score of the row "
-            "is subtracted first. See 2.4.",
+            "is subtracted first. See section 2.4.",
             sign=_large_scores_give_nan,
         ),
         "minus a billion": Mistake(
             "A row in which nothing is visible shares a weight of 1 among hidden keys: a large negative number stands "
-            "where −∞ belongs. See 5.5.",
+            "where −∞ belongs. See section 5.5.",
             sign=_empty_rows_look_at_hidden_keys,
         ),
         "not low enough": Mistake(
             "Where visible scores are far below 0, hidden keys win over them: the number that stands for −∞ is only "
-            "lower than usual scores, and −∞ is lower than all. See 5.5.",
+            "lower than usual scores, and −∞ is lower than all. See section 5.5.",
             sign=_low_scores_lose,
         ),
         "too large for half precision": Mistake(
             "In float32 all is well, but float16 ends at 65,504 and −1e9 does not fit; −∞ exists in every type. "
-            "See 5.5.",
+            "See section 5.5.",
             lambda scores, mask: torch.softmax(_fill(scores, mask, -1e9), dim=-1) * mask,
         ),
         "nan in empty rows": Mistake(
-            "A row in which nothing is visible is nan: softmax divides 0 by 0 there. See 5.5.",
+            "A row in which nothing is visible is nan: softmax divides 0 by 0 there. See section 5.5.",
             sign=_empty_rows_are_nan,
         ),
         "nan in the gradient": Mistake(
             "The weights are right, and the gradient of an empty row is nan: −∞ was added to the scores, "
-            "and a sum hands every gradient on. See 5.5.",
+            "and a sum hands every gradient on. See section 5.5.",
             sign=_gradient_of_empty_rows_is_nan,
         ),
         "hidden twice, once upside down": Mistake(
             "No key has any weight: what one step leaves visible another hides, so one of them reads the mask upside "
-            "down. See 5.4.",
+            "down. See section 5.4.",
             sign=_nothing_has_a_weight,
         ),
         "overwrites what the gradient needs": Mistake(
             "The weights are right, but they were changed in place after the softmax, whose gradient is computed "
-            "from them: make new ones. See 5.10.",
+            "from them: make new ones. See section 5.10.",
             _overwrite_nan,
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "A caller who takes another softmax of these scores gets one under your mask: fill a copy. See 5.10.",
+            "A caller who takes another softmax of these scores gets one under your mask: fill a copy. See section "
+            "5.10.",
         ),
     },
 )
@@ -582,32 +589,34 @@ who_sees_whom = Exercise(
     returns=("sees", "'x is as it was'"),
     mistakes={
         "rows and columns swapped": Mistake(
-            "The table lies on its side: it has a row for each input, and a row belongs to an output. See 5.7.",
+            "The table lies on its side: it has a row for each input, and a row belongs to an output. See section 5.7.",
             lambda fn, x: _find(fn, x).T,
         ),
         "all features have to move": Mistake(
-            "An output of which only some features move counts as one that did not: one feature is enough. See 5.7.",
+            "An output of which only some features move counts as one that did not: one feature is enough. See section "
+            "5.7.",
             lambda fn, x: _find(fn, x, moved=lambda new, old: (new != old).all(-1)),
         ),
         "only the first feature is compared": Mistake(
-            "Only the first feature of an output is compared, and another one may be what moves. See 5.7.",
+            "Only the first feature of an output is compared, and another one may be what moves. See section 5.7.",
             lambda fn, x: _find(fn, x, moved=lambda new, old: (new != old)[:, 0]),
         ),
         "changes cancel": Mistake(
             "When one feature of an output rises and another falls, nothing is noticed: in a sum or a mean their "
-            "changes cancel. Compare each by itself. See 5.7.",
+            "changes cancel. Compare each by itself. See section 5.7.",
             lambda fn, x: _find(fn, x, moved=lambda new, old: (new - old).sum(-1) != 0),
         ),
         "only a rise counts": Mistake(
-            "An output that falls counts as one that did not change. See 5.7.",
+            "An output that falls counts as one that did not change. See section 5.7.",
             lambda fn, x: _find(fn, x, moved=lambda new, old: (new > old).any(-1)),
         ),
         "true where nothing changed": Mistake(
-            "It is the wrong way round: the table is True where an output stays as it was. See 5.7.",
+            "It is the wrong way round: the table is True where an output stays as it was. See section 5.7.",
             lambda fn, x: ~_find(fn, x),
         ),
         "outputs compared as a whole": Mistake(
-            "As soon as one output changes, all of them count as changed: compare each output with itself. See 5.7.",
+            "As soon as one output changes, all of them count as changed: compare each output with itself. See section "
+            "5.7.",
             lambda fn, x: _find(
                 fn,
                 x,
@@ -616,41 +625,42 @@ who_sees_whom = Exercise(
         ),
         "an input that is nan": Mistake(
             "The changed input is nan or infinite, and a hidden one spoils the outputs too, since 0 times nan is nan. "
-            "Change it by a number. See 5.3.",
+            "Change it by a number. See section 5.3.",
             lambda fn, x: _find(fn, x, change=lambda row: row * math.nan),
         ),
         "zeros are not changed": Mistake(
-            "An input of zeros stays as it was: multiplying it, or setting it to 0, is no change there. See 5.7.",
+            "An input of zeros stays as it was: multiplying it, or setting it to 0, is no change there. See section "
+            "5.7.",
             lambda fn, x: _find(fn, x, change=lambda row: row * 2),
         ),
         "the changes pile up": Mistake(
             "When input s is tried, the inputs before it are still changed, so their influence counts as that of s. "
-            "See 5.7.",
+            "See section 5.7.",
             lambda fn, x: _find(fn, x, pile_up=True),
         ),
         "the whole future is changed": Mistake(
             "Input s is changed together with all that follow it, so the table cannot tell which of them an output "
-            "depends on. See 5.7.",
+            "depends on. See section 5.7.",
             _find_with_the_future,
         ),
         "asks the gradient": Mistake(
             "An influence that autograd does not record is missed: this asks the derivative, and the exercise asks "
-            "for what changes. See 5.7.",
+            "for what changes. See section 5.7.",
             _find_by_gradient,
         ),
         "a tolerance hides the faint": Mistake(
             "A faint influence is taken for none: the comparison allows for rounding, and what does not depend on "
-            "an input stays the same to the last bit. See 5.7.",
+            "an input stays the same to the last bit. See section 5.7.",
             lambda fn, x: _find(
                 fn, x, moved=lambda new, old: (~torch.isclose(new, old)).any(-1)
             ),
         ),
         "one feature is changed": Mistake(
-            "Only the first feature of an input is changed, and a function may read the others. See 5.7.",
+            "Only the first feature of an input is changed, and a function may read the others. See section 5.7.",
             lambda fn, x: _find(fn, x, change=_first_feature_only),
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "The changes stay in the caller's numbers after the call: change a clone. See 5.10.",
+            "The changes stay in the caller's numbers after the call: change a clone. See section 5.10.",
         ),
     },
 )
@@ -752,7 +762,7 @@ def _build_and_ask(answer, d_in, d_out, max_len, window, dropout, training, x, p
         have = ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "none"
         raise Remark(
             f"The layer has the parameters {have}; expected are the weights of {', '.join(_PROJECTIONS)}, "
-            f"each {(d_out, d_in)}. See 5.9."
+            f"each {(d_out, d_in)}. See section 5.9."
         )
     set_parameters(layer).train(training)
     if dropout:
@@ -826,23 +836,25 @@ WindowAttention = Exercise(
     ),
     mistakes={
         "mask inverted": Mistake(
-            "Each token sees what the window hides, and nothing in the window: the mask is upside down. See 5.4.",
+            "Each token sees what the window hides, and nothing in the window: the mask is upside down. See section "
+            "5.4.",
             _window_attention(cut=lambda self, T: ~self.mask[:T, :T]),
         ),
         "no window": Mistake(
-            "Every token sees its whole past: the mask is causal and has no window. See 5.6.",
+            "Every token sees its whole past: the mask is causal and has no window. See section 5.6.",
             _window_attention(
                 make_mask=lambda self, max_len, window: make_causal_mask(max_len)
             ),
         ),
         "window off by one": Mistake(
-            "The window is one token too wide: it counts the token itself too. See 5.6.",
+            "The window is one token too wide: it counts the token itself too. See section 5.6.",
             _window_attention(
                 make_mask=lambda self, n, window: make_sliding_window_mask(n, window + 1)
             ),
         ),
         "future ignored": Mistake(
-            "Each token sees the nearest tokens on both sides: the window is cut out of the past only. See 5.6.",
+            "Each token sees the nearest tokens on both sides: the window is cut out of the past only. See section "
+            "5.6.",
             _window_attention(
                 make_mask=lambda self, n, w: (
                     make_sliding_window_mask(n, w) | make_sliding_window_mask(n, w).T
@@ -851,7 +863,7 @@ WindowAttention = Exercise(
         ),
         "window too narrow": Mistake(
             "The window is one token too narrow: the token itself is one of its tokens, and window − 1 others are "
-            "before it. See 5.6.",
+            "before it. See section 5.6.",
             _window_attention(
                 make_mask=lambda self, n, window: make_sliding_window_mask(n, window).triu(
                     2 - window
@@ -860,12 +872,12 @@ WindowAttention = Exercise(
         ),
         "hides the diagonal": Mistake(
             "The first token sees nothing, not even itself: the window ends with the token, it does not stop short of "
-            "it. See 5.6.",
+            "it. See section 5.6.",
             sign=lambda found, *inputs: inputs[-1] is None and not found[0][:, 0].any(),
         ),
         "future shown": Mistake(
             "Every token sees its whole future: the past ends at the window, and nothing hides what comes after. "
-            "See 5.6.",
+            "See section 5.6.",
             _window_attention(
                 make_mask=lambda self, n, w: (
                     make_sliding_window_mask(n, w) | ~make_causal_mask(n)
@@ -874,18 +886,19 @@ WindowAttention = Exercise(
         ),
         "rows and columns swapped": Mistake(
             "Each token sees the nearest tokens of its future: the mask lies on its side, and a row belongs to a "
-            "query. See 5.1.",
+            "query. See section 5.1.",
             _window_attention(
                 make_mask=lambda self, n, w: make_sliding_window_mask(n, w).T
             ),
         ),
         "mask ignored": Mistake(
             "Every token sees every other: the mask plays no part, or its corner is too small and is stretched over "
-            "all. See 5.9.",
+            "all. See section 5.9.",
             _window_attention(cut=lambda self, T: torch.ones_like(self.mask)[:T, :T]),
         ),
         "mask after the softmax": Mistake(
-            "The hidden tokens took their share before the mask hid them, so the weights are too small. See 5.2.",
+            "The hidden tokens took their share before the mask hid them, so the weights are too small. See section "
+            "5.2.",
             _window_attention(
                 average=lambda self, q, k, v, mask: (
                     self.drop(attention(q, k, v)[1] * mask) @ v
@@ -894,52 +907,54 @@ WindowAttention = Exercise(
         ),
         "mask not cut": Mistake(
             "The mask is as large as the longest sentence, and this one is shorter: cut out the corner it needs. "
-            "See 5.9.",
+            "See section 5.9.",
             _window_attention(cut=lambda self, T: self.mask),
         ),
         "padding ignored": Mistake(
-            "The pads are seen like any other token: padding is handed over and not used. See 5.3.",
+            "The pads are seen like any other token: padding is handed over and not used. See section 5.3.",
             _window_attention(hide=lambda self, mask, padding: mask),
         ),
         "padding replaces the mask": Mistake(
             "With padding, every real token is seen by all: the padding stands in the place of the mask, and both have "
-            "to hold. See 5.3.",
+            "to hold. See section 5.3.",
             _window_attention(hide=lambda self, mask, padding: mask.new_ones(()) & padding),
         ),
         "joined by or": Mistake(
             "With padding, a key is visible as soon as the window or the padding allows it, and it takes both. "
-            "See 5.3.",
+            "See section 5.3.",
             _window_attention(hide=lambda self, mask, padding: mask | padding),
         ),
         "padding inverted": Mistake(
-            "Real tokens are hidden and pads are seen: padding is True at real tokens already. See 5.4.",
+            "Real tokens are hidden and pads are seen: padding is True at real tokens already. See section 5.4.",
             _window_attention(hide=lambda self, mask, padding: mask & ~padding),
         ),
         "padding on the queries": Mistake(
-            "The pads are hidden as queries and seen as keys: padding belongs to the columns of the mask. See 5.3.",
+            "The pads are hidden as queries and seen as keys: padding belongs to the columns of the mask. See section "
+            "5.3.",
             _window_attention(hide=lambda self, mask, padding: mask & padding.mT),
         ),
         "changes its buffer": Mistake(
             "The first call is right, and the next one, without padding, still hides the first one's pads: "
-            "the buffer was changed, through its slice or by keeping the joined mask in it. See 5.10.",
+            "the buffer was changed, through its slice or by keeping the joined mask in it. See section 5.10.",
             _window_attention(
                 cut=lambda self, T: self.mask[None][:, :T, :T], hide=_and_in_place
             ),
         ),
         "writes padding into the buffer": Mistake(
             "The padding is joined to the mask in place, and what has an axis for the batch does not fit into the "
-            "slice; in another shape it would fit, and ruin the buffer. See 5.10.",
+            "slice; in another shape it would fit, and ruin the buffer. See section 5.10.",
             _window_attention(hide=_and_in_place),
         ),
         "no buffer": Mistake(
-            "The numbers are right, but the layer has no buffer: its mask would not move to a GPU with it. See 5.9.",
+            "The numbers are right, but the layer has no buffer: its mask would not move to a GPU with it. See section "
+            "5.9.",
             _window_attention(
                 keep_mask=lambda self, mask: setattr(self, "mask", mask),
                 cut=lambda self, T: self.mask[:T, :T].to(self.q_proj.weight.device),
             ),
         ),
         "no scale": Mistake(
-            "The scores are not scaled by the root of d_out. See 3.4.",
+            "The scores are not scaled by the root of d_out. See section 3.4.",
             _window_attention(
                 average=lambda self, q, k, v, mask: (
                     self.drop(softmax(_fill(q @ k.mT, mask))) @ v
@@ -948,7 +963,7 @@ WindowAttention = Exercise(
         ),
         "scaled by the width of the tokens": Mistake(
             "The scores are divided by the root of d_in, the width of the tokens; what counts is the width of queries "
-            "and keys, d_out. See 3.6.",
+            "and keys, d_out. See section 3.6.",
             _window_attention(
                 average=lambda self, q, k, v, mask: (
                     self.drop(
@@ -961,7 +976,7 @@ WindowAttention = Exercise(
             ),
         ),
         "queries and keys swapped": Mistake(
-            "Queries and keys have changed places: a row of the scores belongs to a query. See 3.3.",
+            "Queries and keys have changed places: a row of the scores belongs to a query. See section 3.3.",
             _window_attention(
                 average=lambda self, q, k, v, mask: (
                     self.drop(attention(k, q, v, mask)[1]) @ v
@@ -969,21 +984,23 @@ WindowAttention = Exercise(
             ),
         ),
         "nan in empty rows": Mistake(
-            "Where a token sees padding only, the output is nan: a plain softmax divides 0 by 0 there. See 5.5.",
+            "Where a token sees padding only, the output is nan: a plain softmax divides 0 by 0 there. See section "
+            "5.5.",
             sign=lambda found, *inputs: (
                 found[0] is not None and bool(found[0].isnan().any())
             ),
         ),
         "no dropout": Mistake(
-            "Nothing is dropped in training. See 5.8.",
+            "Nothing is dropped in training. See section 5.8.",
             _window_attention(drop=lambda self, weights: weights),
         ),
         "dropout in evaluation": Mistake(
-            "Weights are dropped in evaluation too: a function does not hear eval(). See 5.8.",
+            "Weights are dropped in evaluation too: a function does not hear eval(). See section 5.8.",
             _window_attention(drop=lambda self, weights: F.dropout(weights, self.p)),
         ),
         "dropout without rescaling": Mistake(
-            "The weights that dropout keeps are not scaled up, so their mean over many draws is too small. See 5.8.",
+            "The weights that dropout keeps are not scaled up, so their mean over many draws is too small. See section "
+            "5.8.",
             _window_attention(
                 drop=lambda self, w: (
                     w * (torch.rand_like(w) >= self.p) if self.training else w
@@ -992,16 +1009,16 @@ WindowAttention = Exercise(
         ),
         "dropout on the output": Mistake(
             "Single features of the output are dropped. Dropping a weight takes a key away from a query, "
-            "with all its features. See 5.8.",
+            "with all its features. See section 5.8.",
             sign=_drops(whole=False, alike=False),
         ),
         "dropout on the values": Mistake(
             "Single features of the values are dropped, the same for all queries. Dropping a weight takes a key "
-            "away from one query, with all its features. See 5.8.",
+            "away from one query, with all its features. See section 5.8.",
             sign=_drops(whole=False, alike=True),
         ),
         "dropout on the scores": Mistake(
-            "Scores are dropped, before the softmax, and a score of 0 hides no key. See 5.8.",
+            "Scores are dropped, before the softmax, and a score of 0 hides no key. See section 5.8.",
             sign=_drops(weights=False, whole=True, alike=True),
         ),
     },

@@ -50,41 +50,44 @@ split_heads = Exercise(
     mistakes={
         "view instead of transpose": Mistake(
             "The shape is right and the numbers are not: the first head holds the first positions with all their "
-            "columns, because a view moves the brackets and leaves the order. See 6.3.",
+            "columns, because a view moves the brackets and leaves the order. See section 6.3.",
             _split_with_view,
         ),
         "transpose forgotten": Mistake(
             "The width is cut into heads, but the heads are still behind the positions, "
-            "and attention takes the last two axes for positions and width. See 6.3.",
+            "and attention takes the last two axes for positions and width. See section 6.3.",
             lambda x, num_heads: x.unflatten(-1, (num_heads, -1)),
         ),
         "heads interleaved": Mistake(
-            "The columns are dealt out to the heads like cards; the columns of one head lie side by side. See 6.6.",
+            "The columns are dealt out to the heads like cards; the columns of one head lie side by side. See section "
+            "6.6.",
             _deal_out,
         ),
         "heads and width swapped": Mistake(
-            "The two sizes changed places when the width was cut: there are D heads, each H wide. See 6.3.",
+            "The two sizes changed places when the width was cut: there are D heads, each H wide. See section 6.3.",
             _split_into_width_many,
         ),
         "full width for every head": Mistake(
-            "Every head got all E columns: the width is shared out, and each head has only its own part. See 6.3.",
+            "Every head got all E columns: the width is shared out, and each head has only its own part. See section "
+            "6.3.",
             lambda x, num_heads: x[:, None].expand(-1, num_heads, -1, -1),
         ),
         "heads in front of the batch": Mistake(
-            "The heads are the first axis, in front of the batch; they belong between batch and positions. See 6.3.",
+            "The heads are the first axis, in front of the batch; they belong between batch and positions. See section "
+            "6.3.",
             lambda x, num_heads: _split(x, num_heads).transpose(0, 1),
         ),
         "positions and width transposed": Mistake(
-            "Each head's last two axes are turned around: it has to hold one row for each position. See 6.3.",
+            "Each head's last two axes are turned around: it has to hold one row for each position. See section 6.3.",
             lambda x, num_heads: _split(x, num_heads).mT,
         ),
         "heads behind the width": Mistake(
             "The last two axes changed places, heads and width, and the positions stayed in front of both; "
-            "it is the heads and the positions that change places. See 6.3.",
+            "it is the heads and the positions that change places. See section 6.3.",
             lambda x, num_heads: x.unflatten(-1, (num_heads, -1)).mT,
         ),
         "last head first": Mistake(
-            "The heads come in the reverse order: the first one owns the first columns. See 6.3.",
+            "The heads come in the reverse order: the first one owns the first columns. See section 6.3.",
             lambda x, num_heads: _split(x, num_heads).flip(1),
         ),
     },
@@ -120,13 +123,13 @@ def _build_and_attend(answer, d_in, d_model, num_heads, x, mask):
     if not set(_PROJECTIONS) <= have <= set(_LAYERS):
         raise Remark(
             f"The layer has the parameters of {', '.join(sorted(have)) or 'no layer'}; "
-            f"expected are those of {', '.join(_LAYERS)}. See 6.3."
+            f"expected are those of {', '.join(_LAYERS)}. See section 6.3."
         )
     out = result[0] if isinstance(result, tuple | list) and result else result
     if isinstance(out, Tensor) and not out.requires_grad:
         raise Remark(
             "No gradient can flow from the output to the projections: they are not used, or no_grad, detach or .data "
-            "cuts it off. Such a layer cannot learn. See 6.7."
+            "cuts it off. Such a layer cannot learn. See section 6.7."
         )
     return result
 
@@ -261,118 +264,121 @@ MultiHead = Exercise(
     mistakes={
         "view instead of transpose": Mistake(
             "The shapes are right and the heads mix positions: the width was split by a view alone, "
-            "and with a causal mask this layer looks into the future. See 6.10.",
+            "and with a causal mask this layer looks into the future. See section 6.10.",
             _multi_head(split=_split_with_view),
         ),
         "view instead of transpose in merging": Mistake(
             "The weights are right and the output is not: the heads were merged by a view alone, "
-            "so one row of the output holds several positions of one head. See 6.10.",
+            "so one row of the output holds several positions of one head. See section 6.10.",
             _multi_head(merge=_merge_with_view),
         ),
         "view instead of transpose at both ends": Mistake(
             "The width was split and the heads merged by a view alone: each head is an attention of its own over "
-            "a part of the sentence, and never sees the rest. See 6.10.",
+            "a part of the sentence, and never sees the rest. See section 6.10.",
             _multi_head(split=_split_with_view, merge=_merge_with_view),
         ),
         "transpose forgotten": Mistake(
             "The heads of one token attend to each other instead of the tokens: "
-            "the axis in front of the width has to be the positions. See 6.3.",
+            "the axis in front of the width has to be the positions. See section 6.3.",
             _multi_head(
                 split=lambda x, H: x.unflatten(-1, (H, -1)),
                 merge=lambda heads: heads.flatten(2),
             ),
         ),
         "heads interleaved": Mistake(
-            "The columns are dealt out to the heads like cards; the columns of one head lie side by side. See 6.6.",
+            "The columns are dealt out to the heads like cards; the columns of one head lie side by side. See section "
+            "6.6.",
             _multi_head(
                 split=_deal_out, merge=lambda heads: heads.permute(0, 2, 3, 1).flatten(2)
             ),
         ),
         "heads interleaved in splitting": Mistake(
             "The columns are dealt out to the heads like cards, and merged as if the columns of one head had lain side "
-            "by side, as they should. See 6.6.",
+            "by side, as they should. See section 6.6.",
             _multi_head(split=_deal_out),
         ),
         "heads interleaved in merging": Mistake(
             "The heads are right, but side by side they lie in another order: the first column of each head, then "
-            "the second of each, where all columns of a head belong together. See 6.6.",
+            "the second of each, where all columns of a head belong together. See section 6.6.",
             _multi_head(merge=lambda heads: heads.permute(0, 2, 3, 1).flatten(2)),
         ),
         "merged without transpose": Mistake(
             "The merge joins the last two axes while the heads still stand in front of the positions: "
-            "exchange these two first, as in the split. See 6.3.",
+            "exchange these two first, as in the split. See section 6.3.",
             _multi_head(merge=lambda heads: heads.flatten(2)),
         ),
         "heads and width swapped": Mistake(
-            "The two sizes changed places when the width was cut: there are D heads, each H wide. See 6.3.",
+            "The two sizes changed places when the width was cut: there are D heads, each H wide. See section 6.3.",
             _multi_head(split=_split_into_width_many),
         ),
         "d_model for every head": Mistake(
             "Each head is d_model wide, so the projections are num_heads times too wide: "
-            "d_model is the width of all heads together. See 6.2.",
+            "d_model is the width of all heads together. See section 6.2.",
             _multi_head(inner=lambda d_model, num_heads: d_model * num_heads),
         ),
         "heads added up": Mistake(
             "The heads are added up, and what each one found cannot be told apart any more; "
-            "put them side by side. See 6.4.",
+            "put them side by side. See section 6.4.",
             _multi_head(merge=lambda heads: heads.sum(dim=1), joined=_one_head_width),
         ),
         "heads averaged": Mistake(
             "The output is made from a mean of the heads, which is again one answer for all questions; "
-            "put them side by side. See 6.4.",
+            "put them side by side. See section 6.4.",
             _multi_head(merge=lambda heads: heads.mean(dim=1), joined=_one_head_width),
         ),
         "heads not side by side": Mistake(
             "The output projection gets the D columns of one head instead of all E: the heads have been added up or "
-            "averaged, and belong side by side. See 6.4.",
+            "averaged, and belong side by side. See section 6.4.",
             _multi_head(merge=lambda heads: heads.sum(dim=1)),
         ),
         "last head first": Mistake(
             "The weights are right, and the heads lie side by side from last to first; "
-            "the output projection reads the first head's columns first. See 6.10.",
+            "the output projection reads the first head's columns first. See section 6.10.",
             _multi_head(merge=lambda heads: _merge(heads.flip(1))),
         ),
         "output projection forgotten": Mistake(
             "The weights are right and the output is that of the heads side by side: "
-            "no output projection mixes them. See 6.4.",
+            "no output projection mixes them. See section 6.4.",
             _multi_head(project=False),
         ),
         "biases lost": Mistake(
-            "A projection has no bias where the exercise wants one: `nn.Linear` has it unless told otherwise. See 6.8.",
+            "A projection has no bias where the exercise wants one: `nn.Linear` has it unless told otherwise. See "
+            "section 6.8.",
             _multi_head(bias=False, out_bias=False),
         ),
         "projections' biases lost": Mistake(
-            "Queries, keys and values have no bias; the exercise wants one for each of the four projections. See 6.8.",
+            "Queries, keys and values have no bias; the exercise wants one for each of the four projections. See "
+            "section 6.8.",
             _multi_head(bias=False),
         ),
         "output bias lost": Mistake(
-            "The output projection has no bias; the exercise wants one for each of the four. See 6.8.",
+            "The output projection has no bias; the exercise wants one for each of the four. See section 6.8.",
             _multi_head(out_bias=False),
         ),
         "values from the keys' projection": Mistake(
             "The values are the keys once more, and v_proj is not used: what is compared and what is averaged "
-            "have a projection each. See 6.3.",
+            "have a projection each. See section 6.3.",
             _multi_head(sources=("q_proj", "k_proj", "k_proj")),
         ),
         "keys from the queries' projection": Mistake(
-            "The keys are the queries once more, and k_proj is not used. See 6.3.",
+            "The keys are the queries once more, and k_proj is not used. See section 6.3.",
             _multi_head(sources=("q_proj", "q_proj", "v_proj")),
         ),
         "keys and values swapped": Mistake(
             "Keys and values are swapped: the queries are compared with the values, and the keys are averaged. "
-            "See 3.3.",
+            "See section 3.3.",
             _multi_head(sources=("q_proj", "v_proj", "k_proj")),
         ),
         "scale by the whole width": Mistake(
             "The scores are divided by the root of d_model, the width of all heads, and are too small; "
-            "a dot product knows the width of one head only. See 6.10.",
+            "a dot product knows the width of one head only. See section 6.10.",
             _multi_head(
                 attend=lambda q, k, v, mask, d_model: _attend(q, k, v, mask, width=d_model)
             ),
         ),
         "scale by the number of heads": Mistake(
             "The scores are divided by the root of the number of heads; "
-            "a dot product grows with the width of one head. See 6.10.",
+            "a dot product grows with the width of one head. See section 6.10.",
             _multi_head(
                 attend=lambda q, k, v, mask, d_model: _attend(
                     q, k, v, mask, width=q.size(1)
@@ -380,7 +386,7 @@ MultiHead = Exercise(
             ),
         ),
         "divided by the width itself": Mistake(
-            "The scores are divided by the width of a head, without its root, and are too small. See 3.4.",
+            "The scores are divided by the width of a head, without its root, and are too small. See section 3.4.",
             _multi_head(
                 attend=lambda q, k, v, mask, d_model: _attend(
                     q, k, v, mask, width=q.size(-1) ** 2
@@ -388,7 +394,7 @@ MultiHead = Exercise(
             ),
         ),
         "multiplied instead of divided": Mistake(
-            "The scores are multiplied by the root of the width, and have to be divided by it. See 3.4.",
+            "The scores are multiplied by the root of the width, and have to be divided by it. See section 3.4.",
             _multi_head(
                 attend=lambda q, k, v, mask, d_model: _attend(
                     q, k, v, mask, width=1 / q.size(-1)
@@ -396,67 +402,68 @@ MultiHead = Exercise(
             ),
         ),
         "no scale": Mistake(
-            "The scores are not scaled by the width of a head. See 6.3.",
+            "The scores are not scaled by the width of a head. See section 6.3.",
             _multi_head(
                 attend=lambda q, k, v, mask, d_model: _attend(q, k, v, mask, width=1)
             ),
         ),
         "queries and keys swapped": Mistake(
-            "Queries and keys are swapped: these are the weights of the keys asking the queries. See 3.3.",
+            "Queries and keys are swapped: these are the weights of the keys asking the queries. See section 3.3.",
             _multi_head(attend=lambda q, k, v, mask, d_model: _attend(k, q, v, mask)),
         ),
         "softmax over the queries": Mistake(
-            "The weights sum to 1 down the columns: the softmax runs over the queries. See 3.6.",
+            "The weights sum to 1 down the columns: the softmax runs over the queries. See section 3.11.",
             _multi_head(attend=_softmax_over(-2)),
         ),
         "softmax over the heads": Mistake(
             "For each pair of tokens the weights of all heads sum to 1: the softmax runs over axis 1, which holds the "
-            "heads here, and belongs on the last. See 3.6.",
+            "heads here, and belongs on the last. See section 3.11.",
             _multi_head(attend=_softmax_over(1)),
         ),
         "causal without being told": Mistake(
             "The future is hidden without being asked for: this layer hides what `mask` hides, "
-            "and nothing where it is None. See 6.3.",
+            "and nothing where it is None. See section 6.3.",
             _multi_head(attend=_always_causal),
         ),
         "mask ignored": Mistake(
-            "Without a mask the layer is right, and a mask changes nothing: it is not used. See 6.3.",
+            "Without a mask the layer is right, and a mask changes nothing: it is not used. See section 6.3.",
             _multi_head(attend=lambda q, k, v, mask, d_model: attention(q, k, v)),
         ),
         "mask inverted": Mistake(
-            "The mask is upside down: the layer attends to what it should not see; True means may attend. See 5.4.",
+            "The mask is upside down: the layer attends to what it should not see; True means may attend. See section "
+            "5.4.",
             _multi_head(attend=_inverted),
         ),
         "mask after the softmax": Mistake(
-            "The rows of the weights no longer sum to 1: the mask came after the softmax. See 5.2.",
+            "The rows of the weights no longer sum to 1: the mask came after the softmax. See section 5.2.",
             _multi_head(attend=_mask_afterwards),
         ),
         "sequences' mask on the heads": Mistake(
             "One mask for all is right, and a mask for each sequence is not: "
-            "its first axis meets the heads instead of the batch. See 6.3.",
+            "its first axis meets the heads instead of the batch. See section 6.3.",
             _multi_head(attend=_mask_as_it_comes),
         ),
         "axis for the heads missing": Mistake(
             "One mask for all is right, and a mask for each sequence is refused: "
-            "it lacks the axis of the heads. See 6.3.",
+            "it lacks the axis of the heads. See section 6.3.",
             _multi_head(attend=lambda q, k, v, mask, d_model: attention(q, k, v, mask)),
         ),
         "nan in empty rows": Mistake(
             "A query that may attend to nothing gives nan, as a softmax of nothing but −∞ does; "
-            "its weights are zeros here. See 5.5.",
+            "its weights are zeros here. See section 5.5.",
             _multi_head(attend=_softmax_over(-1)),
         ),
         "minus a billion": Mistake(
             "A query that may attend to nothing spreads its weight over hidden keys: "
-            "where all scores are the same large negative number, none is hidden. See 5.5.",
+            "where all scores are the same large negative number, none is hidden. See section 5.5.",
             _multi_head(attend=_minus_a_billion),
         ),
         "weights not returned": Mistake(
-            "Only the output is returned; the exercise asks for the weights beside it. See 6.3.",
+            "Only the output is returned; the exercise asks for the weights beside it. See section 6.3.",
             _multi_head(weights_too=False),
         ),
         "weights averaged over the heads": Mistake(
-            "The output is right, and the weights are a mean over the heads: each head has its own. See 6.3.",
+            "The output is right, and the weights are a mean over the heads: each head has its own. See section 6.3.",
             _multi_head(attend=_with_mean_weights),
         ),
     },
@@ -485,7 +492,9 @@ def _fuse_and_project(answer, d_in, d_model, bias, x):
     if fused is None:
         return None
     if not isinstance(fused, nn.Linear):
-        raise Remark(f"fuse_qkv must return one nn.Linear, not {_a(fused)}. See 6.6.")
+        raise Remark(
+            f"fuse_qkv must return one nn.Linear, not {_a(fused)}. See section 6.6."
+        )
     qkv = fused(x).detach()
     apart = torch.cat([proj(x) for proj in three.values()], dim=-1).detach()
     with torch.no_grad():
@@ -566,54 +575,56 @@ fuse_qkv = Exercise(
     ),
     mistakes={
         "another order of the three": Mistake(
-            "All three are there, and not in their order, which is queries, then keys, then values. See 6.6.",
+            "All three are there, and not in their order, which is queries, then keys, then values. See section 6.6.",
             sign=lambda found, d_in, d_model, bias, x: _in_another_order(
                 found[0], found[2], dim=-1
             ),
         ),
         "queries, keys and values interleaved": Mistake(
             "The outputs alternate, one query number, one key number, one value number: "
-            "keep all queries together, then all keys, then all values. See 6.6.",
+            "keep all queries together, then all keys, then all values. See section 6.6.",
             _fused(_one_by_one),
         ),
         "biases lost": Mistake(
             "The matrices are right, but what is added to their product is not: the biases of the three "
-            "have not come along, or not in the order of the matrices. See 6.6.",
+            "have not come along, or not in the order of the matrices. See section 6.6.",
             sign=lambda found, d_in, d_model, bias, x: (
                 bias and _differ_by_a_row(found[0], found[2])
             ),
         ),
         "bias left in": Mistake(
-            "The three have no bias, and the fused layer has one: it learns to add numbers that they cannot. See 6.6.",
+            "The three have no bias, and the fused layer has one: it learns to add numbers that they cannot. See "
+            "section 6.6.",
             sign=lambda found, d_in, d_model, bias, x: not bias and found[1] == 2,
         ),
         "d_in taken for d_model": Mistake(
             "The fused layer is as many times as wide as its input, and not as the three outputs: "
-            "`nn.Linear` stores (outputs, inputs), and the two differ here. See 6.6.",
+            "`nn.Linear` stores (outputs, inputs), and the two differ here. See section 6.6.",
             _fused(torch.cat, sizes=lambda d_in, d_model: (d_in, 3 * d_in)),
         ),
         "outputs taken for inputs": Mistake(
             "The shape of the matrix is read the wrong way round: `nn.Linear` stores (outputs, inputs), "
-            "so d_model comes first. See 6.7.",
+            "so d_model comes first. See section 6.7.",
             _fused(torch.cat, sizes=lambda d_in, d_model: (d_model, 3 * d_in)),
         ),
         "nothing moved": Mistake(
             "The fused layer has the right sizes and still its own random numbers: nothing was copied into it. "
-            "See 6.7.",
+            "See section 6.7.",
             _of_the_right_sizes,
         ),
         "joined along the inputs": Mistake(
             "The matrices are joined along their second axis, the inputs, which all three share; "
-            "outputs are rows. See 6.3.",
+            "outputs are rows. See section 6.3.",
             _fused(lambda three: torch.cat(three, dim=-1)),
         ),
         "reuses a projection": Mistake(
             "The fused layer is one of the three, made wider, so whoever uses that projection now gets all three "
-            "outputs; make a layer of its own. See 6.7.",
+            "outputs; make a layer of its own. See section 6.7.",
             _reused,
         ),
         "float32 whatever comes in": Mistake(
-            "The fused layer has the type that new layers have, 32 bits, and the three have another one. See 6.7.",
+            "The fused layer has the type that new layers have, 32 bits, and the three have another one. See section "
+            "6.7.",
             _fused(torch.cat, like=False),
         ),
     },
@@ -670,71 +681,73 @@ count_parameters = Exercise(
     mistakes={
         "counted for every head": Mistake(
             "The number grows with the heads: they share the projections' width, "
-            "and more heads are narrower heads. See 6.8.",
+            "and more heads are narrower heads. See section 6.8.",
             sign=_grows_with_the_heads,
         ),
         "one projection for three": Mistake(
-            "One matrix is counted for queries, keys and values together; each of them has its own. See 6.8.",
+            "One matrix is counted for queries, keys and values together; each of them has its own. See section 6.8.",
             lambda E, H, d_in, bias, out_bias: (d_in + bias) * E + (E + out_bias) * E,
         ),
         "all counted for every head": Mistake(
-            "The whole layer is counted once for each head; all heads share four matrices. See 6.8.",
+            "The whole layer is counted once for each head; all heads share four matrices. See section 6.8.",
             lambda E, H, d_in, bias, out_bias: H * _right_count(E, H, d_in, bias, out_bias),
         ),
         "one head counted": Mistake(
             "Queries, keys and values of one head are counted, E / H wide; "
-            "the projections hold all heads side by side. See 6.8.",
+            "the projections hold all heads side by side. See section 6.8.",
             lambda E, H, d_in, bias, out_bias: (
                 3 * (d_in + bias) * (E // H) + E * E + E * out_bias
             ),
         ),
         "output projection forgotten": Mistake(
-            "Three of the four matrices are counted: the output projection is missing. See 6.8.",
+            "Three of the four matrices are counted: the output projection is missing. See section 6.8.",
             _count(
                 lambda E, H, d_in: 3 * d_in * E,
                 lambda E, d_in, bias, out_bias: 3 * E * bias,
             ),
         ),
         "output projection without its bias": Mistake(
-            "The bias of the output projection is missing. See 6.8.",
+            "The bias of the output projection is missing. See section 6.8.",
             _count(_all_weights, lambda E, d_in, bias, out_bias: 3 * E * bias),
         ),
         "one bias for three projections": Mistake(
-            "Queries, keys and values have a bias each, and only one of the three is counted. See 6.8.",
+            "Queries, keys and values have a bias each, and only one of the three is counted. See section 6.8.",
             _count(_all_weights, lambda E, d_in, bias, out_bias: E * bias + E * out_bias),
         ),
         "biases forgotten": Mistake(
-            "Only the matrices are counted: each has a bias as long as its output, where it is asked for. See 6.8.",
+            "Only the matrices are counted: each has a bias as long as its output, where it is asked for. See section "
+            "6.8.",
             _count(_all_weights, lambda *_: 0),
         ),
         "biases always counted": Mistake(
-            "All four biases are counted, whether the layer has them or not. See 6.8.",
+            "All four biases are counted, whether the layer has them or not. See section 6.8.",
             _count(_all_weights, lambda E, *_: 4 * E),
         ),
         "one switch for all biases": Mistake(
-            "`bias` decides about all four biases; that of the output projection follows `out_bias`. See 6.8.",
+            "`bias` decides about all four biases; that of the output projection follows `out_bias`. See section 6.8.",
             _count(_all_weights, lambda E, d_in, bias, out_bias: 4 * E * bias),
         ),
         "switches swapped": Mistake(
             "The two switches changed places: `bias` is about queries, keys and values, "
-            "`out_bias` about the output projection. See 6.8.",
+            "`out_bias` about the output projection. See section 6.8.",
             _count(
                 _all_weights, lambda E, d_in, bias, out_bias: 3 * E * out_bias + E * bias
             ),
         ),
         "biases as long as the input": Mistake(
             "The biases are counted as long as the input; a bias is added to the output, so it is d_model long. "
-            "See 6.8.",
+            "See section 6.8.",
             _count(
                 _all_weights, lambda E, d_in, bias, out_bias: 3 * d_in * bias + E * out_bias
             ),
         ),
         "d_in taken for d_model": Mistake(
-            "All four matrices are counted as E × E; three of them read inputs of the width d_in. See 6.8.",
+            "All four matrices are counted as E × E; three of them read inputs of the width d_in. See section 6.8.",
             _count(lambda E, H, d_in: 4 * E * E, _all_biases),
         ),
         "output projection reads the input": Mistake(
-            "All four matrices are counted as E × d_in; the fourth reads the merged heads, which are E wide. See 6.8.",
+            "All four matrices are counted as E × d_in; the fourth reads the merged heads, which are E wide. See "
+            "section 6.8.",
             _count(lambda E, H, d_in: 4 * d_in * E, _all_biases),
         ),
     },
@@ -759,13 +772,13 @@ def _move_and_attend(answer, d_model, num_heads, x):
         return None
     if not isinstance(theirs, nn.MultiheadAttention):
         raise Remark(
-            f"move_to_torch must return an nn.MultiheadAttention, not {_a(theirs)}. See 6.7."
+            f"move_to_torch must return an nn.MultiheadAttention, not {_a(theirs)}. See section 6.7."
         )
     moved = dict(theirs.named_parameters())
     if missing := [name for name in _MOVED if name not in moved]:
         raise Remark(
             f"The nn.MultiheadAttention has no {' and no '.join(missing)}; "
-            "make it with biases, and with the layer's width for queries, keys and values. See 6.7."
+            "make it with biases, and with the layer's width for queries, keys and values. See section 6.7."
         )
     moved = [moved[name].detach().clone() for name in _MOVED]
     out = theirs(x, x, x)[0].detach()
@@ -857,63 +870,65 @@ move_to_torch = Exercise(
     mistakes={
         "matrices transposed": Mistake(
             "A matrix went in transposed; both modules store one row for each output, "
-            "and a square matrix does not complain. See 6.7.",
+            "and a square matrix does not complain. See section 6.7.",
             sign=_transposed,
         ),
         "another order of the three": Mistake(
             "In `in_proj_weight` all three are there, and not in the order that PyTorch reads: "
-            "queries, then keys, then values. See 6.7.",
+            "queries, then keys, then values. See section 6.7.",
             sign=lambda found, d_model, num_heads, x: _in_another_order(
                 found[0], _right_move(d_model, num_heads, x)[0], dim=0
             ),
         ),
         "queries, keys and values interleaved": Mistake(
             "In `in_proj_weight` queries, keys and values take turns; "
-            "PyTorch reads all queries, then all keys, then all values. See 6.7.",
+            "PyTorch reads all queries, then all keys, then all values. See section 6.7.",
             sign=_take_turns,
         ),
         "projections' biases forgotten": Mistake(
             "The matrices have moved, but `in_proj_bias` has not: it starts as zeros, as in a fresh layer of "
-            "PyTorch's, so that a test with untrained biases may miss it. See 6.7.",
+            "PyTorch's, so that a test with untrained biases may miss it. See section 6.7.",
             sign=_unmoved(1),
         ),
         "projections forgotten": Mistake(
-            "The output projection has moved, but queries, keys and values still have their random weights. See 6.7.",
+            "The output projection has moved, but queries, keys and values still have their random weights. See "
+            "section 6.7.",
             sign=_unmoved(0, 1),
         ),
         "output projection forgotten": Mistake(
-            "Queries, keys and values have moved, but `out_proj` still has its random weights. See 6.7.",
+            "Queries, keys and values have moved, but `out_proj` still has its random weights. See section 6.7.",
             sign=_unmoved(2, 3),
         ),
         "output bias forgotten": Mistake(
-            "All has moved but the bias of `out_proj`, which starts as zeros. See 6.7.",
+            "All has moved but the bias of `out_proj`, which starts as zeros. See section 6.7.",
             sign=_unmoved(3),
         ),
         "biases forgotten": Mistake(
-            "The matrices have moved, and no bias has: both start as zeros. See 6.7.",
+            "The matrices have moved, and no bias has: both start as zeros. See section 6.7.",
             sign=_unmoved(1, 3),
         ),
         "nothing moved": Mistake(
-            "The module has the right sizes and still its own random weights: nothing was copied into it. See 6.7.",
+            "The module has the right sizes and still its own random weights: nothing was copied into it. See section "
+            "6.7.",
             sign=_unmoved(0, 1, 2, 3),
         ),
         "batch_first forgotten": Mistake(
             "The weights are right, but the module takes the first axis for the positions, "
-            "so the sequences of the batch attend to each other. See 6.7.",
+            "so the sequences of the batch attend to each other. See section 6.7.",
             _moved(batch_first=False),
         ),
         "number of heads lost": Mistake(
             "The weights are right, but all columns form one head: how many heads cut them is no weight, "
-            "and has to move as well. See 6.7.",
+            "and has to move as well. See section 6.7.",
             _moved(heads=1),
         ),
         "shares memory": Mistake(
             "The output projection is the layer's own, not a copy: change the layer, "
-            "and the module computes something else. See 6.7.",
+            "and the module computes something else. See section 6.7.",
             _moved(change=_share_output),
         ),
         "float32 whatever comes in": Mistake(
-            "The module has the type that new modules have, 32 bits, and the layer has another one. See 6.7.",
+            "The module has the type that new modules have, 32 bits, and the layer has another one. See section 6.7.",
             _moved(like=False),
         ),
     },

@@ -59,58 +59,60 @@ count_positions = Exercise(
     mistakes={
         "padding counted": Mistake(
             "Every sentence gets the numbers of its columns, padding or not: "
-            "with padding on the left, its first word does not stand at 0. See 8.4.",
+            "with padding on the left, its first word does not stand at 0. See section 8.4.",
             _columns,
         ),
         "right for padding on the right only": Mistake(
             "The words have the numbers of their columns. That is right as long as a sentence begins in the first "
-            "column, and with padding on the left it does not. See 8.4.",
+            "column, and with padding on the left it does not. See section 8.4.",
             lambda mask: _columns(mask) * mask,
         ),
         "positions from 1": Mistake(
             "The first word stands at 1, and positions count from 0: the last word of the longest sentence "
-            "would ask a table for a row that it does not have. See 8.3.",
+            "would ask a table for a row that it does not have. See section 8.3.",
             lambda mask: mask.long().cumsum(-1) * mask,
         ),
         "padding not set to 0": Mistake(
             "The words are right and the padding is not 0: on the left it is −1, "
-            "which is not a row of a table (Python takes the last one), on the right it goes on counting. See 8.3.",
+            "which is not a row of a table (Python takes the last one), on the right it goes on counting. See section "
+            "8.3.",
             lambda mask: mask.long().cumsum(-1) - 1,
         ),
         "padding on the right keeps the last position": Mistake(
             "The words are right, and so is the padding on the left; "
-            "on the right, the padding repeats the position of the last word instead of 0. See 8.4.",
+            "on the right, the padding repeats the position of the last word instead of 0. See section 8.4.",
             lambda mask: (mask.long().cumsum(-1) - 1).clamp(min=0),
         ),
         "mask inverted": Mistake(
-            "It is the padding that is counted, and the words that get 0: the mask is True at words. See 8.4.",
+            "It is the padding that is counted, and the words that get 0: the mask is True at words. See section 8.4.",
             lambda mask: _count(~mask),
         ),
         "counted over the batch": Mistake(
-            "It counts down the columns, from sentence to sentence; positions run along one sentence. See 8.4.",
+            "It counts down the columns, from sentence to sentence; positions run along one sentence. See section 8.4.",
             lambda mask: (mask.long().cumsum(0) - 1).masked_fill(~mask, 0),
         ),
         "counted from the end": Mistake(
             "The last word of each sentence stands at 0 and the first has the largest number: "
-            "they are counted from the wrong end. See 8.4.",
+            "they are counted from the wrong end. See section 8.4.",
             lambda mask: _count(mask.flip(-1)).flip(-1),
         ),
         "counted through the batch": Mistake(
             "The words are counted through the whole batch, as if it were one long sentence: "
-            "each sentence begins at 0 again. See 8.4.",
+            "each sentence begins at 0 again. See section 8.4.",
             lambda mask: (
                 (mask.flatten().long().cumsum(0) - 1).view(mask.shape).masked_fill(~mask, 0)
             ),
         ),
         "not integers": Mistake(
-            "The positions are right and are not whole numbers by type: a table is indexed by integers. See 8.3.",
+            "The positions are right and are not whole numbers by type: a table is indexed by integers. See section "
+            "8.3.",
             sign=lambda found, mask: (
                 found.is_floating_point() and torch.equal(found.long(), _count(mask))
             ),
         ),
         "another number at padding": Mistake(
             "The words are right and the padding is not 0. A model would not mind, since nobody reads it; "
-            "the exercise asks for 0 on either side. See 8.4.",
+            "the exercise asks for 0 on either side. See section 8.4.",
             sign=lambda found, mask: (
                 not found.is_floating_point()
                 and torch.equal(found[mask], _count(mask)[mask])
@@ -233,12 +235,12 @@ sinusoids_at = Exercise(
     mistakes={
         "sines and cosines in halves": Mistake(
             "All sines stand first and all cosines after them; here they are to take turns, as in the paper. "
-            "A model learns from either, but not from a mixture. See 8.7.",
+            "A model learns from either, but not from a mixture. See section 8.7.",
             _sinusoids_in_halves,
         ),
         "sine and cosine swapped": Mistake(
             "The even columns hold cosines and the odd ones sines: it is the other way round, "
-            "and position 0 is 0, 1, 0, 1. See 8.2.",
+            "and position 0 is 0, 1, 0, 1. See section 8.2.",
             lambda positions, d_model, base: _in_turn(
                 *(
                     f(_angles(positions, _pairs(d_model), base))
@@ -248,26 +250,26 @@ sinusoids_at = Exercise(
         ),
         "each column its own speed": Mistake(
             "The cosine of each pair turns more slowly than its sine. Both belong to one hand, "
-            "so both columns have the exponent of the first, 2i/E. See 8.2.",
+            "so both columns have the exponent of the first, 2i/E. See section 8.2.",
             _sinusoids_of_columns,
         ),
         "exponent without the 2": Mistake(
             "The hands get slower only half as fast as they should: the exponent is 2i/E, "
-            "the number of the even column by the width, and not i/E. See 8.2.",
+            "the number of the even column by the width, and not i/E. See section 8.2.",
             lambda positions, d_model, base: _sines_and_cosines(
                 _angles(positions, _pairs(d_model) / 2, base)
             ),
         ),
         "exponent doubled": Mistake(
             "The hands get slower twice as fast as they should: 2i is divided by E/2, or doubled once too often. "
-            "The exponent is 2i/E. See 8.2.",
+            "The exponent is 2i/E. See section 8.2.",
             lambda positions, d_model, base: _sines_and_cosines(
                 _angles(positions, _pairs(d_model) * 2, base)
             ),
         ),
         "exponents up to 1": Mistake(
             "The speeds fall too fast, so that the last hand turns by exactly 1/base: "
-            "the exponent is 2i/E, and 2i ends at E − 2. See 8.2.",
+            "the exponent is 2i/E, and 2i ends at E − 2. See section 8.2.",
             lambda positions, d_model, base: _sines_and_cosines(
                 _angles(
                     positions, torch.linspace(0, 1, d_model // 2, dtype=torch.float64), base
@@ -275,53 +277,55 @@ sinusoids_at = Exercise(
             ),
         ),
         "multiplied instead of divided": Mistake(
-            "Every hand but the first turns too fast: the position is divided by the power of the base. See 8.2.",
+            "Every hand but the first turns too fast: the position is divided by the power of the base. See section "
+            "8.2.",
             sign=lambda found, positions, d_model, base: _mostly(
                 found, _sines_and_cosines(_angles(positions, -_pairs(d_model), base))
             ),
         ),
         "one speed for all": Mistake(
             "All hands turn by 1 radian per position, so that position 44 looks like position 0: "
-            "the power of the base is 1 for each. See 8.2.",
+            "the power of the base is 1 for each. See section 8.2.",
             lambda positions, d_model, base: _sines_and_cosines(
                 _angles(positions, 0 * _pairs(d_model), base)
             ),
         ),
         "slowest first": Mistake(
-            "The hands come in the reverse order: the first pair of columns is the fastest. See 8.2.",
+            "The hands come in the reverse order: the first pair of columns is the fastest. See section 8.2.",
             lambda positions, d_model, base: _sines_and_cosines(
                 _angles(positions, _pairs(d_model), base).flip(-1)
             ),
         ),
         "base ignored": Mistake(
-            "With another base nothing changes: 10,000 stands in the code where `base` belongs. See 8.2.",
+            "With another base nothing changes: 10,000 stands in the code where `base` belongs. See section 8.2.",
             lambda positions, d_model, base: _sinusoids(positions, d_model, 10_000.0),
         ),
         "positions from 1": Mistake(
-            "Every row is that of the next position: position 0 is 0, 1, 0, 1, all hands up. See 8.2.",
+            "Every row is that of the next position: position 0 is 0, 1, 0, 1, all hands up. See section 8.2.",
             lambda positions, d_model, base: _sinusoids(positions + 1, d_model, base),
         ),
         "positions ignored": Mistake(
             "These are the rows of 0, 1, 2, … whatever positions were asked for: "
-            "the number of the place is used, and not what stands there. See 8.4.",
+            "the number of the place is used, and not what stands there. See section 8.4.",
             _rows_in_order,
         ),
         "sines alone": Mistake(
             "There is only one column for each hand: a sine without its cosine cannot tell "
-            "whether the hand goes up or down. See 8.2.",
+            "whether the hand goes up or down. See section 8.2.",
             lambda positions, d_model, base: (
                 _angles(positions, _pairs(d_model), base).sin().float()
             ),
         ),
         "positions in bfloat16": Mistake(
             "Positions up to 256 are right and later ones are not: bfloat16 counts in steps of 1 only so far. "
-            "See 8.7.",
+            "See section 8.7.",
             lambda positions, d_model, base: _sinusoids(
                 positions.bfloat16().double(), d_model, base
             ),
         ),
         "rounded positions": Mistake(
-            "Small positions are right and large ones are not: the angles were computed in half precision. See 8.7.",
+            "Small positions are right and large ones are not: the angles were computed in half precision. See section "
+            "8.7.",
             lambda positions, d_model, base: _sines_and_cosines(
                 _angles(positions, _pairs(d_model), base).half().float()
             ),
@@ -497,98 +501,101 @@ turn_halves = Exercise(
     mistakes={
         "neighbours paired": Mistake(
             "Neighbouring columns are turned together, which is the convention of the paper; "
-            "here column i belongs to column i + D/2. See 8.4.",
+            "here column i belongs to column i + D/2. See section 8.4.",
             lambda x, positions, base: rotate(x, positions, base=base),
         ),
         "angles of neighbours": Mistake(
             "The columns are paired in halves and the angles in neighbours: two columns of one pair turn by different "
-            "angles. Over the whole width, the angles come as 0, 1, 2, 0, 1, 2 and not as 0, 0, 1, 1, 2, 2. See 8.4.",
+            "angles. Over the whole width, the angles come as 0, 1, 2, 0, 1, 2 and not as 0, 0, 1, 1, 2, 2. See "
+            "section 8.4.",
             _angles_of_the_other_convention,
         ),
         "partners from neighbours": Mistake(
             "The angles are those of halves and the columns are paired as neighbours: "
-            "the partner of column i is column i + D/2. See 8.4.",
+            "the partner of column i is column i + D/2. See section 8.4.",
             _pairs_of_the_other_convention,
         ),
         "turned backwards": Mistake(
             "The arrows turn the other way: the sign of the angle, or of both sines, is reversed. "
-            "Scores of two layers that both do so would agree, and with any other model they would not. See 8.4.",
+            "Scores of two layers that both do so would agree, and with any other model they would not. See section "
+            "8.4.",
             lambda x, positions, base: torch.cat(
                 _turned(x, positions, base, sign=-1), dim=-1
             ),
         ),
         "minus sign missing": Mistake(
             "The arrows change their length: one of the four products has to be subtracted, "
-            "or it is no rotation. See 8.4.",
+            "or it is no rotation. See section 8.4.",
             _reflected,
         ),
         "two minus signs": Mistake(
             "Both halves of the result subtract a product, and the arrows change their length: "
-            "a rotation subtracts only one of the four. See 8.4.",
+            "a rotation subtracts only one of the four. See section 8.4.",
             _two_subtracted,
         ),
         "sine and cosine swapped": Mistake(
             "The sine stands where the cosine belongs and the cosine where the sine does: "
-            "at position 0 nothing is to be turned, and all is. See 8.4.",
+            "at position 0 nothing is to be turned, and all is. See section 8.4.",
             _cosine_for_sine,
         ),
         "results interleaved": Mistake(
             "The numbers are right and stand in the wrong columns: the halves come in, and neighbours go out. "
-            "What came from column i goes back to column i. See 8.4.",
+            "What came from column i goes back to column i. See section 8.4.",
             lambda x, positions, base: torch.stack(
                 _turned(x, positions, base), dim=-1
             ).flatten(-2),
         ),
         "neighbours in and halves out": Mistake(
             "The result stands in halves, and neighbouring columns were turned together: "
-            "column i belongs to column i + D/2 on the way in as well. See 8.4.",
+            "column i belongs to column i + D/2 on the way in as well. See section 8.4.",
             _neighbours_to_halves,
         ),
         "halves swapped": Mistake(
-            "The two halves of the result changed places: the first half of the columns comes first. See 8.4.",
+            "The two halves of the result changed places: the first half of the columns comes first. See section 8.4.",
             lambda x, positions, base: torch.cat(_turned(x, positions, base)[::-1], dim=-1),
         ),
         "second half from the first": Mistake(
             "The first half is right and the second is not: it was computed from the first half after turning "
-            "instead of before. See 8.4.",
+            "instead of before. See section 8.4.",
             _overwritten,
         ),
         "one half turned": Mistake(
-            "The second half of the columns is as it was: turning an arrow changes both of its numbers. See 8.4.",
+            "The second half of the columns is as it was: turning an arrow changes both of its numbers. See section "
+            "8.4.",
             lambda x, positions, base: torch.cat(
                 [_turned(x, positions, base)[0], x.chunk(2, dim=-1)[1]], dim=-1
             ),
         ),
         "exponent without the 2": Mistake(
             "The arrows get slower only half as fast as they should: the exponent of pair i is 2i/D, not i/D. "
-            "See 8.4.",
+            "See section 8.4.",
             lambda x, positions, base: torch.cat(
                 _turned(x, positions, base, _pairs(x.size(-1)) / 2), dim=-1
             ),
         ),
         "each column its own speed": Mistake(
             "The two columns of a pair turn at different speeds, so the pair does not keep its length: "
-            "there are D/2 speeds, and column i + D/2 has that of column i. See 8.4.",
+            "there are D/2 speeds, and column i + D/2 has that of column i. See section 8.4.",
             _every_column_its_speed,
         ),
         "positions ignored": Mistake(
             "With positions 0, 1, 2, … it is right; with others the same comes out: "
-            "turn by `positions`, not by the number of the row. See 8.4.",
+            "turn by `positions`, not by the number of the row. See section 8.4.",
             lambda x, positions, base: _halves(
                 x, torch.arange(x.size(-2), device=x.device), base
             ),
         ),
         "positions from 1": Mistake(
-            "Everything is turned one position too far: at position 0 nothing is turned. See 8.4.",
+            "Everything is turned one position too far: at position 0 nothing is turned. See section 8.4.",
             lambda x, positions, base: _halves(x, positions + 1, base),
         ),
         "base ignored": Mistake(
-            "With another base nothing changes: 10,000 stands in the code where `base` belongs. See 8.4.",
+            "With another base nothing changes: 10,000 stands in the code where `base` belongs. See section 8.4.",
             lambda x, positions, base: _halves(x, positions, 10_000.0),
         ),
         "type not kept": Mistake(
             "The numbers come back in another type than they came in: float32 for a float64, or the other way round. "
-            "See 8.7.",
+            "See section 8.7.",
             sign=lambda found, x, positions, base: (
                 found.dtype != x.dtype
                 and torch.allclose(
@@ -657,7 +664,7 @@ turn_halves = Exercise(
             lambda x, positions, base: x.clone(),
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "A layer turns queries and keys that others may still read: work on new tensors. See 8.4."
+            "A layer turns queries and keys that others may still read: work on new tensors. See section 8.4."
         ),
     },
 )
@@ -741,17 +748,17 @@ rotary_attention = Exercise(
     mistakes={
         "queries from 0": Mistake(
             "With as many queries as keys it is right, and with a cache it is not: the first of the new queries "
-            "is turned by the same position as the first key. It stands S − T positions behind it. See 8.4.",
+            "is turned by the same position as the first key. It stands S − T positions behind it. See section 8.4.",
             lambda q, k, v: attention(rotate(q), rotate(k), v, _causal(q, k)),
         ),
         "queries from 0 in the mask as well": Mistake(
             "With as many queries as keys it is right; with a cache, both the turning and the mask take "
-            "the first of the new queries for the first token. It stands at S − T. See 8.4.",
+            "the first of the new queries for the first token. It stands at S − T. See section 8.4.",
             lambda q, k, v: attention(rotate(q), rotate(k), v, _top_left(q, k)),
         ),
         "queries one position too far": Mistake(
             "Even with as many queries as keys, a query and the key of the same token are turned differently: "
-            "the last query stands at S − 1, not at S. See 8.4.",
+            "the last query stands at S − 1, not at S. See section 8.4.",
             lambda q, k, v: attention(
                 rotate(
                     _turn_newest(q, k),
@@ -763,61 +770,62 @@ rotary_attention = Exercise(
             ),
         ),
         "all queries at the end": Mistake(
-            "One new query is right and several are not: all of them are turned as if they stood at S − 1. See 8.4.",
+            "One new query is right and several are not: all of them are turned as if they stood at S − 1. See section "
+            "8.4.",
             lambda q, k, v: attention(_all_at_the_end(q, k), rotate(k), v, _causal(q, k)),
         ),
         "only the queries turned": Mistake(
             "The keys are not turned. A score then depends on the query's own position and not on the distance. "
-            "See 8.8.",
+            "See section 8.8.",
             lambda q, k, v: attention(_turn_newest(q, k), k, v, _causal(q, k)),
         ),
         "only the keys turned": Mistake(
             "The queries are not turned. A score then depends on the key's own position and not on the distance. "
-            "See 8.8.",
+            "See section 8.8.",
             lambda q, k, v: attention(q, rotate(k), v, _causal(q, k)),
         ),
         "nothing turned": Mistake(
             "This is causal attention without positions: neither queries nor keys are turned. "
-            "`rotate` returns new tensors and leaves those it was given. See 8.4.",
+            "`rotate` returns new tensors and leaves those it was given. See section 8.4.",
             lambda q, k, v: attention(q, k, v, _causal(q, k)),
         ),
         "values turned": Mistake(
             "The weights are right and the output is not: the values were turned as well, "
-            "so that the output depends on where the text begins. See 8.8.",
+            "so that the output depends on where the text begins. See section 8.8.",
             lambda q, k, v: attention(
                 _turn_newest(q, k), rotate(k), rotate(v), _causal(q, k)
             ),
         ),
         "opposite directions": Mistake(
             "Queries and keys turn in opposite directions, so that a score depends on the sum of two positions "
-            "instead of their difference. See 8.4.",
+            "instead of their difference. See section 8.4.",
             lambda q, k, v: attention(_turn_newest(q, k), _backwards(k), v, _causal(q, k)),
         ),
         "mask ignored": Mistake(
-            "Queries look at keys that come after them: the causal mask is missing. See 5.2.",
+            "Queries look at keys that come after them: the causal mask is missing. See section 5.2.",
             lambda q, k, v: attention(_turn_newest(q, k), rotate(k), v),
         ),
         "mask inverted": Mistake(
-            "The queries see the future and not the past: True means may attend. See 5.4.",
+            "The queries see the future and not the past: True means may attend. See section 5.4.",
             lambda q, k, v: attention(_turn_newest(q, k), rotate(k), v, ~_causal(q, k)),
         ),
         "causal mask aligned top-left": Mistake(
             "The positions are right and the mask is not: with more keys than queries it takes the first query for "
-            "the first token and hides most of the cache. See 5.6.",
+            "the first token and hides most of the cache. See section 5.6.",
             lambda q, k, v: attention(_turn_newest(q, k), rotate(k), v, _top_left(q, k)),
         ),
         "no scale": Mistake(
-            "The scores are not divided by √D. See 3.4.",
+            "The scores are not divided by √D. See section 3.4.",
             lambda q, k, v: attention(
                 _turn_newest(q, k) * math.sqrt(q.size(-1)), rotate(k), v, _causal(q, k)
             ),
         ),
         "results swapped": Mistake(
-            "Both results are there, in the wrong order: first the output, then the weights. See 3.7.",
+            "Both results are there, in the wrong order: first the output, then the weights. See section 3.7.",
             lambda q, k, v: _rotary(q, k, v)[::-1],
         ),
         "weights not returned": Mistake(
-            "Only the output is returned; the exercise asks for the weights beside it. See 3.7.",
+            "Only the output is returned; the exercise asks for the weights beside it. See section 3.7.",
             lambda q, k, v: _rotary(q, k, v)[0],
         ),
         "other convention": Mistake(
@@ -936,32 +944,33 @@ linear_bias = Exercise(
     returns=("bias",),
     mistakes={
         "near is lowered": Mistake(
-            "What is far is raised instead of lowered: the bias is at most 0, and 0 at distance 0. See 8.5.",
+            "What is far is raised instead of lowered: the bias is at most 0, and 0 at distance 0. See section 8.5.",
             lambda num_heads, num_queries, num_keys: (
                 -make_alibi_bias(num_heads, num_queries, num_keys)
             ),
         ),
         "slopes from 0": Mistake(
-            "The first head has the slope 1: the heads are counted from 1, so it is 2 to the power of −8/H. See 8.5.",
+            "The first head has the slope 1: the heads are counted from 1, so it is 2 to the power of −8/H. See "
+            "section 8.5.",
             _with_slopes(lambda h, num_heads: 2 ** (-8 * (h - 1) / num_heads)),
         ),
         "slopes halved from head to head": Mistake(
             "With eight heads it is right; with others, the slopes do not end at 1/256: each is 2 to the power of "
-            "−8h/H, so the ratio depends on the number of heads. See 8.5.",
+            "−8h/H, so the ratio depends on the number of heads. See section 8.5.",
             _with_slopes(lambda h, num_heads: 2.0**-h),
         ),
         "slopes divided": Mistake(
-            "The slopes are 1, 1/2, 1/3, …; they are to fall by the same factor from head to head. See 8.5.",
+            "The slopes are 1, 1/2, 1/3, …; they are to fall by the same factor from head to head. See section 8.5.",
             _with_slopes(lambda h, num_heads: 1 / h),
         ),
         "flattest head first": Mistake(
-            "The heads come in the reverse order: the first one is the steepest. See 8.5.",
+            "The heads come in the reverse order: the first one is the steepest. See section 8.5.",
             lambda num_heads, num_queries, num_keys: make_alibi_bias(
                 num_heads, num_queries, num_keys
             ).flip(0),
         ),
         "one slope for all": Mistake(
-            "All heads have the same slope, so none of them sees the whole text. See 8.5.",
+            "All heads have the same slope, so none of them sees the whole text. See section 8.5.",
             sign=lambda found, num_heads, num_queries, num_keys: (
                 num_heads > 1
                 and found.shape == (num_heads, num_queries, num_keys)
@@ -971,7 +980,7 @@ linear_bias = Exercise(
         ),
         "slopes of the authors' code": Mistake(
             "For powers of two it is right. For other numbers of heads these are the slopes of the authors' code; "
-            "the exercise asks for the formula of the paper. See 8.5.",
+            "the exercise asks for the formula of the paper. See section 8.5.",
             lambda num_heads, num_queries, num_keys: (
                 torch.tensor(_slopes_of_the_code(num_heads))[:, None, None]
                 * -_distance(num_queries, num_keys).abs()
@@ -979,7 +988,7 @@ linear_bias = Exercise(
         ),
         "aligned top-left": Mistake(
             "The first query is taken for position 0, so that of a longer row of keys the oldest gets the bias 0. "
-            "The last query stands where the last key does. See 8.8.",
+            "The last query stands where the last key does. See section 8.8.",
             _with_distance(
                 lambda num_queries, num_keys: (
                     torch.arange(num_queries)[:, None] - torch.arange(num_keys)
@@ -988,31 +997,31 @@ linear_bias = Exercise(
         ),
         "future raised": Mistake(
             "Before its own position a query's keys are lowered, after it they are raised: "
-            "distance has no sign. See 8.5.",
+            "distance has no sign. See section 8.5.",
             _with_distance(_distance),
         ),
         "past raised": Mistake(
             "Before its own position a query's keys are raised, after it they are lowered: "
-            "distance has no sign. See 8.5.",
+            "distance has no sign. See section 8.5.",
             _with_distance(lambda num_queries, num_keys: -_distance(num_queries, num_keys)),
         ),
         "future not lowered": Mistake(
             "Keys after the query keep the bias 0, which is what the query's own position has: "
-            "the exercise asks for the distance before and after. See 8.5.",
+            "the exercise asks for the distance before and after. See section 8.5.",
             _with_distance(
                 lambda num_queries, num_keys: _distance(num_queries, num_keys).clamp(min=0)
             ),
         ),
         "future hidden": Mistake(
             "Keys after the query are −∞. Hiding them is the mask's business, "
-            "and a bias made for one direction would be wrong where there is no mask. See 8.5.",
+            "and a bias made for one direction would be wrong where there is no mask. See section 8.5.",
             lambda num_heads, num_queries, num_keys: make_alibi_bias(
                 num_heads, num_queries, num_keys
             ).masked_fill(~make_causal_mask(num_queries, num_keys), -math.inf),
         ),
         "a number for each key": Mistake(
             "The bias has one row for all queries. Under a causal mask that gives the same weights, "
-            "but it is not 0 where a query meets its own position. See 8.5.",
+            "but it is not 0 where a query meets its own position. See section 8.5.",
             sign=lambda found, num_heads, num_queries, num_keys: (
                 found.dim() == 3
                 and found.size(1) in (1, num_queries)
@@ -1024,13 +1033,13 @@ linear_bias = Exercise(
             ),
         ),
         "heads behind the keys": Mistake(
-            "The heads are the last axis; a bias has the axes of the scores, (H, T, S). See 8.5.",
+            "The heads are the last axis; a bias has the axes of the scores, (H, T, S). See section 8.5.",
             lambda num_heads, num_queries, num_keys: make_alibi_bias(
                 num_heads, num_queries, num_keys
             ).permute(1, 2, 0),
         ),
         "queries and keys swapped": Mistake(
-            "There is a row for each key: the queries stand down the side, (H, T, S). See 8.5.",
+            "There is a row for each key: the queries stand down the side, (H, T, S). See section 8.5.",
             sign=lambda found, num_heads, num_queries, num_keys: (
                 num_queries != num_keys
                 and found.shape == (num_heads, num_keys, num_queries)

@@ -71,7 +71,7 @@ def _load_and_describe(answer, width, hidden, fault):
             return None
         if fault == "whole" and filled is not module:
             raise Remark(
-                "load_renamed has to fill the module that it was given, and return that module. See 17.13."
+                "load_renamed has to fill the module that it was given, and return that module. See section 17.5."
             )
     except (ValueError, RuntimeError, KeyError, AssertionError) as error:
         if fault == "whole":
@@ -183,12 +183,12 @@ load_renamed = Exercise(
     mistakes={
         "not transposed": Mistake(
             "A matrix of the set of transposed ones is loaded as it is; a square one fits either way, so nothing but "
-            "the numbers tells. See 17.10.",
+            "the numbers tells. See section 17.10.",
             _with(turn=lambda tensor, listed, shape: tensor),
         ),
         "transposed only where it does not fit": Mistake(
             "A square matrix is not transposed: its shape fits either way, so whether to transpose has to come from "
-            "the set, not from the shape. See 17.10.",
+            "the set, not from the shape. See section 17.10.",
             _with(
                 turn=lambda tensor, listed, shape: (
                     tensor if tensor.shape == shape else tensor.T
@@ -196,61 +196,63 @@ load_renamed = Exercise(
             ),
         ),
         "every matrix transposed": Mistake(
-            "Matrices that are not in the set of transposed ones are transposed too. See 17.10.",
+            "Matrices that are not in the set of transposed ones are transposed too. See section 17.10.",
             _with(
                 turn=lambda tensor, listed, shape: tensor.T if tensor.dim() == 2 else tensor
             ),
         ),
         "missing names ignored": Mistake(
             "A file that lacks a tensor is taken, and the parameter keeps its random numbers: a half-loaded model "
-            "that raises nothing. See 17.12.",
+            "that raises nothing. See section 17.12.",
             _with(check_missing=False),
         ),
         "unexpected names ignored": Mistake(
             "A file with a tensor for which there is no place is taken, and its numbers are lost without a word. "
-            "See 17.5.",
+            "See section 17.5.",
             _with(check_unexpected=False),
         ),
         "nothing is checked": Mistake(
-            "Whatever is missing or left over, the file is taken, as with strict=False. See 17.12.",
+            "Whatever is missing or left over, the file is taken, as with strict=False. See section 17.12.",
             _with(check_missing=False, check_unexpected=False, check_shapes=False),
         ),
         "shapes not checked": Mistake(
-            "A tensor of another shape is taken: copy_ spreads a single number over a whole parameter. See 17.12.",
+            "A tensor of another shape is taken: copy_ spreads a single number over a whole parameter. See section "
+            "17.12.",
             _with(check_shapes=False),
         ),
         "half loaded": Mistake(
             "The file is refused, but some parameters have been overwritten by then: look at everything first, and "
-            "copy afterwards. See 17.12.",
+            "copy afterwards. See section 17.12.",
             _with(late=True),
         ),
         "copies as it goes": Mistake(
             "The file is gone through and copied on the way: a parameter that the file lacks keeps its random numbers, "
-            "and a name without a place is noticed when half is overwritten. See 17.12.",
+            "and a name without a place is noticed when half is overwritten. See section 17.12.",
             _copies_as_it_goes,
         ),
         "another error": Mistake(
             "A file that does not fit is refused, but not by the ValueError that the exercise asks for, so whoever "
-            "waits for that one does not catch it. (A KeyError has the first missing name alone.) See 17.12.",
+            "waits for that one does not catch it. (A KeyError has the first missing name alone.) See section 17.12.",
             _with(kind=AssertionError),
         ),
         "does not raise": Mistake(
             "A file that does not fit is noticed and nothing is loaded, but no error is raised, so whoever called goes "
-            "on with random numbers. See 17.12.",
+            "on with random numbers. See section 17.12.",
             _keeps_quiet,
         ),
         "stops at the first name": Mistake(
             "The refusal has the first wrong name alone; collect what is missing and what is left over, and say all "
-            "of it at once. See 17.12.",
+            "of it at once. See section 17.12.",
             _stops_at_the_first,
         ),
         "names nothing": Mistake(
             "The file is refused, but the message does not say which names are missing, unexpected or of another "
-            "shape. See 17.12.",
+            "shape. See section 17.12.",
             _with(says=False),
         ),
         "names in the wrong direction": Mistake(
-            "The table goes from the names in the file to those of the module, and it is read the other way. See 17.5.",
+            "The table goes from the names in the file to those of the module, and it is read the other way. See "
+            "section 17.5.",
             _other_direction,
         ),
     },
@@ -290,46 +292,46 @@ mean_pool = Exercise(
     mistakes={
         "pads counted": Mistake(
             "The pads are in the mean: a sentence gets another vector as soon as a longer one joins its batch. "
-            "See 17.9.",
+            "See section 17.9.",
             lambda hidden, mask: hidden.mean(dim=1),
         ),
         "divided by the padded length": Mistake(
             "The pads are left out of the sum and counted in the divisor, so the vectors of short sentences are too "
-            "short. See 17.9.",
+            "short. See section 17.9.",
             lambda hidden, mask: _mean(hidden, mask, hidden.size(1)),
         ),
         "not divided": Mistake(
-            "It is a sum: a sentence of twice the length gets a vector of about twice the length. See 17.9.",
+            "It is a sum: a sentence of twice the length gets a vector of about twice the length. See section 17.9.",
             lambda hidden, mask: _mean(hidden, mask, 1),
         ),
         "divided by the tokens of the whole batch": Mistake(
             "The sum of one sentence is divided by the number of tokens of all sentences: count for each row. "
-            "See 17.9.",
+            "See section 17.9.",
             lambda hidden, mask: _mean(hidden, mask, mask.sum()),
         ),
         "mask inverted": Mistake(
-            "It is the mean of the pads: True stands for a real token. See 17.9.",
+            "It is the mean of the pads: True stands for a real token. See section 17.9.",
             lambda hidden, mask: _mean(hidden, ~mask, (~mask).sum(dim=1, keepdim=True)),
         ),
         "first token": Mistake(
-            "It is the vector of the first token; this model was trained for the mean of all. See 17.9.",
+            "It is the vector of the first token; this model was trained for the mean of all. See section 17.9.",
             lambda hidden, mask: hidden[:, 0],
         ),
         "maximum": Mistake(
-            "It is the largest number of each column, not the mean. See 17.9.",
+            "It is the largest number of each column, not the mean. See section 17.9.",
             lambda hidden, mask: hidden.masked_fill(~mask[..., None], -torch.inf).amax(1),
         ),
         "all sentences in one": Mistake(
-            "The tokens of all sentences are averaged together: the axis of the batch has to stay. See 17.9.",
+            "The tokens of all sentences are averaged together: the axis of the batch has to stay. See section 17.9.",
             lambda hidden, mask: hidden[mask].mean(dim=0),
         ),
         "mean over the sentences": Mistake(
-            "The mean is taken over the batch and not over the tokens of each sentence. See 17.9.",
+            "The mean is taken over the batch and not over the tokens of each sentence. See section 17.9.",
             lambda hidden, mask: hidden.mean(dim=0),
         ),
         "cut at the length": Mistake(
             "It takes the first n tokens of each sentence, which is right while the pads come last; with padding on "
-            "the left it takes pads. Ask the mask which tokens are real. See 17.9.",
+            "the left it takes pads. Ask the mask which tokens are real. See section 17.9.",
             lambda hidden, mask: torch.stack(
                 [
                     row[:n].mean(0)
@@ -338,21 +340,22 @@ mean_pool = Exercise(
             ),
         ),
         "brought to length 1": Mistake(
-            "It is the mean brought to length 1; the mean itself is asked for. See 17.9.",
+            "It is the mean brought to length 1; the mean itself is asked for. See section 17.9.",
             lambda hidden, mask: nn.functional.normalize(_mean(hidden, mask, 1), dim=-1),
         ),
         "divided twice": Mistake(
-            "A mean is a sum that has been divided already, and here it is divided once more. See 17.9.",
+            "A mean is a sum that has been divided already, and here it is divided once more. See section 17.9.",
             lambda hidden, mask: (
                 _mean(hidden, mask, hidden.size(1)) / mask.sum(1, keepdim=True)
             ),
         ),
         "count without an axis for the width": Mistake(
-            "The counts (B,) have to divide sums (B, E): they lack an axis of length 1 at their end. See 17.9.",
+            "The counts (B,) have to divide sums (B, E): they lack an axis of length 1 at their end. See section 17.9.",
             lambda hidden, mask: _mean(hidden, mask, mask.sum(dim=1)),
         ),
         "mask without an axis for the width": Mistake(
-            "The mask (B, T) has to be multiplied with (B, T, E): it lacks an axis of length 1 at its end. See 17.9.",
+            "The mask (B, T) has to be multiplied with (B, T, E): it lacks an axis of length 1 at its end. See section "
+            "17.9.",
             lambda hidden, mask: (hidden * mask).sum(1) / mask.sum(1, keepdim=True),
         ),
     },
@@ -406,48 +409,50 @@ split_fused = Exercise(
     mistakes={
         "not transposed": Mistake(
             "The three are cut rightly and not transposed: this file stores (in, out), and a Linear wants "
-            "(out, in). Each is square, so it fits and gives other numbers. See 17.10.",
+            "(out, in). Each is square, so it fits and gives other numbers. See section 17.10.",
             lambda weight, bias: _split(weight, bias, turn=lambda w: w),
         ),
         "queries and keys swapped": Mistake(
-            "Queries and keys have changed places: the order in the file is queries, keys, values. See 17.10.",
+            "Queries and keys have changed places: the order in the file is queries, keys, values. See section 17.10.",
             lambda weight, bias: _split(weight, bias, (1, 0, 2)),
         ),
         "keys and values swapped": Mistake(
-            "Keys and values have changed places: the order in the file is queries, keys, values. See 17.10.",
+            "Keys and values have changed places: the order in the file is queries, keys, values. See section 17.10.",
             lambda weight, bias: _split(weight, bias, (0, 2, 1)),
         ),
         "values first": Mistake(
-            "The values come first here: the order in the file is queries, keys, values. See 17.10.",
+            "The values come first here: the order in the file is queries, keys, values. See section 17.10.",
             lambda weight, bias: _split(weight, bias, (2, 0, 1)),
         ),
         "keys first": Mistake(
-            "The queries come last here: the order in the file is queries, keys, values. See 17.10.",
+            "The queries come last here: the order in the file is queries, keys, values. See section 17.10.",
             lambda weight, bias: _split(weight, bias, (1, 2, 0)),
         ),
         "every third column": Mistake(
-            "Each takes every third column; in this file the three lie side by side, E columns each. See 17.10.",
+            "Each takes every third column; in this file the three lie side by side, E columns each. See section "
+            "17.10.",
             _every_third,
         ),
         "reshaped instead of transposed": Mistake(
             "The shapes are right and the numbers are mixed: a row of the file holds numbers of all three, and "
-            "reshaping to (3, E, E) cuts along the rows. See 17.10.",
+            "reshaping to (3, E, E) cuts along the rows. See section 17.10.",
             _cut_as_it_lies,
         ),
         "rows cut before transposing": Mistake(
             "Reshaped to (3, E, E), the file is cut along its rows, and a row holds numbers of all three; transposing "
-            "afterwards does not unmix them. See 17.10.",
+            "afterwards does not unmix them. See section 17.10.",
             _cut_as_it_lies_and_transposed,
         ),
         "cut along the inputs": Mistake(
             "A part of the weight is still 3E long: what has to be cut is the axis of the outputs, which is the one "
-            "3E long, and not that of the inputs. See 17.10.",
+            "3E long, and not that of the inputs. See section 17.10.",
             sign=lambda found, weight, bias: any(
                 part.dim() == 2 and 3 * len(weight) in part.shape for part in found
             ),
         ),
         "biases not split": Mistake(
-            "Every one of the three has the whole bias of 3E numbers: it is cut in three like the columns. See 17.10.",
+            "Every one of the three has the whole bias of 3E numbers: it is cut in three like the columns. See section "
+            "17.10.",
             lambda weight, bias: (*_split(weight, bias)[:3], bias, bias, bias),
         ),
     },
@@ -512,42 +517,43 @@ to_neighbours = Exercise(
     mistakes={
         "values reordered too": Mistake(
             "The rows of the values are reordered too; values are not turned, and what they make is added up in the "
-            "order that out_proj expects. See 17.10.",
+            "order that out_proj expects. See section 17.10.",
             lambda q, k, v, H, G: (*_to_neighbours(q, k, v, H, G)[:2], v[_rows_of(v, G)]),
         ),
         "keys not reordered": Mistake(
-            "The keys are left as they are: queries and keys then disagree on which numbers make a pair. See 17.10.",
+            "The keys are left as they are: queries and keys then disagree on which numbers make a pair. See section "
+            "17.10.",
             lambda q, k, v, H, G: (q[_rows_of(q, H)], k, v),
         ),
         "queries not reordered": Mistake(
             "The queries are left as they are: queries and keys then disagree on which numbers make a pair. "
-            "See 17.10.",
+            "See section 17.10.",
             lambda q, k, v, H, G: (q, k[_rows_of(k, G)], v),
         ),
         "nothing reordered": Mistake(
-            "The rows have not moved: row i of the first half belongs next to row i of the second. See 17.10.",
+            "The rows have not moved: row i of the first half belongs next to row i of the second. See section 17.10.",
             lambda q, k, v, H, G: (q, k, v),
         ),
         "over all heads at once": Mistake(
-            "With several heads rows change from head to head: the halves are those of one head. See 17.10.",
+            "With several heads rows change from head to head: the halves are those of one head. See section 17.10.",
             lambda q, k, v, H, G: (q[_rows_of(q, 1)], k[_rows_of(k, 1)], v),
         ),
         "the way back": Mistake(
             "It is the way back, from neighbours to halves; for heads 4 wide the two are the same, for wider ones "
-            "they are not. See 17.10.",
+            "they are not. See section 17.10.",
             _back_to_halves,
         ),
         "columns instead of rows": Mistake(
-            "The columns have moved: they belong to what comes in, the rows to what comes out. See 17.10.",
+            "The columns have moved: they belong to what comes in, the rows to what comes out. See section 17.10.",
             lambda q, k, v, H, G: (q[:, _rows_of(q.T, H)], k[:, _rows_of(k.T, G)], v),
         ),
         "halves swapped": Mistake(
             "The two halves of a head have changed places; they have to be dealt out in turn, one row of the first, "
-            "one of the second. See 17.10.",
+            "one of the second. See section 17.10.",
             lambda q, k, v, H, G: (_swap_halves(q, H), _swap_halves(k, G), v),
         ),
         "query heads for the keys": Mistake(
-            "The keys are cut into as many heads as the queries; with grouped keys they have fewer. See 17.10.",
+            "The keys are cut into as many heads as the queries; with grouped keys they have fewer. See section 17.10.",
             lambda q, k, v, H, G: (q[_rows_of(q, H)], k[_rows_of(k, H)], v),
         ),
     },
@@ -603,42 +609,44 @@ share_on_previous = Exercise(
     mistakes={
         "next token": Mistake(
             "It is the share of the next token: a row belongs to a query, and the token before it stands one column "
-            "to the left. See 17.8.",
+            "to the left. See section 17.8.",
             lambda weights, mask: _share(
                 weights, mask & mask.roll(-1, 1) & _not_last(mask), -1
             ),
         ),
         "same token": Mistake(
             "It is the share that a token gives to itself, the diagonal; the token before stands one column to the "
-            "left. See 17.8.",
+            "left. See section 17.8.",
             lambda weights, mask: _share(weights, mask, 0),
         ),
         "pads counted": Mistake(
-            "Rows of pads are in the mean: nobody uses what a pad looks at. See 17.8.",
+            "Rows of pads are in the mean: nobody uses what a pad looks at. See section 17.8.",
             lambda weights, mask: weights.diagonal(-1, -2, -1).mean((0, 2)),
         ),
         "first token counted": Mistake(
             "The first token of each sentence is counted and has no token before it, so the shares are too small. "
-            "See 17.8.",
+            "See section 17.8.",
             lambda weights, mask: (
                 _share(weights, _not_first(mask)) * _not_first(mask).sum() / mask.sum()
             ),
         ),
         "divided by the number of positions": Mistake(
             "The weights are added up rightly and divided by the number of all positions, the pads' among them. "
-            "See 17.8.",
+            "See section 17.8.",
             lambda weights, mask: (
                 _share(weights, _not_first(mask)) * _not_first(mask).sum() / mask.numel()
             ),
         ),
         "pads in the sum": Mistake(
-            "Rows of pads are added to the sum and left out of the divisor, so the shares are too large. See 17.8.",
+            "Rows of pads are added to the sum and left out of the divisor, so the shares are too large. See section "
+            "17.8.",
             lambda weights, mask: (
                 weights.diagonal(-1, -2, -1).sum((0, 2)) / mask[:, 1:].sum()
             ),
         ),
         "pads in the divisor": Mistake(
-            "Rows of pads are left out of the sum and counted in the divisor, so the shares are too small. See 17.8.",
+            "Rows of pads are left out of the sum and counted in the divisor, so the shares are too small. See section "
+            "17.8.",
             lambda weights, mask: (
                 _share(weights, _not_first(mask))
                 * (_not_first(mask).sum() / mask[:, 1:].numel())
@@ -646,28 +654,28 @@ share_on_previous = Exercise(
         ),
         "mask of the previous token": Mistake(
             "A row counts if the token before it is real, so the first pad behind each sentence counts too: what "
-            "matters is whether the token that looks is real. See 17.8.",
+            "matters is whether the token that looks is real. See section 17.8.",
             lambda weights, mask: _share(
                 weights, nn.functional.pad(mask[:, :-1], (1, 0)).bool()
             ),
         ),
         "mean of the sentences' means": Mistake(
-            "Every sentence counts the same, however long; here every token shall. See 17.8.",
+            "Every sentence counts the same, however long; here every token shall. See section 17.8.",
             _mean_of_sentences,
         ),
         "not divided": Mistake(
-            "It is a sum of weights: divide by the number of tokens that were counted. See 17.8.",
+            "It is a sum of weights: divide by the number of tokens that were counted. See section 17.8.",
             lambda weights, mask: (
                 _share(weights, _not_first(mask)) * _not_first(mask).sum()
             ),
         ),
         "one number for all heads": Mistake(
-            "The heads are averaged too, and heads differ: keep their axis. See 17.8.",
+            "The heads are averaged too, and heads differ: keep their axis. See section 17.8.",
             lambda weights, mask: _share(weights, _not_first(mask)).mean(),
         ),
         "counts the largest weights": Mistake(
             "It counts how often the previous token gets the largest weight; the share is the weight itself. "
-            "See 17.8.",
+            "See section 17.8.",
             lambda weights, mask: _share(
                 nn.functional.one_hot(weights.argmax(-1), weights.size(-1)).to(
                     weights.dtype

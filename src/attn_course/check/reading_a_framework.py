@@ -126,19 +126,19 @@ stable_quiet = Exercise(
     mistakes={
         "plain softmax": Mistake(
             "Every row sums to 1: it is the plain softmax, in which nothing takes the weight that no key wants. "
-            "See 14.7.",
+            "See section 14.7.",
             lambda x, dim: torch.softmax(x, dim),
         ),
         "one stays one": Mistake(
             "Low scores get large weights, and 1 and 7 give 0.4994: the largest score was subtracted from the scores "
-            "and not from the zero whose exponential is the 1. See 14.8.",
+            "and not from the zero whose exponential is the 1. See section 14.8.",
             sign=lambda found, x, dim: torch.allclose(
                 found[0], burn_quiet_softmax_2023(x, dim), rtol=1e-3, equal_nan=True
             ),
         ),
         "zero shifted the wrong way": Mistake(
             "Rows with a high score get next to nothing: the largest score was subtracted from the scores and added "
-            "to the zero. See 14.8.",
+            "to the zero. See section 14.8.",
             sign=lambda found, x, dim: (
                 torch.allclose(found[0], _zero_shifted_up(x, dim), rtol=1e-3, atol=1e-6)
                 and not torch.allclose(found[0], quiet_softmax(x, dim), rtol=1e-3)
@@ -146,7 +146,7 @@ stable_quiet = Exercise(
         ),
         "one maximum for all": Mistake(
             "One row is right, and many rows of large scores are nan: the largest score of all was subtracted from "
-            "each row, and where a row is far below it every exponential is 0. See 14.8.",
+            "each row, and where a row is far below it every exponential is 0. See section 14.8.",
             sign=lambda found, x, dim: (
                 bool(found[0].isnan().any())
                 and torch.allclose(
@@ -156,58 +156,59 @@ stable_quiet = Exercise(
         ),
         "softmax overflows": Mistake(
             "With large scores the result is nan: exponentials overflow, or all of them vanish, unless the largest "
-            "exponent of the row is subtracted first. See 14.8.",
+            "exponent of the row is subtracted first. See section 14.8.",
             sign=_large_scores_give_nan,
         ),
         "nan in empty rows": Mistake(
             "A row of −∞ is nan, and should be zeros: its largest score is −∞, and −∞ − (−∞) is no number. Which other "
-            "exponent stands in the denominator? See 14.8.",
+            "exponent stands in the denominator? See section 14.8.",
             sign=_empty_rows_are_nan,
         ),
         "nan in the gradient": Mistake(
             "The weights are right, and some of the gradient is nan: on the way there is an ∞ or a nan, which the "
-            "weights do not show and the gradient does. See 14.8.",
+            "weights do not show and the gradient does. See section 14.8.",
             sign=_gradient_is_nan,
         ),
         "softmax over a fixed axis": Mistake(
-            "Along the last axis all is right, along another it is not: dim is not used everywhere. See 14.8.",
+            "Along the last axis all is right, along another it is not: dim is not used everywhere. See section 14.8.",
             sign=lambda found, x, dim: _last_axis_somewhere(found[0], x, dim),
         ),
         "softmax over everything": Mistake(
             "One row is right and many rows are not: the sum runs over all scores instead of those of one row. "
-            "See 14.7.",
+            "See section 14.7.",
             lambda x, dim: quiet_softmax(x.flatten(), 0).reshape(x.shape),
         ),
         "weight of the zero returned": Mistake(
             "There is one weight too many: the appended zero takes part in the softmax, and its own weight is left "
-            "out of the result. See 14.7.",
+            "out of the result. See section 14.7.",
             lambda x, dim: torch.softmax(
                 torch.cat([x, torch.zeros_like(x.narrow(dim, 0, 1))], dim), dim
             ),
         ),
         "first column cut off": Mistake(
             "The weight of the appended zero stays, and that of a score is cut off: it goes from the end where the "
-            "zero was put. See 14.7.",
+            "zero was put. See section 14.7.",
             sign=lambda found, x, dim: _zero_kept_and_score_cut(found[0], x, dim),
         ),
         "a zero for each score": Mistake(
             "The weights are too small by about the number of scores: the 1 is added once to the sum, and not once for "
-            "each score. See 14.7.",
+            "each score. See section 14.7.",
             lambda x, dim: softmax(torch.cat([x, torch.zeros_like(x)], dim), dim).narrow(
                 dim, 0, x.size(dim)
             ),
         ),
         "no gradient": Mistake(
-            "The weights are right, but no gradient reaches the scores: only the maximum may be detached. See 14.8.",
+            "The weights are right, but no gradient reaches the scores: only the maximum may be detached. See section "
+            "14.8.",
             _detached,
         ),
         "float32 whatever comes in": Mistake(
             "The scores are in another type than float32 and the weights are not: the result keeps the type that came "
-            "in. See 14.8.",
+            "in. See section 14.8.",
             _float32,
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "A caller may need the scores again: subtract into a new tensor. See 5.10.",
+            "A caller may need the scores again: subtract into a new tensor. See section 5.10.",
         ),
     },
 )
@@ -252,53 +253,54 @@ course_mask = Exercise(
     returns=("mask",),
     mistakes={
         "mask inverted": Mistake(
-            "The mask is True where a key is hidden, as Burn's are; in this course True means may attend. See 14.5.",
+            "The mask is True where a key is hidden, as Burn's are; in this course True means may attend. See section "
+            "14.5.",
             lambda pad, attn: ~from_burn_mask(attn, pad),
         ),
         "padding inverted": Mistake(
-            "mask_attn is turned around and mask_pad is not: both say True where a key is masked. See 14.5.",
+            "mask_attn is turned around and mask_pad is not: both say True where a key is masked. See section 14.5.",
             lambda pad, attn: _join(pad, attn, pad=lambda m: m[:, None, :]),
         ),
         "mask_attn inverted": Mistake(
-            "mask_pad is turned around and mask_attn is not: both say True where a key is masked. See 14.5.",
+            "mask_pad is turned around and mask_attn is not: both say True where a key is masked. See section 14.5.",
             lambda pad, attn: _join(pad, attn, attn=lambda m: m),
         ),
         "joined by or": Mistake(
-            "A key is visible as soon as one of the two masks allows it, and it takes both. See 14.5.",
+            "A key is visible as soon as one of the two masks allows it, and it takes both. See section 14.5.",
             lambda pad, attn: _join(pad, attn, join=torch.logical_or),
         ),
         "padding on the queries": Mistake(
             "The rows of the pads are hidden and their columns are not: mask_pad is about the keys, which are the last "
-            "axis. See 14.5.",
+            "axis. See section 14.5.",
             lambda pad, attn: _join(pad, attn, pad=lambda m: ~m[:, :, None]),
         ),
         "no axis for the queries": Mistake(
             "mask_pad lacks the axis of the queries, so that its sentences are taken for queries, or it does not fit. "
-            "See 14.5.",
+            "See section 14.5.",
             lambda pad, attn: _join(pad, attn, pad=lambda m: ~m),
         ),
         "padding ignored": Mistake(
-            "With both masks there, mask_pad hides nothing. See 14.5.",
+            "With both masks there, mask_pad hides nothing. See section 14.5.",
             lambda pad, attn: from_burn_mask(attn, pad if attn is None else None),
         ),
         "mask_attn ignored": Mistake(
-            "With both masks there, mask_attn hides nothing. See 14.5.",
+            "With both masks there, mask_attn hides nothing. See section 14.5.",
             lambda pad, attn: from_burn_mask(attn if pad is None else None, pad),
         ),
         "numbers instead of booleans": Mistake(
-            "The cells are right, but they are numbers, 1 and 0, and a mask holds True and False. See 14.5.",
+            "The cells are right, but they are numbers, 1 and 0, and a mask holds True and False. See section 14.5.",
             lambda pad, attn: from_burn_mask(attn, pad).long(),
         ),
         "None not expected": Mistake(
-            "With both masks it is right, and with one of them missing it stops: either may be None. See 14.5.",
+            "With both masks it is right, and with one of them missing it stops: either may be None. See section 14.5.",
             lambda pad, attn: ~pad[:, None, :] & ~attn,
         ),
         "numbers to add": Mistake(
-            "It returns numbers to be added to the scores; attention takes True and False. See 14.5.",
+            "It returns numbers to be added to the scores; attention takes True and False. See section 14.5.",
             sign=lambda found, pad, attn: found.is_floating_point(),
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "Whoever called it hides other keys from now on: make a new mask. See 5.10.",
+            "Whoever called it hides other keys from now on: make a new mask. See section 5.10.",
         ),
     },
 )
@@ -334,12 +336,15 @@ def _load_and_attend(answer, d_model, num_heads, biased, x):
     if state is None:
         return None
     if not isinstance(state, dict):
-        raise Remark("It has to return a dictionary of names and tensors. See 14.4.")
+        raise Remark(
+            "It has to return a dictionary of names and tensors. See section 14.4."
+        )
     if record.keys() != given.keys() or any(
         not torch.equal(record[name], given[name]) for name in given
     ):
         raise Remark(
-            "The record that it was given is changed afterwards: put the tensors into a new dictionary. See 5.10."
+            "The record that it was given is changed afterwards: put the tensors into a new dictionary. See section "
+            "5.10."
         )
     ours = MultiHeadAttention(
         d_model, num_heads, bias="query" in biased, out_bias="output" in biased
@@ -408,62 +413,67 @@ from_burn_record = Exercise(
     mistakes={
         "matrices transposed": Mistake(
             "Everything is there and fits, and the outputs differ: Burn computes xW and nn.Linear computes xWᵀ, and a "
-            "square matrix does not complain. See 14.4.",
+            "square matrix does not complain. See section 14.4.",
             _moved(weight=lambda layer, t: t),
         ),
         "output projection not transposed": Mistake(
-            "Queries, keys and values are right, and the matrix of the output projection went in as it was. See 14.4.",
+            "Queries, keys and values are right, and the matrix of the output projection went in as it was. See "
+            "section 14.4.",
             _moved(weight=lambda layer, t: t if layer == "output" else t.T),
         ),
         "only the output projection transposed": Mistake(
             "The output projection is right, and the matrices of queries, keys and values went in as they were. "
-            "See 14.4.",
+            "See section 14.4.",
             _moved(weight=lambda layer, t: t.T if layer == "output" else t),
         ),
         "queries and keys swapped": Mistake(
-            "The matrix of the queries stands where that of the keys belongs, and the other way round. See 14.4.",
+            "The matrix of the queries stands where that of the keys belongs, and the other way round. See section "
+            "14.4.",
             _moved(names=_swapped("query", "key")),
         ),
         "keys and values swapped": Mistake(
-            "The matrix of the keys stands where that of the values belongs, and the other way round. See 14.4.",
+            "The matrix of the keys stands where that of the values belongs, and the other way round. See section "
+            "14.4.",
             _moved(names=_swapped("key", "value")),
         ),
         "biases forgotten": Mistake(
-            "The matrices have new names, and the biases are not there. See 14.4.",
+            "The matrices have new names, and the biases are not there. See section 14.4.",
             _moved(keep=lambda name: name.endswith("weight")),
         ),
         "output projection forgotten": Mistake(
-            "Queries, keys and values are there, and the output projection is not: Burn calls it output. See 14.4.",
+            "Queries, keys and values are there, and the output projection is not: Burn calls it output. See section "
+            "14.4.",
             _moved(keep=lambda name: not name.startswith("output")),
         ),
         "Burn's names": Mistake(
             "The tensors have the names that Burn gives them: load_state_dict looks for q_proj.weight and its "
-            "like. See 14.4.",
+            "like. See section 14.4.",
             sign=lambda found, *inputs: "query.weight" in str(found[0]),
         ),
         "out_proj misnamed": Mistake(
-            "Queries, keys and values have their names, and the output projection has not: ours is out_proj. See 14.4.",
+            "Queries, keys and values have their names, and the output projection has not: ours is out_proj. See "
+            "section 14.4.",
             sign=lambda found, *inputs: (
                 found[0].startswith("without out_proj") and found[0].endswith("besides")
             ),
         ),
         "biases made up": Mistake(
             "There are biases that the record does not have, as None or as numbers of your own: a layer without a bias "
-            "has no place for one. Leave out what is not there. See 14.2.",
+            "has no place for one. Leave out what is not there. See section 14.2.",
             sign=lambda found, *inputs: (
                 found[0].startswith("with ") and "weight" not in found[0]
             ),
         ),
         "names of layers only": Mistake(
             "The names end with the layer's, so that its matrix and its bias have one name between them: each keeps "
-            "its ending, .weight or .bias. See 14.4.",
+            "its ending, .weight or .bias. See section 14.4.",
             sign=lambda found, *inputs: (
                 "with k_proj, out_proj, q_proj, v_proj besides" in found[0]
             ),
         ),
         "biases expected": Mistake(
             "With all biases it is right, and where some are missing it stops: the configuration can switch each off. "
-            "See 14.2.",
+            "See section 14.2.",
             lambda record: {
                 f"{mine}.{kind}": record[f"{theirs}.{kind}"].mT
                 if kind == "weight"
@@ -562,13 +572,14 @@ def _tell(answer, fn):
         said = answer(fn)
     except AssertionError:
         raise Remark(
-            "It asserts, so it stops where it should return False. See 14.9."
+            "It asserts, so it stops where it should return False. See section 14.9."
         ) from None
     if said is None:
         return None
     if isinstance(said, Tensor) and said.numel() == 1 and said.dtype == torch.bool:
         raise Remark(
-            "It returns a tensor; a test says True or False, and bool() or item() makes one of the other. See 14.9."
+            "It returns a tensor; a test says True or False, and bool() or item() makes one of the other. See section "
+            "14.9."
         )
     return said
 
@@ -582,58 +593,58 @@ tells_quiet = Exercise(
     seeds=(0,),
     mistakes={
         "accepts everything": Mistake(
-            "It accepts a function that returns its input: a test that cannot fail is none. See 14.9.",
+            "It accepts a function that returns its input: a test that cannot fail is none. See section 14.9.",
             sign=lambda found, fn: (
                 fn is _WRONG["a function that returns its input"] and found is True
             ),
         ),
         "refuses everything": Mistake(
             "It refuses a right quiet softmax: compute by hand what your inputs should give, and allow a difference "
-            "in the last digits. See 14.7.",
+            "in the last digits. See section 14.7.",
             lambda fn: False,
         ),
         "says it upside down": Mistake(
             "It accepts what is wrong and refuses what is right: True says that the function is a quiet softmax. "
-            "See 14.9.",
+            "See section 14.9.",
             lambda fn: not _is_right(fn),
         ),
         "accepts the plain softmax": Mistake(
             "It accepts the plain softmax, which is almost quiet where scores are high: the two differ on low scores. "
-            "See 14.9.",
+            "See section 14.9.",
             sign=lambda found, fn: fn is _WRONG["the plain softmax"] and found is True,
         ),
         "accepts that of 2023": Mistake(
             "It accepts the version of 2023, whose rows also sum to less than 1: ask for the numbers, or for what four "
-            "low scores get together. See 14.8.",
+            "low scores get together. See section 14.8.",
             sign=lambda found, fn: fn is _WRONG["that of 2023"] and found is True,
         ),
         "no large scores": Mistake(
-            "It accepts one that gives nan for large scores: no input of the test has any. See 14.8.",
+            "It accepts one that gives nan for large scores: no input of the test has any. See section 14.8.",
             sign=lambda found, fn: fn is _WRONG["one that overflows"] and found is True,
         ),
         "too strict": Mistake(
             "It refuses a right one that computes in another order: two ways to the same number differ in the last "
-            "digits, so equal is too much to ask. See 14.9.",
+            "digits, so equal is too much to ask. See section 14.9.",
             sign=lambda found, fn: (
                 found is False and _is_right(fn) and fn is not _RIGHT["a right one"]
             ),
         ),
         "no empty row": Mistake(
             "It accepts one that gives nan for a row of −∞: put such a row among the inputs, and remember that nan "
-            "is not close to anything, itself included. See 14.8.",
+            "is not close to anything, itself included. See section 14.8.",
             sign=lambda found, fn: (
                 fn is _WRONG["one that is nan for a row of -inf"] and found is True
             ),
         ),
         "one axis only": Mistake(
-            "It accepts one that always works along the last axis: try another dim. See 14.9.",
+            "It accepts one that always works along the last axis: try another dim. See section 14.9.",
             sign=lambda found, fn: (
                 fn is _WRONG["one whose dim is always the last"] and found is True
             ),
         ),
         "no gradient asked for": Mistake(
             "It accepts one whose weights are right and whose gradient is not: run both backwards and compare. "
-            "See 14.14.",
+            "See section 14.14.",
             sign=lambda found, fn: (
                 found is True
                 and (
@@ -644,7 +655,7 @@ tells_quiet = Exercise(
         ),
         "too loose": Mistake(
             "It accepts one with another sink, or a softmax divided by two: its comparison allows too much, or looks "
-            "at sums and signs only. See 14.9.",
+            "at sums and signs only. See section 14.9.",
             sign=lambda found, fn: (
                 found is True
                 and (
@@ -653,7 +664,8 @@ tells_quiet = Exercise(
             ),
         ),
         "falls over": Mistake(
-            "It stops with the error of the function that it tests, and has not said False: catch it. See 14.9.",
+            "It stops with the error of the function that it tests, and has not said False: catch it. See section "
+            "14.9.",
             lambda fn: fn(torch.zeros(1), -1) is not None and _is_right(fn),
         ),
     },
@@ -717,7 +729,7 @@ def _attend_and_learn(answer, q, k, v, sinks, mask):
     if not isinstance(result, tuple | list) or len(result) != 2:
         if isinstance(result, tuple | list):
             raise Remark(
-                f"It returns {len(result)} results, and two are asked for, out and weights. See 14.10."
+                f"It returns {len(result)} results, and two are asked for, out and weights. See section 14.10."
             )
         return result
     if q.dtype != torch.float64:
@@ -743,19 +755,19 @@ attend_with_sinks = Exercise(
     returns=("out", "weights", "the gradient of the sinks"),
     mistakes={
         "sinks ignored": Mistake(
-            "The rows of weights sum to 1: the sinks take nothing. See 14.10.",
+            "The rows of weights sum to 1: the sinks take nothing. See section 14.10.",
             sign=lambda found, q, k, v, sinks, mask: torch.allclose(
                 found[1], attention(q, k, v, mask)[1], rtol=1e-3, atol=1e-6
             ),
         ),
         "zero sinks": Mistake(
             "It is the quiet softmax, whatever the sinks are: each head has a number of its own in the place of the "
-            "zero. See 14.10.",
+            "zero. See section 14.10.",
             lambda q, k, v, sinks, mask: attention(q, k, v, mask, sink=0.0),
         ),
         "sink hidden by the mask": Mistake(
             "Without a mask it is right; with one the sinks take nothing, and an empty row is nan: the mask covers the "
-            "sink's column too and hides it. See 14.10.",
+            "sink's column too and hides it. See section 14.10.",
             sign=lambda found, q, k, v, sinks, mask: (
                 mask is not None
                 and torch.allclose(
@@ -769,20 +781,21 @@ attend_with_sinks = Exercise(
         ),
         "softmax overflows": Mistake(
             "With large scores the result is nan: exponentials overflow unless the largest of the scores and the sink "
-            "is subtracted first. See 14.8.",
+            "is subtracted first. See section 14.8.",
             sign=lambda found, q, k, v, sinks, mask: bool(
                 _scores(q, k, mask).max() > 88 and found[1].isnan().any()
             ),
         ),
         "renormalised": Mistake(
             "The rows of weights sum to 1 again: what the sink has taken was given back afterwards, so it has no "
-            "effect. See 14.10.",
+            "effect. See section 14.10.",
             sign=lambda found, q, k, v, sinks, mask: (
                 found[1].size(-1) == k.size(-2) and _rows_sum_to_1(found[1])
             ),
         ),
         "sink not exponentiated": Mistake(
-            "The sink itself was added to the denominator; it is a score, its exponential belongs there. See 14.10.",
+            "The sink itself was added to the denominator; it is a score, its exponential belongs there. See section "
+            "14.10.",
             sign=lambda found, q, k, v, sinks, mask: _fits(
                 found[1],
                 q,
@@ -793,7 +806,7 @@ attend_with_sinks = Exercise(
         ),
         "one stays one": Mistake(
             "The largest score was subtracted from the scores and not from the sink, so that the sink no longer "
-            "competes with them. See 14.8.",
+            "competes with them. See section 14.8.",
             sign=lambda found, q, k, v, sinks, mask: _fits(
                 found[1],
                 q,
@@ -804,42 +817,43 @@ attend_with_sinks = Exercise(
             ),
         ),
         "no scale": Mistake(
-            "The scores are not divided by the root of the width of a head. See 3.4.",
+            "The scores are not divided by the root of the width of a head. See section 3.4.",
             _mistaken(scale=lambda scores, d: scores),
         ),
         "sink scaled too": Mistake(
             "The sink was divided by the root of the width with the scores; it is learned as a score, after the scale. "
-            "See 14.10.",
+            "See section 14.10.",
             lambda q, k, v, sinks, mask: _attend(
                 q, k, v, sinks / math.sqrt(q.size(-1)), mask
             ),
         ),
         "one sink for each query": Mistake(
             "The sinks were laid along the queries, or along the batch; there is one for each head, and the heads are "
-            "axis 1. See 14.10.",
+            "axis 1. See section 14.10.",
             sign=lambda found, q, k, v, sinks, mask: _another_axis(
                 found[1], q, k, sinks, mask
             ),
         ),
         "sink's weight returned": Mistake(
-            "The weights have one column too many: that of the sink is cut off. See 14.10.",
+            "The weights have one column too many: that of the sink is cut off. See section 14.10.",
             sign=lambda found, q, k, v, sinks, mask: found[1].size(-1) == k.size(-2) + 1,
         ),
         "first column cut off": Mistake(
-            "The sink's column stays, and that of a key is cut off: it goes from the end where it was put. See 14.10.",
+            "The sink's column stays, and that of a key is cut off: it goes from the end where it was put. See section "
+            "14.10.",
             _mistaken(cut=lambda weights: weights[..., 1:]),
         ),
         "mask inverted": Mistake(
-            "Hidden keys have weight and visible ones have none: the mask is read upside down. See 5.4.",
+            "Hidden keys have weight and visible ones have none: the mask is read upside down. See section 5.4.",
             _mistaken(hide=lambda scores, mask: scores.masked_fill(mask, -math.inf)),
         ),
         "mask ignored": Mistake(
-            "Hidden keys have a weight: the mask does nothing. See 5.1.",
+            "Hidden keys have a weight: the mask does nothing. See section 5.1.",
             _mistaken(hide=lambda scores, mask: scores),
         ),
         "mask after the softmax": Mistake(
             "Rows with hidden keys sum to too little, even with the sink's share: the hidden keys took theirs before "
-            "the mask hid them. See 5.2.",
+            "the mask hid them. See section 5.2.",
             sign=lambda found, q, k, v, sinks, mask: (
                 mask is not None
                 and torch.allclose(
@@ -852,19 +866,19 @@ attend_with_sinks = Exercise(
         ),
         "no gradient": Mistake(
             "Output and weights are right, but no gradient reaches the sinks, so they would never learn: they were "
-            "detached, or made into plain numbers. See 14.10.",
+            "detached, or made into plain numbers. See section 14.10.",
             lambda q, k, v, sinks, mask: attention(q, k, v, mask, sink=sinks.detach()),
         ),
         "results swapped": Mistake(
-            "The weights come first and the output second; asked for is out, then weights. See 14.3.",
+            "The weights come first and the output second; asked for is out, then weights. See section 14.3.",
             lambda q, k, v, sinks, mask: attention(q, k, v, mask, sink=sinks)[::-1],
         ),
         "softmax over the queries": Mistake(
-            "The softmax runs over the queries; a row of weights belongs to one query and its sink. See 3.7.",
+            "The softmax runs over the queries; a row of weights belongs to one query and its sink. See section 3.7.",
             _mistaken(normal=lambda both: torch.softmax(both, dim=-2)),
         ),
         "weights not returned": Mistake(
-            "It returns the output alone; the weights are asked for too. See 14.10.",
+            "It returns the output alone; the weights are asked for too. See section 14.10.",
             lambda q, k, v, sinks, mask: attention(q, k, v, mask, sink=sinks)[0],
         ),
     },

@@ -45,7 +45,8 @@ def _demand_gradients(out, leaves):
             )
         except RuntimeError as error:
             raise Remark(
-                f"The numbers are right, but their gradient cannot be computed: {str(error).split(':')[0]}. See 3.8."
+                f"The numbers are right, but their gradient cannot be computed: {str(error).split(':')[0]}. See "
+                f"section 3.8."
             ) from error
     missed = [
         name for name, gradient in zip(leaves, gradients, strict=True) if gradient is None
@@ -54,7 +55,7 @@ def _demand_gradients(out, leaves):
         raise Remark(
             f"The numbers are right, but no gradient comes back to {' and '.join(missed)}, "
             "so nothing is learned there: somewhere a tensor is taken out of the computation, "
-            "by detach, data, no_grad or NumPy. See 3.8."
+            "by detach, data, no_grad or NumPy. See section 3.8."
         )
 
 
@@ -83,44 +84,44 @@ scaled_scores = Exercise(
     returns=("scores",),
     mistakes={
         "no scale": Mistake(
-            "The scores are not scaled: their spread grows with the width of the queries. See 3.4.",
+            "The scores are not scaled: their spread grows with the width of the queries. See section 3.4.",
             lambda q, k: q @ k.mT,
         ),
         "divided by the width itself": Mistake(
             "The scores are divided by D, the width itself: that is its root once too often, "
-            "and the weights come out too even. See 3.4.",
+            "and the weights come out too even. See section 3.4.",
             lambda q, k: q @ k.mT / q.size(-1),
         ),
         "multiplied instead of divided": Mistake(
-            "The scores are multiplied by √D, so their spread grows with the width twice over. See 3.4.",
+            "The scores are multiplied by √D, so their spread grows with the width twice over. See section 3.4.",
             lambda q, k: q @ k.mT * math.sqrt(q.size(-1)),
         ),
         "scale by the number of keys": Mistake(
             "The scores are divided by the root of the number of keys; their spread comes from the width "
-            "of a query, however many keys there are. See 3.4.",
+            "of a query, however many keys there are. See section 3.4.",
             lambda q, k: q @ k.mT / math.sqrt(k.size(-2)),
         ),
         "transposes the batch": Mistake(
-            "One sequence is right and a batch is not: `.T` turns all axes around, the batch too. See 3.7.",
+            "One sequence is right and a batch is not: `.T` turns all axes around, the batch too. See section 3.7.",
             lambda q, k: q @ k.T / math.sqrt(q.size(-1)),
         ),
         "axes counted from the front": Mistake(
             "A batch has a third axis and one sequence has none. Counted from the end, the axes to be swapped are "
-            "the last two, with a batch and without. See 3.7.",
+            "the last two, with a batch and without. See section 3.7.",
             lambda q, k: q @ k.transpose(1, 2) / math.sqrt(q.size(-1)),
         ),
         "queries and keys swapped": Mistake(
             "There is a row for each key; a row has to hold the scores of one query, "
-            "so that the softmax can share out its weight along it. See 3.7.",
+            "so that the softmax can share out its weight along it. See section 3.7.",
             sign=lambda found, q, k: found.shape == (k @ q.mT).shape,
         ),
         "softmax too early": Mistake(
-            "These are weights already, they sum to 1: the scores have been through a softmax. See 3.6.",
+            "These are weights already, they sum to 1: the scores have been through a softmax. See section 3.6.",
             sign=lambda found, q, k: _sums_to_one(found, -1) or _sums_to_one(found, -2),
         ),
         "scale by another number": Mistake(
             "Every score is the right one times the same number: what you divide by is not the root of the width D. "
-            "See whether it is D that you take, in a batch too, and the whole root of it. See 3.4.",
+            "See whether it is D that you take, in a batch too, and the whole root of it. See section 3.4.",
             sign=lambda found, q, k: _is_multiple(found, q @ k.mT),
         ),
     },
@@ -185,83 +186,84 @@ scaled_dot_product = Exercise(
     returns=("out", "weights"),
     mistakes={
         "no scale": Mistake(
-            "The scores are not scaled, so the weights are too sharp, the more the wider the queries. See 3.4.",
+            "The scores are not scaled, so the weights are too sharp, the more the wider the queries. See section 3.4.",
             _attend(lambda q, k, v: softmax(q @ k.mT)),
         ),
         "divided by the width itself": Mistake(
-            "The scores are divided by D instead of its root, so the weights are too even. See 3.4.",
+            "The scores are divided by D instead of its root, so the weights are too even. See section 3.4.",
             _attend(lambda q, k, v: softmax(q @ k.mT / q.size(-1))),
         ),
         "multiplied instead of divided": Mistake(
-            "The scores are multiplied by √D, so nearly all weight goes to one key. See 3.4.",
+            "The scores are multiplied by √D, so nearly all weight goes to one key. See section 3.4.",
             _attend(lambda q, k, v: softmax(q @ k.mT * math.sqrt(q.size(-1)))),
         ),
         "scale by the values' width": Mistake(
             "The scale is taken from the width of the values. The scores never saw the values: "
-            "their spread comes from queries and keys. See 3.4.",
+            "their spread comes from queries and keys. See section 3.4.",
             _attend(lambda q, k, v: softmax(q @ k.mT / math.sqrt(v.size(-1)))),
         ),
         "softmax over the queries": Mistake(
             "The weights sum to 1 down the columns: the softmax runs over the queries, "
-            "and each query has to share out its own weight among the keys. See 3.11.",
+            "and each query has to share out its own weight among the keys. See section 3.11.",
             sign=lambda found, q, k, v: _columns_sum_to_one(found[1]),
         ),
         "softmax over the batch": Mistake(
             "The softmax runs over the first axis; in a batch that is the sentences, "
-            "which must not share weight. See 3.7.",
+            "which must not share weight. See section 3.7.",
             _attend(lambda q, k, v: torch.softmax(_scaled(q, k), dim=0)),
         ),
         "softmax over the whole table": Mistake(
-            "All weights together sum to 1, over every query: each row is to be divided by its own sum. See 3.7.",
+            "All weights together sum to 1, over every query: each row is to be divided by its own sum. See section "
+            "3.7.",
             sign=lambda found, q, k, v: (
                 _sums_to_one(found[1], (-2, -1)) or _sums_to_one(found[1].flatten(), 0)
             ),
         ),
         "no softmax": Mistake(
             "Some weights are negative: the scores went to the values without a softmax, "
-            "which makes shares of them. See 3.6.",
+            "which makes shares of them. See section 3.6.",
             sign=lambda found, q, k, v: (
                 (found[1] < 0).any() and torch.allclose(found[0], found[1] @ v, atol=1e-3)
             ),
         ),
         "softmax twice": Mistake(
-            "The rows sum to 1 but are too even: the weights went through a second softmax. See 3.6.",
+            "The rows sum to 1 but are too even: the weights went through a second softmax. See section 3.6.",
             _attend(lambda q, k, v: softmax(softmax(_scaled(q, k)))),
         ),
         "scale after the softmax": Mistake(
             "The rows of the weights do not sum to 1: they are divided by √D after the softmax, "
-            "and the scores went in unscaled. See 3.6.",
+            "and the scores went in unscaled. See section 3.6.",
             _attend(lambda q, k, v: softmax(q @ k.mT) / math.sqrt(q.size(-1))),
         ),
         "keys in place of the values": Mistake(
             "The output is as wide as the keys: it averages the keys, "
-            "which only decide the weights. What is handed over are the values. See 3.3.",
+            "which only decide the weights. What is handed over are the values. See section 3.3.",
             lambda q, k, v: attention(q, k, k),
         ),
         "transposes the batch": Mistake(
-            "One sequence is right and a batch is not: `.T` turns all axes around, the batch too. See 3.7.",
+            "One sequence is right and a batch is not: `.T` turns all axes around, the batch too. See section 3.7.",
             _attend(lambda q, k, v: softmax(q @ k.T / math.sqrt(q.size(-1)))),
         ),
         "axes counted from the front": Mistake(
             "A batch has a third axis and one sequence has none. Counted from the end, the axes to be swapped are "
-            "the last two, with a batch and without. See 3.7.",
+            "the last two, with a batch and without. See section 3.7.",
             _attend(lambda q, k, v: softmax(q @ k.transpose(1, 2) / math.sqrt(q.size(-1)))),
         ),
         "scores returned as weights": Mistake(
-            "The output is right, but what is returned beside it are the scores, before the softmax. See 3.6.",
+            "The output is right, but what is returned beside it are the scores, before the softmax. See section 3.6.",
             lambda q, k, v: (attention(q, k, v)[0], _scaled(q, k)),
         ),
         "results swapped": Mistake(
-            "Both results are there, in the wrong order: first the output, then the weights. See 3.7.",
+            "Both results are there, in the wrong order: first the output, then the weights. See section 3.7.",
             lambda q, k, v: attention(q, k, v)[::-1],
         ),
         "weights not returned": Mistake(
-            "Only the output is returned; the exercise asks for the weights beside it. See 3.7.",
+            "Only the output is returned; the exercise asks for the weights beside it. See section 3.7.",
             lambda q, k, v: attention(q, k, v)[0],
         ),
         "softmax overflows": Mistake(
             "With large scores there is nan in the result: exponentials overflow, or those of a whole row vanish. "
-            "Subtract from each row its own largest score first, or use the package's softmax. See 2.4.",
+            "Subtract from each row its own largest score first, or use the package's softmax. See section 2.4.",
             sign=lambda found, q, k, v: found[0].isnan().any(),
         ),
     },
@@ -285,7 +287,7 @@ def _apply_as_layer(answer, W, x):
         return None
     if not isinstance(layer, nn.Linear):
         raise Remark(
-            f"as_linear must return an nn.Linear, and returns a {type(layer).__name__}. See 3.9."
+            f"as_linear must return an nn.Linear, and returns a {type(layer).__name__}. See section 3.9."
         )
     before = layer(x).detach()
     W_before = W.clone()
@@ -331,44 +333,44 @@ as_linear = Exercise(
     mistakes={
         "matrix not transposed": Mistake(
             "The matrix went in as it is, but nn.Linear stores one row for each output, which is its transpose. "
-            "A square matrix would not even have complained. See 3.9.",
+            "A square matrix would not even have complained. See section 3.9.",
             lambda W: _linear(W, W),
         ),
         "weight of the wrong shape": Mistake(
             "The layer's weight has the shape of W. nn.Linear stores one row for each output, which is W transposed, "
-            "and complains only when it meets an input. See 3.9.",
+            "and complains only when it meets an input. See section 3.9.",
             _linear_with_untransposed,
         ),
         "widths swapped": Mistake(
             "The layer is made the wrong way round: nn.Linear is told first how many numbers come in, "
-            "then how many go out. See 3.9.",
+            "then how many go out. See section 3.9.",
             _linear_the_wrong_way_round,
         ),
         "view instead of transpose": Mistake(
             "The weight has the right shape and the wrong order: `reshape` and `view` keep the numbers in line "
-            "and cut new rows from it, a transpose turns columns into rows. See 3.9.",
+            "and cut new rows from it, a transpose turns columns into rows. See section 3.9.",
             lambda W: _linear(W, W.reshape(W.size(1), W.size(0))),
         ),
         "shares memory": Mistake(
-            "The layer changes when W does: its weight is a view of W, not a copy. See 3.9.",
+            "The layer changes when W does: its weight is a view of W, not a copy. See section 3.9.",
             _linear_around,
         ),
         "type not kept": Mistake(
             "For a W in float64 the layer is in float32: that is what nn.Linear makes unless told another type, "
-            "and copying converts without a word. See 3.9.",
+            "and copying converts without a word. See section 3.9.",
             lambda W: _linear(W.float(), W.T),
         ),
         "parameter changed under autograd": Mistake(
             "Copying into a parameter is no step to be differentiated, "
-            "and PyTorch refuses it unless you say that no gradient is wanted. See 3.9.",
+            "and PyTorch refuses it unless you say that no gradient is wanted. See section 3.9.",
             lambda W: nn.Linear(*W.shape, bias=False).weight.copy_(W.T),
         ),
         "bias left in": Mistake(
-            "The layer has a bias, which adds numbers that x @ W has not. Ask nn.Linear for none. See 3.9.",
+            "The layer has a bias, which adds numbers that x @ W has not. Ask nn.Linear for none. See section 3.9.",
             sign=lambda found, W, x: found[2] == 2,
         ),
         "weight never set": Mistake(
-            "The layer has the right shape and its own random numbers: W was never copied into it. See 3.9.",
+            "The layer has the right shape and its own random numbers: W was never copied into it. See section 3.9.",
             lambda W: _linear(W, None),
         ),
     },
@@ -418,54 +420,58 @@ row_entropy = Exercise(
     returns=("entropy",),
     mistakes={
         "zero times infinity": Mistake(
-            "Rows with a weight of exactly 0 give nan: log 0 is −∞, and 0 · (−∞) is not 0. See 3.5.",
+            "Rows with a weight of exactly 0 give nan: log 0 is −∞, and 0 · (−∞) is not 0. See section 3.5.",
             lambda weights: -_times_log(weights).sum(dim=-1),
         ),
         "nan replaced after the sum": Mistake(
             "Rows with a weight of exactly 0 come out as 0: one nan makes the whole sum nan, "
-            "so putting a number in its place after the sum loses the row. See 3.5.",
+            "so putting a number in its place after the sum loses the row. See section 3.5.",
             lambda weights: torch.nan_to_num(-_times_log(weights).sum(dim=-1)),
         ),
         "a small number added": Mistake(
             "Every entropy is a little too small: a small number is added to each weight under the logarithm, "
-            "also to those that are not 0. See 3.5.",
+            "also to those that are not 0. See section 3.5.",
             sign=_has_a_small_number_added,
         ),
         "summed over the queries": Mistake(
-            "The sum runs over the queries. Each row is spread over its keys, so sum over the last axis. See 3.5.",
+            "The sum runs over the queries. Each row is spread over its keys, so sum over the last axis. See section "
+            "3.5.",
             sign=_sums_over_the_queries,
         ),
         "weights forgotten": Mistake(
             "The logarithms are added up without their weights, so a token that hardly takes part counts most. "
-            "See 3.5.",
+            "See section 3.5.",
             lambda weights: -torch.log(weights).sum(dim=-1),
         ),
         "not summed": Mistake(
-            "There is a number for every weight, and the entropy is one for every row: the sum is missing. See 3.5.",
+            "There is a number for every weight, and the entropy is one for every row: the sum is missing. See section "
+            "3.5.",
             sign=lambda found, weights: found.shape == weights.shape,
         ),
         "an axis too many": Mistake(
-            "The numbers may be right, but the axis of the keys is still there, with length 1. See 3.5.",
+            "The numbers may be right, but the axis of the keys is still there, with length 1. See section 3.5.",
             sign=lambda found, weights: found.shape == (*weights.shape[:-1], 1),
         ),
         "sign forgotten": Mistake(
-            "Every entropy is negative: logarithms of weights are, so the sum needs a minus in front. See 3.5.",
+            "Every entropy is negative: logarithms of weights are, so the sum needs a minus in front. See section 3.5.",
             lambda weights: -torch.special.entr(weights).sum(dim=-1),
         ),
         "logarithm to base 2": Mistake(
-            "This is the entropy in bits: the logarithm has base 2, and the course takes the natural one. See 3.5.",
+            "This is the entropy in bits: the logarithm has base 2, and the course takes the natural one. See section "
+            "3.5.",
             lambda weights: torch.special.entr(weights).sum(dim=-1) / math.log(2),
         ),
         "mean instead of sum": Mistake(
-            "The entropies are too small by a factor of S: they average over the keys instead of adding. See 3.5.",
+            "The entropies are too small by a factor of S: they average over the keys instead of adding. See section "
+            "3.5.",
             lambda weights: torch.special.entr(weights).mean(dim=-1),
         ),
         CHANGES_ITS_INPUT: Mistake(
             "The weights belong to whoever made them, and `backward` may need them as they were: "
-            "work on a new tensor. See 3.8.",
+            "work on a new tensor. See section 3.8.",
         ),
         "one number for all rows": Mistake(
-            "This is one number for the whole table; every row has an entropy of its own. See 3.5.",
+            "This is one number for the whole table; every row has an entropy of its own. See section 3.5.",
             sign=_is_one_number,
         ),
     },
@@ -495,18 +501,18 @@ def _build_and_attend(answer, d_in, d_key, d_value, x):
         return None
     if biases := [name.removesuffix(".bias") for name in names if name.endswith(".bias")]:
         raise Remark(
-            f"There is a bias in {', '.join(biases)}: ask nn.Linear for none. See 3.9."
+            f"There is a bias in {', '.join(biases)}: ask nn.Linear for none. See section 3.9."
         )
     if set(names) != set(_PROJECTIONS):
         raise Remark(
             f"After __init__ the layer has the parameters {', '.join(names) or 'none'}; "
-            f"expected are the weights of {', '.join(_PROJECTIONS)}. See 3.9."
+            f"expected are the weights of {', '.join(_PROJECTIONS)}. See section 3.9."
         )
     projections = [getattr(layer, name) for name in _PROJECTIONS]
     for name, projection in zip(_PROJECTIONS, projections, strict=True):
         if not isinstance(projection, nn.Linear):
             raise Remark(
-                f"{name} is a {type(projection).__name__}; expected is an nn.Linear. See 3.9."
+                f"{name} is a {type(projection).__name__}; expected is an nn.Linear. See section 3.9."
             )
     try:
         expected = attention(*(projection(x) for projection in projections))
@@ -558,65 +564,65 @@ WideValues = Exercise(
     mistakes={
         "wide keys": Mistake(
             "All three projections are d_value wide: only the values are to be, "
-            "and queries and keys meet at the width d_key. See 3.3.",
+            "and queries and keys meet at the width d_key. See section 3.3.",
             _wide_values(lambda d_key, d_value: (d_value,) * 3),
         ),
         "narrow values": Mistake(
             "The output is d_key wide: the values were projected like the keys, "
-            "and their width is free. See 3.3.",
+            "and their width is free. See section 3.3.",
             _wide_values(lambda d_key, d_value: (d_key,) * 3),
         ),
         "widths swapped": Mistake(
             "The output is d_key wide, and queries and keys are d_value wide: the two widths have changed places. "
-            "See 3.3.",
+            "See section 3.3.",
             _wide_values(lambda d_key, d_value: (d_value, d_value, d_key)),
         ),
         "no scale": Mistake(
-            "The scores are not scaled. See 3.4.",
+            "The scores are not scaled. See section 3.4.",
             _wide_values(attend=_attend_divided_by(lambda q, v, x: 1)),
         ),
         "divided by the width itself": Mistake(
-            "The scores are divided by d_key instead of its root, so the weights are too even. See 3.4.",
+            "The scores are divided by d_key instead of its root, so the weights are too even. See section 3.4.",
             _wide_values(attend=_attend_divided_by(lambda q, v, x: q.size(-1))),
         ),
         "scale by the values' width": Mistake(
-            "The scale is √d_value: the scores know the width d_key only. See 3.4.",
+            "The scale is √d_value: the scores know the width d_key only. See section 3.4.",
             _wide_values(attend=_attend_divided_by(lambda q, v, x: math.sqrt(v.size(-1)))),
         ),
         "scale by the tokens' width": Mistake(
             "The scale is √d_in, the width of the tokens: what is multiplied are queries and keys, "
-            "and they are d_key wide. See 3.6.",
+            "and they are d_key wide. See section 3.6.",
             _wide_values(attend=_attend_divided_by(lambda q, v, x: math.sqrt(x.size(-1)))),
         ),
         "softmax over the queries": Mistake(
             "The weights sum to 1 down the columns: the softmax runs over the queries, "
-            "and each query has to share out its own weight among the keys. See 3.11.",
+            "and each query has to share out its own weight among the keys. See section 3.11.",
             sign=lambda found, *inputs: _columns_sum_to_one(found[1]),
         ),
         "transposes the batch": Mistake(
-            "One sequence is right and a batch is not: `.T` turns all axes around, the batch too. See 3.7.",
+            "One sequence is right and a batch is not: `.T` turns all axes around, the batch too. See section 3.7.",
             _wide_values(attend=_attend_with_all_axes_turned),
         ),
         "queries and keys swapped": Mistake(
-            "Queries and keys are swapped: these are the weights of the keys asking the queries. See 3.3.",
+            "Queries and keys are swapped: these are the weights of the keys asking the queries. See section 3.3.",
             _wide_values(attend=lambda q, k, v, x: attention(k, q, v)),
         ),
         "keys from the queries' projection": Mistake(
             "The keys are made by q_proj, like the queries, so a token is found by what it looks for "
-            "and k_proj does nothing. See 3.3.",
+            "and k_proj does nothing. See section 3.3.",
             _wide_values(attend=lambda q, k, v, x: attention(q, q, v)),
         ),
         "values not projected": Mistake(
             "The output is as wide as the tokens: what is averaged is x itself, "
-            "and each token is to hand over its value. See 3.3.",
+            "and each token is to hand over its value. See section 3.3.",
             _wide_values(attend=lambda q, k, v, x: attention(q, k, x)),
         ),
         "results swapped": Mistake(
-            "Both results are there, in the wrong order: first the output, then the weights. See 3.7.",
+            "Both results are there, in the wrong order: first the output, then the weights. See section 3.7.",
             _wide_values(attend=lambda q, k, v, x: attention(q, k, v)[::-1]),
         ),
         "weights not returned": Mistake(
-            "Only the output is returned; the exercise asks for the weights beside it. See 3.7.",
+            "Only the output is returned; the exercise asks for the weights beside it. See section 3.7.",
             _wide_values(attend=lambda q, k, v, x: attention(q, k, v)[0]),
         ),
     },

@@ -104,72 +104,75 @@ context_of = Exercise(
     mistakes={
         "notebook's variables": Mistake(
             "Something in it comes from the chapter's six words, whatever x is handed over: "
-            "a name such as context, weights or query inside the function belongs to the notebook. See 2.11.",
+            "a name such as context, weights or query inside the function belongs to the notebook. See section 2.5.",
             sign=_is_about_the_chapters_words,
         ),
         "another token": Mistake(
-            "This is the context vector of another token: the one that asks, the query, is row number index. See 2.2.",
+            "This is the context vector of another token: the one that asks, the query, is row number index. See "
+            "section 2.2.",
             sign=_is_about_another_token,
         ),
         "weights forgotten": Mistake(
-            "This is the plain mean of the tokens, which no query has had a say in: the weights are not used. See 2.5.",
+            "This is the plain mean of the tokens, which no query has had a say in: the weights are not used. See "
+            "section 2.5.",
             lambda x, index: x.mean(dim=0),
         ),
         "no softmax": Mistake(
-            "The tokens are averaged by their scores: these need not sum to 1, and some are negative. See 2.3.",
+            "The tokens are averaged by their scores: these need not sum to 1, and some are negative. See section 2.3.",
             _average_by(lambda scores: scores),
         ),
         "divided by the sum": Mistake(
-            "The scores are divided by their sum, so a negative one subtracts its token. See 2.3.",
+            "The scores are divided by their sum, so a negative one subtracts its token. See section 2.3.",
             _average_by(lambda scores: scores / scores.sum()),
         ),
         "not divided by the sum": Mistake(
             "The tokens are averaged by the exponentials of their scores, which do not sum to 1: "
-            "dividing by their sum is missing. See 2.3.",
+            "dividing by their sum is missing. See section 2.3.",
             sign=_averages_by_bare_exponentials,
         ),
         "softmax over one number": Mistake(
             "This is the sum of all tokens, each with a weight of 1: "
-            "the softmax ran along an axis with one number on it. See 2.4.",
+            "the softmax ran along an axis with one number on it. See section 2.4.",
             lambda x, index: x.sum(dim=0),
         ),
         "scaled": Mistake(
             "The scores are divided by √E before the softmax, which is the subject of chapter 3; "
-            "here they stay as they are. See 2.6.",
+            "here they stay as they are. See section 2.6.",
             lambda x, index: softmax(x @ x[index] / x.size(-1) ** 0.5) @ x,
         ),
         "weights returned": Mistake(
-            "These are the weights, one for each token; the last of the three steps, the average, is missing. See 2.5.",
+            "These are the weights, one for each token; the last of the three steps, the average, is missing. See "
+            "section 2.5.",
             lambda x, index: softmax(x @ x[index]),
         ),
         "product the wrong way round": Mistake(
             "The last product has the tokens first, so it pairs the weights with the numbers of one token. "
-            "Each weight belongs to a row of x, and for that the weights come first. See 2.5.",
+            "Each weight belongs to a row of x, and for that the weights come first. See section 2.5.",
             lambda x, index: x @ softmax(x @ x[index]),
         ),
         "sum over the numbers": Mistake(
             "The sum runs over the numbers of each token, and leaves one number for each token. "
-            "An average adds up the tokens. See 2.5.",
+            "An average adds up the tokens. See section 2.5.",
             lambda x, index: softmax(x @ x[index]) * x.sum(dim=-1),
         ),
         "all tokens at once": Mistake(
             "These are the context vectors of all tokens, and one was asked for: "
-            "one query, one row of scores, one average. See 2.5.",
+            "one query, one row of scores, one average. See section 2.5.",
             lambda x, index: _attend(x),
         ),
         "softmax over the queries": Mistake(
             "The weights of this token do not sum to 1: in the table of all scores, "
-            "the softmax ran down the columns instead of along the rows. See 2.10.",
+            "the softmax ran down the columns instead of along the rows. See section 2.10.",
             lambda x, index: softmax(x @ x.T, dim=0)[index] @ x,
         ),
         "softmax over everything": Mistake(
             "The context vector is several times too short: the softmax shared one unit of weight "
-            "among all rows of the table, and this row got its part of it. See 2.10.",
+            "among all rows of the table, and this row got its part of it. See section 2.10.",
             lambda x, index: _softmax_over_everything(x @ x.T)[index] @ x,
         ),
         "softmax overflows": Mistake(
             "With large scores the result is nan, since the exponentials overflow. "
-            "A softmax that subtracts the maximum first stays finite. See 2.4.",
+            "A softmax that subtracts the maximum first stays finite. See section 2.4.",
             _average_by(_naive_softmax),
         ),
     },
@@ -195,45 +198,47 @@ three_bad_scores = Exercise(
     mistakes={
         "not a tensor": Mistake(
             "The three scores have to be a tensor, which can be divided by its sum; "
-            "torch.tensor makes one of a list. See 2.3.",
+            "torch.tensor makes one of a list. See section 2.3.",
             sign=lambda found: not isinstance(found, Tensor),
         ),
         "not three scores": Mistake(
             "Three scores were asked for, in one tensor of the shape (3,), "
-            "such as the 3, 1 and −2 of the text. See 2.3.",
+            "such as the 3, 1 and −2 of the text. See section 2.3.",
             sign=lambda found: found.shape != (3,),
         ),
         "not finite": Mistake(
-            "One of the scores is nan or infinite, so its sum says nothing: find three ordinary numbers. See 2.3.",
+            "One of the scores is nan or infinite, so its sum says nothing: find three ordinary numbers. See section "
+            "2.3.",
             sign=lambda found: not torch.isfinite(found).all(),
         ),
         "the sum is 0": Mistake(
             "The sum of these scores is 0, so dividing by it gives no numbers at all. "
-            "That fails too, but here the sum has to be 1 or more. See 2.3.",
+            "That fails too, but here the sum has to be 1 or more. See section 2.3.",
             sign=lambda found: abs(found.sum()) < 1e-6,
         ),
         "no score is negative": Mistake(
             "Dividing by the sum works for these scores: none is negative, "
-            "so every weight lies between 0 and 1. See 2.3.",
+            "so every weight lies between 0 and 1. See section 2.3.",
             sign=lambda found: found.min() >= 0,
         ),
         "the sum is negative": Mistake(
             "The sum of these scores is negative, so dividing by it turns all signs round. "
-            "That fails too, but here the sum has to be 1 or more. See 2.3.",
+            "That fails too, but here the sum has to be 1 or more. See section 2.3.",
             sign=lambda found: found.sum() < 0,
         ),
         "the sum is small": Mistake(
             "The sum lies between 0 and 1. Dividing by a small sum makes any score large; "
-            "find scores that fail although their sum is 1 or more. See 2.3.",
+            "find scores that fail although their sum is 1 or more. See section 2.3.",
             sign=lambda found: found.sum() <= 0.999,
         ),
         "two negative scores": Mistake(
-            "One weight is above 1 and two are below 0, where two above 1 and one below 0 were asked for. See 2.3.",
+            "One weight is above 1 and two are below 0, where two above 1 and one below 0 were asked for. See section "
+            "2.3.",
             sign=lambda found: (found < 0).sum() == 2,
         ),
         "too few weights above 1": Mistake(
             "One weight is below 0, as it should be, but not two are above 1: "
-            "a weight is above 1 where its score is larger than the sum of all three. See 2.3.",
+            "a weight is above 1 where its score is larger than the sum of all three. See section 2.3.",
             sign=lambda found: (found < 0).sum() == 1,
         ),
     },
@@ -273,78 +278,79 @@ weights_at = Exercise(
     mistakes={
         "notebook's variables": Mistake(
             "These are weights of the chapter's six words, whatever x is handed over: "
-            "a name such as scores or weights inside the function belongs to the notebook. See 2.11.",
+            "a name such as scores or weights inside the function belongs to the notebook. See section 2.5.",
             sign=_are_weights_of_the_chapters_words,
         ),
         "temperature forgotten": Mistake(
             "The weights are the same at every temperature: it never reaches the scores, "
-            "or moves all of them alike, which a softmax does not notice. See 2.7.",
+            "or moves all of them alike, which a softmax does not notice. See section 2.7.",
             _weigh(lambda scores, temperature: softmax(scores)),
         ),
         "multiplied instead of divided": Mistake(
-            "The higher the temperature, the sharper the weights: the scores are multiplied by it. See 2.7.",
+            "The higher the temperature, the sharper the weights: the scores are multiplied by it. See section 2.7.",
             _weigh(lambda scores, temperature: softmax(scores * temperature)),
         ),
         "temperature after the softmax": Mistake(
             "The rows do not sum to 1: the weights are divided by the temperature, after the softmax, "
-            "which makes all of them smaller and none softer. See 2.7.",
+            "which makes all of them smaller and none softer. See section 2.7.",
             _weigh(lambda scores, temperature: softmax(scores) / temperature),
         ),
         "temperature twice": Mistake(
             "The scores are divided by the square of the temperature: "
-            "both factors of every dot product were divided by it. See 2.7.",
+            "both factors of every dot product were divided by it. See section 2.7.",
             lambda x, temperature: softmax((x / temperature) @ (x / temperature).T),
         ),
         "softmax over the queries": Mistake(
             "The columns sum to 1 and the rows do not: the softmax runs over the queries, "
-            "or its sums have lost their axis and divide the columns. See 2.10.",
+            "or its sums have lost their axis and divide the columns. See section 2.10.",
             _weigh(lambda scores, temperature: softmax(scores / temperature, dim=0)),
         ),
         "softmax over everything": Mistake(
             "All rows together sum to 1: the softmax runs over the whole table "
-            "instead of over each row by itself. See 2.10.",
+            "instead of over each row by itself. See section 2.10.",
             _weigh(
                 lambda scores, temperature: _softmax_over_everything(scores / temperature)
             ),
         ),
         "softmax overflows": Mistake(
             "When it is cold the weights are nan: scores in the thousands overflow in the exponential. "
-            "A softmax that subtracts the maximum first stays finite. See 2.4.",
+            "A softmax that subtracts the maximum first stays finite. See section 2.4.",
             _weigh(lambda scores, temperature: _naive_softmax(scores / temperature)),
         ),
         "one maximum for all": Mistake(
             "When it is cold some rows are nan: the maximum is that of the whole table, "
-            "and all exponentials of a row far below it underflow. See 2.4.",
+            "and all exponentials of a row far below it underflow. See section 2.4.",
             _weigh(
                 lambda scores, temperature: _softmax_below_one_maximum(scores / temperature)
             ),
         ),
         "keepdim forgotten": Mistake(
             "The maximum or the sum of each row has lost its axis, and meets the columns instead. "
-            "A table as wide as it is high does not complain. See 2.4.",
+            "A table as wide as it is high does not complain. See section 2.4.",
             sign=_weighs_without_keepdim,
         ),
         "compares numbers instead of tokens": Mistake(
             "The table is E by E: the transposed x stands first, so the numbers of a token are compared "
-            "with each other, and not the tokens. See 2.6.",
+            "with each other, and not the tokens. See section 2.6.",
             lambda x, temperature: softmax(x.T @ x / temperature),
         ),
         "divided by the sum": Mistake(
             "Each row of scores is divided by its sum, without exponentials: "
-            "the temperature cancels, and weights below 0 appear. See 2.3.",
+            "the temperature cancels, and weights below 0 appear. See section 2.3.",
             _weigh(lambda scores, temperature: scores / scores.sum(dim=-1, keepdim=True)),
         ),
         "no softmax": Mistake(
-            "These are scores, divided by the temperature; the softmax that makes weights of them is missing. See 2.3.",
+            "These are scores, divided by the temperature; the softmax that makes weights of them is missing. See "
+            "section 2.3.",
             _weigh(lambda scores, temperature: scores / temperature),
         ),
         "scaled": Mistake(
             "The scores are divided by √E as well as by the temperature. "
-            "That is the subject of chapter 3; here the temperature is all. See 2.6.",
+            "That is the subject of chapter 3; here the temperature is all. See section 2.6.",
             lambda x, temperature: softmax(x @ x.T / x.size(-1) ** 0.5 / temperature),
         ),
         "context returned": Mistake(
-            "These are context vectors, one step too far: the weights were asked for. See 2.6.",
+            "These are context vectors, one step too far: the weights were asked for. See section 2.6.",
             lambda x, temperature: softmax(x @ x.T / temperature) @ x,
         ),
     },
@@ -391,98 +397,98 @@ all_contexts = Exercise(
     mistakes={
         "notebook's variables": Mistake(
             "Something in it comes from the chapter's six words, whatever x is handed over: "
-            "a name such as context or weights inside the function belongs to the notebook. See 2.11.",
+            "a name such as context or weights inside the function belongs to the notebook. See section 2.6.",
             sign=_are_about_the_chapters_words,
         ),
         "transposes the batch": Mistake(
-            "One sentence is right and a batch is not: `.T` turns all axes around, the batch too. See 2.6.",
+            "One sentence is right and a batch is not: `.T` turns all axes around, the batch too. See section 2.6.",
             lambda x: softmax(x @ _all_axes_reversed(x)) @ x,
         ),
         "exchanges sentences and tokens": Mistake(
             "One sentence is right and a batch is not: axes 0 and 1 change places, "
-            "which in a batch are the sentences and their tokens. The last two have to. See 2.6.",
+            "which in a batch are the sentences and their tokens. The last two have to. See section 2.6.",
             lambda x: softmax(x @ x.transpose(0, 1)) @ x,
         ),
         "axis counted from the front": Mistake(
             "A single sentence has no axis number 2: an axis is counted from the front, "
-            "where a batch puts one more. Counted from the back, both are the same. See 2.6.",
+            "where a batch puts one more. Counted from the back, both are the same. See section 2.6.",
             lambda x: softmax(x @ x.transpose(1, 2)) @ x,
         ),
         "compares numbers instead of tokens": Mistake(
             "The scores are a table of E by E: the transposed x stands first, "
-            "so the numbers of a token are compared with each other, and not the tokens. See 2.6.",
+            "so the numbers of a token are compared with each other, and not the tokens. See section 2.6.",
             lambda x: x @ softmax(x.mT @ x),
         ),
         "transposed first": Mistake(
             "The scores are a table of E by E, which cannot weigh T tokens: "
-            "in the product of x with itself, the transposed one comes second. See 2.6.",
+            "in the product of x with itself, the transposed one comes second. See section 2.6.",
             lambda x: softmax(x.mT @ x) @ x,
         ),
         "product the wrong way round": Mistake(
             "The last product has the tokens first. Each weight belongs to a row of x, "
-            "and for that the weights come first. See 2.5.",
+            "and for that the weights come first. See section 2.5.",
             lambda x: x @ softmax(x @ x.mT),
         ),
         "loops over the first axis": Mistake(
             "The loop takes the tokens of a single sentence for sentences: the first axis is the batch "
-            "only where there is one. `@` and `dim=-1` take both without a loop. See 2.6.",
+            "only where there is one. `@` and `dim=-1` take both without a loop. See section 2.6.",
             lambda x: torch.stack([softmax(row @ row.T) @ row for row in x]),
         ),
         "softmax counted from the front": Mistake(
             "One sentence is right and a batch is not: the softmax runs along axis 1, "
-            "which is the keys of a single sentence and the queries of a batch. See 2.6.",
+            "which is the keys of a single sentence and the queries of a batch. See section 2.6.",
             _average_all_by(lambda scores: softmax(scores, dim=1)),
         ),
         "softmax over the batch": Mistake(
             "The softmax runs along the first axis: in a batch the sentences share one unit of weight, "
-            "and in a single sentence its queries do. See 2.6.",
+            "and in a single sentence its queries do. See section 2.6.",
             _average_all_by(lambda scores: softmax(scores, dim=0)),
         ),
         "softmax over the queries": Mistake(
             "The weights of a token do not sum to 1: the softmax runs over the queries, down each column, "
-            "or its sums have lost their axis and divide the columns. See 2.10.",
+            "or its sums have lost their axis and divide the columns. See section 2.10.",
             _average_all_by(lambda scores: softmax(scores, dim=-2)),
         ),
         "softmax over everything": Mistake(
             "The context vectors are several times too short: the softmax shares one unit of weight "
-            "among all rows there are, instead of giving one to each. See 2.10.",
+            "among all rows there are, instead of giving one to each. See section 2.10.",
             _average_all_by(_softmax_over_everything),
         ),
         "sentences see each other": Mistake(
             "The words of all sentences were averaged as if they stood in one: "
-            "each sentence of a batch must be attended to by itself. See 2.6.",
+            "each sentence of a batch must be attended to by itself. See section 2.6.",
             lambda x: _attend(x.reshape(-1, x.size(-1))).reshape(x.shape),
         ),
         "one maximum for all": Mistake(
             "With large scores some rows are nan: the maximum is that of all sentences, "
-            "and all exponentials of a row far below it underflow. See 2.4.",
+            "and all exponentials of a row far below it underflow. See section 2.4.",
             _average_all_by(_softmax_below_one_maximum),
         ),
         "keepdim forgotten": Mistake(
             "The maximum or the sum of each row has lost its axis, and meets the columns instead: "
-            "a single sentence comes out wrong, and a batch may not come out at all. See 2.4.",
+            "a single sentence comes out wrong, and a batch may not come out at all. See section 2.4.",
             sign=_averages_without_keepdim,
         ),
         "no softmax": Mistake(
-            "The tokens are averaged by their scores: these need not sum to 1, and some are negative. See 2.3.",
+            "The tokens are averaged by their scores: these need not sum to 1, and some are negative. See section 2.3.",
             _average_all_by(lambda scores: scores),
         ),
         "divided by the sum": Mistake(
-            "Each row of scores is divided by its sum, so a negative one subtracts its token. See 2.3.",
+            "Each row of scores is divided by its sum, so a negative one subtracts its token. See section 2.3.",
             _average_all_by(lambda scores: scores / scores.sum(dim=-1, keepdim=True)),
         ),
         "weights returned": Mistake(
-            "These are the weights; the last of the three lines, the average, is missing. See 2.6.",
+            "These are the weights; the last of the three lines, the average, is missing. See section 2.6.",
             lambda x: softmax(x @ x.mT),
         ),
         "scaled": Mistake(
             "The scores are divided by √E before the softmax, as PyTorch's own attention does "
-            "unless it is told scale=1.0. See 2.6.",
+            "unless it is told scale=1.0. See section 2.6.",
             lambda x: softmax(x @ x.mT / x.size(-1) ** 0.5) @ x,
         ),
         "softmax overflows": Mistake(
             "With large scores the result is nan, since the exponentials overflow. "
-            "A softmax that subtracts the maximum first stays finite. See 2.4.",
+            "A softmax that subtracts the maximum first stays finite. See section 2.4.",
             _average_all_by(_naive_softmax),
         ),
     },
@@ -557,76 +563,78 @@ log_softmax = Exercise(
     mistakes={
         "logarithm of the softmax": Mistake(
             "Scores far below the largest get −∞: their exponentials have underflowed to 0 "
-            "before the logarithm sees them. See 2.4.",
+            "before the logarithm sees them. See section 2.4.",
             lambda x, dim=-1: torch.log(softmax(x, dim)),
         ),
         "small number added": Mistake(
             "Scores far below the largest all get the same value: a small number keeps the logarithm finite, "
-            "but the weight has underflowed already, and with it what it was. See 2.4.",
+            "but the weight has underflowed already, and with it what it was. See section 2.4.",
             sign=_ends_at_a_floor,
         ),
         "softmax overflows": Mistake(
-            "With scores in the thousands there is nan: the exponentials overflow, and ∞/∞ is no number. See 2.4.",
+            "With scores in the thousands there is nan: the exponentials overflow, and ∞/∞ is no number. See section "
+            "2.4.",
             lambda x, dim=-1: torch.log(_naive_softmax(x, dim)),
         ),
         "maximum not subtracted": Mistake(
             "With scores in the thousands the result is infinite: it avoids the division, "
-            "but the sum of exponentials overflows or underflows all the same. See 2.4.",
+            "but the sum of exponentials overflows or underflows all the same. See section 2.4.",
             lambda x, dim=-1: x - torch.log(torch.exp(x).sum(dim, keepdim=True)),
         ),
         "maximum subtracted once": Mistake(
             "Every result is off by the maximum of its row: it is subtracted in one place only, "
-            "and cancels if it is subtracted in both. See 2.4.",
+            "and cancels if it is subtracted in both. See section 2.4.",
             sign=_is_off_by_the_maximum,
         ),
         "one maximum for all": Mistake(
             "Rows far below the others become infinite: the maximum is that of the whole table, "
-            "and all exponentials of such a row underflow. See 2.4.",
+            "and all exponentials of such a row underflow. See section 2.4.",
             _with_one_maximum,
         ),
         "keepdim forgotten": Mistake(
             "One row is right and a table is not: a maximum or a sum has lost its axis, "
-            "and no longer lines up with the rows. See 2.4.",
+            "and no longer lines up with the rows. See section 2.4.",
             _subtracts_without_keepdim,
         ),
         "maximum comes with its place": Mistake(
             "`max` along an axis returns two things, the largest numbers and their places; "
-            "`amax` returns the numbers alone. See 2.4.",
+            "`amax` returns the numbers alone. See section 2.4.",
             lambda x, dim=-1: x - x.max(dim, keepdim=True),
         ),
         "softmax over everything": Mistake(
             "One row is right and a table is not: the sum runs over all scores there are "
-            "instead of along `dim`. See 2.10.",
+            "instead of along `dim`. See section 2.10.",
             sign=_sums_over_everything,
         ),
         "axis ignored": Mistake(
-            "It is right along the last axis and no other: `dim` is not used everywhere. See 2.4.",
+            "It is right along the last axis and no other: `dim` is not used everywhere. See section 2.4.",
             lambda x, dim=-1: _log_softmax(x, -1),
         ),
         "logarithm of the sum forgotten": Mistake(
             "The sum of exponentials is subtracted as it is: the logarithm of a fraction is the logarithm "
-            "of its upper part minus the logarithm of its lower part. See 2.11.",
+            "of its upper part minus the logarithm of its lower part. See section 2.4.",
             _forgets_the_second_logarithm,
         ),
         "logarithm before the sum": Mistake(
             "The logarithm is taken of each exponential, which brings back the score, and then it sums: "
-            "a parenthesis closes too early. It is the sum that needs a logarithm. See 2.11.",
+            "a parenthesis closes too early. It is the sum that needs a logarithm. See section 2.4.",
             _sums_logarithms,
         ),
         "plus instead of minus": Mistake(
-            "The logarithm of the sum is added. What stands below the line of a fraction is subtracted. See 2.11.",
+            "The logarithm of the sum is added. What stands below the line of a fraction is subtracted. See section "
+            "2.4.",
             lambda x, dim=-1: 2 * (x - x.amax(dim, keepdim=True)) - _log_softmax(x, dim),
         ),
         "sum forgotten": Mistake(
-            "The maximum is subtracted and nothing else: what the softmax divides by is missing. See 2.4.",
+            "The maximum is subtracted and nothing else: what the softmax divides by is missing. See section 2.4.",
             lambda x, dim=-1: x - x.amax(dim, keepdim=True),
         ),
         "no logarithm": Mistake(
-            "This is the softmax itself, which lies between 0 and 1: its logarithm was asked for. See 2.11.",
+            "This is the softmax itself, which lies between 0 and 1: its logarithm was asked for. See section 2.4.",
             softmax,
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "An operation such as -= writes into the tensor of whoever called: make a new one. See 2.11.",
+            "An operation such as -= writes into the tensor of whoever called: make a new one. See section 2.4.",
         ),
     },
 )

@@ -83,59 +83,60 @@ smoothed_loss = Exercise(
     returns=("loss",),
     mistakes={
         "padding counted": Mistake(
-            "Without padding it is right: the positions of padding are averaged in like tokens. See 12.3.",
+            "Without padding it is right: the positions of padding are averaged in like tokens. See section 12.3.",
             _smoothed(mean=lambda loss, real: loss.mean()),
         ),
         "padding counted in the smoothing": Mistake(
             "The right pieces are averaged over the tokens, but the mean over the vocabulary is still taken at "
-            "every position, those of padding too. See 12.3.",
+            "every position, those of padding too. See section 12.3.",
             _padding_in_the_smoothing,
         ),
         "padding in the divisor": Mistake(
             "The losses of padding are left out of the sum, but its positions are still counted when you divide: "
-            "the more padding, the smaller the loss. See 12.3.",
+            "the more padding, the smaller the loss. See section 12.3.",
             _smoothed(mean=lambda loss, real: (loss * real).sum() / real.numel()),
         ),
         "mean over the sentences": Mistake(
             "Each sentence has a mean of its own and the means are averaged, so that a token of a short sentence "
-            "counts more: every token counts once. See 12.3.",
+            "counts more: every token counts once. See section 12.3.",
             _smoothed(mean=_mean_of_sentences),
         ),
         "mask inverted": Mistake(
             "It is the mean over the padding, and nan where there is none: the tokens are the positions that are not "
-            "pad_id. See 12.3.",
+            "pad_id. See section 12.3.",
             _smoothed(mean=lambda loss, real: loss[~real].mean()),
         ),
         "sum instead of mean": Mistake(
-            "This is the sum over the tokens; divide by their number. See 12.3.",
+            "This is the sum over the tokens; divide by their number. See section 12.3.",
             _smoothed(mean=lambda loss, real: loss[real].sum()),
         ),
         "one loss for each token": Mistake(
-            "These are the losses of the tokens, one by one; the result is one number, their mean. See 12.3.",
+            "These are the losses of the tokens, one by one; the result is one number, their mean. See section 12.3.",
             sign=lambda found, *inputs: isinstance(found, Tensor) and found.dim() > 0,
         ),
         "no smoothing": Mistake(
-            "Without smoothing it is right: the label keeps all of its probability on the right piece. See 12.2.",
+            "Without smoothing it is right: the label keeps all of its probability on the right piece. See section "
+            "12.2.",
             _smoothed(lambda right, log_probs, s: -right),
         ),
         "shared among the others only": Mistake(
             "The share is spread over the V − 1 wrong pieces; here it is spread over all V, and the right piece "
-            "gets a part of it back. See 12.2.",
+            "gets a part of it back. See section 12.2.",
             _smoothed(_shared_among_others),
         ),
         "pad gets no share": Mistake(
             "The share is spread over all pieces but the pad; the pad is one of the V pieces, and only positions "
-            "of padding are left out. See 12.2.",
+            "of padding are left out. See section 12.2.",
             _padding_is_no_choice,
         ),
         "label sums to more than one": Mistake(
             "The right piece keeps all of its probability and the share comes on top, so that the label sums to "
-            "1 + smoothing. See 12.2.",
+            "1 + smoothing. See section 12.2.",
             _smoothed(lambda right, log_probs, s: -right - s * log_probs.mean(-1)),
         ),
         "label sums to less than one": Mistake(
             "The right piece keeps 1 − smoothing and nothing of the share that is spread over all pieces, itself "
-            "included: the label sums to less than 1. See 12.2.",
+            "included: the label sums to less than 1. See section 12.2.",
             _smoothed(
                 lambda right, log_probs, s: (
                     -(1 - s) * right - s * (log_probs.sum(-1) - right) / log_probs.size(-1)
@@ -143,44 +144,46 @@ smoothed_loss = Exercise(
             ),
         ),
         "0 taken for the pad": Mistake(
-            "It is right where pad_id is 0: positions with the id 0 are left out, whatever pad_id is. See 12.3.",
+            "It is right where pad_id is 0: positions with the id 0 are left out, whatever pad_id is. See section "
+            "12.3.",
             lambda logits, target, smoothing, pad_id: _smoothed()(
                 logits, target, smoothing, 0
             ),
         ),
         "sum over the vocabulary": Mistake(
             "Every piece gets the whole share: the second part is the mean over the V pieces, not their sum. "
-            "See 12.2.",
+            "See section 12.2.",
             _smoothed(lambda right, log_probs, s: -(1 - s) * right - s * log_probs.sum(-1)),
         ),
         "shares swapped": Mistake(
-            "The right piece gets the small share and all pieces together the large one. See 12.2.",
+            "The right piece gets the small share and all pieces together the large one. See section 12.2.",
             _smoothed(
                 lambda right, log_probs, s: -s * right - (1 - s) * log_probs.mean(-1)
             ),
         ),
         "sign": Mistake(
-            "The result is negative: logarithms of probabilities are below 0, and a loss is their negative. See 12.2.",
+            "The result is negative: logarithms of probabilities are below 0, and a loss is their negative. See "
+            "section 12.2.",
             _smoothed(lambda right, log_probs, s: (1 - s) * right + s * log_probs.mean(-1)),
         ),
         "no softmax": Mistake(
-            "The logits are taken for logarithms of probabilities: log_softmax makes these of them. See 12.2.",
+            "The logits are taken for logarithms of probabilities: log_softmax makes these of them. See section 12.2.",
             _smoothed(log_softmax=lambda logits: logits),
         ),
         "no logarithm": Mistake(
-            "These are probabilities, and the loss takes their logarithms. See 12.2.",
+            "These are probabilities, and the loss takes their logarithms. See section 12.2.",
             _smoothed(log_softmax=lambda logits: logits.softmax(-1)),
         ),
         "softmax before the loss": Mistake(
-            "A softmax is taken twice: cross_entropy and log_softmax take logits. See 12.1.",
+            "A softmax is taken twice: cross_entropy and log_softmax take logits. See section 12.1.",
             _smoothed(log_softmax=lambda logits: logits.softmax(-1).log_softmax(-1)),
         ),
         "softmax over the positions": Mistake(
-            "The softmax runs along the sentence; the pieces of the vocabulary are the last axis. See 12.2.",
+            "The softmax runs along the sentence; the pieces of the vocabulary are the last axis. See section 12.2.",
             _smoothed(log_softmax=lambda logits: logits.log_softmax(1)),
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "Logits and targets belong to the batch, and who called it needs them again. See 5.10."
+            "Logits and targets belong to the batch, and who called it needs them again. See section 5.10."
         ),
     },
 )
@@ -260,50 +263,50 @@ plateau_rate = Exercise(
     mistakes={
         "counted from 0": Mistake(
             "The rate is one step late in the warm-up, and 0 in the first step, which then does nothing: "
-            "the first step is step 1. See 12.4.",
+            "the first step is step 1. See section 12.4.",
             _trapezoid(up=lambda step, warmup: (step - 1) / warmup),
         ),
         "one step early": Mistake(
-            "The rate is one step early in the warm-up: at step 1 it is peak / warmup. See 12.4.",
+            "The rate is one step early in the warm-up: at step 1 it is peak / warmup. See section 12.4.",
             _trapezoid(up=lambda step, warmup: (step + 1) / warmup),
         ),
         "no warm-up": Mistake(
-            "The first steps have the full rate already: there is no warm-up. See 12.4.",
+            "The first steps have the full rate already: there is no warm-up. See section 12.4.",
             _trapezoid(up=lambda step, warmup: 1.0),
         ),
         "no cool-down": Mistake(
-            "After the warm-up the rate stays at its peak to the end: there is no cool-down. See 12.4.",
+            "After the warm-up the rate stays at its peak to the end: there is no cool-down. See section 12.4.",
             _trapezoid(down=lambda step, steps, cooldown: 1.0),
         ),
         "no plateau": Mistake(
             "The rate begins to fall right after the warm-up, and it stays at its peak until the cool-down. "
-            "See 12.4.",
+            "See section 12.4.",
             _down_from_the_warmup,
         ),
         "cool-down rises": Mistake(
             "In the cool-down the rate begins at 0 and rises to the peak: at the last step it must be 0. "
-            "See 12.4.",
+            "See section 12.4.",
             _wrong_way,
         ),
         "never zero": Mistake(
-            "The cool-down is one step late: at step `steps`, the last one, the rate is not 0. See 12.4.",
+            "The cool-down is one step late: at step `steps`, the last one, the rate is not 0. See section 12.4.",
             _trapezoid(down=lambda step, steps, cooldown: (steps - step + 1) / cooldown),
         ),
         "cool-down one step early": Mistake(
             "The cool-down is one step early: at step steps − cooldown the rate is still at its peak, and it reaches 0 "
-            "at the last step, not before. See 12.4.",
+            "at the last step, not before. See section 12.4.",
             _trapezoid(down=lambda step, steps, cooldown: (steps - step - 1) / cooldown),
         ),
         "cooldown taken for a step": Mistake(
             "cooldown is a number of steps, and it is used as the step where the cool-down begins: "
-            "that is steps − cooldown. See 12.4.",
+            "that is steps − cooldown. See section 12.4.",
             _trapezoid(
                 down=lambda step, steps, cooldown: (steps - step) / (steps - cooldown)
             ),
         ),
         "falls after cooldown steps": Mistake(
             "cooldown is a number of steps at the end, and the rate begins to fall as soon as the step is larger than "
-            "that number. See 12.4.",
+            "that number. See section 12.4.",
             lambda step, peak, warmup, steps, cooldown: (
                 peak
                 * (
@@ -317,35 +320,37 @@ plateau_rate = Exercise(
         ),
         "warm-up counted twice": Mistake(
             "The cool-down comes too early, by the steps of the warm-up: steps counts all steps, those of the "
-            "warm-up as well. See 12.4.",
+            "warm-up as well. See section 12.4.",
             _early_by_warmup,
         ),
         "a cosine": Mistake(
-            "The cool-down is half a cosine, and here it is a straight line. See 12.4.",
+            "The cool-down is half a cosine, and here it is a straight line. See section 12.4.",
             _trapezoid(down=_cosine_at_the_end),
         ),
         "a root": Mistake(
-            "The rate falls like one over the root of the step, and here it stays, then falls in a line. See 12.4.",
+            "The rate falls like one over the root of the step, and here it stays, then falls in a line. See section "
+            "12.4.",
             lambda step, peak, warmup, steps, cooldown: (
                 peak * min(step / warmup, math.sqrt(warmup / step))
             ),
         ),
         "largest instead of smallest": Mistake(
-            "The largest of the three slopes is taken, and the smallest is the one that limits the rate. See 12.4.",
+            "The largest of the three slopes is taken, and the smallest is the one that limits the rate. See section "
+            "12.4.",
             _trapezoid(join=max),
         ),
         "whole division": Mistake(
-            "The rate jumps from 0 to its peak: // divides whole numbers and drops the rest. See 12.4.",
+            "The rate jumps from 0 to its peak: // divides whole numbers and drops the rest. See section 12.4.",
             _trapezoid(up=lambda step, warmup: step // warmup),
         ),
         "peak forgotten": Mistake(
-            "This is the share of the peak, from 0 to 1; multiply by peak. See 12.4.",
+            "This is the share of the peak, from 0 to 1; multiply by peak. See section 12.4.",
             lambda step, peak, warmup, steps, cooldown: _trapezoid()(
                 step, 1.0, warmup, steps, cooldown
             ),
         ),
         "a tensor instead of a number": Mistake(
-            "It returns a tensor; an optimizer takes a plain number for its rate. See 12.7.",
+            "It returns a tensor; an optimizer takes a plain number for its rate. See section 12.7.",
             sign=lambda found, *inputs: isinstance(found, Tensor),
         ),
     },
@@ -404,73 +409,80 @@ clip_together = Exercise(
     mistakes={
         "each on its own": Mistake(
             "Each gradient is cut to the limit by its own norm, which changes the direction of the whole: "
-            "there is one norm for all. See 12.5.",
+            "there is one norm for all. See section 12.5.",
             _each_alone,
         ),
         "by value": Mistake(
-            "Each entry is cut to the limit, which changes the direction; all are multiplied by one factor. See 12.5.",
+            "Each entry is cut to the limit, which changes the direction; all are multiplied by one factor. See "
+            "section 12.5.",
             lambda gradients, limit: [g.clamp(-limit, limit) for g in gradients],
         ),
         "short ones lengthened": Mistake(
-            "Long gradients are right, and a short one is stretched to the limit; it must stay as it is. See 12.5.",
+            "Long gradients are right, and a short one is stretched to the limit; it must stay as it is. See section "
+            "12.5.",
             _scaled(factor=lambda limit, norm: limit / norm),
         ),
         "long ones left": Mistake(
-            "The long ones stay and the short ones are stretched: the factor is never above 1. See 12.5.",
+            "The long ones stay and the short ones are stretched: the factor is never above 1. See section 12.5.",
             _scaled(factor=lambda limit, norm: torch.clamp(limit / norm, min=1.0)),
         ),
         "nothing clipped": Mistake(
-            "Nothing is clipped: the gradients come back as they were. See 12.5.",
+            "Nothing is clipped: the gradients come back as they were. See section 12.5.",
             lambda gradients, limit: [g.clone() for g in gradients],
         ),
         "factor upside down": Mistake(
-            "The factor is norm / limit, so that long gradients become longer still. See 12.5.",
+            "The factor is norm / limit, so that long gradients become longer still. See section 12.5.",
             _scaled(factor=lambda limit, norm: norm / limit if norm > limit else 1.0),
         ),
         "limit forgotten": Mistake(
-            "The gradients are divided by their norm, and not multiplied by the limit. See 12.5.",
+            "The gradients are divided by their norm, and not multiplied by the limit. See section 12.5.",
             _scaled(factor=lambda limit, norm: 1 / norm if norm > limit else 1.0),
         ),
         "not divided by the norm": Mistake(
-            "Long gradients are multiplied by the limit; the factor is the limit divided by the norm. See 12.5.",
+            "Long gradients are multiplied by the limit; the factor is the limit divided by the norm. See section "
+            "12.5.",
             _scaled(factor=lambda limit, norm: limit if norm > limit else 1.0),
         ),
         "short ones dropped": Mistake(
-            "What is short enough is missing from the list: it is returned as it is. See 12.5.",
+            "What is short enough is missing from the list: it is returned as it is. See section 12.5.",
             sign=lambda found, *inputs: isinstance(found, tuple) and len(found) == 0,
         ),
         "one long vector": Mistake(
             "It returns one long vector; put end to end the gradients are only to be measured, and each keeps its "
-            "shape. See 12.5.",
+            "shape. See section 12.5.",
             sign=lambda found, first, *rest: isinstance(found, Tensor) and found.dim() == 1,
         ),
         "norms added": Mistake(
-            "The norms of the parts are added; the squares are, and then comes the root, as with Pythagoras. See 12.5.",
+            "The norms of the parts are added; the squares are, and then comes the root, as with Pythagoras. See "
+            "section 12.5.",
             _scaled(norm=lambda gradients: sum(g.norm() for g in gradients)),
         ),
         "first only": Mistake(
-            "The norm is that of the first gradient alone; one norm is taken of all of them together. See 12.5.",
+            "The norm is that of the first gradient alone; one norm is taken of all of them together. See section "
+            "12.5.",
             _scaled(norm=lambda gradients: gradients[0].norm()),
         ),
         "longest only": Mistake(
-            "The norm is that of the longest part alone; the norm of the whole is larger. See 12.5.",
+            "The norm is that of the longest part alone; the norm of the whole is larger. See section 12.5.",
             _scaled(norm=lambda gradients: max(g.norm() for g in gradients)),
         ),
         "largest entry": Mistake(
-            "The largest entry is taken for the length; the norm is the root of the sum of all squares. See 12.5.",
+            "The largest entry is taken for the length; the norm is the root of the sum of all squares. See section "
+            "12.5.",
             _scaled(norm=lambda gradients: max(g.abs().max() for g in gradients)),
         ),
         "no root": Mistake(
-            "The sum of the squares is taken for the length: the root is missing. See 12.5.",
+            "The sum of the squares is taken for the length: the root is missing. See section 12.5.",
             _scaled(norm=lambda gradients: sum((g * g).sum() for g in gradients)),
         ),
         "sum of sizes": Mistake(
-            "The sizes of all entries are added up; the norm is the root of the sum of their squares. See 12.5.",
+            "The sizes of all entries are added up; the norm is the root of the sum of their squares. See section "
+            "12.5.",
             _scaled(norm=lambda gradients: sum(g.abs().sum() for g in gradients)),
         ),
         "mean of the squares": Mistake(
             "The root is taken of the mean of the squares, not of their sum, so that a large model is hardly clipped. "
-            "See 12.5.",
+            "See section 12.5.",
             _scaled(
                 norm=lambda gradients: (
                     torch.cat([g.flatten() for g in gradients]).square().mean().sqrt()
@@ -478,7 +490,7 @@ clip_together = Exercise(
             ),
         ),
         "norm returned as well": Mistake(
-            "There is a norm among the results; the exercise asks for the list of gradients alone. See 12.5.",
+            "There is a norm among the results; the exercise asks for the list of gradients alone. See section 12.5.",
             sign=lambda found, *inputs: (
                 isinstance(found, tuple)
                 and len(found) != 3
@@ -487,7 +499,7 @@ clip_together = Exercise(
         ),
         CHANGES_ITS_INPUT: Mistake(
             "torch's clip_grad_norm_ does so on purpose and says it by its last letter; "
-            "here new tensors are wanted. See 12.5."
+            "here new tensors are wanted. See section 12.5."
         ),
     },
 )
@@ -565,7 +577,7 @@ accumulated_gradient = Exercise(
     mistakes={
         "mean of the means": Mistake(
             "Each part's mean counts the same, however few tokens it has, which is right only for parts with equally "
-            "many: every token counts once. See 12.3.",
+            "many: every token counts once. See section 12.3.",
             _gradient(
                 lambda w, parts, pad_id: (
                     _sum_of_parts(w, parts, pad_id, "mean") / len(parts)
@@ -573,25 +585,26 @@ accumulated_gradient = Exercise(
             ),
         ),
         "means added": Mistake(
-            "The means of the parts are added up, so that the gradient grows with the number of parts. See 12.3.",
+            "The means of the parts are added up, so that the gradient grows with the number of parts. See section "
+            "12.3.",
             _gradient(lambda w, parts, pad_id: _sum_of_parts(w, parts, pad_id, "mean")),
         ),
         "not divided": Mistake(
-            "This is the gradient of the sum; divide by the number of tokens of all parts together. See 12.3.",
+            "This is the gradient of the sum; divide by the number of tokens of all parts together. See section 12.3.",
             _gradient(_sum_of_parts),
         ),
         "divided by the parts": Mistake(
-            "The sum is divided by the number of parts; it is to be divided by the number of tokens. See 12.3.",
+            "The sum is divided by the number of parts; it is to be divided by the number of tokens. See section 12.3.",
             _gradient(
                 lambda w, parts, pad_id: _sum_of_parts(w, parts, pad_id) / len(parts)
             ),
         ),
         "padding counted": Mistake(
-            "Without padding it is right: positions of padding are learned like tokens. See 12.3.",
+            "Without padding it is right: positions of padding are learned like tokens. See section 12.3.",
             _gradient(_with_padding),
         ),
         "padding in the loss": Mistake(
-            "The number of tokens is right, but the losses of padding are in the sum. See 12.3.",
+            "The number of tokens is right, but the losses of padding are in the sum. See section 12.3.",
             _gradient(
                 lambda w, parts, pad_id: (
                     sum(F.cross_entropy(x @ w, t, reduction="sum") for x, t in parts)
@@ -601,7 +614,7 @@ accumulated_gradient = Exercise(
         ),
         "padding in the weights": Mistake(
             "Each part's mean counts by the length of the part, its padding included; it counts by its tokens. "
-            "See 12.3.",
+            "See section 12.3.",
             _gradient(
                 lambda w, parts, pad_id: (
                     sum(_part_loss(w, x, t, pad_id, "mean") * len(t) for x, t in parts)
@@ -610,7 +623,7 @@ accumulated_gradient = Exercise(
             ),
         ),
         "padding in the divisor": Mistake(
-            "Padding is left out of the loss, but its positions are still counted when you divide. See 12.3.",
+            "Padding is left out of the loss, but its positions are still counted when you divide. See section 12.3.",
             _gradient(
                 lambda w, parts, pad_id: (
                     _sum_of_parts(w, parts, pad_id) / sum(len(t) for _, t in parts)
@@ -619,7 +632,7 @@ accumulated_gradient = Exercise(
         ),
         "last part only": Mistake(
             "The result has only the last part in it: the gradient of the parts before it was set to zero or "
-            "overwritten. See 12.3.",
+            "overwritten. See section 12.3.",
             _gradient(
                 lambda w, parts, pad_id: (
                     _part_loss(w, *parts[-1], pad_id) / _count(parts, pad_id)
@@ -628,26 +641,28 @@ accumulated_gradient = Exercise(
         ),
         "last part's mean only": Mistake(
             "This is the mean of the last part alone: gradients of several parts add up, unless they are set to zero "
-            "between them. See 12.3.",
+            "between them. See section 12.3.",
             _gradient(lambda w, parts, pad_id: _part_loss(w, *parts[-1], pad_id, "mean")),
         ),
         "first part only": Mistake(
-            "The result has only the first part in it: it is returned before the others have had their turn. See 12.3.",
+            "The result has only the first part in it: it is returned before the others have had their turn. See "
+            "section 12.3.",
             _gradient(lambda w, parts, pad_id: _part_loss(w, *parts[0], pad_id, "mean")),
         ),
         "divided by the tokens so far": Mistake(
             "Each part is divided by the number of tokens seen so far; all are divided by the number of all tokens, "
-            "which must be known before the first. See 12.3.",
+            "which must be known before the first. See section 12.3.",
             _gradient(_divided_so_far),
         ),
         "divided by the last part's tokens": Mistake(
-            "The sum of all parts is divided by the length of the last one; count the tokens of all parts. See 12.3.",
+            "The sum of all parts is divided by the length of the last one; count the tokens of all parts. See section "
+            "12.3.",
             _gradient(
                 lambda w, parts, pad_id: _sum_of_parts(w, parts, pad_id) / len(parts[-1][1])
             ),
         ),
         "softmax before the loss": Mistake(
-            "A softmax is taken twice: cross_entropy takes logits. See 12.1.",
+            "A softmax is taken twice: cross_entropy takes logits. See section 12.1.",
             _gradient(
                 lambda w, parts, pad_id: (
                     sum(
@@ -661,7 +676,7 @@ accumulated_gradient = Exercise(
             ),
         ),
         "divided twice": Mistake(
-            "The means of the parts are divided again, by the number of all tokens. See 12.3.",
+            "The means of the parts are divided again, by the number of all tokens. See section 12.3.",
             _gradient(
                 lambda w, parts, pad_id: (
                     _sum_of_parts(w, parts, pad_id, "mean") / _count(parts, pad_id)
@@ -669,23 +684,25 @@ accumulated_gradient = Exercise(
             ),
         ),
         "wrong direction": Mistake(
-            "The gradient has the opposite sign: it is that of the loss, and the step goes against it later. See 12.7.",
+            "The gradient has the opposite sign: it is that of the loss, and the step goes against it later. See "
+            "section 12.7.",
             lambda weight, parts, pad_id: (
                 -accumulated_gradient.right(weight, parts, pad_id)
             ),
         ),
         "loss instead of the gradient": Mistake(
-            "This is one number, the loss; backward leaves its gradient in .grad of what it depends on. See 12.7.",
+            "This is one number, the loss; backward leaves its gradient in .grad of what it depends on. See section "
+            "12.7.",
             sign=lambda found, *inputs: (
                 isinstance(found, Tensor | float) and getattr(found, "ndim", 0) == 0
             ),
         ),
         "sum over the width": Mistake(
-            "The gradient has the shape of weight, (D, V), an entry for each entry. See 12.7.",
+            "The gradient has the shape of weight, (D, V), an entry for each entry. See section 12.7.",
             sign=lambda found, *inputs: isinstance(found, Tensor) and found.dim() == 1,
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "Compute a gradient, and leave the step to the optimizer. See 12.7."
+            "Compute a gradient, and leave the step to the optimizer. See section 12.7."
         ),
     },
 )
@@ -750,42 +767,42 @@ adamw_step = Exercise(
     mistakes={
         "no bias correction": Mistake(
             "Late in a training it is right, and the first steps are not: means that begin at 0 are too small until "
-            "they are divided by the share that is filled. See 12.4.",
+            "they are divided by the share that is filled. See section 12.4.",
             _adamw(shares=lambda step: (1.0, 1.0)),
         ),
         "mean alone corrected": Mistake(
             "The mean is divided by the share that is filled, and the mean of the squares is not: both begin at 0. "
-            "See 12.4.",
+            "See section 12.4.",
             _adamw(shares=lambda step: (1 - 0.9**step, 1.0)),
         ),
         "square alone corrected": Mistake(
             "The mean of the squares is divided by the share that is filled, and the mean is not: both begin at 0. "
-            "See 12.4.",
+            "See section 12.4.",
             _adamw(shares=lambda step: (1.0, 1 - 0.98**step)),
         ),
         "one share for both": Mistake(
             "Both means are divided by the share of the first, 1 − beta1 to the power of step; the mean of the squares "
-            "has beta2 in its own. See 12.4.",
+            "has beta2 in its own. See section 12.4.",
             _adamw(shares=lambda step: (1 - 0.9**step, 1 - 0.9**step)),
         ),
         "not to the power of the step": Mistake(
             "The means are divided by 1 − beta at every step, which is right only for the first: the share that is "
-            "filled grows with the step. See 12.4.",
+            "filled grows with the step. See section 12.4.",
             _adamw(shares=lambda step: (1 - 0.9, 1 - 0.98)),
         ),
         "multiplied instead of divided": Mistake(
             "The means are multiplied by the share that is filled; they are too small, and dividing by it mends that. "
-            "See 12.4.",
+            "See section 12.4.",
             _adamw(shares=lambda step: (1 / (1 - 0.9**step), 1 / (1 - 0.98**step))),
         ),
         "counted from 0": Mistake(
             "The share that is filled is taken for one step too few, so that the first step divides by 0: "
-            "the first step is step 1. See 12.4.",
+            "the first step is step 1. See section 12.4.",
             _adamw(shares=lambda step: (1 - 0.9 ** (step - 1), 1 - 0.98 ** (step - 1))),
         ),
         "betas swapped": Mistake(
             "The two betas have changed places: the mean forgets fast, with 0.9, and the squares slowly, with 0.98. "
-            "See 12.4.",
+            "See section 12.4.",
             _adamw(
                 lambda mean, g: 0.98 * mean + 0.02 * g,
                 lambda square, g: 0.9 * square + 0.1 * g * g,
@@ -794,7 +811,7 @@ adamw_step = Exercise(
         ),
         "old and new swapped": Mistake(
             "The new gradient gets the share beta and the old mean what is left; beta is what is kept of the old one. "
-            "See 12.4.",
+            "See section 12.4.",
             _adamw(
                 lambda mean, g: 0.1 * mean + 0.9 * g,
                 lambda square, g: 0.02 * square + 0.98 * g * g,
@@ -802,61 +819,63 @@ adamw_step = Exercise(
         ),
         "square of the mean": Mistake(
             "The size comes from the mean of the gradients squared; it is the mean of the squares of the gradients. "
-            "See 12.4.",
+            "See section 12.4.",
             lambda w, g, mean, square, step, lr, decay: _adamw(
                 square_of=lambda s, g: 0.98 * s + 0.02 * (0.9 * mean + 0.1 * g).square()
             )(w, g, mean, square, step, lr, decay),
         ),
         "square forgotten": Mistake(
             "The second mean is that of the gradients again, and its root is nan where it is negative: "
-            "it is the mean of their squares. See 12.4.",
+            "it is the mean of their squares. See section 12.4.",
             _adamw(square_of=lambda square, g: 0.98 * square + 0.02 * g),
         ),
         "no root": Mistake(
-            "The mean is divided by the mean of the squares itself: the typical size is the root of that. See 12.4.",
+            "The mean is divided by the mean of the squares itself: the typical size is the root of that. See section "
+            "12.4.",
             _adamw(move=lambda mean, square: mean / (square + 1e-8)),
         ),
         "no size": Mistake(
             "The weights move by rate times mean, large gradients far and small ones hardly: the mean is to be "
-            "divided by the typical size. See 12.4.",
+            "divided by the typical size. See section 12.4.",
             _adamw(move=lambda mean, square: mean),
         ),
         "eps in the root": Mistake(
-            "It is right until the gradients are tiny: eps is added to the root, and not under it. See 12.4.",
+            "It is right until the gradients are tiny: eps is added to the root, and not under it. See section 12.4.",
             _adamw(move=lambda mean, square: mean / (square + 1e-8).sqrt()),
         ),
         "no eps": Mistake(
             "It is right until the gradients are tiny, and where they are zero, 0 is divided by 0: eps is missing "
-            "in the divisor. See 12.4.",
+            "in the divisor. See section 12.4.",
             _adamw(move=lambda mean, square: mean / square.sqrt()),
         ),
         "eps times the root": Mistake(
-            "The root is multiplied by eps, and the weights fly off: eps is added to the root. See 12.4.",
+            "The root is multiplied by eps, and the weights fly off: eps is added to the root. See section 12.4.",
             _adamw(move=lambda mean, square: mean / (square.sqrt() * 1e-8)),
         ),
         "uphill": Mistake(
-            "The weights move along the gradient, where the loss grows: the move is subtracted. See 12.4.",
+            "The weights move along the gradient, where the loss grows: the move is subtracted. See section 12.4.",
             _adamw(end=lambda w, move, lr, decay: w + lr * move - lr * decay * w),
         ),
         "old means used": Mistake(
             "The means are right, but the weights have moved by those from before this gradient: first the means, "
-            "then the move. See 12.4.",
+            "then the move. See section 12.4.",
             _moves_first,
         ),
         "no weight decay": Mistake(
-            "Without weight decay it is right: the weights are not shrunk by lr · decay · w. See 12.4.",
+            "Without weight decay it is right: the weights are not shrunk by lr · decay · w. See section 12.4.",
             _adamw(end=lambda w, move, lr, decay: w - lr * move),
         ),
         "decay in the gradient": Mistake(
             "The decay is added to the gradient, where the division by the size nearly undoes it, as in Adam before "
-            "AdamW: it is taken from the weights themselves. See 12.4.",
+            "AdamW: it is taken from the weights themselves. See section 12.4.",
             _adamw(
                 gradient=lambda g, w, decay: g + decay * w,
                 end=lambda w, move, lr, decay: w - lr * move,
             ),
         ),
         "decay after the move": Mistake(
-            "The decay is taken from the weights after their move; it is taken from the w that was given. See 12.4.",
+            "The decay is taken from the weights after their move; it is taken from the w that was given. See section "
+            "12.4.",
             _adamw(
                 end=lambda w, move, lr, decay: (
                     (w - lr * move) - lr * decay * (w - lr * move)
@@ -865,26 +884,26 @@ adamw_step = Exercise(
         ),
         "decay without the rate": Mistake(
             "The weights are shrunk by decay · w in every step; it is lr · decay · w, so that the warm-up slows this "
-            "down too. See 12.4.",
+            "down too. See section 12.4.",
             _adamw(end=lambda w, move, lr, decay: w - lr * move - decay * w),
         ),
         "decay the wrong way": Mistake(
-            "Weight decay makes the weights larger here; it takes lr · decay · w away from them. See 12.4.",
+            "Weight decay makes the weights larger here; it takes lr · decay · w away from them. See section 12.4.",
             _adamw(end=lambda w, move, lr, decay: w - lr * move + lr * decay * w),
         ),
         "corrected means returned": Mistake(
             "The weights are right, but the means are returned divided by their share: the next step needs them as "
-            "they were before the division. See 12.4.",
+            "they were before the division. See section 12.4.",
             _adamw(returned=lambda w, mean, square, corrected: (w, *corrected)),
         ),
         "results swapped": Mistake(
             "The weights are right, and the two means have changed places in what is returned: first that of the "
-            "gradients, then that of their squares. See 12.4.",
+            "gradients, then that of their squares. See section 12.4.",
             _adamw(returned=lambda w, mean, square, corrected: (w, square, mean)),
         ),
         "means not renewed": Mistake(
             "The weights are right, but the two means come back as they were given, so that the next step forgets "
-            "this gradient. See 12.4.",
+            "this gradient. See section 12.4.",
             lambda w, g, mean, square, step, lr, decay: (
                 _adamw()(w, g, mean, square, step, lr, decay)[0],
                 mean,
@@ -892,12 +911,12 @@ adamw_step = Exercise(
             ),
         ),
         "the move alone": Mistake(
-            "The first result is how far the weights move; it is to be the weights after the move. See 12.4.",
+            "The first result is how far the weights move; it is to be the weights after the move. See section 12.4.",
             _adamw(end=lambda w, move, lr, decay: lr * move + lr * decay * w),
         ),
         CHANGES_ITS_INPUT: Mistake(
             "torch's optimizers change weights and means in place; here whoever handed them over still needs them. "
-            "See 12.7."
+            "See section 12.7."
         ),
     },
 )

@@ -85,101 +85,106 @@ layer_norm = Exercise(
     mistakes={
         "divided by E − 1": Mistake(
             "The numbers come out a little too small: the squared distances are divided by E − 1, as torch.var and "
-            "torch.std do unless told otherwise, and here it is E. See 9.3.",
+            "torch.std do unless told otherwise, and here it is E. See section 9.3.",
             _normalised(correction=1),
         ),
         "E − 1 and ε outside the root": Mistake(
             "The standard deviation is that of torch.std, which divides by E − 1, and ε is added to it: here the "
-            "variance divides by E, and ε joins it under the root. See 9.3.",
+            "variance divides by E, and ε joins it under the root. See section 9.3.",
             _normalised(correction=1, divide=lambda variance, eps: variance.sqrt() + eps),
         ),
         "E − 1 and ε forgotten": Mistake(
             "The standard deviation is that of torch.std, which divides by E − 1, and here the variance divides by E; "
-            "and where a token's numbers are all equal, 0 is divided by 0, because ε is missing. See 9.3.",
+            "and where a token's numbers are all equal, 0 is divided by 0, because ε is missing. See section 9.3.",
             _normalised(correction=1, divide=lambda variance, eps: variance.sqrt()),
         ),
         "summed instead of averaged": Mistake(
-            "The numbers come out too small by √E: the squared distances are added up and not divided by E. See 9.3.",
+            "The numbers come out too small by √E: the squared distances are added up and not divided by E. See "
+            "section 9.3.",
             _summed,
         ),
         "ε not the one given": Mistake(
-            "Right as long as ε is 10⁻⁵: the ε that was handed in is not used. See 9.3.",
+            "Right as long as ε is 10⁻⁵: the ε that was handed in is not used. See section 9.3.",
             _normalised(divide=lambda variance, eps: torch.sqrt(variance + 1e-5)),
         ),
         "norm over the positions": Mistake(
             "The columns have mean 0 and the tokens do not: mean and variance run over the positions, "
-            "so every token depends on all the others. See 9.12.",
+            "so every token depends on all the others. See section 9.12.",
             _normalised(-2),
         ),
         "axis counted from the front": Mistake(
             "A sentence is right and a batch is not: axis 1 holds the width in the one and the positions in the other. "
-            "Count from the end, where it does not matter. See 3.7.",
+            "Count from the end, where it does not matter. See section 3.7.",
             _normalised(1),
         ),
         "norm over everything": Mistake(
-            "One mean and one variance serve all tokens together; each token has its own. See 9.3.",
+            "One mean and one variance serve all tokens together; each token has its own. See section 9.3.",
             _normalised(None),
         ),
         "norm over the sentence": Mistake(
-            "A sentence has one mean and one variance for all its tokens; each token has its own. See 9.3.",
+            "A sentence has one mean and one variance for all its tokens; each token has its own. See section 9.3.",
             _normalised((-2, -1)),
         ),
         "ε outside the root": Mistake(
-            "Almost right: ε is added behind the root instead of under it, which shows where ε is not tiny. See 9.3.",
+            "Almost right: ε is added behind the root instead of under it, which shows where ε is not tiny. See "
+            "section 9.3.",
             _normalised(divide=lambda variance, eps: variance.sqrt() + eps),
         ),
         "ε forgotten": Mistake(
-            "A token whose numbers are all equal gives nan: 0 is divided by 0, because ε is missing. See 9.3.",
+            "A token whose numbers are all equal gives nan: 0 is divided by 0, because ε is missing. See section 9.3.",
             _normalised(divide=lambda variance, eps: variance.sqrt()),
         ),
         "divided by the variance": Mistake(
-            "The tokens are divided by their variance, without a root, and large tokens come out small. See 9.3.",
+            "The tokens are divided by their variance, without a root, and large tokens come out small. See section "
+            "9.3.",
             _normalised(divide=lambda variance, eps: variance + eps),
         ),
         "not divided": Mistake(
-            "The mean is gone, but large tokens stay large: nothing is divided by the standard deviation. See 9.3.",
+            "The mean is gone, but large tokens stay large: nothing is divided by the standard deviation. See section "
+            "9.3.",
             _normalised(divide=lambda variance, eps: 1.0),
         ),
         "only the mean divided": Mistake(
             "Large tokens stay large: it is the mean alone that is divided by the standard deviation, and it should be "
-            "the difference of x and mean. See 9.3.",
+            "the difference of x and mean. See section 9.3.",
             _only_the_mean_divided,
         ),
         "mean left in": Mistake(
-            "The spread is right, but the mean is still there: it has to be subtracted from what is divided. See 9.3.",
+            "The spread is right, but the mean is still there: it has to be subtracted from what is divided. See "
+            "section 9.3.",
             _mean_left_in,
         ),
         "root mean square": Mistake(
             "The tokens are divided by the root of their mean square, and the mean was never subtracted. "
-            "(That is a norm too, RMSNorm, but another one.) See 9.3.",
+            "(That is a norm too, RMSNorm, but another one.) See section 9.3.",
             _normalised(centred=False),
         ),
         "gain and bias forgotten": Mistake(
-            "Each token is normalised rightly, and then gain and bias are not used. See 9.3.",
+            "Each token is normalised rightly, and then gain and bias are not used. See section 9.3.",
             _normalised(finish=lambda normalised, gain, bias: normalised),
         ),
         "gain forgotten": Mistake(
-            "The columns are not multiplied by the gain. See 9.3.",
+            "The columns are not multiplied by the gain. See section 9.3.",
             _normalised(finish=lambda normalised, gain, bias: normalised + bias),
         ),
         "bias forgotten": Mistake(
-            "The bias is not added. See 9.3.",
+            "The bias is not added. See section 9.3.",
             _normalised(finish=lambda normalised, gain, bias: gain * normalised),
         ),
         "bias before the gain": Mistake(
-            "The gain multiplies the bias as well: first the gain, then the bias. See 9.3.",
+            "The gain multiplies the bias as well: first the gain, then the bias. See section 9.3.",
             _normalised(finish=lambda normalised, gain, bias: gain * (normalised + bias)),
         ),
         "gain and bias swapped": Mistake(
-            "The bias multiplies and the gain is added. See 9.3.",
+            "The bias multiplies and the gain is added. See section 9.3.",
             _normalised(finish=lambda normalised, gain, bias: bias * normalised + gain),
         ),
         "axis not kept": Mistake(
             "Mean and variance have lost the axis they were taken over, so they do not fit against x, "
-            "or fit against the wrong axis: they have to be (…, 1). See 9.3.",
+            "or fit against the wrong axis: they have to be (…, 1). See section 9.3.",
             _without_keepdim,
         ),
-        CHANGES_ITS_INPUT: Mistake("Subtract into a new tensor. See 9.3."),
+        CHANGES_ITS_INPUT: Mistake("Subtract into a new tensor. See section 9.3."),
     },
 )
 
@@ -274,146 +279,148 @@ run_stack = Exercise(
     mistakes={
         "orders swapped": Mistake(
             "Pre-norm and post-norm have changed places: norm_first means that the sublayer reads a normalised copy. "
-            "See 9.4.",
+            "See section 9.4.",
             _swapped,
         ),
         "orders swapped but for the final norm": Mistake(
             "The final norm is where it belongs, but the two orders have changed places: "
-            "norm_first means that the sublayer reads a normalised copy. See 9.4.",
+            "norm_first means that the sublayer reads a normalised copy. See section 9.4.",
             _stack(_post, _pre),
         ),
         "always pre-norm": Mistake(
             "Pre-norm is right, and post-norm comes out as pre-norm: norm_first is not asked, "
-            "and the norm belongs around the sum there. See 9.4.",
+            "and the norm belongs around the sum there. See section 9.4.",
             _stack(_pre, _pre, ends_with_norm=lambda norm_first: True),
         ),
         "always pre-norm but for the final norm": Mistake(
             "Pre-norm is right, and so is the end of the stack; but under post-norm "
-            "the norm belongs around the sum. See 9.4.",
+            "the norm belongs around the sum. See section 9.4.",
             _stack(_pre, _pre),
         ),
         "always post-norm": Mistake(
             "The norm stands around the sum, whatever norm_first says; under pre-norm it normalises "
-            "what the sublayer reads. See 9.4.",
+            "what the sublayer reads. See section 9.4.",
             _stack(_post, _post, ends_with_norm=lambda norm_first: False),
         ),
         "always post-norm but for the final norm": Mistake(
-            "The norm stands around the sum, whatever norm_first says; only the final norm heeds it. See 9.4.",
+            "The norm stands around the sum, whatever norm_first says; only the final norm heeds it. See section 9.4.",
             _stack(_post, _post),
         ),
         "final norm forgotten": Mistake(
-            "The layers are right and the end is not: nothing has normalised a pre-norm stack's last sum. See 9.4.",
+            "The layers are right and the end is not: nothing has normalised a pre-norm stack's last sum. See section "
+            "9.4.",
             _stack(ends_with_norm=lambda norm_first: False),
         ),
         "final norm in both": Mistake(
             "Pre-norm is right, and a post-norm stack is normalised twice at its end: its last step is a norm already. "
-            "See 9.4.",
+            "See section 9.4.",
             _stack(ends_with_norm=lambda norm_first: True),
         ),
         "final norm in the wrong one": Mistake(
             "The final norm stands behind the post-norm stack, which ends with a norm anyway, and not behind the "
-            "pre-norm stack, which needs it. See 9.4.",
+            "pre-norm stack, which needs it. See section 9.4.",
             _stack(ends_with_norm=lambda norm_first: not norm_first),
         ),
         "final norm after each": Mistake(
-            "The final norm is applied after every sublayer; it belongs behind the last one. See 9.4.",
+            "The final norm is applied after every sublayer; it belongs behind the last one. See section 9.4.",
             _final_norm_after_each,
         ),
         "residual missing": Mistake(
             "What a sublayer finds replaces the stream instead of being added to it, and what it did not find is lost. "
-            "See 9.2.",
+            "See section 9.2.",
             _stack(lambda x, f, norm: f(norm(x)), lambda x, f, norm: norm(f(x))),
         ),
         "residual missing in pre-norm": Mistake(
-            "Under pre-norm, what a sublayer finds replaces the stream instead of being added to it. See 9.4.",
+            "Under pre-norm, what a sublayer finds replaces the stream instead of being added to it. See section 9.4.",
             _stack(lambda x, f, norm: f(norm(x))),
         ),
         "residual missing in post-norm": Mistake(
             "Pre-norm is right; under post-norm, what a sublayer finds replaces the stream instead of being added to "
-            "it before the norm. See 9.4.",
+            "it before the norm. See section 9.4.",
             _stack(post=lambda x, f, norm: norm(f(x))),
         ),
         "normalised stream added": Mistake(
             "Under pre-norm the sum starts from the normalised copy: the stream itself has to go on unchanged, "
-            "and only the sublayer reads the copy. See 9.4.",
+            "and only the sublayer reads the copy. See section 9.4.",
             _stack(lambda x, f, norm: norm(x) + f(norm(x))),
         ),
         "norm on what is added": Mistake(
             "The norm is applied to what the sublayer found; it belongs either on what the sublayer reads "
-            "or around the whole sum. See 9.4.",
+            "or around the whole sum. See section 9.4.",
             _stack(lambda x, f, norm: x + norm(f(x)), lambda x, f, norm: x + norm(f(x))),
         ),
         "norm on what is added in pre-norm": Mistake(
             "Under pre-norm the norm is applied to what the sublayer found; it belongs on what the sublayer reads. "
-            "See 9.4.",
+            "See section 9.4.",
             _stack(lambda x, f, norm: x + norm(f(x))),
         ),
         "norm on what is added in post-norm": Mistake(
             "Pre-norm is right; under post-norm the norm is applied to what the sublayer found, and it belongs around "
-            "the whole sum. See 9.4.",
+            "the whole sum. See section 9.4.",
             _stack(post=lambda x, f, norm: x + norm(f(x))),
         ),
         "norm on one half of the sum": Mistake(
             "Pre-norm is right; under post-norm the norm is applied to x before the addition, and it belongs around "
-            "the whole sum. See 9.4.",
+            "the whole sum. See section 9.4.",
             _stack(post=lambda x, f, norm: norm(x) + f(x)),
         ),
         "both orders at once": Mistake(
             "Pre-norm is right; under post-norm the sublayer reads a normalised copy, and it should read the stream "
-            "itself, whose norm comes after the sum. See 9.4.",
+            "itself, whose norm comes after the sum. See section 9.4.",
             _stack(post=lambda x, f, norm: norm(x + f(norm(x)))),
         ),
         "norms not used": Mistake(
-            "The sublayers are added up without a norm in between. See 9.3.",
+            "The sublayers are added up without a norm in between. See section 9.3.",
             _stack(lambda x, f, norm: x + f(x), lambda x, f, norm: x + f(x)),
         ),
         "no norm in post-norm": Mistake(
-            "Pre-norm is right, and under post-norm the norms are not used: they belong around the sums. See 9.4.",
+            "Pre-norm is right, and under post-norm the norms are not used: they belong around the sums. See section "
+            "9.4.",
             _stack(post=lambda x, f, norm: x + f(x)),
         ),
         "one norm behind the post-norm stack": Mistake(
             "Pre-norm is right, and under post-norm the final norm alone is used: each sum needs the norm of its own "
-            "sublayer around it. See 9.4.",
+            "sublayer around it. See section 9.4.",
             _stack(
                 post=lambda x, f, norm: x + f(x), ends_with_norm=lambda norm_first: True
             ),
         ),
         "one norm for all": Mistake(
             "One sublayer is right and three are not: the first norm is used for all of them, and each has its own. "
-            "See 9.5.",
+            "See section 9.5.",
             _stack(parts=lambda sublayers, norms: ((f, norms[0]) for f in sublayers)),
         ),
         "sublayers side by side": Mistake(
             "One sublayer is right and three are not: all of them read the first x, "
-            "and each has to read what the one before left. See 9.2.",
+            "and each has to read what the one before left. See section 9.2.",
             _side_by_side,
         ),
         "first x added every time": Mistake(
             "One sublayer is right and three are not: each adds to the x that came in at the bottom, "
-            "and what the sublayers before it had written is lost. See 9.2.",
+            "and what the sublayers before it had written is lost. See section 9.2.",
             _first_x_added,
         ),
         "last sublayer left out": Mistake(
-            "The last sublayer is never run. See 9.4.",
+            "The last sublayer is never run. See section 9.4.",
             _stack(
                 parts=lambda sublayers, norms: zip(sublayers[:-1], norms[:-1], strict=True)
             ),
         ),
         "first sublayer left out": Mistake(
-            "The first sublayer is never run: a list counts from 0. See 9.4.",
+            "The first sublayer is never run: a list counts from 0. See section 9.4.",
             _stack(
                 parts=lambda sublayers, norms: zip(sublayers[1:], norms[1:], strict=True)
             ),
         ),
         "stops after the first": Mistake(
             "One sublayer is right, and where there are three the other two are not run: "
-            "the return stands inside the loop. See 9.4.",
+            "the return stands inside the loop. See section 9.4.",
             _stack(
                 parts=lambda sublayers, norms: zip(sublayers[:1], norms[:1], strict=True)
             ),
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "`x += …` writes into the tensor itself; `x = x + …` makes a new one. See 9.2."
+            "`x += …` writes into the tensor itself; `x = x + …` makes a new one. See section 9.2."
         ),
     },
 )
@@ -447,7 +454,7 @@ def _from_its_parts(answer, layer, x, memory, memory_mask):
     if called:
         raise Remark(
             "layer itself is called here. Use its parts: three sublayers, each with its norm and its addition. "
-            "See 9.6."
+            "See section 9.6."
         )
     return found
 
@@ -564,155 +571,160 @@ decode_layer = Exercise(
     mistakes={
         "post-norm": Mistake(
             "This is a post-norm layer: the norms stand around the sums. Under pre-norm they stand inside the calls. "
-            "See 9.4.",
+            "See section 9.4.",
             _decode(add=lambda x, f, norm: norm(x + f(x))),
         ),
         "norms not used": Mistake(
-            "None of the three norms is used; each sublayer has to read a normalised copy of the stream. See 9.4.",
+            "None of the three norms is used; each sublayer has to read a normalised copy of the stream. See section "
+            "9.4.",
             _decode(add=lambda x, f, norm: x + f(x)),
         ),
         "normalised stream added": Mistake(
             "Each sum starts from the normalised copy: the stream itself has to go on unchanged, "
-            "and only the sublayer reads the copy. See 9.4.",
+            "and only the sublayer reads the copy. See section 9.4.",
             _decode(add=lambda x, f, norm: norm(x) + f(norm(x))),
         ),
         "norm on what is added": Mistake(
-            "The norms are applied to what the sublayers found; under pre-norm they belong on what is read. See 9.4.",
+            "The norms are applied to what the sublayers found; under pre-norm they belong on what is read. See "
+            "section 9.4.",
             _decode(add=lambda x, f, norm: x + norm(f(x))),
         ),
         "no norm before the self-attention": Mistake(
-            "The self-attention reads the stream itself; it has to read a normalised copy. See 9.4.",
+            "The self-attention reads the stream itself; it has to read a normalised copy. See section 9.4.",
             _decode(without_norm="back"),
         ),
         "no norm before the cross-attention": Mistake(
             "The queries of the cross-attention are made from the stream itself; they have to be made from a "
-            "normalised copy. See 9.6.",
+            "normalised copy. See section 9.6.",
             _decode(without_norm="across"),
         ),
         "no norm before the feed-forward": Mistake(
-            "The feed-forward reads the stream itself; it has to read a normalised copy. See 9.4.",
+            "The feed-forward reads the stream itself; it has to read a normalised copy. See section 9.4.",
             _decode(without_norm="think"),
         ),
         "keys not normalised": Mistake(
             "The self-attention's queries are normalised and its keys and values are not: all three are made from the "
-            "same normalised copy. See 9.4.",
+            "same normalised copy. See section 9.4.",
             _keys_not_normalised,
         ),
         "one norm for all": Mistake(
-            "The norm of the self-attention is used for all three sublayers, and each has its own. See 9.5.",
+            "The norm of the self-attention is used for all three sublayers, and each has its own. See section 9.5.",
             _decode(norms=["self_attention_norm"] * 3),
         ),
         "norms swapped": Mistake(
-            "The norms of cross-attention and feed-forward have changed places. See 9.5.",
+            "The norms of cross-attention and feed-forward have changed places. See section 9.5.",
             _decode(
                 norms=("self_attention_norm", "feed_forward_norm", "cross_attention_norm")
             ),
         ),
         "residual missing": Mistake(
-            "What each sublayer finds replaces the stream instead of being added to it. See 9.2.",
+            "What each sublayer finds replaces the stream instead of being added to it. See section 9.2.",
             _decode(add=lambda x, f, norm: f(norm(x))),
         ),
         "residual missing at the self-attention": Mistake(
             "The stream is lost at the self-attention: what was found takes the place of x instead of being added. "
-            "See 9.2.",
+            "See section 9.2.",
             _without_residual_at("back"),
         ),
         "residual missing at the cross-attention": Mistake(
             "The stream is lost at the cross-attention: what was found takes the place of x instead of being added. "
-            "See 9.2.",
+            "See section 9.2.",
             _without_residual_at("across"),
         ),
         "residual missing at the feed-forward": Mistake(
             "The stream is lost at the end: what the feed-forward returns takes the place of x instead of being added. "
-            "See 9.2.",
+            "See section 9.2.",
             _without_residual_at("think"),
         ),
         "not causal": Mistake(
-            "The self-attention sees the future: nothing tells it to be causal. See 9.6.",
+            "The self-attention sees the future: nothing tells it to be causal. See section 9.6.",
             _decode(causal=False),
         ),
         "neither causal nor masked": Mistake(
             "The self-attention sees the future and the cross-attention reads padding: nothing tells the one to be "
-            "causal, and memory_mask does not reach the other. See 9.6.",
+            "causal, and memory_mask does not reach the other. See section 9.6.",
             _decode(causal=False, mask=lambda memory_mask: None),
         ),
         "causal mask in cross-attention": Mistake(
             "The first queries do not see the end of the memory: the cross-attention is causal, "
-            "and the source may be read as a whole. See 9.12.",
+            "and the source may be read as a whole. See section 9.12.",
             _decode(causal_across=True),
         ),
         "mask ignored": Mistake(
-            "Padding of the source is read: memory_mask does not reach the cross-attention. See 9.6.",
+            "Padding of the source is read: memory_mask does not reach the cross-attention. See section 9.6.",
             _decode(mask=lambda memory_mask: None),
         ),
         "mask inverted": Mistake(
-            "The cross-attention reads nothing but padding: the mask is upside down; True means may attend. See 5.4.",
+            "The cross-attention reads nothing but padding: the mask is upside down; True means may attend. See "
+            "section 5.4.",
             _decode(mask=lambda memory_mask: ~memory_mask),
         ),
         "source's mask on the target": Mistake(
-            "The source's mask is given to the self-attention, too, where the positions are the target's. See 9.7.",
+            "The source's mask is given to the self-attention, too, where the positions are the target's. See section "
+            "9.7.",
             _decode(self_mask=lambda memory_mask: memory_mask),
         ),
         "source's mask in self-attention only": Mistake(
-            "The source's mask is given to the self-attention instead of the cross-attention. See 9.7.",
+            "The source's mask is given to the self-attention instead of the cross-attention. See section 9.7.",
             _decode(
                 self_mask=lambda memory_mask: memory_mask, mask=lambda memory_mask: None
             ),
         ),
         "memory normalised": Mistake(
             "The memory goes through a norm here, and it has been normalised by the encoder: "
-            "only the queries are. See 9.6.",
+            "only the queries are. See section 9.6.",
             _decode(memory_norm=True),
         ),
         "memory ignored": Mistake(
-            "The cross-attention reads x instead of the memory. See 9.6.",
+            "The cross-attention reads x instead of the memory. See section 9.6.",
             _decode(source=lambda x, memory: x),
         ),
         "memory asks": Mistake(
-            "The two sides have changed places: the memory asks and x answers. See 7.10.",
+            "The two sides have changed places: the memory asks and x answers. See section 7.10.",
             _asked_by_the_memory(lambda memory_mask: None),
         ),
         "memory asks under the mask": Mistake(
             "The two sides have changed places: the memory asks and x answers, and a mask over the source's columns "
-            "lies on the target's. See 7.10.",
+            "lies on the target's. See section 7.10.",
             _asked_by_the_memory(lambda memory_mask: memory_mask),
         ),
         "across before back": Mistake(
-            "The cross-attention comes before the self-attention: first look back, then across. See 9.6.",
+            "The cross-attention comes before the self-attention: first look back, then across. See section 9.6.",
             _decode(order=("across", "back", "think")),
         ),
         "feed-forward before the cross-attention": Mistake(
-            "The feed-forward comes before the cross-attention, and belongs behind it. See 9.6.",
+            "The feed-forward comes before the cross-attention, and belongs behind it. See section 9.6.",
             _decode(order=("back", "think", "across")),
         ),
         "feed-forward forgotten": Mistake(
-            "The weights are right and the last sublayer, the feed-forward, is missing. See 9.6.",
+            "The weights are right and the last sublayer, the feed-forward, is missing. See section 9.6.",
             _decode(order=("back", "across")),
         ),
         "sublayers side by side": Mistake(
-            "All three sublayers read the x that came in; each has to read what the one before left. See 9.6.",
+            "All three sublayers read the x that came in; each has to read what the one before left. See section 9.6.",
             _all_from_the_first_x,
         ),
         "queries from the old x": Mistake(
             "The queries of the cross-attention are made from the x that came in, and know nothing of what "
-            "the self-attention found. See 9.6.",
+            "the self-attention found. See section 9.6.",
             _old_queries,
         ),
         "weights of the self-attention": Mistake(
             "The stream is right, and the weights are those of the self-attention; "
-            "asked for are those of the cross-attention. See 9.6.",
+            "asked for are those of the cross-attention. See section 9.6.",
             _decode(weights_of="back"),
         ),
         "weights not asked for": Mistake(
-            "The stream is right and the weights are None: the cross-attention returns them when asked. See 9.10.",
+            "The stream is right and the weights are None: the cross-attention returns them when asked. See section "
+            "9.10.",
             lambda *inputs: (_decode()(*inputs)[0], None),
         ),
         "weights not returned": Mistake(
-            "Only the stream is returned; the exercise asks for the weights beside it. See 9.6.",
+            "Only the stream is returned; the exercise asks for the weights beside it. See section 9.6.",
             lambda *inputs: _decode()(*inputs)[0],
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "`x += …` writes into the tensor itself; `x = x + …` makes a new one. See 9.2."
+            "`x += …` writes into the tensor itself; `x = x + …` makes a new one. See section 9.2."
         ),
     },
 )
@@ -737,7 +749,7 @@ def _do_both_jobs(answer, vocab_size, d_model, ids, x, numbers):
     table = answer(vocab_size, d_model)
     if not isinstance(table, nn.Module):
         raise Remark(
-            "TiedTable has to be an nn.Module, so that its table is trained. See 9.8."
+            "TiedTable has to be an nn.Module, so that its table is trained. See section 9.8."
         )
     table = table.to(x)
     tables = [p for p in table.parameters() if p.shape == numbers.shape]
@@ -757,7 +769,7 @@ def _do_both_jobs(answer, vocab_size, d_model, ids, x, numbers):
         )
         raise Remark(
             f"There has to be a parameter of the shape (V, E), here {tuple(numbers.shape)}, "
-            f"and there is {has}. See 9.8."
+            f"and there is {has}. See section 9.8."
         )
     count = sum(p.numel() for p in table.parameters())
     embedded, logits = table.embed(ids), table.score(x)
@@ -844,65 +856,66 @@ TiedTable = Exercise(
     mistakes={
         "two tables": Mistake(
             "There are twice as many parameters as one table has: the two jobs have a table each, "
-            "even if both began with the same numbers. See 9.8.",
+            "even if both began with the same numbers. See section 9.8.",
             _TwoTables,
         ),
         "two tables and no scale": Mistake(
             "There are twice as many parameters as one table has, one table for each job; "
-            "and what goes in is not scaled. See 9.8.",
+            "and what goes in is not scaled. See section 9.8.",
             _TwoTablesUnscaled,
         ),
         "a bias too many": Mistake(
-            "There are V parameters more than the table has: the logits have a bias here. See 9.7.",
+            "There are V parameters more than the table has: the logits have a bias here. See section 9.7.",
             _WithBias,
         ),
         "no scale": Mistake(
-            "What goes in is not multiplied by √E, and would be drowned by the positions. See 9.8.",
+            "What goes in is not multiplied by √E, and would be drowned by the positions. See section 9.8.",
             _tied(embed_factor=_one),
         ),
         "divided instead of multiplied": Mistake(
-            "What goes in is divided by √E, and has to be multiplied by it. See 9.8.",
+            "What goes in is divided by √E, and has to be multiplied by it. See section 9.8.",
             _tied(embed_factor=lambda d_model: 1 / math.sqrt(d_model)),
         ),
         "multiplied by the width itself": Mistake(
-            "What goes in is multiplied by E, without the root. See 9.8.",
+            "What goes in is multiplied by E, without the root. See section 9.8.",
             _tied(embed_factor=float),
         ),
         "scale on the way out": Mistake(
             "The factor √E is at the wrong end: it belongs to what goes in, and the logits are multiplied instead. "
-            "See 9.8.",
+            "See section 9.8.",
             _tied(embed_factor=_one, score_factor=math.sqrt),
         ),
         "scaled at both ends": Mistake(
             "What goes in is right, and the logits are multiplied by √E as well; they have a spread of 1 without it. "
-            "See 9.8.",
+            "See section 9.8.",
             _tied(score_factor=math.sqrt),
         ),
         "logits divided": Mistake(
             "What goes in is right, and the logits are divided by √E; the small rows have seen to that already. "
-            "See 9.8.",
+            "See section 9.8.",
             _tied(score_factor=lambda d_model: 1 / math.sqrt(d_model)),
         ),
         "spread of 1": Mistake(
-            "Both jobs are right, but the rows start with a spread of 1, and the first logits with one of √E. See 9.8.",
+            "Both jobs are right, but the rows start with a spread of 1, and the first logits with one of √E. See "
+            "section 9.8.",
             _tied(spread=_one),
         ),
         "spread of 1/E": Mistake(
-            "Both jobs are right, but the rows start with a spread of 1/E, without the root. See 9.8.",
+            "Both jobs are right, but the rows start with a spread of 1/E, without the root. See section 9.8.",
             _tied(spread=lambda d_model: 1 / d_model),
         ),
         "spread of 1/√V": Mistake(
             "Both jobs are right, but the rows start with a spread of 1/√V; a logit sums over the E columns of a row, "
-            "so E counts. See 9.8.",
+            "so E counts. See section 9.8.",
             _SpreadOfVocabulary,
         ),
         "cut off from the gradient": Mistake(
             "The numbers are right, and one of the jobs does not train the table: a detach, a no_grad or .data "
-            "stands in the way of the gradient. See 9.8.",
+            "stands in the way of the gradient. See section 9.8.",
             _CutOff,
         ),
         "softmax too early": Mistake(
-            "score returns probabilities, and is asked for logits: the loss makes its own softmax. See 7.8.",
+            "score returns probabilities, and is asked for logits: the loss makes its own softmax. See section 7.8.",
             _Softmax,
         ),
     },
@@ -961,109 +974,111 @@ count_transformer = Exercise(
     seeds=(0,),
     mistakes={
         "final norms forgotten": Mistake(
-            "4E are missing: in a pre-norm model a norm stands behind each of the two stacks. See 9.7.",
+            "4E are missing: in a pre-norm model a norm stands behind each of the two stacks. See section 9.7.",
             _count(final_norms=0),
         ),
         "one final norm": Mistake(
-            "2E are missing: there is a final norm behind the encoder and one behind the decoder. See 9.7.",
+            "2E are missing: there is a final norm behind the encoder and one behind the decoder. See section 9.7.",
             _count(final_norms=1),
         ),
         "a final norm in each layer": Mistake(
-            "The final norms are counted once for each layer; there is one behind each stack. See 9.7.",
+            "The final norms are counted once for each layer; there is one behind each stack. See section 9.7.",
             _count(encoder=(1, 3), decoder=(2, 4), final_norms=0),
         ),
         "logits counted again": Mistake(
-            "The target's table is counted twice: it is one tensor that does both jobs. See 9.8.",
+            "The target's table is counted twice: it is one tensor that does both jobs. See section 9.8.",
             _count(tables=lambda s, t: s + 2 * t),
         ),
         "logits counted again with a bias": Mistake(
             "The logits are counted as a Linear of their own, with a bias: they have none, and their matrix is the "
-            "target's table. See 9.8.",
+            "target's table. See section 9.8.",
             lambda s, t, e, f, n: _count(tables=lambda s, t: s + 2 * t)(s, t, e, f, n) + t,
         ),
         "bias of the logits counted": Mistake(
-            "V are too many: the logits have no bias. See 9.7.",
+            "V are too many: the logits have no bias. See section 9.7.",
             lambda s, t, e, f, n: _count()(s, t, e, f, n) + t,
         ),
         "tables forgotten": Mistake(
-            "The layers are right, and the two tables are missing, which hold a row for each token. See 9.11.",
+            "The layers are right, and the two tables are missing, which hold a row for each token. See section 9.11.",
             _count(tables=lambda s, t: 0),
         ),
         "source's table forgotten": Mistake(
-            "The source's table is missing: the two languages have a table each. See 9.8.",
+            "The source's table is missing: the two languages have a table each. See section 9.8.",
             _count(tables=lambda s, t: t),
         ),
         "target's table forgotten": Mistake(
-            "The target's table is missing: the two languages have a table each. See 9.8.",
+            "The target's table is missing: the two languages have a table each. See section 9.8.",
             _count(tables=lambda s, t: s),
         ),
         "one attention in the decoder": Mistake(
-            "A decoder layer has one attention here, and it has two: back, and across. See 9.6.",
+            "A decoder layer has one attention here, and it has two: back, and across. See section 9.6.",
             _count(decoder=(1, 3)),
         ),
         "decoder counted as encoder": Mistake(
-            "Decoder layers are counted like encoder layers: the cross-attention and its norm are missing. See 9.6.",
+            "Decoder layers are counted like encoder layers: the cross-attention and its norm are missing. See section "
+            "9.6.",
             _count(decoder=(1, 2)),
         ),
         "norm of the cross-attention forgotten": Mistake(
-            "2E are missing in each decoder layer: its third sublayer has a norm, too. See 9.6.",
+            "2E are missing in each decoder layer: its third sublayer has a norm, too. See section 9.6.",
             _count(decoder=(2, 2)),
         ),
         "one norm in each layer": Mistake(
-            "Each layer has a single norm here; there is one for each sublayer. See 9.5.",
+            "Each layer has a single norm here; there is one for each sublayer. See section 9.5.",
             _count(encoder=(1, 1), decoder=(2, 1)),
         ),
         "norms forgotten": Mistake(
-            "No norm is counted at all, and each learns a gain and a bias. See 9.3.",
+            "No norm is counted at all, and each learns a gain and a bias. See section 9.3.",
             _count(norm=lambda e: 0),
         ),
         "norms without a bias": Mistake(
-            "A norm counts E here, and it learns 2E: a gain and a bias for each column. See 9.3.",
+            "A norm counts E here, and it learns 2E: a gain and a bias for each column. See section 9.3.",
             _count(norm=lambda e: e),
         ),
         "biases forgotten": Mistake(
-            "No bias of any Linear is counted; each has one but the last. See 9.11.",
+            "No bias of any Linear is counted; each has one but the last. See section 9.11.",
             _count(attention_biases=0, ff_biases=lambda e, f: 0),
         ),
         "attention's biases forgotten": Mistake(
-            "The biases of the attentions are missing, E for each of their four Linears. See 9.11.",
+            "The biases of the attentions are missing, E for each of their four Linears. See section 9.11.",
             _count(attention_biases=0),
         ),
         "feed-forward's biases forgotten": Mistake(
-            "The biases of the feed-forwards are missing, d_ff for the first Linear and E for the second. See 9.11.",
+            "The biases of the feed-forwards are missing, d_ff for the first Linear and E for the second. See section "
+            "9.11.",
             _count(ff_biases=lambda e, f: 0),
         ),
         "feed-forward's biases of one width": Mistake(
             "A bias is as long as the output of its Linear: in the feed-forward, d_ff for the first and E for the "
-            "second. See 9.11.",
+            "second. See section 9.11.",
             _count(ff_biases=lambda e, f: 2 * e),
         ),
         "output projection forgotten": Mistake(
-            "An attention has three matrices here; the fourth is the output projection. See 6.4.",
+            "An attention has three matrices here; the fourth is the output projection. See section 6.4.",
             _count(matrices=3, attention_biases=3),
         ),
         "one matrix in the feed-forward": Mistake(
-            "The feed-forward has one matrix here, and it has two, up and down. See 9.1.",
+            "The feed-forward has one matrix here, and it has two, up and down. See section 9.1.",
             _count(ff=lambda e, f: e * f),
         ),
         "d_ff ignored": Mistake(
-            "The feed-forward is taken to be 4E wide, as in the paper; here it is d_ff. See 9.1.",
+            "The feed-forward is taken to be 4E wide, as in the paper; here it is d_ff. See section 9.1.",
             _count(ff=lambda e, f: 8 * e * e, ff_biases=lambda e, f: 5 * e),
         ),
         "feed-forward in one side only": Mistake(
-            "A decoder layer has no feed-forward here, and it has one as an encoder layer does. See 9.6.",
+            "A decoder layer has no feed-forward here, and it has one as an encoder layer does. See section 9.6.",
             _count(decoder_ff=0),
         ),
         "one layer for all": Mistake(
-            "One layer on each side is right and three are not: num_layers is not used. See 9.11.",
+            "One layer on each side is right and three are not: num_layers is not used. See section 9.11.",
             _count(layers=lambda n: 1, decoder_layers=lambda n: 1),
         ),
         "layers shared between the sides": Mistake(
-            "One layer on each side is right and three are not: there are num_layers on each side. See 9.11.",
+            "One layer on each side is right and three are not: there are num_layers on each side. See section 9.11.",
             _count(decoder_layers=lambda n: 1),
         ),
         "decoder forgotten": Mistake(
-            "Only the encoder's layers are counted, and there are as many in the decoder. See 9.7.",
+            "Only the encoder's layers are counted, and there are as many in the decoder. See section 9.7.",
             _count(decoder_layers=lambda n: 0, final_norms=1),
         ),
     },

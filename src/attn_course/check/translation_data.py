@@ -49,17 +49,17 @@ def _entries(answer, sentences, min_count):
         return None
     if not isinstance(found, dict):
         raise Remark(
-            f"build_vocabulary must return a dict from word to id, not a {type(found).__name__}. See 10.4."
+            f"build_vocabulary must return a dict from word to id, not a {type(found).__name__}. See section 10.4."
         )
     if not all(type(i) is int for i in found.values()):
         if all(type(i) is int for i in found):
             return len(found), None, "ids to words", ""
         raise Remark(
-            "build_vocabulary must give each word a whole number, its id. See 10.4."
+            "build_vocabulary must give each word a whole number, its id. See section 10.4."
         )
     if not all(isinstance(word, str) for word in found):
         raise Remark(
-            "The keys of the dict must be words, which are strings, and its values ids. See 10.4."
+            "The keys of the dict must be words, which are strings, and its values ids. See section 10.4."
         )
     by_id = sorted(found, key=lambda word: (found[word], word))
     special = [f"{found[word]} {word}" for word in by_id if word in SPECIAL]
@@ -105,24 +105,25 @@ build_vocabulary = Exercise(
     mistakes={
         "no special words": Mistake(
             "The four special words are not in it, and the first word has the id 0, which is that of the padding. "
-            "See 10.4.",
+            "See section 10.4.",
             lambda sentences, least: _vocabulary(sentences, least, start=0, special={}),
         ),
         "special words left out": Mistake(
-            "The ids begin with 4, as they should, but the four special words themselves are not in it. See 10.4.",
+            "The ids begin with 4, as they should, but the four special words themselves are not in it. See section "
+            "10.4.",
             lambda sentences, least: _vocabulary(sentences, least, special={}),
         ),
         "ids used twice": Mistake(
-            "The words are counted from 0, so the first four share their ids with the special words. See 10.4.",
+            "The words are counted from 0, so the first four share their ids with the special words. See section 10.4.",
             lambda sentences, least: _vocabulary(sentences, least, start=0),
         ),
         "counted from 1": Mistake(
-            "The words begin with 5, and no word has the id 4. See 10.4.",
+            "The words begin with 5, and no word has the id 4. See section 10.4.",
             lambda sentences, least: _vocabulary(sentences, least, start=5),
         ),
         "special ids in another order": Mistake(
             "The special words are there with other ids: the padding is 0, the beginning 1, the end 2 and the unknown "
-            "3. See 10.4.",
+            "3. See section 10.4.",
             sign=lambda found, sentences, least: (
                 _has_other_ids(found[2])
                 and torch.equal(found[1], torch.arange(found[0]))
@@ -130,57 +131,59 @@ build_vocabulary = Exercise(
             ),
         ),
         "special words last": Mistake(
-            "The special words stand behind the others, so their ids change with the text; they are 0 to 3. See 10.4.",
+            "The special words stand behind the others, so their ids change with the text; they are 0 to 3. See "
+            "section 10.4.",
             lambda sentences, least: _last(_vocabulary(sentences, least)),
         ),
         "more than min_count": Mistake(
-            "Words that occur exactly min_count times are missing, and that is often enough. See 10.13.",
+            "Words that occur exactly min_count times are missing, and that is often enough. See section 10.4.",
             lambda sentences, least: _vocabulary(
                 sentences, least, enough=lambda count, least: count > least
             ),
         ),
         "min_count ignored": Mistake(
-            "Every word is in it, however rare. See 10.13.",
+            "Every word is in it, however rare. See section 10.4.",
             lambda sentences, least: _vocabulary(
                 sentences, least, enough=lambda count, least: True
             ),
         ),
         "not by frequency": Mistake(
             "The words stand in the order of `sorted`; the most frequent comes first, and the alphabet decides only "
-            "among equals. See 10.13.",
+            "among equals. See section 10.4.",
             lambda sentences, least: _vocabulary(
                 sentences, least, order=lambda counts: lambda word: word
             ),
         ),
         "first seen first": Mistake(
-            "The words stand in the order in which the text brings them; the most frequent comes first. See 10.13.",
+            "The words stand in the order in which the text brings them; the most frequent comes first. See section "
+            "10.4.",
             lambda sentences, least: _vocabulary(
                 sentences, least, order=lambda counts: lambda word: 0
             ),
         ),
         "equals as they come": Mistake(
             "The most frequent comes first, but words that are equally frequent stand as the text brings them, "
-            "and not in the order of `sorted`. See 10.13.",
+            "and not in the order of `sorted`. See section 10.4.",
             lambda sentences, least: _vocabulary(
                 sentences, least, order=lambda counts: lambda word: -counts[word]
             ),
         ),
         "equals backwards": Mistake(
             "The most frequent comes first, but words that are equally frequent stand in the reverse order of "
-            "`sorted`. See 10.13.",
+            "`sorted`. See section 10.4.",
             lambda sentences, least: _vocabulary(
                 sentences, least, order=lambda counts: lambda word: _backwards(counts, word)
             ),
         ),
         "rarest first": Mistake(
-            "The rarest word comes first, and it has to be the most frequent. See 10.13.",
+            "The rarest word comes first, and it has to be the most frequent. See section 10.4.",
             lambda sentences, least: _vocabulary(
                 sentences, least, order=lambda counts: lambda word: (counts[word], word)
             ),
         ),
         "sentences counted": Mistake(
             "A word that is twice in a sentence is counted once: these are the sentences with the word, "
-            "and asked for is how often it occurs. See 10.4.",
+            "and asked for is how often it occurs. See section 10.4.",
             lambda sentences, least: _vocabulary(
                 sentences,
                 least,
@@ -189,7 +192,7 @@ build_vocabulary = Exercise(
         ),
         "letters counted": Mistake(
             "The entries are single letters: one loop too many, or one string too early. A sentence is a list of "
-            "words. See 10.4.",
+            "words. See section 10.4.",
             lambda sentences, least: _vocabulary(
                 sentences,
                 least,
@@ -197,11 +200,11 @@ build_vocabulary = Exercise(
             ),
         ),
         "ids to words": Mistake(
-            "It is the wrong way round, from id to word; a model is given words and needs their ids. See 10.4.",
+            "It is the wrong way round, from id to word; a model is given words and needs their ids. See section 10.4.",
             sign=lambda found, sentences, least: found[2] == "ids to words",
         ),
         "counts instead of ids": Mistake(
-            "The numbers are how often each word occurs; an id is its place in the vocabulary. See 10.4.",
+            "The numbers are how often each word occurs; an id is its place in the vocabulary. See section 10.4.",
             sign=lambda found, sentences, least: _holds_counts(found, sentences, least),
         ),
     },
@@ -299,19 +302,19 @@ def _round_text(answer, cut):
     if given != cut:
         raise Remark(
             "merge_step changes the dict that it was given: make a new one, whoever called may still need the old. "
-            "See 10.5."
+            "See section 10.5."
         )
     if not isinstance(found, tuple | list) or len(found) != 2:
         raise Remark(
-            "merge_step must return two things, the pair and the new dict. See 10.13."
+            "merge_step must return two things, the pair and the new dict. See section 10.5."
         )
     pair, merged = found
     if isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], tuple):
         raise Remark(
-            "The first result holds the pair together with its count; asked for is the pair alone. See 10.13."
+            "The first result holds the pair together with its count; asked for is the pair alone. See section 10.5."
         )
     if not isinstance(merged, dict):
-        raise Remark("The second result must be a dict, as `cut` is. See 10.13.")
+        raise Remark("The second result must be a dict, as `cut` is. See section 10.5.")
     kind = "one string " if isinstance(pair, str) else ""
     words = [
         f"{'·'.join(pieces) if isinstance(pieces, tuple) else f'{pieces} (a {type(pieces).__name__})'} {count}"
@@ -383,76 +386,78 @@ merge_step = Exercise(
     mistakes={
         "words not weighted": Mistake(
             "A pair is counted once for each different word: a word that occurs a hundred times counts a hundred "
-            "times. See 10.5.",
+            "times. See section 10.5.",
             lambda cut: _one_round(cut, pairs=_pairs(cut, weigh=False)),
         ),
         "pairs over the edges of words": Mistake(
             "The end of a word and the beginning of the next one in the dict are taken for neighbours; pairs are "
-            "counted within words. See 10.5.",
+            "counted within words. See section 10.5.",
             lambda cut: _one_round(cut, pairs=_over_edges(cut)),
         ),
         "once in a word": Mistake(
-            "A pair that is twice in a word is counted once; each place counts, as often as the word occurs. See 10.5.",
+            "A pair that is twice in a word is counted once; each place counts, as often as the word occurs. See "
+            "section 10.5.",
             lambda cut: _one_round(cut, pairs=_once_in_a_word(cut)),
         ),
         "first pair": Mistake(
-            "The pair is the first one in the dict, not the most frequent. See 10.5.",
+            "The pair is the first one in the dict, not the most frequent. See section 10.5.",
             lambda cut: _one_round(cut, pairs=_first_pair(cut)),
         ),
         "least frequent pair": Mistake(
-            "The pair is the rarest one, and it has to be the most frequent. See 10.5.",
+            "The pair is the rarest one, and it has to be the most frequent. See section 10.5.",
             lambda cut: _one_round(
                 cut, pairs=Counter({pair: -n for pair, n in _pairs(cut).items()})
             ),
         ),
         "neighbours in any order": Mistake(
-            "た before べ and べ before た are counted as one pair, and a pair has an order. See 10.5.",
+            "た before べ and べ before た are counted as one pair, and a pair has an order. See section 10.5.",
             lambda cut: _one_round(
                 cut, pairs=_pairs(cut, name=lambda a, b: tuple(sorted((a, b))))
             ),
         ),
         "only the first place merged": Mistake(
-            "In a word that holds the pair twice, the second one is left in two pieces. See 10.5.",
+            "In a word that holds the pair twice, the second one is left in two pieces. See section 10.5.",
             lambda cut: _one_round(cut, merge=_first_only),
         ),
         "second half kept": Mistake(
-            "The pair is glued and its second half still follows, so the word has letters that it never had. See 10.5.",
+            "The pair is glued and its second half still follows, so the word has letters that it never had. See "
+            "section 10.5.",
             lambda cut: _one_round(cut, merge=_overlapping),
         ),
         "last piece lost": Mistake(
             "The last piece of a word is missing when it is no part of the pair: where no pair can begin, a piece is "
-            "left all the same. See 10.5.",
+            "left all the same. See section 10.5.",
             lambda cut: _one_round(cut, merge=_last_lost),
         ),
         "replaced in a string": Mistake(
             "Pieces that only end like the pair are merged too: in べま し the text ま し is found, although its piece "
-            "is べま and not ま. See 10.5.",
+            "is べま and not ま. See section 10.5.",
             lambda cut: _one_round(cut, merge=_replaced),
         ),
         "earlier merges undone": Mistake(
-            "Pieces that were merged before are in letters again: merge pieces, not letters. See 10.5.",
+            "Pieces that were merged before are in letters again: merge pieces, not letters. See section 10.5.",
             lambda cut: _one_round(cut, merge=_by_letters),
         ),
         "words glued": Mistake(
             "The keys of the new dict are whole words, and their pieces are gone: a key is the tuple of its pieces. "
-            "See 10.5.",
+            "See section 10.5.",
             lambda cut: _one_round(cut, merge=lambda pieces, pair: "".join(pieces)),
         ),
         "nothing merged": Mistake(
-            "The pair is right, and the dict is as it was: the pair is still in two pieces. See 10.5.",
+            "The pair is right, and the dict is as it was: the pair is still in two pieces. See section 10.5.",
             lambda cut: _one_round(cut, merge=lambda pieces, pair: pieces),
         ),
         "words without the pair lost": Mistake(
-            "Words that do not hold the pair are missing in the new dict. See 10.13.",
+            "Words that do not hold the pair are missing in the new dict. See section 10.5.",
             lambda cut: _only_with_pair(cut),
         ),
         "counts lost": Mistake(
-            "The new dict has forgotten how often the words occur; the next round will need it. See 10.5.",
+            "The new dict has forgotten how often the words occur; the next round will need it. See section 10.5.",
             lambda cut: _one_round(cut, count=lambda n: 1),
         ),
         "pair as one string": Mistake(
             "The first result is the merged piece; asked for is the pair, a tuple of two strings, from which a new "
-            "word can be cut. See 10.5.",
+            "word can be cut. See section 10.5.",
             lambda cut: ("".join(_one_round(cut)[0]), _one_round(cut)[1]),
         ),
     },
@@ -491,12 +496,12 @@ def _tensors(answer, pairs):
     found = answer(given)
     if isinstance(found, Tensor):
         raise Remark(
-            "pad_pairs must return three tensors: src, tgt_in and tgt_out. See 10.13."
+            "pad_pairs must return three tensors: src, tgt_in and tgt_out. See section 10.7."
         )
     if found is not None and given != [(list(src), list(tgt)) for src, tgt in pairs]:
         raise Remark(
             "pad_pairs changes the lists that it was given, so that a second batch of them would have two ends: "
-            "make new lists. See 10.7."
+            "make new lists. See section 10.7."
         )
     return found
 
@@ -573,23 +578,24 @@ pad_pairs = Exercise(
     mistakes={
         "beginning and end in both": Mistake(
             "Both rows of the target have a beginning and an end, so they are the same and nothing is shifted; "
-            "tgt_in has the one and tgt_out the other. See 10.9.",
+            "tgt_in has the one and tgt_out the other. See section 10.9.",
             lambda pairs: _padded(pairs, in_after=(EOS_ID,), out_before=(BOS_ID,)),
         ),
         "not shifted": Mistake(
             "tgt_in and tgt_out are the same: the decoder would read the very word that it must write, and learn to "
-            "copy. See 10.9.",
+            "copy. See section 10.9.",
             sign=lambda found, pairs: (
                 torch.equal(found[1], found[2]) and found[1].size(0) == len(pairs)
             ),
         ),
         "read and write swapped": Mistake(
             "What is read and what must be written have changed places: the decoder reads from the beginning on and "
-            "writes up to the end. See 10.9.",
+            "writes up to the end. See section 10.9.",
             lambda pairs: tuple(_padded(pairs)[i] for i in (0, 2, 1)),
         ),
         "no beginning": Mistake(
-            "tgt_in does not begin with the beginning: for the first word the decoder has nothing to read. See 10.9.",
+            "tgt_in does not begin with the beginning: for the first word the decoder has nothing to read. See section "
+            "10.9.",
             sign=lambda found, pairs: (
                 bool((found[1] != BOS_ID).all())
                 and torch.equal(found[0], _padded(pairs)[0])
@@ -597,7 +603,7 @@ pad_pairs = Exercise(
             ),
         ),
         "no end": Mistake(
-            "tgt_out has no end, so the model never learns to stop. See 10.9.",
+            "tgt_out has no end, so the model never learns to stop. See section 10.9.",
             sign=lambda found, pairs: (
                 bool((found[2] != EOS_ID).all())
                 and torch.equal(found[0], _padded(pairs)[0])
@@ -606,7 +612,7 @@ pad_pairs = Exercise(
         ),
         "words cut off": Mistake(
             "The two rows of the target are made by cutting words off, so one is never read or never written; the "
-            "beginning is put in front of tgt_in and the end behind tgt_out, and every word stays. See 10.9.",
+            "beginning is put in front of tgt_in and the end behind tgt_out, and every word stays. See section 10.9.",
             sign=lambda found, pairs: (
                 torch.equal(found[0], _padded(pairs)[0])
                 and any(
@@ -620,53 +626,54 @@ pad_pairs = Exercise(
         ),
         "end in both": Mistake(
             "In the shorter rows tgt_in holds the end too: the decoder would go on reading behind it. Shift each "
-            "sentence first, and pad then. See 10.9.",
+            "sentence first, and pad then. See section 10.9.",
             _whole_then_cut,
         ),
         "beginning and end swapped": Mistake(
-            f"The ids of beginning ({BOS_ID}) and end ({EOS_ID}) have changed places. See 10.4.",
+            f"The ids of beginning ({BOS_ID}) and end ({EOS_ID}) have changed places. See section 10.4.",
             lambda pairs: _padded(
                 pairs, src_after=(BOS_ID,), in_before=(EOS_ID,), out_after=(BOS_ID,)
             ),
         ),
         "no end of the source": Mistake(
-            "The sources have no end: every source gets one, for the model to see where it stops. See 10.7.",
+            "The sources have no end: every source gets one, for the model to see where it stops. See section 10.7.",
             lambda pairs: _padded(pairs, src_after=()),
         ),
         "beginning at the source": Mistake(
-            "The sources have a beginning, which only the decoder needs: a source is read all at once. See 10.7.",
+            "The sources have a beginning, which only the decoder needs: a source is read all at once. See section "
+            "10.7.",
             lambda pairs: _padded(pairs, src_before=(BOS_ID,)),
         ),
         "beginning instead of end": Mistake(
-            "The sources have a beginning and no end; it is the other way round. See 10.7.",
+            "The sources have a beginning and no end; it is the other way round. See section 10.7.",
             lambda pairs: _padded(pairs, src_before=(BOS_ID,), src_after=()),
         ),
         "padding on the left": Mistake(
-            "The padding stands on the left, and in this course it stands on the right. See 10.7.",
+            "The padding stands on the left, and in this course it stands on the right. See section 10.7.",
             lambda pairs: _padded(pairs, fill=lambda rows: _filled(rows, left=True)),
         ),
         "end behind the padding": Mistake(
             "The end stands in the last column, behind the padding, and it belongs right behind the last word: add it "
-            "before you pad. See 10.7.",
+            "before you pad. See section 10.7.",
             _end_behind,
         ),
         "padded with the end": Mistake(
             f"The rows are filled up with the end ({EOS_ID}), and padding has an id of its own ({PAD_ID}), which masks "
-            "and loss leave out. See 10.7.",
+            "and loss leave out. See section 10.7.",
             lambda pairs: _padded(pairs, fill=lambda rows: _filled(rows, value=EOS_ID)),
         ),
         "one width for both sides": Mistake(
             "Sources and targets are padded to one common width; each tensor is as wide as its own longest row. "
-            "See 10.7.",
+            "See section 10.7.",
             _one_width,
         ),
         "cut to the shortest": Mistake(
             "The rows are cut off where the shortest ends, and the words behind that are lost: pad to the longest. "
-            "See 10.7.",
+            "See section 10.7.",
             _cut_off,
         ),
         "axes swapped": Mistake(
-            "The sentences stand in columns: the first axis is the batch, (B, S). See 10.7.",
+            "The sentences stand in columns: the first axis is the batch, (B, S). See section 10.7.",
             lambda pairs: tuple(tensor.mT for tensor in _padded(pairs)),
         ),
     },
@@ -694,12 +701,12 @@ def _described(answer, lengths, max_cells):
         isinstance(bucket, list | tuple) for bucket in found
     ):
         raise Remark(
-            "fill_buckets must return a list of buckets, and each bucket is a list of indices. See 10.13."
+            "fill_buckets must return a list of buckets, and each bucket is a list of indices. See section 10.8."
         )
     indices = [i for bucket in found for i in bucket]
     if not all(type(i) is int for i in indices):
         raise Remark(
-            "The indices must be whole numbers, the places of the sentences in `lengths`. See 10.13."
+            "The indices must be whole numbers, the places of the sentences in `lengths`. See section 10.8."
         )
     # Indices that are none come last, whatever they are.
     known = [[lengths[i] for i in b if 0 <= i < len(lengths)] for b in found]
@@ -790,27 +797,28 @@ fill_buckets = Exercise(
     mistakes={
         "padding not counted": Mistake(
             "Some buckets are too large: the lengths in them are added up, and padding takes cells too. A bucket has "
-            "as many columns as its longest sentence. See 10.8.",
+            "as many columns as its longest sentence. See section 10.8.",
             lambda lengths, most: _walk(
                 lengths, most, full=lambda bucket, new, most: sum(bucket) + new > most
             ),
         ),
         "sentences counted": Mistake(
             "A bucket is full when it has max_cells sentences; what is limited is its cells, sentences times the "
-            "longest of them. See 10.8.",
+            "longest of them. See section 10.8.",
             lambda lengths, most: _walk(
                 lengths, most, full=lambda bucket, new, most: len(bucket) >= most
             ),
         ),
         "not sorted": Mistake(
             "The sentences stand as they come, long beside short, so that most of a bucket can be padding: sort them "
-            "first. See 10.8.",
+            "first. See section 10.8.",
             lambda lengths, most: _walk(
                 lengths, most, order=range(len(lengths)), full=_widest
             ),
         ),
         "longest first": Mistake(
-            "The buckets are filled from the longest sentence down; asked for is from the shortest up. See 10.13.",
+            "The buckets are filled from the longest sentence down; asked for is from the shortest up. See section "
+            "10.8.",
             lambda lengths, most: _walk(
                 lengths,
                 most,
@@ -820,21 +828,21 @@ fill_buckets = Exercise(
         ),
         "one sentence too many": Mistake(
             "Some buckets are too large by one sentence: whether it fits must be asked before it is put in, "
-            "with the sentence counted. See 10.8.",
+            "with the sentence counted. See section 10.8.",
             lambda lengths, most: _walk(
                 lengths, most, full=lambda bucket, new, most: _cells(bucket) > most
             ),
         ),
         "the new sentence not counted": Mistake(
             "Some buckets are too large: the sentence that is about to be added makes the bucket wider and also gives "
-            "it one row more. See 10.8.",
+            "it one row more. See section 10.8.",
             lambda lengths, most: _walk(
                 lengths, most, full=lambda bucket, new, most: new * len(bucket) > most
             ),
         ),
         "width of those before": Mistake(
             "Some buckets are too large: the width is that of the sentences that are in already, and the new one is "
-            "longer. See 10.8.",
+            "longer. See section 10.8.",
             lambda lengths, most: _walk(
                 lengths,
                 most,
@@ -845,7 +853,7 @@ fill_buckets = Exercise(
         ),
         "width of the first": Mistake(
             "Some buckets are too large: the width is taken from the first sentence, and that is the shortest one. "
-            "See 10.8.",
+            "See section 10.8.",
             lambda lengths, most: _walk(
                 lengths,
                 most,
@@ -856,7 +864,7 @@ fill_buckets = Exercise(
         ),
         "full too early": Mistake(
             "A sentence that would fill its bucket to the last cell is put into the next one: max_cells cells are "
-            "still allowed. See 10.13.",
+            "still allowed. See section 10.8.",
             lambda lengths, most: _walk(
                 lengths,
                 most,
@@ -865,16 +873,16 @@ fill_buckets = Exercise(
         ),
         "last bucket lost": Mistake(
             "The longest sentences are missing: the last bucket is never full, and has to be returned all the same. "
-            "See 10.8.",
+            "See section 10.8.",
             lambda lengths, most: _walk(lengths, most)[:-1],
         ),
         "sentence lost at the edge": Mistake(
             "Each time a new bucket begins, the sentence that did not fit into the old one is lost: it is the first "
-            "of the new one. See 10.8.",
+            "of the new one. See section 10.8.",
             _lost_at_the_edge,
         ),
         "an empty bucket": Mistake(
-            "There is a bucket with no sentence in it, and a batch of none cannot be made. See 10.8.",
+            "There is a bucket with no sentence in it, and a batch of none cannot be made. See section 10.8.",
             sign=lambda found, lengths, most: (
                 found[1] > _described(_walk, lengths, most)[1]
                 and torch.equal(found[0], torch.arange(len(lengths)))
@@ -883,12 +891,12 @@ fill_buckets = Exercise(
         ),
         "one size for all": Mistake(
             "Every bucket has the number of sentences that the longest allow, so buckets of short ones are almost "
-            "empty. See 10.8.",
+            "empty. See section 10.8.",
             _fixed_size,
         ),
         "a bucket for each length": Mistake(
             "Only sentences of exactly the same length share a bucket, so many buckets stay almost empty: those of "
-            "like length share one as long as the next fits. See 10.8.",
+            "like length share one as long as the next fits. See section 10.8.",
             sign=lambda found, lengths, most: (
                 torch.equal(found[0], torch.arange(len(lengths)))
                 and found[2]
@@ -899,12 +907,13 @@ fill_buckets = Exercise(
             ),
         ),
         "one sentence each": Mistake(
-            "Every sentence has a bucket of its own: put them together as long as the next one fits. See 10.8.",
+            "Every sentence has a bucket of its own: put them together as long as the next one fits. See section 10.8.",
             lambda lengths, most: [[i] for i in range(len(lengths))],
         ),
         "end counted twice": Mistake(
-            "A cell for the end is added to each length, as in 10.8; here the lengths have the end in them, so that "
-            "some buckets are full too early. See 10.13.",
+            "A cell for the end is added to each length, as in section 10.8; here the lengths have the end in them, so "
+            "that "
+            "some buckets are full too early. See section 10.8.",
             lambda lengths, most: _walk(
                 lengths,
                 most,
@@ -912,12 +921,12 @@ fill_buckets = Exercise(
             ),
         ),
         "lengths instead of indices": Mistake(
-            "The buckets hold the lengths of the sentences; asked for are their places in `lengths`. See 10.13.",
+            "The buckets hold the lengths of the sentences; asked for are their places in `lengths`. See section 10.8.",
             lambda lengths, most: [[lengths[i] for i in b] for b in _walk(lengths, most)],
         ),
         "places after sorting": Mistake(
             "The numbers are places in the sorted list; asked for are those in `lengths`, or the wrong sentences "
-            "will be fetched. See 10.13.",
+            "will be fetched. See section 10.8.",
             _at_sorted_places,
         ),
     },
@@ -972,13 +981,13 @@ def _kept(answer, train, held_out):
     if given != (list(train), list(held_out)):
         raise Remark(
             "remove_leaks changes a list that it was given: make a new list, and leave the old ones as they are. "
-            "See 10.13."
+            "See section 10.11."
         )
     if not isinstance(found, list | tuple) or not all(
         isinstance(pair, tuple | list) and len(pair) == 2 for pair in found
     ):
         raise Remark(
-            "remove_leaks must return a list of pairs (Japanese, English). See 10.13."
+            "remove_leaks must return a list of pairs (Japanese, English). See section 10.11."
         )
     return len(found), "; ".join(f"{ja} {en}" for ja, en in found)
 
@@ -1010,17 +1019,17 @@ remove_leaks = Exercise(
     mistakes={
         "no key": Mistake(
             "Only sentences spelled exactly alike are found; other spaces, capitals or signs hide the rest: compare "
-            "what `key` makes of them. See 10.11.",
+            "what `key` makes of them. See section 10.11.",
             lambda train, held, key: _without(train, held, _same),
         ),
         "key on one side of the comparison": Mistake(
             "Nothing is removed: what `key` makes of one list is never equal to the other list as it is, so both need "
-            "it. See 10.11.",
+            "it. See section 10.11.",
             lambda train, held, key: _without(train, held, key, held_key=_same),
         ),
         "kept for one that differs": Mistake(
             "A pair stays as soon as one of the held-out pairs is another one; it may stay only if all of them are. "
-            "See 10.11.",
+            "See section 10.11.",
             lambda train, held, key: [
                 p
                 for p in train
@@ -1029,7 +1038,7 @@ remove_leaks = Exercise(
         ),
         "kept once for each that differs": Mistake(
             "A pair is there once for each held-out pair from which it differs: look at all of them first, and then "
-            "keep it once or not at all. See 10.11.",
+            "keep it once or not at all. See section 10.11.",
             lambda train, held, key: [
                 p
                 for p in train
@@ -1039,15 +1048,15 @@ remove_leaks = Exercise(
         ),
         "Japanese only": Mistake(
             "Pairs with a held-out English sentence are still there: who trains on them has seen the answer. "
-            "See 10.11.",
+            "See section 10.11.",
             lambda train, held, key: _without(train, held, key, is_leak=lambda ja, en: ja),
         ),
         "English only": Mistake(
-            "Pairs with a held-out Japanese sentence are still there: both sides count. See 10.11.",
+            "Pairs with a held-out Japanese sentence are still there: both sides count. See section 10.11.",
             lambda train, held, key: _without(train, held, key, is_leak=lambda ja, en: en),
         ),
         "whole pairs compared": Mistake(
-            "Only pairs held out as a whole are found, and one side alone is a leak as well. See 10.11.",
+            "Only pairs held out as a whole are found, and one side alone is a leak as well. See section 10.11.",
             lambda train, held, key: [
                 p
                 for p in train
@@ -1055,41 +1064,41 @@ remove_leaks = Exercise(
             ],
         ),
         "both sides at once": Mistake(
-            "A pair goes out only if both of its sides are held out, and one is enough. See 10.11.",
+            "A pair goes out only if both of its sides are held out, and one is enough. See section 10.11.",
             lambda train, held, key: _without(
                 train, held, key, is_leak=lambda ja, en: ja and en
             ),
         ),
         "leaks kept": Mistake(
-            "It is the wrong way round: these are the pairs that have to go. See 10.11.",
+            "It is the wrong way round: these are the pairs that have to go. See section 10.11.",
             lambda train, held, key: _without(
                 train, held, key, is_leak=lambda ja, en: not (ja or en)
             ),
         ),
         "taken out of the test": Mistake(
             "This is what is left of the held-out pairs; they stay as they are, and the training text gets smaller. "
-            "See 10.11.",
+            "See section 10.11.",
             lambda train, held, key: _without(held, train, key),
         ),
         "keys returned": Mistake(
             "The sentences have lost their spaces, signs and capitals: `key` is for comparing, and the pairs are "
-            "returned as they are. See 10.13.",
+            "returned as they are. See section 10.11.",
             lambda train, held, key: [
                 (key(ja), key(en)) for ja, en in _without(train, held, key)
             ],
         ),
         "pairs twice removed": Mistake(
             "A pair that is twice in the training text is there once: asked for is to remove what is held out, and "
-            "nothing else. See 10.13.",
+            "nothing else. See section 10.11.",
             lambda train, held, key: list(dict.fromkeys(_without(train, held, key))),
         ),
         "contained instead of equal": Mistake(
             "Longer sentences go out because a held-out one stands somewhere inside them; a leak is a sentence that is "
-            "equal. See 10.11.",
+            "equal. See section 10.11.",
             _contained,
         ),
         "order lost": Mistake(
-            "The right pairs are left, in another order than in the training text. See 10.13.",
+            "The right pairs are left, in another order than in the training text. See section 10.11.",
             sign=lambda found, train, held: (
                 sorted(found[1].split("; "))
                 == sorted(_kept(_without, train, held)[1].split("; "))

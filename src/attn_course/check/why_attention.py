@@ -65,12 +65,12 @@ exact_match = Exercise(
     mistakes={
         "characters counted": Mistake(
             "This is the share of right characters; an answer counts only when all of its characters are right, "
-            "and nine right characters of ten are a wrong date. See 1.5.",
+            "and nine right characters of ten are a wrong date. See section 1.5.",
             lambda guesses, targets: _share((guesses == targets)[targets != 0]),
         ),
         "characters and padding counted": Mistake(
             "This is a share of single places, padding included; "
-            "an answer counts only when all of its characters are right. See 1.5.",
+            "an answer counts only when all of its characters are right. See section 1.5.",
             sign=lambda found, guesses, targets: _is_one_of(
                 found,
                 _share(guesses == targets),
@@ -79,68 +79,70 @@ exact_match = Exercise(
         ),
         "padding compared": Mistake(
             "Right answers are counted as wrong for what stands behind their end: "
-            "where the target is padding, a guess may be anything. See 1.5.",
+            "where the target is padding, a guess may be anything. See section 1.5.",
             lambda guesses, targets: _share((guesses == targets).all(dim=1)),
         ),
         "padding of the guesses": Mistake(
             "A guess that breaks off too early is counted as right: what may be anything are the places at which "
-            "the target is padding, not those at which the guess is. See 1.5.",
+            "the target is padding, not those at which the guess is. See section 1.5.",
             lambda guesses, targets: _share(
                 ((guesses == targets) | (guesses == 0)).all(dim=1)
             ),
         ),
         "any instead of all": Mistake(
-            "An answer is counted as soon as one of its characters is right; all of them must be. See 1.5.",
+            "An answer is counted as soon as one of its characters is right; all of them must be. See section 1.5.",
             lambda guesses, targets: _share(
                 ((guesses == targets) | (targets == 0)).any(dim=1)
             ),
         ),
         "columns instead of rows": Mistake(
             "It asks of each place whether all answers are right there; "
-            "a row is an answer, so look along the second axis. See 1.2.",
+            "a row is an answer, so look along the second axis. See section 1.2.",
             lambda guesses, targets: _share(
                 ((guesses == targets) | (targets == 0)).all(dim=0)
             ),
         ),
         "percentage": Mistake(
-            "The share is a hundred times too large: asked for is a number from 0 to 1, not percent. See 1.5.",
+            "The share is a hundred times too large: asked for is a number from 0 to 1, not percent. See section 1.5.",
             lambda guesses, targets: 100 * _share(_right_rows(guesses, targets)),
         ),
         "one verdict for all": Mistake(
             "This says whether all answers are right; asked for is the share of those that are. "
-            "`all` without an axis looks at the whole tensor. See 1.5.",
+            "`all` without an axis looks at the whole tensor. See section 1.5.",
             lambda guesses, targets: _right_rows(guesses, targets).all(),
         ),
         "verdicts instead of share": Mistake(
-            "This is one verdict for each answer; asked for is one number, the share of those that are right. See 1.5.",
+            "This is one verdict for each answer; asked for is one number, the share of those that are right. See "
+            "section 1.5.",
             sign=lambda found, guesses, targets: torch.equal(
                 found.bool(), _right_rows(guesses, targets)
             ),
         ),
         "share of the wrong": Mistake(
-            "This is the share of wrong answers; asked for is that of right ones. See 1.5.",
+            "This is the share of wrong answers; asked for is that of right ones. See section 1.5.",
             lambda guesses, targets: 1 - _share(_right_rows(guesses, targets)),
         ),
         "differences added up": Mistake(
             "Some wrong answers are counted as right: where one id is too large and another too small by as much, "
-            "the sum of differences is 0. See 1.5.",
+            "the sum of differences is 0. See section 1.5.",
             lambda guesses, targets: _share(
                 ((guesses - targets) * (targets > 0)).sum(dim=1) == 0
             ),
         ),
         "as far as the shortest": Mistake(
-            "Only as many places are compared as the shortest target has; each has a length of its own. See 1.2.",
+            "Only as many places are compared as the shortest target has; each has a length of its own. See section "
+            "1.2.",
             lambda guesses, targets: _share(
                 (guesses == targets)[:, : (targets > 0).sum(dim=1).min()].all(dim=1)
             ),
         ),
         "count instead of share": Mistake(
-            "This is the number of right answers; divide it by the number of all. See 1.5.",
+            "This is the number of right answers; divide it by the number of all. See section 1.5.",
             lambda guesses, targets: _right_rows(guesses, targets).sum().item(),
         ),
         "divided by places": Mistake(
             "The right answers are counted, and their number is divided by a number of places; "
-            "the answers are the rows. See 1.2.",
+            "the answers are the rows. See section 1.2.",
             sign=lambda found, guesses, targets: _is_one_of(
                 found * len(targets),
                 _right_rows(guesses, targets).sum() / targets.size(1) * len(targets),
@@ -189,38 +191,38 @@ shift_targets = Exercise(
     mistakes={
         "not shifted": Mistake(
             "What is read and what is to be written stand at the same places: the decoder would read "
-            "the very character that it must write, and learn to copy. See 1.12.",
+            "the very character that it must write, and learn to copy. See section 1.12.",
             lambda ids, lengths: (_write(ids, lengths), _write(ids, lengths)),
         ),
         "no beginning": Mistake(
             "What is read has to begin with the id of the beginning: "
-            "before the first character there is nothing else to read. See 1.2.",
+            "before the first character there is nothing else to read. See section 1.2.",
             lambda ids, lengths: (F.pad(ids, (0, 1)), _write(ids, lengths)),
         ),
         "end behind the padding": Mistake(
             "The end stands in the last column of every row; in a short row it belongs right behind the last "
-            "character, before the padding. See 1.2.",
+            "character, before the padding. See section 1.2.",
             lambda ids, lengths: (_read(ids), F.pad(ids, (0, 1), value=2)),
         ),
         "no end": Mistake(
             "What is to be written never ends: without the id of the end in it, "
-            "the decoder does not learn when to stop. See 1.2.",
+            "the decoder does not learn when to stop. See section 1.2.",
             lambda ids, lengths: (_read(ids), F.pad(ids, (0, 1))),
         ),
         "read and write swapped": Mistake(
-            "The two are swapped: the one that begins with the id of the beginning is read. See 1.2.",
+            "The two are swapped: the one that begins with the id of the beginning is read. See section 1.2.",
             lambda ids, lengths: (_write(ids, lengths), _read(ids)),
         ),
         "end in both": Mistake(
             "The end is in what is read too. It does no harm, because nothing is to be written after it, "
-            "but this exercise asks for padding there. See 1.2.",
+            "but this exercise asks for padding there. See section 1.2.",
             lambda ids, lengths: (
                 _read(_write(ids, lengths))[:, :-1],
                 _write(ids, lengths),
             ),
         ),
         "beginning and end swapped": Mistake(
-            "The ids of beginning and end have changed places: 1 is for the beginning, 2 for the end. See 1.2.",
+            "The ids of beginning and end have changed places: 1 is for the beginning, 2 for the end. See section 1.2.",
             lambda ids, lengths: (
                 F.pad(ids, (1, 0), value=2),
                 F.pad(ids, (0, 1)).scatter(1, lengths[:, None], 1),
@@ -228,7 +230,7 @@ shift_targets = Exercise(
         ),
         "end over the last character": Mistake(
             "The end stands in the place of the last character, which is then never written: "
-            "it belongs one column further. See 1.2.",
+            "it belongs one column further. See section 1.2.",
             lambda ids, lengths: (
                 _read(ids),
                 F.pad(ids, (0, 1)).scatter(1, lengths[:, None] - 1, 2),
@@ -236,14 +238,14 @@ shift_targets = Exercise(
         ),
         "every end in every row": Mistake(
             "Each row has the ends of all rows: `write[:, places]` takes every place in every row, "
-            "so say which row goes with which place. See 1.13.",
+            "so say which row goes with which place. See section 1.2.",
             lambda ids, lengths: (
                 _read(ids),
                 F.pad(ids, (0, 1)).index_fill(1, lengths, 2),
             ),
         ),
         "ends for padding": Mistake(
-            "All of the padding has become ends; after the first there is nothing more to write. See 1.2.",
+            "All of the padding has become ends; after the first there is nothing more to write. See section 1.2.",
             lambda ids, lengths: (
                 _read(ids),
                 F.pad(ids, (0, 1)).masked_fill(F.pad(ids, (0, 1)) == 0, 2),
@@ -251,17 +253,17 @@ shift_targets = Exercise(
         ),
         "beginning in both": Mistake(
             "What is to be written begins with the id of the beginning too: the decoder reads the beginning, "
-            "and writes the first character. See 1.2.",
+            "and writes the first character. See section 1.2.",
             lambda ids, lengths: (_read(ids), _read(ids).scatter(1, lengths[:, None], 2)),
         ),
         "one tensor for both": Mistake(
             "Both hold beginning and end, so they are a column too wide: the beginning is only read, "
-            "the end only written. See 1.2.",
+            "the end only written. See section 1.2.",
             lambda ids, lengths: (_read(_write(ids, lengths)),) * 2,
         ),
         "beginning over the first character": Mistake(
             "The beginning stands in the place of the first character, which is then never read: "
-            "it belongs before it. See 1.2.",
+            "it belongs before it. See section 1.2.",
             lambda ids, lengths: (
                 F.pad(ids, (0, 1)).index_fill(1, torch.zeros_like(lengths[:1]), 1),
                 _write(ids, lengths),
@@ -269,12 +271,12 @@ shift_targets = Exercise(
         ),
         "cut instead of widened": Mistake(
             "Both are narrower than the target. That is how it is done with ids that hold beginning and end already; "
-            "these hold neither. See 1.2.",
+            "these hold neither. See section 1.2.",
             lambda ids, lengths: (ids[:, :-1], ids[:, 1:]),
         ),
         "last character lost": Mistake(
             "Both are as wide as the target, so a character of the longest target is lost: "
-            "the beginning and the end need one column more. See 1.2.",
+            "the beginning and the end need one column more. See section 1.2.",
             lambda ids, lengths: (_read(ids)[:, :-1], _write(ids, lengths)[:, :-1]),
         ),
     },
@@ -305,29 +307,29 @@ last_state = Exercise(
     mistakes={
         "takes the padding": Mistake(
             "These are the states at the last position, and in a short text that is padding: "
-            "the last character stands at its length less one. See 1.4.",
+            "the last character stands at its length less one. See section 1.4.",
             lambda states, lengths: states[:, -1],
         ),
         "one too far": Mistake(
             "Each state is one position too late: positions count from 0, so a text of 5 characters ends at "
-            "position 4. See 1.2.",
+            "position 4. See section 1.2.",
             lambda states, lengths: _pick(states, lengths),
         ),
         "one too early": Mistake(
-            "Each state is one position too early: a text of 5 characters ends at position 4. See 1.2.",
+            "Each state is one position too early: a text of 5 characters ends at position 4. See section 1.2.",
             lambda states, lengths: _pick(states, lengths - 2),
         ),
         "takes the first": Mistake(
             "These are the states at the first character; read from left to right, "
-            "a text ends at its last. See 1.3.",
+            "a text ends at its last. See section 1.3.",
             lambda states, lengths: states[:, 0],
         ),
         "end of the longest": Mistake(
-            "Every row is taken where the longest text ends; each has an end of its own. See 1.2.",
+            "Every row is taken where the longest text ends; each has an end of its own. See section 1.2.",
             lambda states, lengths: states[:, lengths.max() - 1],
         ),
         "mean of the states": Mistake(
-            "This is the mean of the real states; asked for is the one state at the last character. See 1.3.",
+            "This is the mean of the real states; asked for is the one state at the last character. See section 1.3.",
             lambda states, lengths: torch.stack(
                 [
                     row[:length].mean(dim=0)
@@ -337,26 +339,28 @@ last_state = Exercise(
         ),
         "rows times rows": Mistake(
             "Each text is given the last positions of all texts, a (B, B, E) tensor: "
-            "`states[:, places]` takes every place from every row, so say which row goes with which place. See 1.13.",
+            "`states[:, places]` takes every place from every row, so say which row goes with which place. See section "
+            "1.2.",
             lambda states, lengths: states[:, lengths - 1],
         ),
         "texts instead of positions": Mistake(
-            "The lengths pick texts, because they index the first axis; the positions are the second. See 1.3.",
+            "The lengths pick texts, because they index the first axis; the positions are the second. See section 1.3.",
             lambda states, lengths: states[lengths - 1],
         ),
         "rows and positions swapped": Mistake(
-            "Rows and positions have changed places: the first axis is that of the texts. See 1.3.",
+            "Rows and positions have changed places: the first axis is that of the texts. See section 1.3.",
             lambda states, lengths: states[
                 lengths - 1, torch.arange(len(states), device=states.device)
             ],
         ),
         "mean over the padding": Mistake(
             "This is the mean of all states, padding included; asked for is the one state at the last character. "
-            "See 1.3.",
+            "See section 1.3.",
             lambda states, lengths: states.mean(dim=1),
         ),
         "an axis too many": Mistake(
-            "The numbers are right and an axis of length 1 is left over: one state for each text is (B, E). See 1.3.",
+            "The numbers are right and an axis of length 1 is left over: one state for each text is (B, E). See "
+            "section 1.3.",
             lambda states, lengths: _pick(states, lengths - 1).unsqueeze(1),
         ),
     },
@@ -427,90 +431,93 @@ look_back = Exercise(
     mistakes={
         "no tanh": Mistake(
             "The scores grow without bound with queries and keys, and the query makes no difference: "
-            "it adds the same number to every score. The tanh is missing. See 1.6.",
+            "it adds the same number to every score. The tanh is missing. See section 1.6.",
             _look(lambda q, k, w: (q[:, None] + k) @ w),
         ),
         "tanh outside the sum": Mistake(
             "All scores lie between −1 and 1: the tanh is taken of the weighted sum, "
-            "and belongs to each number before it. See 1.6.",
+            "and belongs to each number before it. See section 1.6.",
             _look(lambda q, k, w: torch.tanh((q[:, None] + k) @ w)),
         ),
         "product instead of sum": Mistake(
-            "Query and key are multiplied before the tanh; in additive attention they are added. See 1.6.",
+            "Query and key are multiplied before the tanh; in additive attention they are added. See section 1.6.",
             _look(lambda q, k, w: torch.tanh(q[:, None] * k) @ w),
         ),
         "score weight forgotten": Mistake(
-            "The squashed numbers are summed as they are; each has to count as much as `score_weight` says. See 1.6.",
+            "The squashed numbers are summed as they are; each has to count as much as `score_weight` says. See "
+            "section 1.6.",
             _look(lambda q, k, w: torch.tanh(q[:, None] + k).sum(dim=-1)),
         ),
         "softmax over the batch": Mistake(
             "The weights sum to 1 down the batch: the softmax runs over the first axis, "
-            "and a text has to share out its own weight among its own positions. See 1.6.",
+            "and a text has to share out its own weight among its own positions. See section 1.6.",
             _look(
                 _additive_scores,
                 lambda s, mask: softmax(s.masked_fill(~mask, -math.inf), dim=0),
             ),
         ),
         "mask ignored": Mistake(
-            "Padding gets weight: without padding all is right, so the mask is not used. See 1.6.",
+            "Padding gets weight: without padding all is right, so the mask is not used. See section 1.6.",
             _look(_additive_scores, lambda s, mask: softmax(s)),
         ),
         "mask inverted": Mistake(
             "Only the padding gets weight: the mask is True where the decoder may look, "
-            "so it is the other positions whose scores become −∞. See 1.6.",
+            "so it is the other positions whose scores become −∞. See section 1.6.",
             _look(
                 _additive_scores, lambda s, mask: softmax(s.masked_fill(mask, -math.inf))
             ),
         ),
         "mask after the softmax": Mistake(
             "The weights of a padded text sum to less than 1: padding was given its share and then set to 0. "
-            "Hide it before the softmax. See 1.6.",
+            "Hide it before the softmax. See section 1.6.",
             _look(_additive_scores, lambda s, mask: softmax(s) * mask),
         ),
         "hidden scores set to 0": Mistake(
             "Padding gets weight, because its scores are set to 0, and e⁰ is 1, not 0. "
-            "Which score has an exponential of 0? See 1.6.",
+            "Which score has an exponential of 0? See section 1.6.",
             _look(_additive_scores, lambda s, mask: softmax(s * mask)),
         ),
         "scaled like a dot product": Mistake(
             "The scores are divided by √D, so the weights are too even. That is for dot products; "
-            "additive scores go into the softmax as they are. See 1.6.",
+            "additive scores go into the softmax as they are. See section 1.6.",
             _look(lambda q, k, w: _additive_scores(q, k, w) / math.sqrt(q.size(-1))),
         ),
         "sigmoid instead of tanh": Mistake(
-            "Query and key are squashed by a sigmoid, to numbers from 0 to 1; it is a tanh, from −1 to 1. See 1.6.",
+            "Query and key are squashed by a sigmoid, to numbers from 0 to 1; it is a tanh, from −1 to 1. See section "
+            "1.6.",
             _look(lambda q, k, w: torch.sigmoid(q[:, None] + k) @ w),
         ),
         "no axis for the queries": Mistake(
             "The query of each text has to meet all positions of that text: "
-            "(B, D) and (B, S, D) do not line up before the query has an axis of length 1 for S. See 1.6.",
+            "(B, D) and (B, S, D) do not line up before the query has an axis of length 1 for S. See section 1.6.",
             _look(lambda q, k, w: torch.tanh(q + k) @ w),
         ),
         "dot product": Mistake(
             "The scores are the dot products of query and keys; additive attention adds the two, squashes the sum, "
-            "and only then takes the weighted sum. See 1.6.",
+            "and only then takes the weighted sum. See section 1.6.",
             _look(lambda q, k, w: (q[:, None] * k).sum(dim=-1)),
         ),
         "query ignored": Mistake(
             "The weights are those of the keys alone, whatever the query is: "
-            "query and key have to be added before the tanh. See 1.6.",
+            "query and key have to be added before the tanh. See section 1.6.",
             _look(lambda q, k, w: torch.tanh(k) @ w),
         ),
         "weighted before the tanh": Mistake(
-            "`score_weight` is multiplied in before the tanh; first the sum is squashed, then weighted. See 1.6.",
+            "`score_weight` is multiplied in before the tanh; first the sum is squashed, then weighted. See section "
+            "1.6.",
             _look(lambda q, k, w: torch.tanh((q[:, None] + k) * w).sum(dim=-1)),
         ),
         "no softmax": Mistake(
-            "The scores are used as weights: they can be negative, and do not sum to 1. See 1.6.",
+            "The scores are used as weights: they can be negative, and do not sum to 1. See section 1.6.",
             _look(_additive_scores, lambda s, mask: s.masked_fill(~mask, 0)),
         ),
         "not divided by the sum": Mistake(
-            "The weights are exponentials that nothing divides by their sum, so they do not sum to 1. See 1.6.",
+            "The weights are exponentials that nothing divides by their sum, so they do not sum to 1. See section 1.6.",
             _look(_additive_scores, lambda s, mask: s.masked_fill(~mask, -math.inf).exp()),
         ),
         "sum forgotten": Mistake(
             "The values are multiplied by their weights and not summed: a text gets one context vector, "
-            "not one for each position. See 1.6.",
+            "not one for each position. See section 1.6.",
             lambda *inputs: (
                 inputs[2] * _right_look(*inputs)[1][..., None],
                 _right_look(*inputs)[1],
@@ -518,7 +525,7 @@ look_back = Exercise(
         ),
         "mean instead of sum": Mistake(
             "The context is too small, by as much as there are positions: the weights sum to 1 already, "
-            "so the weighted values are summed, not averaged again. See 1.6.",
+            "so the weighted values are summed, not averaged again. See section 1.6.",
             lambda *inputs: (
                 _right_look(*inputs)[0] / inputs[2].size(1),
                 _right_look(*inputs)[1],
@@ -526,20 +533,20 @@ look_back = Exercise(
         ),
         "an axis too many": Mistake(
             "The numbers of the context are right, and an axis of length 1 is left over: "
-            "one context vector for each text is (B, Dv). See 1.6.",
+            "one context vector for each text is (B, Dv). See section 1.6.",
             lambda *inputs: (_right_look(*inputs)[0][:, None], _right_look(*inputs)[1]),
         ),
         "an axis lost": Mistake(
             "The context of a batch of one has lost its axis for the batch: `squeeze` without an axis "
-            "takes all axes of length 1 away. See 1.6.",
+            "takes all axes of length 1 away. See section 1.6.",
             lambda *inputs: (_right_look(*inputs)[0].squeeze(), _right_look(*inputs)[1]),
         ),
         "results swapped": Mistake(
-            "Context and weights are returned in the wrong order: the context comes first. See 1.6.",
+            "Context and weights are returned in the wrong order: the context comes first. See section 1.6.",
             lambda *inputs: _right_look(*inputs)[::-1],
         ),
         "scores returned as weights": Mistake(
-            "The context is right, but what is returned beside it are the scores, before the softmax. See 1.6.",
+            "The context is right, but what is returned beside it are the scores, before the softmax. See section 1.6.",
             lambda *inputs: (
                 _right_look(*inputs)[0],
                 _additive_scores(*inputs[:2], inputs[3]).masked_fill(~inputs[4], -math.inf),
@@ -547,12 +554,12 @@ look_back = Exercise(
         ),
         "keys averaged": Mistake(
             "The weights are right, but what is averaged by them are the keys; "
-            "keys are to be found by, values are what is handed over. See 1.6.",
+            "keys are to be found by, values are what is handed over. See section 1.6.",
             _look(_additive_scores, average=lambda keys, values: keys),
         ),
         "padding gets weight": Mistake(
             "Without padding all is right, with padding some of it gets a weight that is not exactly 0: "
-            "hide its scores with −∞ before the softmax. See 1.6.",
+            "hide its scores with −∞ before the softmax. See section 1.6.",
             sign=lambda found, query, keys, values, score_weight, mask: (
                 found[1][~mask].ne(0).any()
             ),
@@ -599,16 +606,17 @@ gru_step = Exercise(
     right=lambda x, h, W, U, b, c: torch.gru_cell(x, h, W, U, b, c),
     mistakes={
         "keeps what it should replace": Mistake(
-            "z and 1 − z have changed places: z is the share of the old state that is kept. See 1.3.",
+            "z and 1 − z have changed places: z is the share of the old state that is kept. See section 1.3.",
             _gru(lambda r, z, x, u, h, _: (1 - z) * h + z * torch.tanh(x + r * u)),
         ),
         "gates swapped": Mistake(
-            "r and z have changed places: of the three blocks, the first is for r and the second for z. See 1.3.",
+            "r and z have changed places: of the three blocks, the first is for r and the second for z. See section "
+            "1.3.",
             _gru(_mix, order=(1, 0, 2)),
         ),
         "reset before the matrix": Mistake(
             "r is multiplied with the old state before U_n, as in the paper of 2014; "
-            "PyTorch multiplies afterwards, with U_n h + c_n. See 1.3.",
+            "PyTorch multiplies afterwards, with U_n h + c_n. See section 1.3.",
             _gru(
                 lambda r, z, x, u, h, p: (
                     z * h + (1 - z) * torch.tanh(x + (r * h) @ p[0].T + p[1])
@@ -616,7 +624,8 @@ gru_step = Exercise(
             ),
         ),
         "bias outside the reset": Mistake(
-            "c_n is added behind the product with r; it belongs inside the bracket that r is multiplied with. See 1.3.",
+            "c_n is added behind the product with r; it belongs inside the bracket that r is multiplied with. See "
+            "section 1.3.",
             _gru(
                 lambda r, z, x, u, h, p: (
                     z * h + (1 - z) * torch.tanh(x + r * (h @ p[0].T) + p[1])
@@ -624,56 +633,59 @@ gru_step = Exercise(
             ),
         ),
         "reset of the bare state": Mistake(
-            "r is multiplied with the old state as it is; the state goes through U_n and c_n first. See 1.3.",
+            "r is multiplied with the old state as it is; the state goes through U_n and c_n first. See section 1.3.",
             _gru(lambda r, z, x, u, h, _: z * h + (1 - z) * torch.tanh(x + r * h)),
         ),
         "old state lost": Mistake(
-            "Nothing of the old state is kept: the proposal counts with 1 − z, and the old state with z. See 1.3.",
+            "Nothing of the old state is kept: the proposal counts with 1 − z, and the old state with z. See section "
+            "1.3.",
             _gru(lambda r, z, x, u, h, _: (1 - z) * torch.tanh(x + r * u)),
         ),
         "tanh for the gates": Mistake(
-            "r and z go through a tanh and can be negative; a gate says how much, from 0 to 1: a sigmoid. See 1.3.",
+            "r and z go through a tanh and can be negative; a gate says how much, from 0 to 1: a sigmoid. See section "
+            "1.3.",
             _gru(_mix, gate=torch.tanh),
         ),
         "no reset": Mistake(
-            "The proposal sees the whole old state: r is not used. See 1.3.",
+            "The proposal sees the whole old state: r is not used. See section 1.3.",
             _gru(lambda r, z, x, u, h, _: z * h + (1 - z) * torch.tanh(x + u)),
         ),
         "sigmoid for the proposal": Mistake(
-            "The proposal goes through a sigmoid, so it is never negative; it is a tanh. See 1.3.",
+            "The proposal goes through a sigmoid, so it is never negative; it is a tanh. See section 1.3.",
             _gru(lambda r, z, x, u, h, _: z * h + (1 - z) * torch.sigmoid(x + r * u)),
         ),
         "gates without sigmoid": Mistake(
-            "A gate says how much, from 0 to 1, so r and z need a sigmoid. See 1.3.",
+            "A gate says how much, from 0 to 1, so r and z need a sigmoid. See section 1.3.",
             _gru(_mix, gate=lambda x: x),
         ),
         "no tanh": Mistake(
-            "The proposal grows without bound: it has to go through a tanh. See 1.3.",
+            "The proposal grows without bound: it has to go through a tanh. See section 1.3.",
             _gru(lambda r, z, x, u, h, _: z * h + (1 - z) * (x + r * u)),
         ),
         "reset of the input": Mistake(
-            "r is multiplied with what comes from x too; it resets only what comes from the old state. See 1.3.",
+            "r is multiplied with what comes from x too; it resets only what comes from the old state. See section "
+            "1.3.",
             _gru(lambda r, z, x, u, h, _: z * h + (1 - z) * torch.tanh(r * (x + u))),
         ),
         "shares that do not sum to 1": Mistake(
             "The proposal is added whole to the part of the old state that is kept; "
-            "if z of the old is kept, 1 − z of the new goes in. See 1.3.",
+            "if z of the old is kept, 1 − z of the new goes in. See section 1.3.",
             _gru(lambda r, z, x, u, h, _: z * h + torch.tanh(x + r * u)),
         ),
         "biases forgotten": Mistake(
-            "There are two biases, b with W and c with U, and neither is used. See 1.3.",
+            "There are two biases, b with W and c with U, and neither is used. See section 1.3.",
             _gru(_mix, bias=(0, 0)),
         ),
         "first bias forgotten": Mistake(
-            "There are two biases, b with W and c with U, and b is not used. See 1.3.",
+            "There are two biases, b with W and c with U, and b is not used. See section 1.3.",
             _gru(_mix, bias=(0, 1)),
         ),
         "one bias forgotten": Mistake(
-            "There are two biases, b with W and c with U, and c is not used. See 1.3.",
+            "There are two biases, b with W and c with U, and c is not used. See section 1.3.",
             _gru(_mix, bias=(1, 0)),
         ),
         "proposal instead of state": Mistake(
-            "This is the proposal n; the new state is a mixture of it and the old one, by z. See 1.3.",
+            "This is the proposal n; the new state is a mixture of it and the old one, by z. See section 1.3.",
             _gru(lambda r, z, x, u, h, _: torch.tanh(x + r * u)),
         ),
     },
