@@ -16,7 +16,7 @@ from chapters import CHECK, NOTEBOOKS, Exercise, exercises, headings, markdown_c
 from docutils.nodes import make_id
 
 from attn_course import check
-from attn_course.check.exercise import CHANGES_ITS_INPUT
+from attn_course.check.exercise import EVERY_CHECK_KNOWS
 
 PAGE = NOTEBOOKS.parent / "book" / "mistakes.md"
 
@@ -83,8 +83,10 @@ def sentences(book: dict[str, Exercise], wrong: list[Answer]) -> list[str]:
             lines += [f"### Chapter {chapter}", ""]
         lines += [f"**{link(exercise, f'{number(exercise)} · {exercise.title}')}**", ""]
         for mistake in dict.fromkeys(answer.mistake for answer in wrong if answer.exercise == name):
-            symptom = "Numbers that were handed in are other numbers afterwards. " * (mistake == CHANGES_ITS_INPUT)
-            lines.append(f"- *{mistake}*: {symptom}{linked(getattr(check, name).mistakes[mistake].says)}")
+            own = getattr(check, name).mistakes.get(mistake)
+            says = [] if own and (own.answer or own.sign) else [EVERY_CHECK_KNOWS[mistake]]
+            says += [linked(own.says)] if own else []
+            lines.append(f"- *{mistake}*: {' '.join(says)}")
         lines.append("")
     return lines
 

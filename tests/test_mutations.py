@@ -256,9 +256,22 @@ MUTATIONS = {
     ),
     "a check that looks at shapes only": ("check/exercise.py", "if close.all():", "if close is not None:"),
     "a check that ignores the type": ("check/exercise.py", "if found.dtype != expected.dtype:", "if False:"),
-    "a check that names any mistake": ("check/exercise.py", "agrees(first) and all(", "agrees(first) or any("),
-    "a check that misses earlier successes": ("check/exercise.py", " and all(map(agrees, runs[:start]))", ""),
-    "a check that misses a changed input": ("check/exercise.py", "not _identical(before, after)", "False"),
+    "a check that names any mistake": (
+        "check/exercise.py",
+        "if not first.agrees_with(mistake):",
+        "if False:",
+    ),
+    "a check that misses earlier successes": (
+        "check/exercise.py",
+        "run.found is not None or place < start:",
+        "run.found is not None:",
+    ),
+    "a check that looks at the first failure only": (
+        "check/exercise.py",
+        "elif run.is_right or run.found is not None or place < start:",
+        "elif run.is_right:",
+    ),
+    "a check that misses a changed input": ("check/exercise.py", "not _identical(before, after) and", "False and"),
     "a check that spoils the random state": ("check/exercise.py", "random.setstate(python)", "pass"),
 }
 

@@ -2,40 +2,77 @@
 
 An exercise gives random inputs (trials), one right answer, and for each mistake that learners make an answer that
 makes it. The learner's answer is run on the same inputs as all of these. The answer that it agrees with tells what
-it is. Nothing here is printed but the verdict, and no verdict shows code that solves the exercise.
+it is. Where no known mistake gives the same results, what they have in common with the right ones is said
+(:mod:`attn_course.check.facts`). Nothing here is printed but the verdict, and no verdict shows code that solves the
+exercise.
+
+A check sees what an answer returns, what it changes and where it sends gradients. It cannot see how an answer came to
+the right numbers, nor what it does with inputs that no trial has.
 """
 
 import contextlib
+import copy
 import dis
 import inspect
 import io
 import math
 import random
 import re
+import time
 import traceback
 import warnings
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from attn_course.check import facts
+from attn_course.check.limit import DoesNotEnd, stop_after
 from attn_course.device import default_device, get_random_state, set_random_state
 
 SEEDS = (0, 1, 2)
-# How far apart two right ways of computing the same number may be. In float64 that leaves room for one factor that was
-# rounded to float32, such as the root of torch.tensor(7), which changes the eighth digit and nothing else.
+# Seconds of the processor that one trial may take, and all of them together. A check takes less than two, so there is
+# room for slow machines and for what a first call imports.
+SECONDS_A_TRIAL = 10.0
+SECONDS_IN_ALL = 20.0
+# How far apart two right ways of computing the same number may be: some thousand times what one rounding costs.
 _TOLERANCES = {
-    torch.float64: 1e-6,
+    torch.float64: 1e-10,
     torch.float32: 1e-4,
     torch.float16: 5e-3,
     torch.bfloat16: 4e-2,
 }
+# In float64 a result that is right to float32's digits is looked at again. One factor that was rounded, such as the
+# root of torch.tensor(7), changes the eighth digit and nothing else: that is told, not refused. An answer that takes
+# what it was given, or a table of its own, through float32 is refused. Whoever makes a mistake may do either besides,
+# so mistakes are compared as loosely.
+_LOOSE = {**_TOLERANCES, torch.float64: 1e-6}
+# Gradients add up many products.
+_GRADIENTS = {
+    torch.float64: 1e-6,
+    torch.float32: 1e-3,
+    torch.float16: 2e-2,
+    torch.bfloat16: 1e-1,
+}
 CHANGES_ITS_INPUT = "changes its input"
+FLOAT32_INSIDE = "float32 inside"
+NO_GRADIENT = "no gradient"
+WRONG_GRADIENT = "wrong gradient"
+DOES_NOT_END = "does not end"
+# The mistakes that every check knows, each with its symptom; an exercise may add a sentence of its own.
+EVERY_CHECK_KNOWS = {
+    CHANGES_ITS_INPUT: "Numbers that were handed in are other numbers afterwards.",
+    NO_GRADIENT: "The numbers are right, and no gradient comes back to an input or a parameter.",
+    WRONG_GRADIENT: "The numbers are right, and the gradient is not.",
+    FLOAT32_INSIDE: "In float64 the numbers are right to float32's precision only.",
+    DOES_NOT_END: "A loop runs on and on.",
+    **facts.SYMPTOMS,
+}
 # How PyTorch begins or ends a complaint about two devices: CUDA and XPU, then MPS.
 _DEVICES = re.compile(
     r"tensors to be on the same device|device type tensor to numpy|on cpu or on the same device"
@@ -49,8 +86,9 @@ class Mistake:
 
     Args:
         says: what is wrong, in one sentence that names the symptom, then the section to read: "… See section 3.4."
-        answer: an answer that makes this mistake; whoever gets the same results made it too.
-        sign: where no answer can stand for the mistake: whether ``sign(found, *inputs)`` in some trial.
+        answer: an answer that makes this mistake; whoever gets the same results in every trial made it too.
+        sign: where no answer can stand for the mistake: whether ``sign(found, *inputs)`` in every trial that
+            fails.
     """
 
     says: str
@@ -119,7 +157,14 @@ def set_parameters(module: nn.Module) -> nn.Module:
         )
         with torch.no_grad():
             parameter.copy_(torch.randn(parameter.shape, generator=rng) * 0.5)
+    if _layers is not None:
+        _layers.append(module)
     return module
+
+
+_layers: list[nn.Module] | None = (
+    None  # those of one answer, while its gradients are looked at
+)
 
 
 def _call(answer: Callable, *inputs: Any) -> Any:
@@ -140,6 +185,9 @@ class Exercise:
         use: how an answer is used on the inputs; by default it is called with them. It returns a tensor,
             a number, or a tuple of these, and raises a :class:`Remark` if the answer cannot be used.
         accepts: for an exercise with many right results: whether ``accepts(found, *inputs)``.
+        gradients: whether the answer is to be trained through, as a layer or a loss is. Where all values are right,
+            the gradients of the inputs, and of the parameters of modules that were handed in or went through
+            :func:`set_parameters`, are compared too. What ``use`` returns must then be part of the graph.
     """
 
     name: str
@@ -150,6 +198,7 @@ class Exercise:
     use: Callable = _call
     accepts: Callable[..., bool] | None = None
     seeds: tuple[int, ...] = field(default=SEEDS)
+    gradients: bool = False
 
     def __call__(self, answer: Callable) -> None:
         """Run the answer on fresh inputs and print the verdict.
@@ -170,8 +219,12 @@ class Exercise:
             warnings.simplefilter(
                 "ignore"
             )  # the verdict says what is wrong, and says it once
-            trials = self._all_trials()
-            runs = [_Run(self, answer, trial, heard=trial is trials[0]) for trial in trials]
+            left, runs = SECONDS_IN_ALL, []
+            for trial in self._all_trials():
+                runs.append(run := _Run(self, answer, trial, heard=not runs, limit=left))
+                left = max(left - run.seconds, 0.1)
+                if isinstance(run.error, DoesNotEnd):
+                    return Verdict(False, run.endless_text(), DOES_NOT_END)
             return self._judge(answer, runs)
 
     def _all_trials(self) -> list[tuple]:
@@ -202,9 +255,9 @@ class Exercise:
 
     def _judge(self, answer: Callable, runs: list["_Run"]) -> Verdict:
         failed = [run for run in runs if not run.is_right]
+        changed = next((run for run in runs if run.changed), None)
         if not failed:
-            changed = next((run for run in runs if run.changed), None)
-            return self._changes_input(changed) if changed else self._accepted(runs)
+            return self._changes_input(changed) if changed else self._judge_closely(runs)
         first = failed[0]
         if first.found is None and first.error is None:
             return Verdict(False, self._returned_nothing(answer))
@@ -215,18 +268,86 @@ class Exercise:
                 said if first.error is None else f"{said}\n{first.error_text()}",
                 name,
             )
-        changed = next((run for run in runs if run.changed), None)
-        if changed is not None and first.error is None:
+        if first.error is not None:
+            return Verdict(False, first.error_text() + self._right_in(runs, first))
+        if changed is not None:
             return self._changes_input(changed)
-        text = first.error_text() if first.error is not None else first.difference_text()
-        return Verdict(False, text + self._right_before(runs, first))
+        return self._judge_difference(runs, first)
 
-    def _right_before(self, runs: list["_Run"], first: "_Run") -> str:
-        """What went right before the first failure, which tells where to look for the reason."""
-        before = list(dict.fromkeys(run.what for run in runs[: runs.index(first)]))
-        if not before or isinstance(first.error, Remark):
+    def _judge_difference(self, runs: list["_Run"], first: "_Run") -> Verdict:
+        """No known mistake: say what the results have in common with the right ones, and the first difference."""
+        failed = [run for run in runs if not run.is_right and run.error is None]
+        pairs = [(run.found, run.expected) for run in failed]
+        known = part = None
+        if self.accepts is None:
+            with contextlib.suppress(
+                Exception
+            ):  # a result may refuse whatever is asked of it
+                known = facts.general_mistake(pairs, self.returns)
+                part = None if known else facts.partly_right(pairs, self.returns)
+        if known:
+            text = first.difference_text(f"Not right yet. {known[1]}")
+        else:
+            text = first.difference_text(
+                "Not right yet, and none of the mistakes this check knows."
+            )
+        if part:
+            text += f"\n  In every trial that fails: {part}."
+        return Verdict(
+            False, text + self._right_in(runs, first), known[0] if known else None
+        )
+
+    def _judge_closely(self, runs: list["_Run"]) -> Verdict:
+        """All values are right: look at the last digits and at the gradients."""
+        told = ""
+        for run in runs:
+            if not run.is_rounded:
+                continue
+            if text := run.float32_text():
+                return self._told(FLOAT32_INSIDE, text)
+            told = (
+                "\nIn float64 it is right to float32's precision only: something inside is float32, "
+                "as the root of torch.tensor(7) is."
+            )
+        if self.gradients and (verdict := self._judge_gradients(runs)):
+            return verdict
+        return Verdict(True, self._accepted(runs).text + told)
+
+    def _judge_gradients(self, runs: list["_Run"]) -> Verdict | None:
+        """What is wrong with the gradients of an answer whose values are right; None if nothing is."""
+        runs = [run for run in map(_Gradients, runs) if run.expected]
+        if not runs:
+            raise RuntimeError(
+                f"the right answer of check.{self.name} sends no gradient to an input or a parameter in any trial"
+            )
+        first = next((run for run in runs if not run.is_right), None)
+        if first is None:
+            return None
+        if isinstance(first.error, DoesNotEnd):
+            return Verdict(False, first.endless_text(), DOES_NOT_END)
+        if name := self._known_mistake(runs, first):
+            return Verdict(False, f"Not right yet. {self.mistakes[name].says}", name)
+        return self._told(*first.gradient_text())
+
+    def _told(self, mistake: str, text: str) -> Verdict:
+        """A mistake that every check knows, with what this exercise has to say about it."""
+        says = f" {self.mistakes[mistake].says}" if mistake in self.mistakes else ""
+        first, newline, rest = text.partition("\n")
+        return Verdict(False, f"Not right yet. {first}{says}{newline}{rest}", mistake)
+
+    def _right_in(self, runs: list["_Run"], first: "_Run") -> str:
+        """The trials that went right before the first failure and after it, which tell where to look."""
+        if isinstance(first.error, Remark):
             return ""
-        return f"\n  Right until then: {', '.join(before)}."
+        failed = {run.what for run in runs if not run.is_right}
+        before = dict.fromkeys(run.what for run in runs[: runs.index(first)])
+        after = [
+            what
+            for what in dict.fromkeys(run.what for run in runs)
+            if what not in failed and what not in before
+        ]
+        text = f"\n  Right until then: {', '.join(before)}." if before else ""
+        return text + (f"\n  Right after it: {', '.join(after)}." if after else "")
 
     def _accepted(self, runs: list["_Run"]) -> Verdict:
         tried = list(dict.fromkeys(run.what for run in runs))
@@ -257,12 +378,22 @@ class Exercise:
         return f"Not right yet. {self.name} returns None: end it with a return."
 
     def _known_mistake(self, runs: list["_Run"], first: "_Run") -> str | None:
-        """The mistake that explains the first failure and all that was right before it, and most of what follows."""
+        """The mistake that does what the answer does in every trial; of several, the one that fits most.
+
+        A later trial in which the answer stops, or returns nothing, may differ: then two things are wrong, and what
+        is named is one of them.
+        """
         start, best, most = runs.index(first), None, 0
         for name, mistake in self.mistakes.items():
-            agrees = partial(_Run.agrees_with, mistake=mistake)
-            if agrees(first) and all(map(agrees, runs[:start])):
-                count = sum(map(agrees, runs[start:]))
+            if not first.agrees_with(mistake):
+                continue
+            count = 0
+            for place, run in enumerate(runs):
+                if run is first or run.agrees_with(mistake):
+                    count += 1
+                elif run.is_right or run.found is not None or place < start:
+                    break
+            else:
                 if count > most:
                     best, most = name, count
         return best
@@ -272,39 +403,83 @@ class _Run:
     """One answer on one trial: what came out, and how it compares."""
 
     def __init__(
-        self, exercise: Exercise, answer: Callable, trial: tuple, *, heard: bool
+        self,
+        exercise: Exercise,
+        answer: Callable,
+        trial: tuple,
+        *,
+        heard: bool,
+        limit: float,
     ) -> None:
         self.exercise = exercise
         self.seed, self.what, *self.inputs = trial
-        self.answer = answer
-        given = _copy(self.inputs)
+        self.answer, self.limit = answer, min(limit, SECONDS_A_TRIAL)
+        given, started = _copy(self.inputs), time.process_time()
         # What an answer prints is worth reading once.
         with (
             contextlib.nullcontext() if heard else contextlib.redirect_stdout(io.StringIO())
         ):
-            self.found, self.error = self._attempt(answer, given)
-        self.changed = self._changed_input(given)
-        self.expected, error = self._attempt(exercise.right, _copy(self.inputs))
+            self.found, self.error = self._attempt_in_time(answer, given)
+        self.seconds = time.process_time() - started
+        given_too = _copy(self.inputs)
+        self.expected, error = self._attempt(exercise.right, given_too)
         if error is not None:
             raise RuntimeError(
                 f"the right answer of check.{exercise.name} fails on {self.what!r}"
             ) from error
+        self.changed = self._changed_input(given, given_too)
         self.is_right = self.error is None and self._is_right()
 
     def _attempt(self, answer: Callable, inputs: list) -> tuple[Any, BaseException | None]:
         _seed(self.seed)  # the same dropout and the same first weights for every answer
         try:
-            return self.exercise.use(answer, *inputs), None
+            return self._use(answer, inputs), None
         except (Exception, SystemExit) as error:
             return None, error
 
+    def _attempt_in_time(
+        self, answer: Callable, inputs: list
+    ) -> tuple[Any, BaseException | None]:
+        try:
+            return stop_after(self.limit, lambda: self._attempt(answer, inputs))
+        except DoesNotEnd as error:
+            return None, error
+
+    def _use(self, answer: Callable, inputs: list) -> Any:
+        return self.exercise.use(answer, *inputs)
+
+    def _differs(self, found: Any, expected: Any, tolerances: dict) -> bool:
+        return _difference(found, expected, self.exercise.returns, tolerances) is not None
+
     def _is_right(self) -> bool:
         if self.exercise.accepts is None:
-            return _difference(self.found, self.expected, self.exercise.returns) is None
+            return not self._differs(self.found, self.expected, _LOOSE)
         try:
             return bool(self.exercise.accepts(self.found, *self.inputs))
         except Exception:
             return False
+
+    @property
+    def is_rounded(self) -> bool:
+        """Whether a right result in float64 is right to float32's digits only."""
+        by_value = self.is_right and self.exercise.accepts is None
+        return by_value and self._differs(self.found, self.expected, _TOLERANCES)
+
+    def float32_text(self) -> str:
+        """Where the numbers go through float32; empty if no more than a single factor does."""
+        _seed(self.seed)
+        try:
+            with contextlib.redirect_stdout(io.StringIO()), _NoFloat32():
+                self._use(self.answer, _copy(self.inputs))
+        except _Float32Inside as inside:
+            return (
+                f"In float64 {self.exercise.name} is right to float32's precision only: something inside is "
+                "float32. New tensors take the type of what was given, as in torch.ones(3, dtype=x.dtype)."
+                f"{self._line_text(inside)}{self._tried_text()}"
+            )
+        except (Exception, SystemExit):  # nothing that was there without the looking
+            return ""
+        return ""
 
     def agrees_with(self, mistake: Mistake) -> bool:
         """Whether the answer does here what the mistake does: returns the same, or stops with the same error."""
@@ -315,7 +490,7 @@ class _Run:
         found, error = self._attempt(mistake.answer, _copy(self.inputs))
         if error is not None or self.error is not None:
             return type(error) is type(self.error) and str(error) == str(self.error)
-        return _difference(self.found, found, self.exercise.returns) is None
+        return not self._differs(self.found, found, _LOOSE)
 
     def _shows(self, sign: Callable[..., bool]) -> bool:
         """Whether the sign of a mistake is there; what cannot be looked at does not show it."""
@@ -330,15 +505,29 @@ class _Run:
         names = list(inspect.signature(target).parameters)
         return names if self.exercise.use is _call else names[1:]
 
-    def _changed_input(self, given: list) -> str | None:
-        for name, before, after in zip(self._names(), self.inputs, given, strict=False):
-            if isinstance(before, Tensor) and not _identical(before, after):
+    def _changed_input(self, given: list, given_too: list) -> str | None:
+        """The name of an input that the answer changed and the right answer did not."""
+        rows = zip(self._names(), self.inputs, given, given_too, strict=False)
+        for name, before, after, wanted in rows:
+            if not _identical(before, after) and _identical(before, wanted):
                 return name
         return None
 
     def _inputs_text(self) -> str:
         named = zip(self._names(), self.inputs, strict=False)
         return ", ".join(f"{name} {_describe(value)}" for name, value in named)
+
+    def _tried_text(self) -> str:
+        inputs = self._inputs_text()
+        return (
+            f"\n  Tried: {self.what}; {inputs}." if inputs else f"\n  Tried: {self.what}."
+        )
+
+    def _line_text(self, error: BaseException) -> str:
+        line = _line_of_answer(error, self.answer)
+        if not line:
+            return ""
+        return f"\n  in line {line[0]} of your cell" + (f": {line[1]}" if line[1] else "")
 
     def error_text(self) -> str:
         if isinstance(self.error, Remark):
@@ -354,32 +543,144 @@ class _Run:
             said = str(self.error).strip().split("\n")[0]
             kind = type(self.error).__name__ + (f": {said}" if said else "")
             text = f"{self.exercise.name} stops with {kind}"
-        if line := _line_of_answer(self.error, self.answer):
-            text += (
-                f"\n  in line {line[0]} of your cell: {line[1]}"
-                if line[1]
-                else f"\n  in line {line[0]} of your cell"
-            )
-        inputs = self._inputs_text()
-        return text + (
-            f"\n  Tried: {self.what}; {inputs}." if inputs else f"\n  Tried: {self.what}."
+        return text + self._line_text(self.error) + self._tried_text()
+
+    def endless_text(self) -> str:
+        return (
+            f"Not right yet. {self.exercise.name} does not end: it was stopped after {self.limit:.2g} seconds. "
+            "Something in a loop has to change what its condition asks, and to make it false in the end."
+            f"{self._line_text(self.error)}{self._tried_text()}"
         )
 
-    def difference_text(self) -> str:
+    def difference_text(self, says: str) -> str:
         if self.exercise.accepts is not None:
-            return f"Not right yet, and none of the mistakes this check knows.\nReturned: {_describe(self.found)}."
-        difference = _difference(self.found, self.expected, self.exercise.returns)
-        text = f"Not right yet, and none of the mistakes this check knows.\n{difference}"
-        inputs = self._inputs_text()
-        return text + (
-            f"\n  Tried: {self.what}; {inputs}." if inputs else f"\n  Tried: {self.what}."
+            return f"{says}\nReturned: {_describe(self.found)}."
+        difference = _difference(self.found, self.expected, self.exercise.returns, _LOOSE)
+        return f"{says}\n{difference}{self._tried_text()}"
+
+
+class _Gradients(_Run):
+    """The gradients, by name, that come back through an answer whose values were right, in one trial."""
+
+    def __init__(self, run: _Run) -> None:
+        self.exercise, self.answer, self.limit = run.exercise, run.answer, run.limit
+        self.seed, self.what, self.inputs = run.seed, run.what, run.inputs
+        with contextlib.redirect_stdout(io.StringIO()):
+            self.expected, error = self._attempt(self.exercise.right, _copy(self.inputs))
+            if error is not None:
+                raise RuntimeError(
+                    f"the gradient of check.{self.exercise.name}'s right answer fails on {self.what!r}"
+                ) from error
+            self.found, self.error = self._attempt_in_time(self.answer, _copy(self.inputs))
+        self.is_right = self.error is None and not self._differs(
+            self.found, self.expected, _GRADIENTS
         )
+
+    def _use(self, answer: Callable, inputs: list) -> dict[str, Tensor]:
+        global _layers
+        names = [*self._names(), *map(str, range(len(inputs)))]
+        leaves = dict(_leaves(zip(names, inputs, strict=False)))
+        # Copies are handed over, so that whoever may write into an input still may.
+        given = [
+            leaves[name] * 1 if name in leaves else value
+            for name, value in zip(names, inputs, strict=False)
+        ]
+        _layers = []
+        try:
+            found = self.exercise.use(answer, *given)
+            leaves |= dict(_leaves(("", layer) for layer in _layers))
+        finally:
+            _layers = None
+        rng = torch.Generator().manual_seed(self.seed)
+        # Every number of every result enters one sum, by a factor of its own.
+        parts = [
+            (out * torch.randn(out.shape, generator=rng, dtype=torch.float64).to(out)).sum()
+            for out in _tensors(found)
+            if out.requires_grad
+        ]
+        leaves = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
+        if not parts or not leaves:
+            return {}
+        gradients = torch.autograd.grad(sum(parts), [*leaves.values()], allow_unused=True)
+        named = zip(leaves, gradients, strict=True)
+        return {name: gradient for name, gradient in named if gradient is not None}
+
+    def _differs(self, found: Any, expected: Any, tolerances: dict) -> bool:
+        return not isinstance(found, dict) or any(
+            name not in found
+            or _tensor_difference(found[name], wanted, name, _GRADIENTS) is not None
+            for name, wanted in expected.items()
+        )
+
+    def gradient_text(self) -> tuple[str, str]:
+        """The name of what is wrong with the gradients, and a sentence."""
+        if self.error is not None:
+            said = str(self.error).strip().split("\n")[0].split(":")[0]
+            text = f"The numbers are right, but their gradient cannot be computed: {said}."
+            return NO_GRADIENT, text + self._line_text(self.error) + self._tried_text()
+        missed = [name for name in self.expected if name not in self.found]
+        if missed:
+            text = (
+                f"The numbers are right, but no gradient comes back to {' and '.join(missed)}, "
+                "so nothing is learned there: somewhere a tensor is taken out of the computation, "
+                "by detach, data, no_grad or NumPy."
+            )
+            return NO_GRADIENT, text + self._tried_text()
+        differences = (
+            _tensor_difference(
+                self.found[name], wanted, f"the gradient of {name}", _GRADIENTS
+            )
+            for name, wanted in self.expected.items()
+        )
+        text = f"The numbers are right, but the gradient is not. {next(filter(None, differences))}"
+        return WRONG_GRADIENT, text + self._tried_text()
+
+
+def _leaves(named: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Tensor]]:
+    """What a gradient may come back to: tensors of fractions, and the parameters of modules, by name."""
+    for name, value in named:
+        if isinstance(value, Tensor) and value.is_floating_point():
+            yield name, value.requires_grad_()
+        elif isinstance(value, nn.Module):
+            for inner, parameter in value.named_parameters():
+                yield f"{name}.{inner}".lstrip("."), parameter
+
+
+def _tensors(found: Any) -> list[Tensor]:
+    if isinstance(found, Tensor):
+        return [found]
+    return (
+        [t for part in found for t in _tensors(part)]
+        if isinstance(found, tuple | list)
+        else []
+    )
+
+
+class _Float32Inside(BaseException):
+    """Raised where numbers go through float32; no Exception, so that no answer catches it."""
+
+
+class _NoFloat32(TorchDispatchMode):
+    """Stop where several numbers are made that have fewer digits than float64, or one is made from float64."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        converts = any(t.dtype == torch.float64 for t in _tensors(args))
+        for made in _tensors(result):
+            small = made.is_floating_point() and made.dtype != torch.float64
+            if small and (converts or made.numel() > 1):
+                raise _Float32Inside
+        return result
 
 
 # ---------------------------------------------------------------- comparing
 
 
-def _difference(found: Any, expected: Any, names: tuple[str, ...]) -> str | None:
+def _difference(
+    found: Any, expected: Any, names: tuple[str, ...], tolerances: dict
+) -> str | None:
     """The first thing in which a result differs from the expected one, as a sentence; None if nothing does."""
     if isinstance(expected, tuple):
         if not isinstance(found, tuple | list):
@@ -392,12 +693,13 @@ def _difference(found: Any, expected: Any, names: tuple[str, ...]) -> str | None
         if len(found) != len(expected):
             return f"It returns {len(found)} results; expected are {len(expected)}, {' and '.join(names)}."
         differences = (
-            _difference(f, e, (n,)) for f, e, n in zip(found, expected, names, strict=True)
+            _difference(f, e, (n,), tolerances)
+            for f, e, n in zip(found, expected, names, strict=True)
         )
         return next((difference for difference in differences if difference), None)
     name = names[0] if len(names) == 1 else "the result"
     if isinstance(expected, Tensor):
-        return _tensor_difference(found, expected, name)
+        return _tensor_difference(found, expected, name, tolerances)
     if isinstance(expected, bool | int | float):
         return _number_difference(found, expected, name)
     try:
@@ -409,7 +711,9 @@ def _difference(found: Any, expected: Any, names: tuple[str, ...]) -> str | None
     )
 
 
-def _tensor_difference(found: Any, expected: Tensor, name: str) -> str | None:
+def _tensor_difference(
+    found: Any, expected: Tensor, name: str, tolerances: dict
+) -> str | None:
     if not isinstance(found, Tensor):
         return f"{name} must be a tensor, and is {_describe(found)}."
     if found.device != expected.device:
@@ -429,7 +733,7 @@ def _tensor_difference(found: Any, expected: Tensor, name: str) -> str | None:
         )
         return f"{name} has the type {found.dtype}, expected {expected.dtype}: {rule}"
     found, expected = found.detach().to_dense().cpu(), expected.detach().cpu()
-    tolerance = _TOLERANCES.get(expected.dtype, 0.0)
+    tolerance = tolerances.get(expected.dtype, 0.0)
     close = torch.isclose(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
     if close.all():
         return None
@@ -503,16 +807,39 @@ def _describe(value: Any) -> str:
     return f"a {type(value).__name__}"
 
 
-def _identical(a: Tensor, b: Tensor) -> bool:
-    same = a.shape == b.shape and a.dtype == b.dtype
-    return same and bool(((a == b) | ((a != a) & (b != b))).all())
+def _identical(a: Any, b: Any) -> bool:
+    """Whether an input is as it was: a tensor, a container of them, a module with its settings; others are not seen."""
+    if isinstance(a, Tensor):
+        same = a.shape == b.shape and a.dtype == b.dtype
+        return same and bool(((a == b) | ((a != a) & (b != b))).all())
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(_identical, a, b))
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(_identical(a[key], b[key]) for key in a)
+    if isinstance(a, nn.Module):
+        parts = zip(a.modules(), b.modules(), strict=False)
+        learns = zip(a.parameters(), b.parameters(), strict=False)
+        return (
+            all(one.training == other.training for one, other in parts)
+            and all(one.requires_grad == other.requires_grad for one, other in learns)
+            and _identical(a.state_dict(), b.state_dict())
+        )
+    if isinstance(a, np.ndarray):
+        return np.array_equal(a, b)
+    return not isinstance(a, str | int | set) or (type(a) is type(b) and a == b)
 
 
-def _copy(values: list) -> list:
-    """Inputs of their own for each answer, so that none can spoil them for another."""
-    return [
-        value.detach().clone() if isinstance(value, Tensor) else value for value in values
-    ]
+def _copy(value: Any) -> Any:
+    """An input of their own for each answer, so that none can spoil it for another."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if type(value) in (list, tuple, set):
+        return type(value)(map(_copy, value))
+    if type(value) is dict:
+        return {key: _copy(inner) for key, inner in value.items()}
+    if isinstance(value, nn.Module | np.ndarray | dict):
+        return copy.deepcopy(value)
+    return value
 
 
 # ---------------------------------------------------------------- the learner's code
