@@ -128,6 +128,63 @@ def word_accuracy(logits, tgt, pad_id):
     return (logits.argmax(-1)[words] != tgt[words]).float().mean().item()
 
 
+@wrong("shifted again")
+def word_accuracy(logits, tgt, pad_id):
+    guesses, tgt = logits[:, :-1].argmax(dim=-1), tgt[:, 1:]
+    words = tgt != pad_id
+    return (guesses[words] == tgt[words]).float().mean().item()
+
+
+@wrong("shifted the other way")
+def word_accuracy(logits, tgt, pad_id):
+    guesses, tgt = logits.argmax(dim=-1)[:, 1:], tgt[:, :-1]
+    words = tgt != pad_id
+    return (guesses[words] == tgt[words]).float().mean().item()
+
+
+@wrong("last word left out")
+def word_accuracy(logits, tgt, pad_id):
+    right = total = 0
+    for b in range(tgt.size(0)):
+        for t in range(tgt.size(1) - 1):
+            if tgt[b, t] != pad_id:
+                total += 1
+                right += (logits[b, t].argmax() == tgt[b, t]).item()
+    return right / total
+
+
+@wrong("divided by the sentences")
+def word_accuracy(logits, tgt, pad_id):
+    right = (logits.argmax(-1) == tgt) * (tgt != pad_id)
+    return (right.sum() / tgt.size(0)).item()
+
+
+@wrong("smallest logit")
+def word_accuracy(logits, tgt, pad_id):
+    words = tgt != pad_id
+    return (logits.argmin(dim=-1) == tgt)[words].float().mean().item()
+
+
+@wrong("a tensor instead of a number")
+def word_accuracy(logits, tgt, pad_id):
+    words = tgt != pad_id
+    return (logits.argmax(dim=-1) == tgt)[words].float().mean()
+
+
+@wrong("one answer for each place")
+def word_accuracy(logits, tgt, pad_id):
+    words = tgt != pad_id
+    return (logits.argmax(dim=-1) == tgt)[words].float()
+
+
+@wrong("pad class removed")
+def word_accuracy(logits, tgt, pad_id):
+    logits = logits.clone()
+    logits[..., pad_id] = -1e9
+    words = tgt != pad_id
+    return (logits.argmax(dim=-1)[words] == tgt[words]).double().mean().item()
+
+
 # -- word_loss --------------------------------------------------------------------------------------
 
 
@@ -256,6 +313,88 @@ def word_loss(logits, tgt, pad_id):
     return -picked[tgt != pad_id].mean()
 
 
+@wrong("shifted again")
+def word_loss(logits, tgt, pad_id):
+    logits, tgt = logits[:, :-1], tgt[:, 1:]
+    logs = logits.log_softmax(-1).gather(-1, tgt[..., None])[..., 0]
+    return -logs[tgt != pad_id].mean()
+
+
+@wrong("shifted the other way")
+def word_loss(logits, tgt, pad_id):
+    logs = torch.log_softmax(logits[:, 1:], dim=-1)
+    tgt = tgt[:, :-1]
+    return -logs.gather(-1, tgt.unsqueeze(-1)).squeeze(-1)[tgt != pad_id].mean()
+
+
+@wrong("padding in the numerator")
+def word_loss(logits, tgt, pad_id):
+    logs = torch.log_softmax(logits, dim=-1).gather(-1, tgt[..., None])
+    return -logs.sum() / (tgt != pad_id).sum()
+
+
+@wrong("divided by the sentences")
+def word_loss(logits, tgt, pad_id):
+    logs = torch.log_softmax(logits, dim=-1).gather(-1, tgt[..., None])[..., 0]
+    return -(logs * (tgt != pad_id)).sum() / logits.size(0)
+
+
+@wrong("one minus the probability")
+def word_loss(logits, tgt, pad_id):
+    probs = logits.softmax(-1).gather(-1, tgt[..., None])[..., 0]
+    return (1 - probs)[tgt != pad_id].mean()
+
+
+@wrong("logarithm of the mean")
+def word_loss(logits, tgt, pad_id):
+    probs = logits.softmax(-1).gather(-1, tgt[..., None])[..., 0]
+    return -probs[tgt != pad_id].mean().log()
+
+
+@wrong("another base")
+def word_loss(logits, tgt, pad_id):
+    logs = torch.log_softmax(logits, dim=-1).gather(-1, tgt[..., None])[..., 0]
+    return -(logs / torch.log(torch.tensor(2.0)))[tgt != pad_id].mean()
+
+
+@wrong("perplexity")
+def word_loss(logits, tgt, pad_id):
+    logs = torch.log_softmax(logits, dim=-1).gather(-1, tgt[..., None])[..., 0]
+    return torch.exp(-logs[tgt != pad_id].mean())
+
+
+@wrong("no gradient")
+def word_loss(logits, tgt, pad_id):
+    with torch.no_grad():
+        logs = torch.log_softmax(logits, dim=-1)
+        return -logs.gather(-1, tgt[..., None])[..., 0][tgt != pad_id].mean()
+
+
+@wrong("gradient of one part missing")
+def word_loss(logits, tgt, pad_id):
+    largest = logits.amax(-1, keepdim=True).detach()
+    total = (logits - largest).exp().sum(-1).log().detach()
+    right = (logits - largest).gather(-1, tgt[..., None])[..., 0]
+    return (total - right)[tgt != pad_id].mean()
+
+
+@wrong("one loss for each word")
+def word_loss(logits, tgt, pad_id):
+    logs = torch.log_softmax(logits, dim=-1).gather(-1, tgt[..., None])[..., 0]
+    return -logs[tgt != pad_id]
+
+
+@wrong("most probable word")
+def word_loss(logits, tgt, pad_id):
+    return -torch.log_softmax(logits, dim=-1).max(dim=-1).values[tgt != pad_id].mean()
+
+
+@wrong("small number added")
+def word_loss(logits, tgt, pad_id):
+    probs = torch.softmax(logits, dim=-1).clamp(min=1e-10)
+    return -probs.log().gather(-1, tgt[..., None])[..., 0][tgt != pad_id].mean()
+
+
 # -- swapped_accuracy -------------------------------------------------------------------------------
 
 
@@ -375,6 +514,57 @@ def swapped_accuracy(model, src, read, write):
 @wrong("percentage")
 def swapped_accuracy(model, src, read, write):
     return 100 * accuracy_of(model(torch.roll(src, 1, 0), read), write)
+
+
+@wrong("mean of sentences")
+def swapped_accuracy(model, src, read, write):
+    guesses = model(torch.roll(src, 1, 0), read).argmax(-1)
+    shares = [(g[w != 0] == w[w != 0]).float().mean().item() for g, w in zip(guesses, write, strict=True)]
+    return sum(shares) / len(shares)
+
+
+@wrong("largest over the positions")
+def swapped_accuracy(model, src, read, write):
+    guesses = model(torch.roll(src, 1, 0), read).argmax(1)
+    guesses = guesses[:, : write.size(1)]
+    words = write != 0
+    return ((guesses == write) & words).sum().item() / words.sum().item()
+
+
+@wrong("padding in the numerator")
+def swapped_accuracy(model, src, read, write):
+    right = model(torch.roll(src, 1, 0), read).argmax(-1) == write
+    return (right.sum() / (write != 0).sum()).item()
+
+
+@wrong("share of the wrong")
+def swapped_accuracy(model, src, read, write):
+    guesses = model(torch.roll(src, 1, 0), read).argmax(-1)
+    return (guesses != write)[write != 0].float().mean().item()
+
+
+@wrong("last source for all")
+def swapped_accuracy(model, src, read, write):
+    guesses = model(src[-1].repeat(len(src), 1), read).argmax(-1)
+    return (guesses == write)[write != 0].float().mean().item()
+
+
+@wrong("first source for all")
+def swapped_accuracy(model, src, read, write):
+    guesses = model(src[0].repeat(len(src), 1), read).argmax(-1)
+    return (guesses == write)[write != 0].float().mean().item()
+
+
+@wrong("first sentence left out")
+def swapped_accuracy(model, src, read, write):
+    guesses = model(src[:-1], read[1:]).argmax(-1)
+    return (guesses == write[1:])[write[1:] != 0].float().mean().item()
+
+
+@wrong("a tensor instead of a number")
+def swapped_accuracy(model, src, read, write):
+    guesses = model(torch.roll(src, 1, 0), read).argmax(-1)
+    return (guesses == write)[write != 0].float().mean()
 
 
 # -- keep_best --------------------------------------------------------------------------------------
@@ -609,6 +799,63 @@ def keep_best(model, run_epoch, num_epochs):
             best_loss, best = loss, copy.deepcopy(model.state_dict())
     model.load_state_dict(best)
     return best_loss
+
+
+@wrong("called too often")
+def keep_best(model, run_epoch, num_epochs):
+    lowest, best, best_epoch = math.inf, None, None
+    for epoch in range(num_epochs):
+        if run_epoch() < lowest:
+            lowest, best_epoch = run_epoch(), epoch
+            best = copy.deepcopy(model.state_dict())
+    model.load_state_dict(best)
+    return best_epoch
+
+
+@wrong("restored on the way")
+def keep_best(model, run_epoch, num_epochs):
+    lowest, best, best_epoch = math.inf, None, None
+    for epoch in range(num_epochs):
+        loss = run_epoch()
+        if loss < lowest:
+            lowest, best, best_epoch = loss, copy.deepcopy(model.state_dict()), epoch
+        else:
+            model.load_state_dict(best)
+    return best_epoch
+
+
+@wrong("kept until the first rise")
+def keep_best(model, run_epoch, num_epochs):
+    lowest, best, best_epoch, stopped = math.inf, None, None, False
+    for epoch in range(num_epochs):
+        loss = run_epoch()
+        if loss >= lowest:
+            stopped = True
+        if not stopped:
+            lowest, best, best_epoch = loss, copy.deepcopy(model.state_dict()), epoch
+    model.load_state_dict(best)
+    return best_epoch
+
+
+@wrong("lowest never updated")
+def keep_best(model, run_epoch, num_epochs):
+    best, best_epoch = None, None
+    for epoch in range(num_epochs):
+        run_epoch()
+        best, best_epoch = copy.deepcopy(model.state_dict()), epoch
+    model.load_state_dict(best)
+    return best_epoch
+
+
+@wrong("number of epochs returned")
+def keep_best(model, run_epoch, num_epochs):
+    lowest, best = math.inf, None
+    for _ in range(num_epochs):
+        loss = run_epoch()
+        if loss < lowest:
+            lowest, best = loss, copy.deepcopy(model.state_dict())
+    model.load_state_dict(best)
+    return num_epochs
 
 
 # -- evaluate ---------------------------------------------------------------------------------------
@@ -874,3 +1121,161 @@ def evaluate(model, batches):
         words += (write != 0).sum().item()
     model.train(was_training)
     return losses / words
+
+
+@right
+def evaluate(model, batches):
+    mode = model.training
+    flags = [p.requires_grad for p in model.parameters()]
+    model.requires_grad_(False).eval()
+    losses = []
+    for src, read, write in batches:
+        logs = torch.log_softmax(model(src, read), dim=-1)
+        losses.append(-logs.gather(-1, write[..., None])[..., 0][write != 0])
+    for p, flag in zip(model.parameters(), flags, strict=True):
+        p.requires_grad_(flag)
+    model.train(mode)
+    return torch.cat(losses).mean().item()
+
+
+def mean_loss(model, batches):
+    """The right number, whatever the mode."""
+    total = words = 0
+    for src, read, write in batches:
+        loss = F.cross_entropy(model(src, read).transpose(1, 2), write, ignore_index=0, reduction="sum")
+        total += loss.item()
+        words += (write != 0).sum().item()
+    return total / words
+
+
+@wrong("weights frozen")
+def evaluate(model, batches):
+    mode = model.training
+    model.eval()
+    model.requires_grad_(False)
+    loss = mean_loss(model, batches)
+    model.train(mode)
+    return loss
+
+
+@wrong("weights frozen and mode not restored")
+def evaluate(model, batches):
+    model.eval()
+    for p in model.parameters():
+        p.requires_grad = False
+    return mean_loss(model, batches)
+
+
+@wrong("mode not restored and graph recorded")
+def evaluate(model, batches):
+    model.eval()
+    return mean_loss(model, batches)
+
+
+@wrong("always back to training and graph recorded")
+def evaluate(model, batches):
+    model.eval()
+    loss = mean_loss(model, batches)
+    model.train()
+    return loss
+
+
+@wrong("padding of what is read")
+@torch.no_grad()
+def evaluate(model, batches):
+    mode = model.training
+    model.eval()
+    total = words = 0
+    for src, read, write in batches:
+        losses = F.cross_entropy(model(src, read).transpose(1, 2), write, reduction="none")
+        total += losses[read != 0].sum().item()
+        words += (read != 0).sum().item()
+    model.train(mode)
+    return total / words
+
+
+@wrong("divided by the words that are read")
+@torch.no_grad()
+def evaluate(model, batches):
+    mode = model.training
+    model.eval()
+    total = words = 0
+    for src, read, write in batches:
+        logits = model(src, read)
+        total += F.cross_entropy(logits.transpose(1, 2), write, ignore_index=0, reduction="sum").item()
+        words += (read != 0).sum().item()
+    model.train(mode)
+    return total / words
+
+
+@wrong("padding counted and mean over the batches")
+@torch.no_grad()
+def evaluate(model, batches):
+    mode = model.training
+    model.eval()
+    losses = []
+    for src, read, write in batches:
+        losses.append(F.cross_entropy(model(src, read).flatten(0, 1), write.flatten()).item())
+    model.train(mode)
+    return sum(losses) / len(losses)
+
+
+@wrong("mean over the sentences")
+@torch.no_grad()
+def evaluate(model, batches):
+    mode = model.training
+    model.eval()
+    losses = []
+    for src, read, write in batches:
+        for logits, words in zip(model(src, read), write, strict=True):
+            losses.append(F.cross_entropy(logits, words, ignore_index=0).item())
+    model.train(mode)
+    return sum(losses) / len(losses)
+
+
+@wrong("divided by the sentences")
+@torch.no_grad()
+def evaluate(model, batches):
+    mode = model.training
+    model.eval()
+    total = count = 0
+    for src, read, write in batches:
+        logits = model(src, read).flatten(0, 1)
+        total += F.cross_entropy(logits, write.flatten(), ignore_index=0, reduction="sum").item()
+        count += src.size(0)
+    model.train(mode)
+    return total / count
+
+
+@wrong("perplexity")
+@torch.no_grad()
+def evaluate(model, batches):
+    mode = model.training
+    model.eval()
+    loss = mean_loss(model, batches)
+    model.train(mode)
+    return 2.718281828459045**loss
+
+
+@wrong("sign forgotten")
+@torch.no_grad()
+def evaluate(model, batches):
+    mode = model.training
+    model.eval()
+    loss = -mean_loss(model, batches)
+    model.train(mode)
+    return loss
+
+
+@wrong("accuracy")
+@torch.no_grad()
+def evaluate(model, batches):
+    mode = model.training
+    model.eval()
+    right = words = 0
+    for src, read, write in batches:
+        guesses = model(src, read).argmax(-1)
+        right += (guesses[write != 0] == write[write != 0]).sum().item()
+        words += (write != 0).sum().item()
+    model.train(mode)
+    return right / words

@@ -102,6 +102,66 @@ def count_positions(mask):
     return torch.where(mask, mask.cumsum(1) - 1, -1)
 
 
+@wrong("padding taken to be on the left")
+def count_positions(mask):
+    pads = (mask == 0).sum(dim=1)  # (B,)
+    positions = torch.arange(mask.size(1), device=mask.device)[None] - pads[:, None]
+    positions[~mask] = 0
+    return positions.clamp(min=0)
+
+
+@wrong("padding taken to be on the left and not set to 0")
+def count_positions(mask):
+    S = mask.size(1)
+    first = S - mask.sum(dim=1, keepdim=True)
+    return torch.clamp(torch.arange(S, device=mask.device) - first, min=0)
+
+
+@wrong("first row for all")
+def count_positions(mask):
+    row = mask[0].cumsum(dim=0) - 1
+    return (row * mask[0]).repeat(len(mask), 1)
+
+
+@wrong("first row counted")
+def count_positions(mask):
+    row = (mask[0].cumsum(dim=0) - 1) * mask[0]
+    return row[None] * mask
+
+
+@wrong("positions from 1 and padding counted on")
+def count_positions(mask):
+    return torch.cumsum(mask, dim=1)
+
+
+@wrong("rolled")
+def count_positions(mask):
+    before = torch.roll(mask.cumsum(dim=1), 1, dims=1)
+    return torch.where(mask, before, 0)
+
+
+@wrong("the mask itself")
+def count_positions(mask):
+    return mask.int()
+
+
+@wrong("lengths instead of positions")
+def count_positions(mask):
+    return mask.sum(dim=1)
+
+
+@wrong("counted from the first word's column only")
+def count_positions(mask):
+    return mask.nonzero(as_tuple=True)[1]
+
+
+@right
+def count_positions(mask):
+    start = mask.int().argmax(dim=1, keepdim=True)
+    columns = torch.arange(mask.size(1), device=mask.device)
+    return torch.where(mask, columns - start, torch.zeros_like(columns))
+
+
 # -- sinusoids_at -----------------------------------------------------------------------------------
 
 
@@ -236,6 +296,77 @@ def sinusoids_at(positions, d_model, base=10_000.0):
     i = torch.arange(0, d_model, 2, device=positions.device)
     angles = (positions[..., None] / base ** (i / d_model)).to(torch.float16).float()
     return torch.stack((angles.sin(), angles.cos()), -1).flatten(-2)
+
+
+@wrong("float64 returned")
+def sinusoids_at(positions, d_model, base=10_000.0):
+    pair = torch.arange(0, d_model, 2, dtype=torch.float64, device=positions.device)
+    angles = positions.double()[..., None] * base ** (-pair / d_model)
+    return torch.stack((torch.sin(angles), torch.cos(angles)), dim=-1).flatten(-2)
+
+
+@wrong("exponent not divided by the width")
+def sinusoids_at(positions, d_model, base=10_000.0):
+    pair = torch.arange(0, d_model, 2, device=positions.device)
+    angles = positions.double()[..., None] / base ** pair.double()
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2).float()
+
+
+@wrong("divided without the power")
+def sinusoids_at(positions, d_model, base=10_000.0):
+    pair = torch.arange(0, d_model, 2, device=positions.device)
+    angles = positions[..., None] / (base * (pair / d_model))
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
+
+
+@wrong("divided by the power and by the width")
+def sinusoids_at(positions, d_model, base=10_000.0):
+    pair = torch.arange(0, d_model, 2, device=positions.device)
+    angles = positions[..., None] / base ** (pair / d_model) / d_model
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
+
+
+@wrong("all columns sines")
+def sinusoids_at(positions, d_model, base=10_000.0):
+    column = torch.arange(d_model, device=positions.device)
+    angles = positions[..., None] / base ** (2 * (column // 2) / d_model)
+    return angles.sin()
+
+
+@wrong("all columns cosines")
+def sinusoids_at(positions, d_model, base=10_000.0):
+    column = torch.arange(d_model, device=positions.device)
+    angles = positions[..., None] / base ** (2 * (column // 2) / d_model)
+    return angles.cos()
+
+
+@wrong("angles themselves")
+def sinusoids_at(positions, d_model, base=10_000.0):
+    pair = torch.arange(0, d_model, 2, device=positions.device)
+    return positions[..., None] / base ** (pair / d_model)
+
+
+@wrong("turned backwards")
+def sinusoids_at(positions, d_model, base=10_000.0):
+    pair = torch.arange(0, d_model, 2, device=positions.device)
+    angles = -positions[..., None] / base ** (pair / d_model)
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
+
+
+@wrong("positions up to the largest")
+def sinusoids_at(positions, d_model, base=10_000.0):
+    rows = torch.arange(positions.max() + 1, device=positions.device)
+    pair = torch.arange(0, d_model, 2, device=positions.device)
+    angles = rows[:, None] / base ** (pair / d_model)
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
+
+
+@wrong("as many rows as positions, in order")
+def sinusoids_at(positions, d_model, base=10_000.0):
+    places = torch.arange(positions.numel(), device=positions.device).reshape(positions.shape)
+    pair = torch.arange(0, d_model, 2, device=positions.device)
+    angles = places[..., None] / base ** (pair / d_model)
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
 
 
 # -- turn_halves ------------------------------------------------------------------------------------
@@ -424,6 +555,85 @@ def turn_halves(x, positions, base=10_000.0):
     return x
 
 
+@wrong("exponent doubled")
+def turn_halves(x, positions, base=10_000.0):
+    half = x.size(-1) // 2
+    i = torch.arange(half, device=x.device, dtype=x.dtype)
+    angles = positions[:, None] * base ** (-2 * i / half)
+    a, b = x[..., :half], x[..., half:]
+    return torch.cat([a * angles.cos() - b * angles.sin(), a * angles.sin() + b * angles.cos()], -1)
+
+
+@wrong("multiplied instead of divided")
+def turn_halves(x, positions, base=10_000.0):
+    pair = torch.arange(0, x.size(-1), 2, device=x.device, dtype=torch.float64)
+    angles = positions[:, None] * base ** (pair / x.size(-1))
+    cos, sin = angles.cos().to(x), angles.sin().to(x)
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)
+
+
+@wrong("exponent not divided by the width")
+def turn_halves(x, positions, base=10_000.0):
+    pair = torch.arange(0, x.size(-1), 2, device=x.device, dtype=torch.float64)
+    angles = positions[:, None] / base**pair
+    cos, sin = angles.cos().to(x), angles.sin().to(x)
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)
+
+
+@wrong("one speed for all")
+def turn_halves(x, positions, base=10_000.0):
+    angles = positions[:, None].to(x.dtype)
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a * angles.cos() - b * angles.sin(), a * angles.sin() + b * angles.cos()], -1)
+
+
+@wrong("one half returned")
+def turn_halves(x, positions, base=10_000.0):
+    D = x.size(-1)
+    pair = torch.arange(0, D, 2, device=x.device, dtype=x.dtype)
+    angles = positions[:, None] / base ** (pair / D)
+    a, b = x.chunk(2, dim=-1)
+    return a * angles.cos() - b * angles.sin()
+
+
+@wrong("only the second half turned")
+def turn_halves(x, positions, base=10_000.0):
+    D = x.size(-1)
+    pair = torch.arange(0, D, 2, device=x.device, dtype=x.dtype)
+    angles = positions[:, None] / base ** (pair / D)
+    out = x.clone()
+    a, b = x.chunk(2, dim=-1)
+    out[..., D // 2 :] = a * angles.sin() + b * angles.cos()
+    return out
+
+
+@wrong("sinusoids added")
+def turn_halves(x, positions, base=10_000.0):
+    D = x.size(-1)
+    pair = torch.arange(0, D, 2, device=x.device, dtype=x.dtype)
+    angles = positions[:, None] / base ** (pair / D)
+    return x + torch.cat([angles.sin(), angles.cos()], dim=-1)
+
+
+@wrong("turned twice")
+def turn_halves(x, positions, base=10_000.0):
+    D = x.size(-1)
+    pair = torch.arange(0, D, 2, device=x.device, dtype=x.dtype)
+    angles = positions[:, None] / base ** (pair / D)
+    for _ in range(2):
+        a, b = x.chunk(2, dim=-1)
+        x = torch.cat([a * angles.cos() - b * angles.sin(), a * angles.sin() + b * angles.cos()], -1)
+    return x
+
+
+@wrong("nothing turned")
+def turn_halves(x, positions, base=10_000.0):
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a, b], dim=-1)
+
+
 # -- rotary_attention -------------------------------------------------------------------------------
 
 
@@ -555,6 +765,81 @@ def rotary_attention(q, k, v):
     return out
 
 
+@wrong("other convention")
+def rotary_attention(q, k, v):
+    def turn(x, positions):
+        D = x.size(-1)
+        angles = positions[:, None] / 10_000.0 ** (torch.arange(0, D, 2, device=x.device, dtype=x.dtype) / D)
+        a, b = x.chunk(2, dim=-1)
+        return torch.cat([a * angles.cos() - b * angles.sin(), a * angles.sin() + b * angles.cos()], -1)
+
+    T, S = q.size(-2), k.size(-2)
+    places = torch.arange(S, device=q.device)
+    return attention(turn(q, places[S - T :]), turn(k, places), v, make_causal_mask(T, S, device=q.device))
+
+
+@wrong("queries from 0")
+def rotary_attention(q, k, v):
+    T, S = q.size(-2), k.size(-2)
+    places = torch.arange(S - T, 2 * S - T, device=q.device)
+    q, k = attn_course.rotate(q, places[:T]), attn_course.rotate(k, places)
+    return attention(q, k, v, make_causal_mask(T, S, device=q.device))
+
+
+@wrong("hides the diagonal")
+def rotary_attention(q, k, v):
+    T, S = q.size(-2), k.size(-2)
+    q, k = attn_course.rotate(q, torch.arange(S - T, S, device=q.device)), attn_course.rotate(k)
+    mask = torch.arange(S, device=q.device) < torch.arange(S - T, S, device=q.device)[:, None]
+    return attention(q, k, v, mask)
+
+
+@wrong("hidden scores set to 0")
+def rotary_attention(q, k, v):
+    T, S = q.size(-2), k.size(-2)
+    q, k = attn_course.rotate(q, torch.arange(S - T, S, device=q.device)), attn_course.rotate(k)
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    weights = softmax(scores * make_causal_mask(T, S, device=q.device))
+    return weights @ v, weights
+
+
+@wrong("mask after the softmax")
+def rotary_attention(q, k, v):
+    T, S = q.size(-2), k.size(-2)
+    q, k = attn_course.rotate(q, torch.arange(S - T, S, device=q.device)), attn_course.rotate(k)
+    _, weights = attention(q, k, v)
+    weights = weights * make_causal_mask(T, S, device=q.device)
+    return weights @ v, weights
+
+
+@wrong("turned after the product")
+def rotary_attention(q, k, v):
+    T, S = q.size(-2), k.size(-2)
+    out, weights = attention(q, k, v, make_causal_mask(T, S, device=q.device))
+    return attn_course.rotate(out, torch.arange(S - T, S, device=q.device)), weights
+
+
+@wrong("turned twice")
+def rotary_attention(q, k, v):
+    T, S = q.size(-2), k.size(-2)
+    places = torch.arange(S, device=q.device)
+    for _ in range(2):
+        q, k = attn_course.rotate(q, places[S - T :]), attn_course.rotate(k, places)
+    return attention(q, k, v, make_causal_mask(T, S, device=q.device))
+
+
+@wrong("mask ignored and queries from 0")
+def rotary_attention(q, k, v):
+    return attention(attn_course.rotate(q), attn_course.rotate(k), v)
+
+
+@wrong("keys behind the queries")
+def rotary_attention(q, k, v):
+    T, S = q.size(-2), k.size(-2)
+    k = attn_course.rotate(k, torch.arange(S - T, 2 * S - T, device=q.device))
+    return attention(attn_course.rotate(q), k, v, make_causal_mask(T, S, device=q.device))
+
+
 # -- linear_bias ------------------------------------------------------------------------------------
 
 
@@ -570,14 +855,13 @@ def linear_bias(num_heads, num_queries, num_keys):
 
 @right
 def linear_bias(num_heads, num_queries, num_keys):
-    # More digits than asked for.
     h, t, s = torch.meshgrid(
         torch.arange(1, num_heads + 1, dtype=torch.float64),
         torch.arange(num_keys - num_queries, num_keys, dtype=torch.float64),
         torch.arange(num_keys, dtype=torch.float64),
         indexing="ij",
     )
-    return torch.minimum(s - t, t - s) * torch.exp2(-8 * h / num_heads)
+    return (torch.minimum(s - t, t - s) * torch.exp2(-8 * h / num_heads)).float()
 
 
 @right
@@ -692,3 +976,87 @@ def linear_bias(num_heads, num_queries, num_keys):
 @wrong("queries and keys swapped")
 def linear_bias(num_heads, num_queries, num_keys):
     return -slopes_of(num_heads).view(-1, 1, 1) * away(num_queries, num_keys).T
+
+
+@wrong("float64 returned")
+def linear_bias(num_heads, num_queries, num_keys):
+    h = torch.arange(1, num_heads + 1, dtype=torch.float64)
+    slopes = 2 ** (-8 * h / num_heads)
+    t = torch.arange(num_keys - num_queries, num_keys)
+    return -slopes[:, None, None] * (t[:, None] - torch.arange(num_keys)).abs()
+
+
+@wrong("slopes without the minus")
+def linear_bias(num_heads, num_queries, num_keys):
+    slopes = 2.0 ** (8 * torch.arange(1, num_heads + 1) / num_heads)
+    t = torch.arange(num_keys - num_queries, num_keys)
+    return -slopes[:, None, None] * (t[:, None] - torch.arange(num_keys)).abs()
+
+
+@wrong("slopes without the 8")
+def linear_bias(num_heads, num_queries, num_keys):
+    slopes = 2.0 ** (-torch.arange(1, num_heads + 1) / num_heads)
+    t = torch.arange(num_keys - num_queries, num_keys)
+    return -slopes[:, None, None] * (t[:, None] - torch.arange(num_keys)).abs()
+
+
+@wrong("slopes of e")
+def linear_bias(num_heads, num_queries, num_keys):
+    slopes = torch.exp(-8 * torch.arange(1, num_heads + 1) / num_heads)
+    t = torch.arange(num_keys - num_queries, num_keys)
+    return -slopes[:, None, None] * (t[:, None] - torch.arange(num_keys)).abs()
+
+
+@wrong("slopes in a line")
+def linear_bias(num_heads, num_queries, num_keys):
+    slopes = -8 * torch.arange(1, num_heads + 1) / num_heads
+    t = torch.arange(num_keys - num_queries, num_keys)
+    return -slopes[:, None, None] * (t[:, None] - torch.arange(num_keys)).abs()
+
+
+@wrong("slopes of H instead of h")
+def linear_bias(num_heads, num_queries, num_keys):
+    slopes = torch.tensor([2.0 ** (-8 / h) for h in range(1, num_heads + 1)])
+    t = torch.arange(num_keys - num_queries, num_keys)
+    return -slopes[:, None, None] * (t[:, None] - torch.arange(num_keys)).abs()
+
+
+@wrong("slopes as many as heads and one")
+def linear_bias(num_heads, num_queries, num_keys):
+    slopes = 2.0 ** (-8 * torch.arange(1, num_heads + 1) / (num_heads + 1))
+    t = torch.arange(num_keys - num_queries, num_keys)
+    return -slopes[:, None, None] * (t[:, None] - torch.arange(num_keys)).abs()
+
+
+@wrong("squared distance")
+def linear_bias(num_heads, num_queries, num_keys):
+    slopes = 2.0 ** (-8 * torch.arange(1, num_heads + 1) / num_heads)
+    t = torch.arange(num_keys - num_queries, num_keys)
+    return -slopes[:, None, None] * (t[:, None] - torch.arange(num_keys)) ** 2
+
+
+@wrong("distance from 1")
+def linear_bias(num_heads, num_queries, num_keys):
+    slopes = 2.0 ** (-8 * torch.arange(1, num_heads + 1) / num_heads)
+    t = torch.arange(num_keys - num_queries, num_keys)
+    return -slopes[:, None, None] * ((t[:, None] - torch.arange(num_keys)).abs() + 1)
+
+
+@wrong("one slope for all")
+def linear_bias(num_heads, num_queries, num_keys):
+    t = torch.arange(num_keys - num_queries, num_keys)
+    distance = (t[:, None] - torch.arange(num_keys)).abs()
+    return -distance.float().repeat(num_heads, 1, 1)
+
+
+@wrong("one table")
+def linear_bias(num_heads, num_queries, num_keys):
+    t = torch.arange(num_keys - num_queries, num_keys)
+    return -(2.0 ** (-8 / num_heads)) * (t[:, None] - torch.arange(num_keys)).abs()
+
+
+@wrong("aligned top-left and future raised")
+def linear_bias(num_heads, num_queries, num_keys):
+    slopes = 2.0 ** (-8 * torch.arange(1, num_heads + 1) / num_heads)
+    t = torch.arange(num_queries)
+    return -slopes[:, None, None] * (t[:, None] - torch.arange(num_keys))

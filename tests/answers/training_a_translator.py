@@ -187,6 +187,75 @@ def smoothed_loss(logits, target, smoothing, pad_id):
     return loss
 
 
+@wrong("padding in the numerator")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    log_probs = logits.log_softmax(-1)
+    loss = -(1 - smoothing) * log_probs.gather(-1, target[..., None])[..., 0]
+    loss = loss - smoothing * log_probs.mean(-1)
+    return loss.sum() / (target != pad_id).sum()
+
+
+@wrong("divided by the sentences")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    log_probs = logits.log_softmax(-1)
+    loss = -(1 - smoothing) * log_probs.gather(-1, target[..., None])[..., 0]
+    loss = loss - smoothing * log_probs.mean(-1)
+    return loss[target != pad_id].sum() / target.size(0)
+
+
+@wrong("share divided by the others")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    V = logits.size(-1)
+    log_probs = logits.log_softmax(-1)
+    label = torch.full_like(log_probs, smoothing / (V - 1))
+    label = label + (1 - smoothing) * F.one_hot(target, V)
+    return -(label * log_probs).sum(-1)[target != pad_id].mean()
+
+
+@wrong("entropy subtracted")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    V = logits.size(-1)
+    label = (1 - smoothing) * F.one_hot(target, V) + smoothing / V
+    loss = F.kl_div(logits.log_softmax(-1), label.to(logits), reduction="none").sum(-1)
+    return loss[target != pad_id].mean()
+
+
+@wrong("shifted again")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    logits, target = logits[:, :-1], target[:, 1:]
+    log_probs = logits.log_softmax(-1)
+    loss = -(1 - smoothing) * log_probs.gather(-1, target[..., None])[..., 0] - smoothing * log_probs.mean(-1)
+    return loss[target != pad_id].mean()
+
+
+@wrong("one target for all")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    log_probs = logits.log_softmax(-1)
+    return -smoothing * log_probs.mean(-1)[target != pad_id].mean()
+
+
+@wrong("logarithm of the smoothed probability")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    probs = (1 - smoothing) * logits.softmax(-1) + smoothing / logits.size(-1)
+    return -probs.gather(-1, target[..., None])[..., 0].log()[target != pad_id].mean()
+
+
+@wrong("no gradient")
+@torch.no_grad()
+def smoothed_loss(logits, target, smoothing, pad_id):
+    log_probs = logits.log_softmax(-1)
+    loss = -(1 - smoothing) * log_probs.gather(-1, target[..., None])[..., 0] - smoothing * log_probs.mean(-1)
+    return loss[target != pad_id].mean()
+
+
+@wrong("gradient of one part missing")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    log_probs = logits.log_softmax(-1)
+    spread = log_probs.mean(-1).detach()
+    loss = -(1 - smoothing) * log_probs.gather(-1, target[..., None])[..., 0] - smoothing * spread
+    return loss[target != pad_id].mean()
+
+
 # -- plateau_rate -------------------------------------------------------------------------------------
 
 
@@ -330,6 +399,72 @@ def plateau_rate(step, peak, warmup, steps, cooldown):
     return peak * limits.min()
 
 
+@wrong("falls over all steps")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    return peak * min(step / warmup, 1 - step / steps)
+
+
+@wrong("0 from the cool-down on")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    if step < warmup:
+        return peak * step / warmup
+    return float(peak) if step <= steps - cooldown else 0.0
+
+
+@wrong("0 from the cool-down on")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    return peak * min(step / warmup, 1.0, (steps - step) // cooldown)
+
+
+@wrong("whole division at both ends")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    return peak * float(min(step // warmup, 1, (steps - step) // cooldown))
+
+
+@wrong("warm-up one step too long")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    if step <= warmup:
+        return peak * step / (warmup + 1)
+    if step <= steps - cooldown:
+        return peak
+    return peak * (steps - step) / cooldown
+
+
+@wrong("falls to the end of the cool-down's own length")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    if step < warmup:
+        return peak * step / warmup
+    if step <= steps - cooldown:
+        return peak
+    return peak * (1 - step / steps)
+
+
+@wrong("added")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    return peak * (step / warmup + 1 + (steps - step) / cooldown)
+
+
+@wrong("never down to 0")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    if step < warmup:
+        return peak * step / warmup
+    if step < steps - cooldown:
+        return peak
+    return peak * (steps + 1 - step) / (cooldown + 1)
+
+
+@wrong("warm-up on the plateau again")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    if step > steps - cooldown:
+        return peak * min(step / warmup, (steps - step) / cooldown)
+    return peak * step / warmup
+
+
+@wrong("the cool-down alone")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    return peak * (steps - step) / cooldown
+
+
 # -- clip_together ------------------------------------------------------------------------------------
 
 
@@ -467,6 +602,61 @@ def clip_together(gradients, limit):
         for g in gradients:
             g *= limit / norm
     return gradients
+
+
+@wrong("same tensors returned")
+def clip_together(gradients, limit):
+    norm = torch.cat([g.flatten() for g in gradients]).norm()
+    return [g * (limit / norm) for g in gradients] if norm > limit else gradients
+
+
+@wrong("mean of the norms")
+def clip_together(gradients, limit):
+    norm = torch.stack([g.norm() for g in gradients]).mean()
+    factor = (limit / norm).clamp(max=1.0) if norm > 0 else 1.0
+    return [g * factor for g in gradients]
+
+
+@wrong("limit shared out")
+def clip_together(gradients, limit):
+    each = limit / len(gradients)
+    return [g * min(1.0, each / g.norm().item()) if g.norm() > 0 else g.clone() for g in gradients]
+
+
+@wrong("squared factor")
+def clip_together(gradients, limit):
+    squares = sum(g.square().sum() for g in gradients)
+    if squares <= limit**2:
+        return [g.clone() for g in gradients]
+    return [g * limit**2 / squares for g in gradients]
+
+
+@wrong("limit without its square")
+def clip_together(gradients, limit):
+    squares = sum((g * g).sum() for g in gradients)
+    if squares <= limit:
+        return [g.clone() for g in gradients]
+    return [g * (limit / squares).sqrt() for g in gradients]
+
+
+@wrong("limit subtracted")
+def clip_together(gradients, limit):
+    norm = torch.cat([g.flatten() for g in gradients]).norm()
+    return [g - torch.relu(norm - limit) for g in gradients]
+
+
+@wrong("nan for zeros")
+def clip_together(gradients, limit):
+    norm = torch.cat([g.flatten() for g in gradients]).norm()
+    return [g / norm * torch.minimum(norm, torch.full_like(norm, limit)) for g in gradients]
+
+
+@wrong("one factor too many")
+def clip_together(gradients, limit):
+    norm = torch.cat([g.flatten() for g in gradients]).norm()
+    if norm <= limit:
+        return [g.clone() for g in gradients]
+    return [limit * g / norm * limit for g in gradients]
 
 
 # -- accumulated_gradient -----------------------------------------------------------------------------
@@ -666,6 +856,92 @@ def accumulated_gradient(weight, parts, pad_id):
         (loss / tokens).backward()
     weight -= 0.1 * w.grad
     return w.grad
+
+
+@wrong("0 taken for the pad")
+def accumulated_gradient(weight, parts, pad_id):
+    weight = weight.clone().requires_grad_()
+    tokens = sum((target > 0).sum().item() for _, target in parts)
+    for x, target in parts:
+        (F.cross_entropy(x @ weight, target, ignore_index=0, reduction="sum") / tokens).backward()
+    return weight.grad
+
+
+@right
+def accumulated_gradient(weight, parts, pad_id):
+    weight = weight.clone().requires_grad_()
+    tokens = sum(int((target != pad_id).sum()) for _, target in parts)
+    for x, target in parts:
+        share = (target != pad_id).sum() / tokens
+        (F.cross_entropy(x @ weight, target, ignore_index=pad_id) * share).backward()
+    return weight.grad
+
+
+@wrong("two parts expected")
+def accumulated_gradient(weight, parts, pad_id):
+    weight = weight.clone().requires_grad_()
+    first, second = parts
+    tokens = (first[1] != pad_id).sum() + (second[1] != pad_id).sum()
+    for x, target in (first, second):
+        (F.cross_entropy(x @ weight, target, ignore_index=pad_id, reduction="sum") / tokens).backward()
+    return weight.grad
+
+
+@wrong("weight left changed")
+def accumulated_gradient(weight, parts, pad_id):
+    weight.requires_grad_(True)
+    tokens = sum(int((target != pad_id).sum()) for _, target in parts)
+    for x, target in parts:
+        (F.cross_entropy(x @ weight, target, ignore_index=pad_id, reduction="sum") / tokens).backward()
+    return weight.grad
+
+
+@wrong("all parts at once")
+def accumulated_gradient(weight, parts, pad_id):
+    weight = weight.clone().requires_grad_()
+    x = torch.cat([x for x, _ in parts])
+    target = torch.cat([target for _, target in parts])
+    F.cross_entropy(x @ weight, target, ignore_index=pad_id).backward()
+    return weight.grad
+
+
+@wrong("transposed")
+def accumulated_gradient(weight, parts, pad_id):
+    total, tokens = 0.0, sum(int((target != pad_id).sum()) for _, target in parts)
+    for x, target in parts:
+        error = (x @ weight).softmax(-1) - F.one_hot(target, weight.size(1))
+        total = total + (error * (target != pad_id)[:, None]).T @ x
+    return total / tokens
+
+
+@wrong("sum over the vocabulary")
+def accumulated_gradient(weight, parts, pad_id):
+    total, tokens = torch.zeros_like(weight), sum(int((target != pad_id).sum()) for _, target in parts)
+    for x, target in parts:
+        real = target != pad_id
+        total += x[real].T @ (x[real] @ weight).softmax(-1)
+    return total / tokens
+
+
+@wrong("means weighted by their share of the parts")
+def accumulated_gradient(weight, parts, pad_id):
+    weight = weight.clone().requires_grad_()
+    tokens = sum(int((target != pad_id).sum()) for _, target in parts)
+    for x, target in parts:
+        loss = F.cross_entropy(x @ weight, target, ignore_index=pad_id, reduction="sum")
+        (loss / tokens / len(parts)).backward()
+    return weight.grad
+
+
+@right
+def accumulated_gradient(weight, parts, pad_id):
+    total, tokens = torch.zeros_like(weight), 0
+    for x, target in parts:
+        real = target != pad_id
+        x, target = x[real], target[real]
+        total += x.T @ ((x @ weight).softmax(-1) - F.one_hot(target, weight.size(1)))
+        tokens += len(target)
+    return total / tokens
 
 
 # -- adamw_step -----------------------------------------------------------------------------------------
@@ -913,3 +1189,88 @@ def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1
     size = (square / (1 - beta2**step)).sqrt() + eps
     w.mul_(1 - lr * decay).sub_(lr * mean / (1 - beta1**step) / size)
     return w, mean, square
+
+
+@wrong("counted one step too far")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean, square = beta1 * mean + (1 - beta1) * g, beta2 * square + (1 - beta2) * g**2
+    step = step + 1
+    move = mean / (1 - beta1**step) / ((square / (1 - beta2**step)).sqrt() + eps)
+    return w - lr * (move + decay * w), mean, square
+
+
+@wrong("share not taken from 1")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean, square = beta1 * mean + (1 - beta1) * g, beta2 * square + (1 - beta2) * g**2
+    move = mean / beta1**step / ((square / beta2**step).sqrt() + eps)
+    return w - lr * (move + decay * w), mean, square
+
+
+@wrong("betas times the step")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean, square = beta1 * mean + (1 - beta1) * g, beta2 * square + (1 - beta2) * g**2
+    move = mean / (1 - beta1 * step) / ((square / (1 - beta2 * step)).sqrt() + eps)
+    return w - lr * (move + decay * w), mean, square
+
+
+@wrong("betas hard-coded")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean, square = 0.9 * mean + 0.1 * g, 0.98 * square + 0.02 * g**2
+    move = mean / (1 - 0.9**step) / ((square / (1 - 0.98**step)).sqrt() + eps)
+    return w - lr * (move + decay * w), mean, square
+
+
+@wrong("eps hard-coded")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean, square = beta1 * mean + (1 - beta1) * g, beta2 * square + (1 - beta2) * g**2
+    move = mean / (1 - beta1**step) / ((square / (1 - beta2**step)).sqrt() + 1e-8)
+    return w - lr * (move + decay * w), mean, square
+
+
+@wrong("betas and eps hard-coded")
+def adamw_step(w, g, mean, square, step, lr, decay, *_, **__):
+    mean, square = 0.9 * mean + 0.1 * g, 0.98 * square + 0.02 * g**2
+    move = mean / (1 - 0.9**step) / ((square / (1 - 0.98**step)).sqrt() + 1e-8)
+    return w - lr * (move + decay * w), mean, square
+
+
+@wrong("rate forgotten")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean, square = beta1 * mean + (1 - beta1) * g, beta2 * square + (1 - beta2) * g**2
+    move = mean / (1 - beta1**step) / ((square / (1 - beta2**step)).sqrt() + eps)
+    return w - move - lr * decay * w, mean, square
+
+
+@wrong("root before the share")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean, square = beta1 * mean + (1 - beta1) * g, beta2 * square + (1 - beta2) * g**2
+    move = mean / (1 - beta1**step) / (square.sqrt() / (1 - beta2**step) + eps)
+    return w - lr * (move + decay * w), mean, square
+
+
+@wrong("decay in the gradient and in the weights")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    g = g + decay * w
+    mean, square = beta1 * mean + (1 - beta1) * g, beta2 * square + (1 - beta2) * g**2
+    move = mean / (1 - beta1**step) / ((square / (1 - beta2**step)).sqrt() + eps)
+    return w - lr * (move + decay * w), mean, square
+
+
+@wrong("weights last")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean, square = beta1 * mean + (1 - beta1) * g, beta2 * square + (1 - beta2) * g**2
+    move = mean / (1 - beta1**step) / ((square / (1 - beta2**step)).sqrt() + eps)
+    return mean, square, w - lr * (move + decay * w)
+
+
+@wrong("weights alone")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean, square = beta1 * mean + (1 - beta1) * g, beta2 * square + (1 - beta2) * g**2
+    move = mean / (1 - beta1**step) / ((square / (1 - beta2**step)).sqrt() + eps)
+    return w - lr * (move + decay * w)
+
+
+@wrong("sign of the gradient")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean, square = beta1 * mean + (1 - beta1) * g, beta2 * square + (1 - beta2) * g**2
+    return w - lr * (mean.sign() + decay * w), mean, square

@@ -151,6 +151,101 @@ def layer_norm(x, gain, bias, eps=1e-5):
     return gain * x + bias
 
 
+@wrong("all axes but the first")
+def layer_norm(x, gain, bias, eps=1e-5):
+    axes = list(range(1, x.dim())) or [0]
+    variance, mean = torch.var_mean(x, dim=axes, correction=0, keepdim=True)
+    return gain * (x - mean) / (variance + eps).sqrt() + bias
+
+
+@wrong("norm over the first axis")
+def layer_norm(x, gain, bias, eps=1e-5):
+    mean = x.mean(dim=0)
+    variance = ((x - mean) ** 2).mean(dim=0)
+    return (x - mean) / torch.sqrt(variance + eps) * gain + bias
+
+
+@wrong("norm over the first axis, n − 1")
+def layer_norm(x, gain, bias, eps=1e-5):
+    return (x - x.mean(0)) / torch.sqrt(x.var(0) + eps) * gain + bias
+
+
+@wrong("norm over the positions, n − 1")
+def layer_norm(x, gain, bias, eps=1e-5):
+    mean, variance = x.mean(dim=-2, keepdim=True), x.var(dim=-2, keepdim=True)
+    return gain * (x - mean) / torch.sqrt(variance + eps) + bias
+
+
+@wrong("norm over everything, n − 1")
+def layer_norm(x, gain, bias, eps=1e-5):
+    return gain * (x - x.mean()) / torch.sqrt(x.var() + eps) + bias
+
+
+@wrong("norm over everything, n − 1 and ε outside the root")
+def layer_norm(x, gain, bias, eps=1e-5):
+    return gain * (x - x.mean()) / (x.std() + eps) + bias
+
+
+@wrong("E − 1 and axis counted from the front")
+def layer_norm(x, gain, bias, eps=1e-5):
+    mean, variance = x.mean(1, keepdim=True), x.var(1, keepdim=True)
+    return gain * (x - mean) / torch.sqrt(variance + eps) + bias
+
+
+@wrong("axis counted from the front")
+def layer_norm(x, gain, bias, eps=1e-5):
+    mean = torch.mean(x, dim=1, keepdim=True)
+    std = torch.sqrt(torch.var(x, dim=1, unbiased=False, keepdim=True) + eps)
+    return (x - mean) / std * gain + bias
+
+
+@wrong("multiplied instead of divided")
+def layer_norm(x, gain, bias, eps=1e-5):
+    mean = x.mean(-1, keepdim=True)
+    variance = (x - mean).pow(2).mean(-1, keepdim=True)
+    return gain * ((x - mean) * (variance + eps).sqrt()) + bias
+
+
+@wrong("gain and bias first")
+def layer_norm(x, gain, bias, eps=1e-5):
+    x = x * gain + bias
+    mean = x.mean(-1, keepdim=True)
+    variance = (x - mean).pow(2).mean(-1, keepdim=True)
+    return (x - mean) / (variance + eps).sqrt()
+
+
+@wrong("mean distance")
+def layer_norm(x, gain, bias, eps=1e-5):
+    x = x - x.mean(-1, keepdim=True)
+    return gain * x / (x.abs().mean(-1, keepdim=True) + eps) + bias
+
+
+@wrong("divided by its length")
+def layer_norm(x, gain, bias, eps=1e-5):
+    x = x - x.mean(-1, keepdim=True)
+    return gain * x / (torch.linalg.vector_norm(x, dim=-1, keepdim=True) + eps) + bias
+
+
+@wrong("brought between 0 and 1")
+def layer_norm(x, gain, bias, eps=1e-5):
+    low = x.min(dim=-1, keepdim=True).values
+    high = x.max(dim=-1, keepdim=True).values
+    return (x - low) / (high - low + eps) * gain + bias
+
+
+@wrong("gain and bias forgotten, E − 1")
+def layer_norm(x, gain, bias, eps=1e-5):
+    return (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True) + eps).sqrt()
+
+
+@wrong("one added to the gain")
+def layer_norm(x, gain, bias, eps=1e-5):
+    mean = x.mean(-1, keepdim=True)
+    variance = x.var(-1, keepdim=True, unbiased=False)
+    normal = (x - mean) * torch.rsqrt(variance + eps)
+    return normal + normal * gain + bias
+
+
 # -- run_stack ---------------------------------------------------------------------------------------
 
 
@@ -165,11 +260,13 @@ def run_stack(x, sublayers, norms, final_norm, norm_first):
 
 @right
 def run_stack(x, sublayers, norms, final_norm, norm_first):
-    if not sublayers:
-        return final_norm(x) if norm_first else x
-    f, norm = sublayers[0], norms[0]
-    x = x + f(norm(x)) if norm_first else norm(x + f(x))
-    return run_stack(x, sublayers[1:], norms[1:], final_norm, norm_first)
+    def run(x, sublayers, norms):
+        if not sublayers:
+            return final_norm(x) if norm_first else x
+        f, norm = sublayers[0], norms[0]
+        return run(x + f(norm(x)) if norm_first else norm(x + f(x)), sublayers[1:], norms[1:])
+
+    return run(x, sublayers, norms)
 
 
 @wrong("orders swapped")
@@ -390,6 +487,68 @@ def run_stack(x, sublayers, norms, final_norm, norm_first):
             x += f(norm(x))
         else:
             x = norm(x + f(x))
+    return final_norm(x) if norm_first else x
+
+
+@wrong("final norm first")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    if norm_first:
+        x = final_norm(x)
+    for f, norm in zip(sublayers, norms, strict=True):
+        x = x + f(norm(x)) if norm_first else norm(x + f(x))
+    return x
+
+
+@wrong("final norm for all")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    for f in sublayers:
+        x = x + f(final_norm(x)) if norm_first else final_norm(x + f(x))
+    return final_norm(x) if norm_first else x
+
+
+@wrong("last norm again")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    norm = None
+    for f, norm in zip(sublayers, norms, strict=True):
+        x = x + f(norm(x)) if norm_first else norm(x + f(x))
+    return norms[-1](x) if norm_first else x
+
+
+@wrong("backwards")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    for i in range(len(sublayers) - 1, -1, -1):
+        f, norm = sublayers[i], norms[i]
+        x = x + f(norm(x)) if norm_first else norm(x + f(x))
+    return final_norm(x) if norm_first else x
+
+
+@wrong("norms backwards")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    for f, norm in zip(sublayers, reversed(norms), strict=True):
+        x = x + f(norm(x)) if norm_first else norm(x + f(x))
+    return final_norm(x) if norm_first else x
+
+
+@wrong("stream twice")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    for f, norm in zip(sublayers, norms, strict=True):
+        y = x + f(norm(x)) if norm_first else x + f(x)
+        x = x + y if norm_first else norm(x + y)
+    return final_norm(x) if norm_first else x
+
+
+@wrong("what is found subtracted")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    for f, norm in zip(sublayers, norms, strict=True):
+        x = x - f(norm(x)) if norm_first else norm(x - f(x))
+    return final_norm(x) if norm_first else x
+
+
+@wrong("sublayer called twice")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    for f, norm in zip(sublayers, norms, strict=True):
+        found = f(norm(x)) if norm_first else f(x)
+        x = x + f(found) if norm_first else norm(x + f(found))
     return final_norm(x) if norm_first else x
 
 
@@ -708,6 +867,71 @@ def decode_layer(layer, x, memory, memory_mask):
     return x, weights
 
 
+@wrong("results swapped")
+def decode_layer(layer, x, memory, memory_mask):
+    x = x + layer.self_attention(layer.self_attention_norm(x), is_causal=True)[0]
+    found, weights = layer.cross_attention(layer.cross_attention_norm(x), memory, mask=memory_mask, need_weights=True)
+    x = x + found
+    return weights, x + layer.feed_forward(layer.feed_forward_norm(x))
+
+
+@wrong("mean of the heads")
+def decode_layer(layer, x, memory, memory_mask):
+    x = x + layer.self_attention(layer.self_attention_norm(x), is_causal=True)[0]
+    found, weights = layer.cross_attention(layer.cross_attention_norm(x), memory, mask=memory_mask, need_weights=True)
+    x = x + found
+    return x + layer.feed_forward(layer.feed_forward_norm(x)), weights.mean(1)
+
+
+@wrong("stream twice")
+def decode_layer(layer, x, memory, memory_mask):
+    x = 2 * x + layer.self_attention(layer.self_attention_norm(x), is_causal=True)[0]
+    found, weights = layer.cross_attention(layer.cross_attention_norm(x), memory, mask=memory_mask, need_weights=True)
+    x = 2 * x + found
+    return 2 * x + layer.feed_forward(layer.feed_forward_norm(x)), weights
+
+
+@wrong("post-norm at the end")
+def decode_layer(layer, x, memory, memory_mask):
+    x = x + layer.self_attention(layer.self_attention_norm(x), is_causal=True)[0]
+    found, weights = layer.cross_attention(layer.cross_attention_norm(x), memory, mask=memory_mask, need_weights=True)
+    x = x + found
+    return layer.feed_forward_norm(x + layer.feed_forward(x)), weights
+
+
+@wrong("sees the future, and the cross-attention is causal")
+def decode_layer(layer, x, memory, memory_mask):
+    x = x + layer.self_attention(layer.self_attention_norm(x))[0]
+    found, weights = layer.cross_attention(
+        layer.cross_attention_norm(x), memory, mask=memory_mask, is_causal=True, need_weights=True
+    )
+    x = x + found
+    return x + layer.feed_forward(layer.feed_forward_norm(x)), weights
+
+
+@wrong("normalised again at the end")
+def decode_layer(layer, x, memory, memory_mask):
+    x = x + layer.self_attention(layer.self_attention_norm(x), is_causal=True)[0]
+    found, weights = layer.cross_attention(layer.cross_attention_norm(x), memory, mask=memory_mask, need_weights=True)
+    x = x + found
+    x = x + layer.feed_forward(layer.feed_forward_norm(x))
+    return layer.feed_forward_norm(x), weights
+
+
+@wrong("self-attention forgotten")
+def decode_layer(layer, x, memory, memory_mask):
+    found, weights = layer.cross_attention(layer.cross_attention_norm(x), memory, mask=memory_mask, need_weights=True)
+    x = x + found
+    return x + layer.feed_forward(layer.feed_forward_norm(x)), weights
+
+
+@wrong("cross-attention's output forgotten")
+def decode_layer(layer, x, memory, memory_mask):
+    x = x + layer.self_attention(layer.self_attention_norm(x), is_causal=True)[0]
+    weights = layer.cross_attention(layer.cross_attention_norm(x), memory, mask=memory_mask, need_weights=True)[1]
+    return x + layer.feed_forward(layer.feed_forward_norm(x)), weights
+
+
 # -- TiedTable ---------------------------------------------------------------------------------------
 
 
@@ -855,16 +1079,183 @@ class TiedTable(Table):
         nn.init.normal_(self.table.weight, std=vocab_size**-0.5)
 
 
-@wrong("cut off from the gradient")
+@wrong("way out cut off from the gradient")
 class TiedTable(Table):
     def score(self, x):
         return x @ self.table.weight.data.T
+
+
+@wrong("cut off from the gradient")
+class TiedTable(Table):
+    @torch.no_grad()
+    def embed(self, ids):
+        return super().embed(ids)
+
+    @torch.no_grad()
+    def score(self, x):
+        return super().score(x)
 
 
 @wrong("softmax too early")
 class TiedTable(Table):
     def score(self, x):
         return F.softmax(F.linear(x, self.table.weight), dim=-1)
+
+
+class Both(nn.Module):
+    """Both jobs done rightly, for tables that start in some other way."""
+
+    def embed(self, ids):
+        return self.weight[ids] * math.sqrt(self.weight.size(1))
+
+    def score(self, x):
+        return x @ self.weight.T
+
+
+@wrong("way out cut off from the gradient")
+class TiedTable(Both):
+    def __init__(self, vocab_size, d_model):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(vocab_size, d_model) * d_model**-0.5)
+
+    def score(self, x):
+        return x @ self.weight.data.T
+
+
+@wrong("way in cut off from the gradient")
+class TiedTable(Both):
+    def __init__(self, vocab_size, d_model):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(vocab_size, d_model) * d_model**-0.5)
+
+    def embed(self, ids):
+        return self.weight.data[ids] * math.sqrt(self.weight.size(1))
+
+
+@wrong("no spread chosen")
+class TiedTable(nn.Module):
+    def __init__(self, vocab_size, d_model):
+        super().__init__()
+        self.embedding = nn.Embedding(vocab_size, d_model)
+
+    def embed(self, ids):
+        return self.embedding(ids)
+
+    def score(self, x):
+        return x @ self.embedding.weight.mT
+
+
+@wrong("spread of Xavier")
+class TiedTable(Both):
+    def __init__(self, vocab_size, d_model):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(vocab_size, d_model))
+        nn.init.xavier_uniform_(self.weight)
+
+
+@wrong("spread of Kaiming")
+class TiedTable(Both):
+    def __init__(self, vocab_size, d_model):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(vocab_size, d_model))
+        nn.init.kaiming_normal_(self.weight)
+
+
+@wrong("bounds instead of spread")
+class TiedTable(Both):
+    def __init__(self, vocab_size, d_model):
+        super().__init__()
+        self.weight = nn.Linear(d_model, vocab_size, bias=False).weight
+
+
+@wrong("spread of 0.02")
+class TiedTable(Both):
+    def __init__(self, vocab_size, d_model):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(vocab_size, d_model).normal_(std=0.02))
+
+
+@wrong("zeros to start with")
+class TiedTable(Both):
+    def __init__(self, vocab_size, d_model):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(vocab_size, d_model))
+
+
+@wrong("not around 0")
+class TiedTable(Both):
+    def __init__(self, vocab_size, d_model):
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand((vocab_size, d_model)) / d_model**0.5)
+
+
+@wrong("row of zeros")
+class TiedTable(nn.Module):
+    def __init__(self, vocab_size, d_model):
+        super().__init__()
+        self.table = nn.Embedding(vocab_size, d_model, padding_idx=0)
+        nn.init.normal_(self.table.weight, std=d_model**-0.5)
+        with torch.no_grad():
+            self.table.weight[0].zero_()
+
+    def embed(self, ids):
+        return self.table(ids) * self.table.embedding_dim**0.5
+
+    def score(self, x):
+        return nn.functional.linear(x, self.table.weight)
+
+
+@wrong("multiplied by the root of V")
+class TiedTable(Both):
+    def __init__(self, vocab_size, d_model):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(vocab_size, d_model) * d_model**-0.5)
+
+    def embed(self, ids):
+        return self.weight[ids] * math.sqrt(len(self.weight))
+
+
+@wrong("bias and no scale")
+class TiedTable(nn.Module):
+    def __init__(self, vocab_size, d_model):
+        super().__init__()
+        self.out = nn.Linear(d_model, vocab_size)
+        nn.init.normal_(self.out.weight, std=d_model**-0.5)
+        nn.init.zeros_(self.out.bias)
+
+    def embed(self, ids):
+        return self.out.weight[ids]
+
+    def score(self, x):
+        return self.out(x)
+
+
+@wrong("scaled and divided")
+class TiedTable(Both):
+    def __init__(self, vocab_size, d_model):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(vocab_size, d_model) * d_model**-0.5)
+
+    def embed(self, ids):
+        return self.weight[ids] / math.sqrt(self.weight.size(1))
+
+    def score(self, x):
+        return math.sqrt(self.weight.size(1)) * x @ self.weight.T
+
+
+@right
+class TiedTable(nn.Module):
+    def __init__(self, vocab_size, d_model):
+        super().__init__()
+        self.scale = d_model**0.5
+        self.weight = nn.Parameter(torch.empty(vocab_size, d_model))
+        nn.init.trunc_normal_(self.weight, std=1 / self.scale, a=-3, b=3)
+
+    def embed(self, ids):
+        return nn.functional.embedding(ids, self.weight) * self.scale
+
+    def score(self, x):
+        return torch.einsum("bte,ve->btv", x, self.weight)
 
 
 # -- count_transformer -------------------------------------------------------------------------------
@@ -1076,3 +1467,87 @@ def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers)
     attend, think, norm = parts(d_model, d_ff)
     tables = (src_vocab_size + tgt_vocab_size) * d_model
     return tables + num_layers * (attend + think + 2 * norm) + norm
+
+
+@wrong("encoder counted as decoder")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    E, F = d_model, d_ff
+    layer = 2 * (4 * E * E + 4 * E) + (2 * E * F + F + E) + 3 * 2 * E
+    return (src_vocab_size + tgt_vocab_size) * E + 2 * num_layers * layer + 4 * E
+
+
+@wrong("a norm too many in the encoder")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    E, F = d_model, d_ff
+    attention, think, norms = 4 * E * E + 4 * E, 2 * E * F + F + E, 3 * 2 * E
+    layers = num_layers * (3 * attention + 2 * think + 2 * norms)
+    return (src_vocab_size + tgt_vocab_size) * E + layers + 4 * E
+
+
+@wrong("one bias in the attention")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    E, F = d_model, d_ff
+    attention, think = 4 * E * E + E, 2 * E * F + F + E
+    layers = num_layers * (3 * attention + 2 * think + 5 * 2 * E)
+    return (src_vocab_size + tgt_vocab_size) * E + layers + 4 * E
+
+
+@wrong("no bias at the output projection")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    E, F = d_model, d_ff
+    attention, think = 3 * (E * E + E) + E * E, 2 * E * F + F + E
+    layers = num_layers * (3 * attention + 2 * think + 5 * 2 * E)
+    return (src_vocab_size + tgt_vocab_size) * E + layers + 4 * E
+
+
+@wrong("norm of the cross-attention forgotten")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    E, F = d_model, d_ff
+    attention, think = 4 * E * E + 4 * E, E * F + F + F * E
+    layers = num_layers * (3 * attention + 2 * think + 5 * 2 * E)
+    return (src_vocab_size + tgt_vocab_size) * E + layers + 4 * E
+
+
+@wrong("first bias of the feed-forward forgotten")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    E, F = d_model, d_ff
+    attention, think = 4 * E * E + 4 * E, 2 * E * F + E
+    layers = num_layers * (3 * attention + 2 * think + 5 * 2 * E)
+    return (src_vocab_size + tgt_vocab_size) * E + layers + 4 * E
+
+
+@wrong("biases of the feed-forward both d_ff")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    E, F = d_model, d_ff
+    attention, think = 4 * E * E + 4 * E, 2 * (E * F + F)
+    layers = num_layers * (3 * attention + 2 * think + 5 * 2 * E)
+    return (src_vocab_size + tgt_vocab_size) * E + layers + 4 * E
+
+
+@wrong("one matrix in the attention")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    E, F = d_model, d_ff
+    attention, think = E * E + E, 2 * E * F + F + E
+    layers = num_layers * (3 * attention + 2 * think + 5 * 2 * E)
+    return (src_vocab_size + tgt_vocab_size) * E + layers + 4 * E
+
+
+@wrong("final norms and biases of the norms forgotten")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    E, F = d_model, d_ff
+    attention, think = 4 * E * E + 4 * E, 2 * E * F + F + E
+    return (src_vocab_size + tgt_vocab_size) * E + num_layers * (3 * attention + 2 * think + 5 * E)
+
+
+@wrong("layers only")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    E, F = d_model, d_ff
+    attention, think = 4 * E * E + 4 * E, 2 * E * F + F + E
+    return num_layers * (3 * attention + 2 * think + 10 * E)
+
+
+@wrong("feed-forward forgotten")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    E = d_model
+    layers = num_layers * (3 * (4 * E * E + 4 * E) + 10 * E)
+    return (src_vocab_size + tgt_vocab_size) * E + layers + 4 * E

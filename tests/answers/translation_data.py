@@ -2,13 +2,29 @@
 
 import itertools
 from collections import Counter, defaultdict
+from itertools import pairwise
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from answers import right, wrong
+from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID
 
 SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
+
+
+def merged_at(pieces, pair, between=""):
+    """The pieces with the pair glued wherever it stands."""
+    done, i = [], 0
+    while i < len(pieces):
+        if pieces[i : i + 2] == pair:
+            done.append(between.join(pair))
+            i += 2
+        else:
+            done.append(pieces[i])
+            i += 1
+    return tuple(done)
+
 
 # -- build_vocabulary ---------------------------------------------------------------------------------
 
@@ -160,6 +176,74 @@ def build_vocabulary(sentences, min_count):
 def build_vocabulary(sentences, min_count):
     counts = {word: count for word, count in by_frequency(sentences) if count >= min_count}
     return {word: i for i, word in enumerate(SPECIAL)} | counts
+
+
+@wrong("as many as min_count")
+def build_vocabulary(sentences, min_count):
+    counts = Counter(word for sentence in sentences for word in sentence)
+    ranked = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:min_count]
+    vocabulary = {"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3}
+    for word, _ in ranked:
+        vocabulary[word] = len(vocabulary)
+    return vocabulary
+
+
+@wrong("ids in steps of another kind")
+def build_vocabulary(sentences, min_count):
+    counts = Counter(word for sentence in sentences for word in sentence)
+    vocabulary = {"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3}
+    for i, word in enumerate(sorted(counts)):
+        if counts[word] >= min_count:
+            vocabulary[word] = i + 4
+    return vocabulary
+
+
+@wrong("longest first")
+def build_vocabulary(sentences, min_count):
+    counts = Counter(word for sentence in sentences for word in sentence)
+    frequent = sorted(word for word in counts if counts[word] >= min_count)
+    frequent.sort(key=len, reverse=True)
+    return {w: i for i, w in enumerate(["<pad>", "<s>", "</s>", "<unk>", *frequent])}
+
+
+@wrong("special words counted from 1")
+def build_vocabulary(sentences, min_count):
+    counts = Counter(word for sentence in sentences for word in sentence)
+    frequent = sorted((w for w in counts if counts[w] >= min_count), key=lambda w: (-counts[w], w))
+    return {w: i for i, w in enumerate(["<pad>", "<s>", "</s>", "<unk>", *frequent], start=1)}
+
+
+@wrong("one sentence only")
+def build_vocabulary(sentences, min_count):
+    counts = Counter(sentences[0])
+    frequent = sorted((w for w in counts if counts[w] >= min_count), key=lambda w: (-counts[w], w))
+    return {w: i for i, w in enumerate(["<pad>", "<s>", "</s>", "<unk>", *frequent])}
+
+
+@wrong("last sentence only")
+def build_vocabulary(sentences, min_count):
+    for sentence in sentences:
+        counts = Counter(sentence)
+    frequent = sorted((w for w in counts if counts[w] >= min_count), key=lambda w: (-counts[w], w))
+    return {w: i for i, w in enumerate(["<pad>", "<s>", "</s>", "<unk>", *frequent])}
+
+
+@wrong("least in each sentence")
+def build_vocabulary(sentences, min_count):
+    counts, enough = Counter(), set()
+    for sentence in sentences:
+        here = Counter(sentence)
+        counts += here
+        enough |= {word for word in here if here[word] >= min_count}
+    frequent = sorted(enough, key=lambda w: (-counts[w], w))
+    return {w: i for i, w in enumerate(["<pad>", "<s>", "</s>", "<unk>", *frequent])}
+
+
+@wrong("equals by length")
+def build_vocabulary(sentences, min_count):
+    counts = Counter(word for sentence in sentences for word in sentence)
+    rank = sorted((w for w in counts if counts[w] >= min_count), key=lambda w: (-counts[w], len(w), w))
+    return {w: i for i, w in enumerate(["<pad>", "<s>", "</s>", "<unk>", *rank])}
 
 
 # -- merge_step ---------------------------------------------------------------------------------------
@@ -365,6 +449,155 @@ def merge_step(cut):
     return "".join(best), {glue(word, best): n for word, n in cut.items()}
 
 
+@wrong("count times the length of the pair")
+def merge_step(cut):
+    pairs = Counter()
+    for pieces, count in cut.items():
+        for a, b in pairwise(pieces):
+            pairs[a, b] += count * (len(a) + len(b))
+    best = max(pairs, key=pairs.get)
+    return best, {merged_at(pieces, best): count for pieces, count in cut.items()}
+
+
+@wrong("count times the length of the word")
+def merge_step(cut):
+    pairs = Counter()
+    for pieces, count in cut.items():
+        for pair in pairwise(pieces):
+            pairs[pair] += count * len(pieces)
+    best = max(pairs, key=pairs.get)
+    return best, {merged_at(pieces, best): count for pieces, count in cut.items()}
+
+
+@wrong("count of the last word")
+def merge_step(cut):
+    pairs = {}
+    for pieces, count in cut.items():
+        for pair in pairwise(pieces):
+            pairs[pair] = count
+    best = max(pairs, key=pairs.get)
+    return best, {merged_at(pieces, best): count for pieces, count in cut.items()}
+
+
+@wrong("every second pair")
+def merge_step(cut):
+    pairs = Counter()
+    for pieces, count in cut.items():
+        for pair in zip(pieces[::2], pieces[1::2], strict=False):
+            pairs[pair] += count
+    best = max(pairs, key=pairs.get)
+    return best, {merged_at(pieces, best): count for pieces, count in cut.items()}
+
+
+@wrong("pieces that are not neighbours")
+def merge_step(cut):
+    pairs = Counter()
+    for pieces, count in cut.items():
+        for i, a in enumerate(pieces):
+            for b in pieces[i + 1 :]:
+                pairs[a, b] += count
+    best = max(pairs, key=pairs.get)
+    return best, {merged_at(pieces, best): count for pieces, count in cut.items()}
+
+
+@wrong("last in the alphabet")
+def merge_step(cut):
+    pairs = Counter()
+    for pieces, count in cut.items():
+        for pair in pairwise(pieces):
+            pairs[pair] += count
+    best = max(pairs)
+    return best, {merged_at(pieces, best): count for pieces, count in cut.items()}
+
+
+@wrong("glued the wrong way round")
+def merge_step(cut):
+    pairs = Counter()
+    for pieces, count in cut.items():
+        for pair in pairwise(pieces):
+            pairs[pair] += count
+    best = max(pairs, key=pairs.get)
+    merged = {}
+    for pieces, count in cut.items():
+        done, before = [], None
+        for piece in pieces:
+            if (before, piece) == best:
+                done[-1] = piece + before
+                before = None
+            else:
+                done.append(piece)
+                before = piece
+        merged[tuple(done)] = count
+    return best, merged
+
+
+@wrong("glued with a space")
+def merge_step(cut):
+    pairs = Counter()
+    for pieces, count in cut.items():
+        for pair in pairwise(pieces):
+            pairs[pair] += count
+    best = max(pairs, key=pairs.get)
+    return best, {merged_at(pieces, best, " "): count for pieces, count in cut.items()}
+
+
+@wrong("every pair merged")
+def merge_step(cut):
+    pairs = Counter()
+    for pieces, count in cut.items():
+        for pair in pairwise(pieces):
+            pairs[pair] += count
+    best = max(pairs, key=pairs.get)
+    merged = {}
+    for pieces, count in cut.items():
+        merged[("".join(pieces),) if best in pairwise(pieces) else pieces] = count
+    return best, merged
+
+
+@wrong("pair kept as a tuple")
+def merge_step(cut):
+    pairs = Counter()
+    for pieces, count in cut.items():
+        for pair in pairwise(pieces):
+            pairs[pair] += count
+    best = max(pairs, key=pairs.get)
+    merged = {}
+    for pieces, count in cut.items():
+        done, i = [], 0
+        while i < len(pieces):
+            if pieces[i : i + 2] == best:
+                done.append(best)
+                i += 2
+            else:
+                done.append(pieces[i])
+                i += 1
+        merged[tuple(done)] = count
+    return best, merged
+
+
+@wrong("pieces in one string")
+def merge_step(cut):
+    pairs = Counter()
+    for pieces, count in cut.items():
+        for pair in pairwise(pieces):
+            pairs[pair] += count
+    best = max(pairs, key=pairs.get)
+    return best, {" ".join(merged_at(pieces, best)): count for pieces, count in cut.items()}
+
+
+@wrong("new pieces only")
+def merge_step(cut):
+    pairs = Counter()
+    for pieces, count in cut.items():
+        for pair in pairwise(pieces):
+            pairs[pair] += count
+    best = max(pairs, key=pairs.get)
+    merged = {}
+    for pieces, count in cut.items():
+        merged[("".join(best),) if best in list(pairwise(pieces)) else pieces] = count
+    return best, merged
+
+
 # -- pad_pairs ----------------------------------------------------------------------------------------
 
 
@@ -518,6 +751,117 @@ def pad_pairs(pairs):
     src = pad_sequence([torch.tensor([*src, 2]) for src, _ in pairs])
     tgt_in = pad_sequence([torch.tensor([1, *tgt]) for _, tgt in pairs])
     return src, tgt_in, pad_sequence([torch.tensor([*tgt, 2]) for _, tgt in pairs])
+
+
+@wrong("end in what is read")
+def pad_pairs(pairs):
+    def pad(rows):
+        width = max(map(len, rows))
+        return torch.tensor([row + [PAD_ID] * (width - len(row)) for row in rows])
+
+    src = pad([[*src, EOS_ID] for src, _ in pairs])
+    tgt_in = pad([[BOS_ID, *tgt, EOS_ID] for _, tgt in pairs])
+    return src, tgt_in, pad([[*tgt, EOS_ID] for _, tgt in pairs])
+
+
+@wrong("beginning in what is written")
+def pad_pairs(pairs):
+    def pad(rows):
+        width = max(map(len, rows))
+        return torch.tensor([row + [PAD_ID] * (width - len(row)) for row in rows])
+
+    src = pad([[*src, EOS_ID] for src, _ in pairs])
+    tgt_in = pad([[BOS_ID, *tgt] for _, tgt in pairs])
+    return src, tgt_in, pad([[BOS_ID, *tgt, EOS_ID] for _, tgt in pairs])
+
+
+@wrong("not shifted")
+def pad_pairs(pairs):
+    def pad(rows):
+        rows = [[BOS_ID, *row, EOS_ID] for row in rows]
+        width = max(map(len, rows))
+        return torch.tensor([row + [PAD_ID] * (width - len(row)) for row in rows])
+
+    targets = pad([tgt for _, tgt in pairs])
+    return pad([src for src, _ in pairs]), targets, targets.clone()
+
+
+@wrong("end of the source swapped with the beginning of the target")
+def pad_pairs(pairs):
+    def pad(rows):
+        width = max(map(len, rows))
+        return torch.tensor([row + [PAD_ID] * (width - len(row)) for row in rows])
+
+    src = pad([[*src, BOS_ID] for src, _ in pairs])
+    tgt_in = pad([[BOS_ID, *tgt] for _, tgt in pairs])
+    return src, tgt_in, pad([[*tgt, EOS_ID] for _, tgt in pairs])
+
+
+@wrong("padded with another number")
+def pad_pairs(pairs):
+    def pad(rows):
+        tensors = [torch.tensor(row) for row in rows]
+        return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=-100)
+
+    src = pad([[*src, EOS_ID] for src, _ in pairs])
+    tgt_in = pad([[BOS_ID, *tgt] for _, tgt in pairs])
+    return src, tgt_in, pad([[*tgt, EOS_ID] for _, tgt in pairs])
+
+
+@wrong("a column too many")
+def pad_pairs(pairs):
+    def pad(rows):
+        width = max(map(len, rows)) + 1
+        return torch.tensor([row + [PAD_ID] * (width - len(row)) for row in rows])
+
+    src = pad([[*src, EOS_ID] for src, _ in pairs])
+    tgt_in = pad([[BOS_ID, *tgt] for _, tgt in pairs])
+    return src, tgt_in, pad([[*tgt, EOS_ID] for _, tgt in pairs])
+
+
+@wrong("no end at all")
+def pad_pairs(pairs):
+    def pad(rows):
+        width = max(map(len, rows))
+        return torch.tensor([row + [PAD_ID] * (width - len(row)) for row in rows], dtype=torch.long)
+
+    src = pad([src for src, _ in pairs])
+    tgt_in = pad([[BOS_ID, *tgt] for _, tgt in pairs])
+    return src, tgt_in, pad([tgt for _, tgt in pairs])
+
+
+@wrong("end of the shorter rows only")
+def pad_pairs(pairs):
+    S, T = max(len(src) for src, _ in pairs), max(len(tgt) for _, tgt in pairs)
+    src, tgt_in, tgt_out = (torch.full((len(pairs), width), PAD_ID) for width in (S, T, T))
+    for b, (source, target) in enumerate(pairs):
+        source, before, after = [*source, EOS_ID], [BOS_ID, *target], [*target, EOS_ID]
+        for tensor, row in ((src, source), (tgt_in, before), (tgt_out, after)):
+            row = row if len(row) <= tensor.size(1) else [*row[: tensor.size(1) - 1], row[-1]]
+            tensor[b, : len(row)] = torch.tensor(row[: tensor.size(1)], dtype=torch.long)
+    return src, tgt_in, tgt_out
+
+
+@wrong("source and target swapped")
+def pad_pairs(pairs):
+    def pad(rows):
+        width = max(map(len, rows))
+        return torch.tensor([row + [PAD_ID] * (width - len(row)) for row in rows])
+
+    src = pad([[*src, EOS_ID] for _, src in pairs])
+    tgt_in = pad([[BOS_ID, *tgt] for tgt, _ in pairs])
+    return src, tgt_in, pad([[*tgt, EOS_ID] for tgt, _ in pairs])
+
+
+@right
+def pad_pairs(pairs):
+    def pad(rows):
+        width = max(map(len, rows))
+        return torch.tensor([row + [PAD_ID] * (width - len(row)) for row in rows], dtype=torch.int32)
+
+    src = pad([[*src, EOS_ID] for src, _ in pairs])
+    tgt_in = pad([[BOS_ID, *tgt] for _, tgt in pairs])
+    return src, tgt_in, pad([[*tgt, EOS_ID] for _, tgt in pairs])
 
 
 # -- fill_buckets -------------------------------------------------------------------------------------
@@ -720,6 +1064,73 @@ def fill_buckets(lengths, max_cells):
     return buckets
 
 
+@wrong("one bucket")
+def fill_buckets(lengths, max_cells):
+    return [sorted(range(len(lengths)), key=lambda i: lengths[i])]
+
+
+@wrong("width of the first")
+def fill_buckets(lengths, max_cells):
+    order, buckets = sorted(range(len(lengths)), key=lambda i: lengths[i]), []
+    while order:
+        count = max_cells // lengths[order[0]]
+        buckets.append(order[:count])
+        order = order[count:]
+    return buckets
+
+
+@wrong("full too early")
+def fill_buckets(lengths, max_cells):
+    buckets = []
+    for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
+        if not buckets or lengths[i] * (len(buckets[-1]) + 1) > max_cells - 1:
+            buckets.append([])
+        buckets[-1].append(i)
+    return buckets
+
+
+@wrong("one size for all")
+def fill_buckets(lengths, max_cells):
+    buckets = []
+    for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
+        if not buckets or max(lengths) * (len(buckets[-1]) + 1) > max_cells:
+            buckets.append([])
+        buckets[-1].append(i)
+    return buckets
+
+
+@wrong("not sorted and padding not counted")
+def fill_buckets(lengths, max_cells):
+    buckets, cells = [], 0
+    for i, length in enumerate(lengths):
+        if not buckets or cells + length > max_cells:
+            buckets.append([])
+            cells = 0
+        buckets[-1].append(i)
+        cells += length
+    return buckets
+
+
+@wrong("not sorted and the new one's width")
+def fill_buckets(lengths, max_cells):
+    buckets = []
+    for i in range(len(lengths)):
+        if not buckets or lengths[i] * (len(buckets[-1]) + 1) > max_cells:
+            buckets.append([])
+        buckets[-1].append(i)
+    return buckets
+
+
+@wrong("longest first and the new one's width")
+def fill_buckets(lengths, max_cells):
+    buckets = []
+    for i in sorted(range(len(lengths)), key=lambda i: lengths[i], reverse=True):
+        if not buckets or lengths[i] * (len(buckets[-1]) + 1) > max_cells:
+            buckets.append([])
+        buckets[-1].append(i)
+    return buckets
+
+
 # -- remove_leaks -------------------------------------------------------------------------------------
 
 
@@ -845,3 +1256,64 @@ def remove_leaks(train, held_out, key):
 def remove_leaks(train, held_out, key):
     ja, en = {key(pair[0]) for pair in held_out}, {key(pair[1]) for pair in held_out}
     return sorted(pair for pair in train if key(pair[0]) not in ja and key(pair[1]) not in en)
+
+
+@wrong("first held-out pair only")
+def remove_leaks(train, held_out, key):
+    kept = []
+    for ja, en in train:
+        for held_ja, held_en in held_out[:1]:
+            if key(ja) == key(held_ja) or key(en) == key(held_en):
+                break
+        else:
+            kept.append((ja, en))
+    return kept
+
+
+@wrong("last held-out pair only")
+def remove_leaks(train, held_out, key):
+    ja, en = set(), set()
+    for pair in held_out:
+        ja, en = {key(pair[0])}, {key(pair[1])}
+    return [p for p in train if key(p[0]) not in ja and key(p[1]) not in en]
+
+
+@wrong("key on one side of the comparison")
+def remove_leaks(train, held_out, key):
+    ja = {key(pair[0]) for pair in held_out}
+    en = {key(pair[1]) for pair in held_out}
+    return [p for p in train if key(p[0]) not in en and key(p[1]) not in ja]
+
+
+@wrong("indices instead of pairs")
+def remove_leaks(train, held_out, key):
+    ja = {key(pair[0]) for pair in held_out}
+    en = {key(pair[1]) for pair in held_out}
+    return [i for i, p in enumerate(train) if key(p[0]) not in ja and key(p[1]) not in en]
+
+
+@wrong("one side returned")
+def remove_leaks(train, held_out, key):
+    ja = {key(pair[0]) for pair in held_out}
+    en = {key(pair[1]) for pair in held_out}
+    return [a for a, b in train if key(a) not in ja and key(b) not in en]
+
+
+@wrong("key of one side only")
+def remove_leaks(train, held_out, key):
+    ja = {key(a) for a, _ in held_out}
+    en = {b for _, b in held_out}
+    return [(a, b) for a, b in train if not (key(a) in ja or b in en)]
+
+
+@wrong("key of the English side only")
+def remove_leaks(train, held_out, key):
+    ja = {a for a, _ in held_out}
+    en = {key(b) for _, b in held_out}
+    return [(a, b) for a, b in train if not (a in ja or key(b) in en)]
+
+
+@right
+def remove_leaks(train, held_out, key):
+    held = {(side, key(pair[side])) for pair in held_out for side in (0, 1)}
+    return [pair for pair in train if not any((side, key(pair[side])) in held for side in (0, 1))]

@@ -158,6 +158,52 @@ word_accuracy = Exercise(
             "This is the share of wrong words; asked for is that of right ones. See section 11.3.",
             lambda logits, tgt, pad_id: 1 - _word_accuracy(logits, tgt, pad_id),
         ),
+        "shifted again": Mistake(
+            "Logits and targets are moved against each other by one place: the logits at a place are about the target "
+            "at that place, whose shift has been made already. See section 11.5.",
+            lambda logits, tgt, pad_id: _word_accuracy(logits[:, :-1], tgt[:, 1:], pad_id),
+        ),
+        "shifted the other way": Mistake(
+            "The logits of a place are compared with the target of the place before; both belong to the same place. "
+            "See section 11.5.",
+            lambda logits, tgt, pad_id: _word_accuracy(logits[:, 1:], tgt[:, :-1], pad_id),
+        ),
+        "last word left out": Mistake(
+            "The last place of every sentence is not looked at: logits and targets are as long as each other, and all "
+            "places count. See section 11.1.",
+            lambda logits, tgt, pad_id: _word_accuracy(logits[:, :-1], tgt[:, :-1], pad_id),
+        ),
+        "divided by the sentences": Mistake(
+            "The right words are divided by the number of sentences; divide by the number of words. See section 11.3.",
+            lambda logits, tgt, pad_id: (
+                ((_guesses(logits) == tgt) & (tgt != pad_id)).sum().item() / len(tgt)
+            ),
+        ),
+        "smallest logit": Mistake(
+            "The guess is the word with the smallest logit; the most probable one has the largest. See section 11.1.",
+            lambda logits, tgt, pad_id: _word_accuracy(-logits, tgt, pad_id),
+        ),
+        "a tensor instead of a number": Mistake(
+            "It returns a tensor, and is asked for a Python number: a list of such tensors keeps what they were "
+            "computed from. See section 11.9.",
+            sign=lambda found, *inputs: isinstance(found, Tensor) and found.dim() == 0,
+        ),
+        "one answer for each place": Mistake(
+            "It says for each place or each sentence how right it is; asked for is one number, the share of all words. "
+            "See section 11.3.",
+            sign=lambda found, *inputs: isinstance(found, Tensor) and found.dim() > 0,
+        ),
+        "pad class removed": Mistake(
+            "Padding is not allowed as a guess, so a word for which the program says padding counts as its second "
+            "choice; a guess is the largest of all logits. See section 11.3.",
+            lambda logits, tgt, pad_id: _word_accuracy(
+                logits.masked_fill(
+                    torch.arange(logits.size(-1), device=logits.device) == pad_id, -math.inf
+                ),
+                tgt,
+                pad_id,
+            ),
+        ),
     },
 )
 
@@ -184,12 +230,9 @@ def _loss_and_gradient(answer, logits, tgt, pad_id):
             "return the tensor, without item(). See section 11.9."
         )
     if loss.dim() or not loss.is_floating_point():
-        return loss, logits.detach()
+        return loss.detach(), logits.detach()
     if not loss.requires_grad:
-        raise Remark(
-            "The loss has no gradient, so nothing can be learned from it: detach(), item(), argmax or no_grad "
-            "stands between it and the logits. See section 11.9."
-        )
+        return loss, torch.zeros_like(logits.detach())
     (gradient,) = torch.autograd.grad(
         loss, logits, allow_unused=True, materialize_grads=True
     )
@@ -228,6 +271,11 @@ def _mean_loss_of_sentences(logits, tgt, pad_id):
 def _without_the_pad(logits, tgt, pad_id):
     column = torch.arange(logits.size(-1), device=logits.device) == pad_id
     return _word_loss(logits.masked_fill(column, -math.inf), tgt, pad_id)
+
+
+def _gradient_of_words(logits, tgt, pad_id):
+    leaf = logits.detach().requires_grad_()
+    return torch.autograd.grad(_word_loss(leaf, tgt, pad_id), leaf)[0]
 
 
 word_loss = Exercise(
@@ -290,8 +338,8 @@ word_loss = Exercise(
             sign=lambda found, logits, tgt, pad_id: not found[0].isfinite(),
         ),
         "small number added": Mistake(
-            "A small number under the logarithm keeps it finite and cuts the loss off: however wrong the model is, "
-            "it hears no more, and its gradient is gone. See section 11.4.",
+            "The loss is cut off, by a small number that is added under the logarithm or below which no probability "
+            "may fall: however wrong the model is, it hears no more, and its gradient is gone. See section 11.4.",
             sign=lambda found, logits, tgt, pad_id: (
                 logits.abs().max() > 100
                 and found[0].isfinite()
@@ -319,6 +367,76 @@ word_loss = Exercise(
             lambda logits, tgt, pad_id: (
                 _word_loss(logits, tgt, pad_id) * (tgt != pad_id).sum()
             ),
+        ),
+        "shifted again": Mistake(
+            "Logits and targets are moved against each other by one place: the logits at a place are about the target "
+            "at that place, whose shift has been made already. See section 11.5.",
+            lambda logits, tgt, pad_id: _word_loss(logits[:, :-1], tgt[:, 1:], pad_id),
+        ),
+        "shifted the other way": Mistake(
+            "The logits of a place are compared with the target of the place before; both belong to the same place. "
+            "See section 11.5.",
+            lambda logits, tgt, pad_id: _word_loss(logits[:, 1:], tgt[:, :-1], pad_id),
+        ),
+        "padding in the numerator": Mistake(
+            "The losses of padding are added up too, and the sum is divided by the number of words alone: leave them "
+            "out of both. See section 11.3.",
+            lambda logits, tgt, pad_id: (
+                _minus_log(logits, tgt).sum() / (tgt != pad_id).sum()
+            ),
+        ),
+        "divided by the sentences": Mistake(
+            "The sum over the words is divided by the number of sentences, so that long sentences count more: "
+            "divide by the number of words. See section 11.3.",
+            lambda logits, tgt, pad_id: (
+                _word_loss(logits, tgt, pad_id) * (tgt != pad_id).sum() / len(tgt)
+            ),
+        ),
+        "one minus the probability": Mistake(
+            "This averages one minus the probabilities; the loss is minus their logarithm, which grows without end as "
+            "a probability nears 0. See section 11.4.",
+            _loss_of(lambda logits, tgt: 1 - _pick(torch.softmax(logits, dim=-1), tgt)),
+        ),
+        "logarithm of the mean": Mistake(
+            "The probabilities are averaged first and the logarithm is taken of their mean: each word has a logarithm "
+            "of its own, and these are averaged. See section 11.4.",
+            lambda logits, tgt, pad_id: (
+                -_mean_over_words(
+                    _pick(torch.softmax(logits, dim=-1), tgt), tgt, pad_id
+                ).log()
+            ),
+        ),
+        "another base": Mistake(
+            "The logarithm is that to the base 2; the loss takes the natural one. See section 11.4.",
+            lambda logits, tgt, pad_id: _word_loss(logits, tgt, pad_id) / math.log(2),
+        ),
+        "perplexity": Mistake(
+            "This is e to the power of the loss, the perplexity; asked for is the loss itself. See section 11.4.",
+            lambda logits, tgt, pad_id: _word_loss(logits, tgt, pad_id).exp(),
+        ),
+        "no gradient": Mistake(
+            "The loss has no gradient, so nothing can be learned from it: detach, item, argmax or no_grad stands "
+            "between it and the logits. See section 11.9.",
+            lambda logits, tgt, pad_id: _word_loss(logits.detach(), tgt, pad_id),
+        ),
+        "gradient of one part missing": Mistake(
+            "The loss is right, and its gradient is not: something on the way is detached, so that only a part of the "
+            "logits learns. See section 11.9.",
+            sign=lambda found, logits, tgt, pad_id: (
+                torch.allclose(found[0], _word_loss(logits, tgt, pad_id), rtol=1e-4)
+                and not torch.allclose(
+                    found[1], _gradient_of_words(logits, tgt, pad_id), atol=1e-6
+                )
+            ),
+        ),
+        "one loss for each word": Mistake(
+            "These are the losses of the words, one by one; asked for is one number, their mean. See section 11.3.",
+            sign=lambda found, *inputs: found[0].dim() > 0,
+        ),
+        "most probable word": Mistake(
+            "This is minus the logarithm of the largest probability at each place, whatever the target is: a model "
+            "that is sure of the wrong word would have no loss. See section 11.4.",
+            _loss_of(lambda logits, tgt: -torch.log_softmax(logits, dim=-1).amax(dim=-1)),
         ),
         CHANGES_ITS_INPUT: Mistake(
             "The caller still needs the logits, to count what is right. Work on a copy. See section 11.3."
@@ -487,6 +605,59 @@ swapped_accuracy = Exercise(
                 100 * _words_right(model(src.roll(1, 0), read), write)
             ),
         ),
+        "mean of sentences": Mistake(
+            "This is the mean of the sentences' accuracies, in which a word of a short sentence counts more than a "
+            "word of a long one; count the words of all sentences together. See section 11.3.",
+            lambda model, src, read, write: _mean_of_sentences(
+                model(src.roll(1, dims=0), read), write, 0
+            ),
+        ),
+        "largest over the positions": Mistake(
+            "The largest logit is sought along the positions: the vocabulary is the last axis of (B, T, V). See "
+            "section 11.1.",
+            lambda model, src, read, write: _share(
+                (model(src.roll(1, 0), read).argmax(dim=1) == write) & (write != 0),
+                write != 0,
+            ),
+        ),
+        "padding in the numerator": Mistake(
+            "Right padding is counted, and the sum is divided by the number of words: look where `write` is not 0 in "
+            "both. See section 11.3.",
+            lambda model, src, read, write: _share(
+                _guesses(model(src.roll(1, 0), read)) == write, write != 0
+            ),
+        ),
+        "share of the wrong": Mistake(
+            "This is the share of wrong words; asked for is that of right ones. See section 11.3.",
+            lambda model, src, read, write: (
+                1 - _words_right(model(src.roll(1, dims=0), read), write)
+            ),
+        ),
+        "last source for all": Mistake(
+            "Every sentence gets the source of the last one; each is to get that of the sentence before it. See "
+            "section 11.5.",
+            lambda model, src, read, write: _words_right(
+                model(src[-1:].expand_as(src), read), write
+            ),
+        ),
+        "first source for all": Mistake(
+            "Every sentence gets the source of the first one; each is to get that of the sentence before it. "
+            "See section 11.5.",
+            lambda model, src, read, write: _words_right(
+                model(src[:1].expand_as(src), read), write
+            ),
+        ),
+        "first sentence left out": Mistake(
+            "The first sentence is left out, since none stands before it; it gets the source of the last. See section "
+            "11.5.",
+            lambda model, src, read, write: _words_right(
+                model(src[:-1], read[1:]), write[1:]
+            ),
+        ),
+        "a tensor instead of a number": Mistake(
+            "It returns a tensor, and is asked for a Python number. See section 11.9.",
+            sign=lambda found, *inputs: isinstance(found, Tensor) and found.dim() == 0,
+        ),
     },
 )
 
@@ -629,6 +800,35 @@ def _lowest_returned(model, run_epoch, num_epochs):
     return lowest
 
 
+def _called_too_often(model, run_epoch, num_epochs):
+    for _ in range(num_epochs + 1):
+        run_epoch()
+
+
+def _restored_on_the_way(model, run_epoch, num_epochs):
+    lowest, best, best_epoch = math.inf, None, None
+    for epoch in range(num_epochs):
+        loss = run_epoch()
+        if loss < lowest:
+            lowest, best_epoch = loss, epoch
+            best = copy.deepcopy(model.state_dict())
+        model.load_state_dict(best)
+    return best_epoch
+
+
+def _first_rise(model, run_epoch, num_epochs):
+    """Keeps nothing any more once a loss has risen, but runs to the end."""
+    lowest, best, best_epoch, falling = math.inf, None, None, True
+    for epoch in range(num_epochs):
+        loss = run_epoch()
+        falling = falling and loss < lowest
+        if falling:
+            lowest, best_epoch = loss, epoch
+            best = copy.deepcopy(model.state_dict())
+    model.load_state_dict(best)
+    return best_epoch
+
+
 keep_best = Exercise(
     name="keep_best",
     trials=_curves,
@@ -705,6 +905,27 @@ keep_best = Exercise(
             "The lowest loss is returned; asked for is the number of its epoch. See section 11.10.",
             _lowest_returned,
         ),
+        "called too often": Mistake(
+            "`run_epoch` is called more than num_epochs times: each call trains for one epoch and returns its loss, "
+            "so call it once in each. See section 11.10.",
+            _called_too_often,
+        ),
+        "restored on the way": Mistake(
+            "The best state is put back after every epoch, so that the training begins again from there each time: "
+            "put it back once, at the end. See section 11.10.",
+            _restored_on_the_way,
+        ),
+        "kept until the first rise": Mistake(
+            "Nothing is kept any more once a loss has risen; a later epoch may be better still. See section 11.10.",
+            _first_rise,
+        ),
+        "number of epochs returned": Mistake(
+            "The right weights are there, and it returns how many epochs were run; asked for is which of them was the "
+            "best. See section 11.10.",
+            lambda model, run_epoch, num_epochs: (
+                _keep()(model, run_epoch, num_epochs) is None or num_epochs
+            ),
+        ),
     },
 )
 
@@ -725,9 +946,10 @@ class _Watched(nn.Module):
     def forward(self, src, read):
         self.calls += 1
         self.dropped |= self.training or self.dropout.training
-        self.recorded |= torch.is_grad_enabled()
         heard = src.sum(dim=1, keepdim=True) + read  # (B, T)
-        return self.table[heard % self.table.size(0)]  # (B, T, V)
+        logits = self.table[heard % self.table.size(0)]  # (B, T, V)
+        self.recorded |= logits.requires_grad
+        return logits
 
 
 def _batches(draw):
@@ -735,7 +957,10 @@ def _batches(draw):
         batches = []
         for count, S, T in sizes:
             write = _targets(draw, count, T, vocab_size, 0)
-            read = draw.ints(count, T, high=vocab_size)
+            read = 1 + draw.ints(count, T, high=vocab_size - 1)
+            # What is read has one token more than what is to be written after it: the end of the sentence.
+            lengths = (write != 0).sum(dim=1, keepdim=True)
+            read = read.masked_fill(torch.arange(T, device=read.device) > lengths, 0)
             batches.append((1 + draw.ints(count, S, high=vocab_size - 1), read, write))
         return batches, 2 * draw(vocab_size, vocab_size, **kind), training
 
@@ -755,7 +980,8 @@ def _evaluate_and_look(answer, batches, table, training):
         torch.set_grad_enabled(True)
     if loss is None and model.calls == 0:
         return None
-    return loss, model.dropped, model.recorded, gradients, model.training
+    learns = model.table.requires_grad
+    return loss, model.dropped, model.recorded, gradients, model.training, learns
 
 
 def _evaluate(
@@ -806,6 +1032,53 @@ def _last_batch_only(model, batches):
     return found
 
 
+def _frozen(model, batches):
+    found = _evaluate()(model, batches)
+    model.requires_grad_(False)
+    return found
+
+
+def _frozen_and_mode_not_restored(model, batches):
+    found = _evaluate(back=lambda model, training: None)(model, batches)
+    model.requires_grad_(False)
+    return found
+
+
+def _mean_over_sentences(model, batches):
+    """The mean of the sentences' means."""
+    count = 0
+
+    def add(logits, write):
+        nonlocal count
+        count += len(write)
+        words = write != 0
+        table = _minus_log(logits, write).masked_fill(~words, 0.0)
+        return (table.sum(1) / words.sum(1)).sum()
+
+    return _evaluate(add=add, finish=lambda total, counted, batches: total / count)(
+        model, batches
+    )
+
+
+def _by_what_is_read(also_in_sum):
+    """Words are looked for in what is read, in the divisor at least."""
+
+    def answer(model, batches):
+        training = model.training
+        model.eval()
+        total = words = 0
+        with torch.no_grad():
+            for src, read, write in batches:
+                counted = read != 0
+                table = _minus_log(model(src, read), write)
+                total += table[counted if also_in_sum else write != 0].sum().item()
+                words += counted.sum().item()
+        model.train(training)
+        return total / words
+
+    return answer
+
+
 evaluate = Exercise(
     name="evaluate",
     trials=_batches,
@@ -816,6 +1089,7 @@ evaluate = Exercise(
         "whether a graph was recorded while the model ran",
         "whether gradients are on afterwards",
         "the training mode afterwards",
+        "whether the weights still require a gradient",
     ),
     use=_evaluate_and_look,
     mistakes={
@@ -926,6 +1200,71 @@ evaluate = Exercise(
                     .masked_fill(write == 0, 0.0)
                     .sum()
                 ),
+            ),
+        ),
+        "weights frozen": Mistake(
+            "The weights require no gradient any more after the evaluation, so that the rest of the training changes "
+            "nothing: a `with` block leaves them as they are. See section 11.9.",
+            _frozen,
+        ),
+        "weights frozen and mode not restored": Mistake(
+            "After the evaluation the weights require no gradient any more and the model is left in evaluation mode. "
+            "See section 11.9.",
+            _frozen_and_mode_not_restored,
+        ),
+        "mode not restored and graph recorded": Mistake(
+            "The model is left in evaluation mode, and a graph was recorded for a backward pass that never comes: "
+            "`eval()` does not prevent that. See section 11.9.",
+            _evaluate(use_no_grad=False, back=lambda model, training: None),
+        ),
+        "always back to training and graph recorded": Mistake(
+            "The model is left in training mode whatever it was in before, and a graph was recorded for a backward "
+            "pass that never comes. See section 11.9.",
+            _evaluate(use_no_grad=False, back=lambda model, training: model.train()),
+        ),
+        "padding of what is read": Mistake(
+            "Words are looked for in `read`, which is longer by one: where it holds the end of a sentence, `write` is "
+            "padding already. Look where `write` is not 0. See section 11.5.",
+            _by_what_is_read(also_in_sum=True),
+        ),
+        "divided by the words that are read": Mistake(
+            "The losses of the words are divided by the number of tokens in `read`, which is longer by one in each "
+            "padded sentence: count those of `write`. See section 11.5.",
+            _by_what_is_read(also_in_sum=False),
+        ),
+        "padding counted and mean over the batches": Mistake(
+            "The mean of each batch is taken over padding too, and then over the batches: add up losses and words "
+            "over all batches, without padding, then divide. See section 11.9.",
+            _evaluate(
+                add=lambda logits, write: F.cross_entropy(logits.mT, write),
+                finish=lambda total, counted, batches: total / len(batches),
+            ),
+        ),
+        "mean over the sentences": Mistake(
+            "This is the mean of the sentences' means, in which a word of a short sentence counts more than a word of "
+            "a long one: add up losses and words, then divide. See section 11.9.",
+            _mean_over_sentences,
+        ),
+        "divided by the sentences": Mistake(
+            "The sum over all words is divided by the number of sentences; divide it by the number of words. See "
+            "section 11.9.",
+            _evaluate(count=len),
+        ),
+        "perplexity": Mistake(
+            "This is e to the power of the loss, the perplexity; asked for is the loss itself. See section 11.4.",
+            lambda model, batches: math.exp(_evaluate()(model, batches)),
+        ),
+        "sign forgotten": Mistake(
+            "The sign is missing: logarithms of probabilities are negative, and the loss is minus their mean. "
+            "See section 11.4.",
+            lambda model, batches: -_evaluate()(model, batches),
+        ),
+        "accuracy": Mistake(
+            "This is the share of right words; asked for is the loss. See section 11.3.",
+            _evaluate(
+                add=lambda logits, write: (
+                    (_guesses(logits) == write) & (write != 0)
+                ).sum(),
             ),
         ),
     },

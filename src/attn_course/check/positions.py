@@ -118,6 +118,54 @@ count_positions = Exercise(
                 and torch.equal(found[mask], _count(mask)[mask])
             ),
         ),
+        "padding taken to be on the left": Mistake(
+            "With padding on the left it is right: the number of pads is subtracted from the column, and pads behind a "
+            "sentence do not move its words. Count the words, not the pads. See section 8.4.",
+            lambda mask: (
+                (_columns(mask) - (~mask).sum(-1, keepdim=True))
+                .clamp(min=0)
+                .masked_fill(~mask, 0)
+            ),
+        ),
+        "padding taken to be on the left and not set to 0": Mistake(
+            "With padding on the left it is right: the number of pads is subtracted from the column, and pads behind a "
+            "sentence do not move its words; and the padding gets numbers of its own. See section 8.4.",
+            lambda mask: (_columns(mask) - (~mask).sum(-1, keepdim=True)).clamp(min=0),
+        ),
+        "first row for all": Mistake(
+            "Every sentence gets the positions of the first one: each row has a mask of its own. See section 8.4.",
+            lambda mask: _count(mask)[:1].expand(mask.shape),
+        ),
+        "first row counted": Mistake(
+            "The words are counted in the first sentence, and only the zeros at the padding are each sentence's own. "
+            "See section 8.4.",
+            lambda mask: _count(mask)[:1].expand(mask.shape).masked_fill(~mask, 0),
+        ),
+        "positions from 1 and padding counted on": Mistake(
+            "The first word stands at 1, and positions count from 0; and the padding behind a sentence repeats the "
+            "number of its last word instead of 0. See section 8.4.",
+            lambda mask: mask.long().cumsum(-1),
+        ),
+        "rolled": Mistake(
+            "The count is moved by one column with `roll`, which brings the number at the end of the row to its "
+            "beginning: subtract 1 instead. See section 8.4.",
+            lambda mask: mask.long().cumsum(-1).roll(1, -1).masked_fill(~mask, 0),
+        ),
+        "the mask itself": Mistake(
+            "These are the zeros and ones of the mask, and every word would stand at 1: add them up along the "
+            "sentence. See section 8.4.",
+            lambda mask: mask.long(),
+        ),
+        "lengths instead of positions": Mistake(
+            "It is one number for each sentence, how many words it has; asked for is a number for each column, (B, S). "
+            "See section 8.4.",
+            lambda mask: mask.sum(-1),
+        ),
+        "counted from the first word's column only": Mistake(
+            "It says for each sentence in which column its words are, in a list of all; asked for are positions in the "
+            "shape of the mask, (B, S). See section 8.4.",
+            lambda mask: mask.nonzero()[:, 1],
+        ),
     },
 )
 
@@ -142,7 +190,12 @@ def _angles(positions, exponents, base=10_000.0):
 
 
 def _pairs(width):
-    return torch.arange(0, width, 2) / width
+    return torch.arange(0, width, 2, dtype=torch.float64) / width
+
+
+def _mostly(found, wanted):
+    """Whether most numbers agree roughly: angles that grow with a power of the base lose their digits."""
+    return (found - wanted).abs().lt(0.05).double().mean() > 0.7
 
 
 def _in_turn(first, second):
@@ -174,17 +227,10 @@ def _sinusoids_in_halves(positions, d_model, base):
     return torch.cat([angles.sin(), angles.cos()], dim=-1).float()
 
 
-def _more_digits_are_welcome(answer, positions, d_model, base):
-    found = answer(positions, d_model, base)
-    is_double = isinstance(found, Tensor) and found.dtype == torch.float64
-    return found.float() if is_double else found
-
-
 sinusoids_at = Exercise(
     name="sinusoids_at",
     trials=_positions_and_widths,
     right=_sinusoids,
-    use=_more_digits_are_welcome,
     returns=("rows",),
     mistakes={
         "sines and cosines in halves": Mistake(
@@ -233,8 +279,8 @@ sinusoids_at = Exercise(
         "multiplied instead of divided": Mistake(
             "Every hand but the first turns too fast: the position is divided by the power of the base. See section "
             "8.2.",
-            lambda positions, d_model, base: _sines_and_cosines(
-                _angles(positions, -_pairs(d_model), base)
+            sign=lambda found, positions, d_model, base: _mostly(
+                found, _sines_and_cosines(_angles(positions, -_pairs(d_model), base))
             ),
         ),
         "one speed for all": Mistake(
@@ -282,6 +328,77 @@ sinusoids_at = Exercise(
             "8.7.",
             lambda positions, d_model, base: _sines_and_cosines(
                 _angles(positions, _pairs(d_model), base).half().float()
+            ),
+        ),
+        "float64 returned": Mistake(
+            "The numbers are right and come in float64: the exercise asks for float32, the type of the embeddings "
+            "that they are added to. See section 8.7.",
+            lambda positions, d_model, base: _sinusoids(positions, d_model, base).double(),
+        ),
+        "exponent not divided by the width": Mistake(
+            "The hands get slower far too fast: the exponent is 2i/E, and here it is not divided by the width. "
+            "See section 8.2.",
+            lambda positions, d_model, base: _sines_and_cosines(
+                _angles(positions, torch.arange(0, d_model, 2), base)
+            ),
+        ),
+        "divided without the power": Mistake(
+            "The base is multiplied by 2i/E instead of raised to it, so that the first hand divides by 0. "
+            "See section 8.2.",
+            lambda positions, d_model, base: _sines_and_cosines(
+                positions[..., None] / (base * _pairs(d_model).to(positions.device))
+            ),
+        ),
+        "divided by the power and by the width": Mistake(
+            "The first hand turns too slowly: position 1 turns it by 1 radian, and the number is divided by the width "
+            "besides, which belongs to the exponent. See section 8.2.",
+            lambda positions, d_model, base: _sines_and_cosines(
+                _angles(positions, _pairs(d_model), base) / d_model
+            ),
+        ),
+        "all columns sines": Mistake(
+            "Both columns of a hand hold its sine; the odd one is its cosine, without which nobody can tell whether "
+            "the hand goes up or down. See section 8.2.",
+            lambda positions, d_model, base: _in_turn(
+                *[_angles(positions, _pairs(d_model), base).sin()] * 2
+            ),
+        ),
+        "all columns cosines": Mistake(
+            "Both columns of a hand hold its cosine; the even one is its sine. See section 8.2.",
+            lambda positions, d_model, base: _in_turn(
+                *[_angles(positions, _pairs(d_model), base).cos()] * 2
+            ),
+        ),
+        "angles themselves": Mistake(
+            "These are the angles; a row holds their sines and cosines. See section 8.2.",
+            lambda positions, d_model, base: _angles(
+                positions, _pairs(d_model), base
+            ).float(),
+        ),
+        "turned backwards": Mistake(
+            "The cosines are right and the sines have the other sign: the hands turn backwards. See section 8.2.",
+            lambda positions, d_model, base: _sines_and_cosines(
+                -_angles(positions, _pairs(d_model), base)
+            ),
+        ),
+        "positions up to the largest": Mistake(
+            "It is a table of all positions up to the largest one that was asked for; asked for is the row of each, "
+            "in the shape of `positions`. See section 8.4.",
+            lambda positions, d_model, base: _sinusoids(
+                torch.arange(int(positions.max()) + 1, device=positions.device),
+                d_model,
+                base,
+            ),
+        ),
+        "as many rows as positions, in order": Mistake(
+            "These are the rows of 0, 1, 2, … for as many places as `positions` has, whatever numbers stand there. "
+            "See section 8.4.",
+            lambda positions, d_model, base: _sinusoids(
+                torch.arange(max(positions.numel(), 1), device=positions.device).view(
+                    positions.shape
+                ),
+                d_model,
+                base,
             ),
         ),
     },
@@ -486,6 +603,66 @@ turn_halves = Exercise(
                 )
             ),
         ),
+        "exponent doubled": Mistake(
+            "The arrows get slower twice as fast as they should: the exponent of pair i is 2i/D, and here it is 4i/D, "
+            "or i over a quarter of the width. See section 8.4.",
+            lambda x, positions, base: torch.cat(
+                _turned(x, positions, base, _pairs(x.size(-1)) * 2), dim=-1
+            ),
+        ),
+        "multiplied instead of divided": Mistake(
+            "Every arrow but the first turns too fast: the position is divided by the power of the base. See section "
+            "8.4.",
+            sign=lambda found, x, positions, base: _mostly(
+                found, torch.cat(_turned(x, positions, base, -_pairs(x.size(-1))), dim=-1)
+            ),
+        ),
+        "exponent not divided by the width": Mistake(
+            "The arrows get slower far too fast: the exponent of pair i is 2i/D, and here it is not divided by D. "
+            "See section 8.4.",
+            lambda x, positions, base: torch.cat(
+                _turned(x, positions, base, torch.arange(0, x.size(-1), 2)), dim=-1
+            ),
+        ),
+        "one speed for all": Mistake(
+            "All arrows turn by 1 radian per position: each pair has a speed of its own. See section 8.4.",
+            lambda x, positions, base: torch.cat(
+                _turned(x, positions, base, 0 * _pairs(x.size(-1))), dim=-1
+            ),
+        ),
+        "one half returned": Mistake(
+            "Only the first half of the columns comes back; both halves are turned, and stand one behind the other. "
+            "See section 8.4.",
+            lambda x, positions, base: _turned(x, positions, base)[0],
+        ),
+        "only the second half turned": Mistake(
+            "The first half of the columns is as it was: turning an arrow changes both of its numbers. See section "
+            "8.4.",
+            lambda x, positions, base: torch.cat(
+                [x.chunk(2, dim=-1)[0], _turned(x, positions, base)[1]], dim=-1
+            ),
+        ),
+        "sinusoids added": Mistake(
+            "Sines and cosines are added to x; a rotation multiplies. See section 8.4.",
+            lambda x, positions, base: (
+                x
+                + torch.cat(
+                    [
+                        f(_angles(positions, _pairs(x.size(-1)), base))
+                        for f in (torch.sin, torch.cos)
+                    ],
+                    dim=-1,
+                ).to(x.dtype)
+            ),
+        ),
+        "turned twice": Mistake(
+            "Every arrow is turned by twice its angle: turn once. See section 8.4.",
+            lambda x, positions, base: torch.cat(_turned(x, 2 * positions, base), dim=-1),
+        ),
+        "nothing turned": Mistake(
+            "Nothing is turned: it comes back as it was. See section 8.4.",
+            lambda x, positions, base: x.clone(),
+        ),
         CHANGES_ITS_INPUT: Mistake(
             "A layer turns queries and keys that others may still read: work on new tensors. See section 8.4."
         ),
@@ -533,6 +710,36 @@ def _backwards(x):
     return rotate(x, -torch.arange(x.size(-2), device=x.device))
 
 
+def _in_halves(q, k, v):
+    turned = _halves(q, _newest_places(q, k), 10_000.0), _halves(k, _from_0(k), 10_000.0)
+    return attention(*turned, v, _causal(q, k))
+
+
+def _newest_places(q, k):
+    return torch.arange(k.size(-2) - q.size(-2), k.size(-2), device=q.device)
+
+
+def _from_0(x):
+    return torch.arange(x.size(-2), device=x.device)
+
+
+def _mask_from_0(q, k):
+    """A causal mask among the queries alone, behind keys that all of them see."""
+    T, S = q.size(-2), k.size(-2)
+    return torch.ones(T, S, dtype=torch.bool, device=q.device).tril(S - T - 1)
+
+
+def _future_as_zero(q, k, v):
+    scores = _turn_newest(q, k) @ rotate(k).mT / math.sqrt(q.size(-1))
+    weights = scores.masked_fill(~_causal(q, k), 0.0).softmax(-1)
+    return weights @ v, weights
+
+
+def _hidden_afterwards(q, k, v):
+    weights = attention(_turn_newest(q, k), rotate(k), v)[1] * _causal(q, k)
+    return weights @ v, weights
+
+
 rotary_attention = Exercise(
     name="rotary_attention",
     trials=_newest_and_cached,
@@ -541,7 +748,7 @@ rotary_attention = Exercise(
     mistakes={
         "queries from 0": Mistake(
             "With as many queries as keys it is right, and with a cache it is not: the first of the new queries "
-            "is turned as if it stood at position 0. It stands at S − T. See section 8.4.",
+            "is turned by the same position as the first key. It stands S − T positions behind it. See section 8.4.",
             lambda q, k, v: attention(rotate(q), rotate(k), v, _causal(q, k)),
         ),
         "queries from 0 in the mask as well": Mistake(
@@ -621,6 +828,57 @@ rotary_attention = Exercise(
             "Only the output is returned; the exercise asks for the weights beside it. See section 3.7.",
             lambda q, k, v: _rotary(q, k, v)[0],
         ),
+        "other convention": Mistake(
+            "Queries and keys are turned in halves, column i with column i + D/2, as in exercise 8.3; "
+            "`attn_course.rotate` turns neighbouring columns, and so do the scores that are asked for. See section "
+            "8.4.",
+            _in_halves,
+        ),
+        "hides the diagonal": Mistake(
+            "A query does not see the key of its own token: the rule is itself and what came before. See section 5.4.",
+            lambda q, k, v: attention(_turn_newest(q, k), rotate(k), v, _mask_from_0(q, k)),
+        ),
+        "hidden scores set to 0": Mistake(
+            "Keys of the future have a weight: their scores are 0, and 0 is a score like any other. See section 5.1.",
+            _future_as_zero,
+        ),
+        "mask after the softmax": Mistake(
+            "The rows of weights sum to less than 1: keys of the future took their share before the mask hid them. "
+            "See section 5.2.",
+            _hidden_afterwards,
+        ),
+        "turned after the product": Mistake(
+            "The output is turned, and neither queries nor keys are: a rotation has to act before the scores. "
+            "See section 8.4.",
+            lambda q, k, v: (
+                rotate(attention(q, k, v, _causal(q, k))[0], _newest_places(q, k)),
+                attention(q, k, v, _causal(q, k))[1],
+            ),
+        ),
+        "turned twice": Mistake(
+            "Queries and keys are turned twice, so that every distance counts double. See section 8.4.",
+            lambda q, k, v: attention(
+                rotate(_turn_newest(q, k), _newest_places(q, k)),
+                rotate(rotate(k)),
+                v,
+                _causal(q, k),
+            ),
+        ),
+        "mask ignored and queries from 0": Mistake(
+            "The causal mask is missing, and with a cache the first of the new queries is turned as if it stood at "
+            "position 0. It stands at S − T. See section 8.4.",
+            lambda q, k, v: attention(rotate(q), rotate(k), v),
+        ),
+        "keys behind the queries": Mistake(
+            "The keys are turned by S − T positions too many and the queries from 0, or the other way round, so that "
+            "a key seems to stand behind the query of its own token. See section 8.4.",
+            lambda q, k, v: attention(
+                rotate(q),
+                rotate(k, _from_0(k) + k.size(-2) - q.size(-2)),
+                v,
+                _causal(q, k),
+            ),
+        ),
     },
 )
 
@@ -637,11 +895,9 @@ def _heads_and_lengths(draw):
     yield "one head", 1, 5, 7
 
 
-def _on_cpu_and_more_digits_are_welcome(answer, num_heads, num_queries, num_keys):
+def _on_the_cpu(answer, num_heads, num_queries, num_keys):
     found = answer(num_heads, num_queries, num_keys)
-    if not isinstance(found, Tensor):
-        return found
-    return found.cpu().float() if found.dtype == torch.float64 else found.cpu()
+    return found.cpu() if isinstance(found, Tensor) else found
 
 
 def _with_slopes(slopes_of):
@@ -684,7 +940,7 @@ linear_bias = Exercise(
     name="linear_bias",
     trials=_heads_and_lengths,
     right=make_alibi_bias,
-    use=_on_cpu_and_more_digits_are_welcome,
+    use=_on_the_cpu,
     returns=("bias",),
     mistakes={
         "near is lowered": Mistake(
@@ -769,6 +1025,7 @@ linear_bias = Exercise(
             sign=lambda found, num_heads, num_queries, num_keys: (
                 found.dim() == 3
                 and found.size(1) in (1, num_queries)
+                and torch.allclose(found, found[:, :1].expand_as(found))
                 and torch.allclose(
                     found - found[..., :1],
                     (_slopes(num_heads) * torch.arange(num_keys)).expand_as(found),
@@ -787,6 +1044,51 @@ linear_bias = Exercise(
                 num_queries != num_keys
                 and found.shape == (num_heads, num_keys, num_queries)
             ),
+        ),
+        "float64 returned": Mistake(
+            "The numbers are right and come in float64: the exercise asks for float32. See section 8.7.",
+            lambda *sizes: make_alibi_bias(*sizes).double(),
+        ),
+        "slopes without the minus": Mistake(
+            "The slopes are above 1 and grow from head to head: the exponent is negative, −8h/H. See section 8.5.",
+            _with_slopes(lambda h, num_heads: 2.0 ** (8 * h / num_heads)),
+        ),
+        "slopes without the 8": Mistake(
+            "The last slope is 1/2, and it is 1/256: the exponent is −8h/H, and the 8 is missing. See section 8.5.",
+            _with_slopes(lambda h, num_heads: 2.0 ** (-h / num_heads)),
+        ),
+        "slopes of e": Mistake(
+            "The slopes are powers of e; they are powers of 2. See section 8.5.",
+            _with_slopes(lambda h, num_heads: math.exp(-8 * h / num_heads)),
+        ),
+        "slopes in a line": Mistake(
+            "The exponent has become a factor: the slopes are 2 to the power of −8h/H. See section 8.5.",
+            _with_slopes(lambda h, num_heads: -8 * h / num_heads),
+        ),
+        "slopes of H instead of h": Mistake(
+            "The exponent is −8/h, and h counts the heads: it is −8h/H. See section 8.5.",
+            _with_slopes(lambda h, num_heads: 2.0 ** (-8 / h)),
+        ),
+        "slopes as many as heads and one": Mistake(
+            "The exponent is divided by H + 1 or H − 1; the last head's is exactly −8. See section 8.5.",
+            _with_slopes(lambda h, num_heads: 2.0 ** (-8 * h / (num_heads + 1))),
+        ),
+        "squared distance": Mistake(
+            "The distances are squared; the bias falls in a line. See section 8.5.",
+            _with_distance(lambda T, S: _distance(T, S).square()),
+        ),
+        "distance from 1": Mistake(
+            "A query's own position is at distance 1; it is at distance 0, and its bias is 0. See section 8.5.",
+            _with_distance(lambda T, S: _distance(T, S).abs() + 1),
+        ),
+        "one table": Mistake(
+            "There is one table (T, S); each head has one of its own, (H, T, S). See section 8.5.",
+            sign=lambda found, H, T, S: found.shape == (T, S),
+        ),
+        "aligned top-left and future raised": Mistake(
+            "The first query is taken for position 0, and the last one stands where the last key does; and the "
+            "distance has kept its sign, so that one side is raised. See section 8.5.",
+            _with_distance(lambda T, S: torch.arange(T)[:, None] - torch.arange(S)),
         ),
     },
 )

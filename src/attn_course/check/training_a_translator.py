@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake
+from attn_course.check.largest import largest_tensor
 
 # ---------------------------------------------------------------- label smoothing
 
@@ -71,16 +72,54 @@ def _mean_of_sentences(loss, real):
     return ((loss * real).sum(1) / real.sum(1)).mean()
 
 
-smoothed_loss = Exercise(
-    name="smoothed_loss",
-    trials=_logits_and_targets,
-    right=lambda logits, target, smoothing, pad_id: F.cross_entropy(
+def _entropy(smoothing, V):
+    """The entropy of a smoothed label."""
+    right, other = 1 - smoothing + smoothing / V, smoothing / V
+    return -right * math.log(right) - ((V - 1) * other * math.log(other) if other else 0.0)
+
+
+def _by_torch(logits, target, smoothing, pad_id):
+    return F.cross_entropy(
         logits.flatten(0, 1),
         target.flatten(),
         ignore_index=pad_id,
         label_smoothing=smoothing,
-    ),
-    returns=("loss",),
+    )
+
+
+def _loss_and_gradient(answer, logits, target, smoothing, pad_id):
+    """The loss, and what it sends back to the logits: zeros where nothing comes."""
+    before = logits.detach().clone().requires_grad_(), target.clone()
+    whole = logits.detach().clone().requires_grad_(), target.clone()
+    loss = answer(logits, target, smoothing, pad_id)
+    if loss is None:
+        return None
+    again = answer(*before, smoothing, pad_id)
+    loss = loss.detach() if isinstance(loss, Tensor) else loss
+    if not isinstance(again, Tensor) or again.dim() or not again.requires_grad:
+        return loss, torch.zeros_like(before[0])
+    try:
+        gradient = torch.autograd.grad(
+            again, before[0], allow_unused=True, materialize_grads=True
+        )
+    except RuntimeError:  # who writes into what was given has spoilt it
+        return loss, torch.autograd.grad(_by_torch(*whole, smoothing, pad_id), whole[0])[0]
+    return loss, gradient[0]
+
+
+def _only_the_gradient(found, *inputs):
+    loss, gradient = _loss_and_gradient(_by_torch, *inputs)
+    return torch.allclose(found[0], loss, rtol=1e-4) and not torch.allclose(
+        found[1], gradient, rtol=1e-3, atol=1e-6
+    )
+
+
+smoothed_loss = Exercise(
+    name="smoothed_loss",
+    trials=_logits_and_targets,
+    right=_by_torch,
+    use=_loss_and_gradient,
+    returns=("loss", "the gradient of the logits"),
     mistakes={
         "padding counted": Mistake(
             "Without padding it is right: the positions of padding are averaged in like tokens. See section 12.3.",
@@ -112,7 +151,7 @@ smoothed_loss = Exercise(
         ),
         "one loss for each token": Mistake(
             "These are the losses of the tokens, one by one; the result is one number, their mean. See section 12.3.",
-            sign=lambda found, *inputs: isinstance(found, Tensor) and found.dim() > 0,
+            sign=lambda found, *inputs: found[0].dim() > 0,
         ),
         "no smoothing": Mistake(
             "Without smoothing it is right: the label keeps all of its probability on the right piece. See section "
@@ -120,7 +159,7 @@ smoothed_loss = Exercise(
             _smoothed(lambda right, log_probs, s: -right),
         ),
         "shared among the others only": Mistake(
-            "The share is spread over the V − 1 wrong pieces; here it is spread over all V, and the right piece "
+            "The share is spread over the V − 1 wrong pieces; the exercise spreads it over all V, and the right piece "
             "gets a part of it back. See section 12.2.",
             _smoothed(_shared_among_others),
         ),
@@ -181,6 +220,67 @@ smoothed_loss = Exercise(
         "softmax over the positions": Mistake(
             "The softmax runs along the sentence; the pieces of the vocabulary are the last axis. See section 12.2.",
             _smoothed(log_softmax=lambda logits: logits.log_softmax(1)),
+        ),
+        "padding in the numerator": Mistake(
+            "The losses of padding are added up too, and the sum is divided by the number of tokens alone: leave them "
+            "out of both. See section 12.3.",
+            _smoothed(mean=lambda loss, real: loss.sum() / real.sum()),
+        ),
+        "divided by the sentences": Mistake(
+            "The sum over the tokens is divided by the number of sentences; divide by the number of tokens. See "
+            "section 12.3.",
+            _smoothed(mean=lambda loss, real: (loss * real).sum() / len(loss)),
+        ),
+        "share divided by the others": Mistake(
+            "The share is spread over all V pieces in parts of 1 / (V − 1), so that the label sums to more than 1. "
+            "See section 12.2.",
+            _smoothed(
+                lambda right, log_probs, s: (
+                    -(1 - s) * right - s * log_probs.sum(-1) / (log_probs.size(-1) - 1)
+                )
+            ),
+        ),
+        "entropy subtracted": Mistake(
+            "The entropy of the label is taken off, as kl_div does: the gradient is right, and the loss is not the "
+            "one of the formula. See section 12.2.",
+            lambda logits, target, smoothing, pad_id: (
+                _smoothed()(logits, target, smoothing, pad_id)
+                - _entropy(smoothing, logits.size(-1))
+            ),
+        ),
+        "shifted again": Mistake(
+            "Logits and targets are moved against each other by one place: the logits at a place are about the target "
+            "at that place. See section 12.3.",
+            lambda logits, target, smoothing, pad_id: _smoothed()(
+                logits[:, :-1], target[:, 1:], smoothing, pad_id
+            ),
+        ),
+        "one target for all": Mistake(
+            "The smoothed part alone is there: the probability of the right piece is missing. See section 12.2.",
+            _smoothed(lambda right, log_probs, s: -s * log_probs.mean(-1)),
+        ),
+        "logarithm of the smoothed probability": Mistake(
+            "The probabilities of the model are smoothed and then the logarithm is taken; it is the label that is "
+            "smoothed. See section 12.2.",
+            _smoothed(
+                lambda right, log_probs, s: (
+                    -((1 - s) * right.exp() + s / log_probs.size(-1)).log()
+                )
+            ),
+        ),
+        "no gradient": Mistake(
+            "The loss is right, and no gradient comes back from it, so nothing can be learned: detach, item or "
+            "no_grad stands between it and the logits. See section 12.7.",
+            lambda logits, target, smoothing, pad_id: _smoothed()(
+                logits.detach(), target, smoothing, pad_id
+            ),
+        ),
+        "gradient of one part missing": Mistake(
+            "The loss is right, and its gradient is not: a part of it is detached, so that only the rest is learned. "
+            "See section 12.7.",
+            sign=lambda found, logits, target, smoothing, pad_id: _only_the_gradient(
+                found, logits, target, smoothing, pad_id
+            ),
         ),
         CHANGES_ITS_INPUT: Mistake(
             "Logits and targets belong to the batch, and who called it needs them again. See section 5.10."
@@ -324,12 +424,12 @@ plateau_rate = Exercise(
             _early_by_warmup,
         ),
         "a cosine": Mistake(
-            "The cool-down is half a cosine, and here it is a straight line. See section 12.4.",
+            "The cool-down is half a cosine; the exercise asks for a straight line. See section 12.4.",
             _trapezoid(down=_cosine_at_the_end),
         ),
         "a root": Mistake(
-            "The rate falls like one over the root of the step, and here it stays, then falls in a line. See section "
-            "12.4.",
+            "The rate falls like one over the root of the step; it is to stay at its peak and then fall in a line. "
+            "See section 12.4.",
             lambda step, peak, warmup, steps, cooldown: (
                 peak * min(step / warmup, math.sqrt(warmup / step))
             ),
@@ -352,6 +452,61 @@ plateau_rate = Exercise(
         "a tensor instead of a number": Mistake(
             "It returns a tensor; an optimizer takes a plain number for its rate. See section 12.7.",
             sign=lambda found, *inputs: isinstance(found, Tensor),
+        ),
+        "falls over all steps": Mistake(
+            "The rate falls from the peak to 0 over all steps; it stays at its peak until the last `cooldown` steps. "
+            "See section 12.4.",
+            _trapezoid(down=lambda step, steps, cooldown: (steps - step) / steps),
+        ),
+        "0 from the cool-down on": Mistake(
+            "The rate is 0 in all of the cool-down, as // makes it, which drops the rest: it comes down in a line, and "
+            "is 0 at the last step. See section 12.4.",
+            _trapezoid(
+                down=lambda step, steps, cooldown: 1.0 if step <= steps - cooldown else 0.0
+            ),
+        ),
+        "whole division at both ends": Mistake(
+            "The rate jumps from 0 to its peak and back: // divides whole numbers and drops the rest. See section "
+            "12.4.",
+            _trapezoid(
+                lambda step, warmup: step // warmup,
+                lambda step, steps, cooldown: (steps - step) // cooldown,
+            ),
+        ),
+        "warm-up one step too long": Mistake(
+            "The peak is reached a step after the warm-up: at step `warmup` the rate is at its peak. See section 12.4.",
+            _trapezoid(up=lambda step, warmup: step / (warmup + 1)),
+        ),
+        "falls to the end of the cool-down's own length": Mistake(
+            "In the cool-down the rate is the share of all steps that are left; it is the share of the cool-down that "
+            "is left, from 1 to 0. See section 12.4.",
+            lambda step, peak, warmup, steps, cooldown: (
+                peak * (steps - step) / steps
+                if step > steps - cooldown
+                else peak * min(1.0, step / warmup)
+            ),
+        ),
+        "added": Mistake(
+            "The slopes are added up; the smallest of them is what limits the rate. See section 12.4.",
+            _trapezoid(join=lambda *slopes: sum(slopes)),
+        ),
+        "never down to 0": Mistake(
+            "At the last step the rate is not 0: the cool-down stops one step short, or is divided by one step more. "
+            "See section 12.4.",
+            _trapezoid(
+                down=lambda step, steps, cooldown: (steps - step + 1) / (cooldown + 1)
+            ),
+        ),
+        "warm-up on the plateau again": Mistake(
+            "The warm-up goes on rising after step `warmup`, above the peak: it ends there. See section 12.4.",
+            _trapezoid(
+                join=lambda one, up, down: up if down >= 1 else min(up, down),
+            ),
+        ),
+        "the cool-down alone": Mistake(
+            "Only the cool-down is there: before it the rate is above the peak, for it has no limit of 1 and no "
+            "warm-up. See section 12.4.",
+            _trapezoid(join=lambda one, up, down: down),
         ),
     },
 )
@@ -396,15 +551,28 @@ def _each_alone(gradients, limit):
 
 
 def _use_three(answer, first, second, third, limit):
-    found = answer([first, second, third], limit)
-    return found if found is None or isinstance(found, Tensor) else tuple(found)
+    given = [first, second, third]
+    found = answer(list(given), limit)
+    if found is None or isinstance(found, Tensor):
+        return found
+    found = tuple(found)
+    return (*found, any(_shares_memory(new, old) for new in found for old in given))
+
+
+def _shares_memory(new, old):
+    """Whether a change of one would change the other."""
+    return (
+        isinstance(new, Tensor)
+        and new.device == old.device
+        and new.untyped_storage().data_ptr() == old.untyped_storage().data_ptr()
+    )
 
 
 clip_together = Exercise(
     name="clip_together",
     trials=_three_gradients,
     right=_scaled(),
-    returns=("first", "second", "third"),
+    returns=("first", "second", "third", "whether a tensor that was given comes back"),
     use=_use_three,
     mistakes={
         "each on its own": Mistake(
@@ -426,9 +594,22 @@ clip_together = Exercise(
             "The long ones stay and the short ones are stretched: the factor is never above 1. See section 12.5.",
             _scaled(factor=lambda limit, norm: torch.clamp(limit / norm, min=1.0)),
         ),
+        "same tensors returned": Mistake(
+            "The numbers are right, and where nothing is clipped the very tensors come back that were given: who "
+            "changes the result later changes them too. Return new tensors, copies where they stay the same. See "
+            "section 12.5.",
+            lambda gradients, limit: (
+                gradients
+                if _global_norm(gradients) <= limit
+                else _scaled()(gradients, limit)
+            ),
+        ),
         "nothing clipped": Mistake(
             "Nothing is clipped: the gradients come back as they were. See section 12.5.",
-            lambda gradients, limit: [g.clone() for g in gradients],
+            sign=lambda found, *inputs: all(
+                torch.equal(new, old)
+                for new, old in zip(found[:3], inputs[:3], strict=True)
+            ),
         ),
         "factor upside down": Mistake(
             "The factor is norm / limit, so that long gradients become longer still. See section 12.5.",
@@ -445,7 +626,7 @@ clip_together = Exercise(
         ),
         "short ones dropped": Mistake(
             "What is short enough is missing from the list: it is returned as it is. See section 12.5.",
-            sign=lambda found, *inputs: isinstance(found, tuple) and len(found) == 0,
+            sign=lambda found, *inputs: isinstance(found, tuple) and len(found) == 1,
         ),
         "one long vector": Mistake(
             "It returns one long vector; put end to end the gradients are only to be measured, and each keeps its "
@@ -493,13 +674,59 @@ clip_together = Exercise(
             "There is a norm among the results; the exercise asks for the list of gradients alone. See section 12.5.",
             sign=lambda found, *inputs: (
                 isinstance(found, tuple)
-                and len(found) != 3
+                and len(found) != 4
                 and any(isinstance(f, list | tuple) for f in found)
             ),
         ),
+        "mean of the norms": Mistake(
+            "The norms of the parts are averaged; the norm of the whole is the root of the sum of all squares. "
+            "See section 12.5.",
+            _scaled(
+                norm=lambda gradients: sum(g.norm() for g in gradients) / len(gradients)
+            ),
+        ),
+        "limit shared out": Mistake(
+            "Each gradient is cut to its share of the limit by its own norm; there is one norm for all. See section "
+            "12.5.",
+            lambda gradients, limit: _each_alone(gradients, limit / len(gradients)),
+        ),
+        "squared factor": Mistake(
+            "The factor is squared: a norm shrinks by the factor that its numbers are multiplied by, limit / norm. "
+            "See section 12.5.",
+            _scaled(
+                factor=lambda limit, norm: (limit / norm) ** 2 if norm > limit else 1.0,
+            ),
+        ),
+        "limit without its square": Mistake(
+            "The sum of the squares is compared with the limit, and the factor takes the root: it is the norm that is "
+            "compared with the limit. See section 12.5.",
+            _scaled(
+                factor=lambda limit, norm: (
+                    math.sqrt(limit) / float(norm) if norm**2 > limit else 1.0
+                ),
+            ),
+        ),
+        "limit subtracted": Mistake(
+            "Something is subtracted from the gradients; they are multiplied by one factor. See section 12.5.",
+            lambda gradients, limit: [
+                g - (_global_norm(gradients) - limit).clamp(min=0) for g in gradients
+            ],
+        ),
+        "nan for zeros": Mistake(
+            "Gradients that are all zero become nan: 0 is divided by 0. Nothing has to be clipped there. See section "
+            "12.5.",
+            _scaled(
+                factor=lambda limit, norm: torch.clamp(limit / norm, max=1.0) + 0 / norm
+            ),
+        ),
+        "one factor too many": Mistake(
+            "Long gradients come out at the length limit², or 1: they are divided by the norm and multiplied by "
+            "something else than the limit. See section 12.5.",
+            _scaled(factor=lambda limit, norm: limit**2 / norm if norm > limit else 1.0),
+        ),
         CHANGES_ITS_INPUT: Mistake(
             "torch's clip_grad_norm_ does so on purpose and says it by its last letter; "
-            "here new tensors are wanted. See section 12.5."
+            "the exercise asks for new tensors. See section 12.5."
         ),
     },
 )
@@ -508,21 +735,24 @@ clip_together = Exercise(
 # ---------------------------------------------------------------- accumulating
 
 
-def _two_parts(draw):
-    def sizes(first, second, D, V, *, pads=(0, 0), pad_id=0, **kind):
+def _several_parts(draw):
+    def sizes(D, V, *counts, pads=None, pad_id=0, **kind):
         parts = []
-        for n, padded in zip((first, second), pads, strict=True):
+        for n, padded in zip(counts, pads or [0] * len(counts), strict=True):
             target = (draw.ints(n, high=V - 1) + pad_id + 1) % V
             target[n - padded :] = pad_id
-            parts += [draw(n, D, **kind), target]
-        return draw(D, V, **kind) * 0.5, *parts, pad_id
+            parts.append((draw(n, D, **kind), target))
+        return draw(D, V, **kind) * 0.5, pad_id, *parts
 
-    yield "parts of different sizes", *sizes(2, 11, 3, 5)
-    yield "parts of one size", *sizes(5, 5, 3, 7)
-    yield "padding in one", *sizes(7, 7, 5, 3, pads=(0, 5))
-    yield "padding in both", *sizes(11, 3, 2, 7, pads=(7, 1))
-    yield "another pad_id", *sizes(5, 7, 3, 11, pads=(1, 5), pad_id=2)
-    yield "float64", *sizes(3, 13, 5, 2, pads=(0, 2), dtype=torch.float64)
+    yield "parts of different sizes", *sizes(3, 5, 2, 11)
+    yield "parts of one size", *sizes(3, 7, 5, 5)
+    yield "padding in one", *sizes(5, 3, 7, 7, pads=(0, 5))
+    yield "padding in both", *sizes(2, 7, 11, 3, pads=(7, 1))
+    yield "another pad_id", *sizes(3, 11, 5, 7, pads=(1, 5), pad_id=2)
+    yield "one part", *sizes(2, 5, 7, pads=(3,))
+    yield "four parts", *sizes(3, 13, 5, 2, 7, 3, pads=(0, 1, 2, 0))
+    yield "a part of nothing but padding", *sizes(2, 3, 5, 7, 3, pads=(1, 7, 0))
+    yield "float64", *sizes(5, 2, 3, 13, pads=(0, 2), dtype=torch.float64)
 
 
 def _gradient(
@@ -549,11 +779,6 @@ def _sum_of_parts(weight, parts, pad_id, reduction="sum"):
     return sum(_part_loss(weight, *part, pad_id, reduction) for part in parts)
 
 
-def _with_padding(weight, parts, pad_id):
-    logits = torch.cat([x @ weight for x, _ in parts])
-    return F.cross_entropy(logits, torch.cat([target for _, target in parts]))
-
-
 def _divided_so_far(weight, parts, pad_id):
     loss, seen = 0.0, 0
     for x, target in parts:
@@ -562,17 +787,46 @@ def _divided_so_far(weight, parts, pad_id):
     return loss
 
 
-def _use_parts(answer, weight, x1, target1, x2, target2, pad_id):
-    return answer(weight, [(x1, target1), (x2, target2)], pad_id)
+def _use_parts(answer, weight, pad_id, *parts):
+    """The gradient, whether the weight was left as it was, and whether all logits were there at one time."""
+    parts = [tuple(tensor.clone() for tensor in part) for part in parts]
+    gradient, largest = largest_tensor(lambda: answer(weight, parts, pad_id))
+    if gradient is None:
+        return None
+    left = weight.requires_grad or weight.grad is not None
+    everything = sum(len(target) for _, target in parts) * weight.size(1)
+    at_once = len(parts) > 1 and weight.size(1) > weight.size(0) and largest >= everything
+    gradient = gradient.detach() if isinstance(gradient, Tensor) else gradient
+    return gradient, left, at_once
+
+
+def _two_parts_only(weight, parts, pad_id):
+    (x1, t1), (x2, t2) = parts
+    return accumulated_gradient.right(weight, [(x1, t1), (x2, t2)], pad_id)
+
+
+def _left_behind(weight, parts, pad_id):
+    weight.requires_grad_()
+    return accumulated_gradient.right(weight, parts, pad_id)
+
+
+def _all_at_once(weight, parts, pad_id):
+    return accumulated_gradient.right(
+        weight, [tuple(torch.cat(column) for column in zip(*parts, strict=True))], pad_id
+    )
 
 
 accumulated_gradient = Exercise(
     name="accumulated_gradient",
-    trials=_two_parts,
+    trials=_several_parts,
     right=_gradient(
         lambda w, parts, pad_id: _sum_of_parts(w, parts, pad_id) / _count(parts, pad_id)
     ),
-    returns=("gradient",),
+    returns=(
+        "gradient",
+        "whether weight requires gradients afterwards, or holds one",
+        "whether the logits of all parts were there at one time",
+    ),
     use=_use_parts,
     mistakes={
         "mean of the means": Mistake(
@@ -601,7 +855,12 @@ accumulated_gradient = Exercise(
         ),
         "padding counted": Mistake(
             "Without padding it is right: positions of padding are learned like tokens. See section 12.3.",
-            _gradient(_with_padding),
+            _gradient(
+                lambda w, parts, pad_id: (
+                    sum(F.cross_entropy(x @ w, t, reduction="sum") for x, t in parts)
+                    / sum(len(t) for _, t in parts)
+                )
+            ),
         ),
         "padding in the loss": Mistake(
             "The number of tokens is right, but the losses of padding are in the sum. See section 12.3.",
@@ -694,12 +953,57 @@ accumulated_gradient = Exercise(
             "This is one number, the loss; backward leaves its gradient in .grad of what it depends on. See section "
             "12.7.",
             sign=lambda found, *inputs: (
-                isinstance(found, Tensor | float) and getattr(found, "ndim", 0) == 0
+                isinstance(found[0], Tensor | float) and getattr(found[0], "ndim", 0) == 0
             ),
         ),
         "sum over the width": Mistake(
             "The gradient has the shape of weight, (D, V), an entry for each entry. See section 12.7.",
-            sign=lambda found, *inputs: isinstance(found, Tensor) and found.dim() == 1,
+            sign=lambda found, *inputs: (
+                isinstance(found[0], Tensor) and found[0].dim() == 1
+            ),
+        ),
+        "0 taken for the pad": Mistake(
+            "It is right where pad_id is 0: targets of 0 are left out, whatever pad_id is. See section 12.3.",
+            lambda weight, parts, pad_id: accumulated_gradient.right(weight, parts, 0),
+        ),
+        "two parts expected": Mistake(
+            "Two parts are right and another number is not: `parts` is a list of any length. See section 12.3.",
+            lambda weight, parts, pad_id: _two_parts_only(weight, parts, pad_id),
+        ),
+        "weight left changed": Mistake(
+            "The gradient is right, and the weight that was given requires gradients now, or holds one: "
+            "take a copy that requires them. See section 12.7.",
+            lambda weight, parts, pad_id: _left_behind(weight, parts, pad_id),
+        ),
+        "all parts at once": Mistake(
+            "The gradient is right, and a tensor of the size of all logits together was made on the way: the batch "
+            "does not fit, so the logits of one part at a time. See section 12.3.",
+            lambda weight, parts, pad_id: _all_at_once(weight, parts, pad_id),
+        ),
+        "transposed": Mistake(
+            "The gradient is (V, D); it has the shape of the weight, (D, V). See section 12.7.",
+            lambda weight, parts, pad_id: accumulated_gradient.right(
+                weight, parts, pad_id
+            ).T.contiguous(),
+        ),
+        "sum over the vocabulary": Mistake(
+            "The right piece is not subtracted: the gradient at the logits is the probabilities less the one-hot "
+            "target. See section 12.7.",
+            _gradient(
+                lambda w, parts, pad_id: (
+                    sum((x @ w).logsumexp(-1)[t != pad_id].sum() for x, t in parts)
+                    / _count(parts, pad_id)
+                )
+            ),
+        ),
+        "means weighted by their share of the parts": Mistake(
+            "Each part's mean counts by its tokens, and the sum is divided by the number of parts as well. See "
+            "section 12.3.",
+            _gradient(
+                lambda w, parts, pad_id: (
+                    _sum_of_parts(w, parts, pad_id) / _count(parts, pad_id) / len(parts)
+                )
+            ),
         ),
         CHANGES_ITS_INPUT: Mistake(
             "Compute a gradient, and leave the step to the optimizer. See section 12.7."
@@ -712,13 +1016,15 @@ accumulated_gradient = Exercise(
 
 
 def _weights_and_means(draw):
-    def sizes(*shape, step, size=1.0, decay=0.0, lr=0.1, **kind):
+    def sizes(
+        *shape, step, size=1.0, decay=0.0, lr=0.1, betas=(0.9, 0.98), eps=1e-8, **kind
+    ):
         w, g = draw(*shape, **kind), draw(*shape, **kind) * size
         mean, square = torch.zeros_like(w), torch.zeros_like(w)
         if step > 1:
             mean = draw(*shape, **kind) * size / 2
             square = (mean.square() + draw(*shape, **kind).square() * size**2) / 2
-        return w, g, mean, square, step, lr, decay
+        return w, g, mean, square, step, lr, decay, *betas, eps
 
     yield "a later step", *sizes(7, step=5)
     yield "the first step", *sizes(3, 5, step=1, size=2.0)
@@ -728,129 +1034,145 @@ def _weights_and_means(draw):
     yield "gradients of zero", *sizes(5, step=1, size=0.0)
     yield "with weight decay", *sizes(7, 2, step=11, decay=0.3)
     yield "decay and no gradient", *sizes(3, step=1, size=0.0, decay=0.5, lr=0.2)
+    yield "other betas", *sizes(3, 7, step=5, betas=(0.8, 0.95))
+    yield "another eps", *sizes(5, 2, step=7, eps=0.5)
     yield "float64", *sizes(2, 7, step=3, decay=0.1, dtype=torch.float64)
 
 
 def _adamw(
-    mean_of=lambda mean, g: 0.9 * mean + 0.1 * g,
-    square_of=lambda square, g: 0.98 * square + 0.02 * g * g,
-    shares=lambda step: (1 - 0.9**step, 1 - 0.98**step),
-    move=lambda mean, square: mean / (square.sqrt() + 1e-8),
+    mean_of=lambda mean, g, b1, b2: b1 * mean + (1 - b1) * g,
+    square_of=lambda square, g, b1, b2: b2 * square + (1 - b2) * g * g,
+    shares=lambda step, b1, b2: (1 - b1**step, 1 - b2**step),
+    move=lambda mean, square, eps: mean / (square.sqrt() + eps),
     gradient=lambda g, w, decay: g,
     end=lambda w, move, lr, decay: w - lr * move - lr * decay * w,
     returned=lambda w, mean, square, corrected: (w, mean, square),
 ):
     """An answer with other running means, another correction of them, another move, or other results."""
 
-    def answer(w, g, mean, square, step, lr, decay):
+    def answer(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
         g = gradient(g, w, decay)
-        mean, square = mean_of(mean, g), square_of(square, g)
-        first, second = shares(step)
+        mean, square = mean_of(mean, g, beta1, beta2), square_of(square, g, beta1, beta2)
+        first, second = shares(step, beta1, beta2)
         corrected = mean / first, square / second
-        return returned(end(w, move(*corrected), lr, decay), mean, square, corrected)
+        return returned(end(w, move(*corrected, eps), lr, decay), mean, square, corrected)
 
     return answer
 
 
-def _moves_first(w, g, mean, square, step, lr, decay):
+def _moves_first(*inputs):
     """The weights move by the means from before this gradient."""
-    _, new_mean, new_square = _adamw()(w, g, mean, square, step, lr, decay)
-    moved = _adamw(mean_of=lambda mean, g: mean, square_of=lambda square, g: square)
-    return moved(w, g, mean, square, step, lr, decay)[0], new_mean, new_square
+    _, new_mean, new_square = _adamw()(*inputs)
+    moved = _adamw(mean_of=lambda mean, *_: mean, square_of=lambda square, *_: square)
+    return moved(*inputs)[0], new_mean, new_square
+
+
+def _use_settings(answer, w, g, mean, square, step, lr, decay, beta1, beta2, eps):
+    """Settings are handed over where they are not what they are without being told."""
+    told = {"beta1": beta1, "beta2": beta2} if (beta1, beta2) != (0.9, 0.98) else {}
+    told |= {"eps": eps} if eps != 1e-8 else {}
+    return answer(w, g, mean, square, step, lr, decay, **told)
+
+
+def _of_the_mean(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    new = beta1 * mean + (1 - beta1) * g
+    step_of = _adamw(square_of=lambda s, g, b1, b2: b2 * s + (1 - b2) * new.square())
+    return step_of(w, g, mean, square, step, lr, decay, beta1, beta2, eps)
 
 
 adamw_step = Exercise(
     name="adamw_step",
     trials=_weights_and_means,
     right=_adamw(),
+    use=_use_settings,
     returns=("w", "mean", "square"),
     mistakes={
         "no bias correction": Mistake(
             "Late in a training it is right, and the first steps are not: means that begin at 0 are too small until "
             "they are divided by the share that is filled. See section 12.4.",
-            _adamw(shares=lambda step: (1.0, 1.0)),
+            _adamw(shares=lambda step, b1, b2: (1.0, 1.0)),
         ),
         "mean alone corrected": Mistake(
             "The mean is divided by the share that is filled, and the mean of the squares is not: both begin at 0. "
             "See section 12.4.",
-            _adamw(shares=lambda step: (1 - 0.9**step, 1.0)),
+            _adamw(shares=lambda step, b1, b2: (1 - b1**step, 1.0)),
         ),
         "square alone corrected": Mistake(
             "The mean of the squares is divided by the share that is filled, and the mean is not: both begin at 0. "
             "See section 12.4.",
-            _adamw(shares=lambda step: (1.0, 1 - 0.98**step)),
+            _adamw(shares=lambda step, b1, b2: (1.0, 1 - b2**step)),
         ),
         "one share for both": Mistake(
             "Both means are divided by the share of the first, 1 − beta1 to the power of step; the mean of the squares "
             "has beta2 in its own. See section 12.4.",
-            _adamw(shares=lambda step: (1 - 0.9**step, 1 - 0.9**step)),
+            _adamw(shares=lambda step, b1, b2: (1 - b1**step, 1 - b1**step)),
         ),
         "not to the power of the step": Mistake(
             "The means are divided by 1 − beta at every step, which is right only for the first: the share that is "
             "filled grows with the step. See section 12.4.",
-            _adamw(shares=lambda step: (1 - 0.9, 1 - 0.98)),
+            _adamw(shares=lambda step, b1, b2: (1 - b1, 1 - b2)),
         ),
         "multiplied instead of divided": Mistake(
             "The means are multiplied by the share that is filled; they are too small, and dividing by it mends that. "
             "See section 12.4.",
-            _adamw(shares=lambda step: (1 / (1 - 0.9**step), 1 / (1 - 0.98**step))),
+            _adamw(shares=lambda step, b1, b2: (1 / (1 - b1**step), 1 / (1 - b2**step))),
         ),
         "counted from 0": Mistake(
             "The share that is filled is taken for one step too few, so that the first step divides by 0: "
             "the first step is step 1. See section 12.4.",
-            _adamw(shares=lambda step: (1 - 0.9 ** (step - 1), 1 - 0.98 ** (step - 1))),
+            _adamw(
+                shares=lambda step, b1, b2: (1 - b1 ** (step - 1), 1 - b2 ** (step - 1))
+            ),
         ),
         "betas swapped": Mistake(
             "The two betas have changed places: the mean forgets fast, with 0.9, and the squares slowly, with 0.98. "
             "See section 12.4.",
             _adamw(
-                lambda mean, g: 0.98 * mean + 0.02 * g,
-                lambda square, g: 0.9 * square + 0.1 * g * g,
-                lambda step: (1 - 0.98**step, 1 - 0.9**step),
+                lambda mean, g, b1, b2: b2 * mean + (1 - b2) * g,
+                lambda square, g, b1, b2: b1 * square + (1 - b1) * g * g,
+                lambda step, b1, b2: (1 - b2**step, 1 - b1**step),
             ),
         ),
         "old and new swapped": Mistake(
             "The new gradient gets the share beta and the old mean what is left; beta is what is kept of the old one. "
             "See section 12.4.",
             _adamw(
-                lambda mean, g: 0.1 * mean + 0.9 * g,
-                lambda square, g: 0.02 * square + 0.98 * g * g,
+                lambda mean, g, b1, b2: (1 - b1) * mean + b1 * g,
+                lambda square, g, b1, b2: (1 - b2) * square + b2 * g * g,
             ),
         ),
         "square of the mean": Mistake(
             "The size comes from the mean of the gradients squared; it is the mean of the squares of the gradients. "
             "See section 12.4.",
-            lambda w, g, mean, square, step, lr, decay: _adamw(
-                square_of=lambda s, g: 0.98 * s + 0.02 * (0.9 * mean + 0.1 * g).square()
-            )(w, g, mean, square, step, lr, decay),
+            _of_the_mean,
         ),
         "square forgotten": Mistake(
             "The second mean is that of the gradients again, and its root is nan where it is negative: "
             "it is the mean of their squares. See section 12.4.",
-            _adamw(square_of=lambda square, g: 0.98 * square + 0.02 * g),
+            _adamw(square_of=lambda square, g, b1, b2: b2 * square + (1 - b2) * g),
         ),
         "no root": Mistake(
             "The mean is divided by the mean of the squares itself: the typical size is the root of that. See section "
             "12.4.",
-            _adamw(move=lambda mean, square: mean / (square + 1e-8)),
+            _adamw(move=lambda mean, square, eps: mean / (square + eps)),
         ),
         "no size": Mistake(
             "The weights move by rate times mean, large gradients far and small ones hardly: the mean is to be "
             "divided by the typical size. See section 12.4.",
-            _adamw(move=lambda mean, square: mean),
+            _adamw(move=lambda mean, square, eps: mean),
         ),
         "eps in the root": Mistake(
             "It is right until the gradients are tiny: eps is added to the root, and not under it. See section 12.4.",
-            _adamw(move=lambda mean, square: mean / (square + 1e-8).sqrt()),
+            _adamw(move=lambda mean, square, eps: mean / (square + eps).sqrt()),
         ),
         "no eps": Mistake(
             "It is right until the gradients are tiny, and where they are zero, 0 is divided by 0: eps is missing "
             "in the divisor. See section 12.4.",
-            _adamw(move=lambda mean, square: mean / square.sqrt()),
+            _adamw(move=lambda mean, square, eps: mean / square.sqrt()),
         ),
         "eps times the root": Mistake(
             "The root is multiplied by eps, and the weights fly off: eps is added to the root. See section 12.4.",
-            _adamw(move=lambda mean, square: mean / (square.sqrt() * 1e-8)),
+            _adamw(move=lambda mean, square, eps: mean / (square.sqrt() * eps)),
         ),
         "uphill": Mistake(
             "The weights move along the gradient, where the loss grows: the move is subtracted. See section 12.4.",
@@ -888,7 +1210,7 @@ adamw_step = Exercise(
             _adamw(end=lambda w, move, lr, decay: w - lr * move - decay * w),
         ),
         "decay the wrong way": Mistake(
-            "Weight decay makes the weights larger here; it takes lr · decay · w away from them. See section 12.4.",
+            "Weight decay makes the weights larger; it is to take lr · decay · w away from them. See section 12.4.",
             _adamw(end=lambda w, move, lr, decay: w - lr * move + lr * decay * w),
         ),
         "corrected means returned": Mistake(
@@ -904,19 +1226,85 @@ adamw_step = Exercise(
         "means not renewed": Mistake(
             "The weights are right, but the two means come back as they were given, so that the next step forgets "
             "this gradient. See section 12.4.",
-            lambda w, g, mean, square, step, lr, decay: (
-                _adamw()(w, g, mean, square, step, lr, decay)[0],
-                mean,
-                square,
-            ),
+            lambda *inputs: (_adamw()(*inputs)[0], *inputs[2:4]),
         ),
         "the move alone": Mistake(
             "The first result is how far the weights move; it is to be the weights after the move. See section 12.4.",
             _adamw(end=lambda w, move, lr, decay: lr * move + lr * decay * w),
         ),
+        "counted one step too far": Mistake(
+            "The share that is filled is taken for one step too many: the first step is step 1 already, so nothing is "
+            "added to it. See section 12.4.",
+            _adamw(
+                shares=lambda step, b1, b2: (1 - b1 ** (step + 1), 1 - b2 ** (step + 1))
+            ),
+        ),
+        "share not taken from 1": Mistake(
+            "The means are divided by beta to the power of step, which is what is not yet filled; the filled share is "
+            "1 less that. See section 12.4.",
+            _adamw(shares=lambda step, b1, b2: (b1**step, b2**step)),
+        ),
+        "betas times the step": Mistake(
+            "The betas are multiplied by the step instead of raised to its power. See section 12.4.",
+            _adamw(shares=lambda step, b1, b2: (1 - b1 * step, 1 - b2 * step)),
+        ),
+        "betas hard-coded": Mistake(
+            "With other betas nothing changes: 0.9 and 0.98 stand in the code where `beta1` and `beta2` belong. "
+            "See section 12.4.",
+            lambda w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8: (
+                _adamw()(w, g, mean, square, step, lr, decay, eps=eps)
+            ),
+        ),
+        "eps hard-coded": Mistake(
+            "With another eps nothing changes: a number stands in the code where `eps` belongs. See section 12.4.",
+            lambda w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8: (
+                _adamw()(w, g, mean, square, step, lr, decay, beta1, beta2)
+            ),
+        ),
+        "betas and eps hard-coded": Mistake(
+            "With other betas or another eps nothing changes: numbers stand in the code where the arguments belong. "
+            "See section 12.4.",
+            lambda w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8: (
+                _adamw()(w, g, mean, square, step, lr, decay)
+            ),
+        ),
+        "rate forgotten": Mistake(
+            "The weights move by the whole step, whatever the rate: the move is multiplied by lr. See section 12.4.",
+            _adamw(end=lambda w, move, lr, decay: w - move - lr * decay * w),
+        ),
+        "root before the share": Mistake(
+            "The root is taken of the mean of the squares before it is divided by its share; divide first. See "
+            "section 12.4.",
+            lambda w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8: (
+                _adamw(
+                    move=lambda m, s, eps: (
+                        m / ((s * (1 - beta2**step)).sqrt() / (1 - beta2**step) + eps)
+                    )
+                )(w, g, mean, square, step, lr, decay, beta1, beta2, eps)
+            ),
+        ),
+        "decay in the gradient and in the weights": Mistake(
+            "The decay acts twice, added to the gradient and taken from the weights; the latter alone is meant. "
+            "See section 12.4.",
+            _adamw(gradient=lambda g, w, decay: g + decay * w),
+        ),
+        "weights last": Mistake(
+            "All three are there in another order: first the weights, then the mean of the gradients, then that of "
+            "their squares. See section 12.4.",
+            _adamw(returned=lambda w, mean, square, corrected: (mean, square, w)),
+        ),
+        "weights alone": Mistake(
+            "Only the weights are returned; the next step needs the two means as well. See section 12.4.",
+            _adamw(returned=lambda w, mean, square, corrected: w),
+        ),
+        "sign of the gradient": Mistake(
+            "The weights move by the sign of the mean, all of them equally far: the mean is divided by the typical "
+            "size of its own gradients. See section 12.4.",
+            _adamw(move=lambda mean, square, eps: mean.sign()),
+        ),
         CHANGES_ITS_INPUT: Mistake(
-            "torch's optimizers change weights and means in place; here whoever handed them over still needs them. "
-            "See section 12.7."
+            "torch's optimizers change weights and means in place; in this exercise whoever handed them over still "
+            "needs them. See section 12.7."
         ),
     },
 )

@@ -78,6 +78,32 @@ def _mean_left_in(x, gain, bias, eps=1e-5):
     return gain * x / torch.sqrt(x.var(-1, correction=0, keepdim=True) + eps) + bias
 
 
+def _all_but_the_first(x, gain, bias, eps=1e-5):
+    axes = tuple(range(1, x.dim())) or 0
+    return _normalised(axes)(x, gain, bias, eps)
+
+
+def _gain_and_bias_first(x, gain, bias, eps=1e-5):
+    return _normalised(finish=lambda normalised, gain, bias: normalised)(
+        gain * x + bias, gain, bias, eps
+    )
+
+
+def _by_the_mean_distance(x, gain, bias, eps=1e-5):
+    centred = x - x.mean(-1, keepdim=True)
+    return gain * centred / (centred.abs().mean(-1, keepdim=True) + eps) + bias
+
+
+def _by_its_length(x, gain, bias, eps=1e-5):
+    centred = x - x.mean(-1, keepdim=True)
+    return gain * centred / (centred.norm(dim=-1, keepdim=True) + eps) + bias
+
+
+def _between_0_and_1(x, gain, bias, eps=1e-5):
+    low, high = x.amin(-1, keepdim=True), x.amax(-1, keepdim=True)
+    return gain * (x - low) / (high - low + eps) + bias
+
+
 layer_norm = Exercise(
     name="layer_norm",
     trials=_tokens,
@@ -184,6 +210,79 @@ layer_norm = Exercise(
             "or fit against the wrong axis: they have to be (…, 1). See section 9.3.",
             _without_keepdim,
         ),
+        "all axes but the first": Mistake(
+            "A sentence is right and a batch is not: mean and variance run over all axes but the first, so the tokens "
+            "of a sentence share them. Each token has its own. See section 9.3.",
+            _all_but_the_first,
+        ),
+        "norm over the first axis": Mistake(
+            "Mean and variance run over the first axis, which holds the positions or the sentences; "
+            "they run over the last, the width. See section 9.3.",
+            _normalised(0),
+        ),
+        "norm over the first axis, n − 1": Mistake(
+            "Mean and variance run over the first axis, which holds the positions or the sentences, and the variance "
+            "divides by one number less: they run over the last axis, the width E. See section 9.3.",
+            _normalised(0, correction=1),
+        ),
+        "norm over the positions, n − 1": Mistake(
+            "The columns have mean 0 and the tokens do not: mean and variance run over the positions, and the variance "
+            "divides by one number less. See section 9.3.",
+            _normalised(-2, correction=1),
+        ),
+        "norm over everything, n − 1": Mistake(
+            "One mean and one variance serve all tokens together, and the variance divides by one number less; each "
+            "token has its own, over its E numbers. See section 9.3.",
+            _normalised(None, correction=1),
+        ),
+        "norm over everything, n − 1 and ε outside the root": Mistake(
+            "One mean and one standard deviation serve all tokens together, and it is that of torch.std, which "
+            "divides by one number less: each token has its own, over its E numbers. See section 9.3.",
+            _normalised(
+                None, correction=1, divide=lambda variance, eps: variance.sqrt() + eps
+            ),
+        ),
+        "E − 1 and axis counted from the front": Mistake(
+            "A sentence is nearly right and a batch is not: axis 1 holds the width in the one and the positions in "
+            "the other, and the variance divides by one number less. See section 9.3.",
+            _normalised(1, correction=1),
+        ),
+        "multiplied instead of divided": Mistake(
+            "The tokens are multiplied by their standard deviation, so that large ones become larger still: divide by "
+            "it. See section 9.3.",
+            _normalised(divide=lambda variance, eps: torch.rsqrt(variance + eps)),
+        ),
+        "gain and bias first": Mistake(
+            "Gain and bias act before the token is normalised, which takes part of them away again: they come last. "
+            "See section 9.3.",
+            _gain_and_bias_first,
+        ),
+        "mean distance": Mistake(
+            "The tokens are divided by their mean distance from the mean; it is the root of the mean of the squared "
+            "distances. See section 9.3.",
+            _by_the_mean_distance,
+        ),
+        "divided by its length": Mistake(
+            "The numbers come out too small by √E: a token is divided by its length, the root of the sum of the "
+            "squared distances; it is the root of their mean. See section 9.3.",
+            _by_its_length,
+        ),
+        "brought between 0 and 1": Mistake(
+            "The smallest number of a token becomes 0 and the largest 1; asked for are mean 0 and mean square 1. "
+            "See section 9.3.",
+            _between_0_and_1,
+        ),
+        "gain and bias forgotten, E − 1": Mistake(
+            "Gain and bias are not used, and the variance divides by E − 1, as torch.var and torch.std do unless told "
+            "otherwise. See section 9.3.",
+            _normalised(correction=1, finish=lambda normalised, gain, bias: normalised),
+        ),
+        "one added to the gain": Mistake(
+            "The gain is taken as what is added to 1; the columns are multiplied by the gain itself. See section 9.3.",
+            _normalised(
+                finish=lambda normalised, gain, bias: (1 + gain) * normalised + bias
+            ),
+        ),
         CHANGES_ITS_INPUT: Mistake("Subtract into a new tensor. See section 9.3."),
     },
 )
@@ -270,6 +369,31 @@ def _pre(x, f, norm):
 
 def _post(x, f, norm):
     return norm(x + f(x))
+
+
+def _final_norm_first(x, sublayers, norms, final_norm, norm_first):
+    return _stack(ends_with_norm=lambda norm_first: False)(
+        final_norm(x) if norm_first else x, sublayers, norms, final_norm, norm_first
+    )
+
+
+def _final_norm_for_all(x, sublayers, norms, final_norm, norm_first):
+    return _stack()(x, sublayers, [final_norm] * len(norms), final_norm, norm_first)
+
+
+def _backwards(x, sublayers, norms, final_norm, norm_first):
+    return _stack()(x, sublayers[::-1], norms[::-1], final_norm, norm_first)
+
+
+def _norms_backwards(x, sublayers, norms, final_norm, norm_first):
+    return _stack()(x, sublayers, norms[::-1], final_norm, norm_first)
+
+
+def _last_norm_again(x, sublayers, norms, final_norm, norm_first):
+    x = _stack(ends_with_norm=lambda norm_first: False)(
+        x, sublayers, norms, final_norm, norm_first
+    )
+    return norms[-1](x) if norm_first else x
 
 
 run_stack = Exercise(
@@ -419,6 +543,47 @@ run_stack = Exercise(
                 parts=lambda sublayers, norms: zip(sublayers[:1], norms[:1], strict=True)
             ),
         ),
+        "final norm first": Mistake(
+            "The final norm stands in front of the pre-norm stack, where each sublayer has a norm already; it belongs "
+            "behind the last sum. See section 9.4.",
+            _final_norm_first,
+        ),
+        "final norm for all": Mistake(
+            "The final norm is used in the place of every norm: each sublayer has one of its own, in `norms`. "
+            "See section 9.5.",
+            _final_norm_for_all,
+        ),
+        "last norm again": Mistake(
+            "Behind the pre-norm stack the norm of the last sublayer is used once more; the final norm is one of its "
+            "own. See section 9.4.",
+            _last_norm_again,
+        ),
+        "backwards": Mistake(
+            "One sublayer is right and three are run in the reverse order: the first of the list is the first that "
+            "reads x. See section 9.4.",
+            _backwards,
+        ),
+        "norms backwards": Mistake(
+            "One sublayer is right, and of three the first has the last norm: norm i belongs to sublayer i. See "
+            "section 9.5.",
+            _norms_backwards,
+        ),
+        "stream twice": Mistake(
+            "The stream is added twice in every step: what a sublayer finds is added to it once. See section 9.2.",
+            _stack(
+                lambda x, f, norm: x + x + f(norm(x)), lambda x, f, norm: norm(x + x + f(x))
+            ),
+        ),
+        "what is found subtracted": Mistake(
+            "What a sublayer finds is taken away from the stream; it is added. See section 9.2.",
+            _stack(lambda x, f, norm: x - f(norm(x)), lambda x, f, norm: norm(x - f(x))),
+        ),
+        "sublayer called twice": Mistake(
+            "Each sublayer reads its own output once more: it is called once in every step. See section 9.4.",
+            _stack(
+                lambda x, f, norm: x + f(f(norm(x))), lambda x, f, norm: norm(x + f(f(x)))
+            ),
+        ),
         CHANGES_ITS_INPUT: Mistake(
             "`x += …` writes into the tensor itself; `x = x + …` makes a new one. See section 9.2."
         ),
@@ -560,6 +725,52 @@ def _without_residual_at(missing):
         return (found if missing == "think" else x + found), weights
 
     return answer
+
+
+def _mean_of_heads(layer, x, memory, memory_mask):
+    out, weights = _decode()(layer, x, memory, memory_mask)
+    return out, weights.mean(dim=1)
+
+
+def _post_norm_at(where):
+    def answer(layer, x, memory, memory_mask):
+        kept = {}
+
+        def back(y):
+            return layer.self_attention(y, is_causal=True)[0]
+
+        def across(y):
+            out, kept["weights"] = layer.cross_attention(
+                y, memory, mask=memory_mask, need_weights=True
+            )
+            return out
+
+        steps = {"self_attention": back, "cross_attention": across}
+        for name in ("self_attention", "cross_attention", "feed_forward"):
+            f, norm = (
+                steps.get(name, layer.feed_forward),
+                layer.get_submodule(f"{name}_norm"),
+            )
+            x = norm(x + f(x)) if name == where else x + f(norm(x))
+        return x, kept["weights"]
+
+    return answer
+
+
+def _cross_and_think(layer, x, memory, memory_mask):
+    found, weights = layer.cross_attention(
+        layer.cross_attention_norm(x), memory, mask=memory_mask, need_weights=True
+    )
+    x = x + found
+    return x + layer.feed_forward(layer.feed_forward_norm(x)), weights
+
+
+def _found_not_added(layer, x, memory, memory_mask):
+    x = x + layer.self_attention(layer.self_attention_norm(x), is_causal=True)[0]
+    _, weights = layer.cross_attention(
+        layer.cross_attention_norm(x), memory, mask=memory_mask, need_weights=True
+    )
+    return x + layer.feed_forward(layer.feed_forward_norm(x)), weights
 
 
 decode_layer = Exercise(
@@ -723,6 +934,53 @@ decode_layer = Exercise(
             "Only the stream is returned; the exercise asks for the weights beside it. See section 9.6.",
             lambda *inputs: _decode()(*inputs)[0],
         ),
+        "results swapped": Mistake(
+            "Both results are there, in the wrong order: first the stream, then the weights. See section 9.6.",
+            lambda *inputs: _decode()(*inputs)[::-1],
+        ),
+        "mean of the heads": Mistake(
+            "The stream is right, and the weights are averaged over the heads: each head has its own, (B, H, T, S). "
+            "See section 9.10.",
+            _mean_of_heads,
+        ),
+        "stream twice": Mistake(
+            "The stream is added twice in every step: what a sublayer finds is added to it once. See section 9.2.",
+            _decode(add=lambda x, f, norm: x + x + f(norm(x))),
+        ),
+        "post-norm at the end": Mistake(
+            "The two attentions are pre-norm, and the norm of the feed-forward stands around its sum: under pre-norm "
+            "the feed-forward reads a normalised copy. See section 9.4.",
+            _post_norm_at("feed_forward"),
+        ),
+        "sees the future, and the cross-attention is causal": Mistake(
+            "It is the cross-attention that is causal, and the self-attention sees the future: it is the other way "
+            "round. See section 9.6.",
+            _decode(causal=False, causal_across=True),
+        ),
+        "normalised again at the end": Mistake(
+            "The stream is normalised once more behind the feed-forward; under pre-norm a layer leaves its last sum "
+            "as it is, and the stack has one final norm. See section 9.4.",
+            lambda layer, x, memory, memory_mask: (
+                layer.feed_forward_norm(
+                    (found := _decode()(layer, x, memory, memory_mask))[0]
+                ),
+                found[1],
+            ),
+        ),
+        "self-attention forgotten": Mistake(
+            "The first of the three sublayers, the self-attention, is missing: the target's tokens know nothing of "
+            "each other. See section 9.6.",
+            lambda layer, x, memory, memory_mask: _cross_and_think(
+                layer, x, memory, memory_mask
+            ),
+        ),
+        "cross-attention's output forgotten": Mistake(
+            "The weights of the cross-attention are there, and what it found is not added to the stream. See section "
+            "9.6.",
+            lambda layer, x, memory, memory_mask: _found_not_added(
+                layer, x, memory, memory_mask
+            ),
+        ),
         CHANGES_ITS_INPUT: Mistake(
             "`x += …` writes into the tensor itself; `x = x + …` makes a new one. See section 9.2."
         ),
@@ -741,8 +999,39 @@ def _tables(draw):
     yield "a wide table", *sizes(11, 64, 3, 2)
     yield "one sequence of one token", *sizes(5, 3, 1, 1)
     yield "as many ids as columns", *sizes(7, 7, 2, 5)
-    yield "a large table", *sizes(2000, 32, 2, 3)
+    yield "a large table", *sizes(4000, 24, 2, 3)
     yield "float64", *sizes(13, 11, 2, 5, dtype=torch.float64)
+
+
+def _spread(table):
+    """How the rows start: thousands of numbers tell it in spite of the seed, so it is brought to what it must be."""
+    V, E = table.shape
+    mean, spread = float(table.mean()) * math.sqrt(E), float(table.std()) * math.sqrt(E)
+    likely = {
+        "1/√E": 1.0,
+        "1": math.sqrt(E),
+        "1/E": 1 / math.sqrt(E),
+        "1/√V": math.sqrt(E / V),
+        "√(2 / (V + E))": math.sqrt(2 * E / (V + E)),
+        "√(2 / E)": math.sqrt(2),
+        "1/√(3E)": math.sqrt(1 / 3),
+        "0.02": 0.02 * math.sqrt(E),
+    }
+    name = next(
+        (n for n, s in likely.items() if abs(spread / s - 1) < 0.02),
+        f"{spread / math.sqrt(E):.2g}",
+    )
+    if abs(mean) > 0.05:
+        return f"{name} around {mean / math.sqrt(E):.1g}"
+    return f"{name}, with a row of zeros" if (table == 0).all(dim=1).any() else name
+
+
+def _reaches(out, tables):
+    """The gradient that comes to the table from one of its jobs; None where nothing comes."""
+    if not isinstance(out, Tensor) or not out.requires_grad:
+        return None
+    shares = 1 + torch.arange(out.numel(), device=out.device).reshape(out.shape) % 5
+    return torch.autograd.grad((out * shares).sum(), tables[0], allow_unused=True)[0]
 
 
 def _do_both_jobs(answer, vocab_size, d_model, ids, x, numbers):
@@ -753,10 +1042,7 @@ def _do_both_jobs(answer, vocab_size, d_model, ids, x, numbers):
         )
     table = table.to(x)
     tables = [p for p in table.parameters() if p.shape == numbers.shape]
-    # Thousands of numbers have a spread that is the same to a digit, whatever the seed.
-    spread = None
-    if vocab_size >= 1000 and tables:
-        spread = round(float(tables[0].detach().std()) * math.sqrt(d_model), 1)
+    spread = _spread(tables[0].detach()) if vocab_size >= 1000 and tables else "1/√E"
     with torch.no_grad():
         for parameter in tables:
             parameter.copy_(numbers)
@@ -773,10 +1059,10 @@ def _do_both_jobs(answer, vocab_size, d_model, ids, x, numbers):
         )
     count = sum(p.numel() for p in table.parameters())
     embedded, logits = table.embed(ids), table.score(x)
-    trains_both = all(
-        isinstance(out, Tensor) and out.requires_grad for out in (embedded, logits)
-    )
-    return count, embedded, logits, trains_both, 1.0 if spread is None else spread
+    if count != numbers.numel():
+        return count, embedded, logits, None, None, spread
+    gradients = _reaches(embedded, tables), _reaches(logits, tables)
+    return count, embedded, logits, *gradients, spread
 
 
 class _Tied(nn.Module):
@@ -824,9 +1110,36 @@ class _WithBias(_Tied):
         self.bias = nn.Parameter(torch.zeros(vocab_size))
 
 
-class _CutOff(_Tied):
+class _ScoreCutOff(_Tied):
     def score(self, x):
-        return x.detach() @ self.weight.detach().T
+        return x @ self.weight.detach().T
+
+
+class _EmbedCutOff(_Tied):
+    def embed(self, ids):
+        return super().embed(ids).detach()
+
+
+class _CutOff(_EmbedCutOff, _ScoreCutOff):
+    pass
+
+
+class _RowOfZeros(_Tied):
+    """Row 0 starts at zero and stays there, since its own gradient is left out of the way in."""
+
+    def __init__(self, vocab_size, d_model):
+        super().__init__(vocab_size, d_model)
+        with torch.no_grad():
+            self.weight[0] = 0
+
+    def embed(self, ids):
+        return F.embedding(ids, self.weight, padding_idx=0) * math.sqrt(self.d_model)
+
+
+class _AroundAHalf(_Tied):
+    def __init__(self, vocab_size, d_model):
+        super().__init__(vocab_size, d_model)
+        self.weight = nn.Parameter(torch.rand(vocab_size, d_model) / math.sqrt(d_model))
 
 
 class _SpreadOfVocabulary(_Tied):
@@ -841,6 +1154,27 @@ class _Softmax(_Tied):
         return super().score(x).softmax(dim=-1)
 
 
+class _ByTheRootOfV(_Tied):
+    def embed(self, ids):
+        return self.weight[ids] * math.sqrt(self.weight.size(0))
+
+
+class _WithBiasUnscaled(_WithBias):
+    embed_factor = staticmethod(_one)
+
+
+def _tied_in(spread):
+    """A table whose spread depends on both sizes."""
+
+    class Tied(_Tied):
+        def __init__(self, vocab_size, d_model):
+            super().__init__(vocab_size, d_model)
+            numbers = torch.randn(vocab_size, d_model) * spread(vocab_size, d_model)
+            self.weight = nn.Parameter(numbers)
+
+    return Tied
+
+
 TiedTable = Exercise(
     name="TiedTable",
     trials=_tables,
@@ -850,8 +1184,9 @@ TiedTable = Exercise(
         "the number of parameters",
         "embed(ids)",
         "score(x)",
-        "the answer to whether both jobs train the table",
-        "the spread of the first table times √E",
+        "the gradient that embed sends to the table",
+        "the gradient that score sends to the table",
+        "the spread of the first table",
     ),
     mistakes={
         "two tables": Mistake(
@@ -910,9 +1245,75 @@ TiedTable = Exercise(
             _SpreadOfVocabulary,
         ),
         "cut off from the gradient": Mistake(
-            "The numbers are right, and one of the jobs does not train the table: a detach, a no_grad or .data "
+            "The numbers are right, and neither of the two jobs trains the table: a detach, a no_grad or .data "
             "stands in the way of the gradient. See section 9.8.",
             _CutOff,
+        ),
+        "way out cut off from the gradient": Mistake(
+            "The numbers are right, and score does not train the table: a detach, a no_grad or .data stands in the "
+            "way of the gradient. See section 9.8.",
+            _ScoreCutOff,
+        ),
+        "way in cut off from the gradient": Mistake(
+            "The numbers are right, and embed does not train the table: a detach, a no_grad or .data stands in the "
+            "way of the gradient. See section 9.8.",
+            _EmbedCutOff,
+        ),
+        "no spread chosen": Mistake(
+            "The rows start with a spread of 1, as those of nn.Embedding do, and what goes in is not multiplied by √E: "
+            "the first logits have a spread of √E. See section 9.8.",
+            _tied(embed_factor=_one, spread=_one),
+        ),
+        "spread of Xavier": Mistake(
+            "Both jobs are right, but the rows start with Xavier's spread, √(2 / (V + E)), which is that of a Linear "
+            "from V to E; here it is 1/√E. See section 9.8.",
+            _tied_in(lambda V, E: math.sqrt(2 / (V + E))),
+        ),
+        "spread of Kaiming": Mistake(
+            "Both jobs are right, but the rows start with Kaiming's spread, √(2 / E), made for layers behind a ReLU; "
+            "here it is 1/√E. See section 9.8.",
+            _tied_in(lambda V, E: math.sqrt(2 / E)),
+        ),
+        "bounds instead of spread": Mistake(
+            "Both jobs are right, but the rows start within ±1/√E, as those of a Linear do, and the spread of such "
+            "numbers is smaller than their bound, by √3; here the spread is 1/√E. See section 9.8.",
+            _tied_in(lambda V, E: math.sqrt(1 / (3 * E))),
+        ),
+        "spread of 0.02": Mistake(
+            "Both jobs are right, but the rows start with a spread of 0.02, whatever the width; here it is 1/√E. "
+            "See section 9.8.",
+            _tied(spread=lambda d_model: 0.02),
+        ),
+        "zeros to start with": Mistake(
+            "The rows start at zero, all of them alike, so all words look the same; they start with a spread of 1/√E. "
+            "See section 9.8.",
+            _tied(spread=lambda d_model: 0.0),
+        ),
+        "not around 0": Mistake(
+            "Both jobs are right, but the rows start between 0 and 1/√E, so that their mean is not 0: "
+            "torch.rand draws from 0 to 1, torch.randn around 0. See section 9.8.",
+            _AroundAHalf,
+        ),
+        "row of zeros": Mistake(
+            "Row 0 starts at zero, and the way in never trains it: with padding_idx a row is taken out of the table, "
+            "and here all V rows start with a spread of 1/√E. See section 9.8.",
+            _RowOfZeros,
+        ),
+        "multiplied by the root of V": Mistake(
+            "What goes in is multiplied by √V; it is √E, the root of the width. See section 9.8.",
+            _ByTheRootOfV,
+        ),
+        "bias and no scale": Mistake(
+            "There are V parameters more than the table has, for the logits have a bias here; and what goes in is not "
+            "scaled. See section 9.7.",
+            _WithBiasUnscaled,
+        ),
+        "scaled and divided": Mistake(
+            "What goes in is divided by √E and the logits are multiplied by it: it is what goes in that is multiplied. "
+            "See section 9.8.",
+            _tied(
+                embed_factor=lambda d_model: 1 / math.sqrt(d_model), score_factor=math.sqrt
+            ),
         ),
         "softmax too early": Mistake(
             "score returns probabilities, and is asked for logits: the loss makes its own softmax. See section 7.8.",
@@ -1020,7 +1421,8 @@ count_transformer = Exercise(
             _count(decoder=(1, 2)),
         ),
         "norm of the cross-attention forgotten": Mistake(
-            "2E are missing in each decoder layer: its third sublayer has a norm, too. See section 9.6.",
+            "2E are missing for each encoder layer with its decoder layer: it is the norm of the decoder's third "
+            "sublayer, or the second biases of the two feed-forwards, E each. See section 9.6.",
             _count(decoder=(2, 2)),
         ),
         "one norm in each layer": Mistake(
@@ -1080,6 +1482,49 @@ count_transformer = Exercise(
         "decoder forgotten": Mistake(
             "Only the encoder's layers are counted, and there are as many in the decoder. See section 9.7.",
             _count(decoder_layers=lambda n: 0, final_norms=1),
+        ),
+        "encoder counted as decoder": Mistake(
+            "Encoder layers are counted like decoder layers, with a cross-attention and its norm, which only the "
+            "decoder has. See section 9.5.",
+            _count(encoder=(2, 3)),
+        ),
+        "a norm too many in the encoder": Mistake(
+            "An encoder layer has three norms here, and it has two, one for each sublayer. See section 9.5.",
+            _count(encoder=(1, 3)),
+        ),
+        "one bias in the attention": Mistake(
+            "An attention has a single bias here; each of its four Linears has one. See section 9.11.",
+            _count(attention_biases=1),
+        ),
+        "no bias at the output projection": Mistake(
+            "The output projection of the attentions has no bias here; each of their four Linears has one. See "
+            "section 9.11.",
+            _count(attention_biases=3),
+        ),
+        "first bias of the feed-forward forgotten": Mistake(
+            "The feed-forward has a bias for its second Linear, E, and none for its first, d_ff. See section 9.11.",
+            _count(ff_biases=lambda e, f: e),
+        ),
+        "biases of the feed-forward both d_ff": Mistake(
+            "Both Linears of the feed-forward have a bias of d_ff; the second one's is as long as its output, E. "
+            "See section 9.11.",
+            _count(ff_biases=lambda e, f: 2 * f),
+        ),
+        "one matrix in the attention": Mistake(
+            "An attention has one matrix here; it has four, for queries, keys, values and output. See section 9.11.",
+            _count(matrices=1, attention_biases=1),
+        ),
+        "final norms and biases of the norms forgotten": Mistake(
+            "A norm counts E here and learns 2E, and the two final norms are missing. See section 9.3.",
+            _count(norm=lambda e: e, final_norms=0),
+        ),
+        "layers only": Mistake(
+            "The layers are right, and the tables and the final norms are missing. See section 9.7.",
+            _count(tables=lambda s, t: 0, final_norms=0),
+        ),
+        "feed-forward forgotten": Mistake(
+            "The layers have no feed-forward here, and each has one. See section 9.5.",
+            _count(ff=lambda e, f: 0, ff_biases=lambda e, f: 0),
         ),
     },
 )

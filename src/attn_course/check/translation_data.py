@@ -91,6 +91,28 @@ def _occurrences(sentences):
     return Counter(word for sentence in sentences for word in sentence)
 
 
+def _the_most_frequent(sentences, many):
+    counts = _occurrences(sentences)
+    words = sorted(counts, key=lambda word: (-counts[word], word))[:many]
+    return SPECIAL | {word: i for i, word in enumerate(words, 4)}
+
+
+def _with_gaps(sentences, least):
+    counts = _occurrences(sentences)
+    words = sorted(counts, key=lambda word: (word,))
+    return SPECIAL | {w: i for i, w in enumerate(words, 4) if counts[w] >= least}
+
+
+def _often_in_one(least):
+    """Counts over all sentences of the words that one sentence holds ``least`` times."""
+
+    def count(sentences):
+        often = {w for s in sentences for w, n in Counter(s).items() if n >= least}
+        return Counter({w: n for w, n in _occurrences(sentences).items() if w in often})
+
+    return count
+
+
 build_vocabulary = Exercise(
     name="build_vocabulary",
     trials=_sentences,
@@ -207,6 +229,59 @@ build_vocabulary = Exercise(
             "The numbers are how often each word occurs; an id is its place in the vocabulary. See section 10.4.",
             sign=lambda found, sentences, least: _holds_counts(found, sentences, least),
         ),
+        "as many as min_count": Mistake(
+            "It holds the min_count most frequent words; min_count says how often a word has to occur, and not how "
+            "many words are taken. See section 10.4.",
+            lambda sentences, least: _the_most_frequent(sentences, least),
+        ),
+        "ids in steps of another kind": Mistake(
+            "The words are right, and their ids leave numbers out: counted from 4 on, no number is skipped when a "
+            "word is too rare. See section 10.4.",
+            lambda sentences, least: _with_gaps(sentences, least),
+        ),
+        "longest first": Mistake(
+            "The words stand in the order of their length; the most frequent comes first. See section 10.4.",
+            lambda sentences, least: _vocabulary(
+                sentences, least, order=lambda counts: lambda word: (-len(word), word)
+            ),
+        ),
+        "special words counted from 1": Mistake(
+            "The ids begin with 1; the padding has the id 0, and masks and losses look for it there. See section 10.4.",
+            lambda sentences, least: _vocabulary(
+                sentences,
+                least,
+                start=5,
+                special={word: i + 1 for word, i in SPECIAL.items()},
+            ),
+        ),
+        "one sentence only": Mistake(
+            "Only the words of the first sentence are in it: count over all of them. See section 10.4.",
+            lambda sentences, least: _vocabulary(sentences[:1], least),
+        ),
+        "last sentence only": Mistake(
+            "Only the words of the last sentence are in it: the counts of the others were overwritten. See section "
+            "10.4.",
+            lambda sentences, least: _vocabulary(sentences[-1:], least),
+        ),
+        "least in each sentence": Mistake(
+            "A word has to occur min_count times in one and the same sentence; it has to occur so often in all of them "
+            "together. See section 10.4.",
+            lambda sentences, least: _vocabulary(
+                sentences,
+                least,
+                enough=lambda count, least: True,
+                count=_often_in_one(least),
+            ),
+        ),
+        "equals by length": Mistake(
+            "The most frequent comes first, but among words that are equally frequent it is the shortest, as in the "
+            "choice of a pair, and here it is the order of `sorted`. See section 10.5.",
+            lambda sentences, least: _vocabulary(
+                sentences,
+                least,
+                order=lambda counts: lambda word: (-counts[word], len(word), word),
+            ),
+        ),
     },
 )
 
@@ -262,6 +337,14 @@ def _cut_words(draw):
     yield "the same letter again", {tuple("ののの"): 2, tuple("のみ"): 3}
     yield "a frequent word and many rare ones", _many_rare()
     yield "a word of one piece", {("です",): 11, ("ま", "す"): 2}
+    yield (
+        "long pieces that are rare",
+        {("べまし", "たの"): 3, ("ま", "し", "の"): 4, ("ま", "し"): 1},
+    )
+    yield (
+        "long words that are rare",
+        {tuple("のみたべしまの"): 3, ("ま", "た"): 4, ("た",): 2},
+    )
     yield "many random words", random(23, 6, 7)
 
 
@@ -316,11 +399,16 @@ def _round_text(answer, cut):
     if not isinstance(merged, dict):
         raise Remark("The second result must be a dict, as `cut` is. See section 10.5.")
     kind = "one string " if isinstance(pair, str) else ""
-    words = [
-        f"{'·'.join(pieces) if isinstance(pieces, tuple) else f'{pieces} (a {type(pieces).__name__})'} {count}"
-        for pieces, count in merged.items()
-    ]
+    words = [f"{_word_text(pieces)} {count}" for pieces, count in merged.items()]
     return kind + "·".join(pair), ", ".join(sorted(words))
+
+
+def _word_text(pieces):
+    if not isinstance(pieces, tuple):
+        return f"{pieces} (a {type(pieces).__name__})"
+    if any(not isinstance(piece, str) for piece in pieces):
+        return f"{pieces} (a tuple in it)"
+    return "·".join(pieces)
 
 
 def _first_only(pieces, pair):
@@ -375,6 +463,62 @@ def _once_in_a_word(cut):
 
 def _first_pair(cut):
     return Counter([next(iter(_pairs(cut)))])
+
+
+def _counts_times(size):
+    """Counts in which a pair counts more, the larger ``size(pieces, pair)`` is."""
+
+    def pairs(cut):
+        found = Counter()
+        for pieces, count in cut.items():
+            for pair in itertools.pairwise(pieces):
+                found[pair] += count * size(pieces, pair)
+        return found
+
+    return lambda cut: _one_round(cut, pairs=pairs(cut))
+
+
+def _last_word_only(cut):
+    """The counts of each word overwrite those of the words before it."""
+    pairs = Counter()
+    for pieces, count in cut.items():
+        for pair in itertools.pairwise(pieces):
+            pairs[pair] = count
+    return pairs
+
+
+def _every_two(cut):
+    """Pieces are taken two by two, so that a pair that begins at an odd place is not seen."""
+    pairs = Counter()
+    for pieces, count in cut.items():
+        for i in range(0, len(pieces) - 1, 2):
+            pairs[pieces[i], pieces[i + 1]] += count
+    return pairs
+
+
+def _any_two(cut):
+    """Any two pieces of a word, side by side or not."""
+    pairs = Counter()
+    for pieces, count in cut.items():
+        for pair in itertools.combinations(pieces, 2):
+            pairs[pair] += count
+    return pairs
+
+
+def _last_in_the_alphabet(cut):
+    return Counter([max(_pairs(cut))])
+
+
+def _turned(pieces, pair):
+    a, b = pair
+    return tuple(b + a if piece == a + b else piece for piece in _merge(pieces, pair))
+
+
+def _with_a_space(pieces, pair):
+    return tuple(
+        " ".join(pair) if piece == "".join(pair) and piece not in pieces else piece
+        for piece in _merge(pieces, pair)
+    )
 
 
 merge_step = Exercise(
@@ -460,6 +604,71 @@ merge_step = Exercise(
             "word can be cut. See section 10.5.",
             lambda cut: ("".join(_one_round(cut)[0]), _one_round(cut)[1]),
         ),
+        "count times the length of the pair": Mistake(
+            "A pair of long pieces wins over one that is more frequent: the count is multiplied by the number of "
+            "letters. The most frequent pair is the one that occurs most often. See section 10.5.",
+            _counts_times(lambda pieces, pair: len("".join(pair))),
+        ),
+        "count times the length of the word": Mistake(
+            "A pair in a long word counts more than one in a short word: the count is multiplied by the length of the "
+            "word. A pair counts as often as it occurs. See section 10.5.",
+            _counts_times(lambda pieces, pair: len(pieces)),
+        ),
+        "count of the last word": Mistake(
+            "A pair has the count of the last word that holds it: the counts of all its words are added up. See "
+            "section 10.5.",
+            lambda cut: _one_round(cut, pairs=_last_word_only(cut)),
+        ),
+        "every second pair": Mistake(
+            "Only every second pair of neighbours is counted: after the first and second piece come the second and "
+            "third. See section 10.5.",
+            lambda cut: _one_round(cut, pairs=_every_two(cut)),
+        ),
+        "pieces that are not neighbours": Mistake(
+            "Any two pieces of a word count as a pair; a pair stands side by side. See section 10.5.",
+            lambda cut: _one_round(cut, pairs=_any_two(cut)),
+        ),
+        "last in the alphabet": Mistake(
+            "The pair is the last one in the order of `sorted`: `max` needs to be told that the count decides. "
+            "See section 10.5.",
+            lambda cut: _one_round(cut, pairs=_last_in_the_alphabet(cut)),
+        ),
+        "glued the wrong way round": Mistake(
+            "The pair is glued the wrong way round: the piece that comes first stays in front. See section 10.5.",
+            lambda cut: _one_round(cut, merge=_turned),
+        ),
+        "glued with a space": Mistake(
+            "There is a space in the new piece; the two halves are glued. See section 10.5.",
+            lambda cut: _one_round(cut, merge=_with_a_space),
+        ),
+        "every pair merged": Mistake(
+            "Other pairs are merged along with the most frequent one: a round merges one pair. See section 10.5.",
+            lambda cut: _one_round(
+                cut,
+                merge=lambda pieces, pair: (
+                    ("".join(pieces),) if _merge(pieces, pair) != pieces else pieces
+                ),
+            ),
+        ),
+        "pair kept as a tuple": Mistake(
+            "Where the pair was, a tuple stands among the pieces: glue the two strings into one. See section 10.5.",
+            sign=lambda found, cut: "a tuple in it" in found[1],
+        ),
+        "pieces in one string": Mistake(
+            "The keys of the new dict are strings, and nobody can tell their pieces any more: a key is a tuple of "
+            "strings. See section 10.5.",
+            sign=lambda found, cut: "(a str)" in found[1],
+        ),
+        "new pieces only": Mistake(
+            "The words of the new dict have lost their other pieces: what is no part of the pair stays. See section "
+            "10.5.",
+            lambda cut: _one_round(
+                cut,
+                merge=lambda pieces, pair: (
+                    ("".join(pair),) if _merge(pieces, pair) != pieces else pieces
+                ),
+            ),
+        ),
     },
 )
 
@@ -503,7 +712,19 @@ def _tensors(answer, pairs):
             "pad_pairs changes the lists that it was given, so that a second batch of them would have two ends: "
             "make new lists. See section 10.7."
         )
+    if isinstance(found, tuple | list):
+        return tuple(_any_integers(tensor) for tensor in found)
     return found
+
+
+def _any_integers(tensor):
+    """Whole numbers of any size are ids; true or false and numbers with a point are not."""
+    is_whole = (
+        isinstance(tensor, Tensor)
+        and not tensor.is_floating_point()
+        and tensor.dtype != torch.bool
+    )
+    return tensor.long() if is_whole else tensor
 
 
 def _filled(rows, *, value=PAD_ID, width=None, left=False):
@@ -567,6 +788,47 @@ def _cuts(pairs):
     yield [tgt[:-1] for tgt in targets], [tgt[1:] for tgt in targets]
     yield [[BOS_ID, *tgt[:-1]] for tgt in targets], targets
     yield targets, [[*tgt[1:], EOS_ID] for tgt in targets]
+
+
+def _is_filled_otherwise(found, pairs):
+    """Whether all is right but the number in the places of padding."""
+    right = _padded(pairs)
+    same_words = all(
+        f.shape == r.shape and torch.equal(f[r != PAD_ID], r[r != PAD_ID])
+        for f, r in zip(found, right, strict=True)
+    )
+    return same_words and not any(
+        (f[r == PAD_ID] == PAD_ID).any() for f, r in zip(found, right, strict=True)
+    )
+
+
+def _is_wider(found, pairs):
+    """Whether all is right but for columns of padding at the end."""
+    right = _padded(pairs)
+    wider = [f.size(1) > r.size(1) for f, r in zip(found, right, strict=True)]
+    return any(wider) and all(
+        torch.equal(f[:, : r.size(1)], r) and (f[:, r.size(1) :] == PAD_ID).all()
+        for f, r in zip(found, right, strict=True)
+    )
+
+
+def _too_narrow(pairs):
+    def fill(rows):
+        width = max(map(len, rows)) - 1
+        ends = [
+            row[: max(width - 1, 0)] + row[-1:] if len(row) > width else row for row in rows
+        ]
+        return _filled(ends, width=width)
+
+    return tuple(fill(rows) for rows in _rows_of(pairs))
+
+
+def _rows_of(pairs):
+    return (
+        [[*src, EOS_ID] for src, _ in pairs],
+        [[BOS_ID, *tgt] for _, tgt in pairs],
+        [[*tgt, EOS_ID] for _, tgt in pairs],
+    )
 
 
 pad_pairs = Exercise(
@@ -675,6 +937,43 @@ pad_pairs = Exercise(
         "axes swapped": Mistake(
             "The sentences stand in columns: the first axis is the batch, (B, S). See section 10.7.",
             lambda pairs: tuple(tensor.mT for tensor in _padded(pairs)),
+        ),
+        "end in what is read": Mistake(
+            "tgt_in ends with the end: the decoder has nothing to write behind it, and the two rows of the target no "
+            "longer stand one against the other. See section 10.9.",
+            lambda pairs: _padded(pairs, in_after=(EOS_ID,)),
+        ),
+        "beginning in what is written": Mistake(
+            "tgt_out begins with the beginning, so that the decoder has to write what it reads in the same column. "
+            "See section 10.9.",
+            lambda pairs: _padded(pairs, out_before=(BOS_ID,)),
+        ),
+        "end of the source swapped with the beginning of the target": Mistake(
+            "The source ends with the beginning, and it ends with the end like what is written. See section 10.7.",
+            lambda pairs: _padded(pairs, src_after=(BOS_ID,)),
+        ),
+        "padded with another number": Mistake(
+            f"The rows are not filled up with the padding, whose id is {PAD_ID}: masks and losses look for that one. "
+            "See section 10.7.",
+            sign=lambda found, pairs: _is_filled_otherwise(found, pairs),
+        ),
+        "a column too many": Mistake(
+            "There are columns in which nothing but padding stands: a tensor is as wide as its longest row, beginning "
+            "or end included. See section 10.7.",
+            sign=lambda found, pairs: _is_wider(found, pairs),
+        ),
+        "no end at all": Mistake(
+            "Neither the sources nor tgt_out have an end, so the model never learns to stop. See section 10.9.",
+            lambda pairs: _padded(pairs, src_after=(), out_after=()),
+        ),
+        "end of the shorter rows only": Mistake(
+            "The longest sentence has lost its last word to the end: the rows are one column too narrow, for the "
+            "width was taken before the end was added. See section 10.7.",
+            lambda pairs: _too_narrow(pairs),
+        ),
+        "source and target swapped": Mistake(
+            "The sources stand where the targets belong: a pair is (source, target). See section 10.9.",
+            lambda pairs: _padded([pair[::-1] for pair in pairs]),
         ),
     },
 )
@@ -929,6 +1228,33 @@ fill_buckets = Exercise(
             "will be fetched. See section 10.8.",
             _at_sorted_places,
         ),
+        "one bucket": Mistake(
+            "All sentences are in one bucket, however many cells that makes: begin a new one when the next sentence "
+            "does not fit. See section 10.8.",
+            lambda lengths, most: [sorted(range(len(lengths)), key=lengths.__getitem__)],
+        ),
+        "not sorted and padding not counted": Mistake(
+            "The sentences stand as they come, long beside short, and their lengths are added up, although padding "
+            "takes cells too: sort them, and count as many columns as the longest has. See section 10.8.",
+            lambda lengths, most: _walk(
+                lengths,
+                most,
+                order=range(len(lengths)),
+                full=lambda bucket, new, most: sum(bucket) + new > most,
+            ),
+        ),
+        "not sorted and the new one's width": Mistake(
+            "The sentences stand as they come, and a bucket is taken to be as wide as the sentence that is about to "
+            "be added, which is the longest only if they are sorted. See section 10.8.",
+            lambda lengths, most: _walk(lengths, most, order=range(len(lengths))),
+        ),
+        "longest first and the new one's width": Mistake(
+            "The buckets are filled from the longest sentence down, and each is taken to be as wide as the sentence "
+            "that is about to be added, its shortest. See section 10.8.",
+            lambda lengths, most: _walk(
+                lengths, most, order=sorted(range(len(lengths)), key=lambda i: -lengths[i])
+            ),
+        ),
     },
 )
 
@@ -960,6 +1286,11 @@ def _train_and_held_out(draw):
     )
     yield "the same Japanese", [free[2], ("猫だ!", "A cat."), free[0]], held_out
     yield "the same English", [("雨が降る。", "it rains"), *free], held_out
+    yield (
+        "one side, spelled alike",
+        [("魚を買う。", "We sell."), *free, ("傘。", "It rains.")],
+        held_out,
+    )
     yield "sides of two pairs", [free[1], ("猫だ", "It rains!"), free[0]], held_out
     yield (
         "a sentence inside another",
@@ -983,6 +1314,10 @@ def _kept(answer, train, held_out):
             "remove_leaks changes a list that it was given: make a new list, and leave the old ones as they are. "
             "See section 10.11."
         )
+    if isinstance(found, list | tuple) and found:
+        for kind, what in ((int, "numbers"), (str, "sentences")):
+            if all(isinstance(pair, kind) for pair in found):
+                return len(found), what
     if not isinstance(found, list | tuple) or not all(
         isinstance(pair, tuple | list) and len(pair) == 2 for pair in found
     ):
@@ -1023,8 +1358,8 @@ remove_leaks = Exercise(
             lambda train, held, key: _without(train, held, _same),
         ),
         "key on one side of the comparison": Mistake(
-            "Nothing is removed: what `key` makes of one list is never equal to the other list as it is, so both need "
-            "it. See section 10.11.",
+            "Nothing is removed: either what `key` makes of one list is compared with the other list as it is, and the "
+            "two are never equal, or a sentence of one language is looked for in the other. See section 10.11.",
             lambda train, held, key: _without(train, held, key, held_key=_same),
         ),
         "kept for one that differs": Mistake(
@@ -1105,6 +1440,44 @@ remove_leaks = Exercise(
                 or sorted(found[1].split("; "))
                 == sorted(set(_kept(_without, train, held)[1].split("; ")))
             ),
+        ),
+        "first held-out pair only": Mistake(
+            "Only the first of the held-out pairs is looked at; every one of them has to stay out of the training "
+            "text. See section 10.11.",
+            lambda train, held, key: _without(train, held[:1], key),
+        ),
+        "last held-out pair only": Mistake(
+            "Only the last of the held-out pairs counts: what was found for those before it was overwritten. "
+            "See section 10.11.",
+            lambda train, held, key: _without(train, held[-1:], key),
+        ),
+        "indices instead of pairs": Mistake(
+            "It returns numbers; asked for are the pairs themselves. See section 10.11.",
+            sign=lambda found, train, held: found[1] == "numbers",
+        ),
+        "one side returned": Mistake(
+            "It returns sentences of one language; asked for are the pairs, both sides. See section 10.11.",
+            sign=lambda found, train, held: found[1] == "sentences",
+        ),
+        "key of one side only": Mistake(
+            "`key` is applied to the Japanese side alone, so an English sentence in another spelling is not found: "
+            "both sides need it. See section 10.11.",
+            lambda train, held, key: [
+                p
+                for p in train
+                if key(p[0]) not in {key(h[0]) for h in held}
+                and p[1] not in {h[1] for h in held}
+            ],
+        ),
+        "key of the English side only": Mistake(
+            "`key` is applied to the English side alone, so a Japanese sentence in another spelling is not found: "
+            "both sides need it. See section 10.11.",
+            lambda train, held, key: [
+                p
+                for p in train
+                if p[0] not in {h[0] for h in held}
+                and key(p[1]) not in {key(h[1]) for h in held}
+            ],
         ),
     },
 )
