@@ -44,10 +44,11 @@ def by_equations(layer, x, mask):
             for t, vector in enumerate(sequence):
                 position = torch.tensor([t])
                 c = w_dkv @ vector  # 9
-                k_turned = rotate((w_kr @ vector)[None], position)[0]  # 15
+                k_turned = rotate((w_kr @ vector)[None], position, base=layer.rope_base)[0]  # 15
                 c_q = vector if layer.q_down_proj is None else layer.q_down_proj.weight @ vector  # 12
                 q_content, q_turned = (w_q[h] @ c_q).split([D, R])  # 13
-                q_rows.append(torch.cat([q_content, rotate(q_turned[None], position)[0]]))  # 14, 16
+                q_turned = rotate(q_turned[None], position, base=layer.rope_base)[0]  # 14
+                q_rows.append(torch.cat([q_content, q_turned]))  # 16
                 k_rows.append(torch.cat([w_uk[h] @ c, k_turned]))  # 10, 17
                 v_rows.append(w_uv[h] @ c)  # 11
             heads.append(attention(torch.stack(q_rows), torch.stack(k_rows), torch.stack(v_rows), mask)[0])  # 18
@@ -56,9 +57,9 @@ def by_equations(layer, x, mask):
 
 
 @pytest.mark.parametrize("absorb", [False, True])
-@pytest.mark.parametrize("d_query_latent", [None, 4])
-def test_latent_attention_is_what_the_equations_of_the_paper_say(absorb, d_query_latent):
-    layer, x = make_layer(d_query_latent=d_query_latent), make_input()
+@pytest.mark.parametrize("change", [{}, {"d_query_latent": 4}, {"d_rope": 4, "rope_base": 30.0}], ids=str)
+def test_latent_attention_is_what_the_equations_of_the_paper_say(absorb, change):
+    layer, x = make_layer(**change), make_input()
     assert_close(layer(x, is_causal=True, absorb=absorb), by_equations(layer, x, make_causal_mask(11)))
     assert_close(layer(x, absorb=absorb), by_equations(layer, x, None))
 

@@ -132,6 +132,20 @@ def test_moving_scores_and_sink_together_changes_nothing():
     assert_close(quiet_softmax(x, sink=-700.0), softmax(x))  # a sink this low takes nothing
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("sink", [-5000.0, -800.0, 800.0, 5000.0])
+def test_the_largest_exponent_is_that_of_scores_and_sink_wherever_they_lie(dtype, sink):
+    """Weights of 1/2, 1/4 and 1/8, and 1/8 for the sink: no exponential of these is a number but 0 or infinity."""
+    x = torch.tensor([4.0, 2.0, 1.0], dtype=torch.float64).log() + sink
+    x, sink = x.to(dtype), torch.tensor(sink, dtype=dtype, requires_grad=True)
+    weights = quiet_softmax(x, sink=sink)
+    # What is left of the logarithms beside numbers of this size.
+    lost = 8 * torch.finfo(dtype).eps * abs(sink.item())
+    assert_close(weights, torch.tensor([1 / 2, 1 / 4, 1 / 8], dtype=dtype), rtol=lost, atol=0)
+    (gradient,) = torch.autograd.grad(weights[0], sink)
+    assert_close(gradient, torch.tensor(-1 / 16, dtype=dtype), rtol=2 * lost, atol=0)  # -weights[0] times the sink's
+
+
 def test_a_sink_for_each_row_or_for_each_head():
     x, sink = 3 * random(2, 3, 5, 7), random(3, seed=1)
     weights = quiet_softmax(x, sink=sink[:, None, None])

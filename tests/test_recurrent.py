@@ -124,6 +124,30 @@ def test_greedy_writing_takes_the_best_token_each_time_and_stops_at_the_end(kind
     assert any(len(tokens) == 9 for tokens in written)
 
 
+class Echo(RecurrentTranslator):
+    """Writes the token 3 as often as its source has tokens, then the end; what it has left to write is its state."""
+
+    def __init__(self):
+        super().__init__(7, 5, d_model=6)
+        self.to_logits = nn.Linear(6, 5, bias=False)
+        self.to_logits.weight.data.copy_(torch.eye(5, 6))
+
+    def first_state(self, memory):
+        return nn.functional.pad(memory.mask.sum(-1), (5, 0)).float()  # (B, 6)
+
+    def step(self, ids, state, memory):
+        left = state[:, -1:] - 1
+        return torch.cat([nn.functional.one_hot((left[:, 0] >= 0) + 2, 5), left], dim=1), None
+
+
+def test_a_target_that_has_ended_does_not_stop_the_others_and_none_is_written_beyond_its_end():
+    src = torch.tensor([[6, 5, 4], [6, 0, 0], [5, 4, 0]])
+    ids, _ = Echo().generate(src, torch.tensor([3, 1, 2]), max_len=9, **IDS)
+    assert ids.tolist() == [[3, 3, 3, 2], [3, 2, 0, 0], [3, 3, 2, 0]]
+    ids, _ = Echo().generate(src, torch.tensor([3, 1, 2]), max_len=3, **IDS)
+    assert ids.tolist() == [[3, 3, 3], [3, 2, 0], [3, 3, 2]]
+
+
 # -- Padding -----------------------------------------------------------------------------------------
 
 

@@ -41,6 +41,34 @@ def test_it_equals_projections_followed_by_sdpa():
     assert_close(layer(x)[0], expected)
 
 
+def test_each_projection_has_a_bias_if_asked_for_and_none_otherwise():
+    x, weights = torch.randn(7, 5, dtype=torch.float64), [torch.randn(3, 5, dtype=torch.float64) for _ in "qkv"]
+    biases = [torch.randn(3, dtype=torch.float64) for _ in "qkv"]
+    for bias in (False, True):
+        layer = SelfAttention(5, 3, bias=bias).double()
+        names = {f"{name}_proj.{kind}" for name in "qkv" for kind in (["weight", "bias"] if bias else ["weight"])}
+        assert {name for name, _ in layer.named_parameters()} == names
+        state = {f"{name}_proj.weight": w for name, w in zip("qkv", weights, strict=True)}
+        state |= {f"{name}_proj.bias": b for name, b in zip("qkv", biases, strict=True) if bias}
+        layer.load_state_dict(state)
+        q, k, v = (x @ w.T + (b if bias else 0) for w, b in zip(weights, biases, strict=True))
+        expected = (q @ k.T / 3**0.5).softmax(-1)
+        out, found = layer(x)
+        assert_close(found, expected)
+        assert_close(out, expected @ v)
+
+
+def test_a_loss_of_the_weights_reaches_queries_and_keys_as_one_of_the_output_does():
+    layer, x = SelfAttention(5, 3).double(), torch.randn(7, 5, dtype=torch.float64)
+    mixture = torch.randn(7, 7, dtype=torch.float64)
+    q, k = (x @ proj.weight.T for proj in (layer.q_proj, layer.k_proj))
+    expected = (q @ k.T / 3**0.5).softmax(-1)
+    learned = [layer.q_proj.weight, layer.k_proj.weight]
+    ours, theirs = (torch.autograd.grad((w * mixture).sum(), learned) for w in (layer(x)[1], expected))
+    for a, b in zip(ours, theirs, strict=True):
+        assert_close(a, b)
+
+
 def test_every_parameter_gets_a_gradient():
     layer = SelfAttention(5, 3, bias=True)
     layer(torch.randn(7, 5))[0].square().sum().backward()

@@ -217,6 +217,16 @@ def test_an_unknown_letter_is_unknown_and_shown_as_such(en):
 # -- Learning ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("spaces", [True, False])
+def test_a_letter_of_one_in_a_thousand_is_learned_and_one_of_one_in_forty_thousand_is_not(spaces):
+    sentences = [["neko", "ga"], ["kaeru"]] * 3600 + [["ze"]] * 40 + [["qe"]]
+    subwords = Subwords.train(sentences, 20, spaces=spaces)
+    assert UNK_ID not in subwords.encode(["ze"])
+    assert subwords.decode(subwords.encode(["ze"])) == "ze"
+    assert UNK_ID in subwords.encode(["qe"])
+    assert {piece for piece in map(subwords.piece, range(len(subwords))) if "q" in piece} == set()
+
+
 @pytest.mark.parametrize("size", [250, 300, 450])
 def test_the_vocabulary_has_the_size_asked_for(size):
     assert len(Subwords.train(EN, size, spaces=True)) == size

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tolerance import allowed
 
 from attn_course.data.batches import make_batch
 from attn_course.data.everyday import load_handwritten
@@ -93,6 +94,40 @@ def test_attend_looks_as_the_translation_was_written(translator):
     batch = make_batch([(translator.read(SENTENCES[0]), found.ids)])
     logits, _ = translator.model(batch.src, batch.tgt_in, src_mask=batch.src_mask)
     assert logits[0].argmax(-1).tolist() == [*found.ids, EOS_ID]
+
+
+@pytest.mark.cpu_only("a translator of a file, which is read to the CPU")
+@torch.no_grad()
+def test_each_row_that_attend_returns_is_where_the_model_looks_when_it_has_read_no_more(translator):
+    (found,) = translator.translate(SENTENCES[:1])
+    weights, model = translator.attend(SENTENCES[0], found.ids), translator.model
+    memory, encoder = model.encode(torch.tensor([[*translator.read(SENTENCES[0]), EOS_ID]]), need_weights=True)
+    width = model.encoder_layers[0].feed_forward.up.out_features
+    near = allowed(torch.float32, terms=width, depth=10 * len([*model.encoder_layers, *model.decoder_layers]))
+    torch.testing.assert_close(weights.encoder, torch.stack(encoder)[:, 0], **near)
+    for t in range(len(found.ids) + 1):
+        _, (decoder, cross) = model.decode(torch.tensor([[BOS_ID, *found.ids[:t]]]), memory, need_weights=True)
+        torch.testing.assert_close(weights.cross[:, :, t], torch.stack(cross)[:, 0, :, -1], **near)
+        torch.testing.assert_close(weights.decoder[:, :, t, : t + 1], torch.stack(decoder)[:, 0, :, -1], **near)
+
+
+@pytest.mark.cpu_only("a translator of a file, which is read to the CPU")
+@pytest.mark.parametrize("reward", [0.0, 0.25, 3.0])
+def test_the_reward_for_length_is_the_one_that_is_asked_for(translator, reward):
+    how = {"beam_size": 3, "length_reward": reward}
+    ranked = translator.translate_n_best(SENTENCES[:2], **how)
+    for (_, _, ids), log_prob, score in (one for row in ranked for one in row):
+        assert score == pytest.approx(log_prob + reward * (len(ids) + 1), abs=1e-6)
+    assert translator.translate(SENTENCES[:2], **how) == [row[0].translation for row in ranked]
+
+
+@pytest.mark.cpu_only("a translator of a file, which is read to the CPU")
+def test_a_high_reward_makes_translations_longer(translator):
+    lengths = [
+        sum(len(t.ids) for t in translator.translate(SENTENCES, beam_size=3, length_reward=reward))
+        for reward in (0.0, 5.0)
+    ]
+    assert lengths[0] < lengths[1]
 
 
 @pytest.mark.cpu_only("a translator of a file, which is read to the CPU")
