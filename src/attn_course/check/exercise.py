@@ -147,8 +147,10 @@ class Random:
         self.device = default_device(torch.float64)  # answers are tried in float64, too
 
     def __call__(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Draw from a normal distribution; float16 and float64 draw the numbers that float32 draws."""
-        return torch.randn(shape, generator=self.rng).to(self.device, dtype)
+        """Draw from a normal distribution; other types draw the numbers of float32, float64 with more digits."""
+        numbers = torch.randn(shape, generator=self.rng).to(dtype)
+        numbers = numbers * (1 + 2**-30) if dtype == torch.float64 else numbers
+        return numbers.to(self.device)
 
     def ints(self, *shape: int, high: int) -> Tensor:
         """Draw integers from 0 to ``high`` - 1."""

@@ -189,7 +189,11 @@ def _drop_and_describe(answer, weights, p, training):
     sums = dropped.sum(dim=-1)
     fallen = ~kept & ~hidden
     counts = fallen.sum(dim=-1)
-    mirrored = [fallen & fallen.flip(axis) for axis in range(fallen.dim())]
+    halves = [
+        (fallen.narrow(axis, 0, size // 2), fallen.flip(axis).narrow(axis, 0, size // 2))
+        for axis, size in enumerate(fallen.shape)
+        if size > 1
+    ]
     return (
         round(1 - kept[~hidden].double().mean().item(), 1),
         round(factors.min().item(), 3) if len(factors) else 0.0,
@@ -201,7 +205,7 @@ def _drop_and_describe(answer, weights, p, training):
         torch.equal(dropped, again),
         bool(fallen.flatten(0, -2).any(dim=0).all()),
         bool((counts == counts.flatten()[0]).all()),
-        all(bool(both.any()) for both in mirrored if len(both) > 1),
+        all(bool((one & other).any()) for one, other in halves),
     )
 
 
@@ -441,13 +445,15 @@ def _columns_of_a_batch_sum_to_1(found, scores, mask):
     return bool(sums.any()) and bool((((sums - 1).abs() < 1e-2) | (sums == 0)).all())
 
 
-def _nothing_has_a_weight(found, scores, mask):
-    return bool((found[0] == 0).any()) and not (found[0] > 0).any()
-
-
 def _empty_rows(weights, mask):
     """The rows (…, S) of the weights in which nothing is visible."""
     return weights[~mask.any(dim=-1)] if mask.shape == weights.shape else weights[:0]
+
+
+def _nothing_has_a_weight(found, scores, mask):
+    if len(_empty_rows(found[0], mask)):
+        return None
+    return bool((found[0] == 0).any()) and not (found[0] > 0).any()
 
 
 def _empty_rows_look_at_hidden_keys(found, scores, mask):

@@ -36,6 +36,11 @@ def _guesses_and_targets(draw):
         guesses[range(5, count, 7), last[5::7]] -= 1
         guesses[2::7, 1:] = 0
         yield what, guesses, targets
+    # Each answer is right at all places but the first, where some are not.
+    whole = 3 + draw.ints(5, 4, high=9)
+    nearly = whole.clone()
+    nearly[[1, 3, 4], 0] += 1
+    yield "wrong at the first place only", nearly, whole
     yield "all right, nothing to fill up", targets[-1:].clone(), targets[-1:]
 
 
