@@ -1113,7 +1113,7 @@ class TwoMemoryBlock(Attentions):
         return x + self.second_attn(x, second, mask=second_mask)[0]
 
 
-@wrong("memory asks")
+@wrong("memory asks, under its own mask")
 class TwoMemoryBlock(Attentions):
     def forward(self, x, first, second, first_mask=None, second_mask=None):
         x = x + self.self_attn(x, is_causal=True)[0]

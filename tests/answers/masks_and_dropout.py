@@ -475,7 +475,7 @@ def who_sees_whom(fn, x):
 
 @right
 def who_sees_whom(fn, x):
-    bumps = torch.eye(len(x), dtype=x.dtype)[:, :, None]
+    bumps = torch.eye(len(x), dtype=x.dtype)[:, :, None] * (1 + torch.rand_like(x[0]))
     return torch.stack([(fn(x + bump) - fn(x)).abs().amax(-1) > 0 for bump in bumps]).T
 
 
@@ -504,13 +504,13 @@ def who_sees_whom(fn, x):  # changes x itself and puts back what was there
     out, sees = fn(x), torch.zeros(len(x), len(x), dtype=torch.bool)
     for s in range(len(x)):
         before = x[s].clone()
-        x[s] += 1.0
+        x[s] += torch.randn_like(before)
         sees[:, s] = (fn(x) != out).any(-1)
         x[s] = before
     return sees
 
 
-def columns(fn, x, change=lambda row: row + 1.0, moved=lambda new, old: (new != old).any(-1)):
+def columns(fn, x, change=lambda row: row + torch.randn_like(row), moved=lambda new, old: (new != old).any(-1)):
     """The loop that the next answers share."""
     sees = torch.zeros(len(x), len(x), dtype=torch.bool)
     for s in range(len(x)):
@@ -532,7 +532,7 @@ def who_sees_whom(fn, x):
 
 @wrong("only a rise counts")
 def who_sees_whom(fn, x):
-    return columns(fn, x, moved=lambda new, old: ((new - old) > 0).any(-1))
+    return columns(fn, x, change=lambda row: row + 1.0, moved=lambda new, old: ((new - old) > 0).any(-1))
 
 
 @wrong("true where nothing changed")
@@ -591,7 +591,7 @@ def who_sees_whom(fn, x):
     out, columns = fn(x), []
     for s in range(len(x)):
         changed = x.clone()
-        changed[s] += 1.0
+        changed[s] += torch.randn_like(changed[s])
         columns.append((fn(changed) - out).abs().amax(-1) > 1e-6)
     return torch.stack(columns, -1)
 

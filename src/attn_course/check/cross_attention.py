@@ -886,6 +886,18 @@ TwoMemoryBlock = Exercise(
         CHANGES_ITS_INPUT: Mistake(
             "`x += …` writes into the caller's targets; `x = x + …` makes new ones. See section 5.10."
         ),
+        "memory asks, under its own mask": Mistake(
+            "The memories ask and the targets answer, and each mask hides targets where its memory has padding: "
+            "an attention gets first who asks, then the memory that its mask belongs to. See section 7.2.",
+            _block(
+                read_first=lambda self, x, first, second, a, b: self.first_attn(
+                    first, x, mask=a
+                )[0],
+                read_second=lambda self, x, first, second, a, b: self.second_attn(
+                    second, x, mask=b
+                )[0],
+            ),
+        ),
     },
 )
 

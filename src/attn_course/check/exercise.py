@@ -103,7 +103,7 @@ class Mistake:
         says: what is wrong, in one sentence that names the symptom, then the section to read: "… See section 3.4."
         answer: an answer that makes this mistake; whoever gets the same results in every trial made it too.
         sign: where no answer can stand for the mistake: whether ``sign(found, *inputs)`` in every trial that fails.
-            It returns None in a trial that cannot tell, such as one without the row in which the mistake shows.
+            It returns None in a later trial that cannot tell, such as one without the row in which it shows.
     """
 
     says: str
@@ -415,9 +415,9 @@ class Exercise:
             fits = 0
             for run in (first, *(run for run in runs if run is not first)):
                 agrees = run.agrees_with(mistake, exactly=run is first)
-                if agrees is False and (
-                    run is first or run.is_right or run.found is not None
-                ):
+                if run is first and not agrees:
+                    break
+                if agrees is False and (run.is_right or run.found is not None):
                     break
                 fits += bool(agrees)
             else:

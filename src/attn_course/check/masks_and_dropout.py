@@ -428,7 +428,7 @@ def _loud_key_wins(found, scores, mask):
 
 
 def _large_scores_give_nan(found, scores, mask):
-    return found[0].isnan().any() if (scores.abs() > 100).any() else None
+    return found[0].isnan().any() if (scores > 100).any() else None
 
 
 def _low_scores_lose(found, scores, mask):
@@ -603,7 +603,7 @@ def _functions_of_sequences(draw):
     yield (
         "a layer that normalises first",
         lambda x: (x[:, :1] - x[:, 1:]).cumsum(0),
-        draw.ints(5, 3, high=9).float().cpu(),
+        (draw.ints(5, 1, high=9).cpu() + torch.tensor([0, 1, 3])).float(),
     )
     yield "a faint influence, in float64", faint, draw(5, 2, dtype=torch.float64).cpu()
     zeros = draw(5, 3).cpu()
@@ -675,7 +675,12 @@ who_sees_whom = Exercise(
         ),
         "only a rise counts": Mistake(
             "An output that falls counts as one that did not change. See section 5.7.",
-            lambda fn, x: _find(fn, x, moved=lambda new, old: (new > old).any(-1)),
+            lambda fn, x: _find(
+                fn,
+                x,
+                change=lambda row: row + 1.0,  # what rises depends on the change
+                moved=lambda new, old: (new > old).any(-1),
+            ),
         ),
         "true where nothing changed": Mistake(
             "It is the wrong way round: the table is True where an output stays as it was. See section 5.7.",
