@@ -3,6 +3,7 @@
 import dataclasses
 import random
 import re
+import threading
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from chapters import run
 from torch import nn
 
 from attn_course import check
+from attn_course.check import exercise as core
 from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake, Random, Remark, set_parameters
 
 pytestmark = pytest.mark.bad_input  # wrong answers hand wrong shapes to the package
@@ -259,3 +261,325 @@ def test_a_mistake_that_would_have_failed_before_is_not_named():
     mistakes = {"every number": Mistake("All. See section 1.1.", lambda n: -n)}
     exercise = exercise_on_numbers(lambda n: n, mistakes=mistakes)
     assert exercise.verdict(lambda n: -n if n == 5 else n).mistake is None
+
+
+def test_a_mistake_that_fits_the_first_failure_only_is_not_named():
+    mistakes = {"every number": Mistake("All. See section 1.1.", lambda n: -n)}
+    exercise = exercise_on_numbers(lambda n: n, mistakes=mistakes)
+    assert exercise.verdict(lambda n: -n if n == 3 else 7 * n).mistake is None
+
+
+def test_a_mistake_is_named_although_the_answer_stops_in_a_later_trial():
+    mistakes = {"every number": Mistake("All. See section 1.1.", lambda n: -n)}
+    exercise = exercise_on_numbers(lambda n: n, mistakes=mistakes)
+    assert exercise.verdict(lambda n: -n if n == 3 else [][n]).mistake == "every number"
+
+
+def test_a_sign_that_cannot_tell_in_one_trial_is_asked_in_the_others():
+    small = Mistake("Small. See section 1.1.", sign=lambda found, n: found < n if n == 3 else None)
+    exercise = exercise_on_numbers(lambda n: n, mistakes={"small": small})
+    assert exercise.verdict(lambda n: n - 2 * n).mistake == "small"
+    assert exercise.verdict(lambda n: n if n == 3 else n - 2 * n).mistake is None
+
+
+# -- Two mistakes in one answer ----------------------------------------------------------------------
+
+
+def test_a_mistake_in_each_of_two_results_is_told_for_both():
+    mistakes = {
+        "first negative": Mistake("First. See section 1.1.", lambda n: (-n, 2 * n)),
+        "second tripled": Mistake("Second. See section 1.1.", lambda n: (n, 6 * n)),
+    }
+    exercise = exercise_on_numbers(lambda n: (n, 2 * n), mistakes=mistakes, returns=("a", "b"))
+    verdict = exercise.verdict(lambda n: (-n, 6 * n))
+    assert verdict.mistake == "first negative"
+    assert verdict.text == "Not right yet. Two things are wrong. First. See section 1.1. Second. See section 1.1."
+    assert exercise.verdict(lambda n: (-n, 7 * n)).mistake is None
+
+
+def test_a_mistake_beside_one_that_shows_in_other_trials_is_told_with_it():
+    mistakes = {
+        "negative": Mistake("Negative. See section 1.1.", lambda n: -n),
+        "no five": Mistake("Five. See section 1.1.", lambda n: 0 if n == 5 else n),
+    }
+    exercise = exercise_on_numbers(lambda n: n, mistakes=mistakes)
+    text = exercise.verdict(lambda n: 0 if n == 5 else -n).text
+    assert text == "Not right yet. Two things are wrong. Negative. See section 1.1. Five. See section 1.1."
+
+
+def test_two_parts_of_an_answer_that_are_both_wrong_are_told_together():
+    def gru_without_gates_and_with_shares_swapped(x, h, W, U, b, c):
+        (xr, xz, xn), (hr, hz, hn) = (x @ W.T + b).chunk(3, -1), (h @ U.T + c).chunk(3, -1)
+        z = xz + hz
+        return (1 - z) * h + z * torch.tanh(xn + (xr + hr) * hn)
+
+    text = check.gru_step.verdict(gru_without_gates_and_with_shares_swapped).text
+    assert "Two things are wrong." in text
+    for name in ("gates without sigmoid", "keeps what it should replace"):
+        assert check.gru_step.mistakes[name].says in text
+
+
+# -- What a wrong result has in common with the right one --------------------------------------------
+
+
+def exercise_on_tensors(right, **more):
+    """An exercise whose answers take tables of two shapes."""
+
+    def trials(draw):
+        yield "a table", draw(3, 5)
+        yield "a batch", draw(2, 3, 7)
+        yield "float64", draw(2, 5, 3, dtype=torch.float64)
+
+    return Exercise("table", trials, right, more.pop("mistakes", {}), **more)
+
+
+@pytest.mark.parametrize(
+    ("answer", "name", "says"),
+    [
+        (lambda x: -x, "sign forgotten", "Every number in result has the wrong sign."),
+        (lambda x: 3 * x, "a constant factor", "Every number in result is 3 times what it should be."),
+        (lambda x: x * x.size(-1), "a constant factor", "is 5 times what it should be, in another trial 7 times."),
+        (lambda x: x - 0.5, "a constant added", "Every number in result is too small by 0.5."),
+        (lambda x: x.mT, "axes in another order", "axes -1 and -2 of result have changed places"),
+        (lambda x: x.flip(-2), "in the reverse order", "along axis -2 they stand in the reverse order"),
+        (lambda x: x.roll(1, -1), "shifted by one place", "along axis -1 they stand one place too late"),
+        (
+            lambda x: x.reshape(x.mT.shape),
+            "numbers in other places",
+            "holds the right numbers, and not in their places",
+        ),
+        (lambda x: x[..., None], "an axis too many", "(3, 5, 1), expected (3, 5)"),
+        (lambda x: (x, x), "more than the result", "The first of what it returns is right; return it alone"),
+        (lambda x: x.exp(), "a function too many or too few", "is the exponential of what it should be"),
+        (lambda x: x.sum(-1), "added up over an axis", "added up over axis -1"),
+        (lambda x: x.mean(-2), "averaged over an axis", "averaged over axis -2"),
+    ],
+)
+def test_what_all_wrong_results_have_in_common_is_named(answer, name, says):
+    verdict = exercise_on_tensors(lambda x: x).verdict(answer)
+    assert verdict.mistake == name
+    assert says in verdict.text
+    assert "Tried: a table; x (3, 5)." in verdict.text
+
+
+def test_what_some_wrong_results_have_in_common_is_not_named():
+    exercise = exercise_on_tensors(lambda x: x)
+    assert exercise.verdict(lambda x: 3 * x if x.dim() == 2 else 3 * x + 1).mistake is None
+    assert exercise.verdict(lambda x: -x if x.dim() == 2 else x.abs()).mistake is None
+
+
+def test_a_type_of_all_numbers_is_named():
+    verdict = exercise_on_tensors(lambda x: x).verdict(lambda x: x.half())
+    assert "expected torch.float32" in verdict.text
+    assert exercise_on_tensors(lambda x: x > 0).verdict(lambda x: x <= 0).mistake == "truth values inverted"
+    assert exercise_on_tensors(lambda x: x > 0).verdict(lambda x: (x > 0).long()).mistake == "type not kept"
+
+
+def test_several_results_in_the_wrong_order_or_alone_are_named():
+    exercise = exercise_on_tensors(lambda x: (x, x.exp()), returns=("a", "b"))
+    assert exercise.verdict(lambda x: (x.exp(), x)).mistake == "results swapped"
+    assert "asked for are 2 results, a and b" in exercise.verdict(lambda x: x.exp()).text
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (lambda x: (x, x.sin()), "a right, b not."),
+        (
+            lambda x: (x, torch.cat([x[:1].exp(), x[1:].sin()])),
+            "a right, b not. b is right at index 0 of axis 0, and wrong from the second on.",
+        ),
+        (
+            lambda x: (x, torch.cat([x[:-1].exp(), x[-1:] * torch.nan])),
+            "a right, b not. b is right but for the places that are nan.",
+        ),
+    ],
+)
+def test_what_is_right_in_part_is_said(answer, says):
+    exercise = exercise_on_tensors(lambda x: (x, x.exp()), returns=("a", "b"))
+    assert f"\n  In every trial that fails: {says}" in exercise.verdict(answer).text
+
+
+def test_a_number_is_compared_over_the_trials():
+    trials = lambda draw: iter([(str(n), n) for n in (3, 5, 8, 13)])  # noqa: E731
+    exercise = Exercise("count", trials, lambda n: n * n, {})
+    assert exercise.verdict(lambda n: n * n - 1).mistake == "a constant added"
+    assert exercise.verdict(lambda n: 2 * n * n).mistake == "a constant factor"
+    assert exercise.verdict(lambda n: n * n + n).mistake is None
+
+
+# -- Float64 -----------------------------------------------------------------------------------------
+
+
+def test_a_factor_rounded_to_float32_is_accepted_and_told():
+    text = check.scaled_scores.verdict(lambda q, k: q @ k.mT / torch.tensor(q.size(-1)).sqrt()).text
+    assert text.startswith("Right. Tried: ")
+    assert text.endswith("float32's precision only: something inside is float32, as the root of torch.tensor(7) is.")
+    assert "float32" not in check.scaled_scores.verdict(lambda q, k: q @ k.mT / q.size(-1) ** 0.5).text
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda q, k: (q.float() @ k.float().mT / q.size(-1) ** 0.5).to(q.dtype),
+        lambda q, k: q @ k.mT / torch.full((k.size(-2),), float(q.size(-1))).sqrt(),
+        lambda q, k: q @ k.mT / torch.tensor(float(q.size(-1))).sqrt() * q.sum().float() / q.sum().float(),
+    ],
+)
+def test_numbers_that_go_through_float32_are_refused(answer):
+    verdict = check.scaled_scores.verdict(answer)
+    assert verdict.mistake == "float32 inside"
+    assert "In float64 scaled_scores is right to float32's precision only" in verdict.text
+    assert "of your cell" in verdict.text
+
+
+# -- Gradients ---------------------------------------------------------------------------------------
+
+
+class Doubles(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.proj = nn.Linear(width, 3)
+
+    def forward(self, x):
+        return self.between(self.proj(x)) * 2
+
+    def between(self, x):
+        return x
+
+
+def build(answer, x):
+    return set_parameters(answer(x.size(-1)).to(x))(x)
+
+
+def layer_that(between):
+    return type("Doubles", (Doubles,), {"between": lambda self, x: between(x)})
+
+
+LAYER = Exercise(
+    "Doubles",
+    lambda draw: iter([("a table", draw(3, 5)), ("a batch", draw(2, 3, 7))]),
+    Doubles,
+    {"half": Mistake("Half. See section 1.1.", layer_that(lambda x: x / 2 + x.detach() / 2))},
+    use=build,
+    gradients=True,
+)
+
+
+@pytest.mark.parametrize(
+    ("between", "name", "says"),
+    [
+        (lambda x: x.detach(), "no gradient", "no gradient comes back to x and proj.weight and proj.bias"),
+        (lambda x: torch.from_numpy(x.detach().numpy()), "no gradient", "no gradient comes back to x"),
+        (lambda x: x - x.detach() * 0.5 + x.detach() * 0.5, None, "Right."),
+        (lambda x: x / 2 + x.detach() / 2, "half", "Half. See section 1.1."),
+        (lambda x: 3 * x - 2 * x.detach(), "wrong gradient", "but the gradient is not. First difference: the gradient"),
+    ],
+)
+def test_a_layer_is_held_to_its_gradients(between, name, says):
+    verdict = LAYER.verdict(layer_that(between))
+    assert verdict.mistake == name
+    assert says in verdict.text
+
+
+def test_without_a_gradient_in_the_right_answer_nothing_can_be_compared():
+    blind = dataclasses.replace(LAYER, use=lambda answer, x: build(answer, x).detach())
+    with pytest.raises(RuntimeError, match=r"right answer of check\.Doubles sends no gradient"):
+        blind.verdict(Doubles)
+
+
+# -- Inputs of other kinds that are changed ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "change"),
+    [
+        (lambda: [torch.ones(3), torch.ones(2)], lambda value: value.pop()),
+        (lambda: {"a": torch.ones(3)}, lambda value: value["a"].mul_(2)),
+        (lambda: nn.Linear(2, 3), lambda value: value.weight.data.zero_()),
+        (lambda: nn.Dropout(), lambda value: value.eval()),
+        (lambda: nn.Linear(2, 3), lambda value: value.requires_grad_(False)),
+        (lambda: np.ones(3), lambda value: value.fill(7)),
+    ],
+    ids=["list", "dict", "weights", "mode", "requires_grad", "array"],
+)
+def test_an_input_that_is_no_tensor_is_seen_to_change(given, change):
+    first, second = given(), given()  # the inputs of two trials, which no answer may spoil for another
+    exercise = Exercise("keep", lambda draw: iter([("one", first), ("two", second)]), lambda value: 3, {})
+    assert exercise.verdict(lambda value: 3).right
+    verdict = exercise.verdict(lambda value: (change(value), 3)[1])
+    assert verdict.mistake == CHANGES_ITS_INPUT
+    assert "keep changes value, which it was given, in place." in verdict.text
+    assert exercise.verdict(lambda value: 3).right
+
+
+def test_an_input_that_the_right_answer_changes_too_may_be_changed():
+    exercise = Exercise("fill", lambda draw: iter([("one", draw(3))]), lambda x: x.zero_(), {})
+    assert exercise.verdict(lambda x: x.mul_(0).abs_()).right
+
+
+# -- Loops that do not end ---------------------------------------------------------------------------
+
+
+def in_python(n):
+    i = 0
+    while i < n:
+        n = n + 1
+
+
+def in_torch(n):
+    x = torch.zeros(3)
+    while x.sum() < n:
+        x @ x
+
+
+def that_catches_everything(n):
+    while True:
+        try:
+            while n:
+                n = 3
+        except:  # noqa: E722
+            pass
+
+
+def that_returns_when_caught(n):
+    try:
+        while n:
+            n = 3
+    except BaseException:
+        return 3
+
+
+@pytest.mark.parametrize("answer", [in_python, in_torch, that_catches_everything, that_returns_when_caught])
+def test_a_loop_that_does_not_end_is_stopped_and_told(answer, monkeypatch):
+    monkeypatch.setattr(core, "SECONDS_A_TRIAL", 0.2)
+    verdict = exercise_on_numbers(lambda n: n).verdict(answer)
+    assert verdict.mistake == "does not end"
+    assert verdict.text.startswith("Not right yet. count does not end: it was stopped after 0.2 seconds.")
+    assert "\n  Tried: three; n 3." in verdict.text
+    if answer is in_python:
+        assert re.search(r"in line \d+ of your cell: (while i < n:|n = n \+ 1)", verdict.text)
+
+
+def test_a_loop_is_stopped_in_a_thread_too(monkeypatch):
+    monkeypatch.setattr(core, "SECONDS_A_TRIAL", 0.2)
+    verdicts = []
+    thread = threading.Thread(target=lambda: verdicts.append(exercise_on_numbers(lambda n: n).verdict(in_python)))
+    thread.start()
+    thread.join(60)
+    assert verdicts[0].mistake == "does not end"
+
+
+def test_a_loop_that_ends_is_not_stopped_and_the_watch_leaves_nothing_behind():
+    before = threading.active_count()
+    assert exercise_on_numbers(lambda n: n).verdict(lambda n: sum(1 for _ in range(n))).right
+    assert threading.active_count() <= before + 6  # watchers that have not noticed yet that they are over
+
+
+def test_what_is_written_into_a_parameter_without_no_grad_is_explained():
+    def writes(n):
+        nn.Linear(2, 3).weight.zero_()
+
+    verdict = exercise_on_numbers(lambda n: n).verdict(writes)
+    assert verdict.mistake == "parameter changed under autograd"
+    assert "unless you say that no gradient is wanted" in verdict.text

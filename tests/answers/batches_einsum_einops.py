@@ -693,3 +693,28 @@ def table_gradient(ids, upstream, num_words):
 def table_gradient(ids, upstream, num_words):
     gradient = torch.zeros(ids.max() + 1, upstream.size(-1)).to(upstream)
     return gradient.index_add(0, ids.flatten(), upstream.flatten(0, 1))
+
+
+# -- More mistakes, by exercise -------------------------------------------------------------------------
+
+
+@wrong("float32 inside")
+def lookup(ids, table):
+    return (F.one_hot(ids, len(table)).float() @ table.float()).to(table.dtype)
+
+
+@wrong("float32 inside")
+def weighted_sum(weights, v):
+    return torch.einsum("bts,bsd->btd", weights.float(), v.float()).to(v.dtype)
+
+
+@wrong("float32 inside")
+def table_gradient(ids, upstream, num_words):
+    one_hot = F.one_hot(ids.flatten(), num_words).float()
+    return (one_hot.T @ upstream.flatten(0, 1).float()).to(upstream.dtype)
+
+
+@wrong("rows for the words that occur")
+def table_gradient(ids, upstream, num_words):
+    rows = [upstream[ids == word].sum(0) for word in ids.unique()]
+    return torch.stack(rows)

@@ -493,8 +493,7 @@ class TwoMemoryBlock(nn.Module):
         self.dropout = nn.Dropout(0.0)
 
     def forward(self, x, first, second, first_mask=None, second_mask=None):
-        words = x.clone()
-        words += self.self_attn(words, is_causal=True)[0]
+        words = x + self.self_attn(x, is_causal=True)[0]
         words = words + self.dropout(self.first_attn(words, first, mask=first_mask)[0])
         words = words + self.dropout(self.second_attn(words, second, mask=second_mask)[0])
         return words
@@ -1089,3 +1088,43 @@ def alignment_share(weights, gold):
 def alignment_share(weights, gold):
     found = weights.mean(dim=1).argmax(dim=-1)
     return (found == gold)[gold >= 0]
+
+
+# -- More mistakes, by exercise -------------------------------------------------------------------------
+
+
+@wrong("no gradient")
+def cross_attend(x, memory, w_q, w_k, w_v):
+    return attention(x @ w_q, (memory @ w_k).detach(), memory @ w_v)
+
+
+@wrong("no gradient")
+def cross_attend(x, memory, w_q, w_k, w_v):
+    with torch.no_grad():
+        weights = softmax(x @ w_q @ (memory @ w_k).mT / w_q.size(1) ** 0.5)
+    return weights @ (memory @ w_v), weights
+
+
+@wrong("no gradient")
+class TwoMemoryBlock(Attentions):
+    def forward(self, x, first, second, first_mask=None, second_mask=None):
+        x = x + self.self_attn(x, is_causal=True)[0]
+        x = x + self.first_attn(x, first.detach(), mask=first_mask)[0]
+        return x + self.second_attn(x, second, mask=second_mask)[0]
+
+
+@wrong("memory asks, under its own mask")
+class TwoMemoryBlock(Attentions):
+    def forward(self, x, first, second, first_mask=None, second_mask=None):
+        x = x + self.self_attn(x, is_causal=True)[0]
+        x = x + self.first_attn(first, x, mask=first_mask)[0]
+        return x + self.second_attn(second, x, mask=second_mask)[0]
+
+
+@wrong("no gradient")
+class TwoMemoryBlock(Attentions):  # what the attention was given is overwritten by its sum
+    def forward(self, x, first, second, first_mask=None, second_mask=None):
+        words = x.clone()
+        words += self.self_attn(words, is_causal=True)[0]
+        words = words + self.first_attn(words, first, mask=first_mask)[0]
+        return words + self.second_attn(words, second, mask=second_mask)[0]

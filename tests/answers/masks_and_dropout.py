@@ -475,7 +475,7 @@ def who_sees_whom(fn, x):
 
 @right
 def who_sees_whom(fn, x):
-    bumps = torch.eye(len(x), dtype=x.dtype)[:, :, None]
+    bumps = torch.eye(len(x), dtype=x.dtype)[:, :, None] * (1 + torch.rand_like(x[0]))
     return torch.stack([(fn(x + bump) - fn(x)).abs().amax(-1) > 0 for bump in bumps]).T
 
 
@@ -504,13 +504,13 @@ def who_sees_whom(fn, x):  # changes x itself and puts back what was there
     out, sees = fn(x), torch.zeros(len(x), len(x), dtype=torch.bool)
     for s in range(len(x)):
         before = x[s].clone()
-        x[s] += 1.0
+        x[s] += torch.randn_like(before)
         sees[:, s] = (fn(x) != out).any(-1)
         x[s] = before
     return sees
 
 
-def columns(fn, x, change=lambda row: row + 1.0, moved=lambda new, old: (new != old).any(-1)):
+def columns(fn, x, change=lambda row: row + torch.randn_like(row), moved=lambda new, old: (new != old).any(-1)):
     """The loop that the next answers share."""
     sees = torch.zeros(len(x), len(x), dtype=torch.bool)
     for s in range(len(x)):
@@ -532,7 +532,7 @@ def who_sees_whom(fn, x):
 
 @wrong("only a rise counts")
 def who_sees_whom(fn, x):
-    return columns(fn, x, moved=lambda new, old: ((new - old) > 0).any(-1))
+    return columns(fn, x, change=lambda row: row + 1.0, moved=lambda new, old: ((new - old) > 0).any(-1))
 
 
 @wrong("true where nothing changed")
@@ -591,7 +591,7 @@ def who_sees_whom(fn, x):
     out, columns = fn(x), []
     for s in range(len(x)):
         changed = x.clone()
-        changed[s] += 1.0
+        changed[s] += torch.randn_like(changed[s])
         columns.append((fn(changed) - out).abs().amax(-1) > 1e-6)
     return torch.stack(columns, -1)
 
@@ -935,3 +935,110 @@ class WindowAttention(Layer):  # after the mask: 0 times -inf is nan, and the so
         q, k, v = self.project(x)
         scores = (q @ k.mT / q.size(-1) ** 0.5).masked_fill(~self.visible(x, padding), -math.inf)
         return softmax(self.dropout(scores)) @ v
+
+
+# -- More mistakes, by exercise -------------------------------------------------------------------------
+
+
+@wrong("first sentence's padding for all")
+def mask_for_new_tokens(attention_mask, num_queries):
+    B, S = attention_mask.shape
+    causal = torch.ones(S, S, dtype=torch.bool).tril()[S - num_queries :]
+    return (causal & attention_mask[0].bool()).expand(B, -1, -1)
+
+
+@wrong("nothing visible")
+def mask_for_new_tokens(attention_mask, num_queries):
+    S = attention_mask.size(1)
+    causal = torch.ones(S, S, dtype=torch.bool).tril()[S - num_queries :]
+    return causal & ~(~attention_mask).bool()[:, None, :]
+
+
+@wrong("a key that never falls")
+def drop_weights(weights, p, training):
+    if not training:
+        return weights
+    keep = torch.rand_like(weights) >= p
+    keep[..., 0] = True
+    return weights * keep / (1 - p)
+
+
+@wrong("as many in every row")
+def drop_weights(weights, p, training):
+    if not training:
+        return weights
+    falls = round(p * weights.size(-1))
+    order = torch.rand_like(weights).argsort(-1).argsort(-1)
+    return weights * (order >= falls) / (1 - p)
+
+
+@wrong("mirrored draws")
+def drop_weights(weights, p, training):
+    if not training:
+        return weights
+    half = weights.size(-1) // 2
+    drawn = torch.rand_like(weights)
+    drawn[..., weights.size(-1) - half :] = 1 - drawn[..., :half].flip(-1)
+    return weights * (drawn >= p) / (1 - p)
+
+
+@wrong("one empty row empties all")
+def masked_softmax(scores, mask):
+    weights = torch.softmax(scores.masked_fill(~mask, -math.inf), dim=-1)
+    if weights.isnan().any():
+        return torch.zeros_like(scores)
+    return weights
+
+
+@wrong("not low enough")
+def masked_softmax(scores, mask):
+    weights = torch.softmax(scores.masked_fill(~mask, -1e4), dim=-1)
+    return weights * mask
+
+
+@wrong("the same change for all features")
+def who_sees_whom(fn, x):
+    sees = torch.zeros(len(x), len(x), dtype=torch.bool)
+    for s in range(len(x)):
+        changed = x.clone()
+        changed[s] += 1.0
+        sees[:, s] = (fn(changed) != fn(x)).any(dim=-1)
+    return sees
+
+
+@wrong("always the causal table")
+def who_sees_whom(fn, x):
+    return attn_course.make_causal_mask(len(x))
+
+
+@right
+def who_sees_whom(fn, x):
+    out, rng = fn(x), torch.Generator().manual_seed(3)
+    columns = []
+    for s in range(len(x)):
+        changed = x.clone()
+        changed[s] = torch.randn(x.size(1), generator=rng, dtype=x.dtype)
+        columns.append((fn(changed) != out).any(-1))
+    return torch.stack(columns, dim=1)
+
+
+@wrong("minus a billion")
+class WindowAttention(Layer):
+    def forward(self, x, padding=None):
+        q, k, v = self.project(x)
+        scores = (q @ k.mT / q.size(-1) ** 0.5).masked_fill(~self.visible(x, padding), -1e9)
+        return self.dropout(torch.softmax(scores, dim=-1)) @ v
+
+
+@wrong("no gradient")
+class WindowAttention(Layer):
+    def project(self, x):
+        return self.q_proj(x), self.k_proj(x), self.v_proj(x).detach()
+
+
+@wrong("wrong gradient")
+class WindowAttention(Layer):
+    def forward(self, x, padding=None):
+        q, k, v = self.project(x)
+        hidden = torch.where(self.visible(x, padding), 0.0, -math.inf).to(x)
+        return self.dropout(torch.softmax(q @ k.mT / q.size(-1) ** 0.5 + hidden, dim=-1).nan_to_num()) @ v

@@ -861,3 +861,28 @@ def move_to_torch(layer):
 def move_to_torch(layer):
     theirs = nn.MultiheadAttention(layer.q_proj.out_features, layer.num_heads, batch_first=True)
     return put_out(put(theirs, layer), layer)
+
+
+# -- More mistakes, by exercise -------------------------------------------------------------------------
+
+
+@wrong("no gradient")
+class MultiHead(Sound):
+    def weigh(self, scores, mask):
+        return super().weigh(scores, mask).detach()
+
+
+@wrong("wrong gradient")
+class MultiHead(Sound):
+    def weigh(self, scores, mask):
+        if mask is not None:
+            scores = scores + torch.where(self.fit(mask), 0.0, -torch.inf).to(scores)
+        return torch.softmax(scores, dim=-1).nan_to_num()
+
+
+@wrong("parameter changed under autograd")
+def fuse_qkv(q_proj, k_proj, v_proj):
+    d_model, d_in = q_proj.weight.shape
+    fused = nn.Linear(d_in, 3 * d_model, bias=q_proj.bias is not None).to(q_proj.weight)
+    fused.weight.copy_(torch.cat([q_proj.weight, k_proj.weight, v_proj.weight]))
+    return fused

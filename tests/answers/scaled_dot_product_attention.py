@@ -636,3 +636,33 @@ class WideValues(Projections):
     def forward(self, x):
         out, weights = attention(*self.project(x))
         return weights, out
+
+
+# -- More mistakes, by exercise -------------------------------------------------------------------------
+
+
+@wrong("axes in another order")
+def scaled_dot_product(q, k, v):
+    weights = softmax(q @ k.mT / q.size(-1) ** 0.5)
+    return weights @ v, weights.mT
+
+
+@wrong("weight replaced, widths kept")
+def as_linear(W):
+    layer = nn.Linear(W.size(1), W.size(0), bias=False)
+    layer.weight = nn.Parameter(W.T.clone())
+    return layer
+
+
+@wrong("weight replaced, widths kept")
+def as_linear(W):
+    layer = nn.Linear(1, 1, bias=False)
+    layer.weight = nn.Parameter(W.T.clone())
+    return layer
+
+
+@wrong("weight does not learn")
+def as_linear(W):
+    layer = nn.Linear(*W.shape, bias=False, dtype=W.dtype, device=W.device).requires_grad_(False)
+    layer.weight.copy_(W.T)
+    return layer

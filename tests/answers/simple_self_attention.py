@@ -677,3 +677,37 @@ def log_softmax(x, dim=-1):
 def log_softmax(x, dim=-1):
     x -= x.amax(dim, keepdim=True)
     return x - torch.log(torch.exp(x).sum(dim, keepdim=True))
+
+
+# -- More mistakes, by exercise -------------------------------------------------------------------------
+
+
+@wrong("float32 inside")
+def context_of(x, index):
+    scores = x.float() @ x[index].float()
+    return (softmax(scores) @ x.float()).to(x.dtype)
+
+
+@wrong("a patch where the weight underflows")
+def log_softmax(x, dim=-1):
+    y = torch.log(softmax(x, dim=dim))
+    return torch.where(torch.isinf(y), x - x.max(dim, keepdim=True).values, y)
+
+
+@wrong("logarithm to base 2")
+def log_softmax(x, dim=-1):
+    shifted = x - x.amax(dim, keepdim=True)
+    return (shifted - shifted.exp().sum(dim, keepdim=True).log()) / torch.log(torch.tensor(2.0).to(x))
+
+
+@wrong("mean instead of sum")
+def log_softmax(x, dim=-1):
+    shifted = x - x.amax(dim, keepdim=True)
+    return shifted - shifted.exp().mean(dim, keepdim=True).log()
+
+
+@wrong("float32 inside")
+def log_softmax(x, dim=-1):
+    y = x.to(torch.float32)
+    y = y - y.amax(dim, keepdim=True)
+    return (y - y.exp().sum(dim, keepdim=True).log()).to(x.dtype)

@@ -664,3 +664,51 @@ def gru_step(x, h, W, U, b, c):
     r, z = torch.tanh(x_r + h_r), torch.tanh(x_z + h_z)
     n = torch.tanh(x_n + r * h_n)
     return n + z * (h - n)
+
+
+# -- More mistakes, by exercise -------------------------------------------------------------------------
+
+
+@wrong("columns instead of rows")
+def exact_match(guesses, targets):  # and padding is compared
+    return (guesses == targets).all(dim=0).float().mean().item()
+
+
+@wrong("a constant factor")
+def exact_match(guesses, targets):
+    right = ((guesses == targets) | (targets == 0)).all(dim=1)
+    return right.float().mean().item() / 2
+
+
+@wrong("mask inverted")
+def look_back(query, keys, values, score_weight, mask):
+    scores = torch.tanh(query[:, None] + keys) @ score_weight
+    weights = torch.softmax(scores.masked_fill(mask, -float("inf")), dim=-1)
+    return torch.einsum("bs,bsd->bd", weights, values), weights
+
+
+@wrong("blocks in another order")
+def gru_step(x, h, W, U, b, c):
+    (xn, xr, xz), (hn, hr, hz) = (x @ W.T + b).chunk(3, dim=-1), (h @ U.T + c).chunk(3, dim=-1)
+    r, z = torch.sigmoid(xr + hr), torch.sigmoid(xz + hz)
+    return z * h + (1 - z) * torch.tanh(xn + r * hn)
+
+
+@wrong("proposal kept whole")
+def gru_step(x, h, W, U, b, c):
+    (xr, xz, xn), (hr, hz, hn) = (x @ W.T + b).chunk(3, dim=-1), (h @ U.T + c).chunk(3, dim=-1)
+    r, z = torch.sigmoid(xr + hr), torch.sigmoid(xz + hz)
+    return h + (1 - z) * torch.tanh(xn + r * hn)
+
+
+@wrong("gates swapped")
+def gru_step(x, h, W, U, b, c):  # and without the first bias
+    (xz, xr, xn), (hz, hr, hn) = (x @ W.T).chunk(3, dim=-1), (h @ U.T + c).chunk(3, dim=-1)
+    r, z = torch.sigmoid(xr + hr), torch.sigmoid(xz + hz)
+    return z * h + (1 - z) * torch.tanh(xn + r * hn)
+
+
+@wrong("not shifted")
+def shift_targets(ids, lengths):  # and the end stands behind the padding
+    write = F.pad(ids, (0, 1), value=2)
+    return F.pad(ids, (0, 1)).scatter(1, lengths[:, None], 2), write

@@ -240,6 +240,13 @@ def _has_an_axis_of_the_matrix_alone(found, q, k, W):
     return any(torch.allclose(found, scores, rtol=1e-4, atol=1e-4) for scores in alone)
 
 
+def _is_scaled(found, q, k, W):
+    return any(
+        torch.allclose(found * math.sqrt(width), q @ W @ k.mT, rtol=1e-4, atol=1e-4)
+        for width in (q.size(-1), k.size(-1))
+    )
+
+
 general_scores = Exercise(
     name="general_scores",
     trials=_queries_keys_and_matrices,
@@ -313,9 +320,7 @@ general_scores = Exercise(
         "scale added": Mistake(
             "The scores are divided by √D, and this formula has no scale: "
             "W is learned, and can hold any factor. See section 3.4.",
-            lambda q, k, W: (
-                torch.einsum("bti,ij,bsj->bts", q, W, k) / math.sqrt(q.size(-1))
-            ),
+            sign=_is_scaled,
         ),
         "softmax too early": Mistake(
             "These are weights already: every row sums to 1, and the exercise asks for the scores. See section 4.5.",
@@ -549,6 +554,13 @@ table_gradient = Exercise(
             "Given float64, the gradient is float32: "
             "that is what `torch.zeros` makes unless it is told a type. See section 4.5.",
             lambda *inputs: _table_gradient(*inputs).float(),
+        ),
+        "rows for the words that occur": Mistake(
+            "There is a row for each word that occurs, and the table has one for every word: "
+            "where a word does not occur, its row is 0. See section 4.1.",
+            lambda ids, upstream, num_words: _table_gradient(ids, upstream, num_words)[
+                ids.unique()
+            ],
         ),
     },
 )

@@ -98,6 +98,7 @@ cross_attend = Exercise(
     trials=_two_sequences,
     right=_ask(),
     returns=("out", "weights"),
+    gradients=True,
     mistakes={
         "queries from the memory": Mistake(
             "The queries are made from the memory, so the memory asks itself and x is never heard: "
@@ -294,8 +295,11 @@ def _triangle(ahead):
 
 
 def _same_cells(mask, wanted):
-    shape = torch.broadcast_shapes(mask.shape, wanted.shape)
-    return torch.equal(mask.expand(shape), wanted.expand(shape))
+    """Whether two masks hide the same, one of which may stand for several rows; other sizes are not the same."""
+    sizes = zip(mask.shape[::-1], wanted.shape[::-1], strict=False)
+    if any(a != b and 1 not in (a, b) for a, b in sizes):
+        return False
+    return bool((mask == wanted).all())
 
 
 def _padding_inverted(found, src, tgt, pad_id):
@@ -334,6 +338,8 @@ def _padding_on_queries(found, src, tgt, pad_id):
     self_mask, cross_mask = found
     rows, columns = _real(tgt, pad_id).mT, _real(tgt, pad_id)
     across = _real(src, pad_id)
+    if rows.all() and across.all():
+        return None
     return (
         _same_cells(self_mask, _causal(tgt) & rows)
         or _same_cells(self_mask, _causal(tgt) & rows & columns)
@@ -346,6 +352,17 @@ def _no_axis_for_queries(found, src, tgt, pad_id):
     self_mask, cross_mask = found
     return cross_mask.dim() == 2 or (
         self_mask.dim() == 2 and not torch.equal(self_mask, _causal(tgt))
+    )
+
+
+def _is_causal_across(found, src, tgt, pad_id):
+    """Whether the mask of cross-attention hides a future too, the triangle in either corner."""
+    T, S = tgt.size(1), src.size(1)
+    table = torch.ones(T, S, dtype=torch.bool, device=src.device)
+    return any(
+        _same_cells(found[1], table.tril(ahead) & _real(src, pad_id))
+        for ahead in (0, S - T)
+        if not table.tril(ahead).all()
     )
 
 
@@ -408,11 +425,7 @@ make_decoder_masks = Exercise(
         "causal mask in cross-attention": Mistake(
             "The mask of cross-attention hides the end of the source from the first words of the target; "
             "the source is there in full before the first word is written. See section 7.5.",
-            _changed_masks(
-                change_cross=lambda mask, src, tgt, pad_id: (
-                    make_causal_mask(tgt.size(1), src.size(1), device=src.device) & mask
-                )
-            ),
+            sign=_is_causal_across,
         ),
         "returned in the wrong order": Mistake(
             "Both masks are right, and they come back in the wrong order: self-attention first. See section 7.5.",
@@ -523,10 +536,9 @@ def _build_and_read(
     if widths != [d_model, d_first, d_second]:
         return _WRONG_WIDTHS
     set_parameters(block)
-    with torch.no_grad():
-        if first_mask is None and second_mask is None:
-            return block(x, first, second)
-        return block(x, first, second, first_mask=first_mask, second_mask=second_mask)
+    if first_mask is None and second_mask is None:
+        return block(x, first, second)
+    return block(x, first, second, first_mask=first_mask, second_mask=second_mask)
 
 
 def _not_the_three_attentions(block):
@@ -654,6 +666,7 @@ TwoMemoryBlock = Exercise(
     right=_TwoMemoryBlock,
     use=_build_and_read,
     returns=("out",),
+    gradients=True,
     mistakes={
         "no residual": Mistake(
             "Each attention replaces what the position had, instead of adding to it: the question is lost "
@@ -872,6 +885,18 @@ TwoMemoryBlock = Exercise(
         ),
         CHANGES_ITS_INPUT: Mistake(
             "`x += …` writes into the caller's targets; `x = x + …` makes new ones. See section 5.10."
+        ),
+        "memory asks, under its own mask": Mistake(
+            "The memories ask and the targets answer, and each mask hides targets where its memory has padding: "
+            "an attention gets first who asks, then the memory that its mask belongs to. See section 7.2.",
+            _block(
+                read_first=lambda self, x, first, second, a, b: self.first_attn(
+                    first, x, mask=a
+                )[0],
+                read_second=lambda self, x, first, second, a, b: self.second_attn(
+                    second, x, mask=b
+                )[0],
+            ),
         ),
     },
 )

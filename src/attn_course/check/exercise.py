@@ -15,6 +15,7 @@ import copy
 import dis
 import inspect
 import io
+import itertools
 import math
 import random
 import re
@@ -64,6 +65,7 @@ FLOAT32_INSIDE = "float32 inside"
 NO_GRADIENT = "no gradient"
 WRONG_GRADIENT = "wrong gradient"
 DOES_NOT_END = "does not end"
+PARAMETER_CHANGED = "parameter changed under autograd"
 # The mistakes that every check knows, each with its symptom; an exercise may add a sentence of its own.
 EVERY_CHECK_KNOWS = {
     CHANGES_ITS_INPUT: "Numbers that were handed in are other numbers afterwards.",
@@ -71,7 +73,20 @@ EVERY_CHECK_KNOWS = {
     WRONG_GRADIENT: "The numbers are right, and the gradient is not.",
     FLOAT32_INSIDE: "In float64 the numbers are right to float32's precision only.",
     DOES_NOT_END: "A loop runs on and on.",
+    PARAMETER_CHANGED: "Numbers are written into a parameter while PyTorch records a graph.",
     **facts.SYMPTOMS,
+}
+# Errors that say the same of every answer, and what that is.
+_ERRORS = {
+    "leaf Variable that requires grad is being used in an in-place operation": (
+        PARAMETER_CHANGED,
+        "Writing into a parameter is no step to be differentiated, and PyTorch refuses it "
+        "unless you say that no gradient is wanted.",
+    ),
+    "(?i)(?=.*double).*(same dtype|scalar type|dtypes match)": (
+        FLOAT32_INSIDE,
+        "Two types meet: something inside does not have the type of what was given.",
+    ),
 }
 # How PyTorch begins or ends a complaint about two devices: CUDA and XPU, then MPS.
 _DEVICES = re.compile(
@@ -88,7 +103,7 @@ class Mistake:
         says: what is wrong, in one sentence that names the symptom, then the section to read: "… See section 3.4."
         answer: an answer that makes this mistake; whoever gets the same results in every trial made it too.
         sign: where no answer can stand for the mistake: whether ``sign(found, *inputs)`` in every trial that fails.
-            It returns None in a trial that cannot tell, such as one without the row in which the mistake shows.
+            It returns None in a later trial that cannot tell, such as one without the row in which it shows.
     """
 
     says: str
@@ -132,8 +147,10 @@ class Random:
         self.device = default_device(torch.float64)  # answers are tried in float64, too
 
     def __call__(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Draw from a normal distribution; float16 and float64 draw the numbers that float32 draws."""
-        return torch.randn(shape, generator=self.rng).to(self.device, dtype)
+        """Draw from a normal distribution; other types draw the numbers of float32, float64 with more digits."""
+        numbers = torch.randn(shape, generator=self.rng).to(dtype)
+        numbers = numbers * (1 + 2**-30) if dtype == torch.float64 else numbers
+        return numbers.to(self.device)
 
     def ints(self, *shape: int, high: int) -> Tensor:
         """Draw integers from 0 to ``high`` - 1."""
@@ -269,9 +286,19 @@ class Exercise:
                 name,
             )
         if first.error is not None:
-            return Verdict(False, first.error_text() + self._right_in(runs, first))
+            name, says = first.known_error() or (None, "")
+            text = first.error_text() + self._right_in(runs, first)
+            return Verdict(False, f"Not right yet. {says}\n{text}" if name else text, name)
         if changed is not None:
             return self._changes_input(changed)
+        names = (
+            self._mistakes_by_result(runs, first)
+            or self._mistakes_by_part(runs, first)
+            or self._mistakes_by_trial(runs, first)
+        )
+        if names:
+            said = " ".join(self.mistakes[name].says for name in names)
+            return Verdict(False, f"Not right yet. Two things are wrong. {said}", names[0])
         return self._judge_difference(runs, first)
 
     def _judge_difference(self, runs: list["_Run"], first: "_Run") -> Verdict:
@@ -387,16 +414,80 @@ class Exercise:
         for name, mistake in self.mistakes.items():
             fits = 0
             for run in (first, *(run for run in runs if run is not first)):
-                agrees = run.agrees_with(mistake)
-                if agrees is False and (
-                    run is first or run.is_right or run.found is not None
-                ):
+                agrees = run.agrees_with(mistake, exactly=run is first)
+                if run is first and not agrees:
+                    break
+                if agrees is False and (run.is_right or run.found is not None):
                     break
                 fits += bool(agrees)
             else:
                 if fits > most:
                     best, most = name, fits
         return best
+
+    def _mistakes_by_result(self, runs: list["_Run"], first: "_Run") -> list[str]:
+        """Where there are several results: a mistake for each that is wrong, if all of these are explained."""
+        count = len(self.returns)
+        runs = [run for run in runs if run.found is not None]
+        if (
+            count < 2
+            or self.accepts
+            or not all(
+                isinstance(run.found, tuple | list) and len(run.found) == count
+                for run in runs
+            )
+        ):
+            return []
+        named = []
+        for place in range(count):
+            parts = [(run, run.found[place], run.expected[place]) for run in runs]
+            if all(_difference(f, e, ("",), _LOOSE) is None for _, f, e in parts):
+                continue
+            for name, mistake in self.mistakes.items():
+                if mistake.answer is not None and all(
+                    run.makes(mistake.answer, place) for run in runs
+                ):
+                    named.append(name)
+                    break
+            else:
+                return []
+        return list(dict.fromkeys(named)) if len(set(named)) == 2 else []
+
+    def _mistakes_by_trial(self, runs: list["_Run"], first: "_Run") -> list[str]:
+        """A mistake that fits the first failure and most others, and one that fits each that is left."""
+        failed = [run for run in runs if not run.is_right]
+        right = [run for run in runs if run.is_right]
+        for name, mistake in self.mistakes.items():
+            if not first.agrees_with(mistake) or any(
+                run.agrees_with(mistake) is False for run in right
+            ):
+                continue
+            left = [
+                run for run in failed if run.agrees_with(mistake, exactly=False) is False
+            ]
+            if 2 * len(left) > len(failed):
+                continue
+            for other, more in self.mistakes.items():
+                if other != name and all(run.agrees_with(more) for run in left):
+                    return [name, other]
+        return []
+
+    def _mistakes_by_part(self, runs: list["_Run"], first: "_Run") -> list[str]:
+        """Two mistakes that change two parts of an answer, where the answers were made part by part.
+
+        Such an answer says by ``parts`` what is its own in it, and by ``make`` how it was made.
+        """
+        made = [
+            (name, mistake.answer)
+            for name, mistake in self.mistakes.items()
+            if hasattr(mistake.answer, "parts")
+        ]
+        for (one, answer), (other, more) in itertools.combinations(made, 2):
+            if answer.make is more.make and not answer.parts.keys() & more.parts.keys():
+                both = Mistake("", answer.make(**answer.parts, **more.parts))
+                if first.agrees_with(both) and all(run.agrees_with(both) for run in runs):
+                    return [one, other]
+        return []
 
 
 class _Run:
@@ -481,10 +572,10 @@ class _Run:
             return ""
         return ""
 
-    def agrees_with(self, mistake: Mistake) -> bool | None:
+    def agrees_with(self, mistake: Mistake, *, exactly: bool = True) -> bool | None:
         """Whether the answer does here what the mistake does: returns the same, or stops with the same error.
 
-        None if this trial cannot tell.
+        None if this trial cannot tell. Unless ``exactly``, numbers of another precision are the same.
         """
         if mistake.sign is not None:
             return None if self.is_right else self._shows(mistake.sign)
@@ -493,7 +584,27 @@ class _Run:
         found, error = self._attempt(mistake.answer, _copy(self.inputs))
         if error is not None or self.error is not None:
             return type(error) is type(self.error) and str(error) == str(self.error)
-        return not self._differs(self.found, found, _LOOSE)
+        alike = self.found if exactly else _typed_like(self.found, found)
+        return not self._differs(alike, found, _LOOSE)
+
+    def makes(self, answer: Callable, place: int) -> bool:
+        """Whether one of several results is the one that another answer returns there."""
+        results, error = self._attempt(answer, _copy(self.inputs))
+        if (
+            error is not None
+            or not isinstance(results, tuple | list)
+            or len(results) <= place
+        ):
+            return False
+        alike = _typed_like(self.found[place], results[place])
+        return _difference(alike, results[place], ("",), _LOOSE) is None
+
+    def known_error(self) -> tuple[str, str] | None:
+        """The name of a mistake that stops with this error in every exercise, and a sentence."""
+        for pattern, known in _ERRORS.items():
+            if isinstance(self.error, RuntimeError) and re.search(pattern, str(self.error)):
+                return known
+        return None
 
     def _shows(self, sign: Callable[..., bool | None]) -> bool | None:
         """Whether the sign of a mistake is there; what cannot be looked at does not show it."""
@@ -648,6 +759,17 @@ def _leaves(named: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Tensor]]:
         elif isinstance(value, nn.Module):
             for inner, parameter in value.named_parameters():
                 yield f"{name}.{inner}".lstrip("."), parameter
+
+
+def _typed_like(found: Any, wanted: Any) -> Any:
+    """Results in the precision of others; what cannot be converted stays."""
+    if isinstance(found, Tensor) and isinstance(wanted, Tensor):
+        both = found.is_floating_point() and wanted.is_floating_point()
+        return found.to(wanted.dtype) if both else found
+    if isinstance(found, tuple | list) and isinstance(wanted, tuple | list):
+        same = len(found) == len(wanted)
+        return tuple(map(_typed_like, found, wanted)) if same else found
+    return found
 
 
 def _tensors(found: Any) -> list[Tensor]:

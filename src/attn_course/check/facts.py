@@ -182,15 +182,12 @@ def _of_one(pairs: Pairs, name: str) -> tuple[str, str] | None:
     ):
         if any(f.device != e.device or f.is_sparse or f.is_complex() for f, e in pairs):
             return None
+        if all(found.numel() == expected.numel() == 1 for found, expected in pairs):
+            return _of_numbers([(f.item(), e.item()) for f, e in pairs], name)
         pairs = [(found.detach(), expected.detach()) for found, expected in pairs]
         facts = (_type, _axes, _order, _truth, _line, _function, _reduced, _places)
         return next((fact for look in facts if (fact := look(pairs, name))), None)
-    if len(pairs) >= 3 and all(
-        type(found) in (int, float) and type(expected) in (int, float)
-        for found, expected in pairs
-    ):
-        return _of_numbers(pairs, name)
-    return None
+    return _of_numbers(pairs, name)
 
 
 def _type(pairs: Pairs, name: str) -> tuple[str, str] | None:
@@ -408,6 +405,8 @@ def _places(pairs: Pairs, name: str) -> tuple[str, str] | None:
 
 def _of_numbers(pairs: Pairs, name: str) -> tuple[str, str] | None:
     """Single numbers: the same factor or the same amount in every trial that fails, and not by chance."""
+    if any(type(number) not in (int, float) for pair in pairs for number in pair):
+        return None
     differences = [found - expected for found, expected in pairs]
     if len({expected for _, expected in pairs}) < 3 or not all(
         map(math.isfinite, differences)
@@ -419,10 +418,10 @@ def _of_numbers(pairs: Pairs, name: str) -> tuple[str, str] | None:
         return None
     factors = [found / expected for found, expected in pairs]
     if (
-        all(math.isclose(factor, factors[0], rel_tol=1e-6) for factor in factors)
+        all(math.isclose(factor, factors[0], rel_tol=1e-4) for factor in factors)
         and factors[0]
     ):
-        if math.isclose(factors[0], -1, rel_tol=1e-6):
+        if math.isclose(factors[0], -1, rel_tol=1e-4):
             return SIGN, f"{name} has the wrong sign."
         return (
             FACTOR,

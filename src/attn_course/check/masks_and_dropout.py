@@ -102,7 +102,7 @@ mask_for_new_tokens = Exercise(
         "one mask for all sentences": Mistake(
             "The mask has no axis for the batch, so it cannot know which tokens of a sentence are pads. See section "
             "5.3.",
-            lambda ones, T: _visible(ones, T)[0],
+            sign=lambda found, ones, T: found.dim() == 2,
         ),
         "one row for all queries": Mistake(
             "It is the mask of the padding alone, with one row for all queries: each sees its whole future. See "
@@ -127,6 +127,16 @@ mask_for_new_tokens = Exercise(
         "numbers instead of booleans": Mistake(
             "The cells are right, but they are numbers, 1 and 0, and a mask holds True and False. See section 5.4.",
             lambda ones, T: _both(*_visible(ones, T)).long(),
+        ),
+        "first sentence's padding for all": Mistake(
+            "The padding of the first sentence hides keys in all sentences: each has a row of its own in "
+            "attention_mask. See section 5.3.",
+            lambda ones, T: _both(*_visible(ones[:1].expand_as(ones), T)),
+        ),
+        "nothing visible": Mistake(
+            "No query sees anything: `~` on integers flips their bits, and makes −2 of 1, which is True like −1. "
+            "Make booleans first. See section 5.4.",
+            sign=lambda found, ones, T: not found.any(),
         ),
     },
 )
@@ -177,6 +187,13 @@ def _drop_and_describe(answer, weights, p, training):
     hidden, kept = before == 0, dropped != 0
     factors = (dropped / before)[kept]
     sums = dropped.sum(dim=-1)
+    fallen = ~kept & ~hidden
+    counts = fallen.sum(dim=-1)
+    halves = [
+        (fallen.narrow(axis, 0, size // 2), fallen.flip(axis).narrow(axis, 0, size // 2))
+        for axis, size in enumerate(fallen.shape)
+        if size > 1
+    ]
     return (
         round(1 - kept[~hidden].double().mean().item(), 1),
         round(factors.min().item(), 3) if len(factors) else 0.0,
@@ -186,6 +203,9 @@ def _drop_and_describe(answer, weights, p, training):
         _same_along(kept, hidden, -1),
         _same_along(kept, hidden, 0),
         torch.equal(dropped, again),
+        bool(fallen.flatten(0, -2).any(dim=0).all()),
+        bool((counts == counts.flatten()[0]).all()),
+        all(bool((one & other).any()) for one, other in halves),
     )
 
 
@@ -225,6 +245,9 @@ drop_weights = Exercise(
         "'a query loses all keys or none'",
         "'all sentences lose the same weights'",
         "'two calls give the same'",
+        "'each key falls for some query'",
+        "'every query loses as many keys'",
+        "'two weights that mirror each other can both fall'",
     ),
     mistakes={
         "dropout in evaluation": Mistake(
@@ -310,6 +333,27 @@ drop_weights = Exercise(
             "The weights are often wanted afterwards, for a picture or for another draw: make new ones. See section "
             "5.10.",
         ),
+        "a key that never falls": Mistake(
+            "Some key is kept by every query: whatever happens to the others, each weight falls with probability p. "
+            "See section 5.8.",
+            sign=lambda found, weights, p, training: (
+                not found[8] if training and p and found[2] else None
+            ),
+        ),
+        "as many in every row": Mistake(
+            "Every query loses the same number of keys: whether a weight falls has nothing to do with the others. "
+            "See section 5.8.",
+            sign=lambda found, weights, p, training: (
+                found[9] if training and p and bool((weights != 0).all()) else None
+            ),
+        ),
+        "mirrored draws": Mistake(
+            "Of two weights that mirror each other, one at most falls: the same random numbers are used twice. "
+            "See section 5.8.",
+            sign=lambda found, weights, p, training: (
+                not found[10] if training and p else None
+            ),
+        ),
     },
 )
 
@@ -338,6 +382,8 @@ def _scores_and_masks(draw):
     yield "low scores", draw(3, 7) - _LOW, draw.mask(3, 7)
     some = draw.mask(2, 3, 7)
     some[0, 1] = False
+    low = (100 * draw(3, 7) - 30_000).half()
+    yield "low scores in float16", low, draw.mask(3, 7)
     yield "an empty row", draw(2, 3, 7), some
     yield "float16", draw(3, 5, dtype=torch.float16), draw.mask(3, 5)
     yield "an empty row in float16", draw(2, 3, 7, dtype=torch.float16), some
@@ -375,27 +421,28 @@ def _overwrite_nan(scores, mask):
 
 def _loud_key_wins(found, scores, mask):
     """Whether the loud hidden key has taken the weight of the others, which then sum to 0 or are nan."""
+    if not (scores == _LOUD).any():
+        return None
     sums = (found[0] * mask).sum(dim=-1)
-    return bool((scores == _LOUD).any()) and bool((~((sums - 1).abs() < 0.5)).any())
+    return bool((~((sums - 1).abs() < 0.5)).any())
 
 
 def _large_scores_give_nan(found, scores, mask):
-    return bool((scores.abs() > 100).any()) and bool(found[0].isnan().any())
+    return found[0].isnan().any() if (scores > 100).any() else None
 
 
 def _low_scores_lose(found, scores, mask):
     """Whether visible scores far below 0 get less than their 1, since a hidden one counts as higher."""
-    sums = (found[0] * mask).sum(dim=-1)
-    return bool((scores < -_LOW / 2).any()) and bool((sums < 0.5).any())
+    if not (scores < -_LOW / 2).any():
+        return None
+    return (found[0] * mask).sum(dim=-1).lt(0.5).any()
 
 
 def _columns_of_a_batch_sum_to_1(found, scores, mask):
+    if scores.dim() != 3:
+        return None
     sums = found[0].sum(dim=-2).nan_to_num()  # a column in which all is hidden has nothing
-    return scores.dim() == 3 and bool((((sums - 1).abs() < 1e-2) | (sums == 0)).all())
-
-
-def _nothing_has_a_weight(found, scores, mask):
-    return bool((found[0] == 0).any()) and not (found[0] > 0).any()
+    return bool(sums.any()) and bool((((sums - 1).abs() < 1e-2) | (sums == 0)).all())
 
 
 def _empty_rows(weights, mask):
@@ -403,18 +450,28 @@ def _empty_rows(weights, mask):
     return weights[~mask.any(dim=-1)] if mask.shape == weights.shape else weights[:0]
 
 
+def _nothing_has_a_weight(found, scores, mask):
+    if len(_empty_rows(found[0], mask)):
+        return None
+    return bool((found[0] == 0).any()) and not (found[0] > 0).any()
+
+
 def _empty_rows_look_at_hidden_keys(found, scores, mask):
     sums = _empty_rows(found[0], mask).sum(dim=-1)
-    return len(sums) > 0 and torch.allclose(sums, torch.ones_like(sums), rtol=1e-2)
+    return torch.allclose(sums, torch.ones_like(sums), rtol=1e-2) if len(sums) else None
 
 
 def _empty_rows_are_nan(found, scores, mask):
     rows = _empty_rows(found[0], mask)
-    return len(rows) > 0 and bool(rows.isnan().all())
+    return bool(rows.isnan().all()) if len(rows) else None
 
 
 def _gradient_of_empty_rows_is_nan(found, scores, mask):
     return not found[0].isnan().any() and bool(_empty_rows(found[1], mask).isnan().any())
+
+
+def _all_is_zero_beside_an_empty_row(found, scores, mask):
+    return not found[0].any() if len(_empty_rows(found[0], mask)) else None
 
 
 masked_softmax = Exercise(
@@ -503,6 +560,10 @@ masked_softmax = Exercise(
             "A caller who takes another softmax of these scores gets one under your mask: fill a copy. See section "
             "5.10.",
         ),
+        "one empty row empties all": Mistake(
+            "As soon as one row has nothing to see, all rows are 0: only the empty one is to be. See section 5.5.",
+            sign=_all_is_zero_beside_an_empty_row,
+        ),
     },
 )
 
@@ -538,6 +599,12 @@ def _functions_of_sequences(draw):
         lambda x: torch.stack([x.sum(1), -x.sum(1)], 1),
         draw(3, 2).cpu(),
     )
+    # Numbers added to all features alike cancel exactly, as they nearly do in a layer that normalises first.
+    yield (
+        "a layer that normalises first",
+        lambda x: (x[:, :1] - x[:, 1:]).cumsum(0),
+        (draw.ints(5, 1, high=9).cpu() + torch.tensor([0, 1, 3])).float(),
+    )
     yield "a faint influence, in float64", faint, draw(5, 2, dtype=torch.float64).cpu()
     zeros = draw(5, 3).cpu()
     zeros[2] = 0.0
@@ -555,7 +622,7 @@ def _find(
     fn,
     x,
     *,
-    change=lambda row: row + 1.0,
+    change=lambda row: row + torch.rand_like(row) + 0.5,
     moved=lambda new, old: (new != old).any(-1),
     pile_up=False,
 ):
@@ -608,7 +675,12 @@ who_sees_whom = Exercise(
         ),
         "only a rise counts": Mistake(
             "An output that falls counts as one that did not change. See section 5.7.",
-            lambda fn, x: _find(fn, x, moved=lambda new, old: (new > old).any(-1)),
+            lambda fn, x: _find(
+                fn,
+                x,
+                change=lambda row: row + 1.0,  # what rises depends on the change
+                moved=lambda new, old: (new > old).any(-1),
+            ),
         ),
         "true where nothing changed": Mistake(
             "It is the wrong way round: the table is True where an output stays as it was. See section 5.7.",
@@ -661,6 +733,16 @@ who_sees_whom = Exercise(
         ),
         CHANGES_ITS_INPUT: Mistake(
             "The changes stay in the caller's numbers after the call: change a clone. See section 5.10.",
+        ),
+        "the same change for all features": Mistake(
+            "In a layer that normalises first nothing moves: a number that is added to all features alike is taken "
+            "away there. Change each feature by a number of its own, at random. See section 5.7.",
+            lambda fn, x: _find(fn, x, change=lambda row: row + 1.0),
+        ),
+        "always the causal table": Mistake(
+            "This is the causal table, whatever the function is: run fn on changed inputs and compare. See section "
+            "5.7.",
+            lambda fn, x: torch.ones(len(x), len(x), dtype=torch.bool).tril(),
         ),
     },
 )
@@ -767,11 +849,10 @@ def _build_and_ask(answer, d_in, d_out, max_len, window, dropout, training, x, p
     set_parameters(layer).train(training)
     if dropout:
         return _describe_dropout(layer, window, x)
-    with torch.no_grad():
-        out = layer(x, padding)
-        if out is None:
-            return None
-        return (out, layer(x), bool(list(layer.buffers())), *[None] * 6)
+    out = layer(x, padding)
+    if out is None:
+        return None
+    return (out, layer(x), bool(list(layer.buffers())), *[None] * 6)
 
 
 def _describe_dropout(layer, window, x):
@@ -818,6 +899,16 @@ def _attend_with_dropped_scores(self, q, k, v, mask):
     return softmax(_fill(scores, mask)) @ v
 
 
+def _spoils_the_next_call(found, *inputs):
+    if inputs[-1] is None:
+        return None
+    right = _build_and_ask(_WindowAttention, *inputs)
+    same = [
+        torch.allclose(f, r, atol=1e-4) for f, r in zip(found[:2], right[:2], strict=True)
+    ]
+    return same == [True, False]
+
+
 WindowAttention = Exercise(
     name="WindowAttention",
     trials=_sizes_and_sentences,
@@ -834,6 +925,7 @@ WindowAttention = Exercise(
         "'all queries lose the same keys'",
         "'two calls give the same'",
     ),
+    gradients=True,
     mistakes={
         "mask inverted": Mistake(
             "Each token sees what the window hides, and nothing in the window: the mask is upside down. See section "
@@ -873,7 +965,11 @@ WindowAttention = Exercise(
         "hides the diagonal": Mistake(
             "The first token sees nothing, not even itself: the window ends with the token, it does not stop short of "
             "it. See section 5.6.",
-            sign=lambda found, *inputs: inputs[-1] is None and not found[0][:, 0].any(),
+            sign=lambda found, *inputs: (
+                None
+                if found[0] is None or inputs[-1] is not None
+                else not found[0][:, 0].any()
+            ),
         ),
         "future shown": Mistake(
             "Every token sees its whole future: the past ends at the window, and nothing hides what comes after. "
@@ -936,9 +1032,7 @@ WindowAttention = Exercise(
         "changes its buffer": Mistake(
             "The first call is right, and the next one, without padding, still hides the first one's pads: "
             "the buffer was changed, through its slice or by keeping the joined mask in it. See section 5.10.",
-            _window_attention(
-                cut=lambda self, T: self.mask[None][:, :T, :T], hide=_and_in_place
-            ),
+            sign=_spoils_the_next_call,
         ),
         "writes padding into the buffer": Mistake(
             "The padding is joined to the mask in place, and what has an axis for the batch does not fit into the "
@@ -1020,6 +1114,20 @@ WindowAttention = Exercise(
         "dropout on the scores": Mistake(
             "Scores are dropped, before the softmax, and a score of 0 hides no key. See section 5.8.",
             sign=_drops(weights=False, whole=True, alike=True),
+        ),
+        "minus a billion": Mistake(
+            "A token that sees padding only looks at everything alike: a large negative number stands where −∞ "
+            "belongs, and hides nothing when all is hidden. See section 5.5.",
+            _window_attention(
+                average=lambda self, q, k, v, mask: (
+                    self.drop(
+                        torch.softmax(
+                            _fill(q @ k.mT / math.sqrt(q.size(-1)), mask, -1e9), dim=-1
+                        )
+                    )
+                    @ v
+                )
+            ),
         ),
     },
 )

@@ -261,6 +261,7 @@ MultiHead = Exercise(
     right=_multi_head(),
     use=_build_and_attend,
     returns=("out", "weights"),
+    gradients=True,
     mistakes={
         "view instead of transpose": Mistake(
             "The shapes are right and the heads mix positions: the width was split by a view alone, "

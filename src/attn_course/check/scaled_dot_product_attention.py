@@ -205,7 +205,10 @@ scaled_dot_product = Exercise(
         "softmax over the queries": Mistake(
             "The weights sum to 1 down the columns: the softmax runs over the queries, "
             "and each query has to share out its own weight among the keys. See section 3.11.",
-            sign=lambda found, q, k, v: _columns_sum_to_one(found[1]),
+            sign=lambda found, q, k, v: (
+                _columns_sum_to_one(found[1])
+                and torch.allclose(found[0], found[1] @ v, atol=1e-3)
+            ),
         ),
         "softmax over the batch": Mistake(
             "The softmax runs over the first axis; in a batch that is the sentences, "
@@ -281,7 +284,7 @@ def _matrices_and_inputs(draw):
 
 
 def _apply_as_layer(answer, W, x):
-    """The layer's output before and after W is changed, and the number of its parameters."""
+    """The layer's output before and after W is changed, and what it says of itself."""
     layer = answer(W)
     if layer is None:
         return None
@@ -294,7 +297,9 @@ def _apply_as_layer(answer, W, x):
     W.zero_()  # the layer must not notice
     after = layer(x).detach()
     W.copy_(W_before)
-    return before, after, len(list(layer.parameters()))
+    learns = sum(parameter.requires_grad for parameter in layer.parameters())
+    widths = layer.in_features, layer.out_features
+    return before, after, len(list(layer.parameters())), *widths, learns
 
 
 def _linear(W, weight):
@@ -329,7 +334,14 @@ as_linear = Exercise(
     trials=_matrices_and_inputs,
     right=lambda W: _linear(W, W.T),
     use=_apply_as_layer,
-    returns=("layer(x)", "layer(x) after W was changed", "number of parameters"),
+    returns=(
+        "layer(x)",
+        "layer(x) after W was changed",
+        "the number of parameters",
+        "layer.in_features",
+        "layer.out_features",
+        "the number of parameters that learn",
+    ),
     mistakes={
         "matrix not transposed": Mistake(
             "The matrix went in as it is, but nn.Linear stores one row for each output, which is its transpose. "
@@ -372,6 +384,15 @@ as_linear = Exercise(
         "weight never set": Mistake(
             "The layer has the right shape and its own random numbers: W was never copied into it. See section 3.9.",
             lambda W: _linear(W, None),
+        ),
+        "weight replaced, widths kept": Mistake(
+            "The layer computes x @ W and says that it has other widths: it was made for other widths than W's, "
+            "and its weight replaced. Make it with the widths of W. See section 3.9.",
+            sign=lambda found, W, x: found[3:5] != tuple(W.shape),
+        ),
+        "weight does not learn": Mistake(
+            "The layer computes x @ W, but its weight asks for no gradient, so it cannot be trained. See section 3.9.",
+            sign=lambda found, W, x: found[5] == 0,
         ),
     },
 )

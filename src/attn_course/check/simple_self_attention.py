@@ -1,5 +1,7 @@
 """The exercises of the chapter on attention without learned numbers. Used from chapter 2 on."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -503,7 +505,12 @@ def _scores_and_axes(draw):
     yield "a table", draw(3, 5)
     yield "along the first axis", draw(5, 7), 0
     yield "along the middle axis", draw(2, 3, 5), 1
+    yield "along the first axis of three", draw(3, 5, 2), 0
+    yield "along an axis counted from the end", draw(3, 7, 5), -2
+    yield "along axis 2 of four", draw(2, 3, 5, 7), 2
     yield "a batch of one", draw(1, 5, 2)
+    # Next to a sum of exponentials that is not 1, a score whose weight underflows.
+    yield "two high scores and low ones", torch.cat([draw(3, 2), draw(3, 5) - 200], dim=-1)
     yield "scores in the thousands", 3000 * draw(3, 5)
     yield (
         "rows far apart",
@@ -553,6 +560,11 @@ def _sums_logarithms(x, dim=-1):
 def _forgets_the_second_logarithm(x, dim=-1):
     shifted = x - x.amax(dim, keepdim=True)
     return shifted - torch.exp(shifted).sum(dim, keepdim=True)
+
+
+def _patched(x, dim=-1):
+    logarithms = torch.log(softmax(x, dim))
+    return torch.where(logarithms.isinf(), x - x.amax(dim, keepdim=True), logarithms)
 
 
 log_softmax = Exercise(
@@ -635,6 +647,19 @@ log_softmax = Exercise(
         ),
         CHANGES_ITS_INPUT: Mistake(
             "An operation such as -= writes into the tensor of whoever called: make a new one. See section 2.4.",
+        ),
+        "a patch where the weight underflows": Mistake(
+            "Where a weight underflows, the sum of the exponentials is left out: the score less the maximum is "
+            "right only if that sum is 1. See section 2.4.",
+            _patched,
+        ),
+        "logarithm to base 2": Mistake(
+            "The logarithm has base 2; the course takes the natural one. See section 2.4.",
+            lambda x, dim=-1: _log_softmax(x, dim) / math.log(2),
+        ),
+        "mean instead of sum": Mistake(
+            "The exponentials are averaged where they have to be added up. See section 2.4.",
+            lambda x, dim=-1: _log_softmax(x, dim) + math.log(x.size(dim)),
         ),
     },
 )

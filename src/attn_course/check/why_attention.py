@@ -1,6 +1,7 @@
 """The exercises of the chapter on why attention was invented. Used from chapter 1 on."""
 
 import math
+from itertools import permutations
 
 import torch
 import torch.nn.functional as F
@@ -35,6 +36,11 @@ def _guesses_and_targets(draw):
         guesses[range(5, count, 7), last[5::7]] -= 1
         guesses[2::7, 1:] = 0
         yield what, guesses, targets
+    # Each answer is right at all places but the first, where some are not.
+    whole = 3 + draw.ints(5, 4, high=9)
+    nearly = whole.clone()
+    nearly[[1, 3, 4], 0] += 1
+    yield "wrong at the first place only", nearly, whole
     yield "all right, nothing to fill up", targets[-1:].clone(), targets[-1:]
 
 
@@ -54,6 +60,13 @@ def _number(answer, guesses, targets):
     found = answer(guesses, targets)
     found = found.item() if isinstance(found, Tensor) and found.numel() == 1 else found
     return float(found) if isinstance(found, bool) else found
+
+
+def _are_columns(found, guesses, targets):
+    right = guesses == targets
+    return _is_one_of(
+        found, *(_share(table.all(dim=0)) for table in (right, right | (targets == 0)))
+    )
 
 
 exact_match = Exercise(
@@ -98,9 +111,7 @@ exact_match = Exercise(
         "columns instead of rows": Mistake(
             "It asks of each place whether all answers are right there; "
             "a row is an answer, so look along the second axis. See section 1.2.",
-            lambda guesses, targets: _share(
-                ((guesses == targets) | (targets == 0)).all(dim=0)
-            ),
+            sign=_are_columns,
         ),
         "percentage": Mistake(
             "The share is a hundred times too large: asked for is a number from 0 to 1, not percent. See section 1.5.",
@@ -423,6 +434,13 @@ def _right_look(query, keys, values, score_weight, mask):
     return context[:, 0], weights[:, 0]
 
 
+def _looks_at_what_is_hidden(found, query, keys, values, score_weight, mask):
+    """Whether the weights are those of the hidden positions; rows without any may be 0 or nan."""
+    scores = _additive_scores(query, keys, score_weight)
+    wanted = softmax(scores.masked_fill(mask, -math.inf))
+    return torch.allclose(found[1].nan_to_num(), wanted, rtol=1e-4, atol=1e-5)
+
+
 look_back = Exercise(
     name="look_back",
     trials=_looks,
@@ -463,9 +481,7 @@ look_back = Exercise(
         "mask inverted": Mistake(
             "Only the padding gets weight: the mask is True where the decoder may look, "
             "so it is the other positions whose scores become −∞. See section 1.6.",
-            _look(
-                _additive_scores, lambda s, mask: softmax(s.masked_fill(mask, -math.inf))
-            ),
+            sign=_looks_at_what_is_hidden,
         ),
         "mask after the softmax": Mistake(
             "The weights of a padded text sum to less than 1: padding was given its share and then set to 0. "
@@ -583,21 +599,67 @@ def _steps(draw):
     yield "float64", *tensors(3, 2, 5, dtype=torch.float64)
 
 
-def _gru(new_state, *, order=(0, 1, 2), gate=torch.sigmoid, bias=(1, 1)):
-    """A step whose last line is ``new_state(r, z, x_part, h_part, more)``; ``order`` is that of the blocks r, z, n."""
+def _reset_old(r, u, h, part):
+    return r * u
+
+
+def _squash(x_part, h_part, r):
+    return torch.tanh(x_part + h_part)
+
+
+def _mix(z, h, n):
+    return z * h + (1 - z) * n
+
+
+def _gru(
+    order=(0, 1, 2),
+    gate=torch.sigmoid,
+    bias=(1, 1),
+    reset=_reset_old,
+    squash=_squash,
+    mix=_mix,
+):
+    """A step with parts of its own.
+
+    Args:
+        order: which block of rows is for r, z and n.
+        gate: what makes r and z of their sums.
+        bias: how often b and c count.
+        reset: what n sees of the old state, from r, U_n h + c_n, h, and (U_n, c_n).
+        squash: n from what comes of x, what ``reset`` makes, and r.
+        mix: the new state from z, h and n.
+    """
 
     def answer(x, h, W, U, b, c):
         of_x = (x @ W.T + bias[0] * b).chunk(3, dim=-1)
         of_h = (h @ U.T + bias[1] * c).chunk(3, dim=-1)
         r, z = (gate(of_x[i] + of_h[i]) for i in order[:2])
         n = order[2]
-        return new_state(r, z, of_x[n], of_h[n], h, (U.chunk(3)[n], c.chunk(3)[n]))
+        seen = reset(r, of_h[n], h, (U.chunk(3)[n], bias[1] * c.chunk(3)[n]))
+        return mix(z, h, squash(of_x[n], seen, r))
 
+    answer.parts = {
+        name: part
+        for name, part, usual in (
+            ("order", order, (0, 1, 2)),
+            ("gate", gate, torch.sigmoid),
+            ("bias", bias, (1, 1)),
+            ("reset", reset, _reset_old),
+            ("squash", squash, _squash),
+            ("mix", mix, _mix),
+        )
+        if part is not usual and part != usual
+    }
+    answer.make = _gru
     return answer
 
 
-def _mix(r, z, x, u, h, _):
-    return z * h + (1 - z) * torch.tanh(x + r * u)
+def _reads_blocks_in_another_order(found, *inputs):
+    orders = [order for order in permutations(range(3)) if order[2] != 2]
+    return any(
+        torch.allclose(found, _gru(order=order)(*inputs), rtol=1e-4, atol=1e-5)
+        for order in orders
+    )
 
 
 gru_step = Exercise(
@@ -607,86 +669,88 @@ gru_step = Exercise(
     mistakes={
         "keeps what it should replace": Mistake(
             "z and 1 − z have changed places: z is the share of the old state that is kept. See section 1.3.",
-            _gru(lambda r, z, x, u, h, _: (1 - z) * h + z * torch.tanh(x + r * u)),
+            _gru(mix=lambda z, h, n: (1 - z) * h + z * n),
         ),
         "gates swapped": Mistake(
             "r and z have changed places: of the three blocks, the first is for r and the second for z. See section "
             "1.3.",
-            _gru(_mix, order=(1, 0, 2)),
+            _gru(order=(1, 0, 2)),
         ),
         "reset before the matrix": Mistake(
             "r is multiplied with the old state before U_n, as in the paper of 2014; "
             "PyTorch multiplies afterwards, with U_n h + c_n. See section 1.3.",
-            _gru(
-                lambda r, z, x, u, h, p: (
-                    z * h + (1 - z) * torch.tanh(x + (r * h) @ p[0].T + p[1])
-                )
-            ),
+            _gru(reset=lambda r, u, h, p: (r * h) @ p[0].T + p[1]),
         ),
         "bias outside the reset": Mistake(
             "c_n is added behind the product with r; it belongs inside the bracket that r is multiplied with. See "
             "section 1.3.",
-            _gru(
-                lambda r, z, x, u, h, p: (
-                    z * h + (1 - z) * torch.tanh(x + r * (h @ p[0].T) + p[1])
-                )
-            ),
+            _gru(reset=lambda r, u, h, p: r * (h @ p[0].T) + p[1]),
         ),
         "reset of the bare state": Mistake(
             "r is multiplied with the old state as it is; the state goes through U_n and c_n first. See section 1.3.",
-            _gru(lambda r, z, x, u, h, _: z * h + (1 - z) * torch.tanh(x + r * h)),
+            _gru(reset=lambda r, u, h, p: r * h),
         ),
         "old state lost": Mistake(
             "Nothing of the old state is kept: the proposal counts with 1 − z, and the old state with z. See section "
             "1.3.",
-            _gru(lambda r, z, x, u, h, _: (1 - z) * torch.tanh(x + r * u)),
+            _gru(mix=lambda z, h, n: (1 - z) * n),
         ),
         "tanh for the gates": Mistake(
             "r and z go through a tanh and can be negative; a gate says how much, from 0 to 1: a sigmoid. See section "
             "1.3.",
-            _gru(_mix, gate=torch.tanh),
+            _gru(gate=torch.tanh),
         ),
         "no reset": Mistake(
             "The proposal sees the whole old state: r is not used. See section 1.3.",
-            _gru(lambda r, z, x, u, h, _: z * h + (1 - z) * torch.tanh(x + u)),
+            _gru(reset=lambda r, u, h, p: u),
         ),
         "sigmoid for the proposal": Mistake(
             "The proposal goes through a sigmoid, so it is never negative; it is a tanh. See section 1.3.",
-            _gru(lambda r, z, x, u, h, _: z * h + (1 - z) * torch.sigmoid(x + r * u)),
+            _gru(squash=lambda x, u, r: torch.sigmoid(x + u)),
         ),
         "gates without sigmoid": Mistake(
             "A gate says how much, from 0 to 1, so r and z need a sigmoid. See section 1.3.",
-            _gru(_mix, gate=lambda x: x),
+            _gru(gate=lambda x: x),
         ),
         "no tanh": Mistake(
             "The proposal grows without bound: it has to go through a tanh. See section 1.3.",
-            _gru(lambda r, z, x, u, h, _: z * h + (1 - z) * (x + r * u)),
+            _gru(squash=lambda x, u, r: x + u),
         ),
         "reset of the input": Mistake(
             "r is multiplied with what comes from x too; it resets only what comes from the old state. See section "
             "1.3.",
-            _gru(lambda r, z, x, u, h, _: z * h + (1 - z) * torch.tanh(r * (x + u))),
+            _gru(squash=lambda x, u, r: torch.tanh(r * x + u)),
         ),
         "shares that do not sum to 1": Mistake(
             "The proposal is added whole to the part of the old state that is kept; "
             "if z of the old is kept, 1 − z of the new goes in. See section 1.3.",
-            _gru(lambda r, z, x, u, h, _: z * h + torch.tanh(x + r * u)),
+            _gru(mix=lambda z, h, n: z * h + n),
         ),
         "biases forgotten": Mistake(
             "There are two biases, b with W and c with U, and neither is used. See section 1.3.",
-            _gru(_mix, bias=(0, 0)),
+            _gru(bias=(0, 0)),
         ),
         "first bias forgotten": Mistake(
             "There are two biases, b with W and c with U, and b is not used. See section 1.3.",
-            _gru(_mix, bias=(0, 1)),
+            _gru(bias=(0, 1)),
         ),
         "one bias forgotten": Mistake(
             "There are two biases, b with W and c with U, and c is not used. See section 1.3.",
-            _gru(_mix, bias=(1, 0)),
+            _gru(bias=(1, 0)),
         ),
         "proposal instead of state": Mistake(
             "This is the proposal n; the new state is a mixture of it and the old one, by z. See section 1.3.",
-            _gru(lambda r, z, x, u, h, _: torch.tanh(x + r * u)),
+            _gru(mix=lambda z, h, n: n),
+        ),
+        "blocks in another order": Mistake(
+            "The blocks of rows are read in another order: the first is for r, the second for z and the third for n. "
+            "See section 1.3.",
+            sign=_reads_blocks_in_another_order,
+        ),
+        "proposal kept whole": Mistake(
+            "The old state is added whole to the part of the proposal: if 1 − z of the new goes in, z of the old "
+            "is kept. See section 1.3.",
+            _gru(mix=lambda z, h, n: h + (1 - z) * n),
         ),
     },
 )
