@@ -87,13 +87,13 @@ class Mistake:
     Args:
         says: what is wrong, in one sentence that names the symptom, then the section to read: "… See section 3.4."
         answer: an answer that makes this mistake; whoever gets the same results in every trial made it too.
-        sign: where no answer can stand for the mistake: whether ``sign(found, *inputs)`` in every trial that
-            fails.
+        sign: where no answer can stand for the mistake: whether ``sign(found, *inputs)`` in every trial that fails.
+            It returns None in a trial that cannot tell, such as one without the row in which the mistake shows.
     """
 
     says: str
     answer: Callable | None = None
-    sign: Callable[..., bool] | None = None
+    sign: Callable[..., bool | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -383,19 +383,19 @@ class Exercise:
         A later trial in which the answer stops, or returns nothing, may differ: then two things are wrong, and what
         is named is one of them.
         """
-        start, best, most = runs.index(first), None, 0
+        best, most = None, 0
         for name, mistake in self.mistakes.items():
-            if not first.agrees_with(mistake):
-                continue
-            count = 0
-            for place, run in enumerate(runs):
-                if run is first or run.agrees_with(mistake):
-                    count += 1
-                elif run.is_right or run.found is not None or place < start:
+            fits = 0
+            for run in (first, *(run for run in runs if run is not first)):
+                agrees = run.agrees_with(mistake)
+                if agrees is False and (
+                    run is first or run.is_right or run.found is not None
+                ):
                     break
+                fits += bool(agrees)
             else:
-                if count > most:
-                    best, most = name, count
+                if fits > most:
+                    best, most = name, fits
         return best
 
 
@@ -481,10 +481,13 @@ class _Run:
             return ""
         return ""
 
-    def agrees_with(self, mistake: Mistake) -> bool:
-        """Whether the answer does here what the mistake does: returns the same, or stops with the same error."""
+    def agrees_with(self, mistake: Mistake) -> bool | None:
+        """Whether the answer does here what the mistake does: returns the same, or stops with the same error.
+
+        None if this trial cannot tell.
+        """
         if mistake.sign is not None:
-            return self.is_right or self._shows(mistake.sign)
+            return None if self.is_right else self._shows(mistake.sign)
         if mistake.answer is None:
             return False
         found, error = self._attempt(mistake.answer, _copy(self.inputs))
@@ -492,10 +495,11 @@ class _Run:
             return type(error) is type(self.error) and str(error) == str(self.error)
         return not self._differs(self.found, found, _LOOSE)
 
-    def _shows(self, sign: Callable[..., bool]) -> bool:
+    def _shows(self, sign: Callable[..., bool | None]) -> bool | None:
         """Whether the sign of a mistake is there; what cannot be looked at does not show it."""
         try:
-            return self.error is None and bool(sign(self.found, *_copy(self.inputs)))
+            shows = sign(self.found, *_copy(self.inputs)) if self.error is None else False
+            return None if shows is None else bool(shows)
         except Exception:
             return False
 
