@@ -158,6 +158,78 @@ def write_greedily(next_logits, bos_id, eos_id, max_len):
     return ids[1:]
 
 
+@wrong("stops at the beginning")
+def write_greedily(next_logits, bos_id, eos_id, max_len):
+    ids = [bos_id]
+    while len(ids) <= max_len:
+        ids.append(next_logits(ids)[-1].argmax().item())
+        if ids[-1] in (bos_id, eos_id):
+            break
+    return ids[1:]
+
+
+@wrong("beginning left out")
+def write_greedily(next_logits, bos_id, eos_id, max_len):
+    ids = [bos_id]
+    for _ in range(max_len):
+        ids.append(int(next_logits(ids)[-1].argmax()))
+        if ids[-1] == eos_id:
+            break
+    return [i for i in ids if i != bos_id]
+
+
+@wrong("tensors in the list")
+def write_greedily(next_logits, bos_id, eos_id, max_len):
+    ids = [bos_id]
+    for _ in range(max_len):
+        ids.append(next_logits(ids)[-1].argmax())
+        if ids[-1] == eos_id:
+            break
+    return ids[1:]
+
+
+@wrong("a tensor instead of a list")
+def write_greedily(next_logits, bos_id, eos_id, max_len):
+    ids = torch.tensor([bos_id])
+    for _ in range(max_len):
+        ids = torch.cat([ids, next_logits(ids.tolist())[-1:].argmax(-1).cpu()])
+        if ids[-1] == eos_id:
+            break
+    return ids[1:]
+
+
+@wrong("first row of the last")
+def write_greedily(next_logits, bos_id, eos_id, max_len):
+    ids = [bos_id]
+    for _ in range(max_len):
+        logits = next_logits(ids)
+        ids.append(int(logits[-2 if len(ids) > 1 else -1].argmax()))
+        if ids[-1] == eos_id:
+            break
+    return ids[1:]
+
+
+@wrong("beginning counted")
+def write_greedily(next_logits, bos_id, eos_id, max_len):
+    ids = [bos_id]
+    while len(ids) < max_len:
+        ids.append(int(next_logits(ids)[-1].argmax()))
+        if ids[-1] == eos_id:
+            break
+    return ids
+
+
+@wrong("last token only")
+def write_greedily(next_logits, bos_id, eos_id, max_len):
+    ids = [bos_id]
+    for _ in range(max_len):
+        written = [int(next_logits(ids)[-1].argmax())]
+        ids = ids + written
+        if written[0] == eos_id:
+            break
+    return written
+
+
 # -- beam_step --------------------------------------------------------------------------------------
 
 
@@ -297,6 +369,42 @@ def beam_step(log_probs, next_log_probs):
     next_log_probs += log_probs[:, None]
     totals, index = next_log_probs.flatten().topk(K)
     return index // V, index % V, totals
+
+
+@wrong("mean of the two")
+def beam_step(log_probs, next_log_probs):
+    K, V = next_log_probs.shape
+    totals = torch.stack([log_probs[:, None].expand(K, V), next_log_probs]).mean(dim=0)
+    best, places = totals.view(-1).topk(K)
+    return places // V, places % V, best
+
+
+@wrong("probabilities added")
+def beam_step(log_probs, next_log_probs):
+    K, V = next_log_probs.shape
+    best, places = (log_probs[:, None].exp() + next_log_probs.exp()).flatten().topk(K)
+    return places // V, places % V, best
+
+
+@wrong("softmax once more")
+def beam_step(log_probs, next_log_probs):
+    K, V = next_log_probs.shape
+    best, places = (log_probs[:, None] + torch.softmax(next_log_probs, -1)).flatten().topk(K)
+    return places // V, places % V, best
+
+
+@wrong("K of all rows, unsorted by beams")
+def beam_step(log_probs, next_log_probs):
+    K, V = next_log_probs.shape
+    totals = (log_probs[:, None] + next_log_probs).flatten()
+    places = totals.topk(K).indices.sort().values
+    return places // V, places % V, totals[places]
+
+
+@wrong("tokens over the beams")
+def beam_step(log_probs, next_log_probs):
+    totals, parents = (log_probs[:, None] + next_log_probs).max(dim=0)
+    return parents, torch.arange(totals.size(0), device=totals.device), totals
 
 
 # -- keep_min_p -------------------------------------------------------------------------------------
@@ -453,6 +561,37 @@ def keep_min_p(logits, p):
     probs = logits.softmax(dim=-1)
     logits[probs < p * probs.amax(-1, keepdim=True)] = -math.inf
     return logits
+
+
+@wrong("maximum of the logits")
+def keep_min_p(logits, p):
+    limit = p * logits.softmax(dim=-1).amax(dim=-1, keepdim=True)
+    return logits.masked_fill(logits < limit, -math.inf)
+
+
+@wrong("mean instead of the largest")
+def keep_min_p(logits, p):
+    probs = logits.softmax(dim=-1)
+    return torch.where(probs >= p * probs.mean(-1, keepdim=True), logits, -math.inf)
+
+
+@wrong("axis of the maximum lost")
+def keep_min_p(logits, p):
+    probs = logits.softmax(dim=-1)
+    return logits.masked_fill(probs < p * probs.max(dim=-1).values, -math.inf)
+
+
+@wrong("top-k")
+def keep_min_p(logits, p):
+    k = max(1, int(p * logits.size(-1)))
+    limit = logits.topk(k, dim=-1).values[..., -1:]
+    return logits.masked_fill(logits < limit, -math.inf)
+
+
+@wrong("+∞")
+def keep_min_p(logits, p):
+    probs = logits.softmax(dim=-1)
+    return logits.masked_fill(probs < p * probs.amax(dim=-1, keepdim=True), math.inf)
 
 
 # -- clipped_precision ------------------------------------------------------------------------------
@@ -655,6 +794,62 @@ def clipped_precision(hypotheses, references, n):
 def clipped_precision(hypotheses, references, n):
     pairs = zip(hypotheses, references, strict=True)
     return sum((Counter(pieces(h, n)) & Counter(pieces(r, n))).total() for h, r in pairs)
+
+
+@wrong("brevity penalty included")
+def clipped_precision(hypotheses, references, n):
+    hits = total = 0
+    for h, r in zip(hypotheses, references, strict=True):
+        mine, theirs = (Counter(tuple(s[i : i + n]) for i in range(len(s) - n + 1)) for s in (h, r))
+        hits, total = hits + (mine & theirs).total(), total + mine.total()
+    c, r = sum(len(h) for h in hypotheses), sum(len(r) for r in references)
+    return hits / total * (math.exp(1 - r / c) if c < r else 1.0)
+
+
+@wrong("words glued")
+def clipped_precision(hypotheses, references, n):
+    hits = total = 0
+    for h, r in zip(hypotheses, references, strict=True):
+        mine, theirs = (Counter("".join(s[i : i + n]) for i in range(len(s) - n + 1)) for s in (h, r))
+        hits, total = hits + (mine & theirs).total(), total + mine.total()
+    return hits / total
+
+
+@wrong("capitals ignored")
+def clipped_precision(hypotheses, references, n):
+    hits = total = 0
+    for h, r in zip(hypotheses, references, strict=True):
+        h, r = ([word.lower() for word in s] for s in (h, r))
+        mine, theirs = (Counter(tuple(s[i : i + n]) for i in range(len(s) - n + 1)) for s in (h, r))
+        hits, total = hits + (mine & theirs).total(), total + mine.total()
+    return hits / total
+
+
+@wrong("divided by the longer")
+def clipped_precision(hypotheses, references, n):
+    hits = total = 0
+    for h, r in zip(hypotheses, references, strict=True):
+        mine, theirs = (Counter(tuple(s[i : i + n]) for i in range(len(s) - n + 1)) for s in (h, r))
+        hits, total = hits + (mine & theirs).total(), total + max(mine.total(), theirs.total())
+    return hits / total
+
+
+@wrong("1 less")
+def clipped_precision(hypotheses, references, n):
+    missed = total = 0
+    for h, r in zip(hypotheses, references, strict=True):
+        mine, theirs = (Counter(tuple(s[i : i + n]) for i in range(len(s) - n + 1)) for s in (h, r))
+        missed, total = missed + (mine - theirs).total(), total + mine.total()
+    return missed / total
+
+
+@wrong("F-score")
+def clipped_precision(hypotheses, references, n):
+    hits = total = 0
+    for h, r in zip(hypotheses, references, strict=True):
+        mine, theirs = (Counter(tuple(s[i : i + n]) for i in range(len(s) - n + 1)) for s in (h, r))
+        hits, total = hits + 2 * (mine & theirs).total(), total + mine.total() + theirs.total()
+    return hits / total
 
 
 # -- link_error -------------------------------------------------------------------------------------

@@ -1155,7 +1155,7 @@ def remove_leaks(train, held_out, key):
     return [pair for pair in train if pair[0] not in ja and pair[1] not in en]
 
 
-@wrong("key on one side of the comparison")
+@wrong("key on the held-out side only")
 def remove_leaks(train, held_out, key):
     ja, en = {key(pair[0]) for pair in held_out}, {key(pair[1]) for pair in held_out}
     return [pair for pair in train if pair[0] not in ja and pair[1] not in en]

@@ -12,7 +12,7 @@ from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake, Rem
 
 
 def _writers(draw):
-    def writer(vocab_size, bos_id, eos_id, ends_at, max_len):
+    def writer(vocab_size, bos_id, eos_id, ends_at, max_len, begins_at=None):
         """What is written depends on all that is read; the end comes as token number ``ends_at``."""
         embed, mix, out = draw(vocab_size, 7), draw(7, 7), 3 * draw(7, vocab_size)
 
@@ -22,7 +22,7 @@ def _writers(draw):
                 state = torch.tanh(state @ mix + embed[int(i)])
                 rows.append(state @ out)
                 rows[-1][eos_id] += 60 if number == ends_at else -60
-                rows[-1][bos_id] -= 60
+                rows[-1][bos_id] += 90 if number == begins_at else -60
             return torch.stack(rows)  # (T, V)
 
         return next_logits, bos_id, eos_id, max_len
@@ -32,6 +32,7 @@ def _writers(draw):
     yield "nothing but the end", *writer(5, 1, 2, ends_at=1, max_len=3)
     yield "the end as the last token allowed", *writer(11, 1, 2, ends_at=7, max_len=7)
     yield "other ids for beginning and end", *writer(13, 5, 0, ends_at=3, max_len=8)
+    yield "a beginning in the text", *writer(17, 4, 3, 6, 11, begins_at=3)
     yield "one token allowed", *writer(7, 3, 4, ends_at=99, max_len=1)
 
 
@@ -49,11 +50,11 @@ def _listen(answer, next_logits, bos_id, eos_id, max_len):
         return next_logits(ids)
 
     found = answer(counted, bos_id, eos_id, max_len)
-    if isinstance(found, list | tuple) and all(
-        isinstance(i, int) or (isinstance(i, Tensor) and i.numel() == 1) for i in found
-    ):
-        return torch.tensor([int(i) for i in found])
-    return found.flatten().cpu() if isinstance(found, Tensor) and found.dim() < 3 else found
+    if isinstance(found, Tensor):
+        return f"one tensor {tuple(found.shape)}"
+    if isinstance(found, list | tuple) and any(isinstance(i, Tensor) for i in found):
+        return f"{len(found)} tensors in a list"
+    return list(found) if isinstance(found, tuple) else found
 
 
 def _greedy(
@@ -71,6 +72,18 @@ def _greedy(
             if until(ids[-1], eos_id):
                 break
         return give(ids, eos_id)
+
+    return answer
+
+
+def _at_the_beginning(*, stop):
+    """A beginning in the midst of the text ends it, or is left out."""
+
+    def answer(next_logits, bos_id, eos_id, max_len):
+        ids = _greedy()(next_logits, bos_id, eos_id, max_len)
+        if bos_id not in ids:
+            return ids
+        return ids[: ids.index(bos_id) + 1] if stop else [i for i in ids if i != bos_id]
 
     return answer
 
@@ -150,6 +163,42 @@ write_greedily = Exercise(
             "greedy search leaves nothing to chance and takes the most probable. See section 13.1.",
             _greedy(lambda logits: int(torch.multinomial(logits[-1].softmax(-1), 1))),
         ),
+        "stops at the beginning": Mistake(
+            "The loop stops as soon as the model writes the beginning, as if that were an end: only eos_id ends a "
+            "sentence. See section 13.2.",
+            _at_the_beginning(stop=True),
+        ),
+        "beginning left out": Mistake(
+            "A token that the model wrote is missing: the beginning is left out wherever it stands, and only the "
+            "first one was not written. See section 13.2.",
+            _at_the_beginning(stop=False),
+        ),
+        "tensors in the list": Mistake(
+            "The list holds tensors of one number each; asked for are Python integers, which `.item()` makes of them. "
+            "See section 13.2.",
+            sign=lambda found, *inputs: "tensors in a list" in str(found),
+        ),
+        "a tensor instead of a list": Mistake(
+            "It returns a tensor; asked for is a list of Python integers. See section 13.2.",
+            sign=lambda found, *inputs: "one tensor" in str(found),
+        ),
+        "first row of the last": Mistake(
+            "The row before the last is read: it is about the token that was written last, and the last row about the "
+            "next. See section 13.2.",
+            _greedy(lambda logits: int(logits[max(len(logits) - 2, 0)].argmax())),
+        ),
+        "beginning counted": Mistake(
+            "The beginning is returned, and counts among the max_len tokens: it is read, and nobody wrote it. "
+            "See section 13.2.",
+            _greedy(
+                limit=lambda max_len: max_len - 1,
+                give=lambda ids, eos_id: ids,
+            ),
+        ),
+        "last token only": Mistake(
+            "It returns the token that was written last; asked for are all of them. See section 13.2.",
+            _greedy(give=lambda ids, eos_id: ids[-1:]),
+        ),
     },
 )
 
@@ -215,6 +264,25 @@ def _with_new_as_totals(log_probs, following):
     return parents, tokens, following[parents, tokens]
 
 
+def _in_order(best, index, V):
+    order = index.argsort()
+    return index[order] // V, index[order] % V, best[order]
+
+
+def _same_where_sure(answer):
+    """A sign: the answer's results, in the trials in which no two totals are −∞ and so any order is as good."""
+
+    def sign(found, log_probs, following):
+        if log_probs.isinf().any() or following.isinf().any():
+            return None
+        return all(
+            torch.allclose(f.double(), w.double(), rtol=1e-4)
+            for f, w in zip(found, answer(log_probs, following), strict=True)
+        )
+
+    return sign
+
+
 beam_step = Exercise(
     name="beam_step",
     trials=_beams,
@@ -224,12 +292,12 @@ beam_step = Exercise(
         "each beam keeps its best": Mistake(
             "Every beam goes on with its own best token, so that a good beam never has two children "
             "and a bad one never dies: the K best are to be found among all K · V. See section 13.3.",
-            _each_its_own,
+            sign=_same_where_sure(_each_its_own),
         ),
         "each beam keeps its best, unsorted": Mistake(
             "Every beam goes on with its own best token, and they are in the order of the beams: "
             "the K best are to be found among all K · V, best first. See section 13.3.",
-            _each_its_own_unsorted,
+            sign=_same_where_sure(_each_its_own_unsorted),
         ),
         "old log-probabilities forgotten": Mistake(
             "Only the new token counts: what a beam has cost up to here is not added. See section 13.3.",
@@ -256,7 +324,7 @@ beam_step = Exercise(
         "smallest instead of largest": Mistake(
             "These are the least probable continuations: logarithms of probabilities are negative, "
             "and the best are nearest to 0. See section 13.1.",
-            _step(largest=False),
+            sign=_same_where_sure(_step(largest=False)),
         ),
         "worst first": Mistake(
             "The K continuations are the right ones in the wrong order: best first. See section 13.3.",
@@ -287,7 +355,7 @@ beam_step = Exercise(
             "There are K continuations of each beam, K · K in all; K are to be left, of whichever beams. See section "
             "13.3.",
             sign=lambda found, log_probs, following: (
-                found[2].shape == (len(log_probs),) * 2 and len(log_probs) > 1
+                None if len(log_probs) == 1 else found[2].shape == (len(log_probs),) * 2
             ),
         ),
         "divided without rounding": Mistake(
@@ -300,6 +368,30 @@ beam_step = Exercise(
         "results in another order": Mistake(
             "All three are there in another order than asked for: parents, tokens, totals. See section 13.3.",
             _step(give=lambda best, index, K, V: (best, index // V, index % V)),
+        ),
+        "mean of the two": Mistake(
+            "The total is the mean of the old and the new log-probability; logarithms of a product are added. "
+            "See section 13.1.",
+            _step(lambda log_probs, following: (log_probs[:, None] + following) / 2),
+        ),
+        "probabilities added": Mistake(
+            "Probabilities are added, and the probability of a text is a product: add logarithms. See section 13.1.",
+            _step(lambda log_probs, following: log_probs.exp()[:, None] + following.exp()),
+        ),
+        "softmax once more": Mistake(
+            "The new log-probabilities go through a softmax; they are logarithms of probabilities already. See "
+            "section 13.1.",
+            _step(lambda log_probs, following: log_probs[:, None] + following.softmax(-1)),
+        ),
+        "K of all rows, unsorted by beams": Mistake(
+            "The right continuations are there in the order of their beams; the best comes first. See section 13.3.",
+            _step(give=lambda best, index, K, V: _in_order(best, index, V)),
+        ),
+        "tokens over the beams": Mistake(
+            "The best are looked for along the beams, the first axis, and not along the tokens. See section 13.3.",
+            sign=lambda found, log_probs, following: (
+                None if len(log_probs) == 1 else found[2].shape == (following.size(1),)
+            ),
         ),
         CHANGES_ITS_INPUT: Mistake(
             "The beams are still needed as they were: add into a new tensor. See section 5.10.",
@@ -315,6 +407,8 @@ def _logits_and_p(draw):
     yield "one row", 2 * draw(1, 31), 0.1
     yield "a batch", 2 * draw(3, 11), 0.1
     yield "two leading axes", 3 * draw(2, 3, 5), 0.05
+    yield "three leading axes", 2 * draw(3, 2, 5, 7), 0.2
+    yield "no leading axis", 2 * draw(13), 0.2
     yield "large logits", 40 + 2 * draw(5, 7), 0.3
     sharp = draw(2, 7)
     sharp[0, 3] += 20
@@ -338,7 +432,7 @@ def _keep(kept, *, fill=-math.inf, of=lambda logits: logits):
 
 
 def _rightly(probs, logits, p):
-    return probs >= p * _top(probs)
+    return ~(probs < p * _top(probs))
 
 
 def _nucleus(probs, logits, p):
@@ -454,6 +548,35 @@ keep_min_p = Exercise(
             "asked for are logits in the shape that they had. See section 13.5.",
             lambda logits, p: logits.softmax(-1)[_rightly(logits.softmax(-1), logits, p)],
         ),
+        "maximum of the logits": Mistake(
+            "The limit is p times the largest probability of the row, and the logits themselves are compared with it: "
+            "compare probabilities. See section 13.5.",
+            _keep(lambda probs, logits, p: logits >= p * _top(probs)),
+        ),
+        "top-k": Mistake(
+            "A number of tokens is kept that does not depend on how probable they are; each token is compared with "
+            "the most probable one of its row. See section 13.5.",
+            _keep(
+                lambda probs, logits, p: (
+                    probs.argsort(-1, descending=True).argsort(-1)
+                    < max(1, int(p * probs.size(-1)))
+                )
+            ),
+        ),
+        "mean instead of the largest": Mistake(
+            "The limit is p times the mean probability of the row; it is p times the largest. See section 13.5.",
+            _keep(lambda probs, logits, p: probs >= p * probs.mean(dim=-1, keepdim=True)),
+        ),
+        "axis of the maximum lost": Mistake(
+            "The largest probabilities have lost their axis, so that they do not line up with the rows: keep it, with "
+            "keepdim=True. See section 13.5.",
+            _keep(lambda probs, logits, p: probs >= p * probs.amax(dim=-1)),
+        ),
+        "+∞": Mistake(
+            "Dropped tokens have the logit +∞, which takes all of the probability: which logit has the probability 0? "
+            "See section 13.5.",
+            _keep(_rightly, fill=math.inf),
+        ),
         CHANGES_ITS_INPUT: Mistake(
             "The logits are the model's, and others may want them as they were: work on a new tensor. See section "
             "13.5.",
@@ -505,6 +628,27 @@ def _corpora(draw):
         [["on", "the", "mat", "sat"], ["a", "dog"]],
         [["sat", "on", "the", "mat"], ["a", "dog", "sat"]],
         2,
+    )
+    yield (
+        "words that look alike when they are glued",
+        [["a", "part", "of", "it"], ["now", "here"]],
+        [
+            ["apart", "of", "it", "all"],
+            ["no", "where"],
+        ][:2],
+        2,
+    )
+    yield (
+        "glued alike",
+        [["be", "for", "e"], ["a", "cat"]],
+        [["b", "efor", "e"], ["be", "fore"]],
+        2,
+    )
+    yield (
+        "capitals",
+        [["The", "cat", "the", "mat"], ["a", "dog"]],
+        [["the", "cat", "The"], ["A", "dog"]],
+        1,
     )
     yield "nothing in common", [["a", "a"], ["a"]], [["the", "cat"], ["dog"]], 1
 
@@ -582,6 +726,16 @@ def _give_lists(answer, hypotheses, references, n):
     if isinstance(found, Tensor) and found.numel() == 1:
         found = found.item()
     return float(found) if isinstance(found, int) else found
+
+
+def _with_brevity_penalty(hypotheses, references, n):
+    written, wanted = sum(map(len, hypotheses)), sum(map(len, references))
+    penalty = 1.0 if written > wanted else math.exp(1 - wanted / written)
+    return penalty * _right_precision(hypotheses, references, n)
+
+
+def _glued(words, n, between=""):
+    return Counter(between.join(g) for g in _ngrams(words, n).elements())
 
 
 clipped_precision = Exercise(
@@ -692,6 +846,34 @@ clipped_precision = Exercise(
             lambda h, r, n: float(
                 sum(_hits(_ngrams(a, n), _ngrams(b, n)) for a, b in zip(h, r, strict=True))
             ),
+        ),
+        "brevity penalty included": Mistake(
+            "The brevity penalty is multiplied in; the precision of one n is asked for, and the penalty belongs to "
+            "the whole of BLEU. See section 13.6.",
+            _with_brevity_penalty,
+        ),
+        "words glued": Mistake(
+            "The words of an n-gram are glued into one string, so that *a part* and *apart* look alike: keep them "
+            "apart, in a tuple. See section 13.6.",
+            _precision(_glued),
+        ),
+        "capitals ignored": Mistake(
+            "*The* and *the* count as the same word; the words are compared as they were given. See section 13.6.",
+            _precision(lambda words, n: _ngrams([word.lower() for word in words], n)),
+        ),
+        "divided by the longer": Mistake(
+            "The hits are divided by the n-grams of the longer of the two sentences; a precision is a share of what "
+            "was written. See section 13.6.",
+            _precision(total=lambda h, r: max(sum(h.values()), sum(r.values()))),
+        ),
+        "1 less": Mistake(
+            "This is the share of n-grams that are no hits; asked for is that of the hits. See section 13.6.",
+            lambda *inputs: 1 - _right_precision(*inputs),
+        ),
+        "F-score": Mistake(
+            "The hits are divided by the n-grams of both together, half of them: a precision is a share of what was "
+            "written. See section 13.6.",
+            _precision(total=lambda h, r: (sum(h.values()) + sum(r.values())) / 2),
         ),
     },
 )

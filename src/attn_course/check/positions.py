@@ -972,8 +972,9 @@ linear_bias = Exercise(
         "one slope for all": Mistake(
             "All heads have the same slope, so none of them sees the whole text. See section 8.5.",
             sign=lambda found, num_heads, num_queries, num_keys: (
-                num_heads > 1
-                and found.shape == (num_heads, num_queries, num_keys)
+                None
+                if num_heads == 1
+                else found.shape == (num_heads, num_queries, num_keys)
                 and (found < 0).any()
                 and torch.allclose(found, found[:1].expand_as(found))
             ),

@@ -108,6 +108,7 @@ layer_norm = Exercise(
     name="layer_norm",
     trials=_tokens,
     right=lambda x, gain, bias, eps=1e-5: F.layer_norm(x, x.shape[-1:], gain, bias, eps),
+    gradients=True,
     mistakes={
         "divided by E − 1": Mistake(
             "The numbers come out a little too small: the squared distances are divided by E − 1, as torch.var and "
@@ -149,7 +150,7 @@ layer_norm = Exercise(
         ),
         "norm over the sentence": Mistake(
             "A sentence has one mean and one variance for all its tokens; each token has its own. See section 9.3.",
-            _normalised((-2, -1)),
+            lambda x, *others: _normalised((-2, -1) if x.dim() > 1 else -1)(x, *others),
         ),
         "ε outside the root": Mistake(
             "Almost right: ε is added behind the root instead of under it, which shows where ε is not tiny. See "
@@ -400,6 +401,7 @@ run_stack = Exercise(
     name="run_stack",
     trials=_stacks,
     right=_stack(),
+    gradients=True,
     mistakes={
         "orders swapped": Mistake(
             "Pre-norm and post-norm have changed places: norm_first means that the sublayer reads a normalised copy. "
@@ -777,6 +779,7 @@ decode_layer = Exercise(
     name="decode_layer",
     trials=_layers_and_inputs,
     right=_decode(),
+    gradients=True,
     use=_from_its_parts,
     returns=("x", "weights"),
     mistakes={

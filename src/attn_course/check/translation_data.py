@@ -876,7 +876,9 @@ pad_pairs = Exercise(
             "The two rows of the target are made by cutting words off, so one is never read or never written; the "
             "beginning is put in front of tgt_in and the end behind tgt_out, and every word stays. See section 10.9.",
             sign=lambda found, pairs: (
-                torch.equal(found[0], _padded(pairs)[0])
+                None
+                if any(not tgt for _, tgt in pairs)
+                else torch.equal(found[0], _padded(pairs)[0])
                 and any(
                     all(
                         torch.equal(tensor, _filled(rows))
@@ -1361,6 +1363,16 @@ remove_leaks = Exercise(
             "Nothing is removed: either what `key` makes of one list is compared with the other list as it is, and the "
             "two are never equal, or a sentence of one language is looked for in the other. See section 10.11.",
             lambda train, held, key: _without(train, held, key, held_key=_same),
+        ),
+        "key on the held-out side only": Mistake(
+            "The training sentences are compared as they are, and those held out as `key` makes them, so only what is "
+            "spelled like a key is ever found: both need it. See section 10.11.",
+            lambda train, held, key: [
+                p
+                for p in train
+                if p[0] not in {key(h[0]) for h in held}
+                and p[1] not in {key(h[1]) for h in held}
+            ],
         ),
         "kept for one that differs": Mistake(
             "A pair stays as soon as one of the held-out pairs is another one; it may stay only if all of them are. "
