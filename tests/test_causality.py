@@ -225,3 +225,65 @@ def test_inputs_without_a_future_are_refused():
         assert_causal(lambda x: x, torch.zeros(1, 3))
     with pytest.raises(ValueError, match=r"fn must keep the positions.*5 on axis 1.*\(2, 3\)"):
         assert_causal(lambda x: x.sum(1), X)
+
+
+def leak_into(target, source, sequence=slice(None), detached=False):
+    """A function that adds one input to one output of some sequences."""
+
+    def leak(x):
+        out, seen = x.clone(), x.detach() if detached else x
+        out[sequence, target] = out[sequence, target] + seen[sequence, source]
+        return out
+
+    return leak
+
+
+@pytest.mark.parametrize(("target", "source"), [(0, 1), (1, 4), (2, 3), (3, 4)])
+@pytest.mark.parametrize("sequence", [0, 1])
+def test_output_and_input_of_a_leak_are_named_in_whichever_sequence_it_is(target, source, sequence):
+    with pytest.raises(AssertionError, match=rf"^output {target} depends on input {source}: d out\[{target}\] / d x"):
+        assert_causal(leak_into(target, source, sequence), X)
+    with pytest.raises(
+        AssertionError, match=rf"^output {target} depends on the future: it moves by .* after {target} c"
+    ):
+        assert_causal(leak_into(target, source, sequence, detached=True), X)
+    with pytest.raises(
+        AssertionError, match=rf"^output {target} depends on the future: it moves by .* after {target} c"
+    ):
+        assert_causal(leak_into(target, source, sequence), IDS)
+
+
+def test_a_gradient_that_is_no_number_is_a_leak():
+    def choose(x):  # the root's gradient at 0 is infinite, and 0 times that is NaN
+        return torch.where(torch.ones_like(x, dtype=torch.bool), x, (x.flip(-2) * 0).sqrt())
+
+    with pytest.raises(
+        AssertionError, match=r"output 0 depends on input \d: d out\[0\] / d x\[\d\] is nan \(must be 0\)"
+    ):
+        assert_causal(choose, X)
+
+
+def test_a_leak_that_only_the_difference_of_two_features_shows_is_found_without_a_gradient():
+    def leak(x):
+        return x + (x.detach()[..., 1] - x.detach()[..., 2]).sum(-1)[..., None, None]
+
+    with pytest.raises(AssertionError, match=r"output 0 depends on the future"):
+        assert_causal(leak, X)
+
+
+def test_a_function_that_writes_over_its_input_is_judged_and_the_example_left_alone():
+    example = IDS.clone()
+    assert_causal(lambda ids: ids.add_(1), example)
+    assert torch.equal(example, IDS)
+    with pytest.raises(AssertionError, match=r"depends on the future"):
+        assert_causal(lambda ids: ids.copy_(ids.flip(-2)), example)
+    assert torch.equal(example, IDS)
+
+
+def test_what_moves_by_less_than_atol_is_no_leak_without_a_gradient():
+    def leak(x):
+        return x + 1e-7 * x.detach().flip(-2).sign()
+
+    assert_causal(leak, X, atol=1e-5)
+    with pytest.raises(AssertionError, match=r"depends on the future"):
+        assert_causal(leak, X, atol=1e-8)
