@@ -115,6 +115,9 @@ def test_every_style_weekday_lead_and_tail_occurs():
     assert {"0000-00-00", "00/00/0000", "00.00.00", "00-Jan-00", "00 Jan '00"} <= shapes
     assert re.search(r"[a-z]  [a-z]", text)
     assert " ," in text
+    assert re.search(r"[a-z] \d\d? \d{4}$", text, re.MULTILINE)  # May 3 2021, its comma forgotten
+    for weekday in ("Monday, ", "Mon ", "Mon, ", "monday, ", "MONDAY, "):
+        assert weekday in text
 
 
 def test_words_around_a_date_hold_no_digit_and_no_name():
@@ -134,6 +137,16 @@ def test_two_digits_reach_from_1969_to_2068():
     assert (first, last) == ("1 Jan '69", "31 Dec '68")
     drawn = [dates.draw_date(rng(seed)) for seed in range(300)]
     assert dates.FIRST_DATE <= min(drawn) < date(1975, 1, 1) < date(2060, 1, 1) < max(drawn) <= dates.LAST_DATE
+
+
+@pytest.mark.parametrize(("number", "day"), [(0, dates.FIRST_DATE), (36_524, dates.LAST_DATE)])
+def test_the_first_and_the_last_day_may_be_drawn(monkeypatch, number, day):
+    def randint(high, size, *, generator):
+        assert high == 36_525
+        return torch.tensor(number)
+
+    monkeypatch.setattr(torch, "randint", randint)
+    assert dates.draw_date(rng()) == day
 
 
 # -- Lengths and seeds -------------------------------------------------------------------------------
@@ -169,6 +182,10 @@ def test_a_date_without_words_around_it_is_that_alone():
 def test_what_cannot_be_written_is_refused():
     with pytest.raises(ValueError, match=r"1968-12-31 must lie from 1969-01-01 to 2068-12-31"):
         write_date(date(1968, 12, 31), rng())
+    with pytest.raises(ValueError, match=r"2069-01-01 must lie from 1969-01-01 to 2068-12-31"):
+        write_date(date(2069, 1, 1), rng())
+    with pytest.raises(ValueError, match=r"2021-05-12 in the style of '27.5.21' could be read as two dates"):
+        write_date(date(2021, 5, 12), rng(), style="27.5.21")
     with pytest.raises(ValueError, match=r"2021-05-03 in the style of '5/27/2021' could be read as two dates"):
         write_date(date(2021, 5, 3), rng(), style="5/27/2021")
     with pytest.raises(ValueError, match=r"style \('iso'\) must be one of"):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from attn_course import default_device
-from attn_course.device import get_random_state, set_random_state
+from attn_course.device import get_random_state, has_type, set_random_state
 
 LACKING = {("mps", torch.float64)}
 
@@ -42,9 +42,22 @@ def test_double_precision_stays_on_the_cpu_where_the_accelerator_has_none(sees, 
 
 def test_the_environment_variable_overrides(sees, monkeypatch):
     sees("cuda", 2)
-    for wanted in ("cpu", "cuda:1", "cuda"):
+    for wanted in ("cpu", "cuda:1", " cuda "):
         monkeypatch.setenv("ATTN_COURSE_DEVICE", wanted)
-        assert default_device() == torch.device(wanted)
+        assert default_device() == torch.device(wanted.strip())
+    monkeypatch.setenv("ATTN_COURSE_DEVICE", " ")  # as good as none
+    assert default_device() == torch.device("cuda")
+
+
+@pytest.mark.parametrize("error", [TypeError, RuntimeError])
+def test_a_device_has_the_numbers_that_it_can_hold(monkeypatch, error):
+    def only_float32(*size, dtype, device):
+        if dtype != torch.float32 and device == torch.device("mps"):
+            raise error("no such numbers")
+
+    monkeypatch.setattr(torch, "zeros", only_float32)
+    assert [has_type(torch.device("mps"), dtype) for dtype in (torch.float32, torch.float64)] == [True, False]
+    assert has_type(torch.device("cpu"), torch.float64)
 
 
 @pytest.mark.bad_input
@@ -53,6 +66,7 @@ def test_the_environment_variable_overrides(sees, monkeypatch):
     [
         ("gpu", ("cuda", 1), r"\('gpu'\) must name a PyTorch device, such as 'cpu' or 'cuda'"),
         ("cuda:7", ("cuda", 1), r"\('cuda:7'\) names an accelerator that is not there: PyTorch sees 1 of type cuda"),
+        ("cuda:2", ("cuda", 2), r"\('cuda:2'\) names an accelerator that is not there: PyTorch sees 2 of type cuda"),
         ("mps", ("cuda", 2), r"\('mps'\) names an accelerator that is not there: PyTorch sees 2 of type cuda"),
         ("cuda", ("cuda", 0), r"\('cuda'\) names an accelerator that is not there: PyTorch sees none"),
     ],

@@ -29,6 +29,27 @@ def test_comments_stay():
     assert "# (..., T, S)" in show_source(attention).text
 
 
+class Documented:
+    """What it is."""
+
+    # What comes first.
+    def method(self):
+        """What it does.
+
+        At length.
+        """
+
+        # Why so.
+        return """no docstring"""
+
+
+def test_what_stands_below_a_docstring_moves_up_and_a_method_moves_to_the_left():
+    lines = ["class Documented:", "    # What comes first.", "    def method(self):"]
+    lines += ["        # Why so.", '        return """no docstring"""']
+    assert show_source(Documented).text.splitlines()[1:-1] == lines
+    assert show_source(Documented.method).text.splitlines()[1:-1] == [line[4:] for line in lines[2:]]
+
+
 def test_docstrings_are_kept_on_request():
     assert inspect.getsource(MultiHeadAttention) == show_source(MultiHeadAttention, docstring=True).text[10:-3]
 
