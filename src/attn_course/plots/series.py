@@ -100,9 +100,9 @@ def curves(
             np.linspace(0, len(positions) - 1, min(len(positions), 12)).round().astype(int)
         )
         columns = [
-            [signless_zero(f"{v:.3g}") for v in values[some]]
-            for values in (positions, *lines.values())
+            [signless_zero(f"{v:.3g}") for v in values[some]] for values in lines.values()
         ]
+        columns.insert(0, [f"{v:g}" for v in positions[some]])
         text += f"\n{ONE_RUN}\n" + as_columns([xlabel, *lines], columns)
     else:
         number = f".{precision}e" if log_y else f".{precision}f"
