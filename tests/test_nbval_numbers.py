@@ -8,7 +8,16 @@ import sys
 
 import pytest
 from chapters import ROOT
-from nbval_numbers import Text, difference
+from nbval_numbers import ONE_RUN, Text, difference
+
+from attn_course import plots
+
+
+def test_the_numbers_of_one_run_are_compared_with_nothing_and_what_stands_above_them_is():
+    assert f"\n{plots.text.ONE_RUN}\n" == ONE_RUN
+    assert difference(f"loss{ONE_RUN}step 1", f"loss{ONE_RUN}step 2") is None
+    assert difference("loss", f"loss{ONE_RUN}step 2") is None
+    assert difference(f"loss{ONE_RUN}step 1", f"share{ONE_RUN}step 1") == "line 1: the text differs"
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from PIL import Image
 
 from attn_course import make_causal_mask, make_padding_mask, plots
 from attn_course.plots import colours
+from attn_course.plots.text import ONE_RUN
 
 JAPANESE = ["私", "は", "昨日", "赤い", "本", "を", "買った", "。"]
 ENGLISH = ["I", "bought", "a", "red", "book", "yesterday", "."]
@@ -151,18 +152,38 @@ def test_a_mask_is_drawn_where_it_is_true():
     ]
 
 
-def test_curves_and_bars_say_their_numbers_unless_told_not_to():
+def test_curves_and_bars_say_their_numbers_and_which_of_them_differ_between_machines():
     text = plots.curves([1, 10], {"a": [0.125, 2]}, xlabel="d", ylabel="y", log_x=True, log_y=True, precision=2).text
     assert [line.split() for line in text.splitlines()[1:]] == [["d", "a"], ["1.00", "1.25e-01"], ["10.00", "2.00e+00"]]
-    quiet = plots.curves([1, 2], {"a": [3, 4], "b": [5, 6]}, xlabel="d", ylabel="seconds", precision=None).text
-    assert quiet == "seconds over d\nlines: a, b"
-    assert plots.bars({"a": [1]}, ["x"], ylabel="y", precision=None).text == "y\nseries: a"
+    lines = {"a": [3, 4.0625], "b": [5, 1 / 3]}
+    text = plots.curves([1, 2], lines, xlabel="d", ylabel="seconds", precision=None).text
+    compared, one_run = text.split(f"\n{ONE_RUN}\n")
+    assert compared == "seconds over d\nlines: a, b"
+    assert [line.split() for line in one_run.splitlines()] == [["d", "a", "b"], ["1", "3", "5"], ["2", "4.06", "0.333"]]
+    text = plots.bars({"a": [1 / 3]}, ["x"], ylabel="y", precision=None).text
+    assert text.split(f"\n{ONE_RUN}\n")[0] == "y\nseries: a"
+    assert text.split()[-2:] == ["x", "0.333"]
+
+
+def test_of_a_long_run_some_points_are_said_and_both_ends_are_among_them():
+    text = plots.curves(range(0, 500, 10), {"a": range(50)}, xlabel="d", ylabel="y", precision=None).text
+    rows = [[int(word) for word in line.split()] for line in text.splitlines()[4:]]
+    assert len(rows) == 12
+    assert rows[0] == [0, 0]
+    assert rows[-1] == [490, 49]
+    assert all(x == 10 * y for x, y in rows)
 
 
 @pytest.mark.cpu_only("NumPy reads what is expected")
-def test_a_heatmap_without_its_numbers_still_says_what_is_drawn():
+def test_a_heatmap_and_a_grid_say_which_of_their_numbers_differ_between_machines():
     quiet = plots.heatmap(weights(7, 8), ENGLISH, JAPANESE, precision=None)
-    assert quiet.text == "weight: queries down, keys across"
+    loud = plots.heatmap(weights(7, 8), ENGLISH, JAPANESE, precision=3)
+    assert quiet.text.replace(f"{ONE_RUN}\n", "") == loud.text
+    assert quiet.text.splitlines()[1] == ONE_RUN
+    quiet, loud = (plots.head_grid(weights(2, 7, 8), ENGLISH, JAPANESE, precision=n) for n in (None, 3))
+    assert quiet.text.replace(f"{ONE_RUN}\n", "") == loud.text
+    assert quiet.text.splitlines()[1] == ONE_RUN
+    quiet = plots.heatmap(weights(7, 8), ENGLISH, JAPANESE, precision=None)
     np.testing.assert_allclose(quiet.fig.axes[0].images[0].get_array(), weights(7, 8))
 
 

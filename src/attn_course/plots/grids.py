@@ -13,6 +13,7 @@ from torch import Tensor
 from attn_course.plots.colours import INK, diverging, lightness_of, sequential
 from attn_course.plots.picture import WIDEST, Picture, style
 from attn_course.plots.text import (
+    ONE_RUN,
     as_mask,
     as_numbers,
     as_rows,
@@ -46,8 +47,8 @@ def heatmap(
         scale: the values of the lightest and the darkest colour. Keep the default for weights, so that
             pictures can be compared. If it spans zero, zero is white.
         label: what the numbers are.
-        precision: digits after the point in the text of the picture. None leaves the numbers out, as in
-            :func:`curves`.
+        precision: digits after the point in the text of the picture. None is for weights that differ between
+            machines, as in :func:`curves`.
 
     Raises:
         ValueError: if the tokens don't match the weights' size, or a value lies outside the scale.
@@ -81,10 +82,9 @@ def heatmap(
         ax.set(xlabel="key", ylabel="query")
         ax.xaxis.set_label_position("top")
         fig.colorbar(image, ax=ax, label=label, shrink=0.9, aspect=18, pad=0.03)
-    text = f"{label}: queries down, keys across"
-    if precision is not None:
-        text += "\n" + as_table(grid, queries, keys, precision, allowed)
-    return Picture(fig, text)
+    text = f"{label}: queries down, keys across\n" + _one_run(precision)
+    digits = 3 if precision is None else precision
+    return Picture(fig, text + as_table(grid, queries, keys, digits, allowed))
 
 
 def head_grid(
@@ -97,7 +97,7 @@ def head_grid(
     columns: int | None = None,
     scale: tuple[float, float] = (0.0, 1.0),
     label: str = "weight",
-    precision: int = 4,
+    precision: int | None = 4,
 ) -> Picture:
     """Draw several heads, or one head on several sentences, beside each other, all on one scale.
 
@@ -110,7 +110,7 @@ def head_grid(
         columns: how many heads stand in a row; when not given, up to 4, fewer if tokens would get too small.
         scale: as in :func:`heatmap`.
         label: what the numbers are.
-        precision: digits after the point in the text of the picture.
+        precision: as in :func:`heatmap`.
 
     Raises:
         ValueError: if tokens or names don't match the weights' size, or a value lies outside the scale.
@@ -194,14 +194,14 @@ def head_grid(
         for ax in axes[:, 0]:
             ax.set_ylabel("query")
         fig.suptitle("key", fontsize="medium")
-    parts = [f"{label}: queries down, keys across"]
+    parts = [f"{label}: queries down, keys across\n{_one_run(precision)}".rstrip()]
     for i, name in enumerate(names):
         parts += [
             name,
             as_table(
                 grids[i],
                 *tokens[i],
-                precision,
+                3 if precision is None else precision,
                 None if allowed is None else allowed[i],
             ),
         ]
@@ -297,6 +297,10 @@ def masks(
             )
         )
     return Picture(fig, "\n".join(parts))
+
+
+def _one_run(precision: int | None) -> str:
+    return f"{ONE_RUN}\n" if precision is None else ""
 
 
 def _draw_grid(

@@ -12,7 +12,14 @@ from torch import Tensor
 
 from attn_course.plots.colours import COLORS, INK
 from attn_course.plots.picture import WIDEST, Picture, style, subplots
-from attn_course.plots.text import as_columns, as_numbers, fixed, signless_zero, width_of
+from attn_course.plots.text import (
+    ONE_RUN,
+    as_columns,
+    as_numbers,
+    fixed,
+    signless_zero,
+    width_of,
+)
 
 _LINES = ["-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2))]
 _MARKERS = ["o", "s", "^", "D", "v", "P"]
@@ -41,8 +48,8 @@ def curves(
         log_y: whether the values are.
         ylim: the lowest and highest value drawn.
         markers: whether to mark the points; by default when there are at most 20.
-        precision: digits after the point in the text of the picture. None leaves the numbers out, for times and
-            long training runs, which differ between machines.
+        precision: digits after the point in the text of the picture. None is for times and long training runs, which
+            differ between machines: the text then says so, and below that some of the points, to three digits.
 
     Raises:
         ValueError: if there is no line or no point, or a line has more or fewer values than ``x``.
@@ -89,6 +96,14 @@ def curves(
     text = f"{ylabel} over {xlabel}"
     if precision is None:
         text += "\nlines: " + ", ".join(lines)
+        some = (
+            np.linspace(0, len(positions) - 1, min(len(positions), 12)).round().astype(int)
+        )
+        columns = [
+            [signless_zero(f"{v:.3g}") for v in values[some]] for values in lines.values()
+        ]
+        columns.insert(0, [f"{v:g}" for v in positions[some]])
+        text += f"\n{ONE_RUN}\n" + as_columns([xlabel, *lines], columns)
     else:
         number = f".{precision}e" if log_y else f".{precision}f"
         columns = [[f"{v:.{precision}f}" for v in positions + 0.0]]
@@ -167,9 +182,14 @@ def bars(
                 borderaxespad=0.1,
             )
     if precision is None:
-        return Picture(fig, f"{ylabel}\nseries: " + ", ".join(series))
-    columns = [[fixed(v, precision) for v in values] for values in series.values()]
-    return Picture(fig, f"{ylabel}\n" + as_columns(["", *series], [list(labels), *columns]))
+        head = f"{ylabel}\nseries: " + ", ".join(series) + f"\n{ONE_RUN}\n"
+        columns = [
+            [signless_zero(f"{v:.3g}") for v in values] for values in series.values()
+        ]
+    else:
+        head = f"{ylabel}\n"
+        columns = [[fixed(v, precision) for v in values] for values in series.values()]
+    return Picture(fig, head + as_columns(["", *series], [list(labels), *columns]))
 
 
 def _use_powers(set_scale: Any, axis: Any, limits: Any) -> None:

@@ -9,6 +9,9 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+# What stands below this line is stored for readers, and compared with nothing.
+ONE_RUN = "one run, other machines' numbers differ:"
+
 
 def as_numbers(values: Tensor | ArrayLike) -> np.ndarray:
     if isinstance(values, Tensor):
