@@ -759,8 +759,6 @@ def alignment_errors(
     The layers' are those of the mean over their heads, while the reference is written.
     """
     from attn_course.data.everyday import make_corpus
-    from attn_course.data.text import normalize_japanese
-    from attn_course.data.words import words
     from attn_course.evaluation import (
         align_by_weights,
         align_diagonal,
@@ -773,7 +771,7 @@ def alignment_errors(
     for pair in pairs:
         ids = translator.tgt_subwords.encode(pair.en)
         layers = translator.attend(pair.japanese, ids).cross.mean(dim=1)  # (layers, T, S)
-        cut = translator.src_subwords.cut(words(normalize_japanese(pair.japanese)))
+        cut = translator.cut(pair.japanese)
         weights = weights_of_words(
             layers,
             [*map(translator.tgt_subwords.piece, ids), "</s>"],

@@ -82,7 +82,8 @@ def prepare_folder(folder: Path, settings: Settings, text: Text) -> None:
         name: hashlib.sha256(model).hexdigest() for name, model in vocabularies.items()
     }
     if settings.new_vocabularies:
-        data["carried_over"] = {
+        theirs = _read_data(folder) if going_on else {}
+        data["carried_over"] = theirs.get("carried_over") or {
             name: count_origins(
                 find_origins(
                     Subwords.load(Path(settings.init_from) / name), Subwords(model)

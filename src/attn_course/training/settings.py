@@ -87,12 +87,13 @@ class Settings:
             self._check_type(field)
         if not self.corpora:
             raise ValueError("corpora must name at least one corpus")
-        try:
-            self.init_from.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                f"init_from ({self.init_from!r}) must be text that UTF-8 can write: {error.reason}"
-            ) from None
+        for name in ("init_from", "required_characters"):
+            try:
+                getattr(self, name).encode()
+            except UnicodeEncodeError as error:
+                raise ValueError(
+                    f"{name} ({getattr(self, name)!r}) must be text that UTF-8 can write: {error.reason}"
+                ) from None
         if self.schedule not in ("inverse_sqrt", "cosine"):
             raise ValueError(
                 f"schedule ({self.schedule!r}) must be 'inverse_sqrt' or 'cosine'"
