@@ -12,6 +12,7 @@ import torch
 from attn_course.data.batches import make_batch
 from attn_course.data.everyday import load_handwritten
 from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from attn_course.data.words import words
 from attn_course.decoding import beam_search, greedy_search
 from attn_course.training import Settings, load_checkpoint
 from attn_course.translator import END, LENGTH_REWARD, SHIPPED, Translator
@@ -46,7 +47,7 @@ def test_its_weights_are_at_most_12_mb_in_half_precision():
 
 def test_how_it_was_trained_and_what_it_reached_lies_beside_it():
     settings = Settings.load(SHIPPED / "settings.toml")
-    for part in ("", "first_") if settings.init_from else ("",):
+    for part in ("", "first_", "second_") if settings.init_from else ("",):
         settings = Settings.load(SHIPPED / f"{part}settings.toml")
         curve = [json.loads(line) for line in (SHIPPED / f"{part}metrics.jsonl").read_text().splitlines()]
         assert curve[-1]["step"] == settings.steps
@@ -120,6 +121,25 @@ def test_the_best_of_several_translations_is_the_translation_and_each_has_its_pr
             steps = logits[0].log_softmax(-1).gather(-1, batch.tgt_out[0].unsqueeze(-1))
             assert log_prob == pytest.approx(steps.sum().item(), abs=1e-3)
             assert score == pytest.approx(log_prob + LENGTH_REWARD * (len(ids) + 1), abs=1e-6)
+
+
+def test_raw_text_is_cut_into_pieces_that_come_together_as_words(translator):
+    sentence = "私は47歳で、1,250円でアルゼンチンへ行った。"
+    cut = translator.cut(sentence)
+    assert "".join(piece for word in cut for piece in word) == sentence
+    assert [UNK_ID not in translator.src_subwords.encode([piece]) for word in cut for piece in word].count(False) == 0
+    assert {"47", "1,250", "アルゼンチン"} <= {"".join(word) for word in cut}
+    assert translator.src_pieces(sentence)[:-1] == [
+        "·" * (k > 0) + piece for word in cut for k, piece in enumerate(word)
+    ]
+    assert len(translator.read(sentence)) == sum(map(len, cut))
+
+
+def test_a_translator_of_words_cuts_them_first(translator):
+    old = Translator(translator.model, translator.src_subwords, translator.tgt_subwords)
+    sentence = "彼は昨日図書館で本を読みました。"
+    assert ["".join(word) for word in old.cut(sentence)] == words(sentence)
+    assert old.read(sentence) == old.src_subwords.encode(words(sentence))
 
 
 def test_the_alignment_links_words_that_mean_the_same(translator):
