@@ -54,7 +54,7 @@ def vary_numbers(pair: Pair, rng: Random) -> Pair | None:
 
     Example:
         >>> vary_numbers(Pair("彼は47歳で、子供が2人いる。", "he is 47 and has two children ."), Random(8))
-        Pair(ja='', en='')
+        Pair(ja='彼は4歳で、子供が8人いる。', en='he is 4 and has eight children .')
         >>> vary_numbers(Pair("8月は暑い。", "august is hot ."), Random(0))
     """
     japanese = _find_japanese(pair.ja)

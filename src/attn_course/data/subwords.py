@@ -186,7 +186,7 @@ class Subwords:
         Example:
             >>> subwords = Subwords.train([["ab", "abc"]] * 5, vocab_size=9, spaces=True)
             >>> [subwords.piece(i) for i in subwords.cut_piece("▁abca")]
-            ['▁ab', 'c', 'a']
+            ['▁', 'ab', 'c', 'a']
         """
         return self._join(piece, 0.0, Random(0))
 
