@@ -4,7 +4,9 @@
 
 RUN is a folder of `attn-course train`, or `shipped`; FILE holds translations of the test sentences, one a line. The
 length reward of beam search is chosen on the dev pairs. The baseline that copies the most similar training sentence
-is always measured. `--write` puts the table into the package, where the book reads it.
+is always measured. What `attn-course translate` prints is measured as well, as a reader would: against the references
+as they stand in the corpus, in lower case, with sacreBLEU's own tokeniser. `--write` puts the table into the package,
+where the book reads it; rows of other names stay there.
 """
 
 import argparse
@@ -15,14 +17,10 @@ from attn_course.data.corpora import load_small_parallel_enja
 from attn_course.data.mixture import load_text
 from attn_course.data.text import normalize_japanese
 from attn_course.evaluation import CopyNearest, bleu, summary
-from attn_course.translator import SHIPPED, Translator
+from attn_course.translator import SHIPPED, Translation, Translator
 
 BEAM_SIZE = 5
-LENGTH_REWARDS = (0.0, 0.5, 0.7, 0.9)
-
-
-def translate(translator: Translator, sentences: list[str], **search: float) -> list[str]:
-    return [found.tokenized for found in translator.translate(sentences, **search)]
+LENGTH_REWARDS = (0.0, 0.5, 0.7, 0.9, 1.1)
 
 
 def main() -> None:
@@ -41,6 +39,13 @@ def main() -> None:
         rows.append(summary(name, hypotheses, references))
         print("{name}: BLEU {bleu} [{low}, {high}], chrF {chrf}, {signature}".format(**rows[-1]), flush=True)
 
+    def add_found(name: str, found: list[Translation]) -> None:
+        add(name, [translation.tokenized for translation in found])
+        printed = [translation.text.lower() for translation in found]
+        row = summary(name, printed, [en.lower() for en in references], tokenize="13a")
+        rows[-1]["as_printed"] = {key: row[key] for key in ("bleu", "low", "high", "chrf", "signature")}
+        print("  as printed: BLEU {bleu} [{low}, {high}], chrF {chrf}, {signature}".format(**row), flush=True)
+
     text = load_text(["small_parallel_enja"])
     copy = CopyNearest(["".join(ja) for ja, _ in text.train], [" ".join(en) for _, en in text.train])
     add("copy of the most similar training sentence", [copy(ja) for ja, _ in test])
@@ -48,22 +53,30 @@ def main() -> None:
         add(name, Path(path).read_text(encoding="utf-8").splitlines())
     for name, run in (item.rsplit("=", 1) for item in options.runs):
         translator = Translator.load(None if run == "shipped" else run)
-        add(f"{name}, greedy", translate(translator, [ja for ja, _ in test]))
+        add_found(f"{name}, greedy", translator.translate([ja for ja, _ in test]))
         on_dev = {
             reward: bleu(
-                translate(translator, [ja for ja, _ in dev], beam_size=BEAM_SIZE, length_reward=reward),
+                [
+                    translation.tokenized
+                    for translation in translator.translate(
+                        [ja for ja, _ in dev], beam_size=BEAM_SIZE, length_reward=reward
+                    )
+                ],
                 [en for _, en in dev],
                 num_resamples=2,
             ).score
             for reward in LENGTH_REWARDS
         }
         reward = max(on_dev, key=on_dev.get)
-        found = translate(translator, [ja for ja, _ in test], beam_size=BEAM_SIZE, length_reward=reward)
-        add(f"{name}, beam of {BEAM_SIZE}", found)
+        found = translator.translate([ja for ja, _ in test], beam_size=BEAM_SIZE, length_reward=reward)
+        add_found(f"{name}, beam of {BEAM_SIZE}", found)
         rows[-1] |= {"length_reward": reward, "dev_bleu": {str(r): round(b, 2) for r, b in on_dev.items()}}
         print(f"  length reward {reward}, chosen by dev BLEU {rows[-1]['dev_bleu']}", flush=True)
     if options.write:
-        (SHIPPED / "results.json").write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+        path = SHIPPED / "results.json"
+        table = {row["name"]: row for row in json.loads(path.read_text(encoding="utf-8"))}
+        table |= {row["name"]: row for row in rows}
+        path.write_text(json.dumps(list(table.values()), indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

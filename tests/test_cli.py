@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import get_args
@@ -18,7 +19,7 @@ from typer.testing import CliRunner
 from attn_course import cli
 from attn_course.data import corpora
 from attn_course.data.corpora import Corpus, Pair
-from attn_course.data.mixture import load_text
+from attn_course.data.mixture import WordPair, load_text
 from attn_course.data.text import detokenize_english
 from attn_course.training import Settings, load_checkpoint, train
 from attn_course.training import loop as training_loop
@@ -152,10 +153,27 @@ def test_what_would_change_the_terminal_is_shown_by_its_name(folder):
     assert "line 1: the translator has never seen \\x1b [ 3 1 m \\x00\n" in found.stderr
 
 
-def test_a_digit_that_the_vocabulary_lacks_is_named(folder):
-    found = run("translate", "私は47歳です。")
-    assert found.stderr == ("the translator cannot write 4 7\n⁇ stands for what the translator cannot write\n")
-    assert run("translate", "私は23歳です。").stderr == ""
+def test_a_digit_that_the_english_vocabulary_lacks_is_named(tmp_path):
+    japanese_only = [WordPair(["4", "7", *ja], en) for ja, en in TEXT.train]
+    train(replace(TINY, steps=1, src_vocab_size=22), tmp_path, text=TEXT._replace(train=japanese_only), quiet=True)
+    assert run("translate", "犬47", "--folder", tmp_path).stderr.startswith("the translator cannot write 4 7\n")
+
+
+def test_the_shipped_translator_writes_every_digit_without_a_warning():
+    found = run("translate", "このカメラは56479円です。")
+    assert found.stderr == ""
+    assert "56479" in found.stdout.replace(",", "")
+
+
+def test_the_shipped_translator_needs_no_analyser_of_japanese():
+    code = (
+        "import sys; from attn_course import cli\n"
+        "try: cli.app(['translate', '私は47歳です。', '--alignment', '--json'])\n"
+        "finally: print('sudachipy' in sys.modules)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert json.loads(said.splitlines()[0])["source"] == "私は47歳です。"
+    assert said.splitlines()[-1] == "False"
 
 
 def test_the_beam_is_that_of_the_translator(folder):
@@ -339,16 +357,18 @@ def test_settings_that_cannot_be_meant_are_refused(tmp_path, arguments, says):
 
 def test_the_recipes_are_settings():
     names = {path.stem for path in cli.RECIPES.glob("*.toml")}
-    assert names == {"everyday", "small_parallel_enja", "translator_1", "translator_2"}
+    assert names == {"everyday", "small_parallel_enja", "translator_1", "translator_2", "translator_3"}
     settings = {name: Settings.load(cli._find_settings(name)) for name in names}
     for name in ("everyday", "small_parallel_enja"):
         assert settings[name].corpora == (name,)
     assert settings["translator_2"].init_from == "translator_1"
+    assert settings["translator_3"].init_from == "translator_2"
 
 
 def test_the_shipped_translator_was_trained_with_its_recipes():
-    for recipe, recorded in (("translator_1", "first_settings"), ("translator_2", "settings")):
-        assert Settings.load(cli._find_settings(recipe)) == Settings.load(SHIPPED / f"{recorded}.toml")
+    for number, part in enumerate(("first_", "second_", ""), start=1):
+        recipe = Settings.load(cli._find_settings(f"translator_{number}"))
+        assert recipe == Settings.load(SHIPPED / f"{part}settings.toml")
 
 
 def test_the_second_recipe_says_what_it_needs(toy_corpus, tmp_path, monkeypatch):
@@ -532,7 +552,7 @@ def test_the_shell_can_complete_commands_options_recipes_and_corpora():
 
     assert complete("root tra") == ["train", "translate"]
     assert complete("root translate --n") == ["--n-best"]
-    assert complete("root train translator") == ["translator_1", "translator_2"]
+    assert complete("root train translator") == ["translator_1", "translator_2", "translator_3"]
     assert complete("root evaluate --corpus e") == ["everyday"]
     assert complete("root data t") == ["tatoeba"]
 

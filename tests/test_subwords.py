@@ -190,6 +190,29 @@ def test_a_string_among_the_sentences_is_refused(en):
 # -- Special ids -------------------------------------------------------------------------------------
 
 
+def test_required_characters_have_pieces_however_rare_they_are():
+    text = [["aa", "ab"]] * 30_000 + [["7"]]
+    plain, asked = (Subwords.train(text, 9, spaces=True, required_characters=c) for c in ("", "7%"))
+    assert UNK_ID in plain.encode(["7"])
+    assert asked.decode(asked.encode(["7", "a%", "77"])) == "7 a% 77"
+
+
+@pytest.mark.parametrize("spaces", [True, False])
+def test_digits_can_be_kept_apart(spaces):
+    text = [["1985", "a12"]] * 40
+    together = Subwords.train(text, 15, spaces=spaces)
+    apart = Subwords.train(text, 10 + 2 * spaces, spaces=spaces, split_digits=True)
+    assert [piece for word in together.cut(["1985"]) for piece in word if len(piece.lstrip("▁")) > 1]
+    assert [p for word in apart.cut(["1985", "a12"]) for p in word if p not in ("▁", "▁a", "a")] == [*"198512"]
+    assert not [p for p in map(apart.piece, range(len(apart))) if len(p) > 1 and any(map(str.isdecimal, p))]
+
+
+def test_a_piece_of_another_vocabulary_is_cut_as_a_word_is(ja, en):
+    for subwords, sentences, space in ((ja, JA, ""), (en, EN, "▁")):
+        for word in sorted({word for sentence in sentences[:300] for word in sentence}):
+            assert subwords.cut_piece(space + word) == subwords.encode([word])
+
+
 def test_the_special_ids_are_the_first_four(ja, en):
     for subwords in (ja, en):
         assert [subwords.piece(i) for i in (PAD_ID, BOS_ID, EOS_ID, UNK_ID)] == ["<pad>", "<s>", "</s>", "<unk>"]

@@ -5,6 +5,8 @@ import json
 import math
 import os
 import random
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,6 +31,7 @@ from attn_course.training import (
     write_atomically,
 )
 from attn_course.training import loop as training_loop
+from attn_course.training.carry_over import carry_over, count_origins, find_origins
 from attn_course.training.folder import add_metrics
 
 WHO = dict(zip("犬猫鳥馬魚", ["dogs", "cats", "birds", "horses", "fish"], strict=True))
@@ -120,6 +123,10 @@ def test_any_name_of_a_folder_survives_the_way_through_toml(tmp_path, folder):
         ({"longest": 256}, r"longest \(256\) must be below 256"),
         ({"num_heads": 3}, r"d_model \(8\) must be even, and num_heads \(3\) must divide it"),
         ({"corpora": ()}, "corpora must name at least one corpus"),
+        ({"new_vocabularies": True}, "new_vocabularies is for a run that begins with another, and init_from is empty"),
+        ({"number_copies": -1}, r"number_copies \(-1\) must be at least 0"),
+        ({"average_decay": 1.0}, r"average_decay \(1.0\) must be at least 0 and below 1"),
+        ({"required_characters": "7\ud800"}, r"required_characters \('7\\ud800'\) must be text that UTF-8 can write"),
     ],
 )
 def test_settings_without_meaning_are_refused(change, says):
@@ -146,7 +153,7 @@ def test_settings_of_the_wrong_type_are_refused(change, says):
 def test_a_settings_file_says_what_is_wrong_with_it(tmp_path):
     path = tmp_path / "s.toml"
     path.write_text("steps = 10\nstepz = 3\n")
-    with pytest.raises(ValueError, match=r"s\.toml: unknown settings stepz; known are beta2, corpora"):
+    with pytest.raises(ValueError, match=r"s\.toml: unknown settings stepz; known are average_decay, beta2"):
         Settings.load(path)
     path.write_text("steps = \n")
     with pytest.raises(ValueError, match=r"s\.toml cannot be read as TOML: .*line 1"):
@@ -528,6 +535,141 @@ def test_a_run_can_begin_with_the_weights_of_another(tmp_path, straight):
         ValueError, match=r"the weights in .*best\.safetensors do not fit the settings: .*size mismatch"
     ):
         train(replace(settings, d_ff=32), tmp_path / "other", text=TEXT, quiet=True)
+
+
+def test_a_run_can_begin_with_another_s_weights_and_vocabularies_of_its_own(tmp_path, straight):
+    settings = replace(
+        *(TINY,), init_from=str(straight), new_vocabularies=True, required_characters="7", src_vocab_size=21,
+        tgt_vocab_size=33, steps=1, peak_lr=1e-9, weight_decay=0.0,
+    )  # fmt: skip
+    train(settings, tmp_path, text=TEXT, quiet=True)
+    ours, theirs = tensors_of(tmp_path), tensors_of(straight, "best.safetensors")
+    said = json.loads((tmp_path / "data.json").read_text())["carried_over"]
+    for side in ("src", "tgt"):
+        old, new = (Subwords.load(folder / f"{side}.subwords.model") for folder in (straight, tmp_path))
+        ids = {old.piece(i): i for i in range(len(old))}
+        assert len(new) == getattr(settings, f"{side}_vocab_size")
+        rows, counts = ours[f"model.{side}_embed.weight"], dict.fromkeys(("kept", "mean_of_several", "new"), 0)
+        for i, piece in enumerate(map(new.piece, range(len(new)))):
+            if piece in ids:
+                counts["kept"] += 1
+                assert_close(rows[i], theirs[f"{side}_embed.weight"][ids[piece]], rtol=0, atol=1e-7)
+            elif set(piece) <= ids.keys():  # its letters, which here are all the smaller pieces there can be
+                counts["mean_of_several"] += 1
+            else:
+                counts["new"] += 1
+                assert piece == "7"
+        assert counts == said[f"{side}.subwords.model"]
+        assert counts["new"] == 1
+    for name in set(theirs) - {"src_embed.weight", "tgt_embed.weight"}:
+        assert_close(ours[f"model.{name}"], theirs[name], rtol=0, atol=1e-7)
+
+
+def test_such_a_run_goes_on_without_the_one_it_began_with(tmp_path, straight):
+    shutil.copytree(straight, tmp_path / "first")
+    settings = replace(TINY, init_from=str(tmp_path / "first"), new_vocabularies=True, tgt_vocab_size=34)
+    train(settings, tmp_path / "one", text=TEXT, quiet=True)
+    train(settings, tmp_path / "two", text=TEXT, stop_at=5, quiet=True)
+    shutil.rmtree(tmp_path / "first")
+    train(settings, tmp_path / "two", text=TEXT, quiet=True)
+    assert_same_run(tmp_path / "two", tmp_path / "one")
+    assert (tmp_path / "two" / "data.json").read_text() == (tmp_path / "one" / "data.json").read_text()
+
+
+def test_the_rows_of_a_piece_are_the_mean_of_those_that_spell_it():
+    old = Subwords.train([["ab", "abc", "ca"]] * 5, 9, spaces=True)
+    new = Subwords.train([["abca", "abx"]] * 5, 13, spaces=True)
+    table, fresh = torch.randn(9, 3), torch.randn(13, 3)
+    origins = find_origins(old, new)
+    found = carry_over(table, fresh, origins)
+    pieces = [old.piece(i) for i in range(len(old))]
+    sizes = {"one": 0, "several": 0, "none": 0}
+    for i in range(len(new)):
+        piece = new.piece(i)
+        if piece in pieces:
+            kind, expected = "one", table[pieces.index(piece)]
+        elif "x" in piece:
+            kind, expected = "none", fresh[i]
+        else:
+            spelled = [old.piece(j) for j in origins[i]]
+            assert "".join(spelled) == piece
+            assert len(spelled) > 1
+            kind, expected = "several", sum(table[pieces.index(p)] for p in spelled) / len(spelled)
+        sizes[kind] += 1
+        assert_close(found[i], expected)
+    assert min(sizes.values()) > 0
+    assert list(count_origins(origins).values()) == list(sizes.values())
+
+
+def test_raw_text_is_read_in_pieces_that_may_reach_over_words(tmp_path):
+    settings = replace(TINY, src_words=False)
+    run = training_loop._Run(settings, train(settings, tmp_path / "one", text=TEXT, quiet=True), TEXT)
+    plain = Subwords.load(tmp_path / "one" / "src.subwords.model")
+    assert [src for src, _ in run.pairs] == [plain.encode(["".join(ja)]) for ja, _ in TEXT.train]
+    assert plain.model == Subwords.train([ja for ja, _ in TEXT.train], 20, spaces=False).model  # learned within words
+    train(settings, tmp_path / "two", text=TEXT, stop_at=5, quiet=True)
+    train(settings, tmp_path / "two", text=TEXT, quiet=True)
+    assert_same_run(tmp_path / "two", tmp_path / "one")
+
+
+NUMBERED = TEXT._replace(
+    train=[*TEXT.train[:30], *(WordPair(["犬", "が", str(n), "匹"], [str(n), "dogs"]) for n in range(10, 22))],
+    test=[WordPair(["犬", "が", str(n), "匹"], [str(n), "dogs"]) for n in range(22, 60)],
+)
+
+
+@pytest.mark.parametrize("src_words", [True, False])
+def test_pairs_with_numbers_come_again_with_others_in_each_epoch(tmp_path, src_words):
+    settings = replace(
+        *(TINY,), number_copies=3, required_characters="0123456789,", split_digits=True, src_vocab_size=30,
+        tgt_vocab_size=50, src_words=src_words, steps=20, longest=9,
+    )  # fmt: skip
+    run = training_loop._Run(settings, train(settings, tmp_path / "one", text=NUMBERED, quiet=True), NUMBERED)
+    assert run.state["epoch"] >= 1
+    epochs = []
+    for run.state["epoch"] in (0, 0, 1):
+        epochs.append(run._vary_numbers())
+    assert epochs[0] == epochs[1] != epochs[2]
+    held_out = {" ".join(en) for _, en in NUMBERED.test}
+    for epoch in epochs:
+        assert 18 < len(epoch) <= 36  # less those that are in the test text now
+        for src, tgt in epoch:
+            ja, en = run.src_subwords.decode(src), run.tgt_subwords.decode(tgt)
+            number = re.fullmatch("犬が([0-9,]+)匹", ja)[1]
+            assert en == f"{number} dogs"
+            assert en not in held_out
+    assert len({tuple(tgt) for epoch in epochs for _, tgt in epoch}) > 40
+    for step in (1, 9, 20):
+        train(settings, tmp_path / "two", text=NUMBERED, stop_at=step, quiet=True)
+    assert_same_run(tmp_path / "two", tmp_path / "one")
+
+
+def test_the_average_of_the_weights_is_what_is_kept_and_goes_on_after_a_stop(tmp_path):
+    settings = replace(TINY, average_decay=0.8, steps=8, save_every=1, evaluate_every=8)
+    train(settings, tmp_path / "one", text=TEXT, quiet=True)
+    torch.manual_seed(settings.seed)
+    begin = training_loop.make_model(settings, 20, 35).state_dict()
+    mean = {name: begin[name] for name in tensors_of(tmp_path / "one", "best.safetensors")}
+    for step in range(1, 9):
+        train(settings, tmp_path / "two", text=TEXT, stop_at=step, quiet=True)
+        weights = tensors_of(tmp_path / "two")
+        decay = min(0.8, step / (step + 10))
+        mean = {name: decay * mean[name] + (1 - decay) * weights[f"model.{name}"] for name in mean}
+    assert_same_run(tmp_path / "two", tmp_path / "one")
+    for name, kept in tensors_of(tmp_path / "one", "best.safetensors").items():
+        assert_close(kept, mean[name], rtol=1e-4, atol=1e-6)
+
+
+def test_in_bfloat16_the_weights_stay_float32_and_the_losses_nearly_what_they_were(tmp_path, straight):
+    settings = replace(TINY, bfloat16=True)
+    train(settings, tmp_path / "one", text=TEXT, quiet=True)
+    assert {t.dtype for n, t in tensors_of(tmp_path / "one").items() if n.startswith("model")} == {torch.float32}
+    ours, theirs = ([record["loss"] for record in metrics_of(folder)] for folder in (tmp_path / "one", straight))
+    assert ours != theirs
+    assert ours == pytest.approx(theirs, rel=2**-8 * 5)
+    train(settings, tmp_path / "two", text=TEXT, stop_at=5, quiet=True)
+    train(settings, tmp_path / "two", text=TEXT, quiet=True)
+    assert_same_run(tmp_path / "two", tmp_path / "one")
 
 
 def test_the_folder_says_what_was_trained_on(straight):

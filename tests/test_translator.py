@@ -1,6 +1,8 @@
 """The translator that comes with the package, and any other that was trained."""
 
 import json
+import random
+import re
 import shutil
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from tolerance import allowed
 from attn_course.data.batches import make_batch
 from attn_course.data.everyday import load_handwritten
 from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from attn_course.data.words import words
 from attn_course.decoding import beam_search, greedy_search
 from attn_course.training import Settings, load_checkpoint
 from attn_course.translator import END, LENGTH_REWARD, SHIPPED, Translator
@@ -45,7 +48,7 @@ def test_its_weights_are_at_most_12_mb_in_half_precision():
 
 def test_how_it_was_trained_and_what_it_reached_lies_beside_it():
     settings = Settings.load(SHIPPED / "settings.toml")
-    for part in ("", "first_") if settings.init_from else ("",):
+    for part in ("", "first_", "second_") if settings.init_from else ("",):
         settings = Settings.load(SHIPPED / f"{part}settings.toml")
         curve = [json.loads(line) for line in (SHIPPED / f"{part}metrics.jsonl").read_text().splitlines()]
         assert curve[-1]["step"] == settings.steps
@@ -155,6 +158,25 @@ def test_the_best_of_several_translations_is_the_translation_and_each_has_its_pr
             assert score == pytest.approx(log_prob + LENGTH_REWARD * (len(ids) + 1), abs=1e-6)
 
 
+def test_raw_text_is_cut_into_pieces_that_come_together_as_words(translator):
+    sentence = "私は47歳で、1,250円でアルゼンチンへ行った。"
+    cut = translator.cut(sentence)
+    assert "".join(piece for word in cut for piece in word) == sentence
+    assert [UNK_ID not in translator.src_subwords.encode([piece]) for word in cut for piece in word].count(False) == 0
+    assert {"47", "1,250", "アルゼンチン"} <= {"".join(word) for word in cut}
+    assert translator.src_pieces(sentence)[:-1] == [
+        "·" * (k > 0) + piece for word in cut for k, piece in enumerate(word)
+    ]
+    assert len(translator.read(sentence)) == sum(map(len, cut))
+
+
+def test_a_translator_of_words_cuts_them_first(translator):
+    old = Translator(translator.model, translator.src_subwords, translator.tgt_subwords)
+    sentence = "彼は昨日図書館で本を読みました。"
+    assert ["".join(word) for word in old.cut(sentence)] == words(sentence)
+    assert old.read(sentence) == old.src_subwords.encode(words(sentence))
+
+
 def test_the_alignment_links_words_that_mean_the_same(translator):
     ids = translator.translate(SENTENCES[1:2])[0].ids
     source, target, links = translator.align(SENTENCES[1], ids)
@@ -166,9 +188,78 @@ def test_the_alignment_links_words_that_mean_the_same(translator):
 
 
 def test_a_word_that_cannot_be_spelled_has_its_place_in_the_alignment(translator):
-    ids = translator.translate(["私は47歳です。"])[0].ids
-    assert UNK_ID in ids
-    assert "⁇" in translator.align("私は47歳です。", ids).target
+    ids = [*translator.tgt_subwords.encode(["my", "name", "is"]), UNK_ID, *translator.tgt_subwords.encode(["."])]
+    assert translator.align("私の名前は魑魅です。", ids).target == ["my", "name", "is", "⁇", "."]
+
+
+# -- Numbers -----------------------------------------------------------------------------------------
+
+ASKED_FOR = "0123456789%$()&/\":;!?'-.,"
+
+
+@pytest.mark.parametrize("side", ["src", "tgt"])
+def test_every_digit_and_sign_is_in_the_vocabularies_and_digits_are_apart(translator, side):
+    subwords = getattr(translator, f"{side}_subwords")
+    assert set(ASKED_FOR) <= set(Settings.load(SHIPPED / "settings.toml").required_characters)
+    for sign in ASKED_FOR:
+        assert UNK_ID not in subwords.encode([f"a{sign}"]), sign
+    with_digits = {p for p in map(subwords.piece, range(len(subwords))) if any(map(str.isdecimal, p))}
+    assert with_digits == set("0123456789")
+
+
+TWO_TO_NINETY_NINE = [str(n) for n in range(2, 100)]
+LONG = [str(10**d + 7919 * k % (9 * 10**d)) for d in range(1, 6) for k in range(1, 40)]
+KINDS = {
+    "age": (["私は{}歳です。", "祖父は{}歳で亡くなりました。", "彼女は{}歳のときに結婚した。"], TWO_TO_NINETY_NINE),
+    "price": (["このカメラは{}円です。", "切符は{}円でした。", "彼はその時計に{}ドル払った。"], LONG),
+    "year": (
+        ["私は{}年に生まれました。", "この橋は{}年に建てられた。", "{}年に大きな地震があった。"],
+        [str(n) for n in range(1007, 2100, 13)],
+    ),
+    "time": (
+        ["私は{}時{}分に起きます。", "電車は午前{}時{}分に出ます。", "会議は午後{}時{}分に始まる。"],
+        [f"{1 + n % 12} {2 + 7 * n % 58}" for n in range(80)],
+    ),
+    "quantity": (["箱の中に卵が{}個あります。", "その村には{}人が住んでいる。", "この本は{}ページあります。"], LONG),
+    "room": (["部屋番号は{}です。", "私の部屋は{}号室です。"], [str(n) for n in range(101, 2000, 23)]),
+    "share": (["学生の{}%が反対した。", "値段が{}%上がった。"], TWO_TO_NINETY_NINE),
+}
+TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
+SPELLED = {
+    name: n
+    for n, name in enumerate(
+        ["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"], 2
+    )
+}
+SPELLED |= {name: n for n, name in zip(range(20, 100, 10), TENS.split(), strict=True)}
+
+
+def sentences_with_numbers(count, seed):
+    """Sentences with their numbers, every other one in full width."""
+    rng = random.Random(seed)
+    for number in range(count):
+        templates, values = KINDS[rng.choice(list(KINDS))]
+        written = rng.choice(values).split()
+        sentence = rng.choice(templates).format(*written)
+        if number % 2:
+            sentence = sentence.translate({ord("0") + d: ord("０") + d for d in range(10)})
+        yield sentence, [int(number) for number in written]
+
+
+def numbers_in(english):
+    words = re.findall(r"\d+(?:,\d{3})*|[a-z]+", english.lower())
+    return [SPELLED.get(w) or int(w.replace(",", "")) for w in words if w in SPELLED or w[0].isdecimal()]
+
+
+def test_numbers_come_out_as_they_went_in(translator):
+    cases = list(sentences_with_numbers(500, seed=0))
+    found = translator.translate([sentence for sentence, _ in cases], beam_size=5)
+    wrong = [
+        (sentence, translation.text)
+        for (sentence, numbers), translation in zip(cases, found, strict=True)
+        if numbers_in(translation.text) != numbers
+    ]
+    assert len(wrong) <= 25, wrong
 
 
 @pytest.mark.bad_input

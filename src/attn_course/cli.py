@@ -228,8 +228,8 @@ def train(
         typer.Argument(
             metavar="SETTINGS",
             autocompletion=_complete(path.stem for path in RECIPES.glob("*.toml")),
-            help="A TOML file; or one of the recipes everyday, small_parallel_enja, translator_1 "
-            "and translator_2 (which goes on from a folder translator_1).",
+            help="A TOML file; or one of the recipes everyday, small_parallel_enja, translator_1, "
+            "translator_2 (which goes on from a folder translator_1) and translator_3 (from translator_2).",
         ),
     ],
     folder: Annotated[Path, typer.Option(help="Where everything is written.")],
@@ -759,8 +759,6 @@ def alignment_errors(
     The layers' are those of the mean over their heads, while the reference is written.
     """
     from attn_course.data.everyday import make_corpus
-    from attn_course.data.text import normalize_japanese
-    from attn_course.data.words import words
     from attn_course.evaluation import (
         align_by_weights,
         align_diagonal,
@@ -773,7 +771,7 @@ def alignment_errors(
     for pair in pairs:
         ids = translator.tgt_subwords.encode(pair.en)
         layers = translator.attend(pair.japanese, ids).cross.mean(dim=1)  # (layers, T, S)
-        cut = translator.src_subwords.cut(words(normalize_japanese(pair.japanese)))
+        cut = translator.cut(pair.japanese)
         weights = weights_of_words(
             layers,
             [*map(translator.tgt_subwords.piece, ids), "</s>"],

@@ -4,6 +4,7 @@ Used from chapter 12. The folder ``shipped`` beside this file holds the translat
 without network; any folder that ``attn-course train`` wrote can be loaded in its place.
 """
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +28,7 @@ END = "■"  # the end of a sentence in pictures
 LENGTH_REWARD = 0.7  # best on the dev set of small_parallel_enja, within its noise
 _PATIENCE = 2.0
 _SENTENCES_AT_ONCE = 64
+_ONE_WORD = re.compile(r"\d+(?:[.,:]\d+)*|[ァ-ヺー]+")
 _SPACE = "▁"  # how SentencePiece writes the space before a word
 
 
@@ -69,6 +71,7 @@ class Translator:
         model: the Transformer, which is put in evaluation mode.
         src_subwords: the pieces of its Japanese.
         tgt_subwords: the pieces of its English.
+        src_words: whether it reads Japanese that an analyser has cut into words, or raw text.
 
     Example:
         >>> translator = Translator.load()
@@ -77,11 +80,17 @@ class Translator:
     """
 
     def __init__(
-        self, model: Transformer, src_subwords: Subwords, tgt_subwords: Subwords
+        self,
+        model: Transformer,
+        src_subwords: Subwords,
+        tgt_subwords: Subwords,
+        *,
+        src_words: bool = True,
     ) -> None:
         self.model = model.eval()
         self.src_subwords = src_subwords
         self.tgt_subwords = tgt_subwords
+        self.src_words = src_words
 
     @classmethod
     def load(cls, folder: str | Path | None = None) -> "Translator":
@@ -106,12 +115,12 @@ class Translator:
                 )
         src_subwords = Subwords.load(folder / "src.subwords.model")
         tgt_subwords = Subwords.load(folder / "tgt.subwords.model")
-        model = make_model(
-            Settings.load(folder / "settings.toml"), len(src_subwords), len(tgt_subwords)
-        )
+        settings = Settings.load(folder / "settings.toml")
+        model = make_model(settings, len(src_subwords), len(tgt_subwords))
         weights, _ = load_checkpoint(folder / "best.safetensors")
         load_weights(model, {name: tensor.float() for name, tensor in weights.items()})
-        return cls(model.to(default_device()), src_subwords, tgt_subwords)
+        model = model.to(default_device())
+        return cls(model, src_subwords, tgt_subwords, src_words=settings.src_words)
 
     def translate(
         self,
@@ -196,7 +205,8 @@ class Translator:
         Raises:
             ValueError: if it is empty, or longer than the model can read.
         """
-        ids = self.src_subwords.encode(words(normalize_japanese(sentence)))
+        text = normalize_japanese(sentence)
+        ids = self.src_subwords.encode(words(text) if self.src_words else [text])
         if not ids:
             raise ValueError(f"there is nothing to translate in {sentence!r}")
         if len(ids) >= self.model.max_len:
@@ -205,6 +215,28 @@ class Translator:
                 f"{sentence[:20]}…"
             )
         return ids
+
+    def cut(self, sentence: str) -> list[list[str]]:
+        """The pieces that are read, together as words: the analyser's, or what comes close to them in raw text.
+
+        There a piece is a word, but for those of one number, and those of katakana in a row.
+
+        Args:
+            sentence: Japanese.
+        """
+        text = normalize_japanese(sentence)
+        if self.src_words:
+            return self.src_subwords.cut(words(text))
+        (pieces,) = self.src_subwords.cut([text])
+        inside = {i for m in _ONE_WORD.finditer(text) for i in range(*m.span())[1:]}
+        cut, at = [], 0
+        for piece in pieces:
+            if at in inside:
+                cut[-1].append(piece)
+            else:
+                cut.append([piece])
+            at += len(piece)
+        return cut
 
     @torch.no_grad()
     def attend(self, sentence: str, english_ids: Sequence[int]) -> AttentionWeights:
@@ -237,8 +269,9 @@ class Translator:
             sentence: Japanese.
             english_ids: pieces, for instance ``Translation.ids``.
         """
-        source = words(normalize_japanese(sentence))
-        src_pieces = [piece for word in self.src_subwords.cut(source) for piece in word]
+        cut = self.cut(sentence)
+        source = ["".join(word) for word in cut]
+        src_pieces = [piece for word in cut for piece in word]
         tgt_pieces = [
             f"{_SPACE}⁇" if i == UNK_ID else self.tgt_subwords.piece(i) for i in english_ids
         ]
@@ -253,9 +286,10 @@ class Translator:
 
     def src_pieces(self, sentence: str) -> list[str]:
         """The tokens on the Japanese axis of a picture of :meth:`attend`; a dot stands where a word goes on."""
-        cut = self.src_subwords.cut(words(normalize_japanese(sentence)))
         pieces = (
-            "".join(["·" * (k > 0), piece]) for word in cut for k, piece in enumerate(word)
+            "".join(["·" * (k > 0), piece])
+            for word in self.cut(sentence)
+            for k, piece in enumerate(word)
         )
         return [*pieces, END]
 

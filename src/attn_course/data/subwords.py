@@ -3,7 +3,7 @@
 import io
 import re
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import lru_cache
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
@@ -55,7 +55,8 @@ class Subwords:
                 "padding, beginning, end and unknown must have the ids "
                 f"{(PAD_ID, BOS_ID, EOS_ID, UNK_ID)}, and have {special} in this model"
             )
-        self._ids = cache(self._processor.encode)  # texts repeat their words
+        # Texts repeat their words.
+        self._ids = lru_cache(maxsize=100_000)(self._processor.encode)
         # Pieces have their ids in the order in which they were learned.
         self._rank = {self.piece(i): i for i in range(UNK_ID + 1, len(self))}
         first, *_ = self._processor.encode("a", out_type=str)
@@ -67,7 +68,13 @@ class Subwords:
 
     @classmethod
     def train(
-        cls, sentences: Iterable[Sequence[str]], vocab_size: int, *, spaces: bool
+        cls,
+        sentences: Iterable[Sequence[str]],
+        vocab_size: int,
+        *,
+        spaces: bool,
+        required_characters: str = "",
+        split_digits: bool = False,
     ) -> "Subwords":
         """Learn the pieces. The same sentences give the same pieces.
 
@@ -77,6 +84,8 @@ class Subwords:
             vocab_size: how many pieces, the four special ones included.
             spaces: whether words are written with spaces between them, as in English and not in Japanese. The
                 first piece of a word then begins with ▁, a mark for the space.
+            required_characters: letters and signs that are in the vocabulary, however rare they are in the text.
+            split_digits: whether each digit is a piece of its own, so that one number is read and written like another.
 
         Raises:
             ValueError: if there is no word, or if ``vocab_size`` is too small for the letters of the text or larger
@@ -92,6 +101,8 @@ class Subwords:
                 vocab_size=vocab_size,
                 model_type="bpe",
                 character_coverage=0.9998,
+                required_chars=required_characters,
+                split_digits=split_digits,
                 normalization_rule_name="identity",
                 add_dummy_prefix=spaces,
                 pretokenization_delimiter="" if spaces else "\t",
@@ -167,7 +178,20 @@ class Subwords:
 
     def _cut_at_random(self, word: str, dropout: float, rng: Random) -> list[int]:
         # SentencePiece can do this too, but not with a seed of ours that holds in every process.
-        pieces = list(self._space + word)
+        return self._join(self._space + word, dropout, rng)
+
+    def cut_piece(self, piece: str) -> list[int]:
+        """The ids of the pieces into which this vocabulary cuts a piece of another one; just it if it has that too.
+
+        Example:
+            >>> subwords = Subwords.train([["ab", "abc"]] * 5, vocab_size=9, spaces=True)
+            >>> [subwords.piece(i) for i in subwords.cut_piece("▁abca")]
+            ['▁', 'ab', 'c', 'a']
+        """
+        return self._join(piece, 0.0, Random(0))
+
+    def _join(self, letters: str, dropout: float, rng: Random) -> list[int]:
+        pieces = list(letters)
         while True:
             joined = map("".join, pairwise(pieces))
             found = [

@@ -1,12 +1,17 @@
 """Japanese words, found by a morphological analyser. Used from chapter 10."""
 
 from functools import cache
+from typing import TYPE_CHECKING
 
-import sudachipy
+if TYPE_CHECKING:
+    import sudachipy
 
 
 @cache
-def _analyser() -> sudachipy.Tokenizer:
+def _analyser() -> "sudachipy.Tokenizer":
+    # Only whoever cuts words needs the analyser: a translator of raw text starts without it.
+    import sudachipy
+
     return sudachipy.Dictionary(dict="small").tokenizer(mode=sudachipy.SplitMode.A)
 
 
@@ -31,9 +36,12 @@ def words(text: str) -> list[str]:
         >>> words("猫が好きでした。")
         ['猫', 'が', '好き', 'でし', 'た', '。']
     """
+    analyser = _analyser()
+    from sudachipy.errors import SudachiError
+
     try:
-        return [morpheme.surface() for morpheme in _analyser().tokenize(text)]
-    except sudachipy.errors.SudachiError as error:
+        return [morpheme.surface() for morpheme in analyser.tokenize(text)]
+    except SudachiError as error:
         raise ValueError(
             f"text must have at most 49,149 bytes, not {len(text.encode()):,}: cut it into sentences"
         ) from error

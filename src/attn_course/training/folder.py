@@ -12,6 +12,7 @@ from filelock import FileLock, Timeout
 
 from attn_course.data.mixture import Text
 from attn_course.data.subwords import Subwords
+from attn_course.training.carry_over import count_origins, find_origins
 from attn_course.training.checkpoint import write_atomically
 from attn_course.training.settings import Settings
 
@@ -80,6 +81,16 @@ def prepare_folder(folder: Path, settings: Settings, text: Text) -> None:
     data["vocabularies"] = {
         name: hashlib.sha256(model).hexdigest() for name, model in vocabularies.items()
     }
+    if settings.new_vocabularies:
+        theirs = _read_data(folder) if going_on else {}
+        data["carried_over"] = theirs.get("carried_over") or {
+            name: count_origins(
+                find_origins(
+                    Subwords.load(Path(settings.init_from) / name), Subwords(model)
+                )
+            )
+            for name, model in vocabularies.items()
+        }
     if going_on:
         _check_same_vocabularies(folder, data["vocabularies"])
     else:  # best weights without a checkpoint belong to a run that is begun anew
@@ -198,13 +209,20 @@ def _find_vocabularies(
                 raise FileNotFoundError(
                     f"init_from ({settings.init_from!r}) must be the folder of an earlier run; it has no {name}"
                 )
-        return {name: (source / name).read_bytes() for name in names}
+        if not settings.new_vocabularies:
+            return {name: (source / name).read_bytes() for name in names}
     sides = zip(*text.train, strict=True)
     found = {}
     for name, sentences, side in zip(names, sides, ("src", "tgt"), strict=True):
         size = getattr(settings, f"{side}_vocab_size")
         try:
-            found[name] = Subwords.train(sentences, size, spaces=side == "tgt").model
+            found[name] = Subwords.train(
+                sentences,
+                size,
+                spaces=side == "tgt",
+                required_characters=settings.required_characters,
+                split_digits=settings.split_digits,
+            ).model
         except ValueError as error:  # which begins with: vocab_size (6000) must be
             raise ValueError(f"{side}_{error}") from error
     return found

@@ -1,6 +1,7 @@
 """The training loop, which can be stopped at any step and goes on as if it had not been. Derived in chapter 12."""
 
 import contextlib
+import copy
 import json
 import math
 import os
@@ -18,8 +19,11 @@ from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
 from attn_course.data.batches import Batch, make_batch, make_buckets
-from attn_course.data.mixture import Text, load_text
+from attn_course.data.corpora import Pair, remove_overlap
+from attn_course.data.mixture import Text, WordPair, load_text
+from attn_course.data.numbers import vary_numbers
 from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID, Subwords
+from attn_course.data.words import words
 from attn_course.decoding import greedy_search
 from attn_course.device import (
     default_device,
@@ -27,6 +31,7 @@ from attn_course.device import (
     has_type,
     set_random_state,
 )
+from attn_course.training.carry_over import carry_over, find_origins
 from attn_course.training.checkpoint import load_checkpoint, save_checkpoint
 from attn_course.training.folder import (
     BEST,
@@ -166,10 +171,13 @@ class _Run:
     """One run: the model, the optimizer, and how far they are."""
 
     def __init__(self, settings: Settings, folder: Path, text: Text) -> None:
-        self.settings, self.folder, self.text = settings, folder, text
+        self.settings, self.folder = settings, folder
         self.processes = find_processes()
         self.src_subwords = Subwords.load(folder / SRC_SUBWORDS)
         self.tgt_subwords = Subwords.load(folder / TGT_SUBWORDS)
+        if not settings.src_words:
+            text = Text(*map(_join_sources, text))
+        self.text = text
         pairs = [
             (self.src_subwords.encode(ja), self.tgt_subwords.encode(en))
             for ja, en in text.train
@@ -180,6 +188,7 @@ class _Run:
         ]
         self.pairs: Pairs = list(compress(pairs, fits))
         self.words = list(compress(text.train, fits))
+        self.numbered = self._find_numbered() if settings.number_copies else []
         if not self.pairs:
             raise ValueError(
                 f"longest ({settings.longest}) leaves none of the {len(pairs)} pairs to train on"
@@ -192,6 +201,7 @@ class _Run:
         if settings.init_from and not resuming:
             self._begin_with(Path(settings.init_from))
         self.model.to(self.device).train()
+        self.average = copy.deepcopy(self.model) if settings.average_decay else None
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(),
             lr=settings.peak_lr,
@@ -228,7 +238,7 @@ class _Run:
         rank, size = self.processes
         while True:
             rng = Random(f"{self.settings.seed} {self.state['epoch']}")
-            pairs = self._cut_anew()
+            pairs = self._cut_anew() + self._vary_numbers()
             lengths = [(len(src), len(tgt)) for src, tgt in pairs]
             buckets = make_buckets(lengths, self.settings.tokens_per_batch * size, rng)
             for bucket in buckets[self.state["done"] :]:
@@ -262,6 +272,29 @@ class _Run:
             for new, usual in zip(zip(src, tgt, strict=True), self.pairs, strict=True)
         ]
 
+    def _find_numbered(self) -> list[Pair]:
+        spelled = (Pair("".join(ja), " ".join(en)) for ja, en in self.words)
+        return [pair for pair in spelled if vary_numbers(pair, Random(0))]
+
+    def _vary_numbers(self) -> Pairs:
+        """More pairs for this epoch: those with numbers once more, with others."""
+        rng = Random(f"{self.settings.seed} {self.state['epoch']} numbers")
+        varied = [
+            vary_numbers(pair, rng)
+            for _ in range(self.settings.number_copies)
+            for pair in self.numbered
+        ]
+        held_out = [
+            Pair("".join(ja), " ".join(en)) for ja, en in (*self.text.dev, *self.text.test)
+        ]
+        found = []
+        for ja, en in remove_overlap(varied, held_out):
+            cut = words(ja) if self.settings.src_words else [ja]
+            pair = self.src_subwords.encode(cut), self.tgt_subwords.encode(en.split())
+            if max(map(len, pair)) <= self.settings.longest:
+                found.append(pair)
+        return found
+
     def step(self, batch: Batch, *, wants_to_stop: bool) -> tuple[float, float, bool]:
         """One step of all processes; returns the loss, tokens/s, and whether any process wants to stop."""
         settings, state = self.settings, self.state
@@ -270,9 +303,10 @@ class _Run:
         rate = learning_rate(state["step"], settings)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        logits, _ = self.parallel(batch.src, batch.tgt_in, src_mask=batch.src_mask)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=settings.bfloat16):
+            logits, _ = self.parallel(batch.src, batch.tgt_in, src_mask=batch.src_mask)
         loss = translation_loss(
-            logits, batch.tgt_out, label_smoothing=settings.label_smoothing
+            logits.float(), batch.tgt_out, label_smoothing=settings.label_smoothing
         )
         tokens = (batch.tgt_out != PAD_ID).sum()
         wide = torch.float64 if has_type(self.device, torch.float64) else torch.float32
@@ -287,10 +321,27 @@ class _Run:
         self._check_finite("gradient", norm.item(), rate)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
+        if self.average is not None:
+            self._add_to_average()
         state["loss"] += total
         state["tokens"] += int(tokens)
         self._speed_tokens += int(tokens)
         return total / tokens, self._speed(), wish > 0
+
+    @torch.no_grad()
+    def _add_to_average(self) -> None:
+        # The first steps count for more, so that the average leaves where it began.
+        step = self.state["step"]
+        decay = min(self.settings.average_decay, step / (step + 10))
+        for mean, weight in zip(
+            self.average.parameters(), self.model.parameters(), strict=True
+        ):
+            mean.lerp_(weight, 1 - decay)
+
+    @property
+    def measured(self) -> Transformer:
+        """The model that is measured and kept."""
+        return self.model if self.average is None else self.average
 
     def _check_finite(self, what: str, value: float, rate: float) -> None:
         if not math.isfinite(value):
@@ -319,7 +370,7 @@ class _Run:
         """Translate dev, note the metrics, and keep the weights if they are the best so far."""
         state, speed = self.state, self._speed()
         hypotheses = translate_greedily(
-            self.model,
+            self.measured,
             [self.src_subwords.encode(ja) for ja, _ in self.text.dev],
             self.tgt_subwords,
         )
@@ -339,7 +390,7 @@ class _Run:
         if bleu.score > state["best_bleu"]:
             state["best_bleu"] = bleu.score
             about = {"step": state["step"], "dev_bleu": bleu.score}
-            save_checkpoint(self.folder / BEST, _weights(self.model), about)
+            save_checkpoint(self.folder / BEST, _weights(self.measured), about)
         return record
 
     def save(self) -> None:
@@ -349,6 +400,8 @@ class _Run:
             return
         self.state["cpu_seconds"] = self._cpu_before + time.process_time()
         tensors = {f"model.{name}": t for name, t in _weights(self.model).items()}
+        if self.average is not None:
+            tensors |= {f"average.{name}": t for name, t in _weights(self.average).items()}
         for index, values in self.optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{index}.{name}": t for name, t in values.items()}
         for rank, states in enumerate(random_states):
@@ -363,15 +416,19 @@ class _Run:
                 f"{path} was written by {began_with} processes, and now there are {self.processes.size}: "
                 "their batches are others, so go on with as many as before"
             )
-        weights, moments = {}, {}
+        weights, averages, moments = {}, {}, {}
         for name, tensor in tensors.items():
             kind, _, rest = name.partition(".")
             if kind == "model":
                 weights[rest] = tensor
+            elif kind == "average":
+                averages[rest] = tensor
             elif kind == "optimizer":
                 index, _, key = rest.partition(".")
                 moments.setdefault(int(index), {})[key] = tensor
         _load_weights_of(path, self.model, weights)
+        if self.average is not None:
+            _load_weights_of(path, self.average, averages)
         self.optimizer.load_state_dict(self.optimizer.state_dict() | {"state": moments})
         torch.set_rng_state(tensors[_name_of("rng", self.processes.rank)])
         there = _name_of("accelerator_rng", self.processes.rank)
@@ -388,7 +445,20 @@ class _Run:
             raise FileNotFoundError(
                 f"init_from ({str(source)!r}) must be the folder of an earlier run; it has no {BEST}"
             )
-        _load_weights_of(source / BEST, self.model, load_checkpoint(source / BEST)[0])
+        weights, _ = load_checkpoint(source / BEST)
+        weights = {name: tensor.float() for name, tensor in weights.items()}
+        if self.settings.new_vocabularies:
+            own = self.model.state_dict()
+            src = find_origins(Subwords.load(source / SRC_SUBWORDS), self.src_subwords)
+            tgt = find_origins(Subwords.load(source / TGT_SUBWORDS), self.tgt_subwords)
+            for name, origins in (
+                ("src_embed.weight", src),
+                ("tgt_embed.weight", tgt),
+                ("to_logits.weight", tgt),
+            ):
+                if name in weights:
+                    weights[name] = carry_over(weights[name], own[name], origins)
+        _load_weights_of(source / BEST, self.model, weights)
 
 
 @torch.no_grad()
@@ -417,6 +487,10 @@ def translate_greedily(
             found[i] = tgt_subwords.decode(ids)
     model.train(was_training)
     return found
+
+
+def _join_sources(pairs: list[WordPair]) -> list[WordPair]:
+    return [WordPair(["".join(ja)], en) for ja, en in pairs]
 
 
 def _weights(model: Transformer) -> dict[str, Tensor]:

@@ -36,12 +36,22 @@ class Settings:
     """Chooses them; apart from ``seed``, so that runs with other seeds are measured on the same sentences."""
     init_from: str = ""
     """Folder of an earlier run whose vocabulary and best weights this one begins with; empty: begin at random."""
+    new_vocabularies: bool = False
+    """With ``init_from``: learn vocabularies from this text, and carry over what the earlier ones' rows can tell."""
     src_vocab_size: int = 6000
     tgt_vocab_size: int = 4000
+    required_characters: str = ""
+    """Are in both vocabularies, however rare they are in the text."""
+    split_digits: bool = False
+    """Make each digit a piece of its own."""
+    src_words: bool = True
+    """Cut Japanese into words before pieces; if not, the pieces, though learned within words, may reach over two."""
     longest: int = 40
     """Pairs with more pieces than this on a side are left out."""
     subword_dropout: float = 0.0
     """Cut words anew in each epoch, leaving pieces apart with this probability; see ``Subwords.encode_at_random``."""
+    number_copies: int = 0
+    """How many times each pair with numbers comes again in an epoch, with others; see ``vary_numbers``."""
 
     d_model: int = 128
     num_heads: int = 4
@@ -63,6 +73,10 @@ class Settings:
     weight_decay: float = 0.01
     beta2: float = 0.98
     max_grad_norm: float = 1.0
+    average_decay: float = 0.0
+    """Measure and keep a moving average of the weights, which at each step keeps this share of itself; 0: none."""
+    bfloat16: bool = False
+    """Multiply matrices in bfloat16, which is faster where the processor knows it; weights stay in float32."""
 
     evaluate_every: int = 1000
     save_every: int = 250
@@ -73,12 +87,13 @@ class Settings:
             self._check_type(field)
         if not self.corpora:
             raise ValueError("corpora must name at least one corpus")
-        try:
-            self.init_from.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                f"init_from ({self.init_from!r}) must be text that UTF-8 can write: {error.reason}"
-            ) from None
+        for name in ("init_from", "required_characters"):
+            try:
+                getattr(self, name).encode()
+            except UnicodeEncodeError as error:
+                raise ValueError(
+                    f"{name} ({getattr(self, name)!r}) must be text that UTF-8 can write: {error.reason}"
+                ) from None
         if self.schedule not in ("inverse_sqrt", "cosine"):
             raise ValueError(
                 f"schedule ({self.schedule!r}) must be 'inverse_sqrt' or 'cosine'"
@@ -88,13 +103,19 @@ class Settings:
             "src_vocab_size tgt_vocab_size longest d_model num_heads num_encoder_layers num_decoder_layers "
             "d_ff steps tokens_per_batch evaluate_every save_every",
         )
-        self._check_at_least(0, "warmup_steps weight_decay held_out")
+        self._check_at_least(0, "warmup_steps weight_decay held_out number_copies")
         for name in ("peak_lr", "max_grad_norm"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(
                     f"{name} ({getattr(self, name)}) must be above 0 and finite"
                 )
-        for name in ("subword_dropout", "dropout", "label_smoothing", "beta2"):
+        for name in (
+            "subword_dropout",
+            "dropout",
+            "label_smoothing",
+            "beta2",
+            "average_decay",
+        ):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(
                     f"{name} ({getattr(self, name)}) must be at least 0 and below 1"
@@ -102,6 +123,10 @@ class Settings:
         if self.longest >= _MAX_LEN:
             raise ValueError(
                 f"longest ({self.longest}) must be below {_MAX_LEN}, the most positions of the model"
+            )
+        if self.new_vocabularies and not self.init_from:
+            raise ValueError(
+                "new_vocabularies is for a run that begins with another, and init_from is empty"
             )
         if self.d_model % 2 or self.d_model % self.num_heads:
             raise ValueError(

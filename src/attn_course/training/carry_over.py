@@ -1,0 +1,46 @@
+"""From one vocabulary to another: what the rows of an embedding table know is carried over. Used in chapter 12."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from attn_course.data.subwords import UNK_ID, Subwords
+
+
+def find_origins(old: Subwords, new: Subwords) -> list[list[int]]:
+    """For each piece of the new vocabulary, the old ids that spell it.
+
+    That is one id if the old vocabulary has the piece too, several if it cuts it into smaller ones, and none if a
+    letter of it is unknown there.
+    """
+    special = [[i] for i in range(UNK_ID + 1)]
+    spelled = (old.cut_piece(new.piece(i)) for i in range(UNK_ID + 1, len(new)))
+    return special + [[] if UNK_ID in ids else ids for ids in spelled]
+
+
+def count_origins(origins: list[list[int]]) -> dict[str, int]:
+    """How many pieces were there before, are spelled by others, and are new altogether."""
+    sizes = [len(ids) for ids in origins]
+    return {
+        "kept": sizes.count(1),
+        "mean_of_several": sum(size > 1 for size in sizes),
+        "new": sizes.count(0),
+    }
+
+
+def carry_over(
+    old: Float[Tensor, "V_old E"], new: Float[Tensor, "V E"], origins: list[list[int]]
+) -> Float[Tensor, "V E"]:
+    """A table with the mean of the old rows that spell each piece; where there are none, the new table's own row.
+
+    Example:
+        >>> old, new = torch.tensor([[1.0], [3.0]]), torch.tensor([[7.0], [8.0], [9.0]])
+        >>> carry_over(old, new, [[1], [0, 1], []])
+        tensor([[3.],
+                [2.],
+                [9.]])
+    """
+    rows = [
+        old[ids].mean(dim=0) if ids else row for ids, row in zip(origins, new, strict=True)
+    ]
+    return torch.stack(rows)
