@@ -533,7 +533,10 @@ class _Run:
     ) -> tuple[Any, BaseException | None]:
         try:
             return stop_after(self.limit, lambda: self._attempt(answer, inputs))
-        except DoesNotEnd as error:
+        except DoesNotEnd as last:
+            error = last  # the first of them was raised inside the loop
+            while isinstance(error.__context__, DoesNotEnd):
+                error = error.__context__
             return None, error
 
     def _use(self, answer: Callable, inputs: list) -> Any:

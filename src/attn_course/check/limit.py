@@ -2,14 +2,35 @@
 
 import contextlib
 import ctypes
+import sys
 import threading
 import time
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 
 class DoesNotEnd(BaseException):
     """Raised inside code that ran for too long; no Exception, so that ``except Exception`` lets it pass."""
+
+
+class _Caught(DoesNotEnd):
+    """What is raised at first. Python makes it where it is caught, and there it asks to be raised once more.
+
+    So a bare ``except`` around an endless loop ends at its own next line.
+    """
+
+    def __init__(self) -> None:
+        frame = sys._getframe(1)
+        while frame is not None and frame.f_code is not stop_after.__code__:
+            frame.f_trace = _raise_again
+            frame = frame.f_back
+        sys.settrace(_raise_again)
+
+
+def _raise_again(frame: FrameType, event: str, argument: Any) -> None:
+    if frame.f_code.co_filename != __file__ and event == "line":
+        raise DoesNotEnd
 
 
 def stop_after(seconds: float, call: Callable[[], Any]) -> Any:
@@ -55,6 +76,7 @@ class _Watch:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.target = ctypes.c_ulong(threading.get_ident())
+        self.trace_before = sys.gettrace()
         self.fired, self.over = False, False
         self.lock, self.running = threading.Lock(), threading.Lock()
         self.running.acquire()
@@ -77,7 +99,7 @@ class _Watch:
         with self.lock:
             if not self.over:
                 self.fired = True
-                self._raise(ctypes.py_object(DoesNotEnd))
+                self._raise(ctypes.py_object(_Caught))
             return not self.over
 
     def _raise(self, exception: ctypes.py_object) -> None:
@@ -92,6 +114,8 @@ class _Watch:
                     self._raise(ctypes.py_object())  # takes back what was asked for
                 if self.running.locked():
                     self.running.release()
+                if self.fired:
+                    sys.settrace(self.trace_before)
                 return
             except DoesNotEnd:
                 continue

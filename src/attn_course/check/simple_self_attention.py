@@ -94,6 +94,8 @@ def _is_about_another_token(found, x, index):
 
 
 def _averages_by_bare_exponentials(found, x, index):
+    if not found.isfinite().all():  # the exponentials of large scores say nothing
+        return None
     scores = x @ x[index]
     return any(_same(found, torch.exp(s) @ x) for s in (scores, scores - scores.max()))
 
@@ -524,6 +526,8 @@ def _log_softmax(x, dim=-1):
 
 
 def _is_off_by_the_maximum(found, x, dim=-1):
+    if not found.isfinite().all():
+        return None
     largest = x.amax(dim, keepdim=True)
     return any(_same(found, _log_softmax(x, dim) + off) for off in (largest, -largest))
 
