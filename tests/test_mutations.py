@@ -34,22 +34,30 @@ MUTATIONS = {
         "causal if mask is None else mask & causal",
         "causal if mask is None else mask",
     ),
-    "fused: dropout ignored": ("functional.py", "dropout_p=dropout_p,", "dropout_p=0.0,"),
-    "bias ignored": ("functional.py", "scores = scores + bias.to(scores.dtype)", "scores = scores + 0"),
+    "fused: dropout ignored": (
+        "functional.py",
+        "run_fused_kernel(prepared, dropout_p)",
+        "run_fused_kernel(prepared, 0.0)",
+    ),
+    "bias ignored": (
+        "functional.py",
+        "# (..., T, S)\n    if bias is not None:\n        scores = scores + bias.to(scores.dtype)",
+        "# (..., T, S)\n    if bias is not None:\n        scores = scores + 0",
+    ),
     "fused: bias ignored": (
         "functional.py",
-        "        bias=bias,\n        is_causal",
-        "        bias=None,\n        is_causal",
+        "bias=None if bias is None else with_four_axes(bias.to(q.dtype), leading)",
+        "bias=None",
     ),
     "fused: mask ignored beside a bias": (
         "functional.py",
-        "        mask=mask,\n        bias=bias,",
-        "        mask=mask if bias is None else None,\n        bias=bias,",
+        "mask=None if mask is None else with_four_axes(mask, leading)",
+        "mask=None if mask is None or bias is not None else with_four_axes(mask, leading)",
     ),
     "fused: causal mode beside a bias": (
         "functional.py",
-        "        is_causal=is_causal,\n        dropout_p=dropout_p,\n",
-        "        is_causal=is_causal and bias is None,\n        dropout_p=dropout_p,\n",
+        "        is_causal=is_causal,\n        sink=",
+        "        is_causal=is_causal and bias is None,\n        sink=",
     ),
     "sinusoidal: sines and cosines in halves": (
         "positions.py",
@@ -230,13 +238,13 @@ MUTATIONS = {
     ),
     "language model: every piece at the beginning": (
         "language_model.py",
-        "places = torch.arange(start, S, device=ids.device)",
-        "places = torch.arange(T, device=ids.device)",
+        "return torch.arange(start, S, device=ids.device)",
+        "return torch.arange(T, device=ids.device)",
     ),
     "language model: padding counted as a position": (
         "language_model.py",
-        "places = (mask[:, 0].cumsum(-1) - 1).clamp(min=0)[:, start:]",
-        "places = torch.arange(start, S, device=ids.device).expand(B, T)",
+        "return (mask[:, 0].cumsum(-1) - 1).clamp(min=0)[:, start:]",
+        "return torch.arange(start, S, device=ids.device).expand(B, T)",
     ),
     "language model: no last norm": ("language_model.py", "self.to_logits(self.norm(x))", "self.to_logits(x)"),
     "evaluation: hypotheses and references swapped": (
