@@ -323,8 +323,7 @@ def attend_in_blocks(q, k, v, block_size):
 
 @wrong("aligned top-left")
 def attend_in_blocks(q, k, v, block_size):
-    T, S = q.size(-2), k.size(-2)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=torch.ones(T, S).tril().bool().to(q.device))
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
 @wrong("shows one future token")
@@ -457,7 +456,9 @@ def attend_in_blocks(q, k, v, block_size):
 def attend_in_blocks(q, k, v, block_size):
     q /= math.sqrt(q.size(-1))
     mask = make_causal_mask(q.size(-2), k.size(-2), device=q.device)
-    rows = [F.scaled_dot_product_attention(q[..., t : t + 1, :], k, v, mask[t : t + 1], scale=1.0) for t in range(len(mask))]
+    rows = [
+        F.scaled_dot_product_attention(q[..., t : t + 1, :], k, v, mask[t : t + 1], scale=1.0) for t in range(len(mask))
+    ]
     return torch.cat(rows, dim=-2).nan_to_num(nan=0.0)
 
 

@@ -709,7 +709,7 @@ def follow_beams(keys, values, parents):
     rows = torch.cat([parents[b] + b * K for b in range(B)])
     keys[:] = keys[:, rows]
     values[:] = values[:, rows]
-    return keys, values
+    return keys.clone(), values.clone()
 
 
 @wrong("heads instead of rows")

@@ -52,6 +52,7 @@ def load_renamed(module, tensors, names, transposed):
     if absent or extra:
         raise ValueError(f"{absent} {extra}")
     state = module.state_dict()
+    tensors = dict(tensors)
     for theirs, ours in names.items():
         tensor = tensors[theirs]
         if tensor.shape != state[ours].shape:

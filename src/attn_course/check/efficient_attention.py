@@ -355,7 +355,9 @@ def _divided_in_each_block(q, k, v, block_size):
 def _watched(answer, q, k, v, block_size):
     """The output, and whether a whole table was made, which one long trial can tell."""
     known = attend_in_blocks.mistakes.items()
-    if any(answer is mistake.answer for name, mistake in known if name != "the whole table"):
+    if any(
+        answer is mistake.answer for name, mistake in known if name != "the whole table"
+    ):
         return answer(q, k, v, block_size), False
     out, largest = largest_tensor(lambda: answer(q, k, v, block_size))
     T, S = q.size(-2), k.size(-2)

@@ -70,7 +70,11 @@ def _naive(x, dim=-1):
 
 def _large_scores_give_nan(found, x, dim):
     is_large = bool((x.isfinite() & (x.abs() > 80)).any())
-    return bool(found[0].isnan().any()) if is_large else None
+    return (
+        True
+        if is_large and found[0].isnan().any()
+        else (None if is_large or (x == -math.inf).any() else False)
+    )
 
 
 def _empty_rows_are_nan(found, x, dim):
