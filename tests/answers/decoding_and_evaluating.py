@@ -28,7 +28,7 @@ def write_greedily(next_logits, bos_id, eos_id, max_len):
     while ids[-1] != eos_id and len(ids) < max_len + 1:
         probs = torch.softmax(next_logits(ids)[-1], dim=0)
         ids = torch.cat([ids, probs.topk(1).indices.cpu()])
-    return ids[1:]
+    return ids[1:].tolist()
 
 
 @wrong("only the last token")

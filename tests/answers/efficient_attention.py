@@ -323,8 +323,7 @@ def attend_in_blocks(q, k, v, block_size):
 
 @wrong("aligned top-left")
 def attend_in_blocks(q, k, v, block_size):
-    T, S = q.size(-2), k.size(-2)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=torch.ones(T, S).tril().bool().to(q.device))
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
 @wrong("shows one future token")
@@ -457,7 +456,39 @@ def attend_in_blocks(q, k, v, block_size):
 def attend_in_blocks(q, k, v, block_size):
     q /= math.sqrt(q.size(-1))
     mask = make_causal_mask(q.size(-2), k.size(-2), device=q.device)
-    return (q @ k.mT).masked_fill(~mask, -math.inf).softmax(-1).nan_to_num(nan=0.0) @ v
+    rows = [
+        F.scaled_dot_product_attention(q[..., t : t + 1, :], k, v, mask[t : t + 1], scale=1.0) for t in range(len(mask))
+    ]
+    return torch.cat(rows, dim=-2).nan_to_num(nan=0.0)
+
+
+@wrong("divided in each block")
+def attend_in_blocks(q, k, v, block_size):
+    T, S = q.size(-2), k.size(-2)
+    t = torch.arange(T, device=q.device)[:, None] + S - T
+    largest = q.new_full((*q.shape[:-1], 1), -math.inf)
+    total = torch.zeros_like(largest)
+    out = q.new_zeros(*q.shape[:-1], v.size(-1))
+    for start in range(0, S, block_size):
+        keys, values = k[..., start : start + block_size, :], v[..., start : start + block_size, :]
+        s = torch.arange(start, start + keys.size(-2), device=q.device)
+        scores = (q @ keys.mT / math.sqrt(q.size(-1))).masked_fill(s > t, -math.inf)
+        new = torch.maximum(largest, scores.amax(dim=-1, keepdim=True))
+        base = new.masked_fill(new == -math.inf, 0.0)
+        shrink, powers = torch.exp(largest - base), torch.exp(scores - base)
+        total = total * shrink + powers.sum(dim=-1, keepdim=True)
+        out = out * shrink + powers @ values
+        out = out / torch.where(total == 0, 1.0, total)
+        largest = new
+    return out
+
+
+@wrong("the whole table")
+def attend_in_blocks(q, k, v, block_size):
+    T, S = q.size(-2), k.size(-2)
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    hidden = torch.arange(S, device=q.device) > torch.arange(S - T, S, device=q.device)[:, None]
+    return scores.masked_fill(hidden, -math.inf).softmax(-1).nan_to_num() @ v
 
 
 # -- grouped_attention ------------------------------------------------------------------------------
@@ -480,7 +511,7 @@ def grouped_attention(q, k, v, mask=None):
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
 
 
-@right
+@wrong("mask of the first head for all")
 def grouped_attention(q, k, v, mask=None):
     share = q.size(1) // k.size(1)
     heads = []
@@ -589,6 +620,33 @@ def grouped_attention(q, k, v, mask=None):
     if mask is not None:
         weights = weights.masked_fill(~mask, 0.0)
     return weights @ v
+
+
+@wrong("mask of the first head for all")
+def grouped_attention(q, k, v, mask=None):
+    times = q.size(1) // k.size(1)
+    k, v = k.repeat_interleave(times, dim=1), v.repeat_interleave(times, dim=1)
+    if mask is not None and mask.dim() == 4:
+        mask = mask[:, :1]
+    return attention(q, k, v, mask)[0]
+
+
+@wrong("masks of the heads backwards")
+def grouped_attention(q, k, v, mask=None):
+    times = q.size(1) // k.size(1)
+    k, v = k.repeat_interleave(times, dim=1), v.repeat_interleave(times, dim=1)
+    if mask is not None and mask.dim() == 4:
+        mask = mask.flip(1)
+    return attention(q, k, v, mask)[0]
+
+
+@wrong("mask ignored for heads")
+def grouped_attention(q, k, v, mask=None):
+    times = q.size(1) // k.size(1)
+    if mask is not None and mask.dim() == 4 and mask.size(1) > 1:
+        mask = mask[:, ::times].repeat_interleave(times, dim=1)
+    k, v = k.repeat_interleave(times, dim=1), v.repeat_interleave(times, dim=1)
+    return attention(q, k, v, mask)[0]
 
 
 # -- streaming_mask ---------------------------------------------------------------------------------

@@ -157,6 +157,14 @@ def cache_step(q, k, v, keys, values, length):
     return F.scaled_dot_product_attention(q, keys[:, :, : length + 1], values[:, :, : length + 1])
 
 
+@wrong("attends to the old row")
+def cache_step(q, k, v, keys, values, length):
+    out, _ = attention(q, keys[:, :, : length + 1], values[:, :, : length + 1])
+    keys[:, :, length] = k.squeeze(2)
+    values[:, :, length] = v.squeeze(2)
+    return out
+
+
 # -- place_chunk ------------------------------------------------------------------------------------
 
 
@@ -570,6 +578,21 @@ def rotary_step(q, k, v, keys, values, length):
     return attention(rotate(q, at), k, v, hidden)[0]
 
 
+@wrong("other convention")
+def rotary_step(q, k, v, keys, values, length):
+    def turn(x):
+        D = x.size(-1)
+        places = torch.arange(length, length + x.size(2), device=x.device)
+        angles = places[:, None] / 10_000.0 ** (torch.arange(0, D, 2, device=x.device, dtype=x.dtype) / D)
+        a, b = x[..., : D // 2], x[..., D // 2 :]
+        return torch.cat([a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()], -1)
+
+    end = length + q.size(2)
+    keys[:, :, length:end], values[:, :, length:end] = turn(k), v
+    mask = torch.arange(end, device=q.device) <= torch.arange(length, end, device=q.device)[:, None]
+    return attention(turn(q), keys[:, :, :end], values[:, :, :end], mask)[0]
+
+
 # -- follow_beams -----------------------------------------------------------------------------------
 
 
@@ -686,7 +709,7 @@ def follow_beams(keys, values, parents):
     rows = torch.cat([parents[b] + b * K for b in range(B)])
     keys[:] = keys[:, rows]
     values[:] = values[:, rows]
-    return keys, values
+    return keys.clone(), values.clone()
 
 
 @wrong("heads instead of rows")
@@ -706,6 +729,15 @@ def follow_beams(keys, values, parents):
 def follow_beams(keys, values, parents):
     B, K = parents.shape
     rows = torch.tensor([b * K + int(parents[b, k]) for k in range(K) for b in range(B)], device=parents.device)
+    return keys[:, rows], values[:, rows]
+
+
+@wrong("same tensors returned")
+def follow_beams(keys, values, parents):
+    B, K = parents.shape
+    rows = [b * K + int(p) for b, row in enumerate(parents) for p in row]
+    if rows == list(range(B * K)):
+        return keys, values
     return keys[:, rows], values[:, rows]
 
 

@@ -52,6 +52,7 @@ def load_renamed(module, tensors, names, transposed):
     if absent or extra:
         raise ValueError(f"{absent} {extra}")
     state = module.state_dict()
+    tensors = dict(tensors)
     for theirs, ours in names.items():
         tensor = tensors[theirs]
         if tensor.shape != state[ours].shape:
@@ -211,6 +212,56 @@ def load_renamed(module, tensors, names, transposed):
     return module
 
 
+def checked(module, tensors, names, transposed):
+    """What a right answer would copy: parameters and tensors."""
+    missing = [n for n in names if n not in tensors]
+    unexpected = [n for n in tensors if n not in names]
+    shared = [n for n in names if n in tensors]
+    new = {n: tensors[n].T if n in transposed else tensors[n] for n in shared}
+    misfits = [n for n in shared if new[n].shape != module.get_parameter(names[n]).shape]
+    if missing or unexpected or misfits:
+        raise ValueError(f"{missing} {unexpected} {misfits}")
+    return [(module.get_parameter(names[n]), new[n]) for n in shared]
+
+
+@wrong("parameters replaced or frozen")
+def load_renamed(module, tensors, names, transposed):
+    for parameter, tensor in checked(module, tensors, names, transposed):
+        parameter.data = tensor
+    return module
+
+
+@wrong("parameters replaced or frozen")
+def load_renamed(module, tensors, names, transposed):
+    for parameter, tensor in checked(module, tensors, names, transposed):
+        parameter.requires_grad_(False).copy_(tensor)
+    return module
+
+
+@wrong("file changed")
+def load_renamed(module, tensors, names, transposed):
+    pairs = checked(module, tensors, names, transposed)
+    with torch.no_grad():
+        for name, (parameter, tensor) in zip(list(names), pairs, strict=True):
+            parameter.copy_(tensor)
+            tensors.pop(name)
+    return module
+
+
+@wrong("shapes taken for sizes")
+def load_renamed(module, tensors, names, transposed):
+    wrong_names = [n for n in names if n not in tensors] + [n for n in tensors if n not in names]
+    new = {n: tensors[n].T if n in transposed else tensors[n] for n in names if n in tensors}
+    wrong_names += [n for n, t in new.items() if t.numel() != module.get_parameter(names[n]).numel()]
+    if wrong_names:
+        raise ValueError(" ".join(wrong_names))
+    with torch.no_grad():
+        for n, t in new.items():
+            parameter = module.get_parameter(names[n])
+            parameter.copy_(t.reshape(parameter.shape))
+    return module
+
+
 # -- mean_pool ----------------------------------------------------------------------------------------
 
 
@@ -301,6 +352,21 @@ def mean_pool(hidden, mask):
 def mean_pool(hidden, mask):
     kept = hidden * mask
     return kept.sum(dim=1) / mask.sum(dim=1)
+
+
+@wrong("first row's count for all")
+def mean_pool(hidden, mask):
+    return (hidden * mask[:, :, None]).sum(1) / mask[0].sum()
+
+
+@wrong("first row's mask for all")
+def mean_pool(hidden, mask):
+    return hidden[:, mask[0]].mean(dim=1)
+
+
+@wrong("divided by the width")
+def mean_pool(hidden, mask):
+    return hidden.masked_fill(~mask[..., None], 0).sum(1) / hidden.size(-1)
 
 
 # -- split_fused --------------------------------------------------------------------------------------

@@ -177,6 +177,28 @@ def stable_quiet(x, dim=-1):
     return x.exp() / ((-m).exp() + x.exp().sum(dim, keepdim=True))
 
 
+@wrong("denominator detached")
+def stable_quiet(x, dim=-1):
+    m = x.detach().amax(dim, keepdim=True).clamp(min=0)
+    e = (x - m).exp()
+    d = (-m).exp() + e.sum(dim, keepdim=True)
+    return e / d.detach()
+
+
+@wrong("numerator detached")
+def stable_quiet(x, dim=-1):
+    m = x.detach().amax(dim, keepdim=True).clamp(min=0)
+    e = (x - m).exp()
+    d = (-m).exp() + e.sum(dim, keepdim=True)
+    return e.detach() / d
+
+
+@wrong("nan in empty rows")
+def stable_quiet(x, dim=-1):
+    both = torch.cat([x.narrow(dim, 0, 1) * 0, x], dim)
+    return torch.softmax(both, dim).narrow(dim, 1, x.size(dim))
+
+
 # -- course_mask ------------------------------------------------------------------------------------
 
 
@@ -768,3 +790,14 @@ def attend_with_sinks(q, k, v, sinks, mask=None):
 @wrong("weights not returned")
 def attend_with_sinks(q, k, v, sinks, mask=None):
     return attn_course.fused_attention(q, k, v, mask, sink=sinks)
+
+
+@wrong("sink with a value")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    column = sinks[:, None, None].expand(*scores.shape[:-1], 1)
+    weights = torch.cat([scores, column], dim=-1).softmax(-1)
+    out = weights @ torch.cat([v, torch.ones_like(v[:, :, :1])], dim=2)
+    return out, weights[..., :-1]

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake
+from attn_course.check.largest import largest_tensor
 from attn_course.functional import attention
 from attn_course.masks import make_causal_mask
 
@@ -231,6 +232,7 @@ def _causal_inputs(draw):
     loud = [40 * draw(5, 3), 40 * draw(5, 3), draw(5, 2)]
     yield "scores in the thousands", *loud, 2
     yield "float64", *(draw(2, 7, w, dtype=torch.float64) for w in (3, 3, 5)), 3
+    yield "a long text", draw(96, 2), draw(96, 2), draw(96, 3), 5
     yield "more queries than keys", draw(5, 2), draw(3, 2), draw(3, 7), 2
 
 
@@ -331,11 +333,53 @@ def _each_block_from_its_corner(T, S, width, start):
     return make_causal_mask(T, T)[:, :width] if width <= T else make_causal_mask(T, width)
 
 
+def _divided_in_each_block(q, k, v, block_size):
+    T, S = q.size(-2), k.size(-2)
+    visible = make_causal_mask(T, S, device=q.device)
+    largest = q.new_full((*q.shape[:-1], 1), -math.inf)
+    total, mixed = torch.zeros_like(largest), q.new_zeros(*q.shape[:-1], v.size(-1))
+    for start in range(0, S, block_size):
+        block = slice(start, start + block_size)
+        scores = q @ k[..., block, :].mT / math.sqrt(q.size(-1))
+        scores = scores.masked_fill(~visible[:, block], -math.inf)
+        new = torch.maximum(largest, scores.amax(-1, keepdim=True))
+        old, powers = torch.exp(largest - _finite(new)), torch.exp(scores - _finite(new))
+        total = total * old + powers.sum(-1, keepdim=True)
+        mixed = (mixed * old + powers @ v[..., block, :]) / total.masked_fill(
+            total == 0, 1.0
+        )
+        largest = new
+    return mixed
+
+
+def _watched(answer, q, k, v, block_size):
+    """The output, and whether a whole table was made, which one long trial can tell."""
+    known = attend_in_blocks.mistakes.items()
+    if any(
+        answer is mistake.answer for name, mistake in known if name != "the whole table"
+    ):
+        return answer(q, k, v, block_size), False
+    out, largest = largest_tensor(lambda: answer(q, k, v, block_size))
+    T, S = q.size(-2), k.size(-2)
+    is_long = (
+        4 * max(T * (block_size + q.size(-1) + v.size(-1)), S * (k.size(-1) + v.size(-1)))
+        < T * S
+    )
+    if out is None or not is_long or largest < T * S:
+        return None if out is None else (out, False)
+    right = attention(q, k, v, make_causal_mask(T, S, device=q.device))[0]
+    return out, out.shape == right.shape and torch.allclose(out, right, atol=1e-4)
+
+
+_own_block = _if_visible(lambda t, s, size: (s <= t) & (s // size == t // size))
+
+
 attend_in_blocks = Exercise(
     name="attend_in_blocks",
     trials=_causal_inputs,
     right=_in_blocks(),
-    returns=("out",),
+    use=_watched,
+    returns=("out", "whether a table of all scores was made"),
     mistakes={
         "no rescaling": Mistake(
             "When a block brings a larger score, what was added up before is not brought to the new maximum: "
@@ -417,7 +461,13 @@ attend_in_blocks = Exercise(
         "own block only": Mistake(
             "Each query sees the keys of its own block and none of those before, and all of its past counts. See "
             "section 16.4.",
-            _if_visible(lambda t, s, size: (s <= t) & (s // size == t // size)),
+            sign=lambda found, q, k, v, block_size: (
+                torch.allclose(
+                    found[0], _own_block(q, k, v, block_size), rtol=1e-3, atol=1e-5
+                )
+                if q.size(-2) == k.size(-2)
+                else None
+            ),
         ),
         "last block forgotten": Mistake(
             "When the length is no multiple of the block, the keys that are left over are never looked at. See section "
@@ -454,6 +504,18 @@ attend_in_blocks = Exercise(
             "See section 5.5.",
             _from_scores(lambda scores, seen: scores.masked_fill(~seen, -1e9).softmax(-1)),
         ),
+        "divided in each block": Mistake(
+            "The mix is divided by the sum in every block, and goes on as if it had not been: divide once, at the end. "
+            "See section 16.2.",
+            _divided_in_each_block,
+        ),
+        "the whole table": Mistake(
+            "The numbers are right, and a table of all T · S scores was made on the way: with one block of keys at a "
+            "time, no tensor is larger than T times block_size or the queries. See section 16.4.",
+            lambda q, k, v, block_size: attention(
+                q, k, v, make_causal_mask(q.size(-2), k.size(-2), device=q.device)
+            )[0],
+        ),
         CHANGES_ITS_INPUT: Mistake(
             "Whoever called it finds other numbers there afterwards: work on copies. See section 16.4."
         ),
@@ -474,6 +536,7 @@ def _heads_and_groups(draw):
         make_causal_mask(5, device=draw.device),
     )
     yield "a group for each head", *_grouped(draw, 2, 3, 3, 7, 2), None
+    yield "a mask for each head", *_grouped(draw, 2, 6, 3, 5, 7), draw.mask(2, 6, 5, 7)
     yield "a mask for each sequence", *_grouped(draw, 3, 4, 2, 5, 7), draw.mask(3, 1, 5, 7)
     wide = (draw(2, 6, 3, 5, dtype=torch.float64), draw(2, 3, 7, 5, dtype=torch.float64))
     yield "float64", *wide, draw(2, 3, 7, 2, dtype=torch.float64), draw.mask(3, 7)
@@ -519,7 +582,7 @@ def _fold_the_queries(how_out):
 grouped_attention = Exercise(
     name="grouped_attention",
     trials=_heads_and_groups,
-    right=_over_heads(_interleave),
+    right=lambda q, k, v, mask: _over_heads(_interleave)(q, k, v, mask),
     returns=("out",),
     mistakes={
         "heads tiled": Mistake(
@@ -596,6 +659,20 @@ grouped_attention = Exercise(
             lambda q, k, v, m: _softmax_over_queries(
                 q, _interleave(k, q.size(1) // k.size(1)), v, m
             ),
+        ),
+        "mask of the first head for all": Mistake(
+            "With a mask for each head, the first head's is used for all of them. See section 16.7.",
+            _over_heads(_interleave, mask=lambda m: m[:, :1] if m.dim() == 4 else m),
+        ),
+        "masks of the heads backwards": Mistake(
+            "With a mask for each head, the heads have each other's: the first mask belongs to the first head. "
+            "See section 16.7.",
+            _over_heads(_interleave, mask=lambda m: m.flip(1) if m.dim() == 4 else m),
+        ),
+        "mask ignored for heads": Mistake(
+            "With a mask (T, S) or one for each sequence it is right; with a mask for each head, another head's is "
+            "used, or one for a whole group. See section 16.7.",
+            sign=lambda found, q, k, v, m: m is not None and m.dim() == 4 and m.size(1) > 1,
         ),
     },
 )
@@ -752,7 +829,7 @@ def _count_bytes(
     head_dim,
     num_tokens,
     batch,
-    num_bytes,
+    bytes_per_number,
     window,
 ):
     return answer(
@@ -762,7 +839,7 @@ def _count_bytes(
         head_dim,
         num_tokens,
         batch=batch,
-        bytes_per_number=num_bytes,
+        bytes_per_number=bytes_per_number,
         window=window,
     )
 

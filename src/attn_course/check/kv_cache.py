@@ -123,6 +123,28 @@ def _unscaled(q, k, v, keys, values, length):
     return _step(q * math.sqrt(q.size(-1)), k, v, keys, values, length)
 
 
+def _attend_alone(q, k, v, keys, values, length):
+    return _attend(q, keys, values, length)
+
+
+def _reads_the_old_row(q, k, v, keys, values, length):
+    out = _attend(q, keys, values, length + 1)
+    _keep(k, v, keys, values, length)
+    return out
+
+
+def _but_in_an_empty_cache(answer):
+    """A sign: what the answer makes, where the cache holds a token; in an empty one its learners do many things."""
+
+    def sign(found, *inputs):
+        if inputs[-1] == 0:
+            return None
+        pairs = zip(found, _on_a_copy(answer, *inputs), strict=True)
+        return all(torch.allclose(f, w, rtol=1e-4, atol=1e-5) for f, w in pairs)
+
+    return sign
+
+
 cache_step = Exercise(
     name="cache_step",
     trials=_newest_token,
@@ -133,7 +155,7 @@ cache_step = Exercise(
         "new token left out": Mistake(
             "The new token is not in the cache when it attends, so it cannot see itself; "
             "and the next one will not see it either. See section 15.2.",
-            lambda q, k, v, keys, values, length: _attend(q, keys, values, length),
+            sign=_but_in_an_empty_cache(_attend_alone),
         ),
         "attends before it writes": Mistake(
             "The new token is kept, but only after it has attended, so it does not see itself: "
@@ -158,7 +180,7 @@ cache_step = Exercise(
         "last token overwritten": Mistake(
             "The new token is written over the last one that was there: with `length` tokens in the cache, "
             "row `length` is the first that is free. See section 15.2.",
-            _over_the_last,
+            sign=_but_in_an_empty_cache(_over_the_last),
         ),
         "first token overwritten": Mistake(
             "The new token is written into row 0, over the first token of the text: it belongs behind those "
@@ -209,6 +231,11 @@ cache_step = Exercise(
         ),
         "no scale": Mistake(
             "The scores are not divided by √D. See section 3.4.", _unscaled
+        ),
+        "attends to the old row": Mistake(
+            "The row of the new token is attended to before the token is written into it, so what stood there before "
+            "is seen: write first. See section 15.2.",
+            _reads_the_old_row,
         ),
         CHANGES_ITS_INPUT: Mistake(
             "The cache is there to be written to, and nothing else. See section 15.2.",
@@ -597,6 +624,22 @@ def _everything(q, end):
     return torch.ones(q.size(2), end, dtype=torch.bool, device=q.device)
 
 
+def _turn_halves(x, places):
+    half = x.size(-1) // 2
+    speeds = 10_000.0 ** -(torch.arange(half, device=x.device, dtype=torch.float64) / half)
+    angles = places[:, None] * speeds
+    cos, sin = angles.cos().to(x), angles.sin().to(x)
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)
+
+
+def _in_halves(q, k, v, keys, values, length):
+    here = _places(q, length)
+    end = _keep(_turn_halves(k, here), v, keys, values, length)
+    mask = make_causal_mask(q.size(2), end, device=q.device)
+    return attention(_turn_halves(q, here), keys[:, :, :end], values[:, :, :end], mask)[0]
+
+
 rotary_step = Exercise(
     name="rotary_step",
     trials=_chunk_of_a_layer,
@@ -646,7 +689,7 @@ rotary_step = Exercise(
         "new tokens left out": Mistake(
             "The new tokens are kept, and attend to the old ones alone: each sees itself and those before it. "
             "See section 15.2.",
-            _sees_the_old_alone,
+            sign=_but_in_an_empty_cache(_sees_the_old_alone),
         ),
         "mask inverted": Mistake(
             "The mask is True where a token may not look: True means may attend. See section 5.4.",
@@ -715,6 +758,11 @@ rotary_step = Exercise(
         "no scale": Mistake(
             "The scores are not divided by √D. See section 3.4.",
             lambda q, *others: _rotary(q * math.sqrt(q.size(-1)), *others),
+        ),
+        "other convention": Mistake(
+            "Queries and keys are turned in halves, column i with column i + D/2, and the keys in the cache were "
+            "turned in neighbours, as `rotate` does: one cache, one convention. See section 8.4.",
+            _in_halves,
         ),
         CHANGES_ITS_INPUT: Mistake(
             "The cache is there to be written to, and nothing else. See section 15.2.",
@@ -792,11 +840,44 @@ def _first_layer(keys, values, parents):
     return keys, values
 
 
+def _new_tensors(answer, keys, values, parents):
+    found = answer(keys, values, parents)
+    if not isinstance(found, tuple | list) or len(found) != 2:
+        return found
+    given = {tensor.untyped_storage().data_ptr() for tensor in (keys, values)}
+    shares = any(
+        isinstance(new, Tensor)
+        and new.device == keys.device
+        and new.untyped_storage().data_ptr() in given
+        for new in found
+    )
+    # Where a beam moves, new tensors come by themselves, or the numbers are wrong.
+    nothing_moves = torch.equal(
+        _rows(parents), torch.arange(parents.numel(), device=keys.device)
+    )
+    return (*found, shares and nothing_moves)
+
+
+def _one_left_behind(place):
+    """A sign: one of the two follows the beams, and the one at the place is as it was."""
+
+    def sign(found, keys, values, parents):
+        if len(_rows(parents)) == len(parents):  # a single beam has nowhere to go
+            return None
+        moved, given = _follow(keys, values, parents), (keys, values)
+        return torch.equal(found[place], given[place]) and torch.equal(
+            found[1 - place], moved[1 - place]
+        )
+
+    return sign
+
+
 follow_beams = Exercise(
     name="follow_beams",
     trials=_beams,
     right=_follow,
-    returns=("keys", "values"),
+    use=_new_tensors,
+    returns=("keys", "values", "whether a tensor that was given comes back"),
     mistakes={
         "sources mixed up": Mistake(
             "With one source it is right; with several, all of them go on from beams of the first: "
@@ -811,12 +892,12 @@ follow_beams = Exercise(
         "values left behind": Mistake(
             "The keys have moved and the values have not: a beam would compare with its own text "
             "and take from another's. See section 15.7.",
-            lambda keys, values, parents: (keys[:, _rows(parents)], values.clone()),
+            sign=_one_left_behind(1),
         ),
         "keys left behind": Mistake(
             "The values have moved and the keys have not: a beam would compare with another's text "
             "and take from its own. See section 15.7.",
-            lambda keys, values, parents: (keys.clone(), values[:, _rows(parents)]),
+            sign=_one_left_behind(0),
         ),
         "layers instead of rows": Mistake(
             "It is the layers that are put in another order: the first axis holds these, "
@@ -871,6 +952,17 @@ follow_beams = Exercise(
             "The rows have two axes, sources and beams; the cache has one for both, B · K. See section 15.7.",
             lambda keys, values, parents: tuple(
                 kept.unflatten(1, parents.shape) for kept in _follow(keys, values, parents)
+            ),
+        ),
+        "same tensors returned": Mistake(
+            "The numbers are right, and what comes back are the tensors that were given, or views of them: who writes "
+            "the next token into the new cache changes the old one too. Return new tensors. See section 15.7.",
+            lambda keys, values, parents: (
+                (keys, values)
+                if torch.equal(
+                    _rows(parents), torch.arange(keys.size(1), device=keys.device)
+                )
+                else _follow(keys, values, parents)
             ),
         ),
         CHANGES_ITS_INPUT: Mistake(

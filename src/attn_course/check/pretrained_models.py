@@ -36,6 +36,7 @@ def _files(draw):
     yield "a file with a tensor too many", 2, 5, "one more"
     yield "a file that lacks two and has one more", 5, 3, "another version"
     yield "a tensor of a wrong shape", 3, 11, "wrong shape"
+    yield "a matrix stored the other way", 5, 7, "stored the other way"
 
 
 def _file_for(module, fault):
@@ -55,6 +56,9 @@ def _file_for(module, fault):
     if fault == "wrong shape":
         tensors["ln.shift"] = torch.randn(1, generator=rng)  # copy_ would spread it
         wanted.append("ln.shift")
+    if fault == "stored the other way":
+        tensors["mlp.fc.weight"] = tensors["mlp.fc.weight"].T.contiguous()
+        wanted.append("mlp.fc.weight")
     return tensors, wanted
 
 
@@ -64,6 +68,7 @@ def _load_and_describe(answer, width, hidden, fault):
     module = _Block(width, hidden)
     before = {name: p.detach().clone() for name, p in module.named_parameters()}
     tensors, wanted = _file_for(module, fault)
+    given, held = dict(tensors), dict(module.named_parameters())
     refused, named, asked_for = False, True, True
     try:
         filled = answer(module, tensors, dict(_NAMES), set(_TRANSPOSED))
@@ -80,12 +85,23 @@ def _load_and_describe(answer, width, hidden, fault):
         # Either of its two names will do.
         named = all(name in said or _NAMES.get(name, name) in said for name in wanted)
     after = {name: p.detach() for name, p in module.named_parameters()}
+    storages = {tensor.untyped_storage().data_ptr() for tensor in given.values()}
+    left = ""
+    if list(given) != list(tensors) or any(given[n] is not tensors[n] for n in given):
+        left = "file changed"
+    elif any(
+        p is not held[name]
+        or not p.requires_grad
+        or p.untyped_storage().data_ptr() in storages
+        for name, p in module.named_parameters()
+    ):
+        left = "other parameters"
     if fault == "whole":
-        return refused, named, True, True, *(after[name] for name in _NAMES.values())
+        return refused, named, True, True, left, *(after[n] for n in _NAMES.values())
     untouched = all(torch.equal(before[name], after[name]) for name in before)
-    # The kind of error matters when nothing else is wrong.
-    asked_for = asked_for or not (named and untouched)
-    return refused, named, untouched, asked_for, *([None] * len(_NAMES))
+    # The kind of error matters when nothing is spoilt.
+    asked_for = asked_for or not untouched
+    return refused, named, untouched, asked_for, left, *([None] * len(_NAMES))
 
 
 def _load(
@@ -178,6 +194,7 @@ load_renamed = Exercise(
         "'the message has every name that is missing, unexpected or of another shape'",
         "'a refused file changes nothing'",
         "'the error is a ValueError'",
+        "what became of the file or the parameters",
         *_NAMES.values(),
     ),
     mistakes={
@@ -233,7 +250,7 @@ load_renamed = Exercise(
         "another error": Mistake(
             "A file that does not fit is refused, but not by the ValueError that the exercise asks for, so whoever "
             "waits for that one does not catch it. (A KeyError has the first missing name alone.) See section 17.12.",
-            _with(kind=AssertionError),
+            sign=lambda found, *sizes: found[0] and not found[3],
         ),
         "does not raise": Mistake(
             "A file that does not fit is noticed and nothing is loaded, but no error is raised, so whoever called goes "
@@ -255,6 +272,26 @@ load_renamed = Exercise(
             "section 17.5.",
             _other_direction,
         ),
+        "parameters replaced or frozen": Mistake(
+            "The numbers are there, and the module's parameters are other tensors than before, share memory with the "
+            "file's, or no longer require gradients: an optimizer that holds them would train nothing. Copy into "
+            "them. See section 17.5.",
+            sign=lambda found, *sizes: found[4] == "other parameters",
+        ),
+        "file changed": Mistake(
+            "The dictionary that was given is not what it was: a second module could not be filled from it. Work on a "
+            "new one. See section 17.5.",
+            sign=lambda found, *sizes: found[4] == "file changed" or None,
+        ),
+        "shapes taken for sizes": Mistake(
+            "A tensor with as many numbers in another shape is taken, and brought into the shape of the parameter: "
+            "its rows are mixed up. The shapes have to be the same. See section 17.12.",
+            sign=lambda found, width, hidden, fault: (
+                not found[0]
+                if fault == "stored the other way"
+                else (False if fault == "whole" else None)
+            ),
+        ),
     },
     seeds=(0,),
 )
@@ -271,9 +308,9 @@ def _sentences(draw):
 
     yield "one sentence without padding", draw(1, 5, 7), real(5)
     yield "a batch with padding", draw(3, 11, 7), real(11, 2, 5)
+    yield "the first one the shortest", draw(3, 7, 2), real(3, 7, 5)
     yield "padding on the left", draw(2, 7, 5), real(3, 7, side="left")
     yield "sentences of one token", draw(2, 3, 11), real(1, 3)
-    yield "float64", draw(3, 5, 2, dtype=torch.float64), real(2, 5, 4)
 
 
 def _mean(hidden, mask, count):
@@ -357,6 +394,19 @@ mean_pool = Exercise(
             "The mask (B, T) has to be multiplied with (B, T, E): it lacks an axis of length 1 at its end. See section "
             "17.9.",
             lambda hidden, mask: (hidden * mask).sum(1) / mask.sum(1, keepdim=True),
+        ),
+        "first row's count for all": Mistake(
+            "Every sum is divided by the number of tokens of the first sentence: each sentence has its own. See "
+            "section 17.9.",
+            lambda hidden, mask: _mean(hidden, mask, mask[0].sum()),
+        ),
+        "first row's mask for all": Mistake(
+            "The first sentence's mask is used for all of them: each has its own. See section 17.9.",
+            lambda hidden, mask: _mean(hidden, mask[:1].expand_as(mask), mask[0].sum()),
+        ),
+        "divided by the width": Mistake(
+            "The sum is divided by the number of columns E; divide by the number of tokens. See section 17.9.",
+            lambda hidden, mask: _mean(hidden, mask, hidden.size(2)),
         ),
     },
 )
@@ -505,6 +555,14 @@ def _swap_halves(weight, num_heads):
     )
 
 
+def _columns_moved(new, old):
+    if new.shape != old.shape:
+        return None
+    return not torch.equal(new, old) and torch.equal(
+        new.sort(dim=1).values, old.sort(dim=1).values
+    )
+
+
 to_neighbours = Exercise(
     name="to_neighbours",
     trials=_projections,
@@ -545,7 +603,7 @@ to_neighbours = Exercise(
         ),
         "columns instead of rows": Mistake(
             "The columns have moved: they belong to what comes in, the rows to what comes out. See section 17.10.",
-            lambda q, k, v, H, G: (q[:, _rows_of(q.T, H)], k[:, _rows_of(k.T, G)], v),
+            sign=lambda found, q, k, *others: _columns_moved(found[0], q),
         ),
         "halves swapped": Mistake(
             "The two halves of a head have changed places; they have to be dealt out in turn, one row of the first, "

@@ -69,17 +69,26 @@ def _naive(x, dim=-1):
 
 
 def _large_scores_give_nan(found, x, dim):
-    return bool((x > 80).any()) and bool(found[0].isnan().any())
+    is_large = bool((x.isfinite() & (x.abs() > 80)).any())
+    return (
+        True
+        if is_large and found[0].isnan().any()
+        else (None if is_large or (x == -math.inf).any() else False)
+    )
 
 
 def _empty_rows_are_nan(found, x, dim):
     empty = (x == -math.inf).all(dim)
     weights = found[0].movedim(dim, -1)
-    return bool(empty.any()) and bool(weights[empty].isnan().all())
+    if not empty.any():
+        return False if any(part.isnan().any() for part in found) else None
+    return bool(weights[empty].isnan().all())
 
 
 def _gradient_is_nan(found, x, dim):
-    return not found[0].isnan().any() and bool(found[1].isnan().any())
+    if found[0].isnan().any():
+        return None if (x == -math.inf).all(dim).any() else False
+    return bool(found[1].isnan().any())
 
 
 def _one_maximum(x, dim=-1):
@@ -115,6 +124,19 @@ def _detached(x, dim=-1):
 
 def _float32(x, dim=-1):
     return quiet_softmax(x.float(), dim)
+
+
+def _without_gradient_of_sum(x, dim=-1):
+    """Right numbers, but autograd takes the denominator for a constant."""
+    m = x.detach().amax(dim, keepdim=True).clamp(min=0)
+    total = (-m).exp() + (x.detach() - m).exp().sum(dim, keepdim=True)
+    return (x - m).exp() / total
+
+
+def _without_gradient_of_numerator(x, dim=-1):
+    m = x.detach().amax(dim, keepdim=True).clamp(min=0)
+    exponentials = (x - m).exp()
+    return exponentials.detach() / ((-m).exp() + exponentials.sum(dim, keepdim=True))
 
 
 stable_quiet = Exercise(
@@ -160,8 +182,9 @@ stable_quiet = Exercise(
             sign=_large_scores_give_nan,
         ),
         "nan in empty rows": Mistake(
-            "A row of −∞ is nan, and should be zeros: its largest score is −∞, and −∞ − (−∞) is no number. Which other "
-            "exponent stands in the denominator? See section 14.8.",
+            "A row of −∞ is nan, and should be zeros: −∞ − (−∞), where its largest score is subtracted, and −∞ · 0, "
+            "where a zero is made of a score, are no numbers. Which other exponent stands in the denominator? "
+            "See section 14.8.",
             sign=_empty_rows_are_nan,
         ),
         "nan in the gradient": Mistake(
@@ -206,6 +229,16 @@ stable_quiet = Exercise(
             "The scores are in another type than float32 and the weights are not: the result keeps the type that came "
             "in. See section 14.8.",
             _float32,
+        ),
+        "denominator detached": Mistake(
+            "The weights are right, and their gradient is not: the denominator is detached, and it depends on the "
+            "scores as well. Only the maximum may be detached. See section 14.8.",
+            _without_gradient_of_sum,
+        ),
+        "numerator detached": Mistake(
+            "The weights are right, and their gradient is not: the numerator is detached, and it depends on the "
+            "scores as well. Only the maximum may be detached. See section 14.8.",
+            _without_gradient_of_numerator,
         ),
         CHANGES_ITS_INPUT: Mistake(
             "A caller may need the scores again: subtract into a new tensor. See section 5.10.",
@@ -508,13 +541,6 @@ def _patched(x, dim=-1):
     return burn_quiet_softmax(x, dim).nan_to_num()
 
 
-def _without_gradient_of_sum(x, dim=-1):
-    """Right numbers, but autograd takes the denominator for a constant."""
-    m = x.detach().amax(dim, keepdim=True).clamp(min=0)
-    total = (-m).exp() + (x.detach() - m).exp().sum(dim, keepdim=True)
-    return (x - m).exp() / total
-
-
 def _raises(x, dim=-1):
     raise NotImplementedError("quiet softmax")
 
@@ -584,6 +610,21 @@ def _tell(answer, fn):
     return said
 
 
+def _accepts(*whats):
+    """A sign: one of these wrong functions is the first that is taken for right; others after it do not count."""
+    first = min(list(_WRONG).index(what) for what in whats)
+
+    def sign(found, fn):
+        if found is not True:
+            return None
+        place = next((i for i, wrong in enumerate(_WRONG.values()) if fn is wrong), None)
+        if place is None or list(_WRONG)[place] in whats:
+            return place is not None
+        return None if place > first else False
+
+    return sign
+
+
 tells_quiet = Exercise(
     name="tells_quiet",
     trials=_claims,
@@ -594,9 +635,7 @@ tells_quiet = Exercise(
     mistakes={
         "accepts everything": Mistake(
             "It accepts a function that returns its input: a test that cannot fail is none. See section 14.9.",
-            sign=lambda found, fn: (
-                fn is _WRONG["a function that returns its input"] and found is True
-            ),
+            sign=_accepts("a function that returns its input"),
         ),
         "refuses everything": Mistake(
             "It refuses a right quiet softmax: compute by hand what your inputs should give, and allow a difference "
@@ -611,57 +650,47 @@ tells_quiet = Exercise(
         "accepts the plain softmax": Mistake(
             "It accepts the plain softmax, which is almost quiet where scores are high: the two differ on low scores. "
             "See section 14.9.",
-            sign=lambda found, fn: fn is _WRONG["the plain softmax"] and found is True,
+            sign=_accepts("the plain softmax"),
         ),
         "accepts that of 2023": Mistake(
             "It accepts the version of 2023, whose rows also sum to less than 1: ask for the numbers, or for what four "
             "low scores get together. See section 14.8.",
-            sign=lambda found, fn: fn is _WRONG["that of 2023"] and found is True,
+            sign=_accepts("that of 2023"),
         ),
         "no large scores": Mistake(
             "It accepts one that gives nan for large scores: no input of the test has any. See section 14.8.",
-            sign=lambda found, fn: fn is _WRONG["one that overflows"] and found is True,
+            sign=_accepts("one that overflows"),
         ),
         "too strict": Mistake(
             "It refuses a right one that computes in another order: two ways to the same number differ in the last "
             "digits, so equal is too much to ask. See section 14.9.",
             sign=lambda found, fn: (
-                found is False and _is_right(fn) and fn is not _RIGHT["a right one"]
+                (found is False or None)
+                if _is_right(fn) and fn is not _RIGHT["a right one"]
+                else None
             ),
         ),
         "no empty row": Mistake(
             "It accepts one that gives nan for a row of −∞: put such a row among the inputs, and remember that nan "
             "is not close to anything, itself included. See section 14.8.",
-            sign=lambda found, fn: (
-                fn is _WRONG["one that is nan for a row of -inf"] and found is True
-            ),
+            sign=_accepts("one that is nan for a row of -inf"),
         ),
         "one axis only": Mistake(
             "It accepts one that always works along the last axis: try another dim. See section 14.9.",
-            sign=lambda found, fn: (
-                fn is _WRONG["one whose dim is always the last"] and found is True
-            ),
+            sign=_accepts("one whose dim is always the last"),
         ),
         "no gradient asked for": Mistake(
             "It accepts one whose weights are right and whose gradient is not: run both backwards and compare. "
             "See section 14.14.",
-            sign=lambda found, fn: (
-                found is True
-                and (
-                    fn is _WRONG["one whose gradient lacks the denominator's"]
-                    or fn is _WRONG["one whose gradient is nan for a row of -inf"]
-                )
+            sign=_accepts(
+                "one whose gradient lacks the denominator's",
+                "one whose gradient is nan for a row of -inf",
             ),
         ),
         "too loose": Mistake(
             "It accepts one with another sink, or a softmax divided by two: its comparison allows too much, or looks "
             "at sums and signs only. See section 14.9.",
-            sign=lambda found, fn: (
-                found is True
-                and (
-                    fn is _WRONG["one with another sink"] or fn is _WRONG["a half softmax"]
-                )
-            ),
+            sign=_accepts("one with another sink", "a half softmax"),
         ),
         "falls over": Mistake(
             "It stops with the error of the function that it tests, and has not said False: catch it. See section "
@@ -723,8 +752,8 @@ def _attend(
     return weights @ v, weights
 
 
-def _attend_and_learn(answer, q, k, v, sinks, mask):
-    """Call the answer plainly, and in double precision once more, for the gradient of the sinks."""
+def _in_a_pair(answer, q, k, v, sinks, mask):
+    """Two results, whatever holds them."""
     result = answer(q, k, v, sinks, mask)
     if not isinstance(result, tuple | list) or len(result) != 2:
         if isinstance(result, tuple | list):
@@ -732,27 +761,30 @@ def _attend_and_learn(answer, q, k, v, sinks, mask):
                 f"It returns {len(result)} results, and two are asked for, out and weights. See section 14.10."
             )
         return result
-    if q.dtype != torch.float64:
-        return (*result, None)
-    leaf = sinks.clone().requires_grad_()
-    out = answer(q, k, v, leaf + 0, mask)[0]
-    if not isinstance(out, Tensor) or out.grad_fn is None:
-        return (*result, None)
-    shares = torch.arange(out.numel(), device=out.device).reshape(out.shape) % 5
-    (out * shares.to(out)).sum().backward()
-    return (*result, leaf.grad)
+    return tuple(result)
 
 
 def _mistaken(**steps):
     return lambda q, k, v, sinks, mask: _attend(q, k, v, sinks, mask, **steps)
 
 
+def _maximum_without_the_sink(q, k, v, sinks, mask):
+    scores = _scores(q, k, mask)
+    largest = scores.amax(-1, keepdim=True)
+    largest = largest.masked_fill(largest == -math.inf, 0.0)
+    powers = torch.exp(scores - largest)
+    sink = torch.exp(sinks[:, None, None] - largest)
+    weights = powers / (powers.sum(-1, keepdim=True) + sink)
+    return weights @ v, weights
+
+
 attend_with_sinks = Exercise(
     name="attend_with_sinks",
     trials=_heads_with_sinks,
     right=lambda q, k, v, sinks, mask: attention(q, k, v, mask, sink=sinks),
-    use=_attend_and_learn,
-    returns=("out", "weights", "the gradient of the sinks"),
+    use=_in_a_pair,
+    gradients=True,
+    returns=("out", "weights"),
     mistakes={
         "sinks ignored": Mistake(
             "The rows of weights sum to 1: the sinks take nothing. See section 14.10.",
@@ -880,6 +912,18 @@ attend_with_sinks = Exercise(
         "weights not returned": Mistake(
             "It returns the output alone; the weights are asked for too. See section 14.10.",
             lambda q, k, v, sinks, mask: attention(q, k, v, mask, sink=sinks)[0],
+        ),
+        "sink with a value": Mistake(
+            "The weights are right and the output is not: the sink's weight is multiplied by a value too, and a sink "
+            "takes weight and gives nothing. See section 14.10.",
+            sign=lambda found, q, k, v, sinks, mask: torch.allclose(
+                found[1], attention(q, k, v, mask, sink=sinks)[1], rtol=1e-3, atol=1e-6
+            ),
+        ),
+        "maximum without the sink": Mistake(
+            "With sinks far above the scores the result is nan or zero: the largest score was subtracted, and the "
+            "sink is larger still. It belongs among the numbers whose largest is taken. See section 14.8.",
+            _maximum_without_the_sink,
         ),
     },
 )
