@@ -158,7 +158,45 @@ def test_the_scores_see_only_the_product_of_the_two_matrices():
     assert_same((x @ W_query) @ (x @ W_key).T, x @ (W_query @ W_key.T) @ x.T)
 
 
+@pytest.mark.parametrize(("d_in", "width"), [(11, 3), (7, 5), (5, 7)])
+def test_two_matrices_compare_in_no_more_directions_than_queries_are_wide(d_in, width):
+    meeting = random(d_in, width) @ random(d_in, width, seed=1).T
+    assert torch.linalg.matrix_rank(meeting) == min(d_in, width)
+
+
+def test_one_matrix_can_be_cached_as_well_as_two():
+    x, W_query, W_key = random(7, 5), random(5, 2, seed=1), random(5, 2, seed=2)
+    kept = x[:4]  # with one matrix, what is kept is the tokens themselves
+    assert_same((x[4:] @ W_query) @ (kept @ W_key).T, (x[4:] @ (W_query @ W_key.T)) @ kept.T)
+
+
+def test_the_misprinted_formula_makes_shares_of_features_out_of_any_values():
+    q, k, v = random(5, 3), random(7, 3, seed=1), random(7, 2, seed=2)
+    misprinted = softmax(q @ k.mT / math.sqrt(3) @ v)
+    assert misprinted.shape == attn_course.attention(q, k, v)[0].shape
+    assert_same(misprinted.sum(dim=-1), torch.ones(5, dtype=torch.float64))
+    below_zero = -1 - v.abs()  # an average of these is below -1
+    assert (attn_course.attention(q, k, below_zero)[0] < -1).all()
+    assert (softmax(q @ k.mT / math.sqrt(3) @ below_zero) >= 0).all()
+
+
 # -- The scale ---------------------------------------------------------------------------------------
+
+
+def test_a_new_layer_has_scores_three_times_smaller_than_vectors_of_variance_one_and_softer_rows():
+    one_hot = {}
+    for width in (64, 512, 1024):
+        torch.manual_seed(width)
+        inputs = torch.randn(4000, 7, 32)
+        q_proj, k_proj = nn.Linear(32, width, bias=False), nn.Linear(32, width, bias=False)
+        with torch.no_grad():
+            fresh = (q_proj(inputs[:, :1]) @ k_proj(inputs[:, 1:]).mT)[:, 0]
+        drawn = (torch.randn(4000, 1, width) @ torch.randn(4000, 6, width).mT)[:, 0]
+        assert fresh.std() / math.sqrt(width) == pytest.approx(1 / 3, rel=0.15)
+        one_hot[width] = [float((softmax(s).amax(-1) > 0.99).float().mean()) for s in (fresh, drawn)]
+    # Shares of 4,000 rows, and of one draw of the matrices: off by a few hundredths.
+    for width, expected in {64: (0.025, 0.43), 512: (0.40, 0.76), 1024: (0.55, 0.82)}.items():
+        assert one_hot[width] == pytest.approx(expected, abs=0.06), (width, one_hot)
 
 
 @pytest.mark.parametrize("width", [4, 64, 1024])

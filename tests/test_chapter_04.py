@@ -123,6 +123,28 @@ def test_an_assignment_keeps_one_use_of_a_word_where_autograd_adds_them(embedded
     assert torch.equal(gradient, (torch.bincount(ids, minlength=10) > 0).float()[:, None].expand(10, 16))
 
 
+def test_a_row_without_a_gradient_stays_under_gradient_descent_and_moves_on_under_adam():
+    for make, moves_on in ((torch.optim.SGD, False), (torch.optim.Adam, True)):
+        table = nn.Embedding(5, 3)
+        optimizer = make(table.parameters(), lr=0.1)
+        rows = []
+        for word in (2, 4):  # in the second step word 2 does not occur, and word 1 never does
+            optimizer.zero_grad()
+            table(torch.tensor([word])).sum().backward()
+            optimizer.step()
+            rows.append(table.weight.detach().clone())
+        assert table.weight.grad[2].eq(0).all()
+        assert bool((rows[1][2] != rows[0][2]).all()) == moves_on
+        assert torch.equal(rows[1][1], rows[0][1])
+
+
+def test_a_gram_matrix_is_symmetric_and_never_negative_about_itself():
+    x, u = random(7, 5), random(7, seed=1)
+    gram = x @ x.T
+    assert_same(gram, gram.T)
+    assert_same(u @ gram @ u, (x.T @ u).square().sum())
+
+
 def test_the_gradient_of_a_row_adds_up_over_the_uses_of_its_word(embedded):
     embed, ids = embedded
     embed(ids).sum().backward()

@@ -113,6 +113,18 @@ def test_a_loud_hidden_key_ruins_masking_after_the_softmax_only():
     )
 
 
+def test_scores_times_a_mask_of_ones_and_zeros_leave_the_hidden_key_its_share():
+    scores, visible = torch.tensor([[2.0, 1.0, 200.0]]), torch.tensor([[True, True, False]])
+    weights = softmax(scores * visible) * visible
+    total = math.e**2 + math.e + 1  # the hidden key has the score 0, and e⁰ = 1
+    torch.testing.assert_close(weights, torch.tensor([[math.e**2 / total, math.e / total, 0.0]]))
+    assert weights.sum() == pytest.approx(0.91, abs=5e-3)
+    # Nothing leaks, for what is lost depends only on how many keys are hidden; but no row is an average.
+    x, mask = random(7, 3), make_causal_mask(7)
+    assert_causal(lambda x: (softmax(x @ x.mT * mask) * mask) @ x, x)
+    assert ((softmax(x @ x.mT * mask) * mask).sum(-1)[:-1] < 1).all()
+
+
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_a_padded_sentence_gives_what_it_gives_alone(side):
     lengths, S = [7, 2, 5], 7
@@ -222,6 +234,18 @@ def test_a_nan_that_nobody_reads_ruins_every_gradient_and_ours_none(chapter):
         fn(*leaves, mask)[2:].square().sum().backward()
         assert bool(leaves[2].grad.isnan().all()) == ruined
         assert ruined or all(leaf.grad.isfinite().all() for leaf in leaves)
+
+
+def test_the_nan_of_an_empty_row_reaches_the_weights_below_and_the_next_matrix_above(chapter):
+    torch.manual_seed(0)
+    below, above, last = nn.Linear(4, 4), nn.Linear(4, 3), nn.Linear(3, 2)
+    h = below(torch.randn(5, 4))
+    out = last(above(chapter["plain_attention"](h, h, h, empty_row()[-1])))
+    out[2:].square().sum().backward()  # no pads in this loss
+    assert below.weight.grad.isnan().all()
+    assert below.bias.grad.isnan().all()
+    assert above.weight.grad.isnan().all()
+    assert above.bias.grad.isfinite().all()  # which no output of the attention is multiplied with
 
 
 def test_minus_a_billion_does_not_fit_into_half_precision():
@@ -336,6 +360,33 @@ def test_the_gradient_map_misses_a_detached_leak_and_the_perturbation_does_not(c
     assert (chapter["gradient_map"](leaky, random(5, 3)).triu(1) == 0).all()
     with pytest.raises(AssertionError, match="output 0 depends on the future: it moves by"):
         assert_causal(leaky, random(5, 3))
+
+
+def reads(chapter, mask):
+    return chapter["gradient_map"](lambda x: attention(x, x, x, mask)[0], random(7, 3)) > 0
+
+
+def test_the_detector_is_silent_about_a_mask_that_hides_too_much_and_the_table_of_what_is_read_is_not(chapter):
+    causal = make_causal_mask(7)
+    shifted_into_the_past = causal.tril(diagonal=-1)
+    for strict in (shifted_into_the_past, torch.zeros_like(causal), make_sliding_window_mask(7, 3)):
+        assert_causal(lambda x, mask=strict: attention(x, x, x, mask)[0], random(7, 3))
+        assert not torch.equal(reads(chapter, strict), causal)
+    assert torch.equal(reads(chapter, causal), causal)
+    assert not reads(chapter, shifted_into_the_past).diagonal()[:2].any()
+    assert reads(chapter, shifted_into_the_past).diagonal()[2:].all()  # hidden, and read as a query
+
+
+def test_a_mask_shifted_into_the_future_is_found():
+    shifted = torch.ones(7, 7).tril(diagonal=1).bool()
+    with pytest.raises(AssertionError, match=r"output 0 depends on input 1"):
+        assert_causal(lambda x: attention(x, x, x, shifted)[0], random(7, 3))
+
+
+def test_the_causal_layer_reads_all_that_it_may(chapter):
+    layer = chapter["CausalAttention"](d_in=3, d_out=2, max_len=8).double()
+    table = chapter["gradient_map"](lambda x: layer(x[None])[0], random(5, 3)) > 0
+    assert torch.equal(table, make_causal_mask(5))
 
 
 # -- Dropout -----------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from chapters import definitions, solution
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 import attn_course
 from attn_course import SelfAttention, assert_causal, attention, check, make_causal_mask
@@ -179,6 +180,22 @@ def test_the_number_of_heads_does_not_change_the_number_of_parameters(num_heads)
     assert sum(p.numel() for p in layer.parameters()) == 4 * 12**2
 
 
+@pytest.mark.parametrize("num_heads", [1, 2, 6])
+def test_the_work_of_a_layer_is_8te2_and_4t2e_whatever_the_number_of_heads(num_heads):
+    T, E = 5, 12
+    layer = attn_course.MultiHeadAttention(E, num_heads)
+    with FlopCounterMode(display=False) as counter:
+        layer(random(1, T, E).float(), need_weights=True)
+    assert counter.get_total_flops() == 8 * T * E**2 + 4 * T**2 * E
+
+
+def test_heads_as_wide_as_the_model_can_be_stacked_and_not_cut(chapter):
+    stack = chapter["StackedHeads"](d_in=6, head_dim=6, num_heads=3, max_len=5)
+    assert stack(random(2, 5, 6).float()).shape == (2, 5, 18)
+    for whose in (chapter["MultiHeadAttention"], attn_course.MultiHeadAttention):
+        assert whose(6, 3).q_proj.weight.shape == (6, 6)  # all heads together are as wide as the model
+
+
 def test_the_smallest_gpt2_has_as_many_parameters_as_the_chapter_says():
     with torch.device("meta"):
         layer = attn_course.MultiHeadAttention(768, 12)
@@ -237,6 +254,14 @@ def test_view_at_both_ends_is_causal_and_cuts_the_sentence_in_two(chapter, sound
     reads = chapter["dependence"](broken, X, make_causal_mask(6))
     half = torch.ones(3, 3).tril()
     assert torch.equal(reads, torch.block_diag(half, half))
+
+
+def test_a_layer_that_reads_too_little_shows_in_the_table_and_not_in_the_detector(chapter, sound):
+    mask, x = make_causal_mask(6), X.double()
+    layer = chapter["rebuild"](chapter["ViewBoth"], sound).double()
+    assert_causal(lambda x: layer(x, mask)[0], x)
+    table = chapter["dependence"](layer, x, mask)
+    assert int((mask & (table == 0)).sum()) == 9  # the last three tokens do not read the first three
 
 
 def test_the_sound_layer_reads_the_lower_triangle(chapter, sound):

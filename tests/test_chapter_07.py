@@ -328,6 +328,18 @@ def test_the_target_s_mask_hides_the_verb_without_an_error(chapter, trained):
     assert (logits[:, 1].argmax(-1) == write[:, 1]).float().mean() < 0.3  # eight verbs to guess from
 
 
+def test_who_trains_with_the_target_s_mask_can_only_guess_the_verb(chapter):
+    src, read, write, gold = (chapter[name] for name in ("src", "read", "write", "gold"))
+    hidden = F.pad(read, (0, 1)) == 0  # (N, S)
+    assert hidden.gather(1, gold[:, 1:2]).all()  # the verb, written second
+    assert (hidden & (src != 0)).sum(1).eq(1).all()  # and nothing else
+    assert len(chapter["did"]) == 8
+    # The verb is drawn by itself, so no other word says it: ln 8 for one token of each sentence.
+    tokens = (write != 0).sum() / len(write)
+    assert tokens == pytest.approx(5.5, abs=0.05)
+    assert math.log(8) / tokens == pytest.approx(0.38, abs=5e-3)
+
+
 def test_the_source_s_mask_in_self_attention_matters_only_for_longer_targets():
     layer = make_layer()
     x = random_tensor(1, T, E)
