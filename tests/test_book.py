@@ -127,6 +127,43 @@ def unexplained_figures(notebook: NotebookNode) -> list[str]:
     return found
 
 
+DECIMAL = re.compile(r"(?<![\w.])-?\d+\.\d+(?:e[-+]\d+)?(?![\w.])")
+WHOLE = re.compile(r"(?<![\w.])-?\d+(?![\w.])")
+# Drawn from words and shapes alone.
+WITHOUT_NUMBERS = re.compile(r"fig-(04-qkv-shapes|10-shifted-target|11-.*-writes|15-again)")
+# Trained weights in a picture that answers: a third digit would differ between machines, and all are compared.
+TWO_DIGITS = {"fig-07-four-heads", "fig-09-all-layers", "fig-13-alignment-error", "fig-14-finders"}
+# Stored before this rule was made. A name leaves the list when its chapter is executed again; none may be added.
+STORED_BEFORE = {
+    *(f"fig-01-{name}" for name in ("learning", "length", "alignment", "probe", "narrow")),
+    *(f"fig-08-{name}" for name in ("sinusoidal", "learned-gradient", "diagonals", "three-back", "latest")),
+    *("fig-08-comes-round", "fig-09-training", "fig-13-gold", "fig-15-time", "fig-16-time"),
+    *(f"fig-11-{name}" for name in ("as-found", "words-only", "logits", "shifted", "causal", "places", "backwards")),
+    *(f"fig-11-{name}" for name in ("padding", "masked", "memory", "overfit", "best", "reported-and-real")),
+    *(f"fig-12-{name}" for name in ("loss", "exact", "heads", "layers", "no-warmup", "lost-state", "accidents")),
+}
+
+
+def numbers_missing_in_figures(notebook: NotebookNode) -> list[str]:
+    """A figure's text must hold what it draws: which cells are filled, or numbers of three digits, not all equal."""
+    found = []
+    for cell in code_cells(notebook):
+        name = cell.metadata.get("mystnb", {}).get("figure", {}).get("name", "no name")
+        for output in cell.outputs:
+            text = output.get("data", {}).get("text/plain", "")
+            if "image/png" not in output.get("data", {}) or WITHOUT_NUMBERS.fullmatch(name):
+                continue
+            if re.search(r"(?<!\S)[#.](?!\S)", text):  # a mask: filled cells and empty ones
+                continue
+            decimals = DECIMAL.findall(text)
+            digits = max((len(re.sub(r"e.*|\D", "", number)) for number in decimals), default=0)
+            if len({*decimals, *WHOLE.findall(text)}) < 2:
+                found.append(f"{name}: its text holds no numbers, or the same one everywhere: {text[:60]!r}")
+            elif decimals and digits < 3 and name not in TWO_DIGITS:
+                found.append(f"{name}: its numbers have {digits} digits, which is fewer than three")
+    return found
+
+
 # -- Text that reads the same on GitHub, in Jupyter, on Colab and on the website ----------------------
 
 MATHS = re.compile(r"\$\$.*?\$\$|\$(?!\s)[^$\n]+?(?<!\s)\$", re.DOTALL)
@@ -332,6 +369,12 @@ def test_every_figure_has_alt_text_a_caption_a_name_and_its_numbers(name):
     assert unexplained_figures(chapter(name)) == []
 
 
+@each_chapter
+def test_every_figure_stores_what_it_draws(name):
+    problems = numbers_missing_in_figures(chapter(name))
+    assert [problem for problem in problems if problem.split(":")[0] not in STORED_BEFORE] == []
+
+
 def test_there_are_figures_in_every_chapter_and_each_name_is_used_once():
     names = Counter()
     for name in CHAPTERS:
@@ -524,6 +567,10 @@ def figure(**changes) -> NotebookNode:
     return of(code("plot()", picture(), mystnb=book))
 
 
+def figure_of(text: str) -> NotebookNode:
+    return of(code("plot()", picture(text=text), mystnb=GOOD))
+
+
 ERROR = nbformat.v4.new_output("error", ename="ValueError", evalue="no", traceback=[])
 TIMES = "*About 5 minutes to read, 3 seconds to run on two CPU cores, and 7 minutes for the exercises.*"
 
@@ -569,6 +616,11 @@ def other():
         (unexplained_figures(figure(name="heatmap")), "needs a name"),
         (unexplained_figures(figure(width="")), "has no width"),
         (unexplained_figures(of(code("p()", picture(text="<Figure>"), mystnb=GOOD))), "no text that nbval"),
+        (numbers_missing_in_figures(figure_of("weights")), "fig-02-good: its text holds no numbers"),
+        (numbers_missing_in_figures(figure_of("lines: a, b")), "fig-02-good: its text holds no numbers"),
+        (numbers_missing_in_figures(figure_of("a 0.00 0.00\nb 0.00 0.00")), "or the same one everywhere"),
+        (numbers_missing_in_figures(figure_of("a 0.1 0.2\nb 0.3 1.0")), "its numbers have 2 digits"),
+        (numbers_missing_in_figures(figure_of("a 1.0e+00 2.0e-11")), "its numbers have 2 digits"),
         (website_only_markup(of(markdown(":::{note}\nHi\n:::"))), "a directive or role"),
         (website_only_markup(of(markdown("```{note}\nHi\n```"))), "a directive or role"),
         (website_only_markup(of(markdown("as {cite}`vaswani` says"))), "a directive or role"),
@@ -611,6 +663,8 @@ def test_each_rule_refuses_what_breaks_it(problems, complaint):
 
 def test_no_rule_refuses_what_keeps_it():
     assert unexplained_figures(figure()) == []
+    for text in ("a 0.12 0.34", "a 1.25e-03 2.50e-11", "head 0\n[[ 0, 1],", "a # .\nb # #", "x 1 2\ny 0.923 1"):
+        assert numbers_missing_in_figures(figure_of(text)) == [], text
     assert unclean_outputs(of(code("1", stream("and/or, 1/2, https://x.org/home/a")))) == []
     assert unclean_outputs(of(code("1", ERROR, tags=["raises-exception"]))) == []
     assert defined_again(of(code("def softmax(x): ...")), 2) == []
