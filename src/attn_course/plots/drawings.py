@@ -324,7 +324,7 @@ def who_sees_whom(
         ValueError: if the tokens don't match the mask, or it is too large to draw.
 
     Example:
-        >>> who_sees_whom(torch.tensor([[True, False], [True, True]]), ["the", "cat"])
+        >>> who_sees_whom([[True, False], [True, True]], ["the", "cat"])
         Who sees whom: # may attend, . may not; queries down, keys across
              the  cat
         the    #    .
