@@ -92,6 +92,9 @@ def oversized(notebook: NotebookNode) -> list[str]:
             size = len(base64.b64decode(output.get("data", {}).get("image/png", "")))
             if size > 60_000:
                 found.append(f"code cell {number}: a figure of {size} bytes, more than 60,000")
+            size = len(output.get("data", {}).get("image/svg+xml", "").encode())
+            if size > 12_000:
+                found.append(f"code cell {number}: a drawing of {size} bytes, more than 12,000")
     size = len(nbformat.writes(notebook).encode())
     return found + ([f"the notebook has {size} bytes, more than 1,000,000"] if size > 1_000_000 else [])
 
@@ -102,7 +105,8 @@ def oversized(notebook: NotebookNode) -> list[str]:
 def unexplained_figures(notebook: NotebookNode) -> list[str]:
     found = []
     for number, cell in enumerate(code_cells(notebook), 1):
-        pictures = [output for output in cell.outputs if "image/png" in output.get("data", {})]
+        kinds = [set(output.get("data", {})) & {"image/png", "image/svg+xml"} for output in cell.outputs]
+        pictures = [output for output, kind in zip(cell.outputs, kinds, strict=True) if kind]
         if not pictures:
             continue
         book = cell.metadata.get("mystnb", {})
@@ -119,7 +123,7 @@ def unexplained_figures(notebook: NotebookNode) -> list[str]:
             found.append(f"{where} repeats its caption as alt text")
         if not re.fullmatch(r"fig-\d\d-[a-z0-9-]+", name):
             found.append(f"{where} needs a name such as fig-02-first-heatmap")
-        if not book.get("image", {}).get("width", "").endswith("px"):
+        if {"image/png"} in kinds and not book.get("image", {}).get("width", "").endswith("px"):
             found.append(f"{where} has no width; run `make notebooks`")
         for output in pictures:
             if output.data.get("text/plain", "<").startswith("<"):
@@ -552,6 +556,11 @@ def picture(size: int = 10, text: str = "weights") -> NotebookNode:
     return nbformat.v4.new_output("display_data", data={"image/png": png, "text/plain": text})
 
 
+def drawing(size: int = 10, text: str = "a box") -> NotebookNode:
+    svg = "<svg>" + " " * (size - 11) + "</svg>"
+    return nbformat.v4.new_output("display_data", data={"image/svg+xml": svg, "text/plain": text})
+
+
 def of(*cells: NotebookNode) -> NotebookNode:
     return nbformat.v4.new_notebook(cells=list(cells))
 
@@ -621,6 +630,9 @@ def other():
         (numbers_missing_in_figures(figure_of("a 0.00 0.00\nb 0.00 0.00")), "or the same one everywhere"),
         (numbers_missing_in_figures(figure_of("a 0.1 0.2\nb 0.3 1.0")), "its numbers have 2 digits"),
         (numbers_missing_in_figures(figure_of("a 1.0e+00 2.0e-11")), "its numbers have 2 digits"),
+        (unexplained_figures(of(code("draw()", drawing()))), "needs a caption"),
+        (unexplained_figures(of(code("draw()", drawing(text="<Drawing>"), mystnb=GOOD))), "no text that nbval"),
+        (oversized(of(code("draw()", drawing(12_001)))), "a drawing of 12001 bytes"),
         (website_only_markup(of(markdown(":::{note}\nHi\n:::"))), "a directive or role"),
         (website_only_markup(of(markdown("```{note}\nHi\n```"))), "a directive or role"),
         (website_only_markup(of(markdown("as {cite}`vaswani` says"))), "a directive or role"),

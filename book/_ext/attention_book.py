@@ -39,11 +39,21 @@ def write_docstring_math(app: Sphinx, what: str, name: str, obj: Any, options: A
 
 
 def mend_html(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
-    """Mend two things that Sphinx writes.
+    """Mend three things that Sphinx writes.
 
     A signature of several lines becomes lines: Sphinx's is a list without terms, which screen readers reject.
     The size of a figure moves from its style to attributes, so that a narrow screen shrinks it in proportion.
+    A drawing of the machine becomes a part of the page, where its text can be selected and its colours know the night.
     """
+    files = {name: Path(app.srcdir, source) for source, name in getattr(app.builder, "images", {}).items()}
+
+    def drawn(image: re.Match[str]) -> str:
+        file = files.get(image["name"])
+        svg = file.read_text(encoding="utf-8").strip() if file else ""
+        if 'class="drawing"' not in svg:
+            return image[0]
+        alt = re.search(r'alt="([^"]+)"', image[0])
+        return re.sub(r'aria-label="[^"]*"', lambda said: f'aria-label="{alt[1]}"' if alt else said[0], svg, count=1)
 
     def lines(parameters: re.Match[str]) -> str:
         text = parameters[2].replace("<dd>", '<span class="sig-line">').replace("</dd>", "</span>")
@@ -53,7 +63,8 @@ def mend_html(app: Sphinx, page: str, template: str, context: dict[str, Any], do
         parameters = r'(<span class="sig-paren">\(</span>)\s*<dl>(.*?)</dl>'
         body = re.sub(parameters, lines, context["body"], flags=re.S)
         size = r'(<img [^>]*)style="width: (\d+)px; height: (\d+)px;"'
-        context["body"] = re.sub(size, r'\1width="\2" height="\3"', body)
+        body = re.sub(size, r'\1width="\2" height="\3"', body)
+        context["body"] = re.sub(r'<img [^>]*src="[^"]*_images/(?P<name>[^"/]+\.svg)"[^>]*>', drawn, body)
 
 
 @node

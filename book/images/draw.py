@@ -1,4 +1,4 @@
-"""Draw the picture of the landing page: python book/images/draw.py"""
+"""Draw the pictures of the landing page and of the notation page: python book/images/draw.py"""
 
 import json
 from pathlib import Path
@@ -18,6 +18,7 @@ def main() -> None:
     _, weights = layer(torch.tensor(EXAMPLE["inputs"]), mask)
     torch.testing.assert_close(weights, torch.tensor(EXAMPLE["linear"]["causal_weights"]), atol=1e-4, rtol=0)
     plots.heatmap(weights, EXAMPLE["tokens"], mask=mask).save(FOLDER / "causal_weights.png")
+    plots.vocabulary().save(FOLDER / "vocabulary.svg")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,23 @@
 """Pictures of attention: queries down, keys across, tokens on both axes, one fixed scale. Used from chapter 1 on.
 
 Each function returns a :class:`Picture`, or an :class:`AttentionView`. A notebook shows it and stores beside it, as
-text, the numbers that were drawn, so that a picture is re-checked by value like any other output.
+text, the numbers that were drawn, so that a picture is re-checked by value like any other output. The drawings of the
+machine return a :class:`Drawing`, an SVG that is stored with what it shows in words.
 """
 
 from attn_course.plots.colours import COLORS
+from attn_course.plots.drawings import (
+    attention_flow,
+    decoder_block,
+    encoder_decoder,
+    formula,
+    multi_head_layer,
+    split_heads,
+    vocabulary,
+    who_sees_whom,
+)
 from attn_course.plots.grids import head_grid, heatmap, masks
+from attn_course.plots.pen import Drawing
 from attn_course.plots.picture import Picture, subplots
 from attn_course.plots.series import bars, curves
 from attn_course.plots.view import AttentionView, attention_view
@@ -13,12 +25,21 @@ from attn_course.plots.view import AttentionView, attention_view
 __all__ = [
     "COLORS",
     "AttentionView",
+    "Drawing",
     "Picture",
+    "attention_flow",
     "attention_view",
     "bars",
     "curves",
+    "decoder_block",
+    "encoder_decoder",
+    "formula",
     "head_grid",
     "heatmap",
     "masks",
+    "multi_head_layer",
+    "split_heads",
     "subplots",
+    "vocabulary",
+    "who_sees_whom",
 ]

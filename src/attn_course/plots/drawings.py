@@ -1,0 +1,633 @@
+"""The machine, drawn: the formula and its pieces, and what flows between them. Used from chapter 1 on.
+
+Each function takes the tensors, the tokens or the sizes of the chapter that calls it, and returns a
+:class:`Drawing`. What a colour and a shape mean stands in :func:`vocabulary`, once for all of them.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from attn_course.plots.pen import HEADS, NORMAL, WIDTH, Drawing, Sheet, shape, short
+from attn_course.plots.text import as_mask, as_numbers, as_rows, as_tokens, fixed
+
+# The pieces of the formula that a chapter can light: what is coloured, what is said below it.
+_PIECES = {
+    "weights": "the softmax makes weights: each row sums to 1",
+    "scale": "the scale keeps the spread of the scores at 1",
+    "scores": "a score for every query with every key",
+    "mask": "the mask says who may look at whom",
+    "heads": "every head has a formula of its own",
+    "sources": "Q from one sequence, K and V from another",
+}
+
+
+def formula(lit: str | None = None) -> Drawing:
+    """Draw the formula of attention, with one piece lit.
+
+    Args:
+        lit: "weights", "scale", "scores", "mask", "heads" or "sources" (the two sequences of cross-attention).
+            All of the formula is lit when not given.
+
+    Raises:
+        ValueError: if there is no such piece.
+
+    Example:
+        >>> formula("scale")
+        The formula softmax(QKᵀ / √D) V; lit: √D
+        the scale keeps the spread of the scores at 1
+    """
+    if lit is not None and lit not in _PIECES:
+        names = ", ".join(map(repr, _PIECES))
+        raise ValueError(
+            f"lit ({lit!r}) must be one of {names}, or None for the whole formula"
+        )
+    lights = {
+        None: ("softmax", "Q", "Kᵀ", "√D", "V"),
+        "weights": ("softmax",),
+        "scale": ("√D",),
+        "scores": ("Q", "Kᵀ"),
+        "mask": ("mask",),
+        "heads": ("softmax", "Q", "Kᵀ", "√D", "V"),
+        "sources": ("Q", "Kᵀ", "V"),
+    }[lit]
+    masked, stacked = lit == "mask", lit == "heads"
+    wide = 84 + 54 * masked  # between the brackets
+    left, middle = (WIDTH - 186 - wide) / 2, 46 + 12 * stacked
+    sheet = Sheet(middle + (46 if lit is None else 76 + 6 * stacked))
+    if stacked:
+        for step in (12, 6, 0):
+            sheet.box(
+                left - 14 + step, middle - 46 - step / 2, wide + 214, 92, "unlit", corner=5
+            )
+
+    def piece(x: float, y: float, width: float, name: str, kind: str) -> None:
+        on = name in lights
+        sheet.box(
+            x,
+            y - 15,
+            width,
+            30,
+            kind if on else "unlit",
+            corner=15 if name == "softmax" else 3,
+        )
+        sheet.text(x + width / 2, y, name, size=20, kind=None if on else "quiet", bold=on)
+
+    piece(left, middle, 112, "softmax", "weights")
+    first = left + 130
+    for edge, bend in ((first - 6, -10), (first + wide + 6, 10)):
+        sheet.bracket(edge, middle, bend)
+    piece(first + 3, middle - 20, 36, "Q", "query")
+    piece(first + 42, middle - 20, 40, "Kᵀ", "key")
+    sheet.line((first, middle), (first + 84, middle), kind="mark", width=2)
+    piece(first + 22, middle + 20, 40, "√D", "operation")
+    if masked:
+        sheet.cells(np.tri(3, dtype=bool), first + 95, middle - 20, (13, 13))
+    piece(first + wide + 20, middle, 36, "V", "value")
+    words = []
+    if lit is not None:
+        sheet.text(WIDTH / 2, middle + 60 + 6 * stacked, _PIECES[lit], size=NORMAL)
+        words = [_PIECES[lit]]
+    named = "" if lit is None else "; lit: " + ", ".join(lights)
+    return sheet.finish("The formula softmax(QKᵀ / √D) V" + named, words)
+
+
+def encoder_decoder(
+    source: Sequence[str],
+    weights: Tensor | ArrayLike,
+    *,
+    written: str,
+    writes: str,
+) -> Drawing:
+    """Draw one step of a decoder that looks back: states, weights, context vector, next character.
+
+    Args:
+        source: S tokens that the encoder read, at most 6.
+        weights: (S,), what each of them gets in this step.
+        written: what the decoder has written before this step.
+        writes: what it writes now.
+
+    Raises:
+        ValueError: if there is not one weight for each token, or there are too many to draw.
+    """
+    shares = as_numbers(weights)
+    if shares.shape != (len(source),):
+        raise ValueError(
+            f"weights of shape {shares.shape} must have the shape ({len(source)},): one for each token of the source"
+        )
+    if not 1 <= len(source) <= 6:
+        raise ValueError(
+            f"source ({len(source)} tokens) must have 1 to 6 tokens to be drawn"
+        )
+    if shares.min() < 0 or shares.max() > 1:
+        raise ValueError(
+            f"weights run from {shares.min():.4g} to {shares.max():.4g}; shares lie between 0 and 1"
+        )
+    tokens = [short(str(token), 4) for token in source]
+    sheet = Sheet(338)
+    first, step = 104, 256 / len(tokens)
+    middles = [first + step * (s + 0.5) for s in range(len(tokens))]
+    half = min(23.0, step / 2 - 2)
+    context = (first + 128, 222)
+
+    for x, token in zip(middles, tokens, strict=True):
+        sheet.labelled(x - half, 14, 2 * half, 26, "vector", token, size=NORMAL)
+        sheet.arrow((x, 40), (x, 64))
+        sheet.arrow((x, 90), (x, 119))
+    for x, y in itertools.pairwise(middles):
+        sheet.arrow((x + half, 77), (y - half, 77))
+        sheet.arrow((y - half, 77), (x + half, 77))
+    for x in middles:
+        sheet.box(x - half, 64, half, 26, "key")
+        sheet.box(x, 64, half, 26, "value")
+        sheet.text(x - half / 2, 77, "k")
+        sheet.text(x + half / 2, 77, "v")
+    edge = middles[0] - half - 7
+    sheet.box(edge, 119, middles[-1] + half + 7 - edge, 40, "weights", corner=3)
+    for x, share in zip(middles, shares, strict=True):
+        sheet.line((x, 146), (context[0], 214), kind="flow", width=0.6 + 9 * float(share))
+    for x, share in zip(middles, shares, strict=True):
+        sheet.table(
+            x - half,
+            126,
+            1,
+            1,
+            "weights",
+            cell=(2 * half, 26),
+            shades=np.array([[share * 0.4]]),
+        )
+        sheet.text(x, 139, fixed(share, 2))
+    for y, name in ((27, "source"), (77, "encoder"), (139, "weights")):
+        sheet.text(374, y, name, anchor="start", kind="quiet")
+    sheet.labelled(context[0] - 44, 204, 88, 30, "context", "context", size=NORMAL)
+
+    sheet.labelled(16, 124, 60, 30, "query", "query", size=NORMAL)
+    sheet.arrow((76, 139), (edge, 139))
+    sheet.arrow((46, 268), (46, 154))
+    sheet.labelled(12, 268, 68, 30, "vector", "state", size=NORMAL)
+    sheet.labelled(context[0] - 34, 268, 68, 30, "vector", "state", size=NORMAL)
+    sheet.arrow((80, 283), (context[0] - 34, 283))
+    sheet.arrow((context[0], 234), (context[0], 268))
+    sheet.arrow((context[0] + 34, 283), (314, 283))
+    sheet.labelled(314, 268, 46, 30, "vector", short(writes, 4), size=NORMAL)
+    sheet.text(374, 283, "decoder", anchor="start", kind="quiet")
+    sheet.text(12, 316, f"wrote {short(written, 8)}", anchor="start", kind="quiet")
+    sheet.text(337, 316, "writes", kind="quiet")
+    listed = ", ".join(
+        f"{token} {fixed(share, 2)}" for token, share in zip(source, shares, strict=True)
+    )
+    return sheet.finish(
+        "An encoder, a decoder, and one look back",
+        [
+            f"source, each token with a key and a value: {' '.join(map(str, source))}",
+            f"the query comes from the decoder's state after {written!r}",
+            f"weights: {listed}",
+            f"context: the values averaged by the weights; the decoder reads it and writes {writes!r}",
+        ],
+    )
+
+
+def attention_flow(
+    x: Tensor | ArrayLike,
+    q: Tensor | ArrayLike,
+    k: Tensor | ArrayLike,
+    v: Tensor | ArrayLike,
+    weights: Tensor | ArrayLike,
+    *,
+    row: int = 0,
+    name: str = "",
+) -> Drawing:
+    """Draw how queries, keys and values come from the tokens, and the output from them, with all shapes.
+
+    Args:
+        x: (T, E), the tokens.
+        q: (T, D).
+        k: (T, D).
+        v: (T, Dv).
+        weights: (T, T), which shade their cells.
+        row: the token whose row is marked wherever it stands for the one who asks.
+        name: that token.
+
+    Raises:
+        ValueError: if the shapes don't fit each other, or a table is too large to draw.
+    """
+    arrays = {"x": x, "q": q, "k": k, "v": v, "weights": weights}
+    arrays = {key: as_numbers(value) for key, value in arrays.items()}
+    shapes = {key: value.shape for key, value in arrays.items()}
+    for key, sizes in shapes.items():
+        if len(sizes) != 2:
+            raise ValueError(
+                f"{key} of shape {sizes} must have two axes, a row for each token"
+            )
+        if not all(1 <= size <= 8 for size in sizes):
+            raise ValueError(
+                f"{key} of shape {sizes} must have 1 to 8 rows and columns to be drawn"
+            )
+    rows, width = shapes["x"][0], shapes["q"][1]
+    for key, wanted in (
+        ("q", (rows, width)),
+        ("k", (rows, width)),
+        ("v", (rows, shapes["v"][1])),
+        ("weights", (rows, rows)),
+    ):
+        if shapes[key] != wanted:
+            raise ValueError(
+                f"{key} of shape {shapes[key]} must have the shape {wanted}: x is {shapes['x']} and q is {shapes['q']}"
+            )
+    if not 0 <= row < rows:
+        raise ValueError(f"row ({row}) must be one of the {rows} tokens, counting from 0")
+
+    cell = 11.0
+    tall, gap = rows * cell, 50
+    tops = [34 + i * (tall + gap) for i in range(3)]
+    sheet = Sheet(tops[2] + tall + 18)
+    mid = [top + tall / 2 for top in tops]
+
+    start = 14.0
+    right = start + shapes["x"][1] * cell
+    pill, pills, made = 74, 92, 184
+    elbow = 82 if right < 76 else right + 3
+    for i, (key, kind) in enumerate((("q", "query"), ("k", "key"), ("v", "value"))):
+        columns = shapes[key][1]
+        if i == 1:
+            sheet.arrow((right, mid[1]), (pills, mid[1]))
+        else:
+            sheet.arrow((elbow, mid[1]), (elbow, mid[i]), (pills, mid[i]))
+        sheet.labelled(pills, mid[i] - 13, pill, 26, "operation", f"W_{kind}")
+        sheet.arrow((pills + pill, mid[i]), (made, mid[i]))
+        sheet.text(made + columns * cell / 2, tops[i] - 14, f"{key} {shape(shapes[key])}")
+        sheet.table(made, tops[i], rows, columns, kind, lit=row if key == "q" else None)
+    sheet.table(start, tops[1], rows, shapes["x"][1], "vector", lit=row)
+    sheet.text(start, tops[1] - 14, f"x {shape(shapes['x'])}", anchor="start")
+
+    left = 264.0
+    asked = {"scores": None, "weights": arrays["weights"]}
+    for i, (key, shades) in enumerate(asked.items()):
+        sheet.table(left, tops[i], rows, rows, key, shades=shades, lit=row)
+    out = shapes["v"][1]
+    centre = left + rows * cell / 2
+    sheet.table(centre - out * cell / 2, tops[2], rows, out, "context", lit=row)
+    ends = [made + shapes[key][1] * cell for key in ("q", "k", "v")]
+    sheet.arrow((ends[0], mid[0]), (left, mid[0]))
+    join = (max(ends) + left) / 2
+    sheet.line((ends[1], mid[1]), (join, mid[1]), (join, mid[0]))
+    sheet.arrow((ends[2], mid[2]), (centre - out * cell / 2, mid[2]))
+    sheet.arrow((centre, tops[0] + tall), (centre, tops[1]))
+    sheet.arrow((centre, tops[1] + tall), (centre, tops[2]))
+    root = math.isqrt(width)
+    scale = f"÷ {root}" if root * root == width else f"÷ √{width}"
+    sheet.text(centre + 10, tops[1] - gap / 2, f"{scale}, softmax", anchor="start")
+    sheet.text(centre + 10, tops[2] - gap / 2, "average of v", anchor="start")
+    beside = left + rows * cell + 10
+    square = shape((rows, rows))
+    for i, (key, sizes) in enumerate(
+        (("scores", square), ("weights", square), ("out", shape((rows, out))))
+    ):
+        sheet.text(beside, mid[i] - 9, key, anchor="start", bold=True)
+        sheet.text(beside, mid[i] + 9, sizes, anchor="start")
+    if name:
+        sheet.text(start, tops[1] + tall + 16, short(name), anchor="start", bold=True)
+    named = f", the row of {name} marked" if name else ""
+    return sheet.finish(
+        "From the tokens to the output" + named,
+        [
+            f"x {shape(shapes['x'])} times W_query, W_key, W_value: q {shape(shapes['q'])}, k {shape(shapes['k'])}, "
+            f"v {shape(shapes['v'])}",
+            f"q and k: scores {square}",
+            f"{scale}, softmax: weights {square}",
+            f"weights and v: out {shape((rows, out))}",
+        ],
+    )
+
+
+def who_sees_whom(
+    mask: Tensor | ArrayLike,
+    queries: Sequence[str],
+    keys: Sequence[str] | None = None,
+    *,
+    row: int | None = None,
+) -> Drawing:
+    """Draw a mask twice: as lines from each query to the keys that it may look at, and as a grid.
+
+    Args:
+        mask: (T, S), True where a query may look.
+        queries: T tokens.
+        keys: S tokens; the queries when not given.
+        row: the query whose lines and row are marked.
+
+    Raises:
+        TypeError: if the mask is not boolean.
+        ValueError: if the tokens don't match the mask, or it is too large to draw.
+
+    Example:
+        >>> who_sees_whom([[True, False], [True, True]], ["the", "cat"])
+        Who sees whom: # may attend, . may not; queries down, keys across
+             the  cat
+        the    #    .
+        cat    #    #
+    """
+    grid = mask.detach().cpu().numpy() if isinstance(mask, Tensor) else np.asarray(mask)
+    if grid.ndim != 2:
+        raise ValueError(f"mask of shape {grid.shape} must have two axes (T, S)")
+    grid = as_mask(grid, grid.shape)
+    queries, keys = as_tokens(grid.shape, queries, keys)
+    if max(grid.shape) > 9:
+        raise ValueError(
+            f"mask of shape {grid.shape} must have at most 9 rows and columns to be drawn"
+        )
+    if row is not None and not 0 <= row < len(queries):
+        raise ValueError(
+            f"row ({row}) must be one of the {len(queries)} queries, counting from 0"
+        )
+    asking, answering = ([short(token, 8) for token in side] for side in (queries, keys))
+    high = 24.0
+    cell = min(high, 148 / len(keys))
+    head = 20 + 8.8 * max(map(len, answering))
+    rows = max(len(queries), len(keys))
+    sheet = Sheet(head + rows * high + 14)
+    down = head + (rows - len(queries)) * high / 2
+    up = head + (rows - len(keys)) * high / 2
+    at = [down + (t + 0.5) * high for t in range(len(queries))]
+    of = [up + (s + 0.5) * high for s in range(len(keys))]
+    left, right, grid_left = 78, 190, 278
+    sheet.text(left - 10, head - 16, "keys", anchor="end", kind="quiet")
+    sheet.text(right + 10, head - 16, "queries", anchor="start", kind="quiet")
+    looks = np.argwhere(grid).tolist()
+    quiet, lit = (
+        [((right, at[t]), (left, of[s])) for t, s in looks if (row in (None, t)) == chosen]
+        for chosen in (False, True)
+    )
+    sheet.curves(quiet, kind="hatch", width=1)
+    sheet.curves(lit, kind="flow", width=1.3 if row is None else 2.2)
+    for s, key in enumerate(answering):
+        sheet.box(left - 4, of[s] - 4, 8, 8, "key", corner=4)
+        sheet.text(left - 10, of[s], key, anchor="end")
+    for t, query in enumerate(asking):
+        sheet.box(right - 4, at[t] - 4, 8, 8, "query", corner=4)
+        sheet.text(right + 10, at[t], query, anchor="start", bold=row == t)
+    for s, key in enumerate(answering):
+        sheet.text(
+            grid_left + (s + 0.5) * cell, head - 8, key, anchor="start", upright=False
+        )
+    sheet.cells(grid, grid_left, down, (cell, high))
+    if row is not None:
+        sheet.mark(grid_left, at[row] - high / 2, cell * len(keys), high)
+    cells = [["#" if allowed else "." for allowed in line] for line in grid]
+    table = as_rows(cells, queries, keys).split("\n")
+    return sheet.finish(
+        "Who sees whom: # may attend, . may not; queries down, keys across", table
+    )
+
+
+def split_heads(
+    wide: Tensor | ArrayLike,
+    heads: Tensor | ArrayLike,
+    *,
+    there: str = "split",
+    back: str = "merge",
+) -> Drawing:
+    """Draw where the numbers of one wide table go when it is split into heads.
+
+    Each number of the wide table has the shade of the head that owns its column, and keeps it wherever it goes.
+
+    Args:
+        wide: (T, E), all numbers different, so that each can be followed.
+        heads: (H, T, D), the same numbers.
+        there: what leads from the wide table to the heads.
+        back: what leads from the heads to the wide table; "" draws no way back.
+
+    Raises:
+        ValueError: if the shapes don't fit each other, the numbers are not the same ones, or there are too many.
+
+    Example:
+        >>> split_heads([[10, 11], [20, 21]], [[[10], [20]], [[11], [21]]])
+        A wide table (2, 2) and its 2 heads (2, 2, 1)
+        wide: 10 11 | 20 21
+        head 0: 10 | 20
+        head 1: 11 | 21
+    """
+    table, pieces = as_numbers(wide), as_numbers(heads)
+    if table.ndim != 2 or pieces.ndim != 3:
+        raise ValueError(
+            f"wide of shape {table.shape} must have two axes (T, E), and heads of shape {pieces.shape} three (H, T, D)"
+        )
+    count, rows, width = pieces.shape
+    if table.shape != (rows, count * width):
+        raise ValueError(
+            f"heads of shape {pieces.shape} must hold what wide holds: "
+            f"{count} heads of {rows} rows and {width} columns make {(rows, count * width)}, not {table.shape}"
+        )
+    if not (1 <= count <= HEADS and rows <= 6 and count * width <= 6):
+        raise ValueError(
+            f"heads of shape {pieces.shape} must be at most {HEADS} heads, 6 rows and 6 columns in all to be drawn"
+        )
+    owner = {float(table[t, e]): e // width for t, e in np.ndindex(*table.shape)}
+    if len(owner) != table.size:
+        raise ValueError(
+            "wide must hold a different number in every place, or nobody can follow them"
+        )
+    if sorted(owner) != sorted(pieces.flatten().tolist()):
+        raise ValueError("heads must hold the same numbers as wide")
+
+    cell, high, top = 27, 24, 44
+    tall = rows * high
+    sheet = Sheet(top + tall + 42)
+
+    def draw(x: float, numbers: np.ndarray) -> None:
+        for (t, e), number in np.ndenumerate(numbers):
+            kind = f"head{owner[float(number)]}"
+            sheet.labelled(
+                x + e * cell, top + t * high, cell, high, kind, f"{number:g}", corner=0
+            )
+
+    draw(16, table)
+    sheet.text(16 + table.shape[1] * cell / 2, top - 18, "all heads", bold=True)
+    sheet.text(16 + table.shape[1] * cell / 2, top + tall + 20, shape(table.shape))
+    end = 16 + table.shape[1] * cell
+    gap = max(18, 56 - width * cell)  # room for the names above
+    room = WIDTH - 16 - (count - 1) * gap - count * width * cell
+    x = room
+    for h, piece in enumerate(pieces):
+        draw(x, piece)
+        sheet.text(x + width * cell / 2, top - 18, f"head {h}", bold=True)
+        x += width * cell + gap
+    sheet.text((room + WIDTH - 16) / 2, top + tall + 20, shape(pieces.shape))
+    apart = 10 if back else 0
+    middle = top + tall / 2
+    sheet.arrow((end, middle - apart), (room, middle - apart))
+    sheet.text((end + room) / 2, middle - apart - 14, there)
+    if back:
+        sheet.arrow((room, middle + apart), (end, middle + apart))
+        sheet.text((end + room) / 2, middle + apart + 14, back)
+
+    def said(numbers: np.ndarray) -> str:
+        return " | ".join(" ".join(f"{number:g}" for number in line) for line in numbers)
+
+    return sheet.finish(
+        f"A wide table {shape(table.shape)} and its {count} heads {shape(pieces.shape)}",
+        [
+            f"wide: {said(table)}",
+            *[f"head {h}: {said(piece)}" for h, piece in enumerate(pieces)],
+        ],
+    )
+
+
+def multi_head_layer(x: Tensor | ArrayLike, *, d_model: int, num_heads: int) -> Drawing:
+    """Draw a whole layer of multi-head self-attention, with the shape at every step.
+
+    Args:
+        x: (B, T, d_in), the tokens.
+        d_model: E, the width of all heads together.
+        num_heads: H, which must divide E.
+
+    Raises:
+        ValueError: if the tokens don't have three axes, or the heads don't divide the width.
+    """
+    batch, length, d_in = _three_axes("x", x)
+    if num_heads < 1 or d_model < 1 or d_model % num_heads:
+        raise ValueError(f"num_heads ({num_heads}) must divide d_model ({d_model})")
+    tokens, wide = shape((batch, length, d_in)), shape((batch, length, d_model))
+    apart = shape((batch, num_heads, length, d_model // num_heads))
+    sheet = Sheet(430)
+    centre = WIDTH / 2
+    columns = {"q": 80.0, "k": centre, "v": 360.0}
+    kinds = {"q": "query", "k": "key", "v": "value"}
+    sheet.labelled(centre - 75, 14, 150, 30, "vector", f"x {tokens}")
+    for key, x in columns.items():
+        if x == centre:
+            sheet.arrow((centre, 44), (x, 72))
+        else:
+            sheet.arrow((centre, 56), (x, 56), (x, 72))
+        sheet.labelled(x - 40, 72, 80, 26, "operation", f"{key}_proj")
+        sheet.text(x + 9, 111, "split", anchor="start", kind="quiet")
+        sheet.arrow((x, 98), (x, 129))
+        sheet.cards(x - 58, 134, 116, 44, kinds[key], key, apart)
+        sheet.arrow((x, 178), (x, 207))
+    sheet.cards(
+        22, 212, 396, 36, "weights", f"attention, once for each of the {num_heads} heads"
+    )
+    sheet.arrow((centre, 248), (centre, 273))
+    sheet.cards(centre - 90, 278, 180, 30, "context", f"heads {apart}")
+    sheet.text(centre + 9, 321, "merge", anchor="start", kind="quiet")
+    sheet.arrow((centre, 308), (centre, 336))
+    sheet.labelled(centre - 48, 336, 96, 26, "operation", "out_proj")
+    sheet.arrow((centre, 362), (centre, 386))
+    sheet.labelled(centre - 75, 386, 150, 30, "vector", f"out {wide}")
+    return sheet.finish(
+        f"A layer of multi-head attention with {num_heads} heads",
+        [
+            f"x {tokens}",
+            f"q_proj, k_proj, v_proj, each split into heads: q, k, v {apart}",
+            f"attention, once for each of the {num_heads} heads: heads {apart}",
+            f"merge, out_proj: out {wide}",
+        ],
+    )
+
+
+def decoder_block(x: Tensor | ArrayLike, memory: Tensor | ArrayLike) -> Drawing:
+    """Draw a decoder block: two streams, and what each attention reads from them and adds to one of them.
+
+    Args:
+        x: (B, T, E), the target.
+        memory: (B, S, d_memory).
+
+    Raises:
+        ValueError: if one of the two doesn't have three axes, or they are not equally many sequences.
+    """
+    own, read = shape(_three_axes("x", x)), shape(_three_axes("memory", memory))
+    if len(x) != len(memory):
+        raise ValueError(
+            f"memory of shape {read} must hold as many sequences as x, of shape {own}"
+        )
+    sheet = Sheet(348)
+    stream, source = 376, 64
+    left, right = 144, 280
+    sheet.arrow((stream, 38), (stream, 312), kind="stream", width=5)
+    sheet.labelled(stream - 54, 12, 108, 26, "vector", f"x {own}")
+    sheet.labelled(stream - 54, 312, 108, 26, "vector", f"out {own}")
+
+    def attend(y: float, name: Sequence[str], taken: str) -> None:
+        """An attention beside the stream: it reads above, and adds below."""
+        sheet.box(left, y, right - left, 84, "weights", corner=3)
+        for i, line in enumerate(name):
+            sheet.text((left + right) / 2, y + 33 + 20 * i, line, size=NORMAL)
+        sheet.arrow((stream, y + 16), (right, y + 16))
+        for i, letter in enumerate(reversed(taken)):
+            kind = {"q": "query", "k": "key", "v": "value"}[letter]
+            x = right + 66 - 21 * i if len(taken) > 1 else right + 45
+            sheet.labelled(x - 9, y + 6, 18, 20, kind, letter)
+        sheet.arrow((right, y + 68), (stream - 10, y + 68))
+        sheet.labelled(right + 12, y + 57, 56, 22, "context", "found")
+        sheet.plus(stream, y + 68)
+
+    attend(62, ("causal", "self-attention"), "qkv")
+    sheet.cells(np.tri(3, dtype=bool), left + 12, 76, (8, 8))
+    attend(196, ("cross-", "attention"), "q")
+    sheet.labelled(12, 12, 104, 44, "vector", "memory", read)
+    sheet.line((source, 56), (source, 212.75), kind="stream", width=5)
+    sheet.arrow((source, 212), (left, 212), width=1.5)
+    for x, kind, letter in ((88, "key", "k"), (110, "value", "v")):
+        sheet.labelled(x - 9, 202, 18, 20, kind, letter)
+    return sheet.finish(
+        "A decoder block: two streams, two attentions",
+        [
+            f"the target's stream begins as x {own}",
+            "causal self-attention takes q, k and v from the stream and adds what it found to it",
+            f"cross-attention takes q from the stream, k and v from the memory {read}, and adds what it found",
+            f"the stream ends as out {own}",
+        ],
+    )
+
+
+def vocabulary() -> Drawing:
+    """Draw the colours and shapes of all drawings, each with what it means."""
+    step, left, right = 46, 20, 232
+    sheet = Sheet(5 * step + 18)
+    tensors = {
+        "query": "query: asks",
+        "key": "key: is found",
+        "value": "value: handed over",
+        "context": "context, output",
+        "vector": "tokens, states",
+    }
+    others = [
+        "scores",
+        "weights: dark is 1",
+        "hidden by a mask",
+        "an operation",
+        "a stream; + adds to it",
+    ]
+    heights = [16 + i * step for i in range(5)]
+    for y, (kind, name) in zip(heights, tensors.items(), strict=True):
+        sheet.table(left, y, 3, 3, kind)
+        sheet.text(left + 46, y + 16.5, name, anchor="start")
+    for y, name in zip(heights, others, strict=True):
+        sheet.text(right + 46, y + 16.5, name, anchor="start")
+    sheet.table(right, heights[0], 3, 3, "scores")
+    shares = np.array([[0.7, 0.2, 0.1], [0.1, 0.9, 0.0], [0.3, 0.2, 0.5]])
+    sheet.table(right, heights[1], 3, 3, "weights", shades=shares)
+    sheet.cells(np.tri(3, dtype=bool), right, heights[2], (11, 11))
+    sheet.box(right - 4, heights[3] + 6, 41, 22, "operation", corner=11)
+    sheet.line(
+        (right - 7, heights[4] + 16.5),
+        (right + 40, heights[4] + 16.5),
+        kind="stream",
+        width=5,
+    )
+    sheet.plus(right + 16.5, heights[4] + 16.5)
+    return sheet.finish(
+        "What the colours and shapes of the drawings mean", [*tensors.values(), *others]
+    )
+
+
+def _three_axes(name: str, values: Tensor | ArrayLike) -> tuple[int, ...]:
+    sizes = as_numbers(values).shape
+    if len(sizes) != 3:
+        raise ValueError(
+            f"{name} of shape {sizes} must have three axes: sequences, tokens, numbers"
+        )
+    return sizes

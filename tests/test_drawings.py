@@ -1,0 +1,502 @@
+"""The drawings of the machine: what is read back from the SVG is what the caller's tensors and sizes say.
+
+Text is measured in DejaVu Sans, the widest of the fonts that a reader's browser may take for Helvetica.
+"""
+
+import importlib.util
+import itertools
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextPath
+
+from attn_course import plots
+from attn_course.plots.pen import night_style
+
+ROOT = Path(__file__).parent.parent
+CSS = (ROOT / "book" / "_static" / "custom.css").read_text(encoding="utf-8")
+SVG = "{http://www.w3.org/2000/svg}"
+WORDS = ["Your", "journey", "starts", "with", "one", "step"]
+PIECES = ["weights", "scale", "scores", "mask", "heads", "sources"]
+
+
+def random(*sizes: int) -> torch.Tensor:
+    return torch.rand(sizes, generator=torch.Generator().manual_seed(sum(sizes)))
+
+
+def flow(rows=5, d_in=3, width=2, out=4, **options) -> plots.Drawing:
+    weights = torch.softmax(random(rows, rows), dim=-1)
+    tables = random(rows, d_in), random(rows, width), random(rows, width), random(rows, out)
+    return plots.attention_flow(*tables, weights, **options)
+
+
+def numbered(rows: int, columns: int) -> torch.Tensor:
+    return 10 * torch.arange(1, rows + 1)[:, None] + torch.arange(columns)
+
+
+def split(rows=3, count=2, width=2) -> plots.Drawing:
+    wide = numbered(rows, count * width)
+    return plots.split_heads(wide, wide.unflatten(-1, (count, width)).transpose(0, 1))
+
+
+LAYER = plots.multi_head_layer(random(2, 5, 3), d_model=28, num_heads=4)
+BLOCK = plots.decoder_block(random(2, 5, 11), random(2, 3, 7))
+DRAWINGS = {
+    "vocabulary": plots.vocabulary(),
+    "formula": plots.formula(),
+    **{f"formula, {lit}": plots.formula(lit) for lit in PIECES},
+    "encoder and decoder": plots.encoder_decoder("3May", [0.9, 0.02, 0.03, 0.05], written="…-05-0", writes="3"),
+    "six characters": plots.encoder_decoder("3 May2", [0.5, 0.1, 0.1, 0.1, 0.1, 0.1], written="2021-05-", writes="0"),
+    "flow": flow(row=1, name="journey"),
+    "largest flow": flow(8, 8, 3, 3),
+    "causal": plots.who_sees_whom(torch.ones(6, 6).tril().bool(), WORDS, row=3),
+    "more keys": plots.who_sees_whom(random(3, 9) > 0.5, WORDS[:3], [f"key {s}" for s in range(9)]),
+    "more queries": plots.who_sees_whom(random(9, 2) > 0.5, [f"query {t}" for t in range(9)], WORDS[:2], row=8),
+    "split": split(),
+    "three heads": split(2, 3, 2),
+    "four heads": split(2, 4, 1),
+    "layer": LAYER,
+    "block": BLOCK,
+}
+each_drawing = pytest.mark.parametrize("drawing", DRAWINGS.values(), ids=DRAWINGS)
+
+
+# -- Reading an SVG back -----------------------------------------------------------------------------
+
+
+def elements(drawing: plots.Drawing) -> list[ET.Element]:
+    """All elements, in the order in which they are painted."""
+    return [e for e in ET.fromstring(drawing.svg).iter() if e.tag != SVG + "g"]
+
+
+def texts(drawing: plots.Drawing) -> list[str]:
+    return [e.text for e in elements(drawing) if e.tag == SVG + "text"]
+
+
+def name_of(element: ET.Element) -> str:
+    return element.get("class", "").removeprefix("draw-")
+
+
+def size_of(text: ET.Element) -> float:
+    return float(text.get("font-size", 14))
+
+
+def box_of(text: ET.Element) -> tuple[float, float, float, float]:
+    """Left, top, right and bottom of a text's ink."""
+    size, x, y = size_of(text), float(text.get("x")), float(text.get("y"))
+    prop = FontProperties(family="DejaVu Sans", weight=text.get("font-weight", "normal"))
+    ink = TextPath((0, 0), text.text, size=size, prop=prop).get_extents()
+    x -= {"start": 0.0, "middle": 0.5, "end": 1.0}[text.get("text-anchor", "middle")] * ink.width
+    box = x, y - ink.y1, x + ink.width, y - ink.y0
+    if turned := text.get("transform"):
+        u, v = map(float, re.fullmatch(r"rotate\(-90 (\S+) (\S+)\)", turned).groups())
+        left, top, right, bottom = box
+        return u + top - v, v + u - right, u + bottom - v, v + u - left
+    return box
+
+
+def areas(element: ET.Element) -> list[tuple[float, float, float, float]]:
+    """The rectangles that an element paints."""
+    if element.tag == SVG + "rect":
+        x, y, wide, high = (float(element.get(k)) for k in ("x", "y", "width", "height"))
+        return [(x, y, x + wide, y + high)]
+    if element.tag == SVG + "circle":
+        x, y, r = (float(element.get(k)) for k in ("cx", "cy", "r"))
+        return [(x - r, y - r, x + r, y + r)]
+    found = re.findall(r"M(\S+) ([^h]+)h([^v]+)v([^h]+)h-[^z]+z", element.get("d", ""))
+    return [(x, y, x + w, y + h) for x, y, w, h in (map(float, numbers) for numbers in found)]
+
+
+def night() -> dict[str, dict[str, str]]:
+    """The colours that the website's style gives a drawing's parts by night."""
+    rules = re.findall(r'html\[data-theme="dark"\] svg\.drawing(?: \.draw-(\w+))? \{ (.+?) \}', CSS)
+    return {name: dict(re.findall(r"(fill|stroke): (#\w+)", said)) for name, said in rules}
+
+
+def luminance(color: str) -> float:
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(a: str, b: str) -> float:
+    low, high = sorted([luminance(a), luminance(b)])
+    return (high + 0.05) / (low + 0.05)
+
+
+def blend(over: str, under: str, share: float) -> str:
+    parts = [[int(color[i : i + 2], 16) for i in (1, 3, 5)] for color in (over, under)]
+    return "#" + "".join(f"{round(share * a + (1 - share) * b):02x}" for a, b in zip(*parts, strict=True))
+
+
+# -- Every drawing -----------------------------------------------------------------------------------
+
+
+@each_drawing
+def test_a_drawing_is_plain_svg_that_github_leaves_whole_and_a_page_can_hold_twice(drawing):
+    tags = {e.tag.removeprefix(SVG) for e in ET.fromstring(drawing.svg).iter()}
+    assert tags <= {"svg", "g", "rect", "circle", "path", "text"}
+    assert not re.search(r'\s(?:id|style|href)="', drawing.svg)
+    assert len(drawing.svg.encode()) < 12_000
+
+
+@each_drawing
+def test_letters_are_eleven_pixels_high_on_a_telephone(drawing):
+    width = float(ET.fromstring(drawing.svg).get("viewBox").split()[2])
+    column = 390 - 2 * 16
+    assert min(size_of(e) for e in elements(drawing) if e.tag == SVG + "text") * column / width >= 11
+
+
+@each_drawing
+def test_no_text_leaves_the_card(drawing):
+    width, height = map(float, ET.fromstring(drawing.svg).get("viewBox").split()[2:])
+    for text in (e for e in elements(drawing) if e.tag == SVG + "text"):
+        left, top, right, bottom = box_of(text)
+        assert min(left, top) >= 2, text.text
+        assert max(right - width, bottom - height) <= -2, text.text
+
+
+@each_drawing
+def test_no_two_texts_touch(drawing):
+    boxes = [(e.text, box_of(e)) for e in elements(drawing) if e.tag == SVG + "text"]
+    for (one, a), (other, b) in itertools.combinations(boxes, 2):
+        apart = a[2] + 1 <= b[0] or b[2] + 1 <= a[0] or a[3] + 1 <= b[1] or b[3] + 1 <= a[1]
+        assert apart, (one, other)
+
+
+@each_drawing
+def test_no_text_leaves_the_box_that_holds_it(drawing):
+    painted = []
+    for element in elements(drawing):
+        if element.tag != SVG + "text":
+            painted += [area for area in areas(element) if element.get("fill") != "none"]
+            continue
+        left, top, right, bottom = box_of(element)
+        x, y = (left + right) / 2, (top + bottom) / 2
+        box = [a for a in painted if a[0] < x < a[2] and a[1] < y < a[3]][-1]
+        assert max(box[0] - left, right - box[2]) <= 0.5, element.text
+        assert max(box[1] - top, bottom - box[3]) <= 0.5, element.text
+
+
+@each_drawing
+@pytest.mark.parametrize("theme", ["day", "night"])
+def test_text_stands_out_by_day_and_by_night(drawing, theme):
+    colors = night()
+
+    def fill(element: ET.Element) -> str:
+        return element.get("fill") if theme == "day" else colors[name_of(element)]["fill"]
+
+    ink = ET.fromstring(drawing.svg).get("fill") if theme == "day" else colors[""]["fill"]
+    painted = []
+    shade = None
+    for element in ET.fromstring(drawing.svg).iter():
+        if element.tag == SVG + "g":
+            shade = fill(element)
+        elif element.tag in (SVG + "rect", SVG + "circle", SVG + "path"):
+            cover = float(element.get("fill-opacity", 1))
+            if element.get("fill", shade) != "none" and cover:
+                own = fill(element) if element.get("class") else shade
+                painted += [(area, own, cover) for area in areas(element)]
+        elif element.tag == SVG + "text":
+            left, top, right, bottom = box_of(element)
+            x, y, behind = (left + right) / 2, (top + bottom) / 2, "#808080"
+            for (a, b, c, d), color, cover in painted:
+                if a <= x <= c and b <= y <= d:
+                    behind = blend(color, behind, cover)
+            assert contrast(fill(element) if element.get("class") else ink, behind) >= 4.5, element.text
+
+
+@each_drawing
+def test_every_arrow_ends_at_the_edge_of_something(drawing):
+    boxes = [area for e in elements(drawing) for area in areas(e)][1:]  # without the card
+    for tip in (e for e in elements(drawing) if name_of(e) == "tip"):
+        x, y = map(float, re.match(r"M(\S+) ([^L]+)L", tip.get("d")).groups())
+        assert any(
+            (min(abs(x - a), abs(x - c)) < 0.6 and b - 0.6 <= y <= d + 0.6)
+            or (min(abs(y - b), abs(y - d)) < 0.6 and a - 0.6 <= x <= c + 0.6)
+            for a, b, c, d in boxes
+        ), tip.get("d")
+
+
+@each_drawing
+def test_a_notebook_stores_the_words_and_a_screen_reader_hears_the_first_of_them(drawing):
+    data, _ = drawing._repr_mimebundle_()
+    assert data == {"image/svg+xml": drawing.svg, "text/plain": drawing.text}
+    assert ET.fromstring(drawing.svg).get("aria-label") == drawing.text.split("\n")[0]
+
+
+@pytest.mark.parametrize("part", sorted({name_of(e) for d in DRAWINGS.values() for e in elements(d)} - {"", "drawing"}))
+def test_lines_of_parts_are_seen_by_day_and_by_night(part):
+    if part in ("hatch", "unlit", "pale"):
+        pytest.skip("what is quiet on purpose")
+    drawn = next(e for d in DRAWINGS.values() for e in ET.fromstring(d.svg).iter() if name_of(e) == part)
+    for card, colors in (("#ffffff", drawn.attrib), (night()["card"]["fill"], night()[part])):
+        if "stroke" in colors:
+            assert contrast(colors["stroke"], card) >= 3
+
+
+def test_the_website_has_the_colours_of_the_night():
+    assert night_style() in CSS
+
+
+def test_the_stored_drawing_of_the_notation_page_is_the_one_drawn_today():
+    stored = (ROOT / "book" / "images" / "vocabulary.svg").read_text(encoding="utf-8")
+    assert stored == plots.vocabulary().svg + "\n"
+
+
+def test_tokens_are_text_and_never_markup(tmp_path):
+    drawing = plots.who_sees_whom(torch.ones(2, 2).bool(), ["<b>", "a&b"])
+    drawing.save(tmp_path / "drawing.svg")
+    root = ET.parse(tmp_path / "drawing.svg").getroot()
+    assert [e.text for e in root.iter(SVG + "text")].count("<b>") == 3
+
+
+# -- What each of them shows -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lit", "pieces"),
+    [
+        (None, {"softmax": "weights", "Q": "query", "Kᵀ": "key", "√D": "operation", "V": "value"}),
+        ("weights", {"softmax": "weights"}),
+        ("scale", {"√D": "operation"}),
+        ("scores", {"Q": "query", "Kᵀ": "key"}),
+        ("mask", {}),
+        ("sources", {"Q": "query", "Kᵀ": "key", "V": "value"}),
+    ],
+)
+def test_what_is_lit_in_the_formula_has_its_colour_and_all_else_is_pale(lit, pieces):
+    painted = elements(plots.formula(lit))
+    boxes = {b.text: a for a, b in itertools.pairwise(painted) if b.tag == SVG + "text" and a.tag == SVG + "rect"}
+    assert {"softmax", "Q", "Kᵀ", "√D", "V"} <= set(boxes)
+    for piece, box in boxes.items():
+        if piece in ("softmax", "Q", "Kᵀ", "√D", "V"):
+            assert name_of(box) == pieces.get(piece, "unlit")
+
+
+def test_only_the_formula_of_the_mask_has_a_mask_and_it_hides_the_future():
+    for lit in [None, *PIECES]:
+        hidden = [a for e in elements(plots.formula(lit)) if name_of(e) == "masked" for a in areas(e)]
+        assert len(hidden) == (3 if lit == "mask" else 0)
+
+
+def test_the_look_back_is_as_wide_as_its_weight_and_says_it():
+    shares = [0.7, 0.05, 0.25]
+    drawing = plots.encoder_decoder(["3", "May", "1998"], shares, written="1998-05-", writes="0")
+    said = texts(drawing)
+    assert [said.count(name) for name in ("3", "May", "1998", "0", "wrote 1998-05-")] == [1, 1, 1, 1, 1]
+    assert [text for text in said if re.fullmatch(r"0\.\d\d", text)] == ["0.70", "0.05", "0.25"]
+    widths = [float(e.get("stroke-width")) for e in elements(drawing) if name_of(e) == "flow"]
+    assert np.diff(widths) == pytest.approx(9 * np.diff(shares), abs=0.011)
+
+
+@pytest.mark.parametrize(("rows", "d_in", "width", "out"), [(5, 3, 2, 4), (2, 7, 5, 3), (7, 1, 4, 6)])
+def test_the_flow_has_the_shapes_of_its_tensors_and_a_cell_for_each_number(rows, d_in, width, out):
+    drawing = flow(rows, d_in, width, out)
+    said = texts(drawing)
+    for label in (f"x ({rows}, {d_in})", f"q ({rows}, {width})", f"k ({rows}, {width})", f"v ({rows}, {out})"):
+        assert said.count(label) == 1
+    assert said.count(f"({rows}, {rows})") == 2
+    assert said.count(f"({rows}, {out})") == 1
+    for kind, columns in {"vector": d_in, "query": width, "key": width, "value": out, "context": out}.items():
+        table = next(e for e in elements(drawing) if name_of(e) == kind)
+        ((left, top, right, bottom),) = areas(table)
+        assert ((right - left) / 11, (bottom - top) / 11) == pytest.approx((columns, rows))
+
+
+def test_the_flow_shades_each_cell_by_its_weight_and_says_the_scale():
+    weights = torch.softmax(random(5, 5), dim=-1)
+    shaded = [float(e.get("fill-opacity")) for e in elements(flow()) if e.tag == SVG + "rect" and not e.get("class")]
+    assert shaded == pytest.approx(weights.flatten().tolist(), abs=0.0051)
+    assert "÷ √2, softmax" in texts(flow())
+    assert "÷ 2, softmax" in texts(flow(width=4))
+
+
+def test_the_flow_marks_one_row_of_all_tables_but_those_of_keys_and_values():
+    marks = [areas(e)[0] for e in elements(flow(row=3)) if name_of(e) == "mark"]
+    others = [areas(e)[0] for e in elements(flow(row=2)) if name_of(e) == "mark"]
+    assert len(marks) == 5
+    assert [a[1] - b[1] for a, b in zip(marks, others, strict=True)] == [11] * 5
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("marked", [False, True])
+def test_lines_and_cells_are_those_of_the_mask(seed, marked):
+    rng = np.random.default_rng(seed)
+    rows, columns = rng.integers(1, 10, 2).tolist()
+    mask = rng.random((rows, columns)) < 0.6
+    row = int(rng.integers(rows)) if marked else None
+    names = [f"q{t}" for t in range(rows)], [f"k{s}" for s in range(columns)]
+    painted = elements(plots.who_sees_whom(mask, *names, row=row))
+
+    def heights(kind):
+        return [(areas(e)[0][1] + areas(e)[0][3]) / 2 for e in painted if name_of(e) == kind]
+
+    queries, keys = heights("query"), heights("key")
+    drawn = {}
+    for kind in ("flow", "hatch"):
+        path = " ".join(e.get("d") for e in painted if name_of(e) == kind and "C" in e.get("d"))
+        pairs = re.findall(r"M\S+ ([^C]+)C\S+ \S+ \S+ \S+ \S+ ([^M\s]+)", path)
+        drawn[kind] = [
+            (int(np.abs(np.array(queries) - float(t)).argmin()), int(np.abs(np.array(keys) - float(s)).argmin()))
+            for t, s in pairs
+        ]
+    expected = [tuple(pair) for pair in np.argwhere(mask).tolist()]
+    assert sorted(drawn["flow"] + drawn["hatch"]) == expected
+    assert sorted(drawn["flow"]) == [pair for pair in expected if row in (None, pair[0])]
+
+    cells = [(name_of(e), area) for e in painted if name_of(e) in ("weights", "masked") for area in areas(e)]
+    places = sorted((round(area[1], 1), round(area[0], 1), kind) for kind, area in cells)
+    assert [kind == "weights" for _, _, kind in places] == mask.flatten().tolist()
+
+
+def test_a_number_keeps_the_shade_of_its_column_wherever_it_goes():
+    wide = numbered(3, 4)
+    for heads in (wide.unflatten(-1, (2, 2)).transpose(0, 1), wide.view(2, 3, 2)):
+        painted = elements(plots.split_heads(wide, heads))
+        numbers = [(b.text, name_of(a)) for a, b in itertools.pairwise(painted) if re.fullmatch(r"\d\d", b.text or "")]
+        assert [int(number) for number, _ in numbers] == [*wide.flatten().tolist(), *heads.flatten().tolist()]
+        assert [kind for _, kind in numbers] == [f"head{int(number) % 10 // 2}" for number, _ in numbers]
+
+
+def test_a_wrong_way_of_splitting_has_no_way_back():
+    wide = numbered(3, 4)
+    said = texts(plots.split_heads(wide, wide.view(2, 3, 2), there="view", back=""))
+    assert "view" in said
+    assert "merge" not in said
+    assert "merge" in texts(split())
+
+
+def test_the_layer_says_the_shape_at_every_step():
+    said = texts(LAYER)
+    assert said.count("(2, 4, 5, 7)") == 3
+    for line in ("x (2, 5, 3)", "heads (2, 4, 5, 7)", "out (2, 5, 28)", "attention, once for each of the 4 heads"):
+        assert said.count(line) == 1
+
+
+def test_the_block_has_two_streams_and_adds_to_one_of_them_twice():
+    said = texts(BLOCK)
+    assert [said.count(line) for line in ("x (2, 5, 11)", "out (2, 5, 11)", "(2, 3, 7)")] == [1, 1, 1]
+    assert [said.count(letter) for letter in ("q", "k", "v", "+", "found")] == [2, 2, 2, 2, 2]
+    streams = [e.get("d") for e in elements(BLOCK) if name_of(e) == "stream"]
+    (target,) = {re.match(r"M(\S+)", d)[1] for d in streams} - {"64"}
+    assert {e.get("cx") for e in elements(BLOCK) if e.tag == SVG + "circle"} == {target}
+
+
+# -- What cannot be drawn ----------------------------------------------------------------------------
+
+
+@pytest.mark.bad_input("wrong shapes and values on purpose")
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (lambda: plots.formula("scales"), "lit ('scales') must be one of 'weights', 'scale', 'scores'"),
+        (
+            lambda: plots.encoder_decoder("3May", [0.5, 0.5], written="", writes="3"),
+            "weights of shape (2,) must have the shape (4,): one for each token of the source",
+        ),
+        (
+            lambda: plots.encoder_decoder("27/5/21", [1 / 7] * 7, written="", writes="3"),
+            "source (7 tokens) must have 1 to 6 tokens to be drawn",
+        ),
+        (
+            lambda: plots.encoder_decoder("3M", [3.5, -1.5], written="", writes="3"),
+            "weights run from -1.5 to 3.5; shares lie between 0 and 1",
+        ),
+        (
+            lambda: plots.attention_flow(random(5, 3), random(5, 2), random(5, 3), random(5, 2), random(5, 5)),
+            "k of shape (5, 3) must have the shape (5, 2): x is (5, 3) and q is (5, 2)",
+        ),
+        (
+            lambda: plots.attention_flow(random(5, 3), random(5, 2), random(5, 2), random(5, 2), random(5, 4)),
+            "weights of shape (5, 4) must have the shape (5, 5): x is (5, 3) and q is (5, 2)",
+        ),
+        (lambda: flow(rows=9), "x of shape (9, 3) must have 1 to 8 rows and columns to be drawn"),
+        (lambda: flow(row=5), "row (5) must be one of the 5 tokens, counting from 0"),
+        (
+            lambda: plots.who_sees_whom(torch.ones(3, 5).bool(), WORDS[:3]),
+            "keys must be given: weights of shape (3, 5) has more of one than of the other",
+        ),
+        (
+            lambda: plots.who_sees_whom(torch.ones(2, 2, 2).bool(), WORDS[:2]),
+            "mask of shape (2, 2, 2) must have two axes (T, S)",
+        ),
+        (
+            lambda: plots.who_sees_whom(torch.ones(10, 10).bool(), list("abcdefghij")),
+            "mask of shape (10, 10) must have at most 9 rows and columns to be drawn",
+        ),
+        (
+            lambda: plots.who_sees_whom(torch.ones(2, 2).bool(), WORDS[:2], row=2),
+            "row (2) must be one of the 2 queries, counting from 0",
+        ),
+        (
+            lambda: plots.split_heads(numbered(3, 4), numbered(3, 4)),
+            "wide of shape (3, 4) must have two axes (T, E), and heads of shape (3, 4) three (H, T, D)",
+        ),
+        (
+            lambda: plots.split_heads(numbered(3, 4), numbered(3, 4).view(3, 2, 2)),
+            "heads of shape (3, 2, 2) must hold what wide holds: 3 heads of 2 rows and 2 columns make (2, 6), "
+            "not (3, 4)",
+        ),
+        (
+            lambda: plots.split_heads(torch.ones(3, 4), torch.ones(2, 3, 2)),
+            "wide must hold a different number in every place, or nobody can follow them",
+        ),
+        (
+            lambda: plots.split_heads(numbered(3, 4), numbered(3, 4).view(2, 3, 2) + 1),
+            "heads must hold the same numbers as wide",
+        ),
+        (lambda: split(2, 5, 1), "heads of shape (5, 2, 1) must be at most 4 heads, 6 rows and 6 columns in all"),
+        (
+            lambda: plots.multi_head_layer(random(2, 5, 3), d_model=28, num_heads=3),
+            "num_heads (3) must divide d_model (28)",
+        ),
+        (
+            lambda: plots.multi_head_layer(random(5, 3), d_model=28, num_heads=4),
+            "x of shape (5, 3) must have three axes: sequences, tokens, numbers",
+        ),
+        (
+            lambda: plots.decoder_block(random(2, 5, 11), random(3, 7)),
+            "memory of shape (3, 7) must have three axes: sequences, tokens, numbers",
+        ),
+        (
+            lambda: plots.decoder_block(random(2, 5, 11), random(3, 5, 7)),
+            "memory of shape (3, 5, 7) must hold as many sequences as x, of shape (2, 5, 11)",
+        ),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_with_the_rule(draw, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        draw()
+
+
+@pytest.mark.bad_input("a wrong type on purpose")
+def test_a_mask_of_numbers_is_refused():
+    with pytest.raises(TypeError, match="mask must be boolean with True = may attend, not float32"):
+        plots.who_sees_whom(torch.ones(2, 2), WORDS[:2])
+
+
+# -- On the website ----------------------------------------------------------------------------------
+
+
+def test_the_website_puts_a_drawing_into_its_page_and_leaves_other_pictures_alone(tmp_path):
+    spec = importlib.util.spec_from_file_location("attention_book", ROOT / "book" / "_ext" / "attention_book.py")
+    book = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(book)
+    plots.vocabulary().save(tmp_path / "drawing.svg")
+    (tmp_path / "logo.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
+    builder = SimpleNamespace(images={"drawing.svg": "drawing1.svg", "logo.svg": "logo.svg"})
+    app = SimpleNamespace(srcdir=tmp_path, builder=builder)
+    logo = '<img alt="A logo" src="../_images/logo.svg" />'
+    context = {"body": f'<p><img alt="Ten &lt;parts&gt;." src="../_images/drawing1.svg" /></p>{logo}'}
+    book.mend_html(app, "page", "page.html", context, doctree=object())
+    assert 'aria-label="Ten &lt;parts&gt;."' in context["body"]
+    assert "<text " in context["body"]
+    assert "drawing1.svg" not in context["body"]
+    assert logo in context["body"]
