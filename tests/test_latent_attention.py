@@ -30,7 +30,7 @@ def make_input(length=11, batch_size=2):
     return torch.randn(batch_size, length, 22, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
 
-def by_equations(layer, x, mask):
+def by_equations(layer, x, mask, base=10_000.0):
     """Equations 9 to 19 of arXiv:2405.04434, one position and one head after the other."""
     H, D, R, L = layer.num_heads, layer.head_dim, layer.d_rope, layer.d_latent
     w_dkv, w_kr = layer.kv_down_proj.weight.split([L, R])
@@ -44,10 +44,10 @@ def by_equations(layer, x, mask):
             for t, vector in enumerate(sequence):
                 position = torch.tensor([t])
                 c = w_dkv @ vector  # 9
-                k_turned = rotate((w_kr @ vector)[None], position, base=layer.rope_base)[0]  # 15
+                k_turned = rotate((w_kr @ vector)[None], position, base=base)[0]  # 15
                 c_q = vector if layer.q_down_proj is None else layer.q_down_proj.weight @ vector  # 12
                 q_content, q_turned = (w_q[h] @ c_q).split([D, R])  # 13
-                q_turned = rotate(q_turned[None], position, base=layer.rope_base)[0]  # 14
+                q_turned = rotate(q_turned[None], position, base=base)[0]  # 14
                 q_rows.append(torch.cat([q_content, q_turned]))  # 16
                 k_rows.append(torch.cat([w_uk[h] @ c, k_turned]))  # 10, 17
                 v_rows.append(w_uv[h] @ c)  # 11
@@ -60,8 +60,9 @@ def by_equations(layer, x, mask):
 @pytest.mark.parametrize("change", [{}, {"d_query_latent": 4}, {"d_rope": 4, "rope_base": 30.0}], ids=str)
 def test_latent_attention_is_what_the_equations_of_the_paper_say(absorb, change):
     layer, x = make_layer(**change), make_input()
-    assert_close(layer(x, is_causal=True, absorb=absorb), by_equations(layer, x, make_causal_mask(11)))
-    assert_close(layer(x, absorb=absorb), by_equations(layer, x, None))
+    base = change.get("rope_base", 10_000.0)
+    assert_close(layer(x, is_causal=True, absorb=absorb), by_equations(layer, x, make_causal_mask(11), base))
+    assert_close(layer(x, absorb=absorb), by_equations(layer, x, None, base))
 
 
 @pytest.mark.parametrize(

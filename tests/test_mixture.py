@@ -72,6 +72,17 @@ def test_a_mixture_by_hand(small_corpora):
     assert shared(text) == []
 
 
+def test_dev_and_test_are_spelled_as_the_training_text_is(monkeypatch):
+    corpus = Corpus(
+        [Pair("犬がＡ。", "Dogs bark!")], [Pair("猫がＢ。", "Cats sleep!")], [Pair("鳥がＣ。", "Birds sing!")]
+    )
+    monkeypatch.setattr(mixture, "load_small_parallel_enja", lambda: corpus)
+    text = load_text(["small_parallel_enja"])
+    found = [("".join(pair.ja), pair.en) for part in text for pair in part]
+    expected = [("犬がA。", "dogs bark !"), ("猫がB。", "cats sleep !"), ("鳥がC。", "birds sing !")]
+    assert found == [(ja, en.split()) for ja, en in expected]
+
+
 def test_the_other_way_round_the_test_is_that_of_the_first(small_corpora):
     text = load_text(["tatoeba", "small_parallel_enja"])
     assert text.dev == text.test == []
