@@ -1015,6 +1015,15 @@ def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1
 
 
 @wrong("betas swapped")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    beta1, beta2 = beta2, beta1
+    mean = mean.lerp(g, 1 - beta1)
+    square = square.lerp(g.square(), 1 - beta2)
+    m, v = mean / (1 - beta1**step), square / (1 - beta2**step)
+    return w - lr * m / (v.sqrt() + eps) - lr * decay * w, mean, square
+
+
+@wrong("defaults of the betas swapped")
 def adamw_step(w, g, mean, square, step, lr, decay, beta2=0.9, beta1=0.98, eps=1e-8):
     mean = mean.lerp(g, 1 - beta1)
     square = square.lerp(g.square(), 1 - beta2)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake
-from attn_course.check.largest import largest_tensor
+from attn_course.check.largest import Aside, largest_tensor
 from attn_course.functional import attention
 from attn_course.masks import make_causal_mask
 
@@ -354,21 +354,16 @@ def _divided_in_each_block(q, k, v, block_size):
 
 def _watched(answer, q, k, v, block_size):
     """The output, and whether a whole table was made, which one long trial can tell."""
-    known = attend_in_blocks.mistakes.items()
-    if any(
-        answer is mistake.answer for name, mistake in known if name != "the whole table"
-    ):
-        return answer(q, k, v, block_size), False
     out, largest = largest_tensor(lambda: answer(q, k, v, block_size))
     T, S = q.size(-2), k.size(-2)
     is_long = (
         4 * max(T * (block_size + q.size(-1) + v.size(-1)), S * (k.size(-1) + v.size(-1)))
         < T * S
     )
-    if out is None or not is_long or largest < T * S:
-        return None if out is None else (out, False)
-    right = attention(q, k, v, make_causal_mask(T, S, device=q.device))[0]
-    return out, out.shape == right.shape and torch.allclose(out, right, atol=1e-4)
+    if out is None:
+        return None
+    mistakes = attend_in_blocks.mistakes
+    return out, Aside.of(answer, is_long and largest >= T * S, mistakes, "the whole table")
 
 
 _own_block = _if_visible(lambda t, s, size: (s <= t) & (s // size == t // size))

@@ -1,4 +1,4 @@
-"""How large a tensor an answer makes on its way, for exercises that ask for small ones. Used from chapter 12 on."""
+"""What an answer does beside its numbers: how large a tensor it makes on its way. Used from chapter 12 on."""
 
 from collections.abc import Callable
 from typing import Any
@@ -35,3 +35,26 @@ def largest_tensor(call: Callable[[], Any]) -> tuple[Any, int]:
     with _Watch() as watch:
         result = call()
     return result, watch.largest
+
+
+class Aside(str):
+    """ "yes" or "no" to something beside the numbers; "either" for a mistake in the numbers, which leaves it open.
+
+    Example:
+        >>> Aside("yes") == Aside("either"), Aside("yes") == Aside("no")
+        (True, False)
+    """
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return str.__eq__(self, other) is True or "either" in (str(self), str(other))
+
+    @classmethod
+    def of(cls, answer: Callable, seen: bool, mistakes: dict, *about: str) -> "Aside":
+        """What was seen of a learner's answer, the right one, or a mistake that is ``about`` this; else "either"."""
+        known = (mistake.answer for name, mistake in mistakes.items() if name not in about)
+        if any(answer is mistake for mistake in known):
+            return cls("either")
+        return cls("yes" if seen else "no")

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake
-from attn_course.check.largest import largest_tensor
+from attn_course.check.largest import Aside, largest_tensor
 
 # ---------------------------------------------------------------- label smoothing
 
@@ -556,7 +556,9 @@ def _use_three(answer, first, second, third, limit):
     if found is None or isinstance(found, Tensor):
         return found
     found = tuple(found)
-    return (*found, any(_shares_memory(new, old) for new in found for old in given))
+    shares = any(_shares_memory(new, old) for new in found for old in given)
+    mistakes = clip_together.mistakes
+    return (*found, Aside.of(answer, shares, mistakes, "same tensors returned"))
 
 
 def _shares_memory(new, old):
@@ -797,7 +799,12 @@ def _use_parts(answer, weight, pad_id, *parts):
     everything = sum(len(target) for _, target in parts) * weight.size(1)
     at_once = len(parts) > 1 and weight.size(1) > weight.size(0) and largest >= everything
     gradient = gradient.detach() if isinstance(gradient, Tensor) else gradient
-    return gradient, left, at_once
+    mistakes = accumulated_gradient.mistakes
+    return (
+        gradient,
+        Aside.of(answer, left, mistakes, "weight left changed"),
+        Aside.of(answer, at_once, mistakes, "all parts at once"),
+    )
 
 
 def _two_parts_only(weight, parts, pad_id):
@@ -1060,11 +1067,11 @@ def _adamw(
     return answer
 
 
-def _moves_first(*inputs):
+def _moves_first(*inputs, **told):
     """The weights move by the means from before this gradient."""
-    _, new_mean, new_square = _adamw()(*inputs)
+    _, new_mean, new_square = _adamw()(*inputs, **told)
     moved = _adamw(mean_of=lambda mean, *_: mean, square_of=lambda square, *_: square)
-    return moved(*inputs)[0], new_mean, new_square
+    return moved(*inputs, **told)[0], new_mean, new_square
 
 
 def _use_settings(answer, w, g, mean, square, step, lr, decay, beta1, beta2, eps):
@@ -1131,6 +1138,13 @@ adamw_step = Exercise(
                 lambda mean, g, b1, b2: b2 * mean + (1 - b2) * g,
                 lambda square, g, b1, b2: b1 * square + (1 - b1) * g * g,
                 lambda step, b1, b2: (1 - b2**step, 1 - b1**step),
+            ),
+        ),
+        "defaults of the betas swapped": Mistake(
+            "With betas handed over it is right: their defaults have changed places, beta1 is 0.9 and beta2 is 0.98. "
+            "See section 12.4.",
+            lambda *inputs, beta1=0.98, beta2=0.9, eps=1e-8: _adamw()(
+                *inputs, beta1, beta2, eps
             ),
         ),
         "old and new swapped": Mistake(
@@ -1226,7 +1240,7 @@ adamw_step = Exercise(
         "means not renewed": Mistake(
             "The weights are right, but the two means come back as they were given, so that the next step forgets "
             "this gradient. See section 12.4.",
-            lambda *inputs: (_adamw()(*inputs)[0], *inputs[2:4]),
+            lambda *inputs, **told: (_adamw()(*inputs, **told)[0], *inputs[2:4]),
         ),
         "the move alone": Mistake(
             "The first result is how far the weights move; it is to be the weights after the move. See section 12.4.",
