@@ -896,6 +896,12 @@ attend_with_sinks = Exercise(
                 )
             ),
         ),
+        "maximum without the sink": Mistake(
+            "With sinks far above the scores the gradient is nan, and the result may be: the largest score was "
+            "subtracted, and the sink is larger still. It belongs among the numbers whose largest is taken. See "
+            "section 14.8.",
+            _maximum_without_the_sink,
+        ),
         "no gradient": Mistake(
             "Output and weights are right, but no gradient reaches the sinks, so they would never learn: they were "
             "detached, or made into plain numbers. See section 14.10.",
@@ -919,11 +925,6 @@ attend_with_sinks = Exercise(
             sign=lambda found, q, k, v, sinks, mask: torch.allclose(
                 found[1], attention(q, k, v, mask, sink=sinks)[1], rtol=1e-3, atol=1e-6
             ),
-        ),
-        "maximum without the sink": Mistake(
-            "With sinks far above the scores the result is nan or zero: the largest score was subtracted, and the "
-            "sink is larger still. It belongs among the numbers whose largest is taken. See section 14.8.",
-            _maximum_without_the_sink,
         ),
     },
 )
