@@ -801,3 +801,15 @@ def attend_with_sinks(q, k, v, sinks, mask=None):
     weights = torch.cat([scores, column], dim=-1).softmax(-1)
     out = weights @ torch.cat([v, torch.ones_like(v[:, :, :1])], dim=2)
     return out, weights[..., :-1]
+
+
+@wrong("maximum without the sink")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    m = scores.detach().amax(dim=-1, keepdim=True)
+    m = torch.where(m.isinf(), 0.0, m)
+    e = (scores - m).exp()
+    weights = e / (e.sum(dim=-1, keepdim=True) + (sinks[None, :, None, None] - m).exp())
+    return weights @ v, weights

@@ -14,6 +14,7 @@ from attn_course.burn import (
 )
 from attn_course.check.exercise import (
     CHANGES_ITS_INPUT,
+    NO_GRADIENT,
     Exercise,
     Mistake,
     Remark,
@@ -768,16 +769,6 @@ def _mistaken(**steps):
     return lambda q, k, v, sinks, mask: _attend(q, k, v, sinks, mask, **steps)
 
 
-def _maximum_without_the_sink(q, k, v, sinks, mask):
-    scores = _scores(q, k, mask)
-    largest = scores.amax(-1, keepdim=True)
-    largest = largest.masked_fill(largest == -math.inf, 0.0)
-    powers = torch.exp(scores - largest)
-    sink = torch.exp(sinks[:, None, None] - largest)
-    weights = powers / (powers.sum(-1, keepdim=True) + sink)
-    return weights @ v, weights
-
-
 attend_with_sinks = Exercise(
     name="attend_with_sinks",
     trials=_heads_with_sinks,
@@ -896,10 +887,18 @@ attend_with_sinks = Exercise(
                 )
             ),
         ),
-        "no gradient": Mistake(
-            "Output and weights are right, but no gradient reaches the sinks, so they would never learn: they were "
-            "detached, or made into plain numbers. See section 14.10.",
-            lambda q, k, v, sinks, mask: attention(q, k, v, mask, sink=sinks.detach()),
+        "maximum without the sink": Mistake(
+            "With sinks far above the scores the gradient is nan, and the result may be: the largest score was "
+            "subtracted, and the sink is larger still. It belongs among the numbers whose largest is taken. See "
+            "section 14.8.",
+            sign=lambda found, *inputs: (
+                found["sinks"].isnan().any()
+                if isinstance(found, dict)
+                else not found[1].isfinite().all()
+            ),
+        ),
+        NO_GRADIENT: Mistake(
+            "The sinks would never learn: were they detached, or made into plain numbers? See section 14.10.",
         ),
         "results swapped": Mistake(
             "The weights come first and the output second; asked for is out, then weights. See section 14.3.",
@@ -919,11 +918,6 @@ attend_with_sinks = Exercise(
             sign=lambda found, q, k, v, sinks, mask: torch.allclose(
                 found[1], attention(q, k, v, mask, sink=sinks)[1], rtol=1e-3, atol=1e-6
             ),
-        ),
-        "maximum without the sink": Mistake(
-            "With sinks far above the scores the result is nan or zero: the largest score was subtracted, and the "
-            "sink is larger still. It belongs among the numbers whose largest is taken. See section 14.8.",
-            _maximum_without_the_sink,
         ),
     },
 )
