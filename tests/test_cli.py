@@ -357,16 +357,17 @@ def test_settings_that_cannot_be_meant_are_refused(tmp_path, arguments, says):
 
 def test_the_recipes_are_settings():
     names = {path.stem for path in cli.RECIPES.glob("*.toml")}
-    assert names == {"everyday", "small_parallel_enja", "translator_1", "translator_2", "translator_3"}
+    assert names == {"everyday", "small_parallel_enja", *(f"translator_{part}" for part in range(1, 5))}
     settings = {name: Settings.load(cli._find_settings(name)) for name in names}
     for name in ("everyday", "small_parallel_enja"):
         assert settings[name].corpora == (name,)
     assert settings["translator_2"].init_from == "translator_1"
     assert settings["translator_3"].init_from == "translator_2"
+    assert settings["translator_4"].init_from == "translator_3"
 
 
 def test_the_shipped_translator_was_trained_with_its_recipes():
-    for number, part in enumerate(("first_", "second_", ""), start=1):
+    for number, part in enumerate(("first_", "second_", "third_", ""), start=1):
         recipe = Settings.load(cli._find_settings(f"translator_{number}"))
         assert recipe == Settings.load(SHIPPED / f"{part}settings.toml")
 
@@ -552,7 +553,7 @@ def test_the_shell_can_complete_commands_options_recipes_and_corpora():
 
     assert complete("root tra") == ["train", "translate"]
     assert complete("root translate --n") == ["--n-best"]
-    assert complete("root train translator") == ["translator_1", "translator_2", "translator_3"]
+    assert complete("root train translator") == [f"translator_{part}" for part in range(1, 5)]
     assert complete("root evaluate --corpus e") == ["everyday"]
     assert complete("root data t") == ["tatoeba"]
 

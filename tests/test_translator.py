@@ -48,7 +48,7 @@ def test_its_weights_are_at_most_12_mb_in_half_precision():
 
 def test_how_it_was_trained_and_what_it_reached_lies_beside_it():
     settings = Settings.load(SHIPPED / "settings.toml")
-    for part in ("", "first_", "second_") if settings.init_from else ("",):
+    for part in ("", "first_", "second_", "third_") if settings.init_from else ("",):
         settings = Settings.load(SHIPPED / f"{part}settings.toml")
         curve = [json.loads(line) for line in (SHIPPED / f"{part}metrics.jsonl").read_text().splitlines()]
         assert curve[-1]["step"] == settings.steps

@@ -229,7 +229,7 @@ def train(
             metavar="SETTINGS",
             autocompletion=_complete(path.stem for path in RECIPES.glob("*.toml")),
             help="A TOML file; or one of the recipes everyday, small_parallel_enja, translator_1, "
-            "translator_2 (which goes on from a folder translator_1) and translator_3 (from translator_2).",
+            "and translator_2 to translator_4, each of which goes on from a folder with the name of the one before.",
         ),
     ],
     folder: Annotated[Path, typer.Option(help="Where everything is written.")],
