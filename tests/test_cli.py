@@ -343,7 +343,7 @@ def test_single_settings_can_be_changed(settings_file):
     ("arguments", "says"),
     [
         (["nothing.toml"], "nothing.toml must be a file with settings, or one of the recipes everyday, small"),
-        (["everyday", "--set", "stepz=3"], "--set stepz=3 must be NAME=VALUE, with one of the names beta2, "),
+        (["everyday", "--set", "stepz=3"], "--set stepz=3 must be NAME=VALUE, with one of the names average_decay, "),
         (["everyday", "--set", "steps"], "--set steps must be NAME=VALUE"),
         (["everyday", "--set", "steps=many"], "steps ('many') must be of the type int"),
         (["everyday", "--set", "steps=0"], "steps (0) must be at least 1"),
