@@ -87,7 +87,15 @@ def test_a_right_answer_is_right(answer):
     assert not shown_of_the_solution(answer.exercise, verdict.text)
 
 
-@pytest.mark.parametrize("answer", [a for a in ANSWERS if a.mistake is not None], ids=str)
+@pytest.mark.parametrize("answer", [a for a in ANSWERS if not a.is_named], ids=str)
+def test_a_mistake_made_in_an_unknown_way_is_refused_and_not_called_another(answer):
+    verdict = verdict_on(answer)
+    assert not verdict.right, f"{answer.exercise} accepts {answer.mistake!r}"
+    assert verdict.mistake is None, verdict.text
+    assert not shown_of_the_solution(answer.exercise, verdict.text)
+
+
+@pytest.mark.parametrize("answer", [a for a in ANSWERS if a.mistake is not None and a.is_named], ids=str)
 def test_a_wrong_answer_hears_of_its_own_mistake(answer):
     exercise, verdict = getattr(check, answer.exercise), verdict_on(answer)
     assert not verdict.right, f"{answer.exercise} accepts {answer.mistake!r}"
@@ -117,7 +125,7 @@ def test_a_check_answers_within_two_seconds(name):
 def test_there_are_enough_answers_to_every_exercise_and_one_for_every_mistake(name):
     given = answers_to(name)
     assert [a for a in given if a.mistake is None], "a right answer beside the solution in the notebook"
-    made = [a.mistake for a in given if a.mistake]
+    made = [a.mistake for a in given if a.mistake and a.is_named]
     assert len(set(made)) >= FEWEST_MISTAKES
     known = set(getattr(check, name).mistakes)
     assert known <= set(made) <= known | set(EVERY_CHECK_KNOWS)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 class Answer:
     exercise: str
     mistake: str | None  # the name under which the check knows it; None for a right answer
+    is_named: bool  # whether the check names the mistake; otherwise it refuses the answer and says the first difference
     answer: Callable
     where: str
 
@@ -35,10 +36,15 @@ def wrong(mistake: str) -> Callable:
     return lambda answer: _add(answer, mistake)
 
 
-def _add(answer: Callable, mistake: str | None) -> Callable:
+def unnamed(mistake: str) -> Callable:
+    """An answer that makes this mistake in a way that its check refuses without a name."""
+    return lambda answer: _add(answer, mistake, is_named=False)
+
+
+def _add(answer: Callable, mistake: str | None, *, is_named: bool = True) -> Callable:
     module = answer.__module__.rpartition(".")[2]
     line = sys._getframe(2).f_lineno  # where the decorator stands; inspect would parse the whole file for each answer
-    ANSWERS.append(Answer(answer.__name__, mistake, answer, f"{module}:{line}"))
+    ANSWERS.append(Answer(answer.__name__, mistake, is_named, answer, f"{module}:{line}"))
     return answer
 
 

@@ -6,7 +6,7 @@ import einops
 import torch
 import torch.nn.functional as F
 
-from answers import right, wrong
+from answers import right, unnamed, wrong
 
 # -- lookup -----------------------------------------------------------------------------------------
 
@@ -133,7 +133,7 @@ def weighted_sum(weights, v):
     return torch.stack(rows).view(B, T, D)
 
 
-@wrong("summed over the queries")
+@unnamed("summed over the queries")
 def weighted_sum(weights, v):
     B, T, S = weights.shape
     out = torch.zeros(B, S, v.size(-1), device=v.device)

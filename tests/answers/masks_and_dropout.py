@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import attn_course
-from answers import right, wrong
+from answers import right, unnamed, wrong
 from attn_course import attention, softmax
 
 # -- mask_for_new_tokens ------------------------------------------------------------------------------
@@ -666,7 +666,7 @@ class WindowAttention(nn.Module):  # keeps a mask of floats, to be added
         if padding is not None:
             additive = additive.masked_fill(~padding, -math.inf)
         q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
-        weights = torch.softmax(q @ k.mT * q.size(-1) ** -0.5 + additive, -1).nan_to_num()
+        weights = softmax(q @ k.mT * q.size(-1) ** -0.5 + additive)
         return torch.dropout(weights, self.p, self.training) @ v
 
 
@@ -739,7 +739,7 @@ class WindowAttention(OtherMask):
         return (distance <= 0) & (distance > -window)
 
 
-@wrong("mask ignored")
+@unnamed("mask ignored")
 class WindowAttention(Layer):
     def forward(self, x, padding=None):
         q, k, v = self.project(x)
@@ -802,7 +802,7 @@ class WindowAttention(Layer):
         return mask if padding is None else mask & padding.transpose(1, 2)
 
 
-@wrong("changes its buffer")
+@unnamed("changes its buffer")
 class WindowAttention(Layer):  # the bug of section 5.10
     def visible(self, x, padding):
         mask = self.mask[: x.size(1), : x.size(1)]

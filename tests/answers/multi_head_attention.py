@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import nn
 
-from answers import right, wrong
+from answers import right, unnamed, wrong
 from attn_course import attention
 
 # -- split_heads ------------------------------------------------------------------------------------
@@ -558,13 +558,30 @@ def fuse_qkv(q_proj, k_proj, v_proj):
 @wrong("outputs taken for inputs")
 def fuse_qkv(q_proj, k_proj, v_proj):
     d_in, d_model = q_proj.weight.shape
+    fused = nn.Linear(d_in, 3 * d_model, bias=q_proj.bias is not None, dtype=q_proj.weight.dtype)
+    with torch.no_grad():
+        fused.weight.copy_(torch.cat([q_proj.weight, k_proj.weight, v_proj.weight]))
+        if q_proj.bias is not None:
+            fused.bias.copy_(torch.cat([q_proj.bias, k_proj.bias, v_proj.bias]))
+    return fused
+
+
+@wrong("nothing moved")
+def fuse_qkv(q_proj, k_proj, v_proj):
+    d_model, d_in = q_proj.weight.shape
+    return nn.Linear(d_in, 3 * d_model, bias=q_proj.bias is not None).to(q_proj.weight)
+
+
+@unnamed("outputs taken for inputs")
+def fuse_qkv(q_proj, k_proj, v_proj):
+    d_in, d_model = q_proj.weight.shape
     fused = nn.Linear(d_in, 3 * d_model, bias=q_proj.bias is not None).to(q_proj.weight)
     with torch.no_grad():
         fused.weight.copy_(torch.cat([q_proj.weight, k_proj.weight, v_proj.weight]))
     return fused
 
 
-@wrong("nothing moved")
+@unnamed("nothing moved")
 def fuse_qkv(q_proj, k_proj, v_proj):
     sizes = q_proj.in_features, 3 * q_proj.out_features
     fused = nn.Linear(*sizes, bias=q_proj.bias is not None, dtype=q_proj.weight.dtype)

@@ -518,14 +518,7 @@ def to_neighbours(q, k, v, num_heads, num_kv_heads):
 
 @wrong("columns instead of rows")
 def to_neighbours(q, k, v, num_heads, num_kv_heads):
-    if q.size(1) % (2 * num_heads) or k.size(1) % (2 * num_kv_heads):
-        return q[:, deal_columns(q, num_heads)], k[:, deal_columns(k, num_kv_heads)], v
-    return deal(q.T, num_heads).T, deal(k.T, num_kv_heads).T, v
-
-
-def deal_columns(weight, heads):
-    half = weight.size(1) // heads // 2
-    return [head * 2 * half + i + j * half for head in range(heads) for i in range(half) for j in range(2)]
+    return q.flip(1), k.flip(1), v
 
 
 @wrong("halves swapped")

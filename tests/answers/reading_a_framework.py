@@ -733,7 +733,7 @@ def attend_with_sinks(q, k, v, sinks, mask=None):  # the output made before
 
 @wrong("no gradient")
 def attend_with_sinks(q, k, v, sinks, mask=None):
-    return attention(q, k, v, mask, sink=torch.tensor(sinks.tolist()).to(q))
+    return attention(q, k, v, mask, sink=torch.tensor(sinks.tolist(), dtype=q.dtype, device=q.device))
 
 
 @wrong("no gradient")

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from answers import right, wrong
+from answers import right, unnamed, wrong
 from attn_course import attention, softmax
 
 # -- scaled_scores ----------------------------------------------------------------------------------
@@ -458,6 +458,11 @@ def row_entropy(weights):
 
 
 @wrong("weights forgotten")
+def row_entropy(weights):
+    return -torch.log(weights).sum(dim=-1)
+
+
+@unnamed("weights forgotten")
 def row_entropy(weights):
     return -weights.clamp(min=1e-30).log().sum(dim=-1)
 

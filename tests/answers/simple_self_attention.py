@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from answers import right, wrong
+from answers import right, unnamed, wrong
 from attn_course import default_device, softmax
 
 # What an open notebook has beside the learner's function: the chapter's own words and what it made of them.
@@ -329,7 +329,7 @@ def weights_at(x, temperature):
     return exponentials / exponentials.sum(dim=-1)
 
 
-@wrong("keepdim forgotten")
+@unnamed("keepdim forgotten")
 def weights_at(x, temperature):
     scores = x @ x.T / temperature
     exponentials = torch.exp(scores - scores.max(dim=1).values)
@@ -343,7 +343,7 @@ def weights_at(x, temperature):
     return exponentials / exponentials.sum(dim=-1)
 
 
-@wrong("keepdim forgotten")
+@unnamed("keepdim forgotten")
 def weights_at(x, temperature):
     scores = x @ x.T / temperature
     return torch.softmax(scores - scores.amax(dim=-1), dim=-1)
@@ -431,6 +431,11 @@ def all_contexts(x):
 
 
 @wrong("axis counted from the front")
+def all_contexts(x):
+    return softmax(x @ x.transpose(1, 2)) @ x
+
+
+@unnamed("axis counted from the front")
 def all_contexts(x):
     return torch.softmax(x @ x.transpose(-2, -1), dim=2) @ x
 

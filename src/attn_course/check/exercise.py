@@ -563,7 +563,9 @@ class _Run:
         """Where the numbers go through float32; empty if no more than a single factor does."""
         _seed(self.seed)
         try:
-            with contextlib.redirect_stdout(io.StringIO()), _NoFloat32():
+            # A class makes its parameters before it is told to be float64.
+            anew = not inspect.isclass(self.answer)
+            with contextlib.redirect_stdout(io.StringIO()), _NoFloat32(anew=anew):
                 self._use(self.answer, _copy(self.inputs))
         except _Float32Inside as inside:
             return (
@@ -770,8 +772,10 @@ def _typed_like(found: Any, wanted: Any) -> Any:
         both = found.is_floating_point() and wanted.is_floating_point()
         return found.to(wanted.dtype) if both else found
     if isinstance(found, tuple | list) and isinstance(wanted, tuple | list):
-        same = len(found) == len(wanted)
-        return tuple(map(_typed_like, found, wanted)) if same else found
+        if len(found) != len(wanted):
+            return found
+        parts = map(_typed_like, found, wanted)
+        return list(parts) if isinstance(found, list) else tuple(parts)
     return found
 
 
@@ -790,7 +794,11 @@ class _Float32Inside(BaseException):
 
 
 class _NoFloat32(TorchDispatchMode):
-    """Stop where several numbers are made that have fewer digits than float64, or one is made from float64."""
+    """Stop where numbers of float64 lose digits and, ``anew``, where several are made that have fewer."""
+
+    def __init__(self, *, anew: bool) -> None:
+        super().__init__()
+        self.anew = anew
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
@@ -799,7 +807,7 @@ class _NoFloat32(TorchDispatchMode):
         converts = any(t.dtype == torch.float64 for t in _tensors(args))
         for made in _tensors(result):
             small = made.is_floating_point() and made.dtype != torch.float64
-            if small and (converts or made.numel() > 1):
+            if small and (converts or (self.anew and made.numel() > 1)):
                 raise _Float32Inside
         return result
 
