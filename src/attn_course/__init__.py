@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # for editors, which do not run anything
     from attn_course.decoding import generate
     from attn_course.device import default_device
     from attn_course.functional import attention, fused_attention, softmax, weights_of_rows
-    from attn_course.language_model import LanguageModel
+    from attn_course.language_model import DecoderOnly, LanguageModel
     from attn_course.latent_attention import (
         LatentAttention,
         LatentCache,
@@ -63,7 +63,7 @@ _MODULES = {
     "decoding": "generate",
     "device": "default_device",
     "functional": "attention fused_attention softmax weights_of_rows",
-    "language_model": "LanguageModel",
+    "language_model": "DecoderOnly LanguageModel",
     "latent_attention": "LatentAttention LatentCache cache_bytes_per_token",
     "masks": "from_additive_mask from_torch_mask from_transformers_mask make_causal_mask make_padding_mask "
     "make_sliding_window_mask to_additive_mask to_torch_mask to_transformers_mask",
