@@ -91,7 +91,7 @@ def curves(
         text += "\nlines: " + ", ".join(lines)
     else:
         number = f".{precision}e" if log_y else f".{precision}f"
-        columns = [[f"{v:.{precision}f}" for v in positions + 0.0]]
+        columns = [[fixed(v, precision) for v in positions]]
         columns += [
             [signless_zero(f"{v:{number}}") for v in values] for values in lines.values()
         ]
@@ -153,6 +153,7 @@ def bars(
             place,
             labels,
             rotation=45 if turned else 0,
+            parse_math=False,
             ha="right" if turned else "center",
         )
         ax.set(ylabel=ylabel)
