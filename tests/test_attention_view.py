@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import warnings
 import xml.etree.ElementTree as ET
 import zipfile
 from urllib.parse import unquote
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from chapters import ROOT
+from matplotlib.colors import to_hex
 from nbval_numbers import PACKED, Text, _unpack, difference
 from PIL import Image
 
@@ -55,6 +57,9 @@ def weights(*shape, seed=0):
     return torch.softmax(2 * torch.randn(*shape, generator=torch.Generator().manual_seed(seed)), -1)
 
 
+W = weights(2, 3, 7, 11)
+
+
 def big():
     return plots.attention_view(weights(12, 40, 40), [f"token{i}" for i in range(40)])
 
@@ -77,15 +82,44 @@ def still_svg(view):
 
 
 def test_a_view_is_html_an_image_and_text():
-    view = plots.attention_view(weights(3, 7, 11), ENGLISH, JAPANESE)
+    mask = make_padding_mask([9], 11)[0]
+    view = plots.attention_view(weights(3, 7, 11), ENGLISH, JAPANESE, mask=mask, label="share")
     data, metadata = view._repr_mimebundle_()
     assert set(data) == {"text/html", "image/png", "text/plain"}
     assert data["text/html"] == view.html == view._repr_html_()
     assert data["text/plain"] == repr(view) == view.text
     png = base64.b64decode(data["image/png"])
     assert len(png) <= 60_000
-    assert png == view.png() == plots.heatmap(weights(3, 7, 11)[0], ENGLISH, JAPANESE).png()
+    assert png == view.png() == plots.heatmap(weights(3, 7, 11)[0], ENGLISH, JAPANESE, mask=mask, label="share").png()
     assert metadata["image/png"]["width"] == pytest.approx(Image.open(io.BytesIO(png)).width / 2, abs=1)
+
+
+def test_a_sign_that_only_the_browser_can_draw_is_no_warning():
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        plots.attention_view([[1.0]], ["\U00012000"])._repr_mimebundle_()  # a cuneiform sign
+    assert said == []
+
+
+def test_a_view_can_be_saved_as_a_page(tmp_path):
+    view = plots.attention_view(weights(3, 7, 11), ENGLISH, JAPANESE)
+    view.save(tmp_path / "view.html")
+    page = (tmp_path / "view.html").read_bytes().decode("utf-8")
+    assert page.startswith('<!doctype html><html lang="en"><meta charset="utf-8"><title>Attention</title><div')
+    assert page.removesuffix("</html>\n").endswith(view.html)
+
+
+def test_what_the_script_reads_is_what_was_handed_in():
+    words = {"label": "share", "alt": "Look.", "layers": ["low", "high"], "names": ["x", "y", "z"]}
+    data = data_of(plots.attention_view(weights(2, 3, 7, 11), ENGLISH, JAPANESE, **words))
+    assert data.pop("colors") == "".join(to_hex(sequential()(i / 16))[1:] for i in range(17))
+    assert data.pop("style").startswith(":host {")
+    assert data.pop("weights").startswith("3:")
+    named = {"name": "Look.", "label": "share", "layers": ["low", "high"], "heads": ["x", "y", "z"]}
+    assert data == {**named, "queries": ENGLISH, "keys": JAPANESE}
+    same = data_of(plots.attention_view(weights(3, 7, 7), ENGLISH))
+    assert "keys" not in same
+    assert (same["layers"], same["heads"]) == (["layer 1"], ["head 1", "head 2", "head 3"])
 
 
 def test_forty_tokens_and_twelve_heads_stay_under_60_kb():
@@ -155,6 +189,22 @@ def test_the_still_image_names_every_token_and_the_head():
     assert words == [*ENGLISH, *JAPANESE, "0", "1 weight", "layer 1, head 1"]
 
 
+@pytest.mark.parametrize(
+    ("token", "short"),
+    [
+        ("Donaudampfschiff", "Donaudampfschiff"),
+        ("Donaudampfschiffe", "Donauda…iffe"),
+        ("図書館学会誌", "図書館学会誌"),
+        ("図書館情報学会誌編集", "図書館…編集"),
+    ],
+)
+def test_a_long_token_loses_its_middle_in_the_still_image(token, short):
+    view = plots.attention_view(weights(1, 2), [token], ["a", f"b{token}"])
+    words = [e.text for e in still_svg(view).iter() if e.text]
+    assert words[0] == short
+    assert data_of(view)["queries"] == [token]
+
+
 def test_the_still_image_says_in_words_what_it_is():
     view = plots.attention_view(weights(2, 5, 5), list("abcde"), label="share")
     assert '<img alt="share: queries down, keys across; head 1 of 2" ' in view.html
@@ -163,13 +213,24 @@ def test_the_still_image_says_in_words_what_it_is():
 
 
 def test_the_text_names_every_head_token_and_weight():
-    w = weights(2, 3, 7, 11)
-    lines = plots.attention_view(w, ENGLISH, JAPANESE).text.splitlines()
-    assert lines[0] == "weight: queries down, keys across"
-    assert lines[1::9] == [f"layer {i}, head {j}" for i in (1, 2) for j in (1, 2, 3)]
-    assert lines[2].split() == JAPANESE
-    rows = torch.tensor([[float(number) for number in line.split()[1:]] for line in lines[12:19]])
-    torch.testing.assert_close(rows, w[0, 1], atol=5.1e-4, rtol=0)
+    mask = torch.rand(2, 3, 7, 11, generator=torch.Generator().manual_seed(1)) < 0.8
+    lines = plots.attention_view(W, ENGLISH, JAPANESE, mask=mask, label="share", precision=2).text.splitlines()
+    assert lines[0] == "share: queries down, keys across"
+    for i, (layer, head) in enumerate((layer, head) for layer in range(2) for head in range(3)):
+        assert lines[1 + 9 * i] == f"layer {layer + 1}, head {head + 1}"
+        assert lines[2 + 9 * i].split() == JAPANESE
+        for query, line in enumerate(lines[3 + 9 * i : 10 + 9 * i]):
+            may = mask[layer, head, query]
+            numbers = [f"{w:.2f}" if ok else "-" for w, ok in zip(W[layer, head, query], may, strict=True)]
+            assert line.split() == [ENGLISH[query], *numbers]
+    assert len(lines) == 1 + 6 * 9
+
+
+def test_one_head_alone_is_not_counted():
+    view = plots.attention_view(weights(7, 11), ENGLISH, JAPANESE)
+    assert view.text.splitlines()[1].split() == JAPANESE
+    assert data_of(view)["name"] == "weight: queries down, keys across"
+    assert [e.text for e in still_svg(view).iter() if e.text][-2:] == ["0", "1 weight"]
 
 
 def test_the_text_of_many_weights_is_short_and_says_where_the_others_are():
@@ -361,9 +422,6 @@ def color_at(tab, query, key):
     return np.asarray(Image.open(io.BytesIO(tab.screenshot(clip=clip))).convert("RGB"))[0, 0]
 
 
-W = weights(2, 3, 7, 11)
-
-
 @pytest.fixture
 def cross():
     return plots.attention_view(W, ENGLISH, JAPANESE)
@@ -384,11 +442,23 @@ def test_the_pointer_reads_a_cell(shown, cross):
 
 def test_row_and_column_of_a_cell_stand_out(shown, cross):
     tab = shown(cross)
-    before = {spot: color_at(tab, *spot) for spot in ((3, 2), (0, 6), (0, 0), (5, 9))}
+    spots = [(query, key) for query in (2, 3, 4) for key in (5, 6, 7)]  # around the cell, and itself
+    before = {spot: color_at(tab, *spot) for spot in spots}
+
+    def stepped_back():
+        return {spot for spot in spots if np.abs(before[spot] - color_at(tab, *spot)).max() > 8}
+
     cell(tab, 3, 6).hover()
-    after = {spot: color_at(tab, *spot) for spot in before}
-    changed = {spot for spot in before if (before[spot] != after[spot]).any()}
-    assert changed == {(0, 0), (5, 9)}  # what is neither in the row nor in the column steps back
+    assert stepped_back() == {(2, 5), (2, 7), (4, 5), (4, 7)}  # what is neither in the row nor in the column
+    ring, box = tab.locator(".ring").bounding_box(), cell(tab, 3, 6).bounding_box()
+    assert all(abs(ring[side] - box[side]) <= 3 for side in ring)
+    tab.locator("[role=rowheader]").nth(3).hover()
+    assert stepped_back() == {spot for spot in spots if spot[0] != 3}
+    assert not tab.locator(".ring").is_visible()
+    tab.locator("[role=columnheader]").nth(1 + 6).hover()
+    assert stepped_back() == {spot for spot in spots if spot[1] != 6}
+    tab.mouse.move(0, 0)
+    assert stepped_back() == set()
 
 
 def test_nothing_moves_when_something_stands_out(shown, cross):
@@ -412,6 +482,177 @@ def test_the_pointer_on_a_token_shows_where_it_looks(shown, cross):
     top = W[0, 0, :, 4].topk(3)
     told = ", ".join(f"{ENGLISH[i]} {value:.3f}" for value, i in zip(top.values, top.indices, strict=True))
     assert answer(tab) == f"key 本 is looked at most by {told}"
+
+
+MASK = torch.rand(2, 3, 7, 11, generator=torch.Generator().manual_seed(1)) < 0.8
+READ = """() => {
+  const root = document.querySelector(".attn-view").shadowRoot;
+  const all = (what, read) => [...root.querySelectorAll(what)].map(read);
+  const pixels = (e) => e.toDataURL();
+  const place = (e) => { const box = e.getBoundingClientRect(); return [box.left, box.top, box.right, box.bottom]; };
+  return {
+    small: all("fieldset canvas", pixels), chosen: all(".cells", pixels),
+    cells: all("[role=gridcell]", (e) =>
+      [e.textContent, e.ariaLabel, e.className, getComputedStyle(e).color, place(e)]),
+    rows: all("[role=rowheader]", (e) => [e.textContent, place(e)]),
+    columns: all("[role=columnheader]", (e) => [e.textContent, place(e)]),
+    grid: all(".grid", (e) => [e.ariaLabel, e.ariaRowCount, e.ariaColCount])[0], picture: all(".cells", place)[0],
+    lines: all(".lines", place)[0],
+  };
+}"""
+
+
+def pixels_of(w, mask):
+    colors = np.asarray(sequential()(np.rint(w.numpy() * 1000) / 1000))[..., :3] * 255
+    return np.where(mask.numpy()[..., None], colors, 233)
+
+
+@pytest.mark.cpu_only("NumPy reads what is expected")
+def test_every_cell_of_every_head_has_its_colour_its_number_and_its_place(shown):
+    tab = shown(plots.attention_view(W, ENGLISH, JAPANESE, mask=MASK, label="share"))
+    for layer, head in ((0, 0), (1, 1)):
+        tab.get_by_role("radio", name=f"layer {layer + 1}, head {head + 1}").check(force=True)
+        read = tab.evaluate(READ)
+        w, may = W[layer, head], MASK[layer, head]
+        for drawn, (grid, allowed) in [
+            *zip(read["small"], zip(W.flatten(0, 1), MASK.flatten(0, 1), strict=True), strict=True),
+            (read["chosen"][0], (w, may)),
+        ]:
+            image = Image.open(io.BytesIO(base64.b64decode(drawn.split(",")[1])))
+            np.testing.assert_allclose(np.asarray(image.convert("RGB")), pixels_of(grid, allowed), atol=4)
+        for i, (text, said, names, color, _) in enumerate(read["cells"]):
+            value, ok = float(w.flatten()[i]), bool(may.flatten()[i])
+            assert said == (f"{value:.3f}" if ok else "not allowed")
+            assert re.fullmatch(r"[01]\.\d\d" if ok else "", text)
+            assert not ok or abs(float(text) - float(said)) < 0.00501
+            assert ("no" in names.split()) == (not ok)
+            if ok:
+                back = pixels_of(w, may).reshape(-1, 3)[i]
+                assert contrast(np.array(re.findall(r"\d+", color), float), back) > 4.4
+        assert read["grid"] == [f"layer {layer + 1}, head {head + 1} · share: queries down, keys across", "8", "12"]
+    assert [text for text, _ in read["rows"]] == ENGLISH
+    assert [text for text, _ in read["columns"]] == ["key →query ↓", *JAPANESE]
+    places = np.reshape([place for *_, place in read["cells"]], (7, 11, 4))
+    rows, columns = (
+        np.array([place for _, place in read[side]][skip:]) for side, skip in (("rows", 0), ("columns", 1))
+    )
+    np.testing.assert_allclose(places[:, :, [1, 3]], np.broadcast_to(rows[:, None, [1, 3]], (7, 11, 2)), atol=1)
+    np.testing.assert_allclose(places[:, :, [0, 2]], np.broadcast_to(columns[None, :, [0, 2]], (7, 11, 2)), atol=1)
+    assert (rows[:, 2] <= places[:, 0, 0] + 1).all()  # on the left
+    assert (columns[:, 3] <= places[0, :, 1] + 1).all()  # on top
+    whole = [*places[0, 0, :2], *places[-1, -1, 2:]]
+    np.testing.assert_allclose([read["picture"], read["lines"]], [whole, whole], atol=1)
+    assert np.ptp(places[..., 2] - places[..., 0]) < 1
+    assert places[0, 0, 3] - places[0, 0, 1] == pytest.approx(places[0, 0, 2] - places[0, 0, 0], abs=1)
+
+
+def contrast(one, other):
+    """As WCAG 2 defines it, of colours from 0 to 255."""
+    parts = np.array([one, other]) / 255
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    low, high = sorted(linear @ [0.2126, 0.7152, 0.0722])
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_the_key_below_shows_the_colours_from_0_to_1(shown):
+    tab = shown(plots.attention_view(W, ENGLISH, JAPANESE, label="share"))
+    assert tab.locator(".key").inner_text().split() == ["0", "1", "share"]  # nothing is masked
+    strip = np.asarray(Image.open(io.BytesIO(tab.locator(".key i").screenshot())).convert("RGB")).astype(float)
+    middle = strip[len(strip) // 2]
+    for place in (0.1, 0.25, 0.5, 0.75, 0.9):
+        expected = np.array(sequential()(place)[:3]) * 255
+        np.testing.assert_allclose(middle[round(place * len(middle))], expected, atol=8)
+
+
+def test_layers_heads_and_panels_are_called_what_they_are(shown):
+    w = weights(2, 3, 4, 5, seed=1)
+    given = [
+        (w, {}, "Choose a layer and a head", ["layer 1", "layer 2"], ["1", "2", "3"] * 2),
+        (
+            w,
+            {"layers": ["low", "high"], "names": list("xyz")},
+            "Choose a layer and a head",
+            ["low", "high"],
+            list("xyzxyz"),
+        ),
+        (w[0], {}, "Choose a head", [], ["1", "2", "3"]),
+        (w[0], {"names": ["head 1", "scaled", "head 2b"]}, "Choose a panel", [], ["1", "scaled", "head 2b"]),
+    ]
+    tab = shown(
+        *(plots.attention_view(w, list("abcd"), list("vwxyz"), **words) for w, words, *_ in given), weights_alone()
+    )
+    for i, (*_, legend, layers, heads) in enumerate(given):
+        view = tab.locator(".attn-view").nth(i)
+        assert view.locator("legend").inner_text() == legend
+        assert view.locator(".layer > span").all_inner_texts() == layers
+        said = view.locator("label span").all_inner_texts()
+        assert said == heads
+    titles = tab.locator(".view > p.quiet:first-of-type").all_inner_texts()
+    assert titles[1:3] == ["low, x · weight: queries down, keys across", "head 1 · weight: queries down, keys across"]
+    alone = tab.locator(".attn-view").nth(len(given))
+    assert alone.locator("fieldset").count() == 0
+    assert alone.locator(".view > p").first.inner_text() == "weight: queries down, keys across"
+
+
+def weights_alone():
+    return plots.attention_view(weights(4, 5), list("abcd"), list("vwxyz"))
+
+
+def test_who_looks_nowhere_looks_at_nothing(shown):
+    w = torch.tensor([[0.0, 0.25, 0.75, 0.0], [0.0, 0.0, 0.0, 0.0], [0.125, 0.5, 0.125, 0.25]])
+    tab = shown(plots.attention_view(w, ["a", "b", "c"], ["w", "x", "y", "z"], precision=3))
+    said = []
+    for row in range(3):
+        tab.locator("[role=rowheader]").nth(row).hover()
+        said.append(answer(tab))
+    assert said[:2] == ["query a looks most at y 0.750, x 0.250", "query b looks most at nothing"]
+    assert said[2] == "query c looks most at x 0.500, z 0.250, w 0.125"  # the first of equals
+
+
+def test_cells_are_as_large_as_fits_and_say_their_number_where_it_fits(shown):
+    def size(view, **options):
+        tab = shown(view, **options)
+        return round(cell(tab, 1, 1).bounding_box()["width"]), cell(tab, 1, 1).inner_text() != ""
+
+    assert size(weights_alone()) == (44, True)
+    high = plots.attention_view(weights(30, 3), [f"t{i}" for i in range(30)], list("xyz"))
+    assert size(high) == (24, False)
+    wide = plots.attention_view(weights(3, 60), list("abc"), [f"t{i}" for i in range(60)])
+    assert size(wide) in ((15, False), (16, False))
+    assert size(wide, width=400) == (13, False)
+
+
+@pytest.mark.parametrize("width", [1000, 390])
+def test_long_keys_stand_upright_and_read_upwards_or_downwards_as_their_script_does(shown, width):
+    keys = ["Donaudampfschiff", "図書館", "a"]
+    tab = shown(plots.attention_view(weights(2, 3), list("ab"), keys), width=width)
+    heads = tab.locator("[role=columnheader] bdi")
+    read = """(es) => es.map((e) => {
+      const { writingMode, transform, height, width } = getComputedStyle(e);
+      return [writingMode, transform, parseFloat(height) > parseFloat(width)];
+    })"""
+    turned = "matrix(-1, 0, 0, -1, 0, 0)"
+    styles = heads.evaluate_all(read)
+    assert [style[0] for style in styles] == ["vertical-rl"] * 3
+    assert [style[1] for style in styles] == [turned, "none", turned]
+    assert [style[2] for style in styles[:2]] == [True, True]
+    short = shown(plots.attention_view(weights(2, 3), list("ab"), ["an", "図", "a"])).locator("[role=columnheader] bdi")
+    assert [style[:2] for style in short.evaluate_all(read)] == [["horizontal-tb", "none"]] * 3
+
+
+def test_tokens_stay_in_sight_while_the_grid_is_scrolled(shown):
+    tab = shown(
+        plots.attention_view(weights(70, 80), [f"q{i}" for i in range(70)], [f"k{i}" for i in range(80)]), width=500
+    )
+    box = tab.locator(".box").bounding_box()
+    before = cell(tab, 60, 40).bounding_box()
+    tab.locator(".box").evaluate("(e) => e.scrollTo(200, 100)")
+    after = cell(tab, 60, 40).bounding_box()
+    assert (before["x"] - after["x"], before["y"] - after["y"]) == pytest.approx((200, 100), abs=1)
+    assert tab.locator("[role=rowheader]").nth(60).bounding_box()["x"] == pytest.approx(box["x"], abs=1)
+    assert tab.locator("[role=columnheader]").nth(1 + 40).bounding_box()["y"] == pytest.approx(box["y"], abs=1)
+    corner = tab.locator(".corner").bounding_box()
+    assert (corner["x"], corner["y"]) == pytest.approx((box["x"], box["y"]), abs=1)
 
 
 def test_the_colours_on_the_screen_are_those_of_a_heatmap(shown, cross):
@@ -457,6 +698,10 @@ def test_everything_can_be_done_from_the_keyboard(shown, cross):
     assert answer(tab).startswith("key 私 is looked at most by ")
     press("Escape")
     assert marked(tab) == []
+    press("ArrowDown")
+    press("Alt+ArrowRight")  # the browser's own
+    assert answer(tab) == f"query I, key 私: weight {W[0, 1, 0, 0]:.3f}"
+    press("ArrowUp")
     press("Tab")
     press("Enter")
     tab.locator("table").wait_for()
@@ -496,10 +741,13 @@ def test_a_screen_reader_gets_a_grid_and_a_table(shown, cross):
     tab.get_by_text("Show the weights as a table").click()
     assert tab.locator("table thead th").all_inner_texts() == JAPANESE
     assert tab.locator("table tbody th[scope=row]").all_inner_texts() == ENGLISH
-    assert tab.locator("table tbody tr").nth(2).locator("td").all_inner_texts() == [f"{w:.3f}" for w in W[0, 0, 2]]
+    assert tab.locator("table tbody td").all_inner_texts() == [f"{w:.3f}" for w in W[0, 0].flatten()]
+    assert tab.locator("table thead td").inner_text() == "query ↓ key →"
+    assert tab.locator("caption").inner_text() == "layer 1, head 1 · weight: queries down, keys across"
+    assert tab.get_by_role("region", name="Table of layer 1, head 1 · weight").count() == 1
     tab.get_by_label("layer 2, head 2").check(force=True)
     assert tab.locator("caption").inner_text().startswith("layer 2, head 2")
-    assert tab.locator("table tbody tr").nth(6).locator("td").all_inner_texts() == [f"{w:.3f}" for w in W[1, 1, 6]]
+    assert tab.locator("table tbody td").all_inner_texts() == [f"{w:.3f}" for w in W[1, 1].flatten()]
 
 
 def test_axe_finds_nothing_to_say(shown, cross):
@@ -575,6 +823,60 @@ def test_hostile_tokens_are_text_in_the_still_image_too(shown):
     tab = shown(view, java_script_enabled=False)
     assert tab.locator("main *").count() >= 3
     assert tab.locator("script").count() == 2
+
+
+PLACES = """() => [...document.querySelectorAll("svg text, svg tspan")].filter((e) => !e.children.length).map((e) => {
+  const { left, top, right, bottom } = e.getBoundingClientRect();
+  return [e.textContent, left, top, right, bottom];
+})"""
+
+
+@pytest.mark.cpu_only("NumPy reads what is expected")
+@pytest.mark.parametrize("keys", [list("vwxyz"), ["v", "Donaudampfschiff", "x", "図書館", "z"]], ids=["short", "long"])
+def test_each_cell_and_token_of_the_still_image_has_its_place(shown, keys):
+    queries, w, mask = ["one", "two", "three"], weights(2, 3, 5), torch.ones(2, 3, 5, dtype=torch.bool)
+    mask[0, [0, 0, 1, 2], [2, 4, 1, 0]] = False
+    names = ["a head with quite a long name, longer than the grid", "other"]
+    view = plots.attention_view(w, queries, keys, mask=mask, label="share of the whole sum", names=names)
+    tab = shown(unquote(re.search(r'src="data:image/svg\+xml;charset=utf-8,([^"]*)"', view.html)[1]))
+    whole, grid = (tab.locator(what).bounding_box() for what in ("svg", "svg image"))
+    left, top, size = grid["x"], grid["y"], grid["width"] / 5
+    assert grid["height"] == pytest.approx(3 * size)
+    texts = tab.evaluate(PLACES)
+    assert [text for text, *_ in texts] == [*queries, *keys, "0", "1 share of the whole sum", names[0]]
+    for text, x, y, right, bottom in texts:
+        assert whole["x"] <= x < right <= whole["x"] + whole["width"], text
+        assert whole["y"] <= y < bottom <= whole["y"] + whole["height"], text
+    for row, (_, _, y, right, bottom) in enumerate(texts[:3]):
+        assert left - 8 < right < left
+        assert (y + bottom) / 2 == pytest.approx(top + (row + 0.5) * size, abs=3)
+    for column, (_, x, _, right, bottom) in enumerate(texts[3:8]):
+        assert top - 12 < bottom < top
+        assert (x + right) / 2 == pytest.approx(left + (column + 0.5) * size, abs=3)
+    scale = tab.locator("svg rect[stroke]").bounding_box()
+    zero, one, name = texts[8:]
+    assert zero[1] == name[1] == pytest.approx(left, abs=1)
+    assert zero[3] < scale["x"] < scale["x"] + scale["width"] < one[1]
+    assert top + 3 * size < min(zero[2], one[2])
+    assert zero[4] <= name[2] + 3
+    shot = np.asarray(Image.open(io.BytesIO(tab.screenshot())).convert("RGB")).astype(float)
+    for row in range(3):
+        for column in range(5):
+            y, x = round(top + row * size), round(left + column * size)
+            inside = shot[y + 3 : y + int(size) - 3, x + 3 : x + int(size) - 3].reshape(-1, 3)
+            if mask[0, row, column]:
+                expected = np.array(sequential()(round(float(w[0, row, column]), 2))[:3]) * 255
+                np.testing.assert_allclose(inside, np.broadcast_to(expected, inside.shape), atol=3)
+            else:
+                assert inside.max() > 250  # white between lines
+                assert inside.min() < 200
+            middle = slice(y + 8, y + int(size) - 8), slice(x + 8, x + int(size) - 8)
+            assert shot[middle[0], x - 1 : x + 2].max(1).min() > 235  # white lines on its left and above it
+            assert shot[y - 1 : y + 2, middle[1]].max(0).min() > 235
+    y = round(scale["y"] + scale["height"] / 2)
+    for place in (0.1, 0.5, 0.9):
+        expected = np.array(sequential()(place)[:3]) * 255
+        np.testing.assert_allclose(shot[y, round(scale["x"] + place * scale["width"])], expected, atol=10)
 
 
 @pytest.mark.parametrize("how", ["switched off", "stripped"])

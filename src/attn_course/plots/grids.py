@@ -374,20 +374,14 @@ def _label_axes(
     if keys is None:
         ax.set_xticks([])
     else:
-        ax.set_xticks(range(len(keys)), [_literal(key) for key in keys], fontsize=size)
+        ax.set_xticks(range(len(keys)), keys, fontsize=size, parse_math=False)
         if _turned(keys, cell):
             ax.tick_params(axis="x", rotation=90)
     if queries is None:
         ax.set_yticks([])
     else:
-        ax.set_yticks(
-            range(len(queries)), [_literal(query) for query in queries], fontsize=size
-        )
+        ax.set_yticks(range(len(queries)), queries, fontsize=size, parse_math=False)
     ax.tick_params(which="both", length=0)
-
-
-def _literal(token: str) -> str:
-    return token.replace("$", r"\$")  # a token is text, never mathematics
 
 
 def _font_size(cell: float) -> float:

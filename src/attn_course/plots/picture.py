@@ -62,12 +62,8 @@ class Picture:
     def _draw(self) -> bytes:
         drawn, small = io.BytesIO(), io.BytesIO()
         with matplotlib.rc_context(style()):
-            self.fig.savefig(
-                drawn,
-                format="png",
-                dpi=2 * _PIXELS_PER_INCH,
-                metadata={"Software": None},
-            )
+            self.fig.draw_without_rendering()  # the first layout may cut a name off, the second has room for it
+            self.fig.savefig(drawn, format="png", dpi=2 * _PIXELS_PER_INCH)
         image = Image.open(drawn).convert("RGB")
         image.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(
             small, format="png", optimize=True

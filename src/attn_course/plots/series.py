@@ -106,7 +106,7 @@ def curves(
         text += f"\n{ONE_RUN}\n" + as_columns([xlabel, *lines], columns)
     else:
         number = f".{precision}e" if log_y else f".{precision}f"
-        columns = [[f"{v:.{precision}f}" for v in positions + 0.0]]
+        columns = [[fixed(v, precision) for v in positions]]
         columns += [
             [signless_zero(f"{v:{number}}") for v in values] for values in lines.values()
         ]
@@ -168,6 +168,7 @@ def bars(
             place,
             labels,
             rotation=45 if turned else 0,
+            parse_math=False,
             ha="right" if turned else "center",
         )
         ax.set(ylabel=ylabel)

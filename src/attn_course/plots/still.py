@@ -17,7 +17,7 @@ import numpy as np
 from attn_course.plots.colours import HIDDEN, as_hex, sequential
 from attn_course.plots.text import width_of
 
-_LONGEST = 16  # signs of a token
+_LONGEST = 16  # signs of a token, half as many where it is Japanese
 # A cell is the unit of length: white lines between the cells, and the hatch of those that a mask hides.
 _PATTERNS = (
     "<pattern id='g' width='1' height='1' patternUnits='userSpaceOnUse'>"
@@ -57,7 +57,8 @@ def still_image(
         round(cell / 2 + font * 0.35) - cell
     )  # of the letters, from the lower edge of the row above
     right, bottom = left + columns * cell, top + rows * cell
-    width, height = max(right + 8, left + 180), bottom + (44 if name else 26)
+    legend = max(180, 98 + 7 * width_of(f"1 {label}"), 8 + 7 * width_of(name))
+    width, height = max(right + 8, left + legend), bottom + (44 if name else 26)
 
     down = _column(queries, f"text-anchor='end' y='{top + base}'", f"x='{left - 5}'", cell)
     if turned:
@@ -102,11 +103,12 @@ def still_image(
 
 
 def _short(token: str) -> str:
-    return (
-        token
-        if width_of(token) <= _LONGEST
-        else token[: _LONGEST // 2 - 1] + "…" + token[-_LONGEST // 4 :]
-    )
+    if width_of(token) <= _LONGEST:
+        return token
+    signs = (
+        _LONGEST * len(token) // width_of(token)
+    )  # a Japanese sign takes the room of two
+    return token[: signs // 2 - 1] + "…" + token[-(signs // 4) :]
 
 
 def _escape(token: str) -> str:
