@@ -28,6 +28,7 @@ def largest_tensor(call: Callable[[], Any]) -> tuple[Any, int]:
     What the backward pass makes is not counted.
 
     Example:
+        >>> import torch
         >>> x = torch.ones(3, 1)
         >>> largest_tensor(lambda: (x @ x.mT).sum().item())
         (9.0, 9)
