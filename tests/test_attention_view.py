@@ -452,6 +452,8 @@ def test_row_and_column_of_a_cell_stand_out(shown, cross):
     assert stepped_back() == {(2, 5), (2, 7), (4, 5), (4, 7)}  # what is neither in the row nor in the column
     ring, box = tab.locator(".ring").bounding_box(), cell(tab, 3, 6).bounding_box()
     assert all(abs(ring[side] - box[side]) <= 3 for side in ring)
+    edge = "(e) => [getComputedStyle(e).borderTopStyle, getComputedStyle(e).borderTopWidth]"
+    assert tab.locator(".ring").evaluate(edge) == ["solid", "2px"]
     tab.locator("[role=rowheader]").nth(3).hover()
     assert stepped_back() == {spot for spot in spots if spot[0] != 3}
     assert not tab.locator(".ring").is_visible()

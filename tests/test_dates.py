@@ -78,6 +78,7 @@ def test_every_style_is_named_by_an_example():
         day = date(2021, 10 if "Oct" in style else 5, 27 if "27" in style else 3)
         assert write_date(day, rng(), style=style) == style
     assert len(STYLES) >= 12
+    assert write_date(date(2021, 5, 3), rng(), style="Oct. 3, 2021") == "May 3, 2021"  # May is no abbreviation
 
 
 def test_ordinals_are_spelled_as_in_english():
@@ -196,8 +197,8 @@ def test_what_cannot_be_written_is_refused():
         make_pairs(1, rng(), min_len=30, max_len=20)
     with pytest.raises(ValueError, match=r"max_len \(12\), which must be at least 16"):
         make_pairs(1, rng(), max_len=12)
-    with pytest.raises(ValueError, match=r"min_len \(40\) must be at most 16 when no words are added"):
-        make_pairs(1, rng(), min_len=40, max_len=50, extra=0.0)
+    with pytest.raises(ValueError, match=r"min_len \(17\) must be at most 16 when no words are added"):
+        make_pairs(1, rng(), min_len=17, max_len=50, extra=0.0)
 
 
 # -- Characters --------------------------------------------------------------------------------------
@@ -214,6 +215,8 @@ def test_a_batch_is_padded_on_the_right_and_says_its_lengths():
     ids, lengths = digits.batch(["12", "3"], bos=True, eos=True)
     assert ids.tolist() == [[1, 4, 5, 2], [1, 6, 2, 0]]
     assert lengths.tolist() == [4, 3]
+    assert digits.batch(["12", "3"], bos=True)[0].tolist() == [[1, 4, 5], [1, 6, 0]]
+    assert digits.batch(["12", "3"], eos=True)[0].tolist() == [[4, 5, 2], [6, 2, 0]]
     assert digits.decode(ids[1, 1:].tolist()) == "3"
     assert digits.decode(ids[1].tolist()) == "<bos>3"  # a beginning in the middle would be seen
 
