@@ -596,7 +596,7 @@ def vocabulary() -> Drawing:
     }
     others = [
         "scores",
-        "weights: dark is 1",
+        "weights: strong is 1",
         "hidden by a mask",
         "an operation",
         "a stream; + adds to it",
