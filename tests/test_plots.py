@@ -358,7 +358,7 @@ def test_nothing_overlaps_is_cut_off_or_stands_far_from_the_edges(heads, queries
     words = {True: ["yesterday", "information", "図書館の本"], False: ["a", "an", "the"]}
     rows = [*itertools.islice(itertools.cycle(words[long == "queries"]), queries)]
     columns = [*itertools.islice(itertools.cycle(words[long == "keys"]), keys)]
-    grid = weights(heads, queries, keys).numpy()
+    grid = weights(heads, queries, keys).numpy(force=True)
     pictures = [
         plots.head_grid(grid, rows, columns),
         plots.masks({f"m{i}": grid[0] < 2 for i in range(heads)}, rows, columns),

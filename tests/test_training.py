@@ -660,6 +660,7 @@ def test_the_average_of_the_weights_is_what_is_kept_and_goes_on_after_a_stop(tmp
         assert_close(kept, mean[name], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.cpu_only("autocast, which a device written in Python does not have")
 def test_in_bfloat16_the_weights_stay_float32_and_the_losses_nearly_what_they_were(tmp_path, straight):
     settings = replace(TINY, bfloat16=True)
     train(settings, tmp_path / "one", text=TEXT, quiet=True)
