@@ -26,12 +26,15 @@ PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
 SITE_TESTS = ("tests/test_book.py", "tests/test_pages.py")
 NBVAL = ("--nbval", "--nbval-current-env", "--nbval-cell-timeout", "1200")
 
-# The modules whose signatures give shapes. plots is none of them: it takes whatever can be drawn.
-SHAPED = """
-functional masks additive self_attention multi_head_attention causality recurrent dates validation positions cache
-language_model transformer decoding evaluation quiet burn pretrained tiled sliding_window latent_attention kernels
-"""
-SHAPES = f"--jaxtyping-packages={','.join(f'attn_course.{name}' for name in SHAPED.split())},beartype.beartype"
+
+def shaped_modules() -> list[str]:
+    """The modules whose signatures give shapes."""
+    source = ROOT / "src"
+    paths = sorted(path for path in source.rglob("*.py") if "from jaxtyping import" in path.read_text("utf-8"))
+    return [".".join(path.relative_to(source).with_suffix("").parts) for path in paths]
+
+
+SHAPES = f"--jaxtyping-packages={','.join(shaped_modules())},beartype.beartype"
 
 # PyTorch finds the stand-in by itself where its folder is on the path, and the course takes what PyTorch finds.
 STANDIN = (("PYTHONPATH", str(ROOT / "tests" / "standin")), ("ATTN_COURSE_DEVICE", ""))

@@ -14,8 +14,9 @@ import sacrebleu
 import torch
 from chapters import code_cells, imports, run, solution
 
+from attn_course.alignment import alignment_error_rate
 from attn_course.decoding import normalize_by_length
-from attn_course.evaluation import alignment_error_rate, bleu
+from attn_course.evaluation import bleu
 
 NUMBER = "13"
 

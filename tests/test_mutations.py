@@ -252,8 +252,8 @@ MUTATIONS = {
         "metric.corpus_score(hypotheses, [references]",
         "metric.corpus_score(references, [hypotheses]",
     ),
-    "evaluation: every word linked": (
-        "evaluation.py",
+    "alignment: every word linked": (
+        "alignment.py",
         "found = largest > 1 - weights.sum(dim=-1)",
         "found = largest > 0",
     ),

@@ -9,19 +9,44 @@ from pathlib import Path
 import pytest
 
 import attn_course
+import attn_course.training
+
+# What a translation or a look at the package's names should not have to wait for.
+HEAVY = {"matplotlib", "transformers", "sacrebleu", "sudachipy", "IPython", "pandas", "sympy"}
+packages = pytest.mark.parametrize("package", [attn_course, attn_course.training], ids=["attn_course", "training"])
 
 
-def test_importing_the_package_imports_none_of_its_modules():
-    code = "import sys, attn_course; print(*(m for m in sys.modules if m.startswith('attn_course.') or m == 'torch'))"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert said.split() == []
+def modules_after(code: str) -> set[str]:
+    """The modules that a fresh Python has imported after the code."""
+    code = f"import sys\n{code}\nprint(*sys.modules)"
+    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
 
 
-def test_a_name_comes_from_its_module_and_stays():
-    for name, module in attn_course._HOME.items():
-        assert getattr(attn_course, name) is getattr(import_module(f"attn_course.{module}"), name)
-        assert name in vars(attn_course)
-        assert name in dir(attn_course)
+@packages
+def test_importing_the_package_imports_none_of_its_modules(package):
+    ours = {name for name in modules_after(f"import {package.__name__}") if name.startswith("attn_course")}
+    assert ours == {"attn_course", package.__name__}
+    assert "torch" not in modules_after(f"import {package.__name__}")
+
+
+def test_all_of_attention_comes_without_what_draws_scores_and_cuts_words():
+    assert modules_after("from attn_course import *") & HEAVY == set()
+
+
+def test_a_translator_comes_without_what_trains_and_scores_one():
+    modules = modules_after("from attn_course.translator import Translator")
+    assert modules & HEAVY == set()
+    ours = {name for name in modules if name.startswith("attn_course.training.")}
+    assert ours == {f"attn_course.training.{name}" for name in ("checkpoint", "model", "settings")}
+    assert modules & {"attn_course.data.corpora", "attn_course.data.everyday", "attn_course.evaluation"} == set()
+
+
+@packages
+def test_a_name_comes_from_its_module_and_stays(package):
+    for name, module in package._HOME.items():
+        assert getattr(package, name) is getattr(import_module(f"{package.__name__}.{module}"), name)
+        assert name in vars(package)
+        assert name in dir(package)
 
 
 def test_a_module_is_there_without_an_import_of_its_own():
@@ -30,15 +55,18 @@ def test_a_module_is_there_without_an_import_of_its_own():
     assert said == "attn_course.quiet\n"
 
 
-def test_editors_are_told_the_same_names():
-    tree = ast.parse(Path(attn_course.__file__).read_text(encoding="utf-8"))
-    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and "attn_course." in node.module]
-    told = {alias.name: node.module.removeprefix("attn_course.") for node in imports for alias in node.names}
-    assert told == attn_course._HOME
+@packages
+def test_editors_are_told_the_same_names(package):
+    tree = ast.parse(Path(package.__file__).read_text(encoding="utf-8"))
+    prefix = f"{package.__name__}."
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and prefix in node.module]
+    told = {alias.name: node.module.removeprefix(prefix) for node in imports for alias in node.names}
+    assert told == package._HOME
 
 
-def test_a_name_that_is_not_there_is_an_error_like_any_other():
-    with pytest.raises(AttributeError, match="module 'attn_course' has no attribute 'attenton'"):
-        _ = attn_course.attenton
+@packages
+def test_a_name_that_is_not_there_is_an_error_like_any_other(package):
+    with pytest.raises(AttributeError, match=f"module '{package.__name__}' has no attribute 'attenton'"):
+        _ = package.attenton
     with pytest.raises(ImportError, match="cannot import name 'attenton'"):
         from attn_course import attenton  # noqa: F401

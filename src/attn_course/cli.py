@@ -758,13 +758,13 @@ def alignment_errors(
 
     The layers' are those of the mean over their heads, while the reference is written.
     """
-    from attn_course.data.everyday import make_corpus
-    from attn_course.evaluation import (
+    from attn_course.alignment import (
         align_by_weights,
         align_diagonal,
         alignment_error_rate,
         weights_of_words,
     )
+    from attn_course.data.everyday import make_corpus
 
     pairs = getattr(make_corpus(), split)[:limit]
     found: dict[str, list] = {"diagonal": []}

@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 import torch
 
+from attn_course.alignment import align_by_weights, weights_of_words
 from attn_course.data.batches import make_batch
 from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Subwords
 from attn_course.data.text import detokenize_english, normalize_japanese
 from attn_course.data.words import words
 from attn_course.decoding import Hypothesis, beam_search
 from attn_course.device import default_device
-from attn_course.evaluation import align_by_weights, weights_of_words
 from attn_course.training.checkpoint import load_checkpoint
-from attn_course.training.loop import load_weights, make_model
+from attn_course.training.model import load_weights, make_model
 from attn_course.training.settings import Settings
 from attn_course.transformer import AttentionWeights, Transformer
 

@@ -45,28 +45,13 @@ from attn_course.training.folder import (
     prepare_folder,
 )
 from attn_course.training.loss import translation_loss
+from attn_course.training.model import load_weights, make_model
 from attn_course.training.processes import find_processes
 from attn_course.training.schedule import learning_rate
 from attn_course.training.settings import Settings
 from attn_course.transformer import Transformer
 
 Pairs = list[tuple[list[int], list[int]]]
-
-
-def make_model(settings: Settings, src_vocab_size: int, tgt_vocab_size: int) -> Transformer:
-    """The translator that the settings describe, with random weights."""
-    return Transformer(
-        src_vocab_size,
-        tgt_vocab_size,
-        d_model=settings.d_model,
-        num_heads=settings.num_heads,
-        num_encoder_layers=settings.num_encoder_layers,
-        num_decoder_layers=settings.num_decoder_layers,
-        d_ff=settings.d_ff,
-        dropout=settings.dropout,
-        norm_first=settings.norm_first,
-        tie_weights=settings.tie_weights,
-    )
 
 
 def train(
@@ -499,13 +484,6 @@ def _weights(model: Transformer) -> dict[str, Tensor]:
     if model.to_logits.weight is model.tgt_embed.weight:
         del weights["to_logits.weight"]
     return weights
-
-
-def load_weights(model: Transformer, weights: dict[str, Tensor]) -> None:
-    """Copy weights as a checkpoint holds them into a model."""
-    if model.to_logits.weight is model.tgt_embed.weight:
-        weights = weights | {"to_logits.weight": weights["tgt_embed.weight"]}
-    model.load_state_dict(weights)
 
 
 def _load_weights_of(path: Path, model: Transformer, weights: dict[str, Tensor]) -> None:
