@@ -64,9 +64,28 @@ def test_a_sentence_comes_back_from_its_tokens(text):
     assert detokenize_english(tokenize_english(text)) == text
 
 
-def test_what_is_lost_are_the_capitals_of_names():
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Last Monday Tom's sister flew to New York.",
+        "Mary speaks English, French and Japanese, but no Chinese.",
+        "Is Mt. Fuji the highest mountain in Japan?",
+        "In the United States we watch TV in August.",
+        "She left the U.S. in April.",
+    ],
+)
+def test_common_names_get_their_capitals_back(text):
+    assert detokenize_english(tokenize_english(text)) == text
+
+
+def test_a_word_that_may_be_another_stays_small():
+    text = "You may march to the mark and pay the bill; she will, frankly, polish a rose in a tomb."
+    assert detokenize_english(tokenize_english(text)) == text
+
+
+def test_what_is_lost_are_the_capitals_of_other_names():
     assert (
-        detokenize_english(tokenize_english("Then Kenta met Dr. Sato in Kyoto.")) == "Then kenta met Dr. Sato in kyoto."
+        detokenize_english(tokenize_english("Then Kohaku met Dr. Sato in Ueda.")) == "Then kohaku met Dr. Sato in ueda."
     )
 
 

@@ -19,6 +19,25 @@ _PUNCTUATION = re.compile(r"(?<!\d),|,(?!\d)|[;?!\"()]|:(?!\d)|\.{3}")
 _SENTENCE_END = re.compile(r"(?:[。｡！？!?]|．(?!\d))+[」』）)\"”]*")
 _QUOTED_ON = re.compile(r"\s*(?:と|って|、|，)")
 _BRACKETS = ("「」", "『』", "（）")
+# Names wherever they stand. What may be another word is left out: may, march, mark, bill, turkey.
+_NAMES = """
+    monday tuesday wednesday thursday friday saturday sunday christmas
+    january february april june july august september october november december
+    japan japanese tokyo kyoto osaka kobe nagoya nara yokohama sapporo hiroshima hokkaido kyushu okinawa fuji
+    america american americans boston chicago hawaii california washington canada canadian mexico mexican brazil
+    england english london britain british scotland scottish ireland irish france french paris germany german germans
+    berlin italy italian rome spain spanish russia russian moscow greece switzerland europe european portuguese
+    china chinese beijing korea korean seoul india thailand vietnam australia australian sydney africa african asia
+    asian egypt esperanto internet
+    tom mary john jane ken kate nancy mike jim bob george jack tony lucy linda emily alice susan helen judy betty peter
+    paul david robert henry harry fred ellen james jones smith johnson taro hanako yoko yumi kenji kumi naomi
+    jiro ichiro akira mayuko kenta tanaka sato suzuki yamada shakespeare einstein edison
+"""
+_SHORT = "tv cd dvd ufo pc u.s. u.k."
+_NAME = re.compile(
+    rf"\b(?:{'|'.join(_NAMES.split())}|new york|los angeles|san francisco|united states)\b"
+)
+_ABBREVIATION = re.compile(rf"\b(?:{'|'.join(map(re.escape, _SHORT.split()))})(?!\w)")
 _FULL_STOP = re.compile(r"(?<![.\s])\.(?=\s*\"?\s*$)|(?<=[a-z]{3})(?<!\bmrs)\.(?=\s)")
 
 
@@ -81,17 +100,20 @@ def tokenize_english(text: str) -> str:
 def detokenize_english(text: str) -> str:
     """Write a tokenised sentence as people do: no space before punctuation, a capital letter to begin with.
 
-    The capitals of names are lost; only ``i`` and titles (``mr.``) get theirs back.
+    Beyond that ``i``, titles with their names (``mr. hill``), and a list of common names that mean nothing else get
+    their capitals back: days, months, countries, languages, cities and first names. Others stay small.
 
     Example:
-        >>> detokenize_english("i can 't tell mr. hill .")
-        "I can't tell Mr. Hill."
+        >>> detokenize_english("on monday i can 't tell mr. hill .")
+        "On Monday I can't tell Mr. Hill."
     """
     text = re.sub(r" (?='(?!'))", "", text)
     text = re.sub(r"'' (.*?) ''", r'"\1"', text).replace("''", '"')
     text = re.sub(r" (?=[.,;:?!)])", "", text).replace("( ", "(")
     text = re.sub(r"\bi\b(?!\.\w)", "I", text)  # but i.e.
-    text = re.sub(r"\b(?:mr|mrs|ms|dr)\. \w", lambda m: m[0].title(), text)
+    text = re.sub(r"\b(?:mr|mrs|ms|dr|mt)\. \w", lambda m: m[0].title(), text)
+    text = _NAME.sub(lambda m: m[0].title(), text)
+    text = _ABBREVIATION.sub(lambda m: m[0].upper(), text)
     return re.sub(
         r"^\W*\w", lambda m: m[0].upper(), text
     )  # also the first in quotation marks
