@@ -21,12 +21,21 @@ ICON = re.compile(r'(?:"[\w-]+"|[\w]+):\[\d+,\d+,\[([^\[\]]*)\],"[0-9a-f]+","[^"
 
 
 def derive_addresses(app: Sphinx, config: Config) -> None:
-    """Derive the website's address on GitHub Pages from the repository's, unless html.baseurl says another."""
-    if not config.html_baseurl:
-        owner, name = urlsplit(config.html_theme_options["repository_url"]).path.strip("/").split("/")[:2]
+    """Derive the website's address on GitHub Pages from the repository's, unless html.baseurl says another.
+
+    A book without an address has no button that would lead there.
+    """
+    options = config.html_theme_options
+    repository = options.get("repository_url") or ""
+    for button in ("use_repository_button", "use_issues_button", "use_edit_page_button"):
+        options[button] = bool(repository)
+    if not repository:
+        options.update(repository_url="", launch_buttons={})
+    elif not config.html_baseurl:
+        owner, name = urlsplit(repository).path.strip("/").split("/")[:2]
         config.html_baseurl = f"https://{owner}.github.io/{name}/"
     config.ogp_site_url = config.html_baseurl
-    config.notfound_urls_prefix = urlsplit(config.html_baseurl).path
+    config.notfound_urls_prefix = urlsplit(config.html_baseurl).path or "/"
 
 
 def write_docstring_math(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
@@ -145,6 +154,10 @@ def setup(app: Sphinx) -> dict[str, Any]:
     register_plugin("pybtex.style.formatting", "attention_book", BookStyle)
     app.setup_extension("sphinx.ext.autodoc")
     app.connect("config-inited", derive_addresses, priority=100)
+    if app.config.html_baseurl or app.config.html_theme_options.get("repository_url"):
+        app.setup_extension("sphinx_sitemap")  # a map of the site is made of full addresses
+    else:
+        app.add_config_value("sitemap_url_scheme", "", "")
     app.connect("autodoc-process-docstring", write_docstring_math, priority=900)
     app.connect("html-page-context", mend_html)
     app.connect("build-finished", remove_leftovers)
