@@ -50,6 +50,7 @@ accelerator: .venv/.ready  ## notebooks and tests on a stand-in for an accelerat
 notebooks: .venv/.ready  ## execute and store the notebooks that changed (ONLY="03 05": these)
 	@$(PY) scripts/notebooks.py --jobs $(JOBS) $(ONLY) || { $(PY) tests/what_to_report.py >&2; exit 1; }
 	@$(PY) tests/mistakes_page.py
+	@$(PY) scripts/minutes.py
 
 gpu: .venv/.ready  ## execute all notebooks on a CUDA GPU and compare with the stored outputs
 	@$(PY) -c "import sys, torch; sys.exit(None if torch.cuda.is_available() else 'make gpu: PyTorch sees no CUDA GPU here')"

@@ -1,7 +1,8 @@
 """Write the repository's public address everywhere it must appear.
 
 The address stands in `_config.yml` (`repository.url`), and the website takes it from there. Notebooks on Colab,
-badges and citations cannot read that file, so they carry copies; this script keeps the copies equal to it.
+badges and citations cannot read that file, so they carry copies; this script keeps the copies equal to it. A course
+that has no public address yet names none: each place has a form for this, too.
 
 python scripts/address.py https://github.com/owner/name
 """
@@ -9,7 +10,9 @@ python scripts/address.py https://github.com/owner/name
 import re
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 # Whatever stands in front of owner/name. All begin with https://, which no base64 picture in a notebook can.
@@ -21,12 +24,83 @@ PREFIXES = (
 RULE = "must look like https://github.com/owner/name"
 
 
+class Place(NamedTuple):
+    """What stands in some files, with the address (owner/name) and without one."""
+
+    files: str
+    known: str
+    unknown: str
+
+    def form(self, address: str) -> str:
+        return self.known.replace("OWNER/NAME", address) if address else self.unknown
+
+
+CHAPTER = "main/notebooks/02_simple_self_attention.ipynb"
+HOW_TO_ADDRESS = "`make address URL=https://github.com/owner/name`"
+PLACES = (
+    Place("_config.yml", "\n  url: https://github.com/OWNER/NAME\n", '\n  url: ""\n'),
+    Place(
+        "notebooks/*.ipynb",
+        r"os.environ.get(\"ATTN_COURSE_SOURCE\", \"git+https://github.com/OWNER/NAME\")\n",
+        r"os.environ[\"ATTN_COURSE_SOURCE\"]  # where the course is: git+https://github.com/owner/name\n",
+    ),
+    Place(
+        "README.md",
+        "# The Attention Course\n\n"
+        "[![tests](https://github.com/OWNER/NAME/actions/workflows/test.yml/badge.svg)]"
+        "(https://github.com/OWNER/NAME/actions/workflows/test.yml)\n"
+        "[![launch on Binder](https://mybinder.org/badge_logo.svg)]"
+        f"(https://mybinder.org/v2/gh/OWNER/NAME/{CHAPTER.replace('/', '?urlpath=lab/tree/', 1)})\n"
+        "[![open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]"
+        f"(https://colab.research.google.com/github/OWNER/NAME/blob/{CHAPTER})\n\nAttention,",
+        "# The Attention Course\n\nAttention,",
+    ),
+    Place(
+        "README.md",
+        "- **Launch**: the badges above open a chapter on Binder or Colab; "
+        "each chapter of the website has both buttons.\n",
+        f"- **Launch**: {HOW_TO_ADDRESS} says where your copy of the course is published; "
+        "from then on each chapter of the website has buttons for Binder and Colab.\n",
+    ),
+    Place("CONTRIBUTING.md", "[open an issue](https://github.com/OWNER/NAME/issues). ", "open an issue. "),
+    Place(
+        "CITATION.cff",
+        "license: MIT\nrepository-code: https://github.com/OWNER/NAME\n",
+        "license: MIT\n",
+    ),
+    Place(
+        "pyproject.toml",
+        '\n[project.urls]\nRepository = "https://github.com/OWNER/NAME"\n\n[project.optional',
+        "\n[project.optional",
+    ),
+    Place(
+        "book/how_to_use.md",
+        "```bash\ngit clone https://github.com/OWNER/NAME attention-course\ncd attention-course\nmake book\n",
+        "In the folder of the course:\n\n```bash\nmake book\n",
+    ),
+    Place(
+        "book/how_to_use.md",
+        "Each chapter has a rocket at the top of its page.\n",
+        "A course that is published on GitHub has a rocket at the top of each chapter; this copy has no address yet.\n"
+        f"{HOW_TO_ADDRESS} writes it everywhere, and `make book` builds the pages with it.\n",
+    ),
+    Place(
+        "book/how_to_use.md", "Each page has a button for opening an issue.\n", "Tell those who gave you this copy.\n"
+    ),
+    Place(
+        "book/index.md",
+        "*The Attention Course*, version 0.1.0, 2026, <https://github.com/OWNER/NAME>",
+        "*The Attention Course*, version 0.1.0, 2026",
+    ),
+)
+
+
 def current_address(root: Path = ROOT) -> str:
-    """Read owner/name from `_config.yml`."""
+    """Read owner/name from `_config.yml`; it is "" where no address is set."""
     found = re.search(r"^repository:\n(?:[ #].*\n)*?  url: (\S+)$", (root / "_config.yml").read_text(), re.MULTILINE)
     if found is None:
         raise ValueError("_config.yml has no repository.url")
-    return owner_and_name(found[1])
+    return "" if found[1] == '""' else owner_and_name(found[1])
 
 
 def owner_and_name(url: str) -> str:
@@ -43,24 +117,34 @@ def mentions(address: str) -> re.Pattern[str]:
 
 
 def move(new: str, root: Path, files: list[str]) -> list[str]:
-    """Replace the current address by `new` (owner/name) in these files; return those that changed."""
-    old, changed = mentions(current_address(root)), []
+    """Replace the current address by `new` (owner/name, or "" for none) in these files; return those that changed."""
+    old, written = current_address(root), {}
     for name in files:
         try:
             text = (root / name).read_text(encoding="utf-8")
         except (UnicodeDecodeError, FileNotFoundError):
             continue  # a picture or a font; or deleted and not yet committed
-        moved = old.sub(lambda match: match[1] + new, text)
+        moved = text
+        for place in PLACES:
+            if fnmatch(name, place.files):
+                before = place.form(old)
+                if moved.count(before) != 1:
+                    raise ValueError(f"{name} must have this once, not {moved.count(before)} times: {before.strip()!r}")
+                moved = moved.replace(before, place.form(new))
+        if old and new:  # a mention that somebody added
+            moved = mentions(old).sub(lambda match: match[1] + new, moved)
         if moved != text:
-            (root / name).write_text(moved, encoding="utf-8")
-            changed.append(name)
-    return changed
+            written[name] = moved
+    for name, text in written.items():
+        (root / name).write_text(text, encoding="utf-8")
+    return list(written)
 
 
 def tracked_files() -> list[str]:
-    """List what git tracks, less the test of this script, which is about addresses that are not ours."""
+    """List what git tracks, less this script and its test, which are about addresses that are not ours."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    return [name for name in listed.split("\0") if name and name != "tests/test_address.py"]
+    ours = ("scripts/address.py", "tests/test_address.py")
+    return [name for name in listed.split("\0") if name and name not in ours]
 
 
 if __name__ == "__main__":

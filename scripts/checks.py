@@ -41,9 +41,9 @@ STANDIN = (("PYTHONPATH", str(ROOT / "tests" / "standin")), ("ATTN_COURSE_DEVICE
 # Tests of pages, views, commands, data and files, which place nothing on a device, and of the CPU's own kernels. The
 # chapters themselves run on the stand-in as notebooks, and what their exercises say of devices is tested with it.
 PLACELESS = """
-address attention_benchmark attention_view batches benchmarks binder book check checks_script corpora device drawings
-everyday fast_path launch measuring mutations nbval_numbers notebooks_script package pages pretrained_marian_tokenizer
-pretrained_minilm pretrained_models pretrained_weights setup source standin text words
+address attention_benchmark attention_view batches benchmarks binder book check checks_script corpora details device
+drawings everyday fast_path launch measuring mutations nbval_numbers notebooks_script package pages
+pretrained_marian_tokenizer pretrained_minilm pretrained_models pretrained_weights setup source standin text words
 """
 
 

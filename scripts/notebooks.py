@@ -26,6 +26,9 @@ MEMORY = ROOT / "_build" / ".notebooks"
 
 KERNELSPEC = {"display_name": "Python 3", "language": "python", "name": "python3"}
 KEPT_CELL_METADATA = ("tags", "mystnb")
+# A cell that the website folds is folded elsewhere, too: tag, what JupyterLab hides, and how Colab hides code.
+HIDDEN = {"hide-input": ("source",), "hide-output": ("outputs",), "hide-cell": ("source", "outputs")}
+COLLAPSED = "jp-MarkdownHeadingCollapsed"  # JupyterLab's own mark of a folded section
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -66,6 +69,7 @@ def normalise(notebook: NotebookNode) -> NotebookNode:
             continue
         kept = {"cell_type": cell.cell_type, "id": cell_id(cell, source, taken), "source": source}
         kept["metadata"] = {key: cell.metadata[key] for key in KEPT_CELL_METADATA if cell.metadata.get(key)}
+        kept["metadata"] |= folding(cell, kept["id"])
         if "attachments" in cell:
             kept["attachments"] = cell.attachments
         if cell.cell_type == "code":
@@ -75,14 +79,26 @@ def normalise(notebook: NotebookNode) -> NotebookNode:
             kept["outputs"] = [tidy_output(output, kept["execution_count"]) for output in cell.outputs]
             copy_image_width(kept)
         cells.append(kept)
+    metadata = {"kernelspec": dict(KERNELSPEC), "language_info": {"name": "python"}}
+    if collapsed := [cell["id"] for cell in cells if cell["metadata"].get(COLLAPSED)]:
+        metadata["colab"] = {"collapsed_sections": collapsed}
     return nbformat.from_dict(
         {
             "cells": cells,
-            "metadata": {"kernelspec": dict(KERNELSPEC), "language_info": {"name": "python"}},
+            "metadata": metadata,
             "nbformat": 4,
             "nbformat_minor": 5,
         }
     )
+
+
+def folding(cell: NotebookNode, name: str) -> dict:
+    """Say in JupyterLab's and in Colab's words what stays folded until a reader opens it."""
+    if cell.cell_type == "markdown":  # Colab lists the folded sections by an id among the metadata
+        return {COLLAPSED: True, "id": name} if cell.metadata.get(COLLAPSED) else {}
+    parts = {part for tag in cell.metadata.get("tags", []) for part in HIDDEN.get(tag, ())}
+    folded = {"jupyter": {f"{part}_hidden": True for part in sorted(parts)}} if parts else {}
+    return folded | ({"cellView": "form"} if "source" in parts else {})
 
 
 def tidy_source(cell: NotebookNode) -> str:

@@ -229,7 +229,8 @@ def missing_parts(notebook: NotebookNode) -> list[str]:
         if promise not in text:
             found.append(f"the opening does not say {promise}")
     times = re.search(
-        r"^\*About \d+ minutes to read, \d+ seconds to run on two CPU cores, and (\d+) minutes for the exercises\.\*$",
+        r"^\*About \d+ minutes to read(?: the core, \d+ with every detail)?; \d+ seconds to run on two CPU cores; "
+        r"(\d+) minutes for the exercises \((?:◦+ \d+(?:, )?)+\)\.\*$",
         text,
         re.MULTILINE,
     )
@@ -581,7 +582,7 @@ def figure_of(text: str) -> NotebookNode:
 
 
 ERROR = nbformat.v4.new_output("error", ename="ValueError", evalue="no", traceback=[])
-TIMES = "*About 5 minutes to read, 3 seconds to run on two CPU cores, and 7 minutes for the exercises.*"
+TIMES = "*About 5 minutes to read; 3 seconds to run on two CPU cores; 7 minutes for the exercises (◦ 7).*"
 
 EXERCISE = """### Exercise 2.1 · Do it (◦, 5 min)
 

@@ -173,8 +173,21 @@ def check_invites() -> str:
     return "Put your code in the place of the dots and run this cell again."
 
 
-def test_the_page_of_mistakes_says_what_the_checks_say_today():
-    assert mistakes_page.PAGE.read_text(encoding="utf-8") == mistakes_page.text(), "`make notebooks` writes the page"
+def test_the_pages_of_mistakes_say_what_the_checks_say_today():
+    written = {path: path.read_text(encoding="utf-8") for path in mistakes_page.BOOK.glob("mistakes*.md")}
+    assert written == mistakes_page.pages(), "`make notebooks` writes the pages"
+
+
+def test_every_mistake_stands_under_its_exercise_on_the_page_of_its_chapter():
+    pages = mistakes_page.pages()
+    for name, exercise in BOOK.items():
+        page = pages[mistakes_page.chapter_page(exercise.chapter)]
+        own = page.split(f"(mistakes-{exercise.chapter}-{exercise.number})=")[1].split("\n(mistakes-")[0]
+        listed = re.findall(r"^- \*(.+?)\*: ", own, re.MULTILINE)
+        assert set(listed) == {answer.mistake for answer in ANSWERS if answer.exercise == name} - {None}, name
+        assert len(listed) == len(set(listed))
+        leads = re.findall(r"\]\(\.\./notebooks/(\d+)_\w+\.html#([\w-]+)\)", own)
+        assert {int(chapter) for chapter, _ in leads[:1]} == {exercise.chapter}
 
 
 @each_check

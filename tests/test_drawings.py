@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from chapters import markdown_cells
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
 
@@ -45,10 +46,18 @@ def split(rows=3, count=2, width=2) -> plots.Drawing:
     return plots.split_heads(wide, wide.unflatten(-1, (count, width)).transpose(0, 1))
 
 
+def of_the_pages() -> dict[str, plots.Drawing]:
+    spec = importlib.util.spec_from_file_location("draw", ROOT / "book" / "images" / "draw.py")
+    draw = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(draw)
+    return draw.drawings()
+
+
+OF_THE_PAGES = of_the_pages()
 LAYER = plots.multi_head_layer(random(2, 5, 3), d_model=28, num_heads=4)
 BLOCK = plots.decoder_block(random(2, 5, 11), random(2, 3, 7))
 DRAWINGS = {
-    "vocabulary": plots.vocabulary(),
+    **OF_THE_PAGES,
     "formula": plots.formula(),
     **{f"formula, {lit}": plots.formula(lit) for lit in PIECES},
     "encoder and decoder": plots.encoder_decoder("3May", [0.9, 0.02, 0.03, 0.05], written="…-05-0", writes="3"),
@@ -245,9 +254,27 @@ def test_the_website_has_the_colours_of_the_night():
     assert night_style() in CSS
 
 
-def test_the_stored_drawing_of_the_notation_page_is_the_one_drawn_today():
-    stored = (ROOT / "book" / "images" / "vocabulary.svg").read_text(encoding="utf-8")
-    assert stored == plots.vocabulary().svg + "\n"
+@pytest.mark.parametrize("name", OF_THE_PAGES)
+def test_the_stored_drawings_of_the_pages_are_those_drawn_today(name):
+    assert (ROOT / "book" / "images" / name).read_text(encoding="utf-8") == OF_THE_PAGES[name].svg + "\n"
+
+
+def test_the_map_says_of_each_route_where_it_begins_and_what_it_needs():
+    said = OF_THE_PAGES["path.svg"].text.split("\n")[1:]
+    assert said == [
+        "The formula now: begins at chapter 2; reads 2, 3, 4, 5, 6",
+        "The translator: begins at chapter 1; reads 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13",
+        "Production: begins at chapter 14; reads 14, 15, 16, 17; needs 2, 3, 4, 5, 6, 8, 9, 13",
+    ]
+
+
+def test_a_route_of_the_map_has_all_that_its_chapters_say_they_need():
+    for line in OF_THE_PAGES["path.svg"].text.split("\n")[1:]:
+        _, reads, *needs = ([int(n) for n in re.findall(r"\d+", part)] for part in line.split("; "))
+        for chapter in reads:
+            (said,) = re.findall(r"^\*\*You need\*\*.*$", markdown_cells(chapter)[0].source, re.MULTILINE)
+            wanted = {int(n) for n in re.findall(r"\[chapter (\d+)\]", said)}
+            assert wanted <= {*reads, *itertools.chain(*needs)}, (line, chapter)
 
 
 def test_tokens_are_text_and_never_markup(tmp_path):

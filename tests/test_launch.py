@@ -129,7 +129,7 @@ def test_the_first_cell_installs_only_on_colab_and_only_once(monkeypatch, there,
     commands = []
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name if name in there else None)
     monkeypatch.setattr(subprocess, "run", lambda command, check: commands.append(command))
-    monkeypatch.delenv("ATTN_COURSE_SOURCE", raising=False)
+    monkeypatch.setenv("ATTN_COURSE_SOURCE", "git+https://github.com/a/b")
     exec(LAUNCH, {})
     assert len(commands) == installs
     for command in commands:

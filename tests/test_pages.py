@@ -4,6 +4,7 @@ The site is looked for in _build/html, or where the environment variable ATTN_CO
 """
 
 import gzip
+import json
 import os
 import random
 import re
@@ -11,6 +12,7 @@ import shutil
 import threading
 from contextlib import contextmanager
 from functools import cache, partial
+from html import unescape
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -370,6 +372,108 @@ def test_the_search_finds_a_word_of_the_chapters(tab, site):
         links.first.wait_for()
         assert any("notebooks/" in link.get_attribute("href") for link in links.all())
         assert not visit.found
+
+
+# ---------------------------------------------------------------- details
+
+
+def pages_with_details() -> list[str]:
+    chapters = sorted((HTML / "notebooks").glob("*.html"))
+    return [f"notebooks/{path.name}" for path in chapters if 'class="detail"' in path.read_text(encoding="utf-8")]
+
+
+@pytest.fixture
+def folded(tab, site):
+    """A page with details: its address, the name of the first folded section, and of a place inside it."""
+    names = pages_with_details()
+    assert names, "no chapter of the built book has a detail"
+    inside = """() => {
+      for (const fold of document.querySelectorAll("section > details.detail")) {
+        const place = fold.querySelector(":scope [id]:is(figure, section, div)");
+        if (place) return [fold.parentElement.id, place.id];
+      }
+    }"""
+    for name in names:
+        tab.goto("about:blank")
+        tab.set_viewport_size(WIDE)
+        tab.goto(site + name)
+        if found := tab.evaluate(inside):
+            return site + name, *found
+    pytest.skip("no detail has a place that a link could lead to")
+
+
+IS_OPEN = "(name) => document.getElementById(name).querySelector(':scope > details.detail').open"
+IN_VIEW = """async (name) => {
+  await new Promise((done) => setTimeout(done, 300));
+  const box = document.getElementById(name).getBoundingClientRect();
+  return -5 <= box.top && box.top < innerHeight;
+}"""
+
+
+@pytest.mark.parametrize("chapter", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem[:2])
+def test_each_detail_of_a_chapter_is_folded_on_its_page_and_nothing_else(built, chapter):
+    collapsed = [
+        "".join(cell["source"]).split("\n")[0].lstrip("# ")
+        for cell in json.loads(chapter.read_text(encoding="utf-8"))["cells"]
+        if cell["metadata"].get("jp-MarkdownHeadingCollapsed")
+    ]
+    page = (HTML / "notebooks" / f"{chapter.stem}.html").read_text(encoding="utf-8")
+    summary = r'<details class="detail"><summary>\s*<h[234]>(.*?)<a class="headerlink".*?</a></h[234]>'
+    label = r'\s*<span class="detail-label">Detail · [1-9]\d* min</span></summary>'
+    shown = [unescape(re.sub(r"<[^>]+>", "", title)) for title in re.findall(summary + label, page)]
+    assert shown == [title.replace("`", "") for title in collapsed]
+    assert page.count('<details class="detail">') == len(collapsed)
+
+
+def test_a_detail_is_closed_until_its_heading_is_clicked_and_moves_nothing_above_it(tab, folded):
+    _, section, _ = folded
+    heading = tab.locator(f"[id='{section}'] > details > summary")
+    heading.scroll_into_view_if_needed()
+    assert not tab.evaluate(IS_OPEN, section)
+    before = heading.bounding_box()
+    heading.click(position={"x": 40, "y": before["height"] / 2})
+    assert tab.evaluate(IS_OPEN, section)
+    assert heading.bounding_box() == before
+    assert heading.locator("h2, h3, h4").count() == 1
+
+
+def test_a_detail_opens_by_keyboard(tab, folded):
+    _, section, _ = folded
+    tab.locator(f"[id='{section}'] > details > summary").focus()
+    for now in (True, False, True):
+        tab.keyboard.press("Enter")
+        assert tab.evaluate(IS_OPEN, section) is now
+
+
+def test_a_link_to_a_detail_or_to_a_place_inside_it_opens_it(tab, folded):
+    address, section, inside = folded
+    for name in (section, inside):
+        tab.goto("about:blank")
+        tab.goto(f"{address}#{name}")
+        assert tab.evaluate(IN_VIEW, name)
+        assert tab.evaluate(IS_OPEN, section), f"#{name} leads to a closed detail"
+
+
+def test_the_contents_of_the_page_name_each_detail_and_open_it_each_time(tab, folded):
+    _, section, _ = folded
+    link = tab.locator(f".bd-toc-nav a[href='#{section}'], nav.page-toc a[href='#{section}']").first
+    assert tab.locator(f"[id='{section}'] > details > summary").inner_text().startswith(link.inner_text().strip())
+    for _ in range(2):  # the second time the address does not change
+        link.click()
+        tab.wait_for_function(IS_OPEN, arg=section)
+        tab.evaluate("(name) => { document.getElementById(name).querySelector('details').open = false; }", section)
+
+
+def test_details_are_open_on_paper(tab, folded):
+    _, section, inside = folded
+    height = "(name) => document.getElementById(name).getBoundingClientRect().height"
+    closed = tab.evaluate(height, section)
+    tab.emulate_media(media="print")
+    try:
+        assert tab.evaluate("(name) => document.getElementById(name).checkVisibility()", inside)
+        assert tab.evaluate(height, section) > closed + 50
+    finally:
+        tab.emulate_media(media="screen")
 
 
 # ---------------------------------------------------------------- the checks themselves can fail

@@ -1,11 +1,14 @@
-"""What this book adds to Sphinx: its address, mathematics in docstrings, its bibliography's style, light icons."""
+"""What this book adds to Sphinx: its address, folded details, mathematics in docstrings, its bibliography, icons."""
 
+import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pydata_sphinx_theme
+from docutils import nodes
 from pybtex.plugin import register_plugin
 from pybtex.style.formatting.unsrt import Style
 from pybtex.style.labels import BaseLabelStyle
@@ -14,19 +17,33 @@ from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.util import logging
 
+sys.path.append(str(Path(__file__).parents[2] / "scripts"))
+import minutes
+
 logger = logging.getLogger(__name__)
+
+LINES_OF_A_CELL = 10_000  # a line of the n-th cell, counted from 1, is n times this and its line in the cell
 
 ICONS = Path("scripts/fontawesome.js")
 ICON = re.compile(r'(?:"[\w-]+"|[\w]+):\[\d+,\d+,\[([^\[\]]*)\],"[0-9a-f]+","[^"]*"\],?')
 
 
 def derive_addresses(app: Sphinx, config: Config) -> None:
-    """Derive the website's address on GitHub Pages from the repository's, unless html.baseurl says another."""
-    if not config.html_baseurl:
-        owner, name = urlsplit(config.html_theme_options["repository_url"]).path.strip("/").split("/")[:2]
+    """Derive the website's address on GitHub Pages from the repository's, unless html.baseurl says another.
+
+    A book without an address has no button that would lead there.
+    """
+    options = config.html_theme_options
+    repository = options.get("repository_url") or ""
+    for button in ("use_repository_button", "use_issues_button", "use_edit_page_button"):
+        options[button] = bool(repository)
+    if not repository:
+        options.update(repository_url="", launch_buttons={})
+    elif not config.html_baseurl:
+        owner, name = urlsplit(repository).path.strip("/").split("/")[:2]
         config.html_baseurl = f"https://{owner}.github.io/{name}/"
     config.ogp_site_url = config.html_baseurl
-    config.notfound_urls_prefix = urlsplit(config.html_baseurl).path
+    config.notfound_urls_prefix = urlsplit(config.html_baseurl).path or "/"
 
 
 def write_docstring_math(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
@@ -36,6 +53,32 @@ def write_docstring_math(app: Sphinx, what: str, name: str, obj: Any, options: A
     text = re.sub(r"arXiv:(\d{4}\.\d{4,5})", r"`arXiv:\1 <https://arxiv.org/abs/\1>`__", text)
     text = re.sub(r"doi:(10\.\d{4,}/[\w./-]*\w)", r"`doi:\1 <https://doi.org/\1>`__", text)
     lines[:] = text.split("\n")
+
+
+def fold_details(app: Sphinx, doctree: nodes.document, page: str) -> None:
+    """Fold each section that its notebook has collapsed: its heading opens it and says how many minutes it takes.
+
+    The section stays a section, so that its number, its anchors and its place in the contents are what they were.
+    """
+    path = Path(app.env.doc2path(page))
+    if app.builder.format != "html" or path.suffix != ".ipynb":
+        return
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    folded = {detail.start: detail for detail in minutes.details(cells)}
+    for section in list(doctree.findall(nodes.section)):
+        cell, line = divmod(section.line or 0, LINES_OF_A_CELL)
+        if cell - 1 not in folded or line > 2:  # a heading further down its cell begins another section
+            continue
+        detail = folded.pop(cell - 1)
+        parts = cells[detail.start : detail.stop]
+        count = sum((minutes.reading(part, folded=True) for part in parts), minutes.Reading()).minutes
+        title = section.index(section.next_node(nodes.title))
+        label = f'<span class="detail-label">Detail · {max(1, round(count))} min</span></summary>'
+        section.insert(title + 1, nodes.raw("", label, format="html"))
+        section.insert(title, nodes.raw("", '<details class="detail"><summary>', format="html"))
+        section.append(nodes.raw("", "</details>", format="html"))
+    for detail in folded.values():
+        logger.warning("the section %r is to be folded, but the page has none such", detail.title, location=page)
 
 
 def mend_html(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
@@ -145,7 +188,12 @@ def setup(app: Sphinx) -> dict[str, Any]:
     register_plugin("pybtex.style.formatting", "attention_book", BookStyle)
     app.setup_extension("sphinx.ext.autodoc")
     app.connect("config-inited", derive_addresses, priority=100)
+    if app.config.html_baseurl or app.config.html_theme_options.get("repository_url"):
+        app.setup_extension("sphinx_sitemap")  # a map of the site is made of full addresses
+    else:
+        app.add_config_value("sitemap_url_scheme", "", "")
     app.connect("autodoc-process-docstring", write_docstring_math, priority=900)
+    app.connect("doctree-resolved", fold_details)
     app.connect("html-page-context", mend_html)
     app.connect("build-finished", remove_leftovers)
     app.connect("build-finished", keep_used_icons)

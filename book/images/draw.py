@@ -6,9 +6,88 @@ from pathlib import Path
 import torch
 
 from attn_course import SelfAttention, make_causal_mask, plots
+from attn_course.plots.pen import NORMAL, WIDTH, Drawing, Sheet
 
 FOLDER = Path(__file__).parent
 EXAMPLE = json.loads((FOLDER / "../../tests/data/worked_example.json").read_text(encoding="utf-8"))
+
+# For each route: its name, the chapters that it reads, and those that it needs from readers to whom they are new.
+ROUTES = (
+    ("The formula now", range(2, 7), ()),
+    ("The translator", range(1, 14), ()),
+    ("Production", range(14, 18), (2, 3, 4, 5, 6, 8, 9, 13)),
+)
+PARTS = (("I · first principles", 1, 7), ("II · translating", 8, 13), ("III · production", 14, 17))
+
+
+def question() -> Drawing:
+    """Draw the question of Part I: how much of each word goes into what one word becomes."""
+    tokens, asks = EXAMPLE["tokens"], EXAMPLE["tokens"].index("one")
+    sheet = Sheet(236)
+    step = (WIDTH - 24) / len(tokens)
+    middles = [12 + step * (i + 0.5) for i in range(len(tokens))]
+    centre = middles[asks]
+    sheet.arrow((centre, 48), (centre, 100))
+    for i, (x, token) in enumerate(zip(middles, tokens, strict=True)):
+        sheet.labelled(x - 33, 20, 66, 28, "query" if i == asks else "vector", token, size=NORMAL)
+        sheet.line((x, 136), (WIDTH / 2, 192), kind="flow", width=1.5)
+        sheet.labelled(x - 33, 100, 66, 36, "weights", "?", size=20)
+    sheet.mark(middles[-1] - 33, 100, 66, 36)
+    sheet.text(centre - 9, 74, "one asks: how much of each?", anchor="end", size=NORMAL)
+    sheet.labelled(WIDTH / 2 - 118, 190, 236, 30, "context", "one, now that it has looked", size=NORMAL)
+    said = " + ".join(f"? × {token}" for token in tokens)
+    return sheet.finish(
+        "Six words, and what one of them takes from each",
+        [f"one, now that it has looked = {said}", "all ? together are 1; marked: the one of step"],
+    )
+
+
+def path() -> Drawing:
+    """Draw the seventeen chapters and three ways through them."""
+    step = 25.0
+    at = {chapter: 8 + step * (chapter - 0.5) for chapter in range(1, 18)}
+    sheet = Sheet(258)
+    for name, first, last in PARTS:
+        left, right = at[first] - 11, at[last] + 11
+        if last == 17:
+            sheet.text(right, 20, name, anchor="end")
+        else:
+            sheet.text(left, 20, name, anchor="start")
+        sheet.line((left, 34), (right, 34), kind="mark", width=2)
+    for row, (name, stops, needs) in enumerate(ROUTES):
+        y = 92 + 58 * row
+        sheet.text(at[1] - 11, y - 25, name, anchor="start", size=NORMAL, bold=True)
+        first = min([*stops, *needs])
+        sheet.line((at[first], y), (at[stops[-1]], y), kind="stream", width=5)
+        for chapter in [*needs, *stops]:
+            kind = "weights" if chapter in stops else "unlit"
+            sheet.labelled(at[chapter] - 11, y - 11, 22, 22, kind, str(chapter), corner=11)
+        sheet.mark(at[stops[0]] - 11, y - 11, 22, 22)
+    y = 240
+    sheet.labelled(at[1] - 11, y - 9, 18, 18, "weights", corner=9)
+    sheet.text(at[1] + 14, y, "read", anchor="start")
+    sheet.labelled(at[4] - 11, y - 9, 18, 18, "unlit", corner=9)
+    sheet.text(at[4] + 14, y, "read if new to you", anchor="start")
+    sheet.labelled(at[11] - 9, y - 9, 18, 18, "weights", corner=9)
+    sheet.mark(at[11] - 9, y - 9, 18, 18)
+    sheet.text(at[11] + 18, y, "begins here", anchor="start")
+
+    def listed(chapters) -> str:
+        return ", ".join(map(str, chapters))
+
+    return sheet.finish(
+        "Three ways through seventeen chapters",
+        [
+            f"{name}: begins at chapter {stops[0]}; reads {listed(stops)}"
+            + (f"; needs {listed(needs)}" if needs else "")
+            for name, stops, needs in ROUTES
+        ],
+    )
+
+
+def drawings() -> dict[str, Drawing]:
+    """The drawings by the names of their files."""
+    return {"vocabulary.svg": plots.vocabulary(), "question.svg": question(), "path.svg": path()}
 
 
 def main() -> None:
@@ -18,7 +97,8 @@ def main() -> None:
     _, weights = layer(torch.tensor(EXAMPLE["inputs"]), mask)
     torch.testing.assert_close(weights, torch.tensor(EXAMPLE["linear"]["causal_weights"]), atol=1e-4, rtol=0)
     plots.heatmap(weights, EXAMPLE["tokens"], mask=mask).save(FOLDER / "causal_weights.png")
-    plots.vocabulary().save(FOLDER / "vocabulary.svg")
+    for name, drawing in drawings().items():
+        drawing.save(FOLDER / name)
 
 
 if __name__ == "__main__":
