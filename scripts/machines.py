@@ -55,7 +55,7 @@ def environment(machine: Machine) -> dict[str, str]:
         chosen |= {"ONEDNN_MAX_CPU_ISA": machine.onednn, "MKL_CBWR": machine.mkl, "OPENBLAS_CORETYPE": machine.blas}
     if machine.numpy is not None:
         # numpy warns of a feature that the processor lacks, and a warning fails a test: only what is there.
-        there = json.loads(answer(NUMPY_FEATURES, {}))
+        there = json.loads(answer(NUMPY_FEATURES, {"NPY_DISABLE_CPU_FEATURES": ""}))
         chosen["NPY_DISABLE_CPU_FEATURES"] = " ".join(name for name in there if name not in machine.numpy)
     return {name: value for name, value in chosen.items() if value}
 

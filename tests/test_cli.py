@@ -528,7 +528,9 @@ def test_help_does_not_wait_for_what_only_the_commands_need():
 
 def test_ctrl_c_while_modules_are_imported_is_tidy_too(tmp_path):
     """Typer is read before any command can catch it."""
-    (tmp_path / "typer.py").write_text("import time\nprint('here', flush=True)\ntime.sleep(60)\n")
+    # A shell that starts something in the background lets it ignore Ctrl-C.
+    heeding = "import signal, time\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    (tmp_path / "typer.py").write_text(f"{heeding}print('here', flush=True)\ntime.sleep(60)\n")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     command = [sys.executable, "-m", "attn_course", "--help"]
     with subprocess.Popen(command, env=environment, stdout=-1, stderr=-1, text=True) as child:
