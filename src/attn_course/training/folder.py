@@ -52,10 +52,8 @@ def hold_folder(folder: Path) -> Iterator[None]:
 def _name_holder(path: Path) -> str:
     try:
         return f"process {int(path.read_text())}"
-    except (
-        OSError,
-        ValueError,
-    ):  # it has just come or gone, or its system keeps the file shut
+    # It has just come or gone, or its system keeps the file shut.
+    except (OSError, ValueError):
         return "another process"
 
 
@@ -212,11 +210,11 @@ def _find_vocabularies(
         if not settings.new_vocabularies:
             return {name: (source / name).read_bytes() for name in names}
     sides = zip(*text.train, strict=True)
-    found = {}
+    models = {}
     for name, sentences, side in zip(names, sides, ("src", "tgt"), strict=True):
         size = getattr(settings, f"{side}_vocab_size")
         try:
-            found[name] = Subwords.train(
+            models[name] = Subwords.train(
                 sentences,
                 size,
                 spaces=side == "tgt",
@@ -225,4 +223,4 @@ def _find_vocabularies(
             ).model
         except ValueError as error:  # which begins with: vocab_size (6000) must be
             raise ValueError(f"{side}_{error}") from error
-    return found
+    return models
