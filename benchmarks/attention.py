@@ -172,7 +172,7 @@ def chosen_rows(S: int) -> Iterator[Row]:
     def layer() -> tuple[Work, Work]:
         module, x = MultiHeadAttention(H * D, H).eval(), draw(B, S, H * D)
         rows = torch.linspace(0, S - 1, 32).long()
-        ours = no_grad(lambda: module(x, weight_rows=rows)[0])
+        ours = no_grad(lambda: module(x, need_weights=rows)[0])
         return ours, no_grad(lambda: module(x)[0])
 
     yield Row("Weights on request", f"a layer and the weights of 32 rows, S {S}", layer, 1.05)

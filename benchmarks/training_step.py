@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from attn_course.data.batches import Batch, make_batch, make_buckets
 from attn_course.data.subwords import PAD_ID
 from attn_course.training.loss import translation_loss
-from attn_course.transformer import Transformer
+from attn_course.transformer import Transformer, TransformerOptions
 
 SIZES = {
-    "small": {"d_model": 128, "num_heads": 4, "num_encoder_layers": 2, "num_decoder_layers": 2, "d_ff": 256},
-    "large": {"d_model": 192, "num_heads": 6, "num_encoder_layers": 3, "num_decoder_layers": 3, "d_ff": 384},
+    "small": {"d_model": 128, "num_heads": 4, "num_layers": 2, "d_ff": 256},
+    "large": {"d_model": 192, "num_heads": 6, "num_layers": 3, "d_ff": 384},
 }
 
 
@@ -98,7 +98,7 @@ def make_models(sentences: Sentences, size: str, dropout: float) -> tuple[Transf
     """Both models, in training, with the same weights."""
     torch.manual_seed(0)
     sizes = SIZES[size]
-    ours = Transformer(sentences.src_vocab_size, sentences.tgt_vocab_size, dropout=dropout, **sizes)
+    ours = Transformer(sentences.src_vocab_size, sentences.tgt_vocab_size, **sizes, options=TransformerOptions(dropout))
     return ours, TorchTransformer(ours, dropout)
 
 

@@ -95,7 +95,7 @@ def test_batches_by_length_save_a_third_of_all_positions(benchmarks, corpus, by_
 
 @pytest.mark.parametrize("script", ["training_step", "batching"])
 def test_the_scripts_print_ratios_and_where_they_were_taken(benchmarks, sentences, script, monkeypatch, capsys):
-    small = {"d_model": 8, "num_heads": 2, "num_encoder_layers": 1, "num_decoder_layers": 1, "d_ff": 16}
+    small = {"d_model": 8, "num_heads": 2, "num_layers": 1, "d_ff": 16}
     module = sys.modules[script]
     monkeypatch.setattr(sys.modules["training_step"], "SIZES", {"small": small})
     monkeypatch.setattr(sys.modules["batching"], "SIZES", {"small": small})

@@ -15,6 +15,7 @@ from torch.testing import assert_close
 
 from attn_course import (
     MultiHeadAttention,
+    MultiHeadCrossAttention,
     attention,
     make_causal_mask,
     make_padding_mask,
@@ -77,9 +78,9 @@ def quiet_by_appended_zero(x, dim=-1):
     return torch.softmax(torch.cat([x, zero], dim), dim).narrow(dim, 0, x.size(dim))
 
 
-def to_course(layer: BurnMultiHeadAttention) -> MultiHeadAttention:
+def to_course(layer: BurnMultiHeadAttention, kind: type = MultiHeadAttention) -> MultiHeadAttention:
     """The course's layer with the same weights."""
-    ours = MultiHeadAttention(layer.d_model, layer.n_heads, dropout=layer.dropout.p).double()
+    ours = kind(layer.d_model, layer.n_heads, dropout=layer.dropout.p).double()
     for name, our_name in NAMES.items():
         getattr(ours, our_name).load_state_dict(getattr(layer, name).state_dict())
     return ours.train(layer.training)
@@ -789,7 +790,7 @@ def test_burn_agrees_with_nn_multihead_attention_and_with_ours(d_model, n_heads)
     assert_close(output.weights, weights)
 
     mask = from_burn_mask(mask_attn, mask_pad)
-    context, weights = to_course(layer)(query, memory, mask=mask, need_weights=True)
+    context, weights = to_course(layer, MultiHeadCrossAttention)(query, memory, mask=mask, need_weights=True)
     assert_close(output.context, context)
     assert_close(output.weights, weights)
 

@@ -17,6 +17,7 @@ from attn_course import (
     LatentAttention,
     MultiHeadAttention,
     Transformer,
+    TransformerOptions,
     make_alibi_bias,
     make_causal_mask,
     make_padding_mask,
@@ -201,7 +202,7 @@ E, H = 12, 6
     st.booleans(),
 )
 def test_attention_in_pieces_is_attention_at_once(seed, sizes, num_kv_heads, sink, turned, biased, need_weights):
-    layer = MultiHeadAttention(E, H, num_kv_heads=num_kv_heads, sink=sink, rope_base=100.0).double()
+    layer = MultiHeadAttention(E, H, num_kv_heads=num_kv_heads, sink=sink).double()
     random_parameters(layer, seed)
     x = random_tensor(B, MAX, E, seed=seed)
     bias = make_alibi_bias(H, MAX, dtype=torch.float64) if biased else None
@@ -214,7 +215,7 @@ def test_attention_in_pieces_is_attention_at_once(seed, sizes, num_kv_heads, sin
             new,
             is_causal=True,
             cache=cache,
-            bias=None if bias is None else bias[:, start:end, :end],
+            bias=None if bias is None else bias[None, :, start:end, :end],
             positions=None if places is None else places[start:end],
             need_weights=need_weights,
         )
@@ -236,14 +237,14 @@ def slow_attention(layer, x, bias, places):
             for p, i in ((layer.q_proj, h), (layer.k_proj, g), (layer.v_proj, g))
         )
         if places is not None:
-            q, k = (rotate(y, places, base=100.0) for y in (q, k))
+            q, k = (rotate(y, places) for y in (q, k))
         scores = q @ k.mT / head_dim**0.5
         scores = scores if bias is None else scores + bias[h]
         scores = scores.masked_fill(~make_causal_mask(MAX), -torch.inf)
         if layer.sink is None:
             weights = scores.softmax(-1)
         else:
-            weights = quiet_softmax(scores, sink=0.0 if layer.sink == "zero" else layer.sinks[h])
+            weights = quiet_softmax(scores, sink=0.0 if layer.sink == "zero" else layer.sink_scores[h])
         outs.append(weights @ v)
         all_weights.append(weights)
     return layer.out_proj(torch.cat(outs, dim=-1)), torch.stack(all_weights, dim=1)
@@ -290,21 +291,13 @@ def test_a_rotation_that_does_not_fit_is_refused():
         make_rotation(torch.arange(3), 5)
 
 
-def test_a_cache_is_for_self_attention():
-    layer = MultiHeadAttention(E, H).double()
-    x, cache = random_tensor(B, 2, E), layer.make_cache(B, MAX)
-    for given_too in ({"key": x}, {"memory_kv": layer.project_memory(x)}):
-        with pytest.raises(ValueError, match="a cache is for self-attention"):
-            layer(x, cache=cache, **given_too)
-    assert cache.length == 0
-
-
 @pytest.mark.parametrize(
     ("wrong", "error"),
     [
         ({"mask": torch.ones(2, 2, dtype=torch.bool)}, ValueError),  # forgets the keys in the cache
         ({"mask": torch.ones(2, 6)}, TypeError),
-        ({"bias": torch.zeros(H, 2, 3)}, ValueError),
+        ({"bias": torch.zeros(1, H, 2, 3)}, ValueError),
+        ({"bias": torch.zeros(H, 2, 6)}, ValueError),
         ({"bias": torch.zeros(2, 6, dtype=torch.bool)}, TypeError),
         ({"mask": torch.ones(2, 2, dtype=torch.bool), "need_weights": True}, ValueError),
         ({"positions": torch.arange(3)}, ValueError),
@@ -330,8 +323,9 @@ T, S, VOCAB = 7, 5, 17
 
 
 def make_model(seed=0, dtype=torch.float64, **options):
-    sizes = {"d_model": E, "num_heads": H, "num_encoder_layers": 1, "num_decoder_layers": 3, "d_ff": 14, "max_len": MAX}
-    return random_parameters(Transformer(13, VOCAB, **{**sizes, **options}).to(dtype), seed).eval()
+    options = TransformerOptions(**{"max_len": MAX, **options})
+    model = Transformer(13, VOCAB, d_model=E, num_heads=H, num_layers=(1, 3), d_ff=14, options=options)
+    return random_parameters(model.to(dtype), seed).eval()
 
 
 def make_batch(seed=0, lengths=(5, 2, 3)):
@@ -348,7 +342,8 @@ def make_batch(seed=0, lengths=(5, 2, 3)):
 def test_decoding_in_pieces_is_decoding_at_once(seed, sizes, norm_first, padded, precision):
     dtype, tolerance = precision
     torch.manual_seed(seed)
-    model = Transformer(13, VOCAB, d_model=E, num_heads=H, d_ff=14, norm_first=norm_first, max_len=MAX).to(dtype).eval()
+    options = TransformerOptions(norm_first=norm_first, max_len=MAX)
+    model = Transformer(13, VOCAB, d_model=E, num_heads=H, d_ff=14, options=options).to(dtype).eval()
     src, tgt, src_mask = make_batch(seed)
     src_mask = src_mask if padded else None
     memory, _ = model.encode(src, src_mask=src_mask)
@@ -543,7 +538,7 @@ def test_it_works_wherever_gradients_are_off(mode):
 def test_what_requires_a_gradient_is_refused_because_it_would_get_a_wrong_one():
     layer = MultiHeadAttention(E, H).double()
     cache, x = layer.make_cache(B, MAX), random_tensor(B, 2, E)
-    message = r"k requires a gradient, and a cache keeps none, .* torch.no_grad\(\) or torch.inference_mode\(\)"
+    message = r"k must not require a gradient, for a cache keeps none: .* torch.no_grad\(\) or torch.inference_mode\(\)"
     with torch.enable_grad(), pytest.raises(RuntimeError, match=message):
         layer(x, cache=cache)
     assert cache.length == 0
@@ -577,5 +572,5 @@ def test_a_cache_made_under_autocast_takes_what_the_layers_compute_there(weights
             latent(part, is_causal=True, cache=latent_cache)
             translator.decode(piece, cache=written)
     assert cache.length == latent_cache.length == written.length == 5
-    assert cache.layers[0]._k.dtype == latent_cache._entries.dtype == written.layers[0]._k.dtype == computed
-    assert model.make_cache(2).layers[0]._k.dtype == weights  # outside, as before
+    assert {c._kept[0].dtype for c in (cache.layers[0], latent_cache, written.layers[0])} == {computed}
+    assert model.make_cache(2).layers[0]._kept[0].dtype == weights  # outside, as before

@@ -10,7 +10,15 @@ import torch.nn.functional as F
 from chapters import code_cells, imports, solution
 
 import attn_course
-from attn_course import MultiHeadAttention, SelfAttention, assert_causal, attention, make_causal_mask, make_padding_mask
+from attn_course import (
+    MultiHeadAttention,
+    MultiHeadCrossAttention,
+    SelfAttention,
+    assert_causal,
+    attention,
+    make_causal_mask,
+    make_padding_mask,
+)
 
 B, H, T, S, E = 2, 3, 5, 7, 6
 D_IN, D_MEMORY = 11, 13
@@ -50,9 +58,14 @@ def assert_same(a, b):
     torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
 
 
-def make_layer(**sizes):
+def make_layer():
     torch.manual_seed(0)
-    return MultiHeadAttention(E, H, **sizes).double()
+    return MultiHeadAttention(E, H).double()
+
+
+def make_cross_layer(**sizes):
+    torch.manual_seed(0)
+    return MultiHeadCrossAttention(E, H, **sizes).double()
 
 
 # -- One sequence asks another -----------------------------------------------------------------------
@@ -87,7 +100,7 @@ def test_a_sequence_that_reads_itself_is_self_attention(chapter):
 
 def test_the_one_headed_class_is_the_package_s_layer_without_output_projection(chapter):
     cross = chapter["CrossAttention"](D_IN, D_MEMORY, E).double()
-    layer = MultiHeadAttention(E, 1, d_in=D_IN, d_memory=D_MEMORY, bias=False, out_bias=False).double()
+    layer = MultiHeadCrossAttention(E, 1, d_in=D_IN, d_memory=D_MEMORY, bias=False, out_bias=False).double()
     layer.load_state_dict({**cross.state_dict(), "out_proj.weight": torch.eye(E)})
     x, memory = random_tensor(B, T, D_IN), random_tensor(B, S, D_MEMORY, seed=1)
     out, weights = layer(x, memory, need_weights=True)
@@ -96,20 +109,20 @@ def test_the_one_headed_class_is_the_package_s_layer_without_output_projection(c
 
 @pytest.mark.parametrize(("d_model", "num_heads", "d_in", "d_memory"), [(6, 2, 5, 7), (6, 3, 11, 2), (10, 5, 3, 13)])
 def test_parameters_depend_on_the_three_widths_only(d_model, num_heads, d_in, d_memory):
-    layer = MultiHeadAttention(d_model, num_heads, d_in=d_in, d_memory=d_memory)
+    layer = MultiHeadCrossAttention(d_model, num_heads, d_in=d_in, d_memory=d_memory)
     count = d_model * (d_in + 2 * d_memory + d_model) + 4 * d_model
     assert sum(p.numel() for p in layer.parameters()) == count
 
 
 def test_a_memory_of_another_width_gives_what_torch_gives():
-    layer = make_layer(d_memory=D_MEMORY)
+    layer = make_cross_layer(d_memory=D_MEMORY)
     x, memory = random_tensor(B, T, E), random_tensor(B, S, D_MEMORY, seed=1)
     expected = layer.to_torch()(x, memory, memory, average_attn_weights=False)
     assert_same(layer(x, memory, need_weights=True), expected)
 
 
 def test_each_query_asks_alone():
-    layer = make_layer(d_memory=D_MEMORY)
+    layer = make_cross_layer(d_memory=D_MEMORY)
     x, memory = random_tensor(B, T, E), random_tensor(B, S, D_MEMORY, seed=1)
     out, _ = layer(x, memory)
     for t in range(T):
@@ -117,7 +130,7 @@ def test_each_query_asks_alone():
 
 
 def test_the_memory_is_a_set():
-    layer = make_layer(d_memory=D_MEMORY)
+    layer = make_cross_layer(d_memory=D_MEMORY)
     x, memory = random_tensor(B, T, E), random_tensor(B, S, D_MEMORY, seed=1)
     order = torch.randperm(S, generator=torch.Generator().manual_seed(0))
     out, weights = layer(x, memory, need_weights=True)
@@ -129,7 +142,7 @@ def test_the_memory_is_a_set():
 
 @pytest.mark.parametrize("need_weights", [True, False])
 def test_hidden_memory_is_as_good_as_cut_off(need_weights):
-    layer = make_layer(d_memory=D_MEMORY)
+    layer = make_cross_layer(d_memory=D_MEMORY)
     x, memory = random_tensor(3, T, E), random_tensor(3, S, D_MEMORY, seed=1)
     lengths = [7, 2, 5]
     mask = make_padding_mask(lengths)
@@ -142,7 +155,7 @@ def test_hidden_memory_is_as_good_as_cut_off(need_weights):
 
 
 def test_what_stands_in_the_padding_does_not_matter_and_gets_no_gradient():
-    layer = make_layer(d_memory=D_MEMORY)
+    layer = make_cross_layer(d_memory=D_MEMORY)
     x, memory = random_tensor(1, T, E), random_tensor(1, S, D_MEMORY, seed=1).requires_grad_()
     mask = make_padding_mask([3], S)
     out, _ = layer(x, memory, mask=mask)
@@ -361,7 +374,7 @@ def test_exchanging_keys_and_values_of_a_trained_model_breaks_it_silently(chapte
 
 
 def test_is_causal_in_cross_attention_hides_the_end_of_the_memory():
-    layer = make_layer(d_memory=D_MEMORY)
+    layer = make_cross_layer(d_memory=D_MEMORY)
     x, memory = random_tensor(B, T, E), random_tensor(B, S, D_MEMORY, seed=1)
     out, weights = layer(x, memory, is_causal=True, need_weights=True)
     assert_same(out, layer(x, memory, mask=make_causal_mask(T, S))[0])
@@ -413,7 +426,7 @@ def test_exercise_3_reads_two_memories():
     assert out.shape == (B, T, E)
     assert_causal(lambda x: block(x, first, second), x, atol=1e-12)
 
-    assert all(isinstance(module, MultiHeadAttention) for module in block.children())
+    assert [type(module) for module in block.children()] == [MultiHeadAttention, *[MultiHeadCrossAttention] * 2]
     theirs = [getattr(block, name).to_torch() for name in ("self_attn", "first_attn", "second_attn")]
     hidden = ~make_causal_mask(T)
     expected = x + theirs[0](x, x, x, attn_mask=hidden, need_weights=False)[0]

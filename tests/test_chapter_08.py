@@ -78,7 +78,7 @@ def test_each_of_the_four_ways_tells_the_order(way):
             return layer(x + attn_course.learned_positions(random_tensor(11, H * D, seed=1), S))[0]
         if way == "rotary":
             return layer(x, positions=torch.arange(S))[0]
-        return layer(x, bias=attn_course.make_alibi_bias(H, S, dtype=x.dtype))[0]
+        return layer(x, bias=attn_course.make_alibi_bias(H, S, dtype=x.dtype)[None])[0]
 
     assert not torch.allclose(read(x[:, order]), read(x)[:, order], atol=1e-3)
 

@@ -14,6 +14,7 @@ import attn_course
 from attn_course import MultiHeadAttention, assert_causal, check, make_causal_mask, make_padding_mask
 
 B, T, S, E, H, D_FF = 2, 5, 7, 6, 3, 11
+WITHOUT_DROPOUT = attn_course.TransformerOptions(dropout=0.0)
 BOTH_NORMS = pytest.mark.parametrize("norm_first", [True, False], ids=["pre-norm", "post-norm"])
 
 
@@ -149,9 +150,10 @@ def test_the_layers_of_the_chapter_are_pytorch_s(chapter, norm_first):
 
 @BOTH_NORMS
 def test_the_transformer_of_the_chapter_is_the_package_s_and_pytorch_s(chapter, norm_first):
-    options = {"d_model": E, "num_heads": H, "d_ff": D_FF, "norm_first": norm_first, "max_len": S}
-    model = random_parameters(chapter["Transformer"](17, 13, num_layers=3, **options).double())
-    ours = attn_course.Transformer(17, 13, num_encoder_layers=3, num_decoder_layers=3, dropout=0.0, **options).double()
+    sizes = {"d_model": E, "num_heads": H, "d_ff": D_FF, "num_layers": 3}
+    model = random_parameters(chapter["Transformer"](17, 13, **sizes, norm_first=norm_first, max_len=S).double())
+    options = attn_course.TransformerOptions(0.0, norm_first, max_len=S)
+    ours = attn_course.Transformer(17, 13, **sizes, options=options).double()
     ours.load_state_dict(model.state_dict())
     rng = torch.Generator().manual_seed(0)
     src, tgt = torch.randint(17, (B, S), generator=rng), torch.randint(13, (B, T), generator=rng)
@@ -195,7 +197,7 @@ def test_logits_of_spread_1_cost_half_a_unit_more_than_equal_ones():
 
 def test_a_sure_model_predicts_the_token_that_it_has_just_read():
     torch.manual_seed(0)
-    model = attn_course.Transformer(1000, 1000, d_model=64, num_heads=4, dropout=0.0)
+    model = attn_course.Transformer(1000, 1000, d_model=64, num_heads=4, options=WITHOUT_DROPOUT)
     with torch.no_grad():
         model.tgt_embed.weight.mul_(8)
     src, tgt = torch.randint(1000, (2, 8, 10))
@@ -212,7 +214,12 @@ def test_a_token_unscaled_is_shorter_than_its_position_and_scaled_of_a_size_with
 
 def test_a_tied_model_of_8000_words_has_as_many_parameters_as_printed():
     counts = [
-        sum(p.numel() for p in attn_course.Transformer(8000, 8000, tie_weights=tie).parameters())
+        sum(
+            p.numel()
+            for p in attn_course.Transformer(
+                8000, 8000, options=attn_course.TransformerOptions(tie_weights=tie)
+            ).parameters()
+        )
         for tie in (True, False)
     ]
     assert counts == [2_711_040, 3_735_040]
@@ -224,9 +231,8 @@ def test_a_tied_model_of_8000_words_has_as_many_parameters_as_printed():
 
 def gradients(norm_first, seed, depth=12):
     torch.manual_seed(seed)
-    layers = {"num_encoder_layers": depth, "num_decoder_layers": depth}
-    sizes = {"d_model": 64, "num_heads": 4, "d_ff": 128}
-    model = attn_course.Transformer(50, 50, **sizes, **layers, dropout=0.0, norm_first=norm_first)
+    sizes = {"d_model": 64, "num_heads": 4, "d_ff": 128, "num_layers": depth}
+    model = attn_course.Transformer(50, 50, **sizes, options=attn_course.TransformerOptions(0.0, norm_first))
     src, tgt = torch.randint(50, (2, 16, 11))
     F.cross_entropy(model(src, tgt[:, :-1])[0].mT, tgt[:, 1:]).backward()
     return [layer.feed_forward.down.weight.grad.norm().item() for layer in model.decoder_layers]
@@ -275,9 +281,8 @@ def test_a_norm_over_the_positions_leaks_and_one_over_the_width_does_not(chapter
 def test_the_table_of_the_chapter_counts_what_pytorch_counts(
     chapter, source, target, vocabulary, d_model, d_ff, num_layers
 ):
-    layers = {"num_encoder_layers": num_layers, "num_decoder_layers": num_layers}
-    sizes = {"d_model": d_model, "num_heads": 4, "d_ff": d_ff, "dropout": 0.0}
-    model = attn_course.Transformer(vocabulary, vocabulary, **sizes, **layers)
+    sizes = {"d_model": d_model, "num_heads": 4, "d_ff": d_ff, "num_layers": num_layers}
+    model = attn_course.Transformer(vocabulary, vocabulary, **sizes, options=WITHOUT_DROPOUT)
     with FlopCounterMode(display=False) as counter:
         model(torch.randint(vocabulary, (1, source)), torch.randint(vocabulary, (1, target)), need_weights=True)
     counted = sum(p.numel() for p in model.parameters()), counter.get_total_flops()
@@ -337,8 +342,8 @@ def test_the_trained_model_reverses_and_looks_where_the_next_digit_stands(chapte
     assert (1 / lengths.double()).mean() < 0.17  # what an even row would give
 
     other = attn_course.Transformer(
-        13, 13, d_model=32, num_heads=2, d_ff=64, dropout=0.0, num_encoder_layers=6, num_decoder_layers=6,
-        norm_first=False, max_len=16,
+        13, 13, d_model=32, num_heads=2, d_ff=64, num_layers=6,
+        options=attn_course.TransformerOptions(0.0, norm_first=False, max_len=16),
     ).eval()  # fmt: skip
     left = other.load_state_dict(reverser.state_dict(), strict=False)
     assert left.unexpected_keys == [f"{side}coder_norm.{name}" for side in ("en", "de") for name in ("weight", "bias")]
@@ -362,7 +367,7 @@ def test_with_the_target_s_mask_the_first_half_is_lost_and_the_second_is_not(cha
 
 def test_a_loop_that_forgets_the_mask_shows_weight_on_padding_and_the_model_does_not():
     torch.manual_seed(0)
-    model = attn_course.Transformer(17, 13, d_model=E, num_heads=H, num_encoder_layers=3, dropout=0.0)
+    model = attn_course.Transformer(17, 13, d_model=E, num_heads=H, num_layers=(3, 2), options=WITHOUT_DROPOUT)
     src, mask = torch.randint(17, (B, S)), make_padding_mask([S, 3])
     hidden = ~mask[:, None]
     _, asked = model.encode(src, src_mask=mask, need_weights=True)
@@ -434,6 +439,5 @@ def test_solution_4_has_one_table_for_both_jobs():
 @pytest.mark.parametrize("sizes", [(17, 13, 6, 11, 1), (5, 7, 10, 3, 4)])
 def test_solution_5_counts_the_parameters_of_the_package_s_model(sizes):
     src_vocab, tgt_vocab, d_model, d_ff, n = sizes
-    layers = {"num_encoder_layers": n, "num_decoder_layers": n}
-    model = attn_course.Transformer(src_vocab, tgt_vocab, d_model=d_model, num_heads=2, d_ff=d_ff, **layers)
+    model = attn_course.Transformer(src_vocab, tgt_vocab, d_model=d_model, num_heads=2, d_ff=d_ff, num_layers=n)
     assert solution("09", 5)["count_transformer"](*sizes) == sum(p.numel() for p in model.parameters())

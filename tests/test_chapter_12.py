@@ -17,7 +17,7 @@ from attn_course.data.batches import make_buckets
 from attn_course.data.mixture import Text, WordPair
 from attn_course.data.subwords import PAD_ID, Subwords
 from attn_course.training import learning_rate
-from attn_course.transformer import Transformer
+from attn_course.transformer import Transformer, TransformerOptions
 
 WHO = {"犬": "dogs", "猫": "cats", "鳥": "birds", "馬": "horses", "魚": "fish", "猿": "monkeys", "牛": "cows"}
 DOES = {"見る": "see", "好む": "like", "追う": "chase", "待つ": "await", "助ける": "help"}
@@ -254,7 +254,7 @@ def trained(request, everyday):
     """The chapter after its training, with another seed."""
     settings = everyday["settings"]
     torch.manual_seed(request.param)
-    model = Transformer(700, 700, d_model=64, num_heads=4, d_ff=128, dropout=0.0)
+    model = Transformer(700, 700, d_model=64, num_heads=4, d_ff=128, options=TransformerOptions(dropout=0.0))
     optimizer = everyday["make_optimizer"](model)
     found = []
     for step, batch in zip(range(1, settings.steps + 1), everyday["batches"]("cpu"), strict=False):

@@ -18,13 +18,14 @@ from attn_course import (
     MultiHeadAttention,
     SelfAttention,
     Transformer,
+    TransformerOptions,
     attention,
     make_alibi_bias,
     make_causal_mask,
     make_padding_mask,
     rotate,
 )
-from attn_course.decoding import beam_search, generate, greedy_search
+from attn_course.decoding import Beam, SpecialIds, beam_search, generate, greedy_search, without_cache
 
 B, H, T, S, D, V = 2, 3, 5, 11, 4, 13
 few = settings(max_examples=25)
@@ -136,11 +137,11 @@ def test_a_rotary_layer_in_chunks_equals_the_layer_at_once(chapter, sizes):
 @given(sizes_of_chunks)
 def test_an_alibi_bias_has_the_rows_of_the_last_queries(sizes):
     layer, x = make_layer(), random_tensor(B, S, H * D)
-    expected, _ = layer(x, bias=make_alibi_bias(H, S, dtype=x.dtype), is_causal=True)
+    expected, _ = layer(x, bias=make_alibi_bias(H, S, dtype=x.dtype)[None], is_causal=True)
     cache, found = layer.make_cache(B, S), []
     for part in chunks(x, sizes):
         bias = make_alibi_bias(H, part.size(1), cache.length + part.size(1), dtype=x.dtype)
-        found.append(layer(part, bias=bias, is_causal=True, cache=cache)[0])
+        found.append(layer(part, bias=bias[None], is_causal=True, cache=cache)[0])
     assert_same(torch.cat(found, dim=1), expected)
 
 
@@ -257,22 +258,23 @@ def test_an_overflow_is_refused_in_a_sentence_and_the_text_goes_on():
 
 def test_a_cached_translator_writes_the_same_and_projects_the_memory_once():
     torch.manual_seed(0)
-    model = Transformer(V, V, d_model=H * D, num_heads=H, d_ff=24, max_len=40).double().eval()
+    model = Transformer(V, V, d_model=H * D, num_heads=H, d_ff=24, options=TransformerOptions(max_len=40))
+    model = model.double().eval()
     src, lengths = random_ids(B, S), torch.tensor([S, 7])
-    asked = {"bos_id": 1, "eos_id": 2, "pad_id": 0, "max_len": 9}
+    asked = {"special": SpecialIds(bos=1, eos=2, pad=0), "max_len": 9}
     rows = []
     hook = model.decoder_layers[0].cross_attention.k_proj.register_forward_hook(
         lambda module, inputs, output: rows.append(output.size(1))
     )
     once = greedy_search(model, src, lengths, **asked)
     assert rows == [S]
-    again = greedy_search(model, src, lengths, use_cache=False, **asked)
+    again = greedy_search(without_cache(model), src, lengths, **asked)
     assert rows[1:] == [S] * once.size(1)
     hook.remove()
     assert torch.equal(once, again)
     for a, b in zip(
-        beam_search(model, src, lengths, beam_size=3, **asked),
-        beam_search(model, src, lengths, beam_size=3, use_cache=False, **asked),
+        beam_search(model, src, lengths, beam=Beam(3), **asked),
+        beam_search(without_cache(model), src, lengths, beam=Beam(3), **asked),
         strict=True,
     ):
         assert [h.ids.tolist() for h in a] == [h.ids.tolist() for h in b]

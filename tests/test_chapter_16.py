@@ -191,7 +191,7 @@ def test_the_rule_that_is_shown_for_flex_attention_is_window_and_sinks():
         return torch.where((s <= t) & ((t - s < 5) | (s < 2)), score, -math.inf)
 
     q, k, v = random(3, 1, 2, 24, 8, dtype=torch.float32)
-    expected = fused_attention(q, k, v, make_sliding_window_mask(24, 5, num_sinks=2))
+    expected = fused_attention(q, k, v, make_sliding_window_mask(24, 5, num_sink_tokens=2))
     torch.testing.assert_close(flex_attention(q, k, v, score_mod=window_and_sinks), expected)
 
 
@@ -257,10 +257,10 @@ def test_latent_attention_is_the_same_expanded_absorbed_and_cached():
     layer = attn_course.LatentAttention(30, num_heads=5, d_latent=7, d_rope=2).double()
     x = random(3, 11, 30)
     with torch.no_grad():
-        expanded = layer(x, is_causal=True, absorb=False)
-        assert_same(layer(x, is_causal=True, absorb=True), expanded)
+        expanded, _ = layer(x, is_causal=True, absorb=False)
+        assert_same(layer(x, is_causal=True, absorb=True)[0], expanded)
         cache = layer.make_cache(batch_size=3, max_len=11)
-        pieces = [layer(part, is_causal=True, cache=cache) for part in x.split([5, 1, 2, 3], dim=1)]
+        pieces = [layer(part, is_causal=True, cache=cache)[0] for part in x.split([5, 1, 2, 3], dim=1)]
     assert_same(torch.cat(pieces, dim=1), expanded)
     assert cache.num_bytes == 3 * 11 * (7 + 2) * 8
 
@@ -310,7 +310,7 @@ def test_without_its_sink_a_silent_head_shouts():
 
     whole = loudness(make_causal_mask(T))
     assert loudness(make_sliding_window_mask(T, W)) > 3 * whole
-    assert loudness(make_sliding_window_mask(T, W, num_sinks=1)) < 1.5 * whole
+    assert loudness(make_sliding_window_mask(T, W, num_sink_tokens=1)) < 1.5 * whole
 
 
 def test_a_rolling_cache_writes_what_the_mask_would(chapter):
@@ -393,7 +393,9 @@ def test_exercise_3_is_the_kernels_grouped_attention(leading):
 @pytest.mark.parametrize(("T", "S", "window", "sinks"), [(7, 7, 3, 2), (2, 11, 3, 0), (5, 5, 9, 1), (1, 7, 2, 5)])
 def test_exercise_4_is_the_packages_mask(T, S, window, sinks):
     streaming_mask = solution(16, 4)["streaming_mask"]
-    assert torch.equal(streaming_mask(T, S, window, sinks), make_sliding_window_mask(T, window, S, num_sinks=sinks))
+    assert torch.equal(
+        streaming_mask(T, S, window, sinks), make_sliding_window_mask(T, window, S, num_sink_tokens=sinks)
+    )
 
 
 def test_an_answer_with_tiled_heads_hears_of_the_order():

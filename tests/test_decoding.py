@@ -1,5 +1,6 @@
 """Decoding, against every sentence there is, against a beam search over lists, and against the probabilities."""
 
+import functools
 import itertools
 import math
 
@@ -10,20 +11,25 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.testing import assert_close
 
-from attn_course import LanguageModel, Transformer, decoding
+from attn_course import LanguageModel, Transformer, TransformerOptions, decoding
 from attn_course.decoding import (
+    Beam,
+    Sampling,
+    SpecialIds,
     apply_temperature,
     beam_search,
     generate,
     greedy_search,
+    in_batches,
     keep_top_k,
     keep_top_p,
     normalize_by_length,
     sample,
+    without_cache,
 )
 
 PAD, BOS, EOS = 0, 1, 2
-IDS = {"pad_id": PAD, "bos_id": BOS, "eos_id": EOS}
+IDS = SpecialIds(bos=BOS, eos=EOS, pad=PAD)
 seeds = st.integers(0, 2**16)
 
 
@@ -90,7 +96,7 @@ def all_targets(vocab_size, max_len):
 def test_greedy_search_takes_the_most_probable_token_each_time(seed, lengths, max_len):
     model = Writer(seed=seed)
     src, src_lengths = make_batch(lengths, seed)
-    ids = greedy_search(model, src, src_lengths, max_len=max_len, **IDS)
+    ids = greedy_search(model, src, src_lengths, max_len=max_len, special=IDS)
     written = []
     for source, length in zip(src, lengths, strict=True):
         alone = []
@@ -105,7 +111,7 @@ def test_greedy_search_takes_the_most_probable_token_each_time(seed, lengths, ma
 def test_after_its_end_a_target_is_padding_while_others_go_on():
     model = Writer(seed=3)
     src, lengths = make_batch((5, 2, 3, 4, 1, 2, 3), seed=1)
-    ids = greedy_search(model, src, lengths, max_len=9, **IDS)
+    ids = greedy_search(model, src, lengths, max_len=9, special=IDS)
     ends = [(row == EOS).nonzero().flatten().tolist() for row in ids]
     assert len({tuple(end) for end in ends}) > 2  # this batch has early ends, late ends and none
     for row, end in zip(ids, ends, strict=True):
@@ -115,7 +121,7 @@ def test_after_its_end_a_target_is_padding_while_others_go_on():
 
 def test_greedy_search_asks_once_per_token_and_stops_when_all_have_ended():
     model = Writer(ending=100.0)
-    ids = greedy_search(model, *make_batch(), max_len=50, **IDS)
+    ids = greedy_search(model, *make_batch(), max_len=50, special=IDS)
     assert ids.tolist() == [[EOS]] * 3
     assert model.calls == [(3, 1)]
 
@@ -128,8 +134,8 @@ def test_greedy_search_asks_once_per_token_and_stops_when_all_have_ended():
 def test_a_beam_of_one_is_greedy_search(seed, lengths, max_len, length_penalty):
     model = Writer(seed=seed)
     src, src_lengths = make_batch(lengths, seed)
-    ids = greedy_search(model, src, src_lengths, max_len=max_len, **IDS)
-    found = beam_search(model, src, src_lengths, max_len=max_len, beam_size=1, length_penalty=length_penalty, **IDS)
+    ids = greedy_search(model, src, src_lengths, max_len=max_len, special=IDS)
+    found = beam_search(model, src, src_lengths, special=IDS, max_len=max_len, beam=Beam(1, length_penalty))
     for row, hypotheses in zip(ids, found, strict=True):
         (only,) = hypotheses
         assert only.ids.tolist() == row[row != PAD].tolist()
@@ -146,10 +152,9 @@ def test_a_beam_as_wide_as_language_finds_every_sentence_in_order(seed, length_p
         model,
         src,
         lengths,
+        special=IDS,
         max_len=max_len,
-        beam_size=len(ended) + len(cut_off) + 5,
-        length_penalty=length_penalty,
-        **IDS,
+        beam=Beam(len(ended) + len(cut_off) + 5, length_penalty),
     )
     for source, length, hypotheses in zip(src, lengths, found, strict=True):
         log_probs = {ids: log_prob_of(model, source[:length], ids) for ids in ended + cut_off}
@@ -191,7 +196,7 @@ def search_over_lists(model, source, max_len, beam_size, vocab_size, *, length_p
 def test_beam_search_equals_the_same_search_over_lists(seed, beam_size, ending, ranking):
     model = Writer(7, seed, size=1.0, ending=ending)
     src, lengths = make_batch((3, 1, 5), seed)
-    found = beam_search(model, src, lengths, max_len=6, beam_size=beam_size, **ranking, **IDS)
+    found = beam_search(model, src, lengths, max_len=6, beam=Beam(beam_size, **ranking), special=IDS)
     for source, length, hypotheses in zip(src, lengths, found, strict=True):
         expected = search_over_lists(model, source[:length], 6, beam_size, 7, **ranking)
         assert [tuple(h.ids.tolist()) for h in hypotheses] == [ids for ids, _ in expected]
@@ -203,7 +208,7 @@ def test_beam_search_equals_the_same_search_over_lists(seed, beam_size, ending, 
 @given(seeds, st.integers(1, 40), st.integers(1, 4))
 def test_no_hypothesis_is_found_twice_or_impossible(seed, beam_size, max_len):
     model = Writer(5, seed)
-    for hypotheses in beam_search(model, *make_batch(seed=seed), max_len=max_len, beam_size=beam_size, **IDS):
+    for hypotheses in beam_search(model, *make_batch(seed=seed), max_len=max_len, beam=Beam(beam_size), special=IDS):
         written = [tuple(h.ids.tolist()) for h in hypotheses]
         assert 1 <= len(written) <= beam_size
         assert len(set(written)) == len(written)
@@ -244,8 +249,8 @@ GARDEN_PATH = {  # the most probable first token leads to less probable sentence
 
 def test_a_wider_beam_finds_the_sentence_that_greedy_search_passes_by():
     model = Scripted(GARDEN_PATH)
-    assert greedy_search(model, *ONE_SOURCE, max_len=5, **IDS).tolist() == [[A, A, EOS]]
-    (found,) = beam_search(model, *ONE_SOURCE, max_len=5, beam_size=2, length_penalty=0.0, **IDS)
+    assert greedy_search(model, *ONE_SOURCE, max_len=5, special=IDS).tolist() == [[A, A, EOS]]
+    (found,) = beam_search(model, *ONE_SOURCE, max_len=5, beam=Beam(2, length_penalty=0.0), special=IDS)
     assert found[0].ids.tolist() == [B_, C, EOS]
     assert found[0].log_prob == pytest.approx(math.log(0.4 * 0.9))
 
@@ -253,7 +258,7 @@ def test_a_wider_beam_finds_the_sentence_that_greedy_search_passes_by():
 def test_a_hypothesis_that_has_ended_is_not_lost_to_longer_ones():
     table = {(): {A: 0.45, B_: 0.35, EOS: 0.2}, (A,): {A: 0.5, B_: 0.5}, (B_,): {B_: 1.0}}
     table |= {key: {A: 0.3, B_: 0.3, C: 0.4} for key in [(A, A), (A, B_), (B_, B_)]}
-    (found,) = beam_search(Scripted(table), *ONE_SOURCE, max_len=5, beam_size=3, length_penalty=0.0, **IDS)
+    (found,) = beam_search(Scripted(table), *ONE_SOURCE, max_len=5, beam=Beam(3, length_penalty=0.0), special=IDS)
     # After two tokens three beginnings are more probable (0.35, 0.225, 0.225), and none of them stays so.
     assert found[0].ids.tolist() == [EOS]
     assert [h.log_prob for h in found] == pytest.approx([math.log(p) for p in (0.2, 0.14, 0.105)])
@@ -261,9 +266,10 @@ def test_a_hypothesis_that_has_ended_is_not_lost_to_longer_ones():
 
 def test_the_length_penalty_turns_the_ranking_around():
     table = {(): {EOS: 0.3, A: 0.7}, (A,): {B_: 0.9, EOS: 0.1}, (A, B_): {C: 0.45, A: 0.35, B_: 0.2}}
-    settings = {"max_len": 6, "beam_size": 3, **IDS}
-    (plain,) = beam_search(Scripted(table), *ONE_SOURCE, length_penalty=0.0, **settings)
-    (penalised,) = beam_search(Scripted(table), *ONE_SOURCE, length_penalty=1.0, **settings)
+    (plain, penalised) = (
+        beam_search(Scripted(table), *ONE_SOURCE, special=IDS, max_len=6, beam=Beam(3, length_penalty))[0]
+        for length_penalty in (0.0, 1.0)
+    )
     assert [h.ids.tolist() for h in plain][:2] == [[EOS], [A, B_, C, EOS]]
     assert [h.ids.tolist() for h in penalised][:2] == [[A, B_, C, EOS], [A, B_, A, EOS]]
     assert penalised[0].score == pytest.approx(math.log(0.7 * 0.9 * 0.45) / (9 / 6))
@@ -271,10 +277,10 @@ def test_the_length_penalty_turns_the_ranking_around():
 
 def test_a_reward_for_length_turns_it_around_too_and_patience_finds_what_it_needs():
     table = {(): {EOS: 0.5, A: 0.5}, (A,): {EOS: 0.4, B_: 0.6}, (A, B_): {EOS: 1.0}}
-    settings = {"max_len": 6, "beam_size": 2, "length_penalty": 0.0, **IDS}
-    (plain,) = beam_search(Scripted(table), *ONE_SOURCE, **settings)
-    (hasty,) = beam_search(Scripted(table), *ONE_SOURCE, length_reward=0.5, **settings)
-    (patient,) = beam_search(Scripted(table), *ONE_SOURCE, length_reward=0.5, patience=1.5, **settings)
+    (plain, hasty, patient) = (
+        beam_search(Scripted(table), *ONE_SOURCE, special=IDS, max_len=6, beam=Beam(2, 0.0, **ranking))[0]
+        for ranking in ({}, {"length_reward": 0.5}, {"length_reward": 0.5, "patience": 1.5})
+    )
     assert [h.ids.tolist() for h in plain] == [[EOS], [A, EOS]]  # two have ended, so the search is over
     assert [h.ids.tolist() for h in hasty] == [[EOS], [A, EOS]]
     assert [h.ids.tolist() for h in patient] == [[A, B_, EOS], [EOS]]
@@ -283,7 +289,7 @@ def test_a_reward_for_length_turns_it_around_too_and_patience_finds_what_it_need
 
 def test_what_is_cut_off_comes_after_what_ended():
     table = {(): {A: 0.9, EOS: 0.1}, (A,): {A: 0.9, EOS: 0.1}, (A, A): {A: 0.95, EOS: 0.05}}
-    (found,) = beam_search(Scripted(table), *ONE_SOURCE, max_len=3, beam_size=5, length_penalty=0.0, **IDS)
+    (found,) = beam_search(Scripted(table), *ONE_SOURCE, max_len=3, beam=Beam(5, length_penalty=0.0), special=IDS)
     assert len(found) == 4
     assert found[-1].ids.tolist() == [A, A, A]
     assert found[-1].score > found[0].score  # the most probable, but it has no end
@@ -292,7 +298,7 @@ def test_what_is_cut_off_comes_after_what_ended():
 
 def test_a_model_that_knows_one_sentence_only_gives_one_hypothesis():
     model = Scripted({(): {A: 1.0}})
-    (found,) = beam_search(model, *ONE_SOURCE, max_len=7, beam_size=4, **IDS)
+    (found,) = beam_search(model, *ONE_SOURCE, max_len=7, beam=Beam(4), special=IDS)
     assert [h.ids.tolist() for h in found] == [[A, EOS]]
     assert found[0].log_prob == 0
 
@@ -301,7 +307,7 @@ def test_a_model_that_knows_one_sentence_only_gives_one_hypothesis():
 def test_a_batch_gives_what_each_source_gives_alone(beam_size):
     model = Writer(seed=5)
     src, lengths = make_batch((5, 2, 3), seed=2, pad=12)  # whatever stands in the padding
-    settings = {"max_len": 6, "beam_size": beam_size, **IDS}
+    settings = {"special": IDS, "max_len": 6, "beam": Beam(beam_size)}
     together = beam_search(model, src, lengths, **settings)
     for source, length, found in zip(src, lengths, together, strict=True):
         (alone,) = beam_search(model, source[None, :length], length[None], **settings)
@@ -310,10 +316,10 @@ def test_a_batch_gives_what_each_source_gives_alone(beam_size):
 
 def test_the_search_is_over_when_enough_have_ended():
     model = Writer(ending=50.0)
-    beam_search(model, *make_batch(), max_len=50, beam_size=1, **IDS)
+    beam_search(model, *make_batch(), max_len=50, beam=Beam(1), special=IDS)
     assert len(model.calls) == 1
     model.calls.clear()
-    beam_search(model, *make_batch(), max_len=50, beam_size=3, **IDS)
+    beam_search(model, *make_batch(), max_len=50, beam=Beam(3), special=IDS)
     assert model.calls == [(9, 1), (9, 2)]  # the end; then three beginnings that all end
 
 
@@ -404,8 +410,8 @@ def first_tokens(number=20_000, **settings):
     """How often each id is drawn as the first token after one source, and the model's probabilities."""
     model = Writer(9, seed=4, size=0.7)
     src, lengths = make_batch((3,), seed=4)
-    rng = torch.Generator().manual_seed(11)
-    ids = sample(model, src.expand(number, -1), lengths.expand(number), max_len=1, rng=rng, **settings, **IDS)
+    sampling = Sampling(generator=torch.Generator().manual_seed(11), **settings)
+    ids = sample(model, src.expand(number, -1), lengths.expand(number), special=IDS, max_len=1, sampling=sampling)
     memory, mask = src, torch.ones(1, 1, 3, dtype=torch.bool)
     logits, _ = model.decode(torch.tensor([[BOS]]), model.encode(memory, src_mask=mask)[0], src_mask=mask)
     logits = logits[0, 0].detach()
@@ -441,15 +447,16 @@ def test_filters_apply_in_their_order_temperature_then_k_then_p():
 @pytest.mark.parametrize("settings", [{"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-4}])
 def test_sampling_with_nothing_left_to_chance_is_greedy_search(settings):
     model, batch = Writer(seed=2), make_batch(seed=3)
-    expected = greedy_search(model, *batch, max_len=8, **IDS)
-    assert torch.equal(sample(model, *batch, max_len=8, **settings, **IDS), expected)
+    expected = greedy_search(model, *batch, max_len=8, special=IDS)
+    assert torch.equal(sample(model, *batch, special=IDS, max_len=8, sampling=Sampling(**settings)), expected)
 
 
 def test_the_same_generator_state_draws_the_same_and_the_global_one_is_left_alone():
     model, batch = Writer(seed=2, size=0.5), make_batch(seed=3)
 
     def draw(seed):
-        return sample(model, *batch, max_len=12, rng=torch.Generator().manual_seed(seed), **IDS).tolist()
+        sampling = Sampling(generator=torch.Generator().manual_seed(seed))
+        return sample(model, *batch, special=IDS, max_len=12, sampling=sampling).tolist()
 
     state = torch.get_rng_state()
     assert draw(0) == draw(0)
@@ -460,8 +467,8 @@ def test_the_same_generator_state_draws_the_same_and_the_global_one_is_left_alon
 @settings(max_examples=30)
 @given(seeds)
 def test_what_is_sampled_has_one_end_and_no_beginning(seed):
-    rng = torch.Generator().manual_seed(seed)
-    ids = sample(Writer(seed=seed, size=0.1), *make_batch(seed=seed), max_len=9, rng=rng, **IDS)
+    sampling = Sampling(generator=torch.Generator().manual_seed(seed))
+    ids = sample(Writer(seed=seed, size=0.1), *make_batch(seed=seed), special=IDS, max_len=9, sampling=sampling)
     for row in ids.tolist():
         written = row[: row.index(EOS) + 1] if EOS in row else row
         assert not {PAD, BOS} & set(written)
@@ -470,10 +477,15 @@ def test_what_is_sampled_has_one_end_and_no_beginning(seed):
 
 # -- With a cache ------------------------------------------------------------------------------------
 
+
+def seeded(seed):
+    return torch.Generator().manual_seed(seed)
+
+
 WRITE = {
     "greedy": greedy_search,
-    "sample": lambda *given, **how: sample(*given, rng=torch.Generator().manual_seed(1), **how),
-    **{f"beam {k}": lambda *given, k=k, **how: beam_search(*given, beam_size=k, **how) for k in (1, 2, 5)},
+    "sample": lambda *given, **how: sample(*given, sampling=Sampling(generator=seeded(1)), **how),
+    **{f"beam {k}": functools.partial(beam_search, beam=Beam(k)) for k in (1, 2, 5)},
 }
 
 
@@ -487,8 +499,8 @@ class Watched(Transformer):
 
 def make_transformer(seed, **options):
     torch.manual_seed(seed)
-    sizes = {"d_model": 8, "num_heads": 2, "d_ff": 12, "max_len": 20, "tie_weights": False}
-    model = Watched(13, 11, **{**sizes, **options}).double().eval()
+    options = TransformerOptions(**{"max_len": 20, "tie_weights": False, **options})
+    model = Watched(13, 11, d_model=8, num_heads=2, d_ff=12, options=options).double().eval()
     with torch.no_grad():  # as it begins, it would repeat one token for ever
         for name, parameter in model.named_parameters():
             parameter += torch.randn(parameter.shape) * ("layers" in name)
@@ -501,10 +513,10 @@ def make_transformer(seed, **options):
 @given(seeds, st.booleans(), st.lists(st.integers(1, 5), min_size=1, max_size=4), st.integers(1, 9))
 def test_with_a_cache_the_same_is_written_and_each_token_read_once(how, seed, norm_first, lengths, max_len):
     model, batch = make_transformer(seed, norm_first=norm_first), make_batch(lengths, seed)
-    without = WRITE[how](model, *batch, max_len=max_len, use_cache=False, **IDS)
+    without = WRITE[how](without_cache(model), *batch, max_len=max_len, special=IDS)
     asked_without = list(model.calls)
     model.calls.clear()
-    found = WRITE[how](model, *batch, max_len=max_len, **IDS)
+    found = WRITE[how](model, *batch, max_len=max_len, special=IDS)
     rows = len(lengths) * int(how.split()[-1] if "beam" in how else 1)
     assert asked_without == [((rows, t + 1), False) for t in range(len(model.calls))]
     assert model.calls == [((rows, 1), True)] * len(asked_without)
@@ -528,7 +540,7 @@ def test_these_beams_are_continued_twice_and_dropped():
         return cache
 
     model.make_cache = watch
-    beam_search(model, *make_batch(), max_len=9, beam_size=5, **IDS)
+    beam_search(model, *make_batch(), max_len=9, beam=Beam(5), special=IDS)
     assert any(len(set(rows)) < 15 for rows in moved)
     assert all(row // 5 == b // 5 for rows in moved for b, row in enumerate(rows))
 
@@ -537,24 +549,24 @@ def test_a_row_that_ended_early_changes_no_other():
     batch, ends = make_batch((5, 2, 3, 4, 1, 2, 3), seed=1), set()
     for seed in range(12):
         model = make_transformer(seed)
-        ids = greedy_search(model, *batch, max_len=12, **IDS)
+        ids = greedy_search(model, *batch, max_len=12, special=IDS)
         for source, length, row in zip(*batch, ids.tolist(), strict=True):
-            alone = greedy_search(model, source[None, :length], length[None], max_len=12, use_cache=False, **IDS)
+            alone = greedy_search(without_cache(model), source[None, :length], length[None], max_len=12, special=IDS)
             assert [i for i in row if i != PAD] == alone[0].tolist()
             ends.add(row.index(EOS) if EOS in row else None)
     assert None in ends
     assert len(ends) > 3
 
 
-@pytest.mark.parametrize("use_cache", [True, False])
+@pytest.mark.parametrize("with_or_without", [lambda model: model, without_cache])
 @pytest.mark.parametrize("how", ["greedy", "sample", "beam 2"])
-def test_as_much_is_written_as_the_model_can_read_and_no_more(how, use_cache):
-    model, endless = make_transformer(0, max_len=5), IDS | {"eos_id": -1}
-    found = WRITE[how](model, *make_batch(), max_len=5, use_cache=use_cache, **endless)
+def test_as_much_is_written_as_the_model_can_read_and_no_more(how, with_or_without):
+    model, endless = make_transformer(0, max_len=5), SpecialIds(bos=BOS, eos=-1, pad=PAD)
+    found = WRITE[how](with_or_without(model), *make_batch(), special=endless, max_len=5)
     assert {len(row) for row in (found if isinstance(found, torch.Tensor) else [row[0].ids for row in found])} == {5}
     model.calls.clear()
     with pytest.raises(ValueError, match=r"max_len \(6\) must not be above that of the model \(5\)"):
-        WRITE[how](model, *make_batch(), max_len=6, use_cache=use_cache, **endless)
+        WRITE[how](with_or_without(model), *make_batch(), special=endless, max_len=6)
     assert model.calls == []
 
 
@@ -605,19 +617,19 @@ def go_on(model, prompt, number, eos_id=None):
 )
 def test_every_text_goes_on_as_it_does_alone(seed, positions, lengths, number, eos_id, chunk_size):
     model, (prompts, prompt_lengths) = make_language_model(seed, positions), make_prompts(lengths, seed)
-    how = {"max_new_tokens": number, "eos_id": eos_id, "pad_id": 9}
+    how = {"max_new_tokens": number, "eos_id": eos_id}
     found = generate(model, prompts, prompt_lengths, chunk_size=chunk_size, **how)
-    assert torch.equal(found, generate(model, prompts, prompt_lengths, use_cache=False, **how))
+    assert torch.equal(found, generate(without_cache(model), prompts, prompt_lengths, **how))
     alone = [go_on(model, p[-n:], number, eos_id) for p, n in zip(prompts, lengths, strict=True)]
     longest = max(map(len, alone))
-    assert found.tolist() == [row + [9] * (longest - len(row)) for row in alone]
+    assert found.tolist() == [row + [eos_id] * (longest - len(row)) for row in alone]
 
 
 def test_some_of_these_texts_end_and_others_go_on():
     ends = set()
     for seed in range(5):
         model, (prompts, lengths) = make_language_model(seed), make_prompts((5, 2, 3, 4, 1), seed)
-        ids = generate(model, prompts, lengths, max_new_tokens=9, eos_id=4, pad_id=9)
+        ids = generate(model, prompts, lengths, max_new_tokens=9, eos_id=4)
         ends |= {row.index(4) if 4 in row else None for row in ids.tolist()}
     assert None in ends
     assert len(ends) > 3
@@ -630,7 +642,7 @@ def test_prompts_are_read_at_once_or_in_pieces_and_each_new_token_once():
         generate(model, prompts, lengths, max_new_tokens=4, chunk_size=chunk_size)
         assert model.calls == [((3, t), True) for t in (*prefill, 1, 1, 1)]
     model.calls.clear()
-    generate(model, prompts, lengths, max_new_tokens=4, use_cache=False)
+    generate(without_cache(model), prompts, lengths, max_new_tokens=4)
     assert model.calls == [((3, t), False) for t in (5, 6, 7, 8)]
 
 
@@ -639,8 +651,8 @@ def test_a_text_that_has_ended_does_not_stop_the_others():
         return nn.functional.one_hot((ids + 1) % 9, 9).double()
 
     prompts = torch.tensor([[6], [2], [4]])
-    found = generate(count, prompts, max_new_tokens=7, eos_id=7, pad_id=0)
-    assert found.tolist() == [[7, 0, 0, 0, 0], [3, 4, 5, 6, 7], [5, 6, 7, 0, 0]]
+    found = generate(count, prompts, max_new_tokens=7, eos_id=7)
+    assert found.tolist() == [[7, 7, 7, 7, 7], [3, 4, 5, 6, 7], [5, 6, 7, 7, 7]]
 
 
 def test_prompts_of_one_length_need_no_lengths():
@@ -652,16 +664,17 @@ def test_prompts_of_one_length_need_no_lengths():
 
 def test_what_is_drawn_is_the_same_with_a_cache_and_as_often_as_it_is_probable():
     model, (prompts, lengths) = make_language_model(seed=4), make_prompts()
-    how = {"max_new_tokens": 8, "temperature": 0.8, "top_k": 6, "top_p": 0.9, "eos_id": 4}
 
-    def draw(seed, **more):
-        return generate(model, prompts, lengths, rng=torch.Generator().manual_seed(seed), **how, **more).tolist()
+    def draw(seed, model=model, chunk_size=None):
+        sampling = Sampling(0.8, top_k=6, top_p=0.9, generator=torch.Generator().manual_seed(seed))
+        how = {"max_new_tokens": 8, "eos_id": 4, "sampling": sampling, "chunk_size": chunk_size}
+        return generate(model, prompts, lengths, **how).tolist()
 
-    assert draw(0) == draw(0, use_cache=False) == draw(0, chunk_size=2)
+    assert draw(0) == draw(0, without_cache(model)) == draw(0, chunk_size=2)
     assert len({str(draw(seed)) for seed in range(5)}) == 5
     number = 20_000
-    rng = torch.Generator().manual_seed(11)
-    ids = generate(model, prompts[:1].expand(number, -1), max_new_tokens=1, temperature=1.0, rng=rng)
+    sampling = Sampling(generator=torch.Generator().manual_seed(11))
+    ids = generate(model, prompts[:1].expand(number, -1), max_new_tokens=1, sampling=sampling)
     probs = model(prompts[:1])[0, -1].detach().softmax(-1)
     assert_drawn_from(torch.bincount(ids.flatten(), minlength=11) / number, probs)
 
@@ -669,8 +682,8 @@ def test_what_is_drawn_is_the_same_with_a_cache_and_as_often_as_it_is_probable()
 def test_drawing_with_nothing_left_to_chance_takes_the_most_probable():
     model, batch = make_language_model(), make_prompts()
     expected = generate(model, *batch, max_new_tokens=7)
-    for how in ({"temperature": 1e-4}, {"temperature": 1.0, "top_k": 1}, {"temperature": 1.0, "top_p": 1e-6}):
-        assert torch.equal(generate(model, *batch, max_new_tokens=7, **how), expected)
+    for sampling in (Sampling(1e-4), Sampling(top_k=1), Sampling(top_p=1e-6)):
+        assert torch.equal(generate(model, *batch, max_new_tokens=7, sampling=sampling), expected)
 
 
 def test_a_model_without_a_cache_can_go_on_too():
@@ -687,12 +700,12 @@ def test_a_model_without_a_cache_can_go_on_too():
 def test_it_writes_as_much_as_the_model_can_read_and_no_more():
     for positions in ("rotary", "alibi", "learned"):
         model, batch = make_language_model(positions=positions), make_prompts()
-        for use_cache in (True, False):
-            assert generate(model, *batch, max_new_tokens=20, use_cache=use_cache).shape == (3, 20)  # reads 5 + 19
+        for writes in (model, without_cache(model)):
+            assert generate(writes, *batch, max_new_tokens=20).shape == (3, 20)  # reads 5 + 19
             model.calls.clear()
             message = r"to write 21 tokens after prompts of 5, 25 must be read, more than max_len \(24\) of the model"
             with pytest.raises(ValueError, match=message):
-                generate(model, *batch, max_new_tokens=21, use_cache=use_cache)
+                generate(writes, *batch, max_new_tokens=21)
             assert model.calls == []
 
 
@@ -700,14 +713,9 @@ def test_settings_of_going_on_without_meaning_are_refused():
     model, batch = make_language_model(), make_prompts()
     with pytest.raises(ValueError, match=r"max_new_tokens \(0\) must be at least 1"):
         generate(model, *batch, max_new_tokens=0)
-    for how in ({"chunk_size": 0}, {"chunk_size": 2, "use_cache": False}):
+    for writes, chunk_size in ((model, 0), (without_cache(model), 2)):
         with pytest.raises(ValueError, match=r"chunk_size \(.\) must be at least 1, and only a cache reads prompts in"):
-            generate(model, *batch, max_new_tokens=3, **how)
-    for how in ({"top_k": 3}, {"top_p": 0.5}):
-        with pytest.raises(ValueError, match="top_k and top_p say what is drawn from, so give a temperature too"):
-            generate(model, *batch, max_new_tokens=3, **how)
-    with pytest.raises(ValueError, match=r"temperature \(0.0\) must be above 0"):
-        generate(model, *batch, max_new_tokens=3, temperature=0.0)
+            generate(writes, *batch, max_new_tokens=3, chunk_size=chunk_size)
     with pytest.raises(ValueError, match=r"training mode, .* call model.eval\(\) first"):
         generate(model.train(), *batch, max_new_tokens=3)
     nn.init.constant_(model.eval().norm.weight, math.nan)
@@ -736,27 +744,26 @@ writers = pytest.mark.parametrize("write", [greedy_search, sample, beam_search])
 @writers
 def test_a_model_with_dropout_on_is_refused(write):
     with pytest.raises(ValueError, match=r"training mode, .* call model.eval\(\) first"):
-        write(Writer().train(), *make_batch(), max_len=3, **IDS)
+        write(Writer().train(), *make_batch(), max_len=3, special=IDS)
 
 
 @writers
 def test_writing_nothing_is_refused(write):
     with pytest.raises(ValueError, match=r"max_len \(0\) must be at least 1"):
-        write(Writer(), *make_batch(), max_len=0, **IDS)
+        write(Writer(), *make_batch(), max_len=0, special=IDS)
 
 
-@writers
-@pytest.mark.parametrize("other", ["bos_id", "pad_id"])
-def test_an_end_that_could_never_be_written_is_refused(write, other):
-    message = r"eos_id \(2\) must be neither bos_id \(.\) nor pad_id \(.\): these are never written"
+@pytest.mark.parametrize(("bos", "pad"), [(EOS, PAD), (BOS, EOS)])
+def test_an_end_that_could_never_be_written_is_refused(bos, pad):
+    message = rf"eos \(2\) must be neither bos \({bos}\) nor pad \({pad}\): these are never written"
     with pytest.raises(ValueError, match=message):
-        write(Writer(), *make_batch(), max_len=3, **IDS | {other: EOS})
+        SpecialIds(bos=bos, eos=EOS, pad=pad)
 
 
 @writers
 def test_the_beginning_may_be_padding(write):
     # As in Marian's checkpoints.
-    assert len(write(Writer(), *make_batch(), max_len=3, **IDS | {"bos_id": PAD})) == 3
+    assert len(write(Writer(), *make_batch(), special=SpecialIds(bos=PAD, eos=EOS, pad=PAD), max_len=3)) == 3
 
 
 @writers
@@ -764,7 +771,7 @@ def test_nan_is_refused_where_it_appears(write):
     model = Writer()
     nn.init.constant_(model.out, math.nan)
     with pytest.raises(ValueError, match="logits hold nan after 0 tokens"):
-        write(model, *make_batch(), max_len=3, **IDS)
+        write(model, *make_batch(), max_len=3, special=IDS)
 
 
 @writers
@@ -772,41 +779,57 @@ def test_nan_is_refused_where_it_appears(write):
 def test_lengths_that_do_not_fit_are_refused(write):
     src, lengths = make_batch()
     with pytest.raises(ValueError, match=r"src \(3, 5\) .* src_lengths \(2,\) must hold one length for each"):
-        write(Writer(), src, lengths[:2], max_len=3, **IDS)
+        write(Writer(), src, lengths[:2], max_len=3, special=IDS)
     with pytest.raises(ValueError, match="at least one source"):
-        write(Writer(), src[:0], lengths[:0], max_len=3, **IDS)
+        write(Writer(), src[:0], lengths[:0], max_len=3, special=IDS)
     with pytest.raises(ValueError, match=r"src_lengths \[5, 0, 3\] must be at least 1: there is nothing to translate"):
-        write(Writer(), src, lengths * torch.tensor([1, 0, 1]), max_len=3, **IDS)
+        write(Writer(), src, lengths * torch.tensor([1, 0, 1]), max_len=3, special=IDS)
     with pytest.raises(ValueError, match=r"longest length \(9\) must not exceed"):
-        write(Writer(), src, lengths + 4, max_len=3, **IDS)
+        write(Writer(), src, lengths + 4, max_len=3, special=IDS)
 
 
 def test_settings_without_meaning_are_refused():
-    batch = make_batch()
-    with pytest.raises(ValueError, match=r"beam_size \(0\) must be at least 1"):
-        beam_search(Writer(), *batch, max_len=3, beam_size=0, **IDS)
+    with pytest.raises(ValueError, match=r"size \(0\) must be at least 1"):
+        Beam(0)
     with pytest.raises(ValueError, match=r"length_penalty \(-0.5\) must be at least 0"):
-        beam_search(Writer(), *batch, max_len=3, length_penalty=-0.5, **IDS)
+        Beam(length_penalty=-0.5)
     for reward in (-0.5, math.inf, math.nan):
         with pytest.raises(ValueError, match=rf"length_reward \({reward}\) must be at least 0 and finite"):
-            beam_search(Writer(), *batch, max_len=3, length_reward=reward, **IDS)
+            Beam(length_reward=reward)
     for patience in (0.9, -1.0, math.inf, math.nan):
         with pytest.raises(ValueError, match=rf"patience \({patience}\) must be at least 1 and finite"):
-            beam_search(Writer(), *batch, max_len=3, patience=patience, **IDS)
+            Beam(patience=patience)
     for temperature in (0.0, -1.0, math.inf, math.nan):
-        with pytest.raises(ValueError, match=r"temperature \(.*\) must be above 0 and finite; .* greedy_search"):
-            sample(Writer(), *batch, max_len=3, temperature=temperature, **IDS)
-    with pytest.raises(ValueError, match=r"top_k \(0\) must be at least 1"):
-        sample(Writer(), *batch, max_len=3, top_k=0, **IDS)
+        message = r"temperature \(.*\) must be above 0 and finite; .* greedy_search"
+        with pytest.raises(ValueError, match=message):
+            Sampling(temperature)
+        with pytest.raises(ValueError, match=message):
+            apply_temperature(torch.zeros(3), temperature)
+    for refuses in (lambda k: Sampling(top_k=k), lambda k: keep_top_k(torch.zeros(3), k)):
+        with pytest.raises(ValueError, match=r"top_k \(0\) must be at least 1"):
+            refuses(0)
     for p in (0.0, 1.5, -0.1, math.nan):
-        with pytest.raises(ValueError, match=r"top_p \(.*\) must be above 0 and at most 1"):
-            sample(Writer(), *batch, max_len=3, top_p=p, **IDS)
+        for refuses in (lambda p: Sampling(top_p=p), lambda p: keep_top_p(torch.zeros(3), p)):
+            with pytest.raises(ValueError, match=r"top_p \(.*\) must be above 0 and at most 1"):
+                refuses(p)
+
+
+def test_any_number_of_sources_come_back_in_their_order():
+    torch.manual_seed(0)
+    model = Transformer(13, 11, d_model=8, num_heads=2, d_ff=12, options=TransformerOptions(max_len=30)).eval()
+    sources = [torch.randint(4, 13, (length,)).tolist() for length in (9, 1, 5, 5, 2, 12, 3)]
+    for batch_size in (1, 2, 64):
+        together = in_batches(greedy_search, model, sources, batch_size=batch_size)
+        for source, row in zip(sources, together, strict=True):
+            (alone,) = in_batches(greedy_search, model, [source])
+            longest = min(2 * (len(source) + 1) + 10, 30)
+            assert [i for i in row.tolist() if i != PAD][:longest] == [i for i in alone.tolist() if i != PAD]
 
 
 @writers
 def test_no_gradients_are_kept(write):
     model = Writer()
-    ids = write(model, *make_batch(), max_len=3, **IDS)
+    ids = write(model, *make_batch(), max_len=3, special=IDS)
     assert model.calls
     assert isinstance(ids, list) or not ids.requires_grad
 
@@ -816,10 +839,10 @@ def test_a_transformer_is_what_decoding_asks_for():
     model = Transformer(13, 11, d_model=8, num_heads=2, d_ff=12).eval()
     assert isinstance(model, decoding.Translates)
     src, lengths = make_batch()
-    ids = greedy_search(model, src, lengths, max_len=7, **IDS)
-    found = beam_search(model, src, lengths, max_len=7, beam_size=1, **IDS)
+    ids = greedy_search(model, src, lengths, max_len=7, special=IDS)
+    found = beam_search(model, src, lengths, max_len=7, beam=Beam(1), special=IDS)
     assert [h[0].ids.tolist() for h in found] == [row[row != PAD].tolist() for row in ids]
-    wide = beam_search(model, src, lengths, max_len=7, beam_size=3, length_penalty=0.0, **IDS)
+    wide = beam_search(model, src, lengths, max_len=7, beam=Beam(3, length_penalty=0.0), special=IDS)
     for best, row in zip(wide, ids, strict=True):
         assert len(best) == 3
         assert best[0].ids.numel() <= 7

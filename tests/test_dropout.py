@@ -19,8 +19,10 @@ from attn_course import (
     LanguageModel,
     LatentAttention,
     MultiHeadAttention,
+    MultiHeadCrossAttention,
     RecurrentTranslator,
     Transformer,
+    TransformerOptions,
     attention,
     make_causal_mask,
     make_padding_mask,
@@ -101,13 +103,14 @@ def heads_of(layer, x, memory):
 
 
 @in_both_modes
-@pytest.mark.parametrize("way", ["fused", "need_weights", "weight_rows"])
+@pytest.mark.parametrize("way", ["fused", "all weights", "weights of rows"])
 @pytest.mark.parametrize("num_kv_heads", [None, 1])
 @pytest.mark.parametrize("sink", [None, "zero", "learned"])
 @pytest.mark.parametrize("hidden", [False, True], ids=["all seen", "future and padding hidden"])
 @pytest.mark.parametrize("crossing", [False, True], ids=["self", "cross"])
 def test_attention_drops_its_weights_once_and_nothing_else(marked, training, way, num_kv_heads, sink, hidden, crossing):
-    layer = MultiHeadAttention(E, H, dropout=P, num_kv_heads=num_kv_heads, sink=sink)
+    kind = MultiHeadCrossAttention if crossing else MultiHeadAttention
+    layer = kind(E, H, dropout=P, num_kv_heads=num_kv_heads, sink=sink)
     layer, x = with_random_parameters(layer, training), random(B, T, E)
     memory = random(B, S, E, seed=1) if crossing else x
     length, how, seen = memory.size(1), {}, None
@@ -115,16 +118,16 @@ def test_attention_drops_its_weights_once_and_nothing_else(marked, training, way
         how = {"is_causal": True, "mask": make_padding_mask([length, 4], length)}
         seen = (make_causal_mask(T, length) & how["mask"])[:, None]
     q, k, v = heads_of(layer, x, memory)
-    before = attention(q, k, v, seen, sink={None: None, "zero": 0.0, "learned": layer.sinks}[sink])[1]
+    before = attention(q, k, v, seen, sink={None: None, "zero": 0.0, "learned": layer.sink_scores}[sink])[1]
     weights = mark(before) if training else before
-    how |= {"fused": {}, "need_weights": {"need_weights": True}, "weight_rows": {"weight_rows": [0, 4]}}[way]
+    how["need_weights"] = {"fused": False, "all weights": True, "weights of rows": [0, 4]}[way]
     marked.clear()
     out, found = layer(x, memory, **how) if crossing else layer(x, **how)
     assert_same(out, layer.out_proj((weights @ v).transpose(1, 2).flatten(2)))
     assert marked == [(B, H, T, length)] * training
-    if way == "need_weights":
+    if way == "all weights":
         assert_same(found, weights)
-    elif way == "weight_rows":  # those before dropping, as it says
+    elif way == "weights of rows":  # those before dropping, as it says
         assert_same(found, before[:, :, [0, 4]])
 
 
@@ -132,7 +135,7 @@ def test_attention_drops_its_weights_once_and_nothing_else(marked, training, way
 @pytest.mark.parametrize("need_weights", [False, True])
 def test_attention_with_a_bias_drops_its_weights_once(marked, training, need_weights):
     layer, x = with_random_parameters(MultiHeadAttention(E, H, dropout=P), training), random(B, T, E)
-    bias, (q, k, v) = random(H, T, T, seed=1), heads_of(layer, x, x)
+    bias, (q, k, v) = random(1, H, T, T, seed=1), heads_of(layer, x, x)
     weights = (q @ k.mT / math.sqrt(E // H) + bias).softmax(-1)
     weights = mark(weights) if training else weights
     out, _ = layer(x, bias=bias, need_weights=need_weights)
@@ -169,10 +172,10 @@ def test_an_encoder_layer_drops_where_pytorch_s_does(marked, training, norm_firs
 def test_a_decoder_layer_drops_where_pytorch_s_does(marked, training, norm_first, need_weights):
     layer = with_random_parameters(DecoderLayer(E, H, D_FF, dropout=P, norm_first=norm_first), training)
     x, memory, theirs = random(B, T, E), random(B, S, E, seed=1), layer.to_torch()
-    out, *_ = layer(x, memory, is_causal=False, need_weights=need_weights)
+    out, *_ = layer(x, memory, need_weights=need_weights)
     looks = [(B, H, T, T), (B, T, E), (B, H, T, S), (B, T, E)]
     assert marked == [*looks, (B, T, D_FF), (B, T, E)] * training
-    assert_same(out, theirs(x, memory))
+    assert_same(out, theirs(x, memory, tgt_mask=~make_causal_mask(T)))
 
 
 # -- Models ------------------------------------------------------------------------------------------
@@ -190,8 +193,8 @@ def through(layers, x, *memory, is_causal=False):
 @in_both_modes
 @both_norms
 def test_a_transformer_drops_what_enters_its_first_layers_too(marked, training, norm_first):
-    sizes = {"d_model": E, "num_heads": H, "num_encoder_layers": 2, "num_decoder_layers": 3, "d_ff": D_FF}
-    model = with_random_parameters(Transformer(V + 2, V, dropout=P, norm_first=norm_first, **sizes), training)
+    sizes = {"d_model": E, "num_heads": H, "num_layers": (2, 3), "d_ff": D_FF}
+    model = with_random_parameters(Transformer(V + 2, V, **sizes, options=TransformerOptions(P, norm_first)), training)
     src, tgt = random_ids(B, S), random_ids(B, T, seed=1)
     x, y = (
         embed.weight[ids] * math.sqrt(E) + model.positions[: ids.size(1)]

@@ -13,6 +13,7 @@ from torch.testing import assert_close
 
 from attn_course import (
     MultiHeadAttention,
+    MultiHeadCrossAttention,
     attention,
     fused_attention,
     kernels,
@@ -345,47 +346,46 @@ MODES = {
     "plain": ({}, {}),
     "causal": ({}, {"is_causal": True}),
     "padding": ({}, {"mask": rand_mask(2, 1, S), "is_causal": True}),
-    "alibi": ({}, {"bias": make_alibi_bias(4, T), "is_causal": True}),
+    "alibi": ({}, {"bias": make_alibi_bias(4, T)[None], "is_causal": True}),
     "grouped": ({"num_kv_heads": 2}, {"positions": torch.arange(T), "is_causal": True}),
     "sinks": ({"sink": "learned"}, {}),
-    "cross": ({}, {"key": torch.randn(2, S + 2, 16)}),
+    "cross": ({}, {"memory": torch.randn(2, S + 2, 16)}),
 }
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_weight_rows_of_a_layer_are_rows_of_all_its_weights(mode):
-    torch.manual_seed(0)
+def make_layer(mode):
+    kind = MultiHeadCrossAttention if mode == "cross" else MultiHeadAttention
     build, how = MODES[mode]
-    layer = MultiHeadAttention(16, 4, **build)
+    return kind(16, 4, **build), how
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_weights_of_chosen_queries_are_rows_of_all_weights(mode):
+    torch.manual_seed(0)
+    layer, how = make_layer(mode)
     x, rows = torch.randn(2, T, 16), [0, 10, 3]
     expected_out, expected = layer(x, need_weights=True, **how)
     out = []
-    ran = kernels_of(lambda: out.append(layer(x, weight_rows=rows, **how)))
+    ran = kernels_of(lambda: out.append(layer(x, need_weights=rows, **how)))
     assert ran == FUSED
     assert_close(out[0][0], expected_out)
     assert_close(out[0][1], expected[:, :, rows])
+    assert torch.equal(layer(x, need_weights=torch.tensor(rows), **how)[1], out[0][1])
+    assert layer(x, need_weights=[], **how)[1].shape == expected[:, :, :0].shape
     assert layer(x, **how)[1] is None
 
 
 @torch.no_grad()
-def test_weight_rows_count_the_new_queries_where_there_is_a_cache():
+def test_chosen_queries_are_counted_from_the_first_new_one_where_there_is_a_cache():
     layer, x = MultiHeadAttention(16, 4), torch.randn(2, T, 16)
     cache = layer.make_cache(2, T)
     layer(x[:, :8], is_causal=True, cache=cache)
-    _, weights = layer(x[:, 8:], is_causal=True, cache=cache, weight_rows=[-1])
+    _, weights = layer(x[:, 8:], is_causal=True, cache=cache, need_weights=[-1])
     assert_close(weights, layer(x, is_causal=True, need_weights=True)[1][:, :, -1:])
-
-
-@pytest.mark.bad_input
-def test_all_weights_and_those_of_some_rows_are_two_wishes():
-    layer, x = MultiHeadAttention(16, 4), torch.randn(2, T, 16)
-    with pytest.raises(ValueError, match=r"give need_weights or weight_rows, but not both"):
-        layer(x, need_weights=True, weight_rows=[0])
 
 
 def test_every_form_of_a_layer_takes_the_fused_kernel():
     torch.manual_seed(0)
     x = torch.randn(2, T, 16)
-    for build, how in MODES.values():
-        layer = MultiHeadAttention(16, 4, **build)
+    for layer, how in map(make_layer, MODES):
         assert kernels_of(functools.partial(layer, x, **how)) == FUSED

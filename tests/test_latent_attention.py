@@ -36,7 +36,7 @@ def by_equations(layer, x, mask, base=10_000.0):
     w_dkv, w_kr = layer.kv_down_proj.weight.split([L, R])
     w_q = layer.q_up_proj.weight.unflatten(0, (H, D + R))
     w_uk, w_uv = (up.weight.unflatten(0, (H, D)) for up in (layer.k_up_proj, layer.v_up_proj))
-    outs = []
+    outs, weights = [], []
     for sequence in x:  # (T, E)
         heads = []
         for h in range(H):
@@ -51,9 +51,10 @@ def by_equations(layer, x, mask, base=10_000.0):
                 q_rows.append(torch.cat([q_content, q_turned]))  # 16
                 k_rows.append(torch.cat([w_uk[h] @ c, k_turned]))  # 10, 17
                 v_rows.append(w_uv[h] @ c)  # 11
-            heads.append(attention(torch.stack(q_rows), torch.stack(k_rows), torch.stack(v_rows), mask)[0])  # 18
-        outs.append(torch.cat(heads, dim=-1) @ layer.out_proj.weight.T)  # 19
-    return torch.stack(outs)
+            heads.append(attention(torch.stack(q_rows), torch.stack(k_rows), torch.stack(v_rows), mask))  # 18
+        outs.append(torch.cat([out for out, _ in heads], dim=-1) @ layer.out_proj.weight.T)  # 19
+        weights.append(torch.stack([w for _, w in heads]))
+    return torch.stack(outs), torch.stack(weights)
 
 
 @pytest.mark.parametrize("absorb", [False, True])
@@ -61,8 +62,16 @@ def by_equations(layer, x, mask, base=10_000.0):
 def test_latent_attention_is_what_the_equations_of_the_paper_say(absorb, change):
     layer, x = make_layer(**change), make_input()
     base = change.get("rope_base", 10_000.0)
-    assert_close(layer(x, is_causal=True, absorb=absorb), by_equations(layer, x, make_causal_mask(11), base))
-    assert_close(layer(x, absorb=absorb), by_equations(layer, x, None, base))
+    for mask in (make_causal_mask(11), None):
+        expected, expected_weights = by_equations(layer, x, mask, base)
+        out, none = layer(x, is_causal=mask is not None, absorb=absorb)
+        assert_close(out, expected)
+        assert none is None
+        out, weights = layer(x, is_causal=mask is not None, absorb=absorb, need_weights=True)
+        assert_close(out, expected)
+        assert_close(weights, expected_weights)
+        _, weights = layer(x, is_causal=mask is not None, absorb=absorb, need_weights=[3, -1])
+        assert_close(weights, expected_weights[:, :, [3, -1]])
 
 
 @pytest.mark.parametrize(
@@ -71,7 +80,7 @@ def test_latent_attention_is_what_the_equations_of_the_paper_say(absorb, change)
 def test_the_absorbed_form_equals_the_expanded_one_in_values_and_gradients(mask_of):
     layer, x, mask = make_layer(), make_input().requires_grad_(), mask_of()
     inputs = [x, *layer.parameters()]
-    expanded, absorbed = (layer(x, mask=mask, is_causal=True, absorb=absorb) for absorb in (False, True))
+    expanded, absorbed = (layer(x, mask=mask, is_causal=True, absorb=absorb)[0] for absorb in (False, True))
     assert_close(absorbed, expanded)
     ours, theirs = (torch.autograd.grad(out.square().sum(), inputs) for out in (absorbed, expanded))
     for a, b in zip(ours, theirs, strict=True):
@@ -82,7 +91,7 @@ def test_gradcheck():
     layer = LatentAttention(4, 2, d_latent=3, d_rope=2).double()
     x = torch.randn(1, 3, 4, dtype=torch.float64, requires_grad=True)
     for absorb in (False, True):
-        assert torch.autograd.gradcheck(lambda x, absorb=absorb: layer(x, is_causal=True, absorb=absorb), x)
+        assert torch.autograd.gradcheck(lambda x, absorb=absorb: layer(x, is_causal=True, absorb=absorb)[0], x)
 
 
 @pytest.mark.parametrize("absorb", [None, False, True])
@@ -91,20 +100,20 @@ def test_gradcheck():
 def test_cached_equals_uncached_in_any_chunks(absorb, chunks):
     layer, x = make_layer(), make_input()
     cache = layer.make_cache(2, 13)
-    parts = [layer(part, is_causal=True, cache=cache, absorb=absorb) for part in x.split(chunks, dim=1)]
-    assert_close(torch.cat(parts, dim=1), layer(x, is_causal=True))
+    parts = [layer(part, is_causal=True, cache=cache, absorb=absorb)[0] for part in x.split(chunks, dim=1)]
+    assert_close(torch.cat(parts, dim=1), layer(x, is_causal=True)[0])
     assert cache.length == 11
 
 
 @torch.no_grad()
 def test_left_padded_rows_are_right_under_caching():
     layer, x = make_layer(), make_input()
-    alone = layer(x[1:, 4:], is_causal=True)
+    alone, _ = layer(x[1:, 4:], is_causal=True)
     positions = torch.stack([torch.arange(11), (torch.arange(11) - 4).clamp(min=0)])
     mask = make_padding_mask([11, 7], side="left")
     cache = layer.make_cache(2, 11)
     parts = [
-        layer(x[:, a:b], is_causal=True, positions=positions[:, a:b], mask=mask[..., :b], cache=cache)
+        layer(x[:, a:b], is_causal=True, positions=positions[:, a:b], mask=mask[..., :b], cache=cache)[0]
         for a, b in ((0, 6), (6, 7), (7, 11))
     ]
     assert_close(torch.cat(parts, dim=1)[1:, 4:], alone)
@@ -113,8 +122,9 @@ def test_left_padded_rows_are_right_under_caching():
 @torch.no_grad()
 def test_only_distances_matter():
     layer, x = make_layer(), make_input()
-    assert_close(layer(x, positions=torch.arange(11) + 100, is_causal=True), layer(x, is_causal=True))
-    assert not torch.allclose(layer(x, positions=2 * torch.arange(11), is_causal=True), layer(x, is_causal=True))
+    out, _ = layer(x, is_causal=True)
+    assert_close(layer(x, positions=torch.arange(11) + 100, is_causal=True)[0], out)
+    assert not torch.allclose(layer(x, positions=2 * torch.arange(11), is_causal=True)[0], out)
 
 
 @pytest.mark.cpu_only("its fused kernel")
@@ -180,7 +190,7 @@ def test_a_latent_cache_refuses_what_does_not_fit_and_stays_as_it_was():
         cache.append(x[:, :1, :4])
     with pytest.raises(TypeError, match=r"entries \(torch.float64\) must have the type of the cache \(torch.float32\)"):
         cache.append(x[:, :1].double())
-    with pytest.raises(RuntimeError, match=r"entries require a gradient, and a cache keeps none"):
+    with pytest.raises(RuntimeError, match=r"entries must not require a gradient, for a cache keeps none"):
         cache.append(x[:, :1].requires_grad_())
     with pytest.raises(ValueError, match=r"length \(4\) must be from 0 to that of the cache \(3\)"):
         cache.truncate(4)
@@ -198,7 +208,7 @@ def test_a_call_that_fails_leaves_the_cache_as_it_was():
     with pytest.raises(ValueError, match=r"mask of shape \(3, 3\)"):
         layer(x[:, 4:7], mask=torch.ones(3, 3, dtype=torch.bool), cache=cache)
     assert cache.length == 4
-    assert_close(layer(x[:, 4:], is_causal=True, cache=cache), layer(x, is_causal=True)[:, 4:])
+    assert_close(layer(x[:, 4:], is_causal=True, cache=cache)[0], layer(x, is_causal=True)[0][:, 4:])
 
 
 @pytest.mark.bad_input
@@ -212,5 +222,7 @@ def test_sizes_that_do_not_fit_are_refused():
             make_layer(**changes)
     with pytest.raises(ValueError, match=r"x must have three axes \(B, T, E\), not shape \(11, 22\)"):
         make_layer()(make_input()[0])
+    with pytest.raises(TypeError, match=r"need_weights \(3\) must be True, False, or a list or tensor of the rows"):
+        make_layer()(make_input(), need_weights=3)
     with pytest.raises(ValueError, match=r"the last axis of x \(21\) must equal d_model \(22\)"):
         make_layer()(make_input()[..., 1:])

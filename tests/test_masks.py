@@ -52,13 +52,13 @@ def test_with_more_queries_than_keys_the_first_queries_see_nothing():
 
 @pytest.mark.parametrize(("t", "s"), [(5, 5), (3, 7), (7, 3), (1, 4)])
 @pytest.mark.parametrize("window", [1, 2, 9])
-@pytest.mark.parametrize("num_sinks", [0, 1, 2, 9])
-def test_sinks_stay_visible_to_every_later_query(t, s, window, num_sinks):
-    mask = make_sliding_window_mask(t, window, s, num_sinks=num_sinks)
+@pytest.mark.parametrize("num_sink_tokens", [0, 1, 2, 9])
+def test_sinks_stay_visible_to_every_later_query(t, s, window, num_sink_tokens):
+    mask = make_sliding_window_mask(t, window, s, num_sink_tokens=num_sink_tokens)
     for query in range(t):
         position = query + s - t
         for key in range(s):
-            expected = key <= position and (position - key < window or key < num_sinks)
+            expected = key <= position and (position - key < window or key < num_sink_tokens)
             assert mask[query, key] == expected
 
 
@@ -164,7 +164,11 @@ def test_the_types_minimum_counts_as_hidden_as_transformers_uses_it():
         (lambda: make_causal_mask(1, -2), ValueError, r"num_keys \(-2\) must not be negative"),
         (lambda: make_sliding_window_mask(3, 0), ValueError, r"window \(0\) must be at least 1"),
         (lambda: make_sliding_window_mask(3, float("nan")), ValueError, r"window \(nan\) must be at least 1"),
-        (lambda: make_sliding_window_mask(3, 2, num_sinks=-1), ValueError, r"num_sinks \(-1\) must not be negative"),
+        (
+            lambda: make_sliding_window_mask(3, 2, num_sink_tokens=-1),
+            ValueError,
+            r"num_sink_tokens \(-1\) must not be negative",
+        ),
         (lambda: make_padding_mask([3, -1]), ValueError, r"must not be negative, but one is -1"),
         (lambda: make_padding_mask([3, 5], 4), ValueError, r"longest length \(5\) must not exceed max_len \(4\)"),
         (lambda: make_padding_mask([3], side="both"), ValueError, r"side \('both'\) must be 'right' or 'left'"),

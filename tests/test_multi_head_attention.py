@@ -1,4 +1,4 @@
-"""MultiHeadAttention against nn.MultiheadAttention, SDPA, stacked heads and the worked example."""
+"""Both layers with several heads, against nn.MultiheadAttention, SDPA, stacked heads and the worked example."""
 
 import json
 from pathlib import Path
@@ -14,6 +14,7 @@ from torch.testing import assert_close
 
 from attn_course import (
     MultiHeadAttention,
+    MultiHeadCrossAttention,
     SelfAttention,
     attention,
     make_alibi_bias,
@@ -33,7 +34,7 @@ def layer_and_inputs(draw):
     torch.manual_seed(draw(seeds))
     heads, head_dim = draw(st.integers(1, 4)), draw(st.integers(1, 4))
     d_in, d_memory = draw(st.integers(1, 7)), draw(st.integers(1, 7))
-    layer = MultiHeadAttention(
+    layer = MultiHeadCrossAttention(
         heads * head_dim,
         heads,
         d_in=d_in,
@@ -111,7 +112,7 @@ def test_it_equals_multihead_attention_forward_and_backward(bias, d_memory):
     with torch.no_grad():
         for parameter in theirs.parameters():
             parameter.normal_()  # its biases start at zero, which would hide a mistake
-    ours = MultiHeadAttention.from_torch(theirs)
+    ours = MultiHeadCrossAttention.from_torch(theirs)
     query = torch.randn(2, 5, 6, dtype=torch.float64, requires_grad=True)
     memory = torch.randn(2, 7, d_memory, dtype=torch.float64, requires_grad=True)
     padding = make_padding_mask([7, 4])
@@ -132,9 +133,9 @@ def test_it_equals_multihead_attention_forward_and_backward(bias, d_memory):
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("d_memory", [6, 5])
 def test_weights_move_to_torch_and_back(bias, d_memory):
-    ours = MultiHeadAttention(6, 3, d_memory=d_memory, bias=bias, out_bias=bias, dropout=0.25).double().eval()
+    ours = MultiHeadCrossAttention(6, 3, d_memory=d_memory, bias=bias, out_bias=bias, dropout=0.25).double().eval()
     theirs = ours.to_torch()
-    again = MultiHeadAttention.from_torch(theirs)
+    again = MultiHeadCrossAttention.from_torch(theirs)
     assert theirs.dropout == again.dropout == 0.25
     assert not theirs.training
     assert not again.training
@@ -180,7 +181,7 @@ def test_a_bias_for_each_head_is_added_to_its_scores(need_weights):
     torch.manual_seed(0)
     layer, x = MultiHeadAttention(6, 3).double(), torch.randn(2, 7, 6, dtype=torch.float64)
     alibi = make_alibi_bias(3, 7, dtype=torch.float64)
-    out, weights = layer(x, bias=alibi, is_causal=True, need_weights=need_weights)
+    out, weights = layer(x, bias=alibi[None], is_causal=True, need_weights=need_weights)
     theirs = nn.MultiheadAttention(6, 3, batch_first=True).double()
     theirs.load_state_dict(layer.to_torch().state_dict())
     hidden = alibi.masked_fill(~make_causal_mask(7), -torch.inf).repeat(2, 1, 1)  # (B * H, T, S), as torch wants it
@@ -188,17 +189,17 @@ def test_a_bias_for_each_head_is_added_to_its_scores(need_weights):
     assert_close(out, expected)
     if need_weights:
         assert_close(weights, expected_weights)
-    for same in (alibi[None], alibi[None].expand(2, -1, -1, -1)):
-        assert_close(layer(x, bias=same, is_causal=True, need_weights=need_weights)[0], out)
+    for_each = alibi[None].expand(2, -1, -1, -1)
+    assert_close(layer(x, bias=for_each, is_causal=True, need_weights=need_weights)[0], out)
     for_all = layer(x, bias=alibi[1], need_weights=need_weights)[0]
-    assert_close(for_all, layer(x, bias=alibi[[1, 1, 1]], need_weights=need_weights)[0])
+    assert_close(for_all, layer(x, bias=alibi[None, [1, 1, 1]], need_weights=need_weights)[0])
 
 
 @pytest.mark.parametrize("need_weights", [False, True])
 def test_a_bias_goes_to_keys_of_another_sequence_too(need_weights):
     torch.manual_seed(0)
-    layer, query, memory = MultiHeadAttention(6, 3), torch.randn(2, 5, 6), torch.randn(2, 7, 6)
-    bias = torch.zeros(3, 5, 7)
+    layer, query, memory = MultiHeadCrossAttention(6, 3), torch.randn(2, 5, 6), torch.randn(2, 7, 6)
+    bias = torch.zeros(1, 3, 5, 7)
     bias[..., 4:] = -torch.inf
     expected = layer(query, memory[:, :4])[0]
     assert_close(layer(query, memory, bias=bias, need_weights=need_weights)[0], expected)
@@ -268,9 +269,33 @@ def test_without_weights_it_takes_the_fused_kernel_even_for_gpt2_small(monkeypat
 
 def test_a_value_of_its_own_is_used():
     torch.manual_seed(0)
-    layer = MultiHeadAttention(6, 3)
+    layer = MultiHeadCrossAttention(6, 3)
     query, key, value = torch.randn(2, 5, 6), torch.randn(2, 7, 6), torch.randn(2, 7, 6)
-    assert_close(layer(query, key, value)[0], layer.to_torch()(query, key, value)[0])
+    out, _ = layer(query, layer.project_memory(key, value))
+    assert_close(out, layer.to_torch()(query, key, value)[0])
+
+
+def test_a_memory_is_as_good_as_its_keys_and_values():
+    torch.manual_seed(0)
+    layer = MultiHeadCrossAttention(12, 6, d_in=5, d_memory=4, num_kv_heads=2).double()
+    query, memory = torch.randn(2, 5, 5, dtype=torch.float64), torch.randn(2, 7, 4, dtype=torch.float64)
+    k, v = layer.project_memory(memory)
+    assert k.shape == v.shape == (2, 2, 7, 2)
+    options = {"mask": make_padding_mask([7, 3]), "need_weights": True}
+    for ours, expected in zip(layer(query, (k, v), **options), layer(query, memory, **options), strict=True):
+        assert torch.equal(ours, expected)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_a_sequence_that_is_its_own_memory_attends_to_itself(is_causal):
+    torch.manual_seed(0)
+    ours, across = MultiHeadAttention(6, 3).double(), MultiHeadCrossAttention(6, 3).double()
+    across.load_state_dict(ours.state_dict())
+    x = torch.randn(2, 5, 6, dtype=torch.float64)
+    for need_weights in (True, [0, -1]):
+        options = {"is_causal": is_causal, "need_weights": need_weights}
+        for a, b in zip(across(x, x, **options), ours(x, **options), strict=True):
+            assert_close(a, b)
 
 
 @pytest.mark.bad_input
@@ -285,14 +310,19 @@ def test_a_value_of_its_own_is_used():
         (
             lambda: MultiHeadAttention(8, 2)(torch.zeros(1, 5, 7)),
             ValueError,
-            r"last axis of query \(7\) must equal d_in \(8\)",
+            r"last axis of x \(7\) must equal d_in \(8\)",
         ),
         (
-            lambda: MultiHeadAttention(8, 2, d_memory=3)(torch.zeros(1, 5, 8)),
+            lambda: MultiHeadCrossAttention(8, 2, d_memory=3)(torch.zeros(1, 5, 8), torch.zeros(1, 7, 8)),
             ValueError,
-            r"last axis of key \(8\) must equal d_memory \(3\)",
+            r"last axis of memory \(8\) must equal d_memory \(3\)",
         ),
-        (lambda: MultiHeadAttention(8, 2)(torch.zeros(5, 8)), ValueError, r"query must have three axes .* \(5, 8\)"),
+        (
+            lambda: MultiHeadCrossAttention(8, 2)(torch.zeros(1, 5, 7), torch.zeros(1, 7, 8)),
+            ValueError,
+            r"last axis of query \(7\) must equal d_in \(8\)",
+        ),
+        (lambda: MultiHeadAttention(8, 2)(torch.zeros(5, 8)), ValueError, r"x must have three axes .* \(5, 8\)"),
         (
             lambda: MultiHeadAttention(8, 2)(torch.zeros(1, 5, 8), mask=torch.zeros(5, 5)),
             TypeError,
@@ -304,12 +334,18 @@ def test_a_value_of_its_own_is_used():
             r"mask of shape \(3, 5\) must be",
         ),
         (
-            lambda: MultiHeadAttention(8, 2)(torch.zeros(3, 5, 8), torch.zeros(2, 5, 8)),
+            lambda: MultiHeadCrossAttention(8, 2)(torch.zeros(3, 5, 8), torch.zeros(2, 5, 8)),
             ValueError,
             r"same leading axes",
         ),
         (
             lambda: MultiHeadAttention(8, 2)(torch.zeros(3, 5, 8), bias=torch.zeros(3, 5, 5)),
+            ValueError,
+            r"bias of shape \(3, 5, 5\) must be \(T, S\), or say with four axes whom it is for: \(1, H, T, S\) for each"
+            r" head, \(B, 1, T, S\) for each sequence; see Tensor.unsqueeze",
+        ),
+        (
+            lambda: MultiHeadAttention(8, 2)(torch.zeros(3, 5, 8), bias=torch.zeros(1, 3, 5, 5)),
             ValueError,
             r"bias of shape \(1, 3, 5, 5\) must be .* scores \(3, 2, 5, 5\)",
         ),
@@ -317,11 +353,6 @@ def test_a_value_of_its_own_is_used():
             lambda: MultiHeadAttention(8, 2)(torch.zeros(3, 5, 8), bias=torch.ones(5, 5).bool()),
             TypeError,
             r"bias must be floating point, not torch.bool",
-        ),
-        (
-            lambda: MultiHeadAttention(8, 2)(torch.zeros(3, 5, 8), torch.zeros(3, 7, 8), positions=torch.arange(5)),
-            ValueError,
-            r"positions are for self-attention, without a key or value",
         ),
         (
             lambda: MultiHeadAttention(8, 2)(torch.zeros(3, 5, 8), positions=torch.arange(4)),
@@ -345,9 +376,40 @@ def test_a_value_of_its_own_is_used():
             r"add_bias_kv and add_zero_attn have no counterpart",
         ),
         (
-            lambda: MultiHeadAttention.from_torch(nn.MultiheadAttention(8, 2, kdim=3, vdim=5)),
+            lambda: MultiHeadCrossAttention.from_torch(nn.MultiheadAttention(8, 2, kdim=3, vdim=5)),
             ValueError,
             r"kdim \(3\) must equal vdim \(5\)",
+        ),
+        (
+            lambda: MultiHeadAttention.from_torch(nn.MultiheadAttention(8, 2, kdim=3, vdim=3)),
+            ValueError,
+            r"kdim \(3\) and vdim \(3\) must equal embed_dim \(8\): .* see MultiHeadCrossAttention",
+        ),
+        *(
+            (
+                lambda wrong=wrong: MultiHeadAttention(8, 2)(torch.zeros(1, 5, 8), need_weights=wrong),
+                TypeError,
+                r"need_weights \(" + told + r"\) must be True, False, or a list or tensor of the rows whose weights",
+            )
+            for wrong, told in ((1, "1"), (None, "None"), ("all", "'all'"), (2.0, "2.0"))
+        ),
+        *(
+            (
+                lambda wrong=wrong: MultiHeadAttention(8, 2)(torch.zeros(1, 5, 8), need_weights=wrong),
+                TypeError,
+                r"rows must be integers, not torch.bool",
+            )
+            for wrong in ([True, False], torch.tensor(True), torch.ones(5, dtype=torch.bool))
+        ),
+        (
+            lambda: MultiHeadAttention(8, 2)(torch.zeros(1, 5, 8), need_weights=torch.tensor(1)),
+            ValueError,
+            r"rows of shape \(\) must have one axis",
+        ),
+        (
+            lambda: MultiHeadAttention(8, 2)(torch.zeros(1, 5, 8), need_weights=[0, 5]),
+            ValueError,
+            r"rows must be from -5 to 4, for 5 queries, but one is 5",
         ),
     ],
 )

@@ -96,12 +96,11 @@ MUTATIONS = {
         "torch.arange(num_keys - num_queries, num_keys)",
         "torch.arange(num_queries)",
     ),
-    "bias per head taken as per sequence": ("multi_head_attention.py", "bias = bias[None]", "bias = bias[:, None]"),
-    "rotary: keys not turned": ("multi_head_attention.py", "rotate(k, positions, base=self.rope_base)", "k"),
+    "rotary: keys not turned": ("multi_head_attention.py", "rotate(k, positions)", "k"),
     "rotary: values turned": (
         "multi_head_attention.py",
-        "k = rotate(k, positions, base=self.rope_base)",
-        "k, v = (rotate(x, positions, base=self.rope_base) for x in (k, v))",
+        "k = rotate(k, positions)",
+        "k, v = (rotate(x, positions) for x in (k, v))",
     ),
     "causal mask hides the diagonal": (
         "masks.py",
@@ -135,7 +134,7 @@ MUTATIONS = {
         "x.unflatten(-1, (num_heads, -1))",
         "x.unflatten(-1, (-1, num_heads)).mT",
     ),
-    "output projection forgotten": ("multi_head_attention.py", "self.out_proj(out), weights", "out, weights"),
+    "output projection forgotten": ("multi_head_attention.py", "return self.out_proj(out", "return (out"),
     "keys and values swapped": ("multi_head_attention.py", "self.v_proj(value)", "self.v_proj(key)"),
     "dropout on in evaluation": ("multi_head_attention.py", "self.dropout if self.training else 0.0", "self.dropout"),
     "weights returned before dropout": (
@@ -195,12 +194,12 @@ MUTATIONS = {
         "layer(x, mask=None if weights else src_mask, need_weights=need_weights)",
     ),
     "transformer: embeddings not scaled": ("transformer.py", "tokens * math.sqrt(self.d_model) +", "tokens +"),
-    "transformer: the source's padding read across": ("transformer.py", '{"mask": memory_mask,', '{"mask": None,'),
+    "transformer: the source's padding read across": ("transformer.py", "mask=memory_mask,", "mask=None,"),
     "transformer: no final norm": ("transformer.py", "self.to_logits(self.decoder_norm(x))", "self.to_logits(x)"),
     "transformer: the memory normalised again": (
         "transformer.py",
-        "self.cross_attention_norm(x), memory, **reads",
-        "self.cross_attention_norm(x), self.cross_attention_norm(memory), **reads",
+        "                memory,\n                mask=memory_mask,",
+        "                self.cross_attention_norm(memory),\n                mask=memory_mask,",
     ),
     "transformer: tied by copying": (
         "transformer.py",
@@ -219,16 +218,20 @@ MUTATIONS = {
     "decoding: everything read again": ("decoding.py", "new = ids[:, self.cache.length :]", "new = ids"),
     "decoding: padding seen by what is generated": (
         "decoding.py",
-        "seen = None if mask is None else mask[:, :, :S]",
-        "seen = None",
+        "return None if mask is None else mask[:, :, :num_keys]",
+        "return None",
     ),
     "cache: written before it is checked": (
         "cache.py",
-        '        self._check(v, "v")\n',
-        '        self._k[:, :, self._length : self._length + k.size(2)] = k\n        self._check(v, "v")\n',
+        "            self._check(x, name, kept)\n",
+        "            self._check(x, name, kept)\n            kept[:, :, self._length : self._length + x.size(2)] = x\n",
     ),
     "cache: the past of the first row for all": ("cache.py", "filled.index_select(0, rows)", "filled[:1]"),
-    "cache: values that stay behind": ("cache.py", "for kept in (self._k, self._v):", "for kept in (self._k,):"),
+    "cache: values that stay behind": (
+        "cache.py",
+        "        for kept in self._kept:\n",
+        "        for kept in self._kept[:1]:\n",
+    ),
     "cache: a failed call half kept": ("cache.py", "if error is not None:", "if False:"),
     "cache: a reset that forgets nothing": ("cache.py", "self.truncate(0)", "self.truncate(self.length)"),
     "cache: the memory of another row": (
@@ -254,8 +257,8 @@ MUTATIONS = {
     ),
     "alignment: every word linked": (
         "alignment.py",
-        "found = largest > 1 - weights.sum(dim=-1)",
-        "found = largest > 0",
+        "linked = largest > 1 - weights.sum(dim=-1)",
+        "linked = largest > 0",
     ),
     "a check that accepts anything": (
         "check/exercise.py",

@@ -37,7 +37,8 @@ def test_a_translator_comes_without_what_trains_and_scores_one():
     modules = modules_after("from attn_course.translator import Translator")
     assert modules & HEAVY == set()
     ours = {name for name in modules if name.startswith("attn_course.training.")}
-    assert ours == {f"attn_course.training.{name}" for name in ("checkpoint", "model", "settings")}
+    needed = {"carry_over", "checkpoint", "folder", "model", "settings"}
+    assert ours == {f"attn_course.training.{name}" for name in needed}
     assert modules & {"attn_course.data.corpora", "attn_course.data.everyday", "attn_course.evaluation"} == set()
 
 

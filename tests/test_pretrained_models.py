@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torch.testing import assert_close
 
 from attn_course import make_padding_mask
-from attn_course.decoding import beam_search, generate, greedy_search
+from attn_course.decoding import Beam, SpecialIds, beam_search, generate, greedy_search
 from attn_course.pretrained import (
     GPT2,
     Bert,
@@ -352,7 +352,7 @@ def test_our_marian_writes_what_theirs_writes(options, tmp_path):
     theirs, ours = make_marian(options, tmp_path, torch.float64), load_marian(tmp_path, dtype=torch.float64)
     src, src_mask = make_ids(), make_padding_mask(LENGTHS, T)
     pad = options["pad_token_id"]
-    how = {"bos_id": pad, "eos_id": options["eos_token_id"], "pad_id": pad, "max_len": 9}
+    how = {"special": SpecialIds(bos=pad, eos=options["eos_token_id"], pad=pad), "max_len": 9}
     expected = theirs.generate(
         src,
         attention_mask=src_mask[:, 0].long(),
@@ -363,7 +363,7 @@ def test_our_marian_writes_what_theirs_writes(options, tmp_path):
     )
     found = greedy_search(ours, src, LENGTHS, **how)
     assert torch.equal(found, expected[:, 1:])
-    best = beam_search(ours, src, LENGTHS, **how, beam_size=3)
+    best = beam_search(ours, src, LENGTHS, **how, beam=Beam(3))
     for b, hypotheses in enumerate(best):
         tgt = torch.cat([torch.tensor([pad]), hypotheses[0].ids])[None]
         logits = theirs(src[b : b + 1], src_mask[b].long(), decoder_input_ids=tgt).logits

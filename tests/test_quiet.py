@@ -450,9 +450,9 @@ def test_where_there_is_no_such_kernel_the_weights_are_computed(monkeypatch):
 def test_a_layer_with_the_zero_sink_has_no_further_parameters_and_one_that_learns_has_one_for_each_head():
     plain, zero, learned = (MultiHeadAttention(12, 3, sink=sink) for sink in (None, "zero", "learned"))
     assert zero.state_dict().keys() == plain.state_dict().keys()
-    assert learned.state_dict().keys() - plain.state_dict().keys() == {"sinks"}
-    assert isinstance(learned.sinks, nn.Parameter)
-    assert torch.equal(learned.sinks.detach(), torch.zeros(3))
+    assert learned.state_dict().keys() - plain.state_dict().keys() == {"sink_scores"}
+    assert isinstance(learned.sink_scores, nn.Parameter)
+    assert torch.equal(learned.sink_scores.detach(), torch.zeros(3))
 
 
 @pytest.mark.parametrize("need_weights", [False, True])
@@ -464,18 +464,18 @@ def test_the_layer_hands_its_sinks_to_attention(need_weights):
     x, mask = random(2, 5, 12), make_padding_mask([5, 3], 5)
     assert_close(learned(x, mask=mask)[0], zero(x, mask=mask)[0])  # they start at zero
     with torch.no_grad():
-        learned.sinks.copy_(torch.tensor([-1000.0, 0.0, 1.0]))
+        learned.sink_scores.copy_(torch.tensor([-1000.0, 0.0, 1.0]))
     out, weights = learned(x, mask=mask, need_weights=need_weights)
     q, k, v = (
         getattr(learned, f"{name}_proj")(x).unflatten(-1, (3, 4)).transpose(1, 2) for name in "qkv"
     )  # (B, H, T, D)
-    expected, expected_weights = defined(q, k, v, mask[:, None], learned.sinks)
+    expected, expected_weights = defined(q, k, v, mask[:, None], learned.sink_scores)
     assert_close(out, learned.out_proj(expected.transpose(1, 2).flatten(2)))
     if need_weights:
         assert_close(weights, expected_weights)
         assert_close(weights[:, 0], plain(x, mask=mask, need_weights=True)[1][:, 0])
     out.square().sum().backward()
-    assert (learned.sinks.grad != 0).tolist() == [False, True, True]
+    assert (learned.sink_scores.grad != 0).tolist() == [False, True, True]
 
 
 @pytest.mark.bad_input

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from tolerance import allowed
 from torch.testing import assert_close
 
-from attn_course import Transformer
+from attn_course import Transformer, TransformerOptions
 from attn_course.data.batches import make_buckets
 from attn_course.data.mixture import Text, WordPair
 from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID, Subwords
@@ -124,12 +124,9 @@ def make_model(settings):
         settings.tgt_vocab_size,
         d_model=settings.d_model,
         num_heads=settings.num_heads,
-        num_encoder_layers=settings.num_encoder_layers,
-        num_decoder_layers=settings.num_decoder_layers,
+        num_layers=(settings.num_encoder_layers, settings.num_decoder_layers),
         d_ff=settings.d_ff,
-        dropout=settings.dropout,
-        norm_first=settings.norm_first,
-        tie_weights=settings.tie_weights,
+        options=TransformerOptions(settings.dropout, settings.norm_first, settings.tie_weights),
     )
 
 
@@ -447,7 +444,8 @@ def test_sentences_of_all_lengths_are_translated_in_their_order_and_the_model_go
     """More of them than are translated at once, in no order of lengths."""
     src, tgt = vocabularies(PLAIN)
     torch.manual_seed(1)
-    model = Transformer(len(src), len(tgt), d_model=8, num_heads=2, d_ff=12, num_encoder_layers=1, max_len=9)
+    sizes = {"d_model": 8, "num_heads": 2, "num_layers": (1, 2), "d_ff": 12}
+    model = Transformer(len(src), len(tgt), **sizes, options=TransformerOptions(max_len=9))
     for name, parameter in model.named_parameters():
         if "_proj" in name:  # so that what is written depends on the source
             parameter.data.normal_(std=2.0)

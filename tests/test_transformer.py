@@ -17,11 +17,11 @@ from attn_course import (
     EncoderLayer,
     FeedForward,
     Transformer,
+    TransformerOptions,
     assert_causal,
     attention,
     make_causal_mask,
     make_padding_mask,
-    make_rotation,
     to_torch_mask,
 )
 
@@ -47,10 +47,10 @@ def assert_same(a, b):
     assert_close(a, b, rtol=1e-10, atol=1e-10)
 
 
-def make_model(**options):
-    sizes = {"d_model": E, "num_heads": H, "num_encoder_layers": 3, "num_decoder_layers": 2, "d_ff": F, "max_len": S}
-    model = Transformer(SRC_VOCAB, TGT_VOCAB, **{"dropout": 0.0, **sizes, **options}).double()
-    return random_parameters(model)
+def make_model(d_model=E, num_layers=(3, 2), **options):
+    options = TransformerOptions(**{"dropout": 0.0, "max_len": S, **options})
+    sizes = {"d_model": d_model, "num_heads": H, "num_layers": num_layers, "d_ff": F, "options": options}
+    return random_parameters(Transformer(SRC_VOCAB, TGT_VOCAB, **sizes).double())
 
 
 def make_ids(b=B, s=S, t=T, seed=0):
@@ -150,15 +150,16 @@ def test_a_decoder_layer_equals_pytorch_s_forward_and_backward(case):
     theirs = nn.TransformerDecoderLayer(**sizes, dropout=0.0, norm_first=norm_first, batch_first=True).double()
     random_parameters(theirs, seed)
     ours = DecoderLayer.from_torch(theirs)
-    is_causal, padded = "causal" in kind, "padding" in kind
+    padded = "padding" in kind
     mask = make_padding_mask(lengths["t"], t) if padded else None
+    seen = make_causal_mask(t) if mask is None else mask & make_causal_mask(t)  # ours is always causal
     memory_mask = make_padding_mask(lengths["s"], s) if padded else None
     ours_in = [random_tensor(b, n, sizes["d_model"], seed=seed + n).requires_grad_() for n in (t, s)]
     theirs_in = [x.detach().clone().requires_grad_() for x in ours_in]
-    out, *none = ours(*ours_in, mask=mask, memory_mask=memory_mask, is_causal=is_causal)
+    out, *none = ours(*ours_in, mask=mask, memory_mask=memory_mask)
     expected = theirs(
         *theirs_in,
-        tgt_mask=for_torch(MASKS[kind](lengths["t"], t), sizes["nhead"], b, t, t),
+        tgt_mask=for_torch(seen, sizes["nhead"], b, t, t),
         memory_mask=for_torch(memory_mask, sizes["nhead"], b, t, s),
     )
     assert none == [None, None]
@@ -197,19 +198,12 @@ def test_layers_move_to_pytorch_and_back(ours, norm_first):
 def test_a_layer_takes_its_activation_to_pytorch_and_back(ours, activation):
     layer = random_parameters(ours(E, H, F, activation=activation).double()).eval()
     inputs = [random_tensor(B, n, E) for n in ((S,) if ours is EncoderLayer else (T, S))]
-    causal = {} if ours is EncoderLayer else {"is_causal": False}
+    future = {} if ours is EncoderLayer else {"tgt_mask": ~make_causal_mask(T)}
     theirs = layer.to_torch()
-    assert_same(layer(*inputs, **causal)[0], theirs(*inputs))
+    assert_same(layer(*inputs)[0], theirs(*inputs, **future))
     again = ours.from_torch(theirs)
-    assert torch.equal(again(*inputs, **causal)[0], layer(*inputs, **causal)[0])
+    assert torch.equal(again(*inputs)[0], layer(*inputs)[0])
     assert not {id(p) for p in layer.parameters()} & {id(p) for p in again.parameters()}  # a copy
-
-
-def test_a_layer_turns_by_the_base_that_it_was_given():
-    layer = EncoderLayer(8, 2, F, rope_base=50.0).double()
-    x, positions = random_tensor(B, S, 8), torch.arange(S)
-    rotation = make_rotation(positions, 4, base=50.0, dtype=torch.float64)
-    assert_same(layer(x, positions=positions)[0], layer(x, positions=rotation)[0])
 
 
 @BOTH_NORMS
@@ -310,32 +304,30 @@ def test_the_whole_moves_to_pytorch_and_back(norm_first):
 @st.composite
 def model_cases(draw):
     heads = draw(st.integers(1, 3))
-    options = {
+    sizes = {
         "num_heads": heads,
         "d_model": heads * 2 * draw(st.integers(1, 2)),
+        "num_layers": (draw(st.integers(1, 3)), draw(st.integers(1, 3))),
         "d_ff": draw(st.integers(1, 7)),
-        "num_encoder_layers": draw(st.integers(1, 3)),
-        "num_decoder_layers": draw(st.integers(1, 3)),
-        "norm_first": draw(st.booleans()),
-        "tie_weights": draw(st.booleans()),
     }
+    options = TransformerOptions(0.0, draw(st.booleans()), draw(st.booleans()), max_len=9)
     b, t, s = draw(st.integers(1, 4)), draw(st.integers(1, 6)), draw(st.integers(1, 6))
     lengths = [draw(st.integers(1, s)) for _ in range(b)]
-    return options, (b, t, s), lengths, draw(seeds)
+    return {**sizes, "options": options}, (b, t, s), lengths, draw(seeds)
 
 
 @given(model_cases())
 @settings(max_examples=40)
 def test_asking_for_the_weights_does_not_change_the_logits(case):
     options, (b, t, s), lengths, seed = case
-    model = random_parameters(Transformer(SRC_VOCAB, TGT_VOCAB, dropout=0.0, max_len=7, **options).double(), seed)
+    model = random_parameters(Transformer(SRC_VOCAB, TGT_VOCAB, **options).double(), seed)
     src, tgt = make_ids(b, s, t, seed)
     src_mask = make_padding_mask(lengths, s)
     fast, none = model(src, tgt, src_mask=src_mask)
     slow, weights = model(src, tgt, src_mask=src_mask, need_weights=True)
     assert none is None
     assert_close(fast, slow, atol=1e-9, rtol=0)
-    heads, n, m = (options[k] for k in ("num_heads", "num_encoder_layers", "num_decoder_layers"))
+    heads, (n, m) = options["num_heads"], options["num_layers"]
     assert weights.encoder.shape == (n, b, heads, s, s)
     assert weights.decoder.shape == (m, b, heads, t, t)
     assert weights.cross.shape == (m, b, heads, t, s)
@@ -400,7 +392,7 @@ def test_encode_and_decode_return_what_forward_returns():
 @settings(max_examples=40)
 def test_padding_the_source_further_changes_nothing(case, extra):
     options, (b, t, s), lengths, seed = case
-    model = random_parameters(Transformer(SRC_VOCAB, TGT_VOCAB, dropout=0.0, max_len=9, **options).double(), seed)
+    model = random_parameters(Transformer(SRC_VOCAB, TGT_VOCAB, **options).double(), seed)
     src, tgt = make_ids(b, s, t, seed)
     logits, _ = model(src, tgt, src_mask=make_padding_mask(lengths, s))
     longer = torch.cat([src, torch.randint(SRC_VOCAB, (b, extra))], dim=1)
@@ -485,7 +477,8 @@ def test_tied_weights_are_one_tensor_and_get_the_gradients_of_both_jobs():
 def test_the_first_logits_have_a_variance_of_about_one():
     torch.manual_seed(0)
     for tie_weights in (True, False):
-        model = Transformer(500, 400, d_model=64, num_heads=4, tie_weights=tie_weights).eval()
+        options = TransformerOptions(tie_weights=tie_weights)
+        model = Transformer(500, 400, d_model=64, num_heads=4, options=options).eval()
         src, tgt = torch.randint(500, (8, 20)), torch.randint(400, (8, 20))
         assert 0.8 < model(src, tgt)[0].std() < 1.25
 
@@ -514,15 +507,15 @@ def count_by_formula(src_vocab, tgt_vocab, e, f, n, m, norm_first, tie_weights):
 def test_parameters_are_as_many_as_the_formula_says(heads, width, f, n, m, norm_first, tie_weights):
     e = 2 * heads * width
     options = {"norm_first": norm_first, "tie_weights": tie_weights}
-    layers = {"num_encoder_layers": n, "num_decoder_layers": m}
-    model = Transformer(SRC_VOCAB, TGT_VOCAB, d_model=e, num_heads=heads, d_ff=f, **layers, **options)
+    sizes = {"d_model": e, "num_heads": heads, "num_layers": (n, m), "d_ff": f}
+    model = Transformer(SRC_VOCAB, TGT_VOCAB, **sizes, options=TransformerOptions(**options))
     count = count_by_formula(SRC_VOCAB, TGT_VOCAB, e, f, n, m, **options)
     assert sum(p.numel() for p in model.parameters()) == count
 
 
 def test_multiplications_are_as_many_as_the_formula_says():
     n, m = 3, 2
-    model = make_model(num_encoder_layers=n, num_decoder_layers=m)
+    model = make_model(num_layers=(n, m))
     src, tgt = make_ids()
     with FlopCounterMode(display=False) as counter:
         model(src, tgt, need_weights=True)
@@ -605,8 +598,8 @@ def refuse_torch_layer(**options):
         (lambda: DecoderLayer(8, 3, 4), ValueError, r"num_heads \(3\) must divide d_model \(8\)"),
         (lambda: make_model(d_model=7), ValueError, r"num_heads \(3\) must divide d_model \(7\)"),
         (lambda: make_model(d_model=9), ValueError, r"d_model \(9\) must be even"),
-        (lambda: make_model(num_encoder_layers=0), ValueError, r"num_encoder_layers \(0\) must be at least 1"),
-        (lambda: make_model(num_decoder_layers=0), ValueError, r"num_decoder_layers \(0\) must be at least 1"),
+        (lambda: make_model(num_layers=(0, 2)), ValueError, r"num_encoder_layers \(0\) must be at least 1"),
+        (lambda: make_model(num_layers=(2, 0)), ValueError, r"num_decoder_layers \(0\) must be at least 1"),
         (lambda: make_model(max_len=0), ValueError, r"max_len \(0\) must be at least 1"),
         (lambda: Transformer(0, 5), ValueError, r"src_vocab_size \(0\) must be at least 1"),
         (lambda: Transformer(5, 0), ValueError, r"tgt_vocab_size \(0\) must be at least 1"),

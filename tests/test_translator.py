@@ -1,5 +1,6 @@
 """The translator that comes with the package, and any other that was trained."""
 
+import functools
 import json
 import random
 import re
@@ -14,7 +15,7 @@ from attn_course.data.batches import make_batch
 from attn_course.data.everyday import load_handwritten
 from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from attn_course.data.words import words
-from attn_course.decoding import beam_search, greedy_search
+from attn_course.decoding import SUBWORD_IDS, Beam, beam_search, greedy_search, without_cache
 from attn_course.training import Settings, load_checkpoint
 from attn_course.translator import END, LENGTH_REWARD, SHIPPED, Translator
 
@@ -137,9 +138,8 @@ def test_a_high_reward_makes_translations_longer(translator):
 def test_a_beam_of_one_is_greedy_search(translator):
     pairs = load_handwritten()[::7]
     batch = make_batch([(translator.read(japanese), []) for japanese, _ in pairs])
-    special = {"bos_id": BOS_ID, "eos_id": EOS_ID, "pad_id": PAD_ID}
-    ids = greedy_search(translator.model, batch.src, batch.src_lengths, max_len=80, **special).tolist()
-    written = [[i for i in row if i not in special.values()] for row in ids]
+    ids = greedy_search(translator.model, batch.src, batch.src_lengths, special=SUBWORD_IDS, max_len=80).tolist()
+    written = [[i for i in row if i not in (PAD_ID, BOS_ID, EOS_ID)] for row in ids]
     assert [t.ids for t in translator.translate([japanese for japanese, _ in pairs])] == written
 
 
@@ -295,13 +295,13 @@ def test_a_folder_without_a_translator_is_refused_with_the_file_that_is_missing(
 def test_with_a_cache_it_writes_what_it_writes_without(translator):
     """Greedy search and a beam of 5, as ``translate`` calls them, over sentences written by hand."""
     pairs, model = load_handwritten(), translator.model
-    device, special = next(model.parameters()).device, {"bos_id": BOS_ID, "eos_id": EOS_ID, "pad_id": PAD_ID}
-    how = {"beam_size": 5, "length_penalty": 0.0, "length_reward": LENGTH_REWARD, "patience": 2.0}
+    device = next(model.parameters()).device
+    of_beam = functools.partial(beam_search, beam=Beam(5, 0.0, LENGTH_REWARD, 2.0))
 
-    def written(search, step, **how):
+    def written(search, step, model=model):
         batch = make_batch([(translator.read(japanese), []) for japanese, _ in pairs[::step]]).to(device)
-        found = search(model, batch.src, batch.src_lengths, max_len=40, **how, **special)
+        found = search(model, batch.src, batch.src_lengths, special=SUBWORD_IDS, max_len=40)
         return found.tolist() if search is greedy_search else [[h.ids.tolist() for h in row] for row in found]
 
-    assert written(greedy_search, 5) == written(greedy_search, 5, use_cache=False)
-    assert written(beam_search, 32, **how) == written(beam_search, 32, **how, use_cache=False)
+    for search, step in ((greedy_search, 5), (of_beam, 32)):
+        assert written(search, step) == written(search, step, without_cache(model))

@@ -33,7 +33,10 @@ if TYPE_CHECKING:  # for editors, which do not run anything
         to_torch_mask,
         to_transformers_mask,
     )
-    from attn_course.multi_head_attention import MultiHeadAttention
+    from attn_course.multi_head_attention import (
+        MultiHeadAttention,
+        MultiHeadCrossAttention,
+    )
     from attn_course.positions import (
         Rotation,
         learned_positions,
@@ -54,6 +57,7 @@ if TYPE_CHECKING:  # for editors, which do not run anything
         EncoderLayer,
         FeedForward,
         Transformer,
+        TransformerOptions,
     )
 
 _MODULES = {
@@ -67,7 +71,7 @@ _MODULES = {
     "latent_attention": "LatentAttention LatentCache cache_bytes_per_token",
     "masks": "from_additive_mask from_torch_mask from_transformers_mask make_causal_mask make_padding_mask "
     "make_sliding_window_mask to_additive_mask to_torch_mask to_transformers_mask",
-    "multi_head_attention": "MultiHeadAttention",
+    "multi_head_attention": "MultiHeadAttention MultiHeadCrossAttention",
     "positions": "Rotation learned_positions make_alibi_bias make_rotation make_sinusoidal_positions rotate",
     "quiet": "quiet_softmax",
     "recurrent": "AttendingTranslator RecurrentTranslator",
@@ -75,7 +79,7 @@ _MODULES = {
     "sliding_window": "RollingCache sliding_window_attention",
     "source": "show_source",
     "tiled": "attend_block merge_blocks tiled_attention",
-    "transformer": "AttentionWeights DecoderLayer EncoderLayer FeedForward Transformer",
+    "transformer": "AttentionWeights DecoderLayer EncoderLayer FeedForward Transformer TransformerOptions",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 

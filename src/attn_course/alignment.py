@@ -85,10 +85,10 @@ def align_by_weights(weights: Float[Tensor, "T S"]) -> set[tuple[int, int]]:
         [(0, 0), (2, 1)]
     """
     largest, places = weights.max(dim=-1)
-    found = largest > 1 - weights.sum(dim=-1)
+    linked = largest > 1 - weights.sum(dim=-1)
     return {
         (t, s)
-        for t, (s, ok) in enumerate(zip(places.tolist(), found.tolist(), strict=True))
+        for t, (s, ok) in enumerate(zip(places.tolist(), linked.tolist(), strict=True))
         if ok
     }
 

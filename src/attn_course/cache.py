@@ -6,8 +6,97 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from attn_course.validation import check_sizes
 
-class KeyValueCache:
+
+class PositionCache:
+    """What one layer keeps of every position so far, in memory that is laid out once: the base of other caches.
+
+    Args:
+        kept: tensors with the rows that are written together on their first axis, and the most positions that there
+            is room for on the last but one.
+        axes: what the axes of the tensors are called, for messages.
+    """
+
+    def __init__(self, *kept: Tensor, axes: str) -> None:
+        self._kept = kept
+        self._axes = axes
+        self._length = 0
+
+    @property
+    def length(self) -> int:
+        """How many positions it holds."""
+        return self._length
+
+    @property
+    def max_len(self) -> int:
+        """How many positions it has room for."""
+        return self._kept[0].size(-2)
+
+    @property
+    def num_bytes(self) -> int:
+        """The memory it takes, whether filled or not."""
+        return sum(kept.nbytes for kept in self._kept)
+
+    def _append(self, *new: Tensor) -> tuple[Tensor, ...]:
+        """Write what :meth:`_check` has seen of the new positions; the result is a view of all so far."""
+        num_new = new[0].size(-2)
+        start, end = self._length, self._length + num_new
+        if end > self.max_len:
+            raise ValueError(
+                f"{num_new} new positions after {start} make {end}, more than max_len ({self.max_len}): "
+                "make a larger cache, or reset this one"
+            )
+        for kept, x in zip(self._kept, new, strict=True):
+            kept[..., start:end, :] = x
+        self._length = end
+        return tuple(kept[..., :end, :] for kept in self._kept)
+
+    def _check(self, x: Tensor, name: str, kept: Tensor) -> None:
+        sizes = (*kept.shape[:-2], "T", kept.size(-1))
+        if x.dim() != kept.dim() or any(
+            size not in ("T", n) for size, n in zip(sizes, x.shape, strict=True)
+        ):
+            raise ValueError(
+                f"{name} of shape {tuple(x.shape)} must be {self._axes}, here ({', '.join(map(str, sizes))})"
+            )
+        if x.dtype != kept.dtype:
+            raise TypeError(
+                f"{name} ({x.dtype}) must have the type of the cache ({kept.dtype})"
+            )
+        if x.requires_grad and torch.is_grad_enabled():
+            raise RuntimeError(
+                f"{name} must not require a gradient, for a cache keeps none: its memory is written over; "
+                "fill it inside torch.no_grad() or torch.inference_mode()"
+            )
+
+    def reorder(self, rows: Int[Tensor, "B"]) -> None:
+        """Let row b go on from what row ``rows[b]`` holds, as beams do when one is continued twice.
+
+        Raises:
+            ValueError: if there is not one number for each row, or one is no row of the cache.
+            TypeError: if they are not integers.
+        """
+        check_rows(rows, self._kept[0].size(0))
+        for kept in self._kept:
+            filled = kept[..., : self._length, :]
+            filled.copy_(filled.index_select(0, rows))
+
+    def truncate(self, length: int) -> None:
+        """Forget every position from ``length`` on: go back to a common beginning, or take back a guess.
+
+        Raises:
+            ValueError: if it holds fewer positions, or ``length`` is negative.
+        """
+        check_new_length(length, self._length)
+        self._length = length
+
+    def reset(self) -> None:
+        """Forget every position, to begin another sequence."""
+        self._length = 0
+
+
+class KeyValueCache(PositionCache):
     """The keys and values of every position so far, in memory that is laid out once.
 
     Attention at a new position needs the keys and values of all positions before it, and these do not change:
@@ -46,34 +135,15 @@ class KeyValueCache:
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> None:
-        sizes = {
-            "batch_size": batch_size,
-            "num_kv_heads": num_kv_heads,
-            "max_len": max_len,
-            "head_dim": head_dim,
-        }
-        for name, size in sizes.items():
-            if size < 1:
-                raise ValueError(f"{name} ({size}) must be at least 1")
+        check_sizes(
+            batch_size=batch_size,
+            num_kv_heads=num_kv_heads,
+            max_len=max_len,
+            head_dim=head_dim,
+        )
         shape = (batch_size, num_kv_heads, max_len, head_dim)
-        self._k = torch.zeros(shape, dtype=dtype, device=device)
-        self._v = torch.zeros(shape, dtype=dtype, device=device)
-        self._length = 0
-
-    @property
-    def length(self) -> int:
-        """How many positions it holds."""
-        return self._length
-
-    @property
-    def max_len(self) -> int:
-        """How many positions it has room for."""
-        return self._k.size(2)
-
-    @property
-    def num_bytes(self) -> int:
-        """The memory it takes, whether filled or not."""
-        return self._k.nbytes + self._v.nbytes
+        k, v = (torch.zeros(shape, dtype=dtype, device=device) for _ in range(2))
+        super().__init__(k, v, axes="(B, G, T, D)")
 
     def append(
         self, k: Float[Tensor, "B G T D"], v: Float[Tensor, "B G T D"]
@@ -88,66 +158,13 @@ class KeyValueCache:
             TypeError: if their type is not that of the cache.
             RuntimeError: if they require a gradient.
         """
-        self._check(k, "k")
-        self._check(v, "v")
+        for x, name, kept in zip((k, v), "kv", self._kept, strict=True):
+            self._check(x, name, kept)
         if k.size(2) != v.size(2):
             raise ValueError(
                 f"there must be as many new keys ({k.size(2)}) as values ({v.size(2)})"
             )
-        start, end = self._length, self._length + k.size(2)
-        if end > self.max_len:
-            raise ValueError(
-                f"{k.size(2)} new positions after {start} make {end}, more than max_len ({self.max_len}): "
-                "make a larger cache, or reset this one"
-            )
-        self._k[:, :, start:end] = k
-        self._v[:, :, start:end] = v
-        self._length = end
-        return self._k[:, :, :end], self._v[:, :, :end]
-
-    def reorder(self, rows: Int[Tensor, "B"]) -> None:
-        """Let row b go on from what row ``rows[b]`` holds, as beams do when one is continued twice.
-
-        Raises:
-            ValueError: if there is not one number for each row, or one is no row of the cache.
-            TypeError: if they are not integers.
-        """
-        check_rows(rows, self._k.size(0))
-        for kept in (self._k, self._v):
-            filled = kept[:, :, : self._length]
-            filled.copy_(filled.index_select(0, rows))
-
-    def truncate(self, length: int) -> None:
-        """Forget every position from ``length`` on: go back to a common beginning, or take back a guess.
-
-        Raises:
-            ValueError: if it holds fewer positions, or ``length`` is negative.
-        """
-        if not 0 <= length <= self._length:
-            raise ValueError(
-                f"length ({length}) must be from 0 to that of the cache ({self._length})"
-            )
-        self._length = length
-
-    def reset(self) -> None:
-        """Forget every position, to begin another sequence."""
-        self._length = 0
-
-    def _check(self, x: Tensor, name: str) -> None:
-        B, G, _, D = self._k.shape
-        if x.dim() != 4 or (x.size(0), x.size(1), x.size(3)) != (B, G, D):
-            raise ValueError(
-                f"{name} of shape {tuple(x.shape)} must be (B, G, T, D), here ({B}, {G}, T, {D})"
-            )
-        if x.dtype != self._k.dtype:
-            raise TypeError(
-                f"{name} ({x.dtype}) must have the type of the cache ({self._k.dtype})"
-            )
-        if x.requires_grad and torch.is_grad_enabled():
-            raise RuntimeError(
-                f"{name} requires a gradient, and a cache keeps none, for its memory is written over: "
-                "fill it inside torch.no_grad() or torch.inference_mode()"
-            )
+        return self._append(k, v)
 
 
 class DecoderCache:
@@ -267,6 +284,12 @@ def type_of_outputs(weight: Tensor) -> torch.dtype:
     ):
         return torch.get_autocast_dtype(device)
     return weight.dtype
+
+
+def check_new_length(length: int, old: int) -> None:
+    """Refuse to go back to a length that a cache has not yet, or to less than nothing."""
+    if not 0 <= length <= old:
+        raise ValueError(f"length ({length}) must be from 0 to that of the cache ({old})")
 
 
 def check_rows(rows: Tensor, batch_size: int) -> None:

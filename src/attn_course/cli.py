@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from attn_course.data.mixture import SOURCES
+
 if TYPE_CHECKING:
     from attn_course.data.corpora import Pair
     from attn_course.plots import Picture
@@ -49,15 +51,13 @@ LengthReward = Annotated[
     float | None,
     typer.Option(
         min=0.0,
-        help="What each token adds to the score of a hypothesis; 0.7 if not given.",
+        help="What each token adds to the score of a hypothesis; by default what was best for our own translator.",
     ),
 ]
 
 
-CORPORA = ("everyday", "handwritten", "small_parallel_enja", "tatoeba", "snow=", "pairs=")
-NAMES = (
-    "everyday, handwritten, small_parallel_enja, tatoeba, snow=PATH or your own pairs=PATH"
-)
+CORPORA = [name.removesuffix("PATH") for name in SOURCES]
+NAMES = " or your own ".join([", ".join([*SOURCES][:-1]), [*SOURCES][-1]])
 
 
 def _complete(names: Iterable[str]) -> Callable[[str], list[str]]:
@@ -172,40 +172,9 @@ def data(
 
 
 def _list_corpora() -> None:
-    from attn_course.data import corpora
-
-    def find(name: str, files: Iterable[str], cached: str) -> str:
-        folder = corpora.find_folder(name, None, list(files))
-        if folder is not None:
-            return f"in {folder}"
-        cache = corpora.cache_folder()
-        return f"in {cache}" if (cache / cached).exists() else "not here yet"
-
-    rows = [
-        ("everyday", "6,000", "MIT", "in the package"),
-        ("handwritten", "some hundred", "MIT", "in the package"),
-        (
-            "small_parallel_enja",
-            "51,000",
-            "CC BY 2.0 FR",
-            find(
-                "small_parallel_enja",
-                corpora.SMALL_PARALLEL_ENJA,
-                "small_parallel_enja/train.ja",
-            ),
-        ),
-        (
-            "tatoeba",
-            "203,308",
-            "CC BY 2.0 FR",
-            find("", [corpora.TATOEBA_ARCHIVE], corpora.TATOEBA_TABLE),
-        ),
-        ("snow=PATH", "50,000", "CC BY 4.0", "a file that you have"),
-        ("pairs=PATH", "", "", "your own text, see `attn-course train --help`"),
-    ]
     print(f"{'corpus':20} {'pairs':>12}  {'licence':13} where")
-    for name, pairs, licence, where in rows:
-        print(f"{name:20} {pairs:>12}  {licence:13} {where}")
+    for name, (_, num_pairs, licence, find) in SOURCES.items():
+        print(f"{name:20} {num_pairs:>12}  {licence:13} {find()}")
     print("\n`attn-course data NAME` fetches a corpus, counts it and shows its checksums.")
 
 
@@ -322,14 +291,14 @@ def _read_change(change: str) -> tuple[str, Any]:
             f"--set {change} must be NAME=VALUE, with one of the names {', '.join(sorted(known))}"
         )
     try:
-        found = tomllib.loads(f"value = {value}")["value"]
+        parsed = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
-        found = value.strip()
-    if name == "corpora" and isinstance(found, str):
+        parsed = value.strip()
+    if name == "corpora" and isinstance(parsed, str):
         # The two files of a text of one's own have a comma between them, too.
-        own = found.startswith("pairs=")
-        found = [found] if own else [corpus.strip() for corpus in found.split(",")]
-    return name, found
+        own = parsed.startswith("pairs=")
+        parsed = [parsed] if own else [corpus.strip() for corpus in parsed.split(",")]
+    return name, parsed
 
 
 def _how_far(checkpoint: Path) -> tuple[int, float]:
@@ -421,13 +390,13 @@ def translate(
     def answer() -> None:
         block = waiting.copy()
         waiting.clear()
-        found = iter(
+        translations = iter(
             translator.translate_n_best(
                 [sentence for line in block for sentence in line.sentences], **search
             )
         )
         for line in block:
-            ranked = [next(found)[: n_best or 1] for _ in line.sentences]
+            ranked = [next(translations)[: n_best or 1] for _ in line.sentences]
             reader.warn_of_output(line, ranked)
             if heatmap is not None:
                 ids = ranked[0][0].translation.ids
@@ -460,10 +429,10 @@ def translate(
             if error:
                 raise ValueError(error)
             sentences = reader.sentences(line, where)
-        except ValueError as found:
+        except ValueError as refusal:
             if text is not None:
                 raise
-            line, error, failed = "", str(found), failed + 1
+            line, error, failed = "", str(refusal), failed + 1
             _say(f"{where}{error}; an empty line stands in its place")
         if heatmap is not None and len(sentences) != 1:
             raise ValueError(
@@ -501,11 +470,11 @@ def _search(beam: int, length_reward: float | None) -> dict[str, Any]:
 
 def _best_lines(ranked: list[list["Ranked"]], n: int) -> list[tuple["Ranked", ...]]:
     """The best ways to translate a line: a translation of each of its sentences, best sum of scores first."""
-    found: list[tuple[Ranked, ...]] = [()]
+    best: list[tuple[Ranked, ...]] = [()]
     for options in ranked:
-        longer = ((*line, option) for line in found for option in options)
-        found = heapq.nlargest(n, longer, key=lambda line: sum(r.score for r in line))
-    return found
+        longer = ((*line, option) for line in best for option in options)
+        best = heapq.nlargest(n, longer, key=lambda line: sum(r.score for r in line))
+    return best
 
 
 def _write_links(
@@ -513,8 +482,10 @@ def _write_links(
 ) -> str:
     links = []
     for sentence, (translation, *_) in zip(line.sentences, choice, strict=False):
-        found = translator.align(sentence, translation.ids)
-        links += [f"{found.target[t]}←{found.source[s]}" for s, t in found.links]
+        alignment = translator.align(sentence, translation.ids)
+        links += [
+            f"{alignment.target[t]}←{alignment.source[s]}" for s, t in alignment.links
+        ]
     return " ".join(links)
 
 
@@ -572,10 +543,11 @@ class _Reader:
 
     def __init__(self, translator: "Translator", folder: Path | None) -> None:
         from attn_course.training import Settings
+        from attn_course.training.folder import SETTINGS
         from attn_course.translator import SHIPPED
 
         self.translator = translator
-        self.longest = Settings.load((folder or SHIPPED) / "settings.toml").longest
+        self.longest = Settings.load((folder or SHIPPED) / SETTINGS).longest
 
     def sentences(self, line: str, where: str) -> list[str]:
         """The sentences of a line; none if there is no Japanese in it."""
@@ -586,10 +558,10 @@ class _Reader:
         if not JAPANESE.search(line):
             _say(f"{where}no Japanese in {_short(line)}; it is left as it is")
             return []
-        found = split_sentences(line)
-        for sentence in found:
+        sentences = split_sentences(line)
+        for sentence in sentences:
             self._warn(sentence, where)
-        return found
+        return sentences
 
     def _warn(self, sentence: str, where: str) -> None:
         from attn_course.data.subwords import UNK_ID
@@ -686,17 +658,18 @@ def evaluate(
     from attn_course.evaluation import bleu, chrf
     from attn_course.training import Settings
     from attn_course.training.checkpoint import write_atomically
+    from attn_course.training.folder import SETTINGS
     from attn_course.translator import SHIPPED, Translator
 
     search = _search(beam, length_reward)
     if split not in ("dev", "test"):
         raise ValueError(f"--split {split} must be test or dev")
     translator = Translator.load(folder)
-    settings = Settings.load((folder or SHIPPED) / "settings.toml")
+    settings = Settings.load((folder or SHIPPED) / SETTINGS)
     corpus, pairs = _find_pairs(corpus, split, settings)
     pairs = pairs[:limit]
-    found = translator.translate([ja for ja, _ in pairs], **search)
-    hypotheses = [t.tokenized for t in found]
+    translations = translator.translate([ja for ja, _ in pairs], **search)
+    hypotheses = [t.tokenized for t in translations]
     references = [tokenize_english(en) for _, en in pairs]
     if output is not None:
         write_atomically(output, "".join(f"{h}\n" for h in hypotheses).encode())
@@ -767,7 +740,7 @@ def alignment_errors(
     from attn_course.data.everyday import make_corpus
 
     pairs = getattr(make_corpus(), split)[:limit]
-    found: dict[str, list] = {"diagonal": []}
+    links_of: dict[str, list] = {"diagonal": []}
     for pair in pairs:
         ids = translator.tgt_subwords.encode(pair.en)
         layers = translator.attend(pair.japanese, ids).cross.mean(dim=1)  # (layers, T, S)
@@ -779,8 +752,8 @@ def alignment_errors(
             [*(piece for word in cut for piece in word), "</s>"],
             pair.ja,
         )
-        found["diagonal"].append(align_diagonal(len(pair.en), len(pair.ja)))
+        links_of["diagonal"].append(align_diagonal(len(pair.en), len(pair.ja)))
         for number, layer in enumerate(weights, start=1):
-            found.setdefault(f"layer {number}", []).append(align_by_weights(layer))
+            links_of.setdefault(f"layer {number}", []).append(align_by_weights(layer))
     gold = [pair.alignment for pair in pairs]
-    return {name: alignment_error_rate(links, gold) for name, links in found.items()}
+    return {name: alignment_error_rate(links, gold) for name, links in links_of.items()}

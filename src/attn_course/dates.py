@@ -104,9 +104,8 @@ STYLES: dict[str, Callable[[date], str]] = {
     "3 May '21": lambda d: f"{d.day} {_short(d)} '{d:%y}",
     "03-May-21": lambda d: f"{d:%d}-{_short(d)}-{d:%y}",
     "May 3, 2021": lambda d: f"{_month(d)} {d.day}, {d.year}",
-    "Oct. 3, 2021": lambda d: (
-        f"{_short(d)}{'' if d.month == 5 else '.'} {d.day}, {d.year}"
-    ),  # May is no abbreviation
+    # May is no abbreviation.
+    "Oct. 3, 2021": lambda d: f"{_short(d)}{'' if d.month == 5 else '.'} {d.day}, {d.year}",
     "2021 May 3": lambda d: f"{d.year} {_short(d)} {d.day}",
     "3rd May 2021": lambda d: f"{ordinal(d.day)} {_short(d)} {d.year}",
     "May 3rd, 2021": lambda d: f"{_month(d)} {ordinal(d.day)}, {d.year}",

@@ -3,17 +3,22 @@
 A translator is asked in two calls only: ``model.encode(src, src_mask=…)`` once for each source, and
 ``model.decode(ids, memory, src_mask=…)`` for every token that is written, which reads everything written so
 far from the beginning. A translator that can also ``make_cache`` is asked ``model.decode(new_ids, cache=…)``
-instead and reads each token once.
+instead and reads each token once; :func:`without_cache` makes it forget that it can.
 """
 
 import math
-from typing import NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
+from attn_course.data.batches import make_batch
+from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID
 from attn_course.masks import make_padding_mask
+from attn_course.validation import check_sizes
 
 
 @runtime_checkable
@@ -45,6 +50,133 @@ class Continues(Protocol):
         ...
 
 
+def _check_temperature(temperature: float) -> None:
+    if not 0 < temperature < math.inf:
+        raise ValueError(
+            f"temperature ({temperature}) must be above 0 and finite; "
+            "what it tends to at 0 is greedy_search"
+        )
+
+
+def _check_top_k(k: int) -> None:
+    if k < 1:
+        raise ValueError(f"top_k ({k}) must be at least 1: one token has to be written")
+
+
+def _check_top_p(p: float) -> None:
+    if not 0 < p <= 1:
+        raise ValueError(f"top_p ({p}) must be above 0 and at most 1: it is a probability")
+
+
+@dataclass(frozen=True)
+class SpecialIds:
+    """The ids of a translator's target that are no words.
+
+    Args:
+        bos: the beginning, which the decoder reads first; never written.
+        eos: the end of a target; neither of the other two.
+        pad: what to fill up with after the end; never written before it.
+
+    Raises:
+        ValueError: if ``eos`` is one of the other two.
+    """
+
+    bos: int
+    eos: int
+    pad: int
+
+    def __post_init__(self) -> None:
+        if self.eos in (self.bos, self.pad):
+            raise ValueError(
+                f"eos ({self.eos}) must be neither bos ({self.bos}) nor pad ({self.pad}): these are never written, "
+                "so no target could end"
+            )
+
+
+SUBWORD_IDS = SpecialIds(bos=BOS_ID, eos=EOS_ID, pad=PAD_ID)
+"""Those of our own vocabularies."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How to draw tokens: first the temperature, then ``top_k``, then ``top_p``, each on what the one before left.
+
+    Args:
+        temperature: see :func:`apply_temperature`.
+        top_k: see :func:`keep_top_k`; None keeps all.
+        top_p: see :func:`keep_top_p`; None keeps all.
+        generator: on the CPU, where the tokens are drawn, so that every device draws the same; None for torch's.
+
+    Raises:
+        ValueError: if a setting has no meaning.
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    generator: torch.Generator | None = None
+
+    def __post_init__(self) -> None:
+        _check_temperature(self.temperature)
+        if self.top_k is not None:
+            _check_top_k(self.top_k)
+        if self.top_p is not None:
+            _check_top_p(self.top_p)
+
+    def draw(self, logits: Float[Tensor, "B V"]) -> Int[Tensor, "B"]:
+        """A token for each row."""
+        logits = apply_temperature(logits, self.temperature)
+        if self.top_k is not None:
+            logits = keep_top_k(logits, self.top_k)
+        if self.top_p is not None:
+            logits = keep_top_p(logits, self.top_p)
+        drawn = torch.multinomial(logits.softmax(dim=-1).cpu(), 1, generator=self.generator)
+        return drawn[:, 0].to(logits.device)
+
+
+@dataclass(frozen=True)
+class Beam:
+    """How wide to search, and what to rank by.
+
+    Args:
+        size: how many beginnings to keep, and most hypotheses to return for a source.
+        length_penalty: the α of :func:`normalize_by_length`; 0 for none.
+        length_reward: added to the score for each token (Murray and Chiang 2018, arXiv:1808.10006, section 3).
+        patience: the search waits for this times ``size`` hypotheses to end (Kasai et al. 2022,
+            arXiv:2204.05424, section 2.2). The shortest end first, so a correction for length needs more than 1.
+
+    Raises:
+        ValueError: if ``size`` is below 1, ``length_penalty`` or ``length_reward`` is negative, or ``patience`` is
+            below 1.
+    """
+
+    size: int = 4
+    length_penalty: float = 0.6
+    length_reward: float = 0.0
+    patience: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_sizes(size=self.size)
+        if self.length_penalty < 0:
+            raise ValueError(
+                f"length_penalty ({self.length_penalty}) must be at least 0: below it, short sentences gain even more"
+            )
+        if not 0 <= self.length_reward < math.inf:
+            raise ValueError(
+                f"length_reward ({self.length_reward}) must be at least 0 and finite: below it, short sentences gain "
+                "even more"
+            )
+        if not 1 <= self.patience < math.inf:
+            raise ValueError(
+                f"patience ({self.patience}) must be at least 1 and finite: below it, beams would be cut off"
+            )
+
+    def rank(self, ids: Int[Tensor, "T"], log_prob: float) -> "Hypothesis":
+        """The hypothesis that these ids without the beginning are, with the score that it is ranked by."""
+        score = normalize_by_length(log_prob, ids.numel(), self.length_penalty)
+        return Hypothesis(ids, log_prob, score + self.length_reward * ids.numel())
+
+
 class Hypothesis(NamedTuple):
     """One way to write a target, as :func:`beam_search` found it."""
 
@@ -65,11 +197,8 @@ def greedy_search(
     src: Int[Tensor, "B S"],
     src_lengths: Int[Tensor, "B"],
     *,
-    bos_id: int,
-    eos_id: int,
-    pad_id: int,
+    special: SpecialIds,
     max_len: int,
-    use_cache: bool = True,
 ) -> Int[Tensor, "B T"]:
     """Write the most probable token, again and again, until it is the end.
 
@@ -79,31 +208,17 @@ def greedy_search(
         model: what scores next tokens, in evaluation mode.
         src: ids of the sources, padded on the right.
         src_lengths: how many of each row's ids are tokens.
-        bos_id: the id that the decoder reads first; never written.
-        eos_id: the id that ends a target; neither of the other two.
-        pad_id: the id to fill up with after the end; never written before it.
+        special: the target's ids that are no words.
         max_len: most tokens to write, the end included.
-        use_cache: let the model keep the keys and values of what is written, if it has ``make_cache``, so that each
-            token is read once. What is written is the same.
 
     Returns:
         The ids, without the beginning and with the end where it was written; as long as the longest target.
 
     Raises:
         ValueError: if the model is in training mode, lengths do not fit the sources, ``max_len`` is below 1 or
-            above that of the model, ``eos_id`` is one of the other two, or the model's logits hold nan.
+            above that of the model, or the model's logits hold nan.
     """
-    _check_can_end(eos_id, bos_id, pad_id)
-    memory, src_mask = _read(model, src, src_lengths, max_len)
-    writer = _Writer(model, memory, src_mask, max_len, [bos_id, pad_id], use_cache)
-    ids = torch.full_like(src[:, :1], bos_id)  # (B, 1)
-    done = torch.zeros_like(src[:, 0], dtype=torch.bool)
-    while ids.size(1) <= max_len and not done.all():
-        log_probs = writer.next_log_probs(ids)  # (B, V)
-        chosen = log_probs.argmax(dim=-1)
-        ids = torch.cat([ids, chosen.masked_fill(done, pad_id)[:, None]], dim=1)
-        done = done | (chosen == eos_id)
-    return ids[:, 1:]
+    return _write(model, src, src_lengths, special, max_len, choose=_most_probable)
 
 
 @torch.no_grad()
@@ -112,51 +227,47 @@ def sample(
     src: Int[Tensor, "B S"],
     src_lengths: Int[Tensor, "B"],
     *,
-    bos_id: int,
-    eos_id: int,
-    pad_id: int,
+    special: SpecialIds,
     max_len: int,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    rng: torch.Generator | None = None,
-    use_cache: bool = True,
+    sampling: Sampling = Sampling(),
 ) -> Int[Tensor, "B T"]:
     """Draw each token at random, the more probable the more often.
 
-    First the temperature, then ``top_k``, then ``top_p``, each on what the one before has left.
-
     Args:
-        model: what scores next tokens, in evaluation mode.
-        src: ids of the sources, padded on the right.
-        src_lengths: how many of each row's ids are tokens.
-        bos_id: the id that the decoder reads first; never written.
-        eos_id: the id that ends a target; neither of the other two.
-        pad_id: the id to fill up with after the end; never written before it.
-        max_len: most tokens to write, the end included.
-        temperature: see :func:`apply_temperature`.
-        top_k: see :func:`keep_top_k`; None keeps all.
-        top_p: see :func:`keep_top_p`; None keeps all.
-        rng: a generator on the CPU, where the tokens are drawn, so that every device draws the same.
-        use_cache: as in :func:`greedy_search`.
+        model, src, src_lengths, special, max_len: as for :func:`greedy_search`.
+        sampling: what to draw from.
 
     Returns:
         The ids, as from :func:`greedy_search`.
 
     Raises:
-        ValueError: as :func:`greedy_search`, and if a setting has no meaning.
+        ValueError: as :func:`greedy_search`.
     """
-    _check_can_end(eos_id, bos_id, pad_id)
+    return _write(model, src, src_lengths, special, max_len, choose=sampling.draw)
+
+
+def _write(
+    model: Translates,
+    src: Int[Tensor, "B S"],
+    src_lengths: Int[Tensor, "B"],
+    special: SpecialIds,
+    max_len: int,
+    choose: Callable[[Tensor], Tensor],
+) -> Int[Tensor, "B T"]:
     memory, src_mask = _read(model, src, src_lengths, max_len)
-    writer = _Writer(model, memory, src_mask, max_len, [bos_id, pad_id], use_cache)
-    ids = torch.full_like(src[:, :1], bos_id)  # (B, 1)
+    writer = _Writer(model, memory, src_mask, max_len, special)
+    ids = torch.full_like(src[:, :1], special.bos)  # (B, 1)
     done = torch.zeros_like(src[:, 0], dtype=torch.bool)
     while ids.size(1) <= max_len and not done.all():
         log_probs = writer.next_log_probs(ids)  # (B, V)
-        chosen = _choose(log_probs, temperature, top_k, top_p, rng)  # (B,)
-        ids = torch.cat([ids, chosen.masked_fill(done, pad_id)[:, None]], dim=1)
-        done = done | (chosen == eos_id)
+        chosen = choose(log_probs).masked_fill(done, special.pad)  # (B,)
+        ids = torch.cat([ids, chosen[:, None]], dim=1)
+        done = done | (chosen == special.eos)
     return ids[:, 1:]
+
+
+def _most_probable(logits: Float[Tensor, "B V"]) -> Int[Tensor, "B"]:
+    return logits.argmax(dim=-1)
 
 
 def apply_temperature(
@@ -178,11 +289,7 @@ def apply_temperature(
         >>> apply_temperature(torch.tensor([0.75, 0.25]).log(), 0.5).softmax(-1)  # odds of 3 become 9
         tensor([0.9000, 0.1000])
     """
-    if not 0 < temperature < math.inf:
-        raise ValueError(
-            f"temperature ({temperature}) must be above 0 and finite; "
-            "what it tends to at 0 is greedy_search"
-        )
+    _check_temperature(temperature)
     return logits / temperature
 
 
@@ -198,8 +305,7 @@ def keep_top_k(logits: Float[Tensor, "*batch V"], k: int) -> Float[Tensor, "*bat
         >>> keep_top_k(torch.tensor([0.5, 0.1, 0.4]).log(), 2).softmax(-1)
         tensor([0.5556, 0.0000, 0.4444])
     """
-    if k < 1:
-        raise ValueError(f"top_k ({k}) must be at least 1: one token has to be written")
+    _check_top_k(k)
     best = logits.topk(min(k, logits.size(-1)), dim=-1).indices
     kept = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, best, True)
     return logits.masked_fill(~kept, -math.inf)
@@ -218,8 +324,7 @@ def keep_top_p(logits: Float[Tensor, "*batch V"], p: float) -> Float[Tensor, "*b
         >>> keep_top_p(torch.tensor([0.5, 0.1, 0.4]).log(), 0.6).softmax(-1)
         tensor([0.5556, 0.0000, 0.4444])
     """
-    if not 0 < p <= 1:
-        raise ValueError(f"top_p ({p}) must be above 0 and at most 1: it is a probability")
+    _check_top_p(p)
     rising, order = logits.softmax(dim=-1).sort(dim=-1, stable=True)
     # A token stays unless it and all that are less probable can go and still leave p.
     kept = rising.cumsum(dim=-1) > 1 - p
@@ -237,73 +342,36 @@ def beam_search(
     src: Int[Tensor, "B S"],
     src_lengths: Int[Tensor, "B"],
     *,
-    bos_id: int,
-    eos_id: int,
-    pad_id: int,
+    special: SpecialIds,
     max_len: int,
-    beam_size: int = 4,
-    length_penalty: float = 0.6,
-    length_reward: float = 0.0,
-    patience: float = 1.0,
-    use_cache: bool = True,
+    beam: Beam = Beam(),
 ) -> list[list[Hypothesis]]:
-    """Keep the ``beam_size`` best beginnings of every target, extend each by every token, and keep the best again.
+    """Keep the best beginnings of every target, extend each by every token, and keep the best again.
 
     A hypothesis that ends leaves the beam and cannot be lost any more; the search for a source is over when
-    ``beam_size`` have ended, or ``patience`` times as many. What ends is ranked by its probability with a correction
-    for its length, without which a short sentence wins for being short. A beam of one is :func:`greedy_search`.
+    ``beam.size`` have ended, or ``beam.patience`` times as many. What ends is ranked by its probability with a
+    correction for its length, without which a short sentence wins for being short. A beam of one is
+    :func:`greedy_search`.
 
     Args:
-        model: what scores next tokens, in evaluation mode.
-        src: ids of the sources, padded on the right.
-        src_lengths: how many of each row's ids are tokens.
-        bos_id: the id that the decoder reads first; never written.
-        eos_id: the id that ends a target; neither of the other two.
-        pad_id: the id of padding; never written.
-        max_len: most tokens to write, the end included.
-        beam_size: how many beginnings to keep, and most hypotheses to return for a source.
-        length_penalty: the α of :func:`normalize_by_length`; 0 for none.
-        length_reward: added to the score for each token (Murray and Chiang 2018, arXiv:1808.10006, section 3).
-        patience: the search waits for this times ``beam_size`` hypotheses to end (Kasai et al. 2022,
-            arXiv:2204.05424, section 2.2). The shortest end first, so a correction for length needs more than 1.
-        use_cache: as in :func:`greedy_search`.
+        model, src, src_lengths, special, max_len: as for :func:`greedy_search`; padding is never written.
+        beam: how many beginnings to keep, and what to rank by.
 
     Returns:
         For each source its hypotheses, best first and no two alike: those that ended, then, if these are fewer
-        than ``beam_size``, those cut off at ``max_len``. There may be fewer in all if the model can write no more.
+        than ``beam.size``, those cut off at ``max_len``. There may be fewer in all if the model can write no more.
 
     Raises:
-        ValueError: as :func:`greedy_search`, and if ``beam_size`` is below 1, ``length_penalty`` or
-            ``length_reward`` is negative, or ``patience`` is below 1.
+        ValueError: as :func:`greedy_search`.
     """
-    if beam_size < 1:
-        raise ValueError(f"beam_size ({beam_size}) must be at least 1")
-    if length_penalty < 0:
-        raise ValueError(
-            f"length_penalty ({length_penalty}) must be at least 0: below it, short sentences gain even more"
-        )
-    if not 0 <= length_reward < math.inf:
-        raise ValueError(
-            f"length_reward ({length_reward}) must be at least 0 and finite: below it, short sentences gain even more"
-        )
-    if not 1 <= patience < math.inf:
-        raise ValueError(
-            f"patience ({patience}) must be at least 1 and finite: below it, beams would be cut off"
-        )
-    _check_can_end(eos_id, bos_id, pad_id)
     memory, src_mask = _read(model, src, src_lengths, max_len)
-    B, K = src.size(0), beam_size
-
-    def score(ids: Tensor, log_prob: Tensor) -> Hypothesis:
-        ids = ids[1:]  # without the beginning
-        found = normalize_by_length(log_prob.item(), ids.numel(), length_penalty)
-        return Hypothesis(ids, log_prob.item(), found + length_reward * ids.numel())
+    B, K = src.size(0), beam.size
 
     # Rows of the decoder are (B·K), the beams of a source together.
     memory = memory.repeat_interleave(K, dim=0)
     src_mask = src_mask.repeat_interleave(K, dim=0)
-    writer = _Writer(model, memory, src_mask, max_len, [bos_id, pad_id], use_cache)
-    ids = torch.full((B, K, 1), bos_id, device=src.device)
+    writer = _Writer(model, memory, src_mask, max_len, special)
+    ids = torch.full((B, K, 1), special.bos, device=src.device)
     # All beams begin alike, so that all but one would only repeat it.
     log_probs = torch.full((B, K), -math.inf, device=src.device)
     log_probs[:, 0] = 0.0
@@ -318,34 +386,33 @@ def beam_search(
         best, index = totals.flatten(1).topk(min(2 * K, K * V), dim=-1)  # (B, 2K)
         parents = index // V  # the beam that each continues
         longer = torch.cat([_rows(ids, parents), (index % V)[..., None]], dim=-1)
-        ends = index % V == eos_id  # (B, 2K)
+        ends = index % V == special.eos  # (B, 2K)
 
         for b in filter(searching.__getitem__, range(B)):
             for rank in range(K):  # an end must be among the K best to count
                 if ends[b, rank] and best[b, rank] > -math.inf:
-                    ended[b].append(score(longer[b, rank], best[b, rank]))
+                    ended[b].append(beam.rank(longer[b, rank, 1:], best[b, rank].item()))
 
-        going_on = ends.byte().argsort(dim=-1, stable=True)[
-            :, :K
-        ]  # the best that do not end
+        # The best that do not end.
+        going_on = ends.byte().argsort(dim=-1, stable=True)[:, :K]
         ids, log_probs = _rows(longer, going_on), best.gather(1, going_on)
         writer.reorder(parents.gather(1, going_on))
         searching = [
-            len(ended[b]) < patience * K and bool(log_probs[b].max() > -math.inf)
+            len(ended[b]) < beam.patience * K and bool(log_probs[b].max() > -math.inf)
             for b in range(B)
         ]
 
-    found = []
+    results = []
     for b in range(B):
-        found.append(sorted(ended[b], key=lambda h: h.score, reverse=True)[:K])
+        results.append(sorted(ended[b], key=lambda h: h.score, reverse=True)[:K])
         if searching[b]:
             cut_off = [
-                score(ids[b, k], log_probs[b, k])
+                beam.rank(ids[b, k, 1:], log_probs[b, k].item())
                 for k in range(K)
                 if log_probs[b, k] > -math.inf
             ]
-            found[b] += cut_off[: K - len(found[b])]
-    return found
+            results[b] += cut_off[: K - len(results[b])]
+    return results
 
 
 def normalize_by_length(log_prob: float, length: int, length_penalty: float) -> float:
@@ -379,15 +446,10 @@ def generate(
     *,
     max_new_tokens: int,
     eos_id: int | None = None,
-    pad_id: int = 0,
-    temperature: float | None = None,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    rng: torch.Generator | None = None,
-    use_cache: bool = True,
+    sampling: Sampling | None = None,
     chunk_size: int | None = None,
 ) -> Int[Tensor, "B N"]:
-    """Let a language model go on with texts: by the most probable token, or, given a temperature, at random.
+    """Let a language model go on with texts: by the most probable token, or, given a ``sampling``, at random.
 
     With a cache the prompts are read in one call, which is called **prefill**, and each new token in one more.
 
@@ -396,21 +458,18 @@ def generate(
         prompts: ids (B, T), padded on the **left**, so that every text ends where it goes on.
         prompt_lengths: how many of each row's ids are tokens, at least 1; None if nothing is padded.
         max_new_tokens: most tokens to write.
-        eos_id: the id that ends a text; None if none does.
-        pad_id: the id to fill up with after the end.
-        temperature: see :func:`apply_temperature`; None for the most probable token.
-        top_k: as in :func:`sample`.
-        top_p: as in :func:`sample`.
-        rng: as in :func:`sample`.
-        use_cache: as in :func:`greedy_search`.
-        chunk_size: read the prompts in pieces of so many tokens, which takes less memory; None for one piece.
+        eos_id: the id that ends a text, with which a row that has ended is filled up; None if none does.
+        sampling: what to draw from; None for the most probable token.
+        chunk_size: read the prompts in pieces of so many tokens, which takes less memory; None for one piece. Only
+            a cache reads in pieces.
 
     Returns:
         The new ids (B, N), with the end where it was written; as long as the longest.
 
     Raises:
         ValueError: if the model is in training mode or its logits hold nan, lengths do not fit the prompts, these
-            and the new tokens are more than the model can read, or a setting has no meaning.
+            and the new tokens are more than the model can read, or ``chunk_size`` is below 1 or the model has no
+            cache to read in pieces with.
 
     Example:
         >>> from attn_course import LanguageModel
@@ -420,43 +479,101 @@ def generate(
         torch.Size([2, 4])
     """
     mask = _look_at_prompts(model, prompts, prompt_lengths, max_new_tokens)
-    if temperature is None and not (top_k is None and top_p is None):
-        raise ValueError(
-            "top_k and top_p say what is drawn from, so give a temperature too; 1.0 changes nothing"
-        )
-    has_cache = use_cache and hasattr(model, "make_cache")
+    has_cache = hasattr(model, "make_cache")
     if chunk_size is not None and (chunk_size < 1 or not has_cache):
         raise ValueError(
             f"chunk_size ({chunk_size}) must be at least 1, and only a cache reads prompts in pieces"
         )
+    choose = _most_probable if sampling is None else sampling.draw
     ids, (B, T) = prompts, prompts.shape
     # The last token that is written is not read.
     cache = model.make_cache(B, T + max_new_tokens - 1) if has_cache else None
-    how = {"cache": cache} if has_cache else {}
     done = torch.zeros_like(ids[:, 0], dtype=torch.bool)
     while ids.size(1) < T + max_new_tokens and not done.all():
-        unread = ids[:, cache.length :] if has_cache else ids
-        for piece in unread.split(chunk_size or unread.size(1), dim=1):
-            S = piece.size(1) + (cache.length if has_cache else 0)
-            seen = None if mask is None else mask[:, :, :S]  # (B, 1, S)
-            logits = model(piece, mask=seen, **how)[:, -1]  # (B, V)
-        _refuse_nan(logits, ids.size(1) - T)
-        chosen = _choose(logits, temperature, top_k, top_p, rng)  # (B,)
-        ids = torch.cat([ids, chosen.masked_fill(done, pad_id)[:, None]], dim=1)
+        if cache is None:
+            logits = model(ids, mask=_up_to(mask, ids.size(1)))
+        else:
+            unread = ids[:, cache.length :]
+            for piece in unread.split(chunk_size or unread.size(1), dim=1):
+                seen = _up_to(mask, cache.length + piece.size(1))
+                logits = model(piece, mask=seen, cache=cache)
+        _refuse_nan(logits[:, -1], ids.size(1) - T)
+        chosen = choose(logits[:, -1])  # (B,)
         if eos_id is not None:
-            done = done | (chosen == eos_id)
+            chosen = chosen.masked_fill(done, eos_id)
+            done = chosen == eos_id
+        ids = torch.cat([ids, chosen[:, None]], dim=1)
     return ids[:, T:]
 
 
-# -- What they share ---------------------------------------------------------------------------------
+def _up_to(
+    mask: Bool[Tensor, "B 1 _"] | None, num_keys: int
+) -> Bool[Tensor, "B 1 S"] | None:
+    return None if mask is None else mask[:, :, :num_keys]
 
 
-def _check_can_end(eos_id: int, bos_id: int, pad_id: int) -> None:
-    if eos_id in (bos_id, pad_id):
-        raise ValueError(
-            f"eos_id ({eos_id}) must be neither bos_id ({bos_id}) nor pad_id ({pad_id}): these are never written, "
-            "so no target could end"
+# -- Many sources, and without a cache ---------------------------------------------------------------
+
+
+def in_batches(
+    search: Callable[..., Sequence[Any]],
+    model: nn.Module,
+    sources: Sequence[Sequence[int]],
+    *,
+    batch_size: int = 64,
+) -> list[Any]:
+    """Search for any number of sources, those of like length together, so that little is padded.
+
+    Args:
+        search: :func:`greedy_search` or another of these; its settings come with it, by ``functools.partial``. It may
+            write twice as many tokens as the source has, and ten more, if the model can read so many.
+        model: a translator between subwords, in evaluation mode.
+        sources: ids of each source, without the end.
+        batch_size: how many sources to search for together.
+
+    Returns:
+        What was found for each source, in the order of the sources.
+    """
+    device = next(model.parameters()).device
+    results: list[Any] = [None] * len(sources)
+    order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
+    for start in range(0, len(order), batch_size):
+        rows = order[start : start + batch_size]
+        batch = make_batch([(sources[i], []) for i in rows]).to(device)
+        max_len = min(2 * batch.src.size(1) + 10, model.max_len)
+        written = search(
+            model, batch.src, batch.src_lengths, special=SUBWORD_IDS, max_len=max_len
         )
+        for i, result in zip(rows, written, strict=True):
+            results[i] = result
+    return results
+
+
+def without_cache(model: Any) -> Any:
+    """The same model, which reads everything anew for each token: to compare, or to save the memory of a cache.
+
+    Args:
+        model: of either kind, :class:`Translates` or :class:`Continues`.
+    """
+    return _WithoutCache(model)
+
+
+class _WithoutCache:
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def __call__(self, *inputs: Any, **options: Any) -> Any:
+        return self._model(*inputs, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "make_cache":
+            raise AttributeError(
+                f"{type(self._model).__name__} is used without its make_cache"
+            )
+        return getattr(self._model, name)
+
+
+# -- What they share ---------------------------------------------------------------------------------
 
 
 def _read(
@@ -495,8 +612,7 @@ def _look_at_prompts(
             f"prompts {tuple(prompts.shape)} must be (B, T) with at least one text of one token"
         )
     B, T = prompts.shape
-    if max_new_tokens < 1:
-        raise ValueError(f"max_new_tokens ({max_new_tokens}) must be at least 1")
+    check_sizes(max_new_tokens=max_new_tokens)
     longest, max_len = T + max_new_tokens - 1, getattr(model, "max_len", math.inf)
     if longest > max_len:
         raise ValueError(
@@ -533,12 +649,12 @@ class _Writer:
         memory: Float[Tensor, "N S E"],
         src_mask: Bool[Tensor, "N 1 S"],
         max_len: int,
-        never: list[int],
-        use_cache: bool,
+        special: SpecialIds,
     ) -> None:
-        self.model, self.memory, self.src_mask, self.never = model, memory, src_mask, never
+        self.model, self.memory, self.src_mask = model, memory, src_mask
+        self.never = [special.bos, special.pad]
         self.cache = None
-        if use_cache and hasattr(model, "make_cache"):
+        if hasattr(model, "make_cache"):
             self.cache = model.make_cache(memory, src_mask=src_mask, max_len=max_len)
 
     def next_log_probs(self, ids: Int[Tensor, "N T"]) -> Float[Tensor, "N V"]:
@@ -562,25 +678,6 @@ class _Writer:
             # The memory stays where it is: these rows share their source.
             for layer in self.cache.layers:
                 layer.reorder(rows)
-
-
-def _choose(
-    logits: Float[Tensor, "B V"],
-    temperature: float | None,
-    top_k: int | None,
-    top_p: float | None,
-    rng: torch.Generator | None,
-) -> Int[Tensor, "B"]:
-    """A token for each row, drawn at random, or the most probable one without a temperature."""
-    if temperature is None:
-        return logits.argmax(dim=-1)
-    logits = apply_temperature(logits, temperature)
-    if top_k is not None:
-        logits = keep_top_k(logits, top_k)
-    if top_p is not None:
-        logits = keep_top_p(logits, top_p)
-    drawn = torch.multinomial(logits.softmax(dim=-1).cpu(), 1, generator=rng)
-    return drawn[:, 0].to(logits.device)
 
 
 def _refuse_nan(logits: Float[Tensor, "N V"], num_written: int) -> None:

@@ -104,14 +104,14 @@ def summary(
         references: as for :func:`bleu`.
         tokenize: as for :func:`bleu`.
     """
-    found = bleu(hypotheses, references, tokenize=tokenize)
+    score = bleu(hypotheses, references, tokenize=tokenize)
     return {
         "name": name,
-        "bleu": round(found.score, 2),
-        "low": round(found.low, 2),
-        "high": round(found.high, 2),
+        "bleu": round(score.score, 2),
+        "low": round(score.low, 2),
+        "high": round(score.high, 2),
         "chrf": round(chrf(hypotheses, references).score, 2),
-        "signature": found.signature,
+        "signature": score.signature,
     }
 
 
@@ -135,13 +135,13 @@ def _score(
         raise ValueError(
             f"num_resamples ({num_resamples}) must be at least 2 to give an interval"
         )
-    found = metric.corpus_score(hypotheses, [references], n_bootstrap=num_resamples)
+    result = metric.corpus_score(hypotheses, [references], n_bootstrap=num_resamples)
     signature = str(metric.get_signature())
-    said = json.loads(found.format(width=9, signature=signature, is_json=True))
+    said = json.loads(result.format(width=9, signature=signature, is_json=True))
     mean, half = (
         float(said.get(key, 0.0)) for key in ("confidence_mean", "confidence_var")
     )
-    return Score(found.score, mean - half, mean + half, signature)
+    return Score(result.score, mean - half, mean + half, signature)
 
 
 class CopyNearest:
@@ -179,16 +179,16 @@ class CopyNearest:
         self.targets = list(targets)
         self.orders = tuple(orders)
         self._number: dict[str, int] = {}  # of each n-gram
-        found, sizes = array("q"), []
+        ngram_ids, sizes = array("q"), []
         for source in sources:
             ngrams = self._ngrams(source)
-            found.extend(
+            ngram_ids.extend(
                 self._number.setdefault(ngram, len(self._number)) for ngram in ngrams
             )
             sizes.append(len(ngrams))
         N, V = len(sources), len(self._number)
         # One entry for each n-gram and each source that has it, sorted by n-gram.
-        ngram = torch.tensor(found, dtype=torch.int64)
+        ngram = torch.tensor(ngram_ids, dtype=torch.int64)
         source = torch.arange(N).repeat_interleave(torch.tensor(sizes))
         entries, counts = (ngram * N + source).unique(return_counts=True)
         ngram, self._source = entries // N, entries % N

@@ -237,11 +237,14 @@ def weights_of_rows(
 
     q = q.index_select(-2, rows) / math.sqrt(q.size(-1))  # (..., R, D)
     if enable_gqa:  # the rows of all heads that share keys, below each other
-        q = q.unflatten(-3, (k.size(-3), -1)).flatten(-3, -2)  # (..., G, H / G * R, D)
+        shared_by = q.size(-3) // k.size(-3)
+        q = q.unflatten(-3, (-1, shared_by)).flatten(-3, -2)  # (..., G, H / G * R, D)
     # As few rows as these are multiplied faster than a transposed view of the keys is read.
     scores = q @ k.contiguous().mT
     if enable_gqa:
-        scores = scores.unflatten(-2, (-1, len(rows))).flatten(-4, -3)  # (..., H, R, S)
+        scores = scores.unflatten(-2, (shared_by, len(rows))).flatten(
+            -4, -3
+        )  # (..., H, R, S)
     if bias is not None:
         scores = scores + bias.to(scores.dtype)
     if mask is not None:

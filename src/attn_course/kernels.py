@@ -170,17 +170,24 @@ class _FusedAttention(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         q, k, v, bias, mask, sink, out, log_sum = ctx.saved_tensors
         x = Prepared(q, k, v, ctx.scale, mask, bias, ctx.is_causal)
-        how = {"attn_mask": x.added, "scale": ctx.scale}
+        added = x.added
         to_q, to_k, to_v = BACKWARD(
-            upstream, q, k, v, out, log_sum, 0.0, ctx.is_causal, **how
+            upstream,
+            q,
+            k,
+            v,
+            out,
+            log_sum,
+            0.0,
+            ctx.is_causal,
+            attn_mask=added,
+            scale=ctx.scale,
         )
-        # What the backward pass of the softmax subtracts: each row's average of gradients.
-        average = (upstream * out).sum(
-            -1, keepdim=True, dtype=log_sum.dtype
-        )  # (B, H, T, 1)
+        # What the backward pass of the softmax subtracts: each row's average of gradients, (B, H, T, 1).
+        average = (upstream * out).sum(-1, keepdim=True, dtype=log_sum.dtype)
         to_bias = to_sink = None
         if ctx.needs_input_grad[3]:
-            to_bias = _gradient_of_bias(x, how["attn_mask"], upstream, average, log_sum)
+            to_bias = _gradient_of_bias(x, added, upstream, average, log_sum)
         if ctx.needs_input_grad[5]:
             # The sink has no value: all it does is to take weight from the others.
             weight = torch.exp(sink.to(log_sum) - log_sum[..., None])  # (B, H, T, 1)

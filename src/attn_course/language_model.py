@@ -10,7 +10,12 @@ from attn_course.cache import DecoderCache, all_or_nothing
 from attn_course.positions import make_alibi_bias, make_rotation
 from attn_course.reading import Reading
 from attn_course.transformer import EncoderLayer
-from attn_course.validation import check_is_bool, check_token_ids
+from attn_course.validation import (
+    check_is_bool,
+    check_is_flag,
+    check_sizes,
+    check_token_ids,
+)
 
 _POSITIONS = ("rotary", "alibi", "learned")
 
@@ -29,10 +34,11 @@ class DecoderOnly(nn.Module):
         max_len: longest text.
         tie_weights: make the logits with the embedding table itself.
         dropout: of what enters the first layer.
+        rope_base: the ``base`` of rotary positions, :func:`~attn_course.rotate`'s when not given.
 
     Raises:
-        ValueError: if ``max_len`` is below 1, ``dropout`` is outside [0, 1), ``positions`` is none of the three, or
-            they are rotary and the width of a head is odd.
+        ValueError: if ``max_len`` is below 1, ``dropout`` is outside [0, 1), ``positions`` is none of the three,
+            they are rotary and the width of a head is odd, or they are not and there is a ``rope_base``.
     """
 
     def __init__(
@@ -45,16 +51,21 @@ class DecoderOnly(nn.Module):
         max_len: int,
         tie_weights: bool = True,
         dropout: float = 0.0,
+        rope_base: float | None = None,
     ) -> None:
         super().__init__()
-        if max_len < 1:
-            raise ValueError(f"max_len ({max_len}) must be at least 1")
+        check_sizes(max_len=max_len)
         if positions not in _POSITIONS:
             raise ValueError(
                 f"positions ({positions!r}) must be one of {', '.join(map(repr, _POSITIONS))}"
             )
+        if rope_base is not None and positions != "rotary":
+            raise ValueError(
+                f"rope_base ({rope_base}) is for rotary positions, and these are {positions}"
+            )
         vocab_size, d_model = embed.weight.shape
         self.positions = positions
+        self.rope_base = 10_000.0 if rope_base is None else rope_base
         self.max_len = max_len
         self.embed = embed
         if positions == "learned":
@@ -128,6 +139,7 @@ class DecoderOnly(nn.Module):
             ValueError: as the call.
             TypeError: as the call.
         """
+        check_is_flag(need_weights, "need_weights")
         streams, weights = zip(
             *self._run(ids, mask, need_weights=need_weights), strict=True
         )
@@ -162,7 +174,7 @@ class DecoderOnly(nn.Module):
             if places.dim() == 2:
                 places = places[:, None]  # (B, 1, T): the same for every head
             rotation = make_rotation(
-                places, self._head_dim, base=attention.rope_base, dtype=x.dtype
+                places, self._head_dim, base=self.rope_base, dtype=x.dtype
             )
         else:  # the distance from a query to a key is the same wherever the text begins
             bias = make_alibi_bias(
@@ -171,7 +183,7 @@ class DecoderOnly(nn.Module):
                 start + ids.size(1),
                 dtype=x.dtype,
                 device=x.device,
-            )
+            )[None]  # (1, H, T, S)
         x = self.dropout(x)
         yield x, None
         kept = [None] * len(self.layers) if cache is None else cache.layers
@@ -269,9 +281,7 @@ class LanguageModel(DecoderOnly):
         tie_weights: bool = True,
         max_len: int = 1024,
     ) -> None:
-        for name, size in {"vocab_size": vocab_size, "num_layers": num_layers}.items():
-            if size < 1:
-                raise ValueError(f"{name} ({size}) must be at least 1")
+        check_sizes(vocab_size=vocab_size, num_layers=num_layers)
         super().__init__(
             nn.Embedding(vocab_size, d_model),
             (

@@ -1,15 +1,16 @@
 """Multi-head latent attention, whose cache holds one short vector a position. Derived in chapter 16."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from attn_course.cache import all_or_nothing, check_rows, type_of_outputs
-from attn_course.functional import fused_attention
+from attn_course.cache import PositionCache, all_or_nothing, type_of_outputs
+from attn_course.functional import fused_attention, weights_of_rows
 from attn_course.positions import rotate
-from attn_course.validation import check_width
+from attn_course.validation import check_need_weights, check_sizes, check_width
 
 
 class LatentAttention(nn.Module):
@@ -47,8 +48,8 @@ class LatentAttention(nn.Module):
         >>> cache = layer.make_cache(batch_size=1, max_len=10)
         >>> x = torch.randn(1, 7, 32)
         >>> with torch.no_grad():
-        ...     whole = layer(x, is_causal=True)
-        ...     parts = [layer(part, is_causal=True, cache=cache) for part in x.split(3, dim=1)]
+        ...     whole, _ = layer(x, is_causal=True)
+        ...     parts = [layer(part, is_causal=True, cache=cache)[0] for part in x.split(3, dim=1)]
         >>> torch.allclose(torch.cat(parts, dim=1), whole, atol=1e-6)
         True
         >>> cache.num_bytes  # 6 + 2 numbers for each of 10 positions
@@ -67,24 +68,23 @@ class LatentAttention(nn.Module):
         rope_base: float = 10_000.0,
     ) -> None:
         super().__init__()
-        sizes = {"d_model": d_model, "num_heads": num_heads, "d_latent": d_latent}
-        sizes |= {"d_rope": d_rope, "head_dim": head_dim, "d_query_latent": d_query_latent}
-        for name, size in sizes.items():
-            if size is not None and size < 1:
-                raise ValueError(f"{name} ({size}) must be at least 1")
-        if head_dim is None and d_model % num_heads:
-            raise ValueError(
-                f"num_heads ({num_heads}) must divide d_model ({d_model}) where head_dim is not given"
-            )
+        check_sizes(d_model=d_model, num_heads=num_heads, d_latent=d_latent, d_rope=d_rope)
+        if head_dim is None:
+            if d_model % num_heads:
+                raise ValueError(
+                    f"num_heads ({num_heads}) must divide d_model ({d_model}) where head_dim is not given"
+                )
+            head_dim = d_model // num_heads
+        d_query = d_model if d_query_latent is None else d_query_latent
+        check_sizes(head_dim=head_dim, d_query_latent=d_query)
         if d_rope % 2:
             raise ValueError(f"d_rope ({d_rope}) must be even: each turn takes two columns")
         self.num_heads = num_heads
-        self.head_dim = d_model // num_heads if head_dim is None else head_dim
+        self.head_dim = head_dim
         self.d_latent = d_latent
         self.d_rope = d_rope
         self.rope_base = rope_base
         width = num_heads * self.head_dim
-        d_query = d_model if d_query_latent is None else d_query_latent
         self.q_down_proj = (
             None if d_query_latent is None else nn.Linear(d_model, d_query, bias=False)
         )
@@ -101,9 +101,10 @@ class LatentAttention(nn.Module):
         mask: Bool[Tensor, "..."] | None = None,
         positions: Int[Tensor, "..."] | None = None,
         is_causal: bool = False,
+        need_weights: bool | Sequence[int] | Int[Tensor, "R"] = False,
         cache: "LatentCache | None" = None,
         absorb: bool | None = None,
-    ) -> Float[Tensor, "B T E"]:
+    ) -> tuple[Float[Tensor, "B T E"], Float[Tensor, "B H _ S"] | None]:
         """Attend within ``x``, and to what the cache holds.
 
         Args:
@@ -112,22 +113,26 @@ class LatentAttention(nn.Module):
                 the positions in the cache too.
             positions: where the tokens stand, (T,) or (B, T); when not given, they go on after the cache.
             is_causal: hide the future, in addition to ``mask``; aligned bottom-right.
+            need_weights: whether to return the weights, or of which queries, as in
+                :class:`~attn_course.MultiHeadAttention`.
             cache: what earlier calls left; the new positions are appended.
             absorb: whether the up-projections of keys and values are absorbed, which is faster for few queries
                 and many cached positions; when not given, where there is a cache. The numbers are the same.
 
         Returns:
-            The output (B, T, E).
+            The output (B, T, E), and the weights (B, H, T, S), or (B, H, R, S) of chosen queries, or None.
 
         Raises:
             ValueError: if a shape does not fit, or the cache is full.
-            TypeError: if the mask is not boolean, or the positions not integers.
+            TypeError: if the mask is not boolean, the positions not integers, or ``need_weights`` neither a truth
+                value nor rows.
         """
         if x.dim() != 3:
             raise ValueError(
                 f"x must have three axes (B, T, E), not shape {tuple(x.shape)}"
             )
         check_width(x, self.kv_down_proj.in_features, "x", "d_model")
+        check_need_weights(need_weights, x.size(1))
         if positions is None:
             start = 0 if cache is None else cache.length
             positions = torch.arange(start, start + x.size(1), device=x.device)
@@ -147,47 +152,38 @@ class LatentAttention(nn.Module):
 
         with all_or_nothing(cache):
             if cache is not None:
-                entries = cache.append(entries[:, 0])[
-                    :, None
-                ]  # (B, 1, S, d_latent + d_rope)
-            attend = self._attend_expanded
-            if absorb or (absorb is None and cache is not None):
-                attend = self._attend_absorbed
-            out = attend(q, q_turned, entries, mask, is_causal)  # (B, H, T, D)
-        return self.out_proj(out.transpose(1, 2).flatten(2))
+                entries = cache.append(entries[:, 0])  # (B, S, d_latent + d_rope)
+                entries = entries[:, None]
+            if absorb is None:
+                absorb = cache is not None
+            q, k, v = (self._absorb if absorb else self._expand)(q, q_turned, entries)
+            out = fused_attention(q, k, v, mask, is_causal=is_causal, enable_gqa=absorb)
+        weights = None
+        if need_weights is not False:
+            rows = range(x.size(1)) if need_weights is True else need_weights
+            weights = weights_of_rows(
+                q, k, rows, mask, is_causal=is_causal, enable_gqa=absorb
+            )
+        if absorb:  # of an average of entries, the latent is the first part
+            out = out[..., : self.d_latent] @ self._of_heads(self.v_up_proj).mT
+        return self.out_proj(out.transpose(1, 2).flatten(2)), weights
 
-    def _attend_expanded(
-        self,
-        q: Tensor,
-        q_turned: Tensor,
-        entries: Tensor,
-        mask: Tensor | None,
-        is_causal: bool,
-    ) -> Tensor:
+    def _expand(
+        self, q: Tensor, q_turned: Tensor, entries: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         latent, k_turned = entries.split([self.d_latent, self.d_rope], dim=-1)
         # Equations 10 and 11: keys and values for each head, (B, H, S, D).
         k, v = (latent @ self._of_heads(up).mT for up in (self.k_up_proj, self.v_up_proj))
         k_turned = k_turned.expand(-1, self.num_heads, -1, -1)
-        q = torch.cat([q, q_turned], dim=-1)
-        k = torch.cat([k, k_turned], dim=-1)
-        return fused_attention(q, k, v, mask, is_causal=is_causal)
+        return torch.cat([q, q_turned], dim=-1), torch.cat([k, k_turned], dim=-1), v
 
-    def _attend_absorbed(
-        self,
-        q: Tensor,
-        q_turned: Tensor,
-        entries: Tensor,
-        mask: Tensor | None,
-        is_causal: bool,
-    ) -> Tensor:
+    def _absorb(
+        self, q: Tensor, q_turned: Tensor, entries: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         q = torch.cat([q @ self._of_heads(self.k_up_proj), q_turned], dim=-1)
         # The scale is that of a head's own width, not of the wider vectors compared here.
         q = q * math.sqrt(q.size(-1) / (self.head_dim + self.d_rope))
-        # Keys and values are the same memory; of an average of entries, the latent is the first part.
-        out = fused_attention(
-            q, entries, entries, mask, is_causal=is_causal, enable_gqa=True
-        )
-        return out[..., : self.d_latent] @ self._of_heads(self.v_up_proj).mT
+        return q, entries, entries  # keys and values are the same memory
 
     def _of_heads(self, up_proj: nn.Linear) -> Tensor:
         return up_proj.weight.unflatten(0, (self.num_heads, -1))  # (H, D, d_latent)
@@ -215,7 +211,7 @@ class LatentAttention(nn.Module):
         return f"num_heads={self.num_heads}, head_dim={self.head_dim}, rope_base={self.rope_base:g}"
 
 
-class LatentCache:
+class LatentCache(PositionCache):
     """What :class:`LatentAttention` keeps of each position: its latent and its turned key, for all heads together.
 
     Used as :class:`~attn_course.KeyValueCache` is.
@@ -249,29 +245,12 @@ class LatentCache:
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> None:
-        sizes = {"batch_size": batch_size, "max_len": max_len}
-        sizes |= {"d_latent": d_latent, "d_rope": d_rope}
-        for name, size in sizes.items():
-            if size < 1:
-                raise ValueError(f"{name} ({size}) must be at least 1")
+        check_sizes(
+            batch_size=batch_size, max_len=max_len, d_latent=d_latent, d_rope=d_rope
+        )
         shape = (batch_size, max_len, d_latent + d_rope)
-        self._entries = torch.zeros(shape, dtype=dtype, device=device)
-        self._length = 0
-
-    @property
-    def length(self) -> int:
-        """How many positions it holds."""
-        return self._length
-
-    @property
-    def max_len(self) -> int:
-        """How many positions it has room for."""
-        return self._entries.size(1)
-
-    @property
-    def num_bytes(self) -> int:
-        """The memory it takes, whether filled or not."""
-        return self._entries.nbytes
+        entries = torch.zeros(shape, dtype=dtype, device=device)
+        super().__init__(entries, axes="(B, T, d_latent + d_rope)")
 
     def append(self, entries: Float[Tensor, "B T W"]) -> Float[Tensor, "B S W"]:
         """Keep the entries of T new positions: the latent first, then the turned key.
@@ -284,56 +263,8 @@ class LatentCache:
             TypeError: if their type is not that of the cache.
             RuntimeError: if they require a gradient.
         """
-        B, _, W = self._entries.shape
-        if entries.dim() != 3 or (entries.size(0), entries.size(2)) != (B, W):
-            raise ValueError(
-                f"entries of shape {tuple(entries.shape)} must be (B, T, d_latent + d_rope), here ({B}, T, {W})"
-            )
-        if entries.dtype != self._entries.dtype:
-            raise TypeError(
-                f"entries ({entries.dtype}) must have the type of the cache ({self._entries.dtype})"
-            )
-        if entries.requires_grad and torch.is_grad_enabled():
-            raise RuntimeError(
-                "entries require a gradient, and a cache keeps none, for its memory is written over: "
-                "fill it inside torch.no_grad() or torch.inference_mode()"
-            )
-        start, end = self._length, self._length + entries.size(1)
-        if end > self.max_len:
-            raise ValueError(
-                f"{entries.size(1)} new positions after {start} make {end}, more than max_len ({self.max_len}): "
-                "make a larger cache, or reset this one"
-            )
-        self._entries[:, start:end] = entries
-        self._length = end
-        return self._entries[:, :end]
-
-    def reorder(self, rows: Int[Tensor, "B"]) -> None:
-        """Let row b go on from what row ``rows[b]`` holds, as beams do when one is continued twice.
-
-        Raises:
-            ValueError: if there is not one number for each row, or one is no row of the cache.
-            TypeError: if they are not integers.
-        """
-        check_rows(rows, self._entries.size(0))
-        filled = self._entries[:, : self._length]
-        filled.copy_(filled.index_select(0, rows))
-
-    def truncate(self, length: int) -> None:
-        """Forget every position from ``length`` on.
-
-        Raises:
-            ValueError: if it holds fewer positions, or ``length`` is negative.
-        """
-        if not 0 <= length <= self._length:
-            raise ValueError(
-                f"length ({length}) must be from 0 to that of the cache ({self._length})"
-            )
-        self._length = length
-
-    def reset(self) -> None:
-        """Forget every position, to begin another sequence."""
-        self._length = 0
+        self._check(entries, "entries", *self._kept)
+        return self._append(entries)[0]
 
 
 def cache_bytes_per_token(

@@ -63,7 +63,7 @@ def make_sliding_window_mask(
     window: int,
     num_keys: int | None = None,
     *,
-    num_sinks: int = 0,
+    num_sink_tokens: int = 0,
     device: torch.device | str | None = None,
 ) -> Bool[Tensor, "T S"]:
     """Let each query attend to the ``window`` most recent positions, its own included.
@@ -76,15 +76,15 @@ def make_sliding_window_mask(
         num_queries: T, at least 0.
         window: how many keys a query sees, at least 1; 1 means itself alone.
         num_keys: S, at least 0; T when not given.
-        num_sinks: how many of the first keys stay visible to every later query: attention sinks (Xiao et
+        num_sink_tokens: how many of the first keys stay visible to every later query: attention sinks (Xiao et
             al. 2023, arXiv:2309.17453).
         device: where the mask lives.
 
     Returns:
-        Boolean mask (T, S), True where 0 <= (t + S - T) - s, and < window or s < num_sinks.
+        Boolean mask (T, S), True where 0 <= (t + S - T) - s, and < window or s < num_sink_tokens.
 
     Raises:
-        ValueError: if a length or ``num_sinks`` is negative, or the window is below 1.
+        ValueError: if a length or ``num_sink_tokens`` is negative, or the window is below 1.
 
     Example:
         >>> make_sliding_window_mask(4, window=2).int()
@@ -92,7 +92,7 @@ def make_sliding_window_mask(
                 [1, 1, 0, 0],
                 [0, 1, 1, 0],
                 [0, 0, 1, 1]], dtype=torch.int32)
-        >>> make_sliding_window_mask(4, window=2, num_sinks=1).int()
+        >>> make_sliding_window_mask(4, window=2, num_sink_tokens=1).int()
         tensor([[1, 0, 0, 0],
                 [1, 1, 0, 0],
                 [1, 1, 1, 0],
@@ -102,10 +102,10 @@ def make_sliding_window_mask(
         raise ValueError(
             f"window ({window}) must be at least 1: a query sees at least itself"
         )
-    if num_sinks < 0:
-        raise ValueError(f"num_sinks ({num_sinks}) must not be negative")
+    if num_sink_tokens < 0:
+        raise ValueError(f"num_sink_tokens ({num_sink_tokens}) must not be negative")
     query_position, key_position = _positions(num_queries, num_keys, device)
-    seen = (key_position > query_position - window) | (key_position < num_sinks)
+    seen = (key_position > query_position - window) | (key_position < num_sink_tokens)
     return seen & (key_position <= query_position)
 
 

@@ -31,10 +31,8 @@ def peak_bytes(call: Callable[[], object]) -> int:
         if torch.accelerator.is_available()
         else None
     )
-    counts = accelerator is not None and accelerator.type in (
-        "cuda",
-        "xpu",
-    )  # others keep no such statistics
+    # Others keep no such statistics.
+    counts = accelerator is not None and accelerator.type in ("cuda", "xpu")
     if counts:
         torch.accelerator.synchronize()
         torch.accelerator.reset_peak_memory_stats()

@@ -1,6 +1,7 @@
-"""Multi-head attention, for self- and cross-attention. Derived in chapter 6."""
+"""Multi-head attention, within one sequence and from one sequence to another. Derived in chapters 6 and 7."""
 
 from collections.abc import Sequence
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -12,73 +13,42 @@ from attn_course.functional import attention, fused_attention, weights_of_rows
 from attn_course.masks import make_causal_mask, make_sliding_window_mask
 from attn_course.positions import Rotation, rotate
 from attn_course.sliding_window import RollingCache
-from attn_course.validation import check_mask, check_probability, check_width
+from attn_course.validation import (
+    check_mask,
+    check_need_weights,
+    check_probability,
+    check_sizes,
+    check_width,
+)
 
 
-class MultiHeadAttention(nn.Module):
-    r"""Attend several times in parallel, each head in its own slice of the width, and mix what the heads found.
-
-    Computes $\mathrm{Concat}(\mathrm{head}_1, \dots, \mathrm{head}_H)\,W_o$ with $\mathrm{head}_h =
-    \mathrm{attention}(QW_q^h, KW_k^h, VW_v^h)$ (Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2). All heads'
-    projections stand side by side in one matrix; head h owns columns h * D to (h + 1) * D of each.
-
-    Weights are computed only when asked for. Without them the call goes through PyTorch's fused kernel.
-
-    Args:
-        d_model: E, the width of queries, keys and values over all heads together, and of the output.
-        num_heads: H; must divide ``d_model``. Each head is D = E / H wide.
-        d_in: width of the incoming queries; ``d_model`` when not given.
-        d_memory: width of the incoming keys and values; ``d_in`` when not given.
-        bias: whether the projections of queries, keys and values add a bias.
-        out_bias: whether the output projection adds a bias.
-        dropout: probability of dropping a weight in training, from 0 up to but not including 1.
-        num_kv_heads: G, how many heads of keys and values there are; must divide ``num_heads``. Each serves
-            H / G heads of queries (Ainslie et al. 2023, arXiv:2305.13245); 1 is multi-query attention, and as
-            many as ``num_heads``, when not given, is the attention of the first paper.
-        sink: "zero" lets a head attend to nothing, by quiet softmax; "learned" does so with a score that each
-            head learns, the parameter ``sinks`` (H,), 0 at first. See :func:`~attn_course.quiet_softmax`.
-        rope_base: the base of :func:`~attn_course.rotate`, when there are ``positions``.
-
-    Raises:
-        ValueError: if ``num_heads`` does not divide ``d_model`` or ``num_kv_heads`` does not divide ``num_heads``,
-            a size is below 1, ``dropout`` is outside [0, 1), or ``sink`` has no meaning.
-
-    Example:
-        >>> layer = MultiHeadAttention(d_model=8, num_heads=2)
-        >>> x = torch.randn(1, 5, 8)
-        >>> out, weights = layer(x, is_causal=True, need_weights=True)
-        >>> out.shape, weights.shape
-        (torch.Size([1, 5, 8]), torch.Size([1, 2, 5, 5]))
-    """
+class _Heads(nn.Module):
+    """What both layers below share: the four projections, and attention in all heads between them."""
 
     def __init__(
         self,
         d_model: int,
         num_heads: int,
         *,
-        d_in: int | None = None,
-        d_memory: int | None = None,
-        bias: bool = True,
-        out_bias: bool = True,
-        dropout: float = 0.0,
-        num_kv_heads: int | None = None,
-        sink: str | None = None,
-        rope_base: float = 10_000.0,
+        d_in: int | None,
+        d_memory: int | None,
+        bias: bool,
+        out_bias: bool,
+        dropout: float,
+        num_kv_heads: int | None,
+        sink: str | None,
     ) -> None:
         super().__init__()
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         d_in = d_model if d_in is None else d_in
         d_memory = d_in if d_memory is None else d_memory
-        sizes = {
-            "d_model": d_model,
-            "num_heads": num_heads,
-            "num_kv_heads": num_kv_heads,
-            "d_in": d_in,
-            "d_memory": d_memory,
-        }
-        for name, size in sizes.items():
-            if size < 1:
-                raise ValueError(f"{name} ({size}) must be at least 1")
+        check_sizes(
+            d_model=d_model,
+            num_heads=num_heads,
+            num_kv_heads=num_kv_heads,
+            d_in=d_in,
+            d_memory=d_memory,
+        )
         if d_model % num_heads:
             raise ValueError(f"num_heads ({num_heads}) must divide d_model ({d_model})")
         if num_heads % num_kv_heads:
@@ -92,143 +62,19 @@ class MultiHeadAttention(nn.Module):
         self.num_heads = num_heads
         self.num_kv_heads = num_kv_heads
         self.dropout = dropout
-        self.rope_base = rope_base
         self.q_proj = nn.Linear(d_in, d_model, bias=bias)
         self.k_proj = nn.Linear(d_memory, d_kv, bias=bias)
         self.v_proj = nn.Linear(d_memory, d_kv, bias=bias)
         self.out_proj = nn.Linear(d_model, d_model, bias=out_bias)
-        self.sinks = nn.Parameter(torch.zeros(num_heads)) if sink == "learned" else None
+        self.sink_scores = (
+            nn.Parameter(torch.zeros(num_heads)) if sink == "learned" else None
+        )
         self.sink = sink
 
-    def forward(
-        self,
-        query: Float[Tensor, "B T _"],
-        key: Float[Tensor, "B S _"] | None = None,
-        value: Float[Tensor, "B S _"] | None = None,
-        *,
-        mask: Bool[Tensor, "..."] | None = None,
-        bias: Float[Tensor, "..."] | None = None,
-        positions: Int[Tensor, "..."] | Rotation | None = None,
-        is_causal: bool = False,
-        need_weights: bool = False,
-        weight_rows: Sequence[int] | Int[Tensor, "R"] | None = None,
-        cache: KeyValueCache | RollingCache | None = None,
-        memory_kv: tuple[Tensor, Tensor] | None = None,
-    ) -> tuple[Float[Tensor, "B T E"], Float[Tensor, "B H _ S"] | None]:
-        """Attend from ``query`` to ``key``.
+    def _project_queries(self, x: Tensor) -> Tensor:
+        return self._split_heads(self.q_proj(x), self.num_heads)  # (B, H, T, D)
 
-        Args:
-            query: (B, T, d_in).
-            key: (B, S, d_memory), another sequence for cross-attention; ``query`` when not given.
-            value: (B, S, d_memory); ``key`` when not given.
-            mask: True where a query may attend: (T, S) for all, (B, T, S) or (B, 1, S) for each sequence,
-                (B, H, T, S) for each head; any axis may be 1.
-            bias: numbers added to the scores: (T, S) for all, (H, T, S) for each head, as
-                :func:`~attn_course.make_alibi_bias` makes it, or (B, H, T, S); any axis may be 1.
-            positions: where the tokens stand, (T,), or (B, T) when sequences differ; queries and keys are then
-                turned by :func:`~attn_course.rotate`. Self-attention only; D must be even. Or what
-                :func:`~attn_course.make_rotation` made of positions (T,) or (B, 1, T), once for many layers.
-            is_causal: hide the future, in addition to ``mask``; aligned bottom-right when T != S.
-            need_weights: whether to return the weights.
-            weight_rows: of which queries to return the weights, R numbers: a few rows cost next to nothing, as the
-                output still comes from the fused kernel. Instead of ``need_weights``.
-            cache: keys and values of the positions before ``query``, to which its own are appended: S counts
-                both. Self-attention only. Of a :class:`~attn_course.RollingCache` each query sees its own window,
-                so the future is hidden, and S counts the positions that the cache returns.
-            memory_kv: what :meth:`project_memory` returned, in the place of ``key`` and ``value``.
-
-        Returns:
-            The output (B, T, E), and the weights (B, H, T, S), (B, H, R, S) with ``weight_rows``, or None. In
-            training with dropout, the weights are those that were applied, after dropping; but those of
-            ``weight_rows`` are as they were before.
-
-        Raises:
-            ValueError: if a shape does not fit, the cache has no room, there are both ``positions`` or a
-                ``cache`` and another sequence to attend to, or both ``need_weights`` and ``weight_rows``.
-            TypeError: if the mask is not boolean, the bias not floating point, or the positions or rows not
-                integers.
-        """
-        _check_together(key, value, positions, cache, memory_kv)
-        _check_sequence(query, "query", self.q_proj.in_features, "d_in")
-
-        q = self._split_heads(self.q_proj(query), self.num_heads)  # (B, H, T, D)
-        if memory_kv is None:
-            k, v = self.project_memory(query if key is None else key, value)  # (B, G, S, D)
-        else:
-            k, v = memory_kv
-        if positions is not None:
-            if not isinstance(positions, Rotation) and positions.dim() == 2:
-                positions = positions[:, None]  # (B, 1, T): the same for every head
-            q = rotate(q, positions, base=self.rope_base)
-            k = rotate(k, positions, base=self.rope_base)
-        if mask is not None and mask.dim() == 3:
-            mask = mask[:, None]  # (B, 1, T, S): the same for every head
-        if bias is not None and bias.dim() == 3:
-            bias = bias[None]  # (1, H, T, S): the same for every sequence
-
-        with all_or_nothing(cache):
-            if cache is not None:
-                k, v = cache.append(k, v)  # all positions so far
-                if isinstance(cache, RollingCache):
-                    mask = _within_window(mask, cache, q, k)
-            out, weights = self._attend(
-                q, k, v, mask, bias, is_causal, need_weights, weight_rows
-            )
-        out = out.transpose(1, 2).flatten(2)  # (B, T, E)
-        return self.out_proj(out), weights
-
-    def _attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Tensor | None,
-        bias: Tensor | None,
-        is_causal: bool,
-        need_weights: bool,
-        weight_rows: Sequence[int] | Tensor | None,
-    ) -> tuple[Tensor, Tensor | None]:
-        if need_weights and weight_rows is not None:
-            raise ValueError("give need_weights or weight_rows, but not both")
-        how = {"bias": bias, "sink": 0.0 if self.sink == "zero" else self.sinks}
-        how["enable_gqa"] = self.num_kv_heads != self.num_heads
-        dropout_p = self.dropout if self.training else 0.0
-        if not need_weights:
-            dropping = {"is_causal": is_causal, "dropout_p": dropout_p}
-            out = fused_attention(q, k, v, mask, **dropping, **how)
-            if weight_rows is None:
-                return out, None
-            return out, weights_of_rows(q, k, weight_rows, mask, is_causal=is_causal, **how)
-        if is_causal:
-            causal = make_causal_mask(q.size(-2), k.size(-2), device=q.device)
-            if mask is not None:
-                check_mask(mask, (*q.shape[:-1], k.size(-2)))
-            mask = causal if mask is None else mask & causal
-        out, weights = attention(q, k, v, mask, **how)
-        if dropout_p > 0:
-            weights = F.dropout(weights, dropout_p)
-            v = v.repeat_interleave(q.size(1) // v.size(1), dim=1)
-            out = weights @ v
-        return out, weights
-
-    def project_memory(
-        self, key: Float[Tensor, "B S _"], value: Float[Tensor, "B S _"] | None = None
-    ) -> tuple[Float[Tensor, "B G S D"], Float[Tensor, "B G S D"]]:
-        """Make the keys and values of a sequence: once is enough for any number of queries.
-
-        Args:
-            key: (B, S, d_memory).
-            value: (B, S, d_memory); ``key`` when not given.
-
-        Returns:
-            Keys and values (B, G, S, D), for ``memory_kv``.
-
-        Raises:
-            ValueError: if a shape does not fit.
-        """
-        value = key if value is None else value
-        _check_sequence(key, "key", self.k_proj.in_features, "d_memory")
-        _check_sequence(value, "value", self.v_proj.in_features, "d_memory")
+    def _project_keys_and_values(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         k = self._split_heads(self.k_proj(key), self.num_kv_heads)  # (B, G, S, D)
         v = self._split_heads(self.v_proj(value), self.num_kv_heads)  # (B, G, S, D)
         return k, v
@@ -238,72 +84,69 @@ class MultiHeadAttention(nn.Module):
         x = x.unflatten(-1, (num_heads, -1))  # (B, T, H, D)
         return x.transpose(1, 2)  # (B, H, T, D)
 
-    def make_cache(self, batch_size: int, max_len: int) -> KeyValueCache:
-        """Make an empty cache for ``forward``, of this layer's sizes, type and device; under autocast, of its type.
+    def _attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        bias: Tensor | None,
+        is_causal: bool,
+        need_weights: bool | Sequence[int] | Tensor,
+    ) -> tuple[Tensor, Tensor | None]:
+        if bias is not None and bias.dim() == 3:
+            raise ValueError(
+                f"bias of shape {tuple(bias.shape)} must be (T, S), or say with four axes whom it is for: (1, H, T, S) "
+                "for each head, (B, 1, T, S) for each sequence; see Tensor.unsqueeze"
+            )
+        sink = 0.0 if self.sink == "zero" else self.sink_scores
+        enable_gqa = self.num_kv_heads != self.num_heads
+        dropout_p = self.dropout if self.training else 0.0
+        if need_weights is not True:
+            out = fused_attention(
+                q,
+                k,
+                v,
+                mask,
+                bias=bias,
+                is_causal=is_causal,
+                dropout_p=dropout_p,
+                sink=sink,
+                enable_gqa=enable_gqa,
+            )
+            if need_weights is False:
+                return self._merge_heads(out), None
+            weights = weights_of_rows(
+                q,
+                k,
+                need_weights,
+                mask,
+                bias=bias,
+                is_causal=is_causal,
+                sink=sink,
+                enable_gqa=enable_gqa,
+            )
+            return self._merge_heads(out), weights
+        if is_causal:
+            causal = make_causal_mask(q.size(-2), k.size(-2), device=q.device)
+            if mask is not None:
+                check_mask(mask, (*q.shape[:-1], k.size(-2)))
+            mask = causal if mask is None else mask & causal
+        out, weights = attention(q, k, v, mask, bias=bias, sink=sink, enable_gqa=enable_gqa)
+        if dropout_p > 0:
+            weights = F.dropout(weights, dropout_p)
+            v = v.repeat_interleave(q.size(1) // v.size(1), dim=1)
+            out = weights @ v
+        return self._merge_heads(out), weights
 
-        Raises:
-            ValueError: if a size is below 1.
-        """
-        weight = self.k_proj.weight
-        head_dim = weight.size(0) // self.num_kv_heads
-        return KeyValueCache(
-            batch_size,
-            self.num_kv_heads,
-            max_len,
-            head_dim,
-            dtype=type_of_outputs(weight),
-            device=weight.device,
-        )
+    def _merge_heads(self, out: Tensor) -> Tensor:
+        return self.out_proj(out.transpose(1, 2).flatten(2))  # (B, T, E)
 
     def extra_repr(self) -> str:
-        told = f"num_heads={self.num_heads}, dropout={self.dropout}"
+        text = f"num_heads={self.num_heads}, dropout={self.dropout}"
         if self.num_kv_heads != self.num_heads:
-            told += f", num_kv_heads={self.num_kv_heads}"
-        return told if self.sink is None else f"{told}, sink={self.sink!r}"
-
-    @classmethod
-    def from_torch(cls, module: nn.MultiheadAttention) -> "MultiHeadAttention":
-        """Copy an ``nn.MultiheadAttention``, its weights, type, device and mode included.
-
-        Raises:
-            ValueError: if it uses ``add_bias_kv``, ``add_zero_attn`` or ``kdim != vdim``, which this class
-                does not have.
-
-        Example:
-            >>> theirs = nn.MultiheadAttention(8, 2, batch_first=True)
-            >>> ours = MultiHeadAttention.from_torch(theirs)
-            >>> x = torch.randn(1, 5, 8)
-            >>> torch.allclose(ours(x)[0], theirs(x, x, x)[0], atol=1e-6)
-            True
-        """
-        if module.bias_k is not None or module.add_zero_attn:
-            raise ValueError("add_bias_kv and add_zero_attn have no counterpart here")
-        if module.kdim != module.vdim:
-            raise ValueError(
-                f"kdim ({module.kdim}) must equal vdim ({module.vdim}): "
-                "here keys and values come from one memory"
-            )
-        bias = module.in_proj_bias is not None
-        ours = cls(
-            module.embed_dim,
-            module.num_heads,
-            d_memory=module.kdim,
-            bias=bias,
-            out_bias=bias,
-            dropout=module.dropout,
-        )
-        theirs = module.state_dict()
-        if "in_proj_weight" in theirs:
-            weights = theirs["in_proj_weight"].chunk(3)
-        else:  # stored apart when keys and values have a width of their own
-            weights = [theirs[f"{name}_proj_weight"] for name in "qkv"]
-        state = {f"{name}_proj.weight": w for name, w in zip("qkv", weights, strict=True)}
-        if bias:
-            biases = theirs["in_proj_bias"].chunk(3)
-            state |= {f"{name}_proj.bias": b for name, b in zip("qkv", biases, strict=True)}
-        state |= {key: value for key, value in theirs.items() if key.startswith("out_proj")}
-        ours.to(module.out_proj.weight).load_state_dict(state)
-        return ours.train(module.training)
+            text += f", num_kv_heads={self.num_kv_heads}"
+        return text if self.sink is None else f"{text}, sink={self.sink!r}"
 
     def to_torch(self) -> nn.MultiheadAttention:
         """Copy the weights into a new ``nn.MultiheadAttention`` with ``batch_first=True``.
@@ -357,6 +200,324 @@ class MultiHeadAttention(nn.Module):
         theirs.to(self.out_proj.weight).load_state_dict(state)
         return theirs.train(self.training)
 
+    def _copy_from_torch(self, module: nn.MultiheadAttention) -> Self:
+        if module.bias_k is not None or module.add_zero_attn:
+            raise ValueError("add_bias_kv and add_zero_attn have no counterpart here")
+        theirs = module.state_dict()
+        if "in_proj_weight" in theirs:
+            weights = theirs["in_proj_weight"].chunk(3)
+        else:  # stored apart when keys and values have a width of their own
+            weights = [theirs[f"{name}_proj_weight"] for name in "qkv"]
+        state = {f"{name}_proj.weight": w for name, w in zip("qkv", weights, strict=True)}
+        if self.q_proj.bias is not None:
+            biases = theirs["in_proj_bias"].chunk(3)
+            state |= {f"{name}_proj.bias": b for name, b in zip("qkv", biases, strict=True)}
+        state |= {key: value for key, value in theirs.items() if key.startswith("out_proj")}
+        self.to(module.out_proj.weight).load_state_dict(state)
+        return self.train(module.training)
+
+
+class MultiHeadAttention(_Heads):
+    r"""Attend several times in parallel, each head in its own slice of the width, and mix what the heads found.
+
+    Computes $\mathrm{Concat}(\mathrm{head}_1, \dots, \mathrm{head}_H)\,W_o$ with $\mathrm{head}_h =
+    \mathrm{attention}(xW_q^h, xW_k^h, xW_v^h)$ (Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2). All heads'
+    projections stand side by side in one matrix; head h owns columns h * D to (h + 1) * D of each. The sequence
+    attends to itself; to another one attends :class:`MultiHeadCrossAttention`.
+
+    Weights are computed only when asked for. Without them the call goes through PyTorch's fused kernel.
+
+    Args:
+        d_model: E, the width of queries, keys and values over all heads together, and of the output.
+        num_heads: H; must divide ``d_model``. Each head is D = E / H wide.
+        d_in: width of the incoming tokens; ``d_model`` when not given.
+        bias: whether the projections of queries, keys and values add a bias.
+        out_bias: whether the output projection adds a bias.
+        dropout: probability of dropping a weight in training, from 0 up to but not including 1.
+        num_kv_heads: G, how many heads of keys and values there are; must divide ``num_heads``. Each serves
+            H / G heads of queries (Ainslie et al. 2023, arXiv:2305.13245); 1 is multi-query attention, and as
+            many as ``num_heads``, when not given, is the attention of the first paper.
+        sink: "zero" lets a head attend to nothing, by quiet softmax; "learned" does so with a score that each
+            head learns, the parameter ``sink_scores`` (H,), 0 at first. See :func:`~attn_course.quiet_softmax`.
+
+    Raises:
+        ValueError: if ``num_heads`` does not divide ``d_model`` or ``num_kv_heads`` does not divide ``num_heads``,
+            a size is below 1, ``dropout`` is outside [0, 1), or ``sink`` has no meaning.
+
+    Example:
+        >>> layer = MultiHeadAttention(d_model=8, num_heads=2)
+        >>> x = torch.randn(1, 5, 8)
+        >>> out, weights = layer(x, is_causal=True, need_weights=True)
+        >>> out.shape, weights.shape
+        (torch.Size([1, 5, 8]), torch.Size([1, 2, 5, 5]))
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        *,
+        d_in: int | None = None,
+        bias: bool = True,
+        out_bias: bool = True,
+        dropout: float = 0.0,
+        num_kv_heads: int | None = None,
+        sink: str | None = None,
+    ) -> None:
+        super().__init__(
+            d_model,
+            num_heads,
+            d_in=d_in,
+            d_memory=None,
+            bias=bias,
+            out_bias=out_bias,
+            dropout=dropout,
+            num_kv_heads=num_kv_heads,
+            sink=sink,
+        )
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T _"],
+        *,
+        mask: Bool[Tensor, "..."] | None = None,
+        bias: Float[Tensor, "..."] | None = None,
+        positions: Int[Tensor, "..."] | Rotation | None = None,
+        is_causal: bool = False,
+        need_weights: bool | Sequence[int] | Int[Tensor, "R"] = False,
+        cache: KeyValueCache | RollingCache | None = None,
+    ) -> tuple[Float[Tensor, "B T E"], Float[Tensor, "B H _ S"] | None]:
+        """Attend within ``x``, and to what the cache holds.
+
+        Args:
+            x: (B, T, d_in).
+            mask: True where a query may attend: (T, S) for all, (B, T, S) or (B, 1, S) for each sequence,
+                (B, H, T, S) for each head; any axis may be 1.
+            bias: numbers added to the scores: (T, S) for all, (1, H, T, S) for each head, as
+                ``make_alibi_bias(…)[None]`` is, or (B, H, T, S); any axis may be 1.
+            positions: where the tokens stand, (T,), or (B, T) when sequences differ; queries and keys are then
+                turned by :func:`~attn_course.rotate`. D must be even. Or what :func:`~attn_course.make_rotation`
+                made of positions (T,) or (B, 1, T): once for many layers, or with another ``base``.
+            is_causal: hide the future, in addition to ``mask``; aligned bottom-right when T != S.
+            need_weights: whether to return the weights; or of which queries, R numbers, a list or a tensor: a few
+                rows cost next to nothing, as the output still comes from the fused kernel.
+            cache: keys and values of the positions before ``x``, to which its own are appended: S counts both. Of
+                a :class:`~attn_course.RollingCache` each query sees its own window, so the future is hidden, and S
+                counts the positions that the cache returns.
+
+        Returns:
+            The output (B, T, E), and the weights (B, H, T, S), or (B, H, R, S) of chosen queries, or None. In
+            training with dropout, the weights are those that were applied, after dropping; but those of chosen
+            queries are as they were before.
+
+        Raises:
+            ValueError: if a shape does not fit, or the cache has no room.
+            TypeError: if the mask is not boolean, the bias not floating point, the positions not integers, or
+                ``need_weights`` neither a truth value nor rows.
+        """
+        _check_sequence(x, "x", self.q_proj.in_features, "d_in")
+        check_need_weights(need_weights, x.size(1))
+        q = self._project_queries(x)  # (B, H, T, D)
+        k, v = self._project_keys_and_values(x, x)  # (B, G, T, D)
+        if positions is not None:
+            if not isinstance(positions, Rotation) and positions.dim() == 2:
+                positions = positions[:, None]  # (B, 1, T): the same for every head
+            q = rotate(q, positions)
+            k = rotate(k, positions)
+        mask = _for_all_heads(mask)
+        with all_or_nothing(cache):
+            if cache is not None:
+                k, v = cache.append(k, v)  # all positions so far
+                if isinstance(cache, RollingCache):
+                    mask = _within_window(mask, cache, q, k)
+            return self._attend(q, k, v, mask, bias, is_causal, need_weights)
+
+    def make_cache(self, batch_size: int, max_len: int) -> KeyValueCache:
+        """Make an empty cache for ``forward``, of this layer's sizes, type and device; under autocast, of its type.
+
+        Raises:
+            ValueError: if a size is below 1.
+        """
+        weight = self.k_proj.weight
+        head_dim = weight.size(0) // self.num_kv_heads
+        return KeyValueCache(
+            batch_size,
+            self.num_kv_heads,
+            max_len,
+            head_dim,
+            dtype=type_of_outputs(weight),
+            device=weight.device,
+        )
+
+    @classmethod
+    def from_torch(cls, module: nn.MultiheadAttention) -> "MultiHeadAttention":
+        """Copy an ``nn.MultiheadAttention``, its weights, type, device and mode included.
+
+        Raises:
+            ValueError: if it uses ``add_bias_kv`` or ``add_zero_attn``, which this class does not have, or its keys
+                come from another sequence, as ``kdim`` and ``vdim`` say.
+
+        Example:
+            >>> theirs = nn.MultiheadAttention(8, 2, batch_first=True)
+            >>> ours = MultiHeadAttention.from_torch(theirs)
+            >>> x = torch.randn(1, 5, 8)
+            >>> torch.allclose(ours(x)[0], theirs(x, x, x)[0], atol=1e-6)
+            True
+        """
+        if (module.kdim, module.vdim) != (module.embed_dim, module.embed_dim):
+            raise ValueError(
+                f"kdim ({module.kdim}) and vdim ({module.vdim}) must equal embed_dim ({module.embed_dim}): "
+                "here a sequence attends to itself; see MultiHeadCrossAttention"
+            )
+        bias = module.in_proj_bias is not None
+        ours = cls(
+            module.embed_dim,
+            module.num_heads,
+            bias=bias,
+            out_bias=bias,
+            dropout=module.dropout,
+        )
+        return ours._copy_from_torch(module)
+
+
+class MultiHeadCrossAttention(_Heads):
+    r"""Attend from one sequence to another, the memory, several times in parallel.
+
+    Computes $\mathrm{Concat}(\mathrm{head}_1, \dots, \mathrm{head}_H)\,W_o$ with $\mathrm{head}_h =
+    \mathrm{attention}(xW_q^h, mW_k^h, mW_v^h)$ (Vaswani et al. 2017, arXiv:1706.03762, section 3.2.3). It has the
+    parameters of :class:`MultiHeadAttention`, and is that layer where the memory is the sequence itself.
+
+    Args:
+        d_model: E, the width of queries, keys and values over all heads together, and of the output.
+        num_heads: H; must divide ``d_model``.
+        d_in: width of the incoming queries; ``d_model`` when not given.
+        d_memory: width of the memory; ``d_in`` when not given.
+        bias, out_bias, dropout, num_kv_heads, sink: as in :class:`MultiHeadAttention`.
+
+    Raises:
+        ValueError: as :class:`MultiHeadAttention`.
+
+    Example:
+        >>> layer = MultiHeadCrossAttention(d_model=8, num_heads=2, d_memory=6)
+        >>> x, memory = torch.randn(1, 3, 8), torch.randn(1, 5, 6)
+        >>> out, weights = layer(x, memory, need_weights=True)
+        >>> out.shape, weights.shape
+        (torch.Size([1, 3, 8]), torch.Size([1, 2, 3, 5]))
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        *,
+        d_in: int | None = None,
+        d_memory: int | None = None,
+        bias: bool = True,
+        out_bias: bool = True,
+        dropout: float = 0.0,
+        num_kv_heads: int | None = None,
+        sink: str | None = None,
+    ) -> None:
+        super().__init__(
+            d_model,
+            num_heads,
+            d_in=d_in,
+            d_memory=d_memory,
+            bias=bias,
+            out_bias=out_bias,
+            dropout=dropout,
+            num_kv_heads=num_kv_heads,
+            sink=sink,
+        )
+
+    def forward(
+        self,
+        query: Float[Tensor, "B T _"],
+        memory: Float[Tensor, "B S _"] | tuple[Tensor, Tensor],
+        *,
+        mask: Bool[Tensor, "..."] | None = None,
+        bias: Float[Tensor, "..."] | None = None,
+        is_causal: bool = False,
+        need_weights: bool | Sequence[int] | Int[Tensor, "R"] = False,
+    ) -> tuple[Float[Tensor, "B T E"], Float[Tensor, "B H _ S"] | None]:
+        """Attend from ``query`` to ``memory``.
+
+        Args:
+            query: (B, T, d_in).
+            memory: (B, S, d_memory), or the keys and values that :meth:`project_memory` made of it.
+            mask, bias, is_causal, need_weights: as in :class:`MultiHeadAttention`.
+
+        Returns:
+            The output and the weights or None, as :class:`MultiHeadAttention`.
+
+        Raises:
+            ValueError: if a shape does not fit.
+            TypeError: as :class:`MultiHeadAttention`.
+        """
+        _check_sequence(query, "query", self.q_proj.in_features, "d_in")
+        check_need_weights(need_weights, query.size(1))
+        q = self._project_queries(query)  # (B, H, T, D)
+        # Keys and values (B, G, S, D).
+        k, v = self.project_memory(memory) if isinstance(memory, Tensor) else memory
+        return self._attend(q, k, v, _for_all_heads(mask), bias, is_causal, need_weights)
+
+    def project_memory(
+        self, memory: Float[Tensor, "B S _"], value: Float[Tensor, "B S _"] | None = None
+    ) -> tuple[Float[Tensor, "B G S D"], Float[Tensor, "B G S D"]]:
+        """Make the keys and values of a memory: once is enough for any number of queries.
+
+        Args:
+            memory: (B, S, d_memory).
+            value: (B, S, d_memory), what the values are made of; ``memory`` when not given.
+
+        Returns:
+            Keys and values (B, G, S, D), which ``forward`` takes in the place of the memory.
+
+        Raises:
+            ValueError: if a shape does not fit.
+        """
+        value = memory if value is None else value
+        _check_sequence(memory, "memory", self.k_proj.in_features, "d_memory")
+        _check_sequence(value, "value", self.v_proj.in_features, "d_memory")
+        return self._project_keys_and_values(memory, value)
+
+    @classmethod
+    def from_torch(cls, module: nn.MultiheadAttention) -> "MultiHeadCrossAttention":
+        """Copy an ``nn.MultiheadAttention``, its weights, type, device and mode included.
+
+        Raises:
+            ValueError: if it uses ``add_bias_kv``, ``add_zero_attn`` or ``kdim != vdim``, which this class
+                does not have.
+
+        Example:
+            >>> theirs = nn.MultiheadAttention(8, 2, kdim=6, vdim=6, batch_first=True)
+            >>> ours = MultiHeadCrossAttention.from_torch(theirs)
+            >>> x, memory = torch.randn(1, 3, 8), torch.randn(1, 5, 6)
+            >>> torch.allclose(ours(x, memory)[0], theirs(x, memory, memory)[0], atol=1e-6)
+            True
+        """
+        if module.kdim != module.vdim:
+            raise ValueError(
+                f"kdim ({module.kdim}) must equal vdim ({module.vdim}): "
+                "here keys and values come from one memory"
+            )
+        bias = module.in_proj_bias is not None
+        ours = cls(
+            module.embed_dim,
+            module.num_heads,
+            d_memory=module.kdim,
+            bias=bias,
+            out_bias=bias,
+            dropout=module.dropout,
+        )
+        return ours._copy_from_torch(module)
+
+
+def _for_all_heads(mask: Tensor | None) -> Tensor | None:
+    if mask is not None and mask.dim() == 3:
+        mask = mask[:, None]  # (B, 1, T, S): the same for every head
+    return mask
+
 
 def _check_sequence(x: Tensor, name: str, width: int, argument: str) -> None:
     check_width(x, width, name, argument)
@@ -375,21 +536,10 @@ def _within_window(
     if num_queries == 1:
         return mask  # the newest query sees all that the cache returns
     window = make_sliding_window_mask(
-        num_queries, cache.window, num_keys, num_sinks=cache.num_sinks, device=q.device
+        num_queries,
+        cache.window,
+        num_keys,
+        num_sink_tokens=cache.num_sink_tokens,
+        device=q.device,
     )
     return window if mask is None else mask & window
-
-
-def _check_together(
-    key: Tensor | None,
-    value: Tensor | None,
-    positions: object,
-    cache: KeyValueCache | RollingCache | None,
-    memory_kv: object,
-) -> None:
-    from_memory = not (key is None and value is None and memory_kv is None)
-    if from_memory and (positions is not None or cache is not None):
-        name = "positions are" if cache is None else "a cache is"
-        raise ValueError(f"{name} for self-attention, without a key or value, or memory_kv")
-    if memory_kv is not None and not (key is None and value is None):
-        raise ValueError("give memory_kv, or key and value, but not both")

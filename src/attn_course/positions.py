@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
-from attn_course.validation import check_is_float
+from attn_course.validation import check_is_float, check_sizes
 
 
 def make_sinusoidal_positions(
@@ -226,8 +226,7 @@ def make_alibi_bias(
                 [-0.1250, -0.0625,  0.0000]])
     """
     num_keys = num_queries if num_keys is None else num_keys
-    if num_heads < 1:
-        raise ValueError(f"num_heads ({num_heads}) must be at least 1")
+    check_sizes(num_heads=num_heads)
     for name, length in (("num_queries", num_queries), ("num_keys", num_keys)):
         if length < 0:
             raise ValueError(f"{name} ({length}) must not be negative")

@@ -55,9 +55,8 @@ def _without_docstrings(source: str) -> str:
         following = node.body[1].lineno if len(node.body) > 1 else text.end_lineno + 1
         for number in range(text.lineno, text.end_lineno + 1):
             lines[number - 1] = None
-        for number in range(
-            text.end_lineno + 1, following
-        ):  # blank lines, but not comments
+        # Blank lines go too, but not comments.
+        for number in range(text.end_lineno + 1, following):
             if not lines[number - 1].strip():
                 lines[number - 1] = None
     return "\n".join(line for line in lines if line is not None)

@@ -10,7 +10,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 from attn_course.kernels import with_four_axes
 from attn_course.masks import to_additive_mask
-from attn_course.validation import check_mask, check_qkv
+from attn_course.validation import check_mask, check_qkv, check_sizes
 
 # As many heads share a tile: enough for few large operations, few enough for the scores to stay in the cache.
 HEADS = 4
@@ -153,9 +153,7 @@ def tiled_attention(
     check_qkv(q, k, v)
     if mask is not None:
         check_mask(mask, (*q.shape[:-1], k.size(-2)))
-    for name, size in (("query_block", query_block), ("key_block", key_block)):
-        if size < 1:
-            raise ValueError(f"{name} ({size}) must be at least 1")
+    check_sizes(query_block=query_block, key_block=key_block)
     leading = q.shape[:-2]
     if mask is not None:
         mask = with_four_axes(mask, leading=leading)
@@ -205,14 +203,14 @@ class _TiledAttention(torch.autograd.Function):
             log_sums[row, heads, queries] = log_sum
 
         ctx.save_for_backward(q, k, v, mask, out, log_sums)
-        ctx.how = (is_causal, query_block, key_block)
+        ctx.options = (is_causal, query_block, key_block)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: FunctionCtx, upstream: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, mask, out, log_sums = ctx.saved_tensors
-        tiles = _Tiles(q, k, mask, *ctx.how)
+        tiles = _Tiles(q, k, mask, *ctx.options)
         scale = 1 / math.sqrt(q.size(-1))
         to_q = torch.empty_like(q)
         to_k, to_v = (torch.zeros_like(x, dtype=tiles.dtype) for x in (k, v))

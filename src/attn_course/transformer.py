@@ -2,7 +2,8 @@
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -10,12 +11,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from attn_course.cache import DecoderCache, KeyValueCache, all_or_nothing
-from attn_course.multi_head_attention import MultiHeadAttention
+from attn_course.multi_head_attention import MultiHeadAttention, MultiHeadCrossAttention
 from attn_course.positions import Rotation, make_sinusoidal_positions
 from attn_course.sliding_window import RollingCache
 from attn_course.validation import (
     check_is_bool,
+    check_is_flag,
     check_probability,
+    check_sizes,
     check_token_ids,
     check_width,
 )
@@ -61,7 +64,7 @@ class FeedForward(nn.Module):
         activation: Callable[[Tensor], Tensor] = torch.relu,
     ) -> None:
         super().__init__()
-        _check_sizes(d_model=d_model, d_ff=d_ff)
+        check_sizes(d_model=d_model, d_ff=d_ff)
         check_probability(dropout, "dropout")
         self.up = nn.Linear(d_model, d_ff)
         self.down = nn.Linear(d_ff, d_model)
@@ -74,7 +77,28 @@ class FeedForward(nn.Module):
         return self.down(self.dropout(self.activation(self.up(x))))
 
 
-class EncoderLayer(nn.Module):
+class _Layer(nn.Module):
+    """What both kinds of layers share: where the norms stand."""
+
+    def __init__(self, dropout: float, norm_first: bool) -> None:
+        super().__init__()
+        self.norm_first = norm_first
+        self.dropout = nn.Dropout(dropout)
+
+    def _before(self, x: Tensor, norm: nn.Module) -> Tensor:
+        """What a sublayer reads of the stream."""
+        return norm(x) if self.norm_first else x
+
+    def _add(self, x: Tensor, out: Tensor, norm: nn.Module) -> Tensor:
+        """The stream with what a sublayer returned."""
+        x = x + self.dropout(out)
+        return x if self.norm_first else norm(x)
+
+    def extra_repr(self) -> str:
+        return f"norm_first={self.norm_first}"
+
+
+class EncoderLayer(_Layer):
     r"""Self-attention, then a feed-forward, each added to the stream that it read from.
 
     *Pre-norm* (``norm_first``): $x + f(\mathrm{LN}(x))$ for each of the two (Xiong et al. 2020,
@@ -92,7 +116,6 @@ class EncoderLayer(nn.Module):
         activation: inside the feed-forward.
         norm_eps: added to the variance in the norms.
         num_kv_heads: as in :class:`~attn_course.MultiHeadAttention`.
-        rope_base: as in :class:`~attn_course.MultiHeadAttention`.
 
     Raises:
         ValueError: if ``num_heads`` does not divide ``d_model``, a size is below 1, or ``dropout`` is
@@ -116,23 +139,16 @@ class EncoderLayer(nn.Module):
         activation: Callable[[Tensor], Tensor] = torch.relu,
         norm_eps: float = 1e-5,
         num_kv_heads: int | None = None,
-        rope_base: float = 10_000.0,
     ) -> None:
-        super().__init__()
-        self.norm_first = norm_first
+        super().__init__(dropout, norm_first)
         self.self_attention = MultiHeadAttention(
-            d_model,
-            num_heads,
-            dropout=dropout,
-            num_kv_heads=num_kv_heads,
-            rope_base=rope_base,
+            d_model, num_heads, dropout=dropout, num_kv_heads=num_kv_heads
         )
         self.feed_forward = FeedForward(
             d_model, d_ff, dropout=dropout, activation=activation
         )
         self.self_attention_norm = nn.LayerNorm(d_model, eps=norm_eps)
         self.feed_forward_norm = nn.LayerNorm(d_model, eps=norm_eps)
-        self.dropout = nn.Dropout(dropout)
 
     def forward(
         self,
@@ -142,40 +158,38 @@ class EncoderLayer(nn.Module):
         bias: Float[Tensor, "..."] | None = None,
         positions: Int[Tensor, "..."] | Rotation | None = None,
         is_causal: bool = False,
-        need_weights: bool = False,
+        need_weights: bool | Sequence[int] | Int[Tensor, "R"] = False,
         cache: KeyValueCache | RollingCache | None = None,
-    ) -> tuple[Float[Tensor, "B S E"], Float[Tensor, "B H S _"] | None]:
+    ) -> tuple[Float[Tensor, "B S E"], Float[Tensor, "B H _ _"] | None]:
         """Let every position read the others, then think it over alone.
 
         Args:
             x: (B, S, E).
             mask: True where a position may be attended to: (S, S), (B, 1, S), (B, S, S) or (B, H, S, S).
-            bias, positions, is_causal, cache: as in :class:`~attn_course.MultiHeadAttention`. With
+            bias, positions, is_causal, need_weights, cache: as in :class:`~attn_course.MultiHeadAttention`. With
                 ``is_causal`` it is a layer of a language model.
-            need_weights: whether to return the weights.
 
         Returns:
-            The new stream (B, S, E), and the weights (B, H, S, S) or None.
+            The new stream (B, S, E), and the weights (B, H, S, S), or (B, H, R, S) of chosen queries, or None.
 
         Raises:
             ValueError: if a shape does not fit.
-            TypeError: if the mask is not boolean.
+            TypeError: as :class:`~attn_course.MultiHeadAttention`.
         """
-        looks = {"mask": mask, "bias": bias, "positions": positions, "is_causal": is_causal}
-        looks |= {"need_weights": need_weights, "cache": cache}
         with all_or_nothing(cache):
-            if self.norm_first:
-                found, weights = self.self_attention(self.self_attention_norm(x), **looks)
-                x = x + self.dropout(found)
-                x = x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
-            else:
-                found, weights = self.self_attention(x, **looks)
-                x = self.self_attention_norm(x + self.dropout(found))
-                x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+            out, weights = self.self_attention(
+                self._before(x, self.self_attention_norm),
+                mask=mask,
+                bias=bias,
+                positions=positions,
+                is_causal=is_causal,
+                need_weights=need_weights,
+                cache=cache,
+            )
+            x = self._add(x, out, self.self_attention_norm)
+            out = self.feed_forward(self._before(x, self.feed_forward_norm))
+            x = self._add(x, out, self.feed_forward_norm)
         return x, weights
-
-    def extra_repr(self) -> str:
-        return f"norm_first={self.norm_first}"
 
     @classmethod
     def from_torch(cls, module: nn.TransformerEncoderLayer) -> "EncoderLayer":
@@ -204,7 +218,7 @@ class EncoderLayer(nn.Module):
         return _layer_to_torch(self, nn.TransformerEncoderLayer, _ENCODER_PARTS)
 
 
-class DecoderLayer(nn.Module):
+class DecoderLayer(_Layer):
     """Causal self-attention, cross-attention to the memory, then a feed-forward, each added to the stream.
 
     Pre-norm or post-norm as in :class:`EncoderLayer`. The memory is read as it is: in a pre-norm stack it has
@@ -241,89 +255,74 @@ class DecoderLayer(nn.Module):
         activation: Callable[[Tensor], Tensor] = torch.relu,
         norm_eps: float = 1e-5,
     ) -> None:
-        super().__init__()
-        self.norm_first = norm_first
+        super().__init__(dropout, norm_first)
         self.self_attention = MultiHeadAttention(d_model, num_heads, dropout=dropout)
-        self.cross_attention = MultiHeadAttention(d_model, num_heads, dropout=dropout)
+        self.cross_attention = MultiHeadCrossAttention(d_model, num_heads, dropout=dropout)
         self.feed_forward = FeedForward(
             d_model, d_ff, dropout=dropout, activation=activation
         )
         self.self_attention_norm = nn.LayerNorm(d_model, eps=norm_eps)
         self.cross_attention_norm = nn.LayerNorm(d_model, eps=norm_eps)
         self.feed_forward_norm = nn.LayerNorm(d_model, eps=norm_eps)
-        self.dropout = nn.Dropout(dropout)
 
     def forward(
         self,
         x: Float[Tensor, "B T E"],
-        memory: Float[Tensor, "B S E"] | None = None,
+        memory: Float[Tensor, "B S E"] | tuple[Tensor, Tensor],
         *,
         mask: Bool[Tensor, "..."] | None = None,
         memory_mask: Bool[Tensor, "..."] | None = None,
-        is_causal: bool = True,
-        need_weights: bool = False,
+        need_weights: bool | Sequence[int] | Int[Tensor, "R"] = False,
         cache: KeyValueCache | RollingCache | None = None,
-        memory_kv: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[
         Float[Tensor, "B T E"],
-        Float[Tensor, "B H T _"] | None,
-        Float[Tensor, "B H T S"] | None,
+        Float[Tensor, "B H _ _"] | None,
+        Float[Tensor, "B H _ S"] | None,
     ]:
         """Read what is written, then the memory, then think it over at each position alone.
 
         Args:
             x: the target (B, T, E).
-            memory: the encoder's output (B, S, E).
-            mask: where the target may attend to itself, in addition to ``is_causal``: (T, T), (B, 1, T),
+            memory: the encoder's output (B, S, E), or the keys and values that ``project_memory`` of its
+                ``cross_attention`` made of it.
+            mask: where the target may attend to itself, its future being hidden in any case: (T, T), (B, 1, T),
                 (B, T, T) or (B, H, T, T).
             memory_mask: where the target may attend to the memory; mostly the source's padding, (B, 1, S).
-            is_causal: hide the target's future.
-            need_weights: whether to return the weights.
-            cache: as in :class:`~attn_course.MultiHeadAttention`, for the self-attention.
-            memory_kv: what ``project_memory`` of its ``cross_attention`` made of the memory, in its place.
+            need_weights, cache: as in :class:`~attn_course.MultiHeadAttention`; the cache is the self-attention's.
 
         Returns:
             The new stream (B, T, E), the weights of the self-attention (B, H, T, T) or None, and those of the
-            cross-attention (B, H, T, S) or None.
+            cross-attention (B, H, T, S) or None; of chosen queries, R of the T rows.
 
         Raises:
             ValueError: if a shape does not fit.
-            TypeError: if a mask is not boolean.
+            TypeError: as :class:`~attn_course.MultiHeadAttention`.
         """
-        if (memory is None) == (memory_kv is None):
-            raise ValueError(
-                "a decoder layer reads either memory or memory_kv, one of the two"
-            )
-        looks = {"mask": mask, "is_causal": is_causal, "need_weights": need_weights}
-        looks["cache"] = cache
-        reads = {"mask": memory_mask, "need_weights": need_weights, "memory_kv": memory_kv}
         with all_or_nothing(cache):
-            if self.norm_first:
-                found, self_weights = self.self_attention(
-                    self.self_attention_norm(x), **looks
-                )
-                x = x + self.dropout(found)
-                found, cross_weights = self.cross_attention(
-                    self.cross_attention_norm(x), memory, **reads
-                )
-                x = x + self.dropout(found)
-                x = x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
-            else:
-                found, self_weights = self.self_attention(x, **looks)
-                x = self.self_attention_norm(x + self.dropout(found))
-                found, cross_weights = self.cross_attention(x, memory, **reads)
-                x = self.cross_attention_norm(x + self.dropout(found))
-                x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+            out, self_weights = self.self_attention(
+                self._before(x, self.self_attention_norm),
+                mask=mask,
+                is_causal=True,
+                need_weights=need_weights,
+                cache=cache,
+            )
+            x = self._add(x, out, self.self_attention_norm)
+            out, cross_weights = self.cross_attention(
+                self._before(x, self.cross_attention_norm),
+                memory,
+                mask=memory_mask,
+                need_weights=need_weights,
+            )
+            x = self._add(x, out, self.cross_attention_norm)
+            out = self.feed_forward(self._before(x, self.feed_forward_norm))
+            x = self._add(x, out, self.feed_forward_norm)
         return x, self_weights, cross_weights
-
-    def extra_repr(self) -> str:
-        return f"norm_first={self.norm_first}"
 
     @classmethod
     def from_torch(cls, module: nn.TransformerDecoderLayer) -> "DecoderLayer":
         """Copy an ``nn.TransformerDecoderLayer``, its weights, type, device and mode included.
 
-        Theirs is causal only when told so, by ``tgt_mask``; ours unless told otherwise.
+        Theirs is causal only when told so, by ``tgt_mask``; ours always.
 
         Raises:
             ValueError: if it has no biases.
@@ -331,8 +330,9 @@ class DecoderLayer(nn.Module):
         Example:
             >>> theirs = nn.TransformerDecoderLayer(8, 2, 32, batch_first=True).eval()
             >>> x, memory = torch.randn(1, 3, 8), torch.randn(1, 5, 8)
-            >>> out, *_ = DecoderLayer.from_torch(theirs)(x, memory, is_causal=False)
-            >>> torch.allclose(out, theirs(x, memory), atol=1e-6)
+            >>> out, *_ = DecoderLayer.from_torch(theirs)(x, memory)
+            >>> future = torch.ones(3, 3).triu(1).bool()  # PyTorch's masks are True where nothing may be seen
+            >>> torch.allclose(out, theirs(x, memory, tgt_mask=future), atol=1e-6)
             True
         """
         return _layer_from_torch(cls, module, _DECODER_PARTS)
@@ -348,6 +348,32 @@ class DecoderLayer(nn.Module):
             True
         """
         return _layer_to_torch(self, nn.TransformerDecoderLayer, _DECODER_PARTS)
+
+
+@dataclass(frozen=True)
+class TransformerOptions:
+    r"""What a :class:`Transformer` is beside its sizes; mostly left as it is.
+
+    Args:
+        dropout: as in :class:`EncoderLayer`, and of the numbers that enter the first layers.
+        norm_first: pre-norm; otherwise post-norm.
+        tie_weights: make the logits with the target's embedding table itself, one tensor for both jobs, with
+            V * E parameters less (Press and Wolf 2017, arXiv:1608.05859). It starts with a spread of
+            $1/\sqrt{E}$, which suits the logits, and is why embeddings are multiplied by $\sqrt{E}$.
+        max_len: longest source or target.
+
+    Raises:
+        ValueError: if ``max_len`` is below 1, or ``dropout`` is outside [0, 1).
+    """
+
+    dropout: float = 0.1
+    norm_first: bool = True
+    tie_weights: bool = True
+    max_len: int = 256
+
+    def __post_init__(self) -> None:
+        check_sizes(max_len=self.max_len)
+        check_probability(self.dropout, "dropout")
 
 
 class Transformer(nn.Module):
@@ -366,19 +392,12 @@ class Transformer(nn.Module):
         tgt_vocab_size: V, the same for the target, and the width of the logits.
         d_model: E, the width of the stream; even.
         num_heads: H; must divide ``d_model``.
-        num_encoder_layers: at least 1.
-        num_decoder_layers: at least 1.
+        num_layers: how many layers the encoder has, and as many the decoder; or a pair of numbers, each at least 1.
         d_ff: the width inside the feed-forwards.
-        dropout: as in :class:`EncoderLayer`, and of the numbers that enter the first layers.
-        norm_first: pre-norm; otherwise post-norm.
-        tie_weights: make the logits with the target's embedding table itself, one tensor for both jobs, with
-            V * E parameters less (Press and Wolf 2017, arXiv:1608.05859). It starts with a spread of
-            $1/\sqrt{E}$, which suits the logits, and is why embeddings are multiplied by $\sqrt{E}$.
-        max_len: longest source or target.
+        options: where the norms stand, dropout, tied weights and the greatest length.
 
     Raises:
-        ValueError: if ``d_model`` is odd, ``num_heads`` does not divide it, a size is below 1, or ``dropout``
-            is outside [0, 1).
+        ValueError: if ``d_model`` is odd, ``num_heads`` does not divide it, or a size is below 1.
 
     Example:
         >>> model = Transformer(100, 90, d_model=8, num_heads=2, d_ff=16).eval()
@@ -396,33 +415,31 @@ class Transformer(nn.Module):
         *,
         d_model: int = 128,
         num_heads: int = 4,
-        num_encoder_layers: int = 2,
-        num_decoder_layers: int = 2,
+        num_layers: int | tuple[int, int] = 2,
         d_ff: int = 256,
-        dropout: float = 0.1,
-        norm_first: bool = True,
-        tie_weights: bool = True,
-        max_len: int = 256,
+        options: TransformerOptions = TransformerOptions(),
     ) -> None:
         super().__init__()
-        _check_sizes(
+        num_encoder_layers, num_decoder_layers = (
+            (num_layers, num_layers) if isinstance(num_layers, int) else num_layers
+        )
+        check_sizes(
             src_vocab_size=src_vocab_size,
             tgt_vocab_size=tgt_vocab_size,
             num_encoder_layers=num_encoder_layers,
             num_decoder_layers=num_decoder_layers,
-            max_len=max_len,
         )
+        dropout, norm_first = options.dropout, options.norm_first
         self.d_model = d_model
-        self.max_len = max_len
-        layer = {"dropout": dropout, "norm_first": norm_first}
+        self.max_len = options.max_len
         self.src_embed = nn.Embedding(src_vocab_size, d_model)
         self.tgt_embed = nn.Embedding(tgt_vocab_size, d_model)
         self.encoder_layers = nn.ModuleList(
-            EncoderLayer(d_model, num_heads, d_ff, **layer)
+            EncoderLayer(d_model, num_heads, d_ff, dropout=dropout, norm_first=norm_first)
             for _ in range(num_encoder_layers)
         )
         self.decoder_layers = nn.ModuleList(
-            DecoderLayer(d_model, num_heads, d_ff, **layer)
+            DecoderLayer(d_model, num_heads, d_ff, dropout=dropout, norm_first=norm_first)
             for _ in range(num_decoder_layers)
         )
         # In a pre-norm stack nothing has normalised the last sum.
@@ -432,10 +449,10 @@ class Transformer(nn.Module):
         self.dropout = nn.Dropout(dropout)
         # Made anew from the sizes, so it need not be stored with the weights.
         self.register_buffer(
-            "positions", make_sinusoidal_positions(max_len, d_model), persistent=False
+            "positions", make_sinusoidal_positions(self.max_len, d_model), persistent=False
         )
         self._reset_parameters()
-        if tie_weights:
+        if options.tie_weights:
             self.to_logits.weight = self.tgt_embed.weight
 
     def _load_from_state_dict(self, *given: Any) -> None:
@@ -487,6 +504,7 @@ class Transformer(nn.Module):
             TypeError: if ids are not integers or the mask is not boolean.
             IndexError: if an id is outside the vocabulary (on the CPU; a GPU says it in its own way).
         """
+        check_is_flag(need_weights, "need_weights")
         x = self._embed(self.src_embed, src, "src")
         _check_src_mask(src_mask, *src.shape)
         weights = []
@@ -529,28 +547,26 @@ class Transformer(nn.Module):
             TypeError: if ids are not integers or a mask is not boolean.
             IndexError: if an id is outside the vocabulary (on the CPU; a GPU says it in its own way).
         """
+        check_is_flag(need_weights, "need_weights")
         start = 0 if cache is None else cache.length
         x = self._embed(self.tgt_embed, tgt, "tgt", start)
         if cache is None:
             _check_memory(memory, tgt.size(0))
             _check_src_mask(src_mask, *memory.shape[:2])
-            kept = [(None, None)] * len(self.decoder_layers)
+            kept = [(None, memory)] * len(self.decoder_layers)
         else:
             _check_cache(cache, memory, src_mask, tgt)
             src_mask, kept = cache.src_mask, cache
         to_target, to_source = [], []
         with all_or_nothing(cache):
-            for layer, (layer_cache, memory_kv) in zip(
-                self.decoder_layers, kept, strict=True
-            ):
-                reads = {"memory_mask": src_mask, "memory_kv": memory_kv}
+            for layer, (layer_cache, source) in zip(self.decoder_layers, kept, strict=True):
                 x, self_weights, cross_weights = layer(
                     x,
-                    memory,
+                    source,
                     mask=tgt_mask,
+                    memory_mask=src_mask,
                     need_weights=need_weights,
                     cache=layer_cache,
-                    **reads,
                 )
                 to_target.append(self_weights)
                 to_source.append(cross_weights)
@@ -617,12 +633,12 @@ class Transformer(nn.Module):
             IndexError: as :meth:`encode` and :meth:`decode`.
         """
         memory, encoder = self.encode(src, src_mask=src_mask, need_weights=need_weights)
-        logits, found = self.decode(
+        logits, in_decoder = self.decode(
             tgt, memory, src_mask=src_mask, tgt_mask=tgt_mask, need_weights=need_weights
         )
         if not need_weights:
             return logits, None
-        decoder, cross = found
+        decoder, cross = in_decoder
         return logits, AttentionWeights(
             torch.stack(encoder), torch.stack(decoder), torch.stack(cross)
         )
@@ -658,13 +674,9 @@ class Transformer(nn.Module):
             tgt_vocab_size,
             d_model=first.self_attn.embed_dim,
             num_heads=first.self_attn.num_heads,
-            num_encoder_layers=len(module.encoder.layers),
-            num_decoder_layers=len(module.decoder.layers),
+            num_layers=(len(module.encoder.layers), len(module.decoder.layers)),
             d_ff=first.linear1.out_features,
-            dropout=first.dropout.p,
-            norm_first=norm_first,
-            tie_weights=tie_weights,
-            max_len=max_len,
+            options=TransformerOptions(first.dropout.p, norm_first, tie_weights, max_len),
         ).to(first.linear1.weight)
         ours.encoder_layers = nn.ModuleList(
             map(EncoderLayer.from_torch, module.encoder.layers)
@@ -746,7 +758,7 @@ def _layer_from_torch(cls: type, theirs: nn.Module, parts: dict[str, str]) -> nn
     for name, their_name in parts.items():
         part = theirs.get_submodule(their_name)
         if isinstance(part, nn.MultiheadAttention):
-            part = MultiHeadAttention.from_torch(part)
+            part = type(ours.get_submodule(name)).from_torch(part)
         _copy(part, ours.get_submodule(name))
     return ours.train(theirs.training)
 
@@ -764,7 +776,7 @@ def _layer_to_torch(ours: nn.Module, cls: type, parts: dict[str, str]) -> nn.Mod
     ).to(up.weight)
     for name, their_name in parts.items():
         part = ours.get_submodule(name)
-        if isinstance(part, MultiHeadAttention):
+        if isinstance(part, MultiHeadAttention | MultiHeadCrossAttention):
             part = part.to_torch()
         _copy(part, theirs.get_submodule(their_name))
     return theirs.train(ours.training)
@@ -778,12 +790,6 @@ def _copy(module: nn.Module, into: nn.Module) -> nn.Module:
 
 
 # ---------------------------------------------------------------- what inputs must satisfy
-
-
-def _check_sizes(**sizes: int) -> None:
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name} ({size}) must be at least 1")
 
 
 def _check_memory(memory: Tensor | None, num_targets: int) -> None:

@@ -6,6 +6,7 @@ without network; any folder that ``attn-course train`` wrote can be loaded in it
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,12 +14,13 @@ import torch
 
 from attn_course.alignment import align_by_weights, weights_of_words
 from attn_course.data.batches import make_batch
-from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Subwords
+from attn_course.data.subwords import EOS_ID, UNK_ID, Subwords
 from attn_course.data.text import detokenize_english, normalize_japanese
 from attn_course.data.words import words
-from attn_course.decoding import Hypothesis, beam_search
+from attn_course.decoding import Beam, Hypothesis, beam_search, in_batches
 from attn_course.device import default_device
 from attn_course.training.checkpoint import load_checkpoint
+from attn_course.training.folder import BEST, SETTINGS, SRC_SUBWORDS, TGT_SUBWORDS
 from attn_course.training.model import load_weights, make_model
 from attn_course.training.settings import Settings
 from attn_course.transformer import AttentionWeights, Transformer
@@ -27,7 +29,6 @@ SHIPPED = Path(__file__).parent / "shipped"
 END = "■"  # the end of a sentence in pictures
 LENGTH_REWARD = 0.7  # best on the dev set of small_parallel_enja, within its noise
 _PATIENCE = 2.0
-_SENTENCES_AT_ONCE = 64
 _ONE_WORD = re.compile(r"\d+(?:[.,:]\d+)*|[ァ-ヺー]+")
 _SPACE = "▁"  # how SentencePiece writes the space before a word
 
@@ -103,21 +104,16 @@ class Translator:
             FileNotFoundError: if the folder lacks a file that a translator needs.
         """
         folder = SHIPPED if folder is None else Path(folder)
-        for name in (
-            "settings.toml",
-            "src.subwords.model",
-            "tgt.subwords.model",
-            "best.safetensors",
-        ):
+        for name in (SETTINGS, SRC_SUBWORDS, TGT_SUBWORDS, BEST):
             if not (folder / name).is_file():
                 raise FileNotFoundError(
                     f"{folder} holds no translator: {name} is missing; `attn-course train` writes it"
                 )
-        src_subwords = Subwords.load(folder / "src.subwords.model")
-        tgt_subwords = Subwords.load(folder / "tgt.subwords.model")
-        settings = Settings.load(folder / "settings.toml")
+        src_subwords = Subwords.load(folder / SRC_SUBWORDS)
+        tgt_subwords = Subwords.load(folder / TGT_SUBWORDS)
+        settings = Settings.load(folder / SETTINGS)
         model = make_model(settings, len(src_subwords), len(tgt_subwords))
-        weights, _ = load_checkpoint(folder / "best.safetensors")
+        weights, _ = load_checkpoint(folder / BEST)
         load_weights(model, {name: tensor.float() for name, tensor in weights.items()})
         model = model.to(default_device())
         return cls(model, src_subwords, tgt_subwords, src_words=settings.src_words)
@@ -169,29 +165,14 @@ class Translator:
                 f"sentences must be a list of sentences, not one string: write [{sentences[:20]!r}]"
             )
         sources = [self.read(sentence) for sentence in sentences]
-        device = next(self.model.parameters()).device
-        found: list[list[Ranked]] = [[] for _ in sources]
-        # Sentences of like length together, so that little is padded.
-        order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
-        for start in range(0, len(order), _SENTENCES_AT_ONCE):
-            rows = order[start : start + _SENTENCES_AT_ONCE]
-            batch = make_batch([(sources[i], []) for i in rows]).to(device)
-            written = beam_search(
-                self.model,
-                batch.src,
-                batch.src_lengths,
-                bos_id=BOS_ID,
-                eos_id=EOS_ID,
-                pad_id=PAD_ID,
-                max_len=min(2 * batch.src.size(1) + 10, self.model.max_len),
-                beam_size=beam_size,
-                length_penalty=0.0,
-                length_reward=length_reward,
-                patience=1.0 if beam_size == 1 else _PATIENCE,  # of one: greedy search
-            )
-            for i, hypotheses in zip(rows, written, strict=True):
-                found[i] = [self._spell(hypothesis) for hypothesis in hypotheses]
-        return found
+        beam = Beam(
+            size=beam_size,
+            length_penalty=0.0,
+            length_reward=length_reward,
+            patience=1.0 if beam_size == 1 else _PATIENCE,  # of one: greedy search
+        )
+        written = in_batches(partial(beam_search, beam=beam), self.model, sources)
+        return [[self._spell(hypothesis) for hypothesis in each] for each in written]
 
     def _spell(self, hypothesis: Hypothesis) -> Ranked:
         ids = [i for i in hypothesis.ids.tolist() if i != EOS_ID]

@@ -1,4 +1,4 @@
-"""What inputs must satisfy, in one place: each check raises early and says the values and the rule."""
+"""What several modules ask of their inputs: each check raises early and says the values and the rule."""
 
 import math
 from collections.abc import Sequence
@@ -118,10 +118,23 @@ def check_is_bool(mask: Tensor, name: str = "mask") -> None:
         )
 
 
+def check_is_flag(x: bool, name: str) -> None:
+    """Refuse what is neither True nor False, such as rows where all weights come or none."""
+    if not isinstance(x, bool):
+        raise TypeError(f"{name} ({x!r}) must be True or False; rows are chosen in a layer")
+
+
 def check_is_float(x: Tensor, name: str) -> None:
     """Refuse integers, to which weights between 0 and 1 would be rounded."""
     if not x.is_floating_point():
         raise TypeError(f"{name} must be floating point, not {x.dtype}")
+
+
+def check_sizes(**sizes: int) -> None:
+    """Refuse a size that leaves nothing of what it counts."""
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} ({size}) must be at least 1")
 
 
 def check_width(x: Tensor, width: int, name: str, argument: str) -> None:
@@ -170,3 +183,17 @@ def check_row_numbers(rows: Sequence[int] | Tensor, num_queries: int) -> Tensor:
             f"rows must be from {-num_queries} to {num_queries - 1}, for {num_queries} queries, but one is {wrong[0]}"
         )
     return rows % num_queries if num_queries else rows
+
+
+def check_need_weights(
+    need_weights: bool | Sequence[int] | Tensor, num_queries: int
+) -> None:
+    """Refuse what is neither True nor False nor the rows whose weights to return."""
+    if isinstance(need_weights, bool):
+        return
+    if isinstance(need_weights, str) or not isinstance(need_weights, Tensor | Sequence):
+        raise TypeError(
+            f"need_weights ({need_weights!r}) must be True, False, or a list or tensor of the rows whose weights to "
+            "return"
+        )
+    check_row_numbers(need_weights, num_queries)

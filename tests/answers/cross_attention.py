@@ -7,7 +7,15 @@ import torch.nn.functional as F
 from torch import nn
 
 from answers import right, wrong
-from attn_course import MultiHeadAttention, additive_attention, attention, make_causal_mask, make_padding_mask, softmax
+from attn_course import (
+    MultiHeadAttention,
+    MultiHeadCrossAttention,
+    additive_attention,
+    attention,
+    make_causal_mask,
+    make_padding_mask,
+    softmax,
+)
 
 # -- cross_attend -----------------------------------------------------------------------------------
 
@@ -466,19 +474,19 @@ class Attentions(nn.Module):
     def __init__(self, d_model, num_heads, d_first, d_second):
         super().__init__()
         self.self_attn = MultiHeadAttention(d_model, num_heads)
-        self.first_attn = MultiHeadAttention(d_model, num_heads, d_memory=d_first)
-        self.second_attn = MultiHeadAttention(d_model, num_heads, d_memory=d_second)
+        self.first_attn = MultiHeadCrossAttention(d_model, num_heads, d_memory=d_first)
+        self.second_attn = MultiHeadCrossAttention(d_model, num_heads, d_memory=d_second)
 
 
 @right
 class TwoMemoryBlock(Attentions):
     def forward(self, x, first, second, first_mask=None, second_mask=None):
         causal = make_causal_mask(x.size(1), device=x.device)
-        found, _ = self.self_attn(x, x, x, mask=causal, need_weights=True)
+        found, _ = self.self_attn(x, mask=causal, need_weights=True)
         x = x + found
         reads = [(self.first_attn, first, first_mask), (self.second_attn, second, second_mask)]
         for attend, memory, mask in reads:
-            found, _ = attend(x, memory, memory, mask=mask, need_weights=True)
+            found, _ = attend(x, attend.project_memory(memory, memory), mask=mask, need_weights=True)
             x = x + found
         return x
 
@@ -487,8 +495,8 @@ class TwoMemoryBlock(Attentions):
 class TwoMemoryBlock(nn.Module):
     def __init__(self, d_model, num_heads, d_first, d_second):
         super().__init__()
-        self.second_attn = MultiHeadAttention(d_model, num_heads, d_in=d_model, d_memory=d_second)
-        self.first_attn = MultiHeadAttention(d_model, num_heads, d_in=d_model, d_memory=d_first)
+        self.second_attn = MultiHeadCrossAttention(d_model, num_heads, d_in=d_model, d_memory=d_second)
+        self.first_attn = MultiHeadCrossAttention(d_model, num_heads, d_in=d_model, d_memory=d_first)
         self.self_attn = MultiHeadAttention(d_model, num_heads)
         self.dropout = nn.Dropout(0.0)
 
@@ -537,7 +545,7 @@ class TwoMemoryBlock(Attentions):
 @wrong("self-attention given a memory's mask")
 class TwoMemoryBlock(Attentions):
     def forward(self, x, first, second, first_mask=None, second_mask=None):
-        found, _ = self.self_attn(x, x, x, mask=first_mask, is_causal=True)
+        found, _ = self.self_attn(x, mask=first_mask, is_causal=True)
         x = x + found
         x = x + self.first_attn(x, first, mask=first_mask)[0]
         return x + self.second_attn(x, second, mask=second_mask)[0]
@@ -570,7 +578,7 @@ class TwoMemoryBlock(Attentions):
 @wrong("future ignored")
 class TwoMemoryBlock(Attentions):
     def forward(self, x, first, second, first_mask=None, second_mask=None):
-        x = x + self.self_attn(x, x, x)[0]
+        x = x + self.self_attn(x)[0]
         x = x + self.first_attn(x, first, mask=first_mask)[0]
         return x + self.second_attn(x, second, mask=second_mask)[0]
 
@@ -686,8 +694,8 @@ class TwoMemoryBlock(nn.Module):
     def __init__(self, d_model, num_heads, d_first, d_second):
         super().__init__()
         self.self_attn = MultiHeadAttention(d_model, num_heads)
-        self.first_attn = MultiHeadAttention(d_model, num_heads)
-        self.second_attn = MultiHeadAttention(d_model, num_heads)
+        self.first_attn = MultiHeadCrossAttention(d_model, num_heads)
+        self.second_attn = MultiHeadCrossAttention(d_model, num_heads)
 
     def forward(self, x, first, second, first_mask=None, second_mask=None):
         x = x + self.self_attn(x, is_causal=True)[0]
@@ -784,8 +792,8 @@ class TwoMemoryBlock(nn.Module):
     def __init__(self, d_model, num_heads, d_first, d_second):
         super().__init__()
         self.self_attn = MultiHeadAttention(d_model, num_heads)
-        self.first_attn = MultiHeadAttention(d_model, num_heads, d_in=d_first)
-        self.second_attn = MultiHeadAttention(d_model, num_heads, d_in=d_second)
+        self.first_attn = MultiHeadCrossAttention(d_model, num_heads, d_in=d_first)
+        self.second_attn = MultiHeadCrossAttention(d_model, num_heads, d_in=d_second)
 
     def forward(self, x, first, second, first_mask=None, second_mask=None):
         x = x + self.self_attn(x, is_causal=True)[0]

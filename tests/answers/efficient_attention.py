@@ -653,18 +653,18 @@ def grouped_attention(q, k, v, mask=None):
 
 
 @right
-def streaming_mask(num_queries, num_keys, window, num_sinks):
+def streaming_mask(num_queries, num_keys, window, num_sink_tokens):
     mask = make_sliding_window_mask(num_queries, window, num_keys)
     first = torch.zeros_like(mask)
-    first[:, :num_sinks] = True
+    first[:, :num_sink_tokens] = True
     return mask | (first & make_causal_mask(num_queries, num_keys))
 
 
 @right
-def streaming_mask(num_queries, num_keys, window, num_sinks):
+def streaming_mask(num_queries, num_keys, window, num_sink_tokens):
     rows = []
     for t in range(num_keys - num_queries, num_keys):
-        rows.append([s <= t and (t - s < window or s < num_sinks) for s in range(num_keys)])
+        rows.append([s <= t and (t - s < window or s < num_sink_tokens) for s in range(num_keys)])
     return torch.tensor(rows)
 
 
@@ -674,72 +674,72 @@ def _table(T, S, rule, shift=None):
 
 
 @wrong("window too long")
-def streaming_mask(num_queries, num_keys, window, num_sinks):
-    return _table(num_queries, num_keys, lambda t, s: s <= t and (t - s <= window or s < num_sinks))
+def streaming_mask(num_queries, num_keys, window, num_sink_tokens):
+    return _table(num_queries, num_keys, lambda t, s: s <= t and (t - s <= window or s < num_sink_tokens))
 
 
 @wrong("window too short")
-def streaming_mask(num_queries, num_keys, window, num_sinks):
-    return _table(num_queries, num_keys, lambda t, s: s <= t and (t - s < window - 1 or s < num_sinks))
+def streaming_mask(num_queries, num_keys, window, num_sink_tokens):
+    return _table(num_queries, num_keys, lambda t, s: s <= t and (t - s < window - 1 or s < num_sink_tokens))
 
 
 @wrong("future ignored")
-def streaming_mask(num_queries, num_keys, window, num_sinks):
-    return _table(num_queries, num_keys, lambda t, s: -window < t - s < window or (s < num_sinks and s <= t))
+def streaming_mask(num_queries, num_keys, window, num_sink_tokens):
+    return _table(num_queries, num_keys, lambda t, s: -window < t - s < window or (s < num_sink_tokens and s <= t))
 
 
 @wrong("no window")
-def streaming_mask(num_queries, num_keys, window, num_sinks):
+def streaming_mask(num_queries, num_keys, window, num_sink_tokens):
     return make_causal_mask(num_queries, num_keys)
 
 
 @wrong("sinks in the future")
-def streaming_mask(num_queries, num_keys, window, num_sinks):
+def streaming_mask(num_queries, num_keys, window, num_sink_tokens):
     mask = make_sliding_window_mask(num_queries, window, num_keys)
-    mask[:, :num_sinks] = True
+    mask[:, :num_sink_tokens] = True
     return mask
 
 
 @wrong("sinks forgotten")
-def streaming_mask(num_queries, num_keys, window, num_sinks):
+def streaming_mask(num_queries, num_keys, window, num_sink_tokens):
     return make_sliding_window_mask(num_queries, window, num_keys)
 
 
 @wrong("one sink too many")
-def streaming_mask(num_queries, num_keys, window, num_sinks):
-    return _table(num_queries, num_keys, lambda t, s: s <= t and (t - s < window or s <= num_sinks))
+def streaming_mask(num_queries, num_keys, window, num_sink_tokens):
+    return _table(num_queries, num_keys, lambda t, s: s <= t and (t - s < window or s <= num_sink_tokens))
 
 
 @wrong("sinks alone")
-def streaming_mask(num_queries, num_keys, window, num_sinks):
-    return _table(num_queries, num_keys, lambda t, s: s <= t and t - s < window and s < num_sinks)
+def streaming_mask(num_queries, num_keys, window, num_sink_tokens):
+    return _table(num_queries, num_keys, lambda t, s: s <= t and t - s < window and s < num_sink_tokens)
 
 
 @wrong("sinks taken from the window")
-def streaming_mask(num_queries, num_keys, window, num_sinks):
-    recent = max(1, window - num_sinks)
-    return _table(num_queries, num_keys, lambda t, s: s <= t and (t - s < recent or s < num_sinks))
+def streaming_mask(num_queries, num_keys, window, num_sink_tokens):
+    recent = max(1, window - num_sink_tokens)
+    return _table(num_queries, num_keys, lambda t, s: s <= t and (t - s < recent or s < num_sink_tokens))
 
 
 @wrong("aligned top-left")
-def streaming_mask(num_queries, num_keys, window, num_sinks):
-    return _table(num_queries, num_keys, lambda t, s: s <= t and (t - s < window or s < num_sinks), shift=0)
+def streaming_mask(num_queries, num_keys, window, num_sink_tokens):
+    return _table(num_queries, num_keys, lambda t, s: s <= t and (t - s < window or s < num_sink_tokens), shift=0)
 
 
 @wrong("mask inverted")
-def streaming_mask(num_queries, num_keys, window, num_sinks):
-    return _table(num_queries, num_keys, lambda t, s: s > t or (t - s >= window and s >= num_sinks))
+def streaming_mask(num_queries, num_keys, window, num_sink_tokens):
+    return _table(num_queries, num_keys, lambda t, s: s > t or (t - s >= window and s >= num_sink_tokens))
 
 
 @wrong("rows and columns swapped")
-def streaming_mask(num_queries, num_keys, window, num_sinks):
-    rows = _table(num_queries, num_keys, lambda t, s: s <= t and (t - s < window or s < num_sinks))
+def streaming_mask(num_queries, num_keys, window, num_sink_tokens):
+    rows = _table(num_queries, num_keys, lambda t, s: s <= t and (t - s < window or s < num_sink_tokens))
     return rows.T
 
 
 @wrong("numbers instead of booleans")
-def streaming_mask(num_queries, num_keys, window, num_sinks):
-    rows = _table(num_queries, num_keys, lambda t, s: s <= t and (t - s < window or s < num_sinks))
+def streaming_mask(num_queries, num_keys, window, num_sink_tokens):
+    rows = _table(num_queries, num_keys, lambda t, s: s <= t and (t - s < window or s < num_sink_tokens))
     return rows * 1
 
 

@@ -573,7 +573,7 @@ def decode_layer(layer, x, memory, memory_mask):
     past = torch.ones(T, T, dtype=torch.bool, device=x.device).tril()
     looked = layer.self_attention(layer.self_attention_norm(x), mask=past)[0] + x
     read, weights = layer.cross_attention(
-        layer.cross_attention_norm(looked), memory, memory, mask=memory_mask, need_weights=True
+        layer.cross_attention_norm(looked), memory, mask=memory_mask, need_weights=True
     )
     both = looked + read
     hidden = F.relu(layer.feed_forward.up(layer.feed_forward_norm(both)))
@@ -741,7 +741,7 @@ def decode_layer(layer, x, memory, memory_mask):
 @wrong("memory ignored")
 def decode_layer(layer, x, memory, memory_mask):
     x = x + look(layer, x)
-    found, weights = layer.cross_attention(layer.cross_attention_norm(x), mask=memory_mask, need_weights=True)
+    found, weights = layer.cross_attention(*[layer.cross_attention_norm(x)] * 2, mask=memory_mask, need_weights=True)
     x = x + found
     return x + think(layer, x), weights
 
@@ -758,7 +758,7 @@ def decode_layer(layer, x, memory, memory_mask):
 def decode_layer(layer, x, memory, memory_mask):
     x = x + look(layer, x)
     query = layer.cross_attention_norm(x)
-    found, weights = layer.cross_attention(memory, query, query, mask=memory_mask, need_weights=True)
+    found, weights = layer.cross_attention(memory, query, mask=memory_mask, need_weights=True)
     x = x + found
     return x + think(layer, x), weights
 
@@ -774,7 +774,7 @@ def decode_layer(layer, x, memory, memory_mask):
 @wrong("no norm before the cross-attention")
 def decode_layer(layer, x, memory, memory_mask):
     x = x + look(layer, x)
-    found, weights = layer.cross_attention(x, memory, memory, mask=memory_mask, need_weights=True)
+    found, weights = layer.cross_attention(x, memory, mask=memory_mask, need_weights=True)
     x = x + found
     return x + think(layer, x), weights
 
@@ -1277,8 +1277,7 @@ def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers)
             d_model=d_model,
             num_heads=1,
             d_ff=d_ff,
-            num_encoder_layers=num_layers,
-            num_decoder_layers=num_layers,
+            num_layers=num_layers,
         )
     return sum(p.numel() for p in model.parameters())
 

@@ -14,7 +14,7 @@ from attn_course.check.exercise import (
 )
 from attn_course.functional import attention, softmax
 from attn_course.masks import make_causal_mask, make_padding_mask
-from attn_course.multi_head_attention import MultiHeadAttention
+from attn_course.multi_head_attention import MultiHeadAttention, MultiHeadCrossAttention
 
 # ---------------------------------------------------------------- another sequence
 
@@ -546,7 +546,7 @@ def _not_the_three_attentions(block):
         name: module for name, module in block.named_children() if list(module.parameters())
     }
     if set(found) == set(_ATTENTIONS) and all(
-        isinstance(m, MultiHeadAttention) for m in found.values()
+        isinstance(m, MultiHeadAttention | MultiHeadCrossAttention) for m in found.values()
     ):
         return None
     listed = (
@@ -554,7 +554,7 @@ def _not_the_three_attentions(block):
         or "none"
     )
     return (
-        "The block is to have three layers of the class MultiHeadAttention, named "
+        "The block is to have three layers, a MultiHeadAttention and two of MultiHeadCrossAttention, named "
         f"{', '.join(_ATTENTIONS)}; it has {listed}. See section 7.5."
     )
 
@@ -566,8 +566,8 @@ class _TwoMemoryBlock(nn.Module):
         super().__init__()
         d_first, d_second = self.widths(d_first, d_second)
         self.self_attn = MultiHeadAttention(d_model, num_heads)
-        self.first_attn = MultiHeadAttention(d_model, num_heads, d_memory=d_first)
-        self.second_attn = MultiHeadAttention(d_model, num_heads, d_memory=d_second)
+        self.first_attn = MultiHeadCrossAttention(d_model, num_heads, d_memory=d_first)
+        self.second_attn = MultiHeadCrossAttention(d_model, num_heads, d_memory=d_second)
 
     def widths(self, d_first, d_second):
         return d_first, d_second
@@ -643,8 +643,8 @@ class _MemoryWidthAsInput(_TwoMemoryBlock):
 
     def __init__(self, d_model, num_heads, d_first, d_second):
         super().__init__(d_model, num_heads, d_first, d_second)
-        self.first_attn = MultiHeadAttention(d_model, num_heads, d_in=d_first)
-        self.second_attn = MultiHeadAttention(d_model, num_heads, d_in=d_second)
+        self.first_attn = MultiHeadCrossAttention(d_model, num_heads, d_in=d_first)
+        self.second_attn = MultiHeadCrossAttention(d_model, num_heads, d_in=d_second)
 
 
 def _inverted(mask):

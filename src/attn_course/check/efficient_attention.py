@@ -696,18 +696,26 @@ def _streams(draw):
 
 
 def _stream(
-    num_queries, num_keys, window, num_sinks, *, near=None, far=None, offset=None, both=None
+    num_queries,
+    num_keys,
+    window,
+    num_sink_tokens,
+    *,
+    near=None,
+    far=None,
+    offset=None,
+    both=None,
 ):
     offset = num_keys - num_queries if offset is None else offset
     t = torch.arange(num_queries)[:, None] + offset
     s = torch.arange(num_keys)
     recent = near(t, s, window) if near else (s <= t) & (s > t - window)
-    sink = far(t, s, num_sinks) if far else (s < num_sinks) & (s <= t)
+    sink = far(t, s, num_sink_tokens) if far else (s < num_sink_tokens) & (s <= t)
     return both(recent, sink) if both else recent | sink
 
 
-def _mask_on_any_device(answer, num_queries, num_keys, window, num_sinks):
-    found = answer(num_queries, num_keys, window, num_sinks)
+def _mask_on_any_device(answer, num_queries, num_keys, window, num_sink_tokens):
+    found = answer(num_queries, num_keys, window, num_sink_tokens)
     return found.cpu() if isinstance(found, Tensor) else found
 
 
@@ -718,8 +726,8 @@ def _streaming(**changes):
 streaming_mask = Exercise(
     name="streaming_mask",
     trials=_streams,
-    right=lambda num_queries, num_keys, window, num_sinks: _stream(
-        num_queries, num_keys, window, num_sinks
+    right=lambda num_queries, num_keys, window, num_sink_tokens: _stream(
+        num_queries, num_keys, window, num_sink_tokens
     ),
     use=_mask_on_any_device,
     returns=("mask",),
@@ -752,7 +760,8 @@ streaming_mask = Exercise(
             _streaming(far=lambda t, s, n: (s < 0) & (s <= t)),
         ),
         "one sink too many": Mistake(
-            "One token too many is kept at the beginning: sinks are positions 0 to num_sinks − 1. See section 16.10.",
+            "One token too many is kept at the beginning: sinks are positions 0 to num_sink_tokens − 1. "
+            "See section 16.10.",
             _streaming(far=lambda t, s, n: (s <= n) & (s <= t)),
         ),
         "sinks alone": Mistake(

@@ -172,12 +172,12 @@ def load_snow(path: str | os.PathLike, *, simplified: bool = False) -> list[Pair
     header, *rows = _read_table(Path(path))
     columns = []
     for names in (SNOW_SIMPLIFIED if simplified else SNOW_JA, SNOW_EN):
-        found = [i for i, name in enumerate(header) if name in names]
-        if not found:
+        places = [i for i, name in enumerate(header) if name in names]
+        if not places:
             raise ValueError(
                 f"{path} must have a column named {' or '.join(names)} in its first row, which is {header}"
             )
-        columns.append(found[0])
+        columns.append(places[0])
     pairs = [Pair(*(row[i] for i in columns)) for row in rows if len(row) > max(columns)]
     if not (pairs := [pair for pair in pairs if all(pair)]):
         raise ValueError(f"{path} has no pairs below its first row")
@@ -268,9 +268,8 @@ def remove_overlap(pairs: Iterable[Pair], held_out: Iterable[Pair]) -> list[Pair
 def _key(text: str) -> str:
     """What is left of a sentence when nothing counts but its letters and digits."""
     text = unicodedata.normalize("NFKC", text).lower()
-    return (
-        re.sub(r"[\W_]+", "", text) or text.strip()
-    )  # "…" and "?!" are no sentence, but not the same one either
+    # "…" and "?!" are no sentence, but not the same one either.
+    return re.sub(r"[\W_]+", "", text) or text.strip()
 
 
 # -- Where files are ---------------------------------------------------------------------------------
@@ -380,11 +379,11 @@ def _sha256(path: Path) -> str:
 
 def _check(name: str | Path, file: IO[bytes], sha256: str) -> None:
     """Refuse a file that is not the published one, to the last byte."""
-    found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != sha256:
+    digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != sha256:
         raise ValueError(
             f"{name} has been altered or cut short: its SHA-256 must be {sha256}, "
-            f"and is {found} ({file.tell():,} bytes)"
+            f"and is {digest} ({file.tell():,} bytes)"
         )
     file.seek(0)
 

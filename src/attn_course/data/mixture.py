@@ -1,13 +1,19 @@
 """Several corpora as one training text, with dev and test kept out of it. Used from chapter 12."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
 from attn_course.data.corpora import (
+    SMALL_PARALLEL_ENJA,
+    TATOEBA_ARCHIVE,
+    TATOEBA_TABLE,
     Corpus,
     Pair,
+    cache_folder,
+    find_folder,
     load_pairs,
     load_small_parallel_enja,
     load_snow,
@@ -114,23 +120,74 @@ def load_corpus(name: str) -> Corpus:
     return _loader(name)()
 
 
+class Source(NamedTuple):
+    """A corpus that can be named."""
+
+    load: Callable[[str], Corpus]
+    """Takes what follows ``=`` in the name, if anything does."""
+    num_pairs: str
+    licence: str
+    find: Callable[[], str]
+    """Where it is, in words."""
+
+
+# Functions are looked up when called, so that a name stands for the function that is there then.
+SOURCES = {
+    "everyday": Source(
+        lambda _: _load_everyday(), "6,000", "MIT", lambda: "in the package"
+    ),
+    "handwritten": Source(
+        lambda _: Corpus(load_handwritten(), [], []),
+        "some hundred",
+        "MIT",
+        lambda: "in the package",
+    ),
+    "small_parallel_enja": Source(
+        lambda _: load_small_parallel_enja(),
+        "51,000",
+        "CC BY 2.0 FR",
+        lambda: _find(
+            "small_parallel_enja", SMALL_PARALLEL_ENJA, "small_parallel_enja/train.ja"
+        ),
+    ),
+    "tatoeba": Source(
+        lambda _: Corpus(load_tatoeba(), [], []),
+        "203,308",
+        "CC BY 2.0 FR",
+        lambda: _find("", [TATOEBA_ARCHIVE], TATOEBA_TABLE),
+    ),
+    "snow=PATH": Source(
+        lambda path: Corpus(load_snow(path), [], []),
+        "50,000",
+        "CC BY 4.0",
+        lambda: "a file that you have",
+    ),
+    "pairs=PATH": Source(
+        lambda paths: Corpus(_load_own(paths), [], []),
+        "",
+        "",
+        lambda: "your own text, see `attn-course train --help`",
+    ),
+}
+
+
 def _loader(name: str) -> Callable[[], Corpus]:
-    if name.startswith("snow="):
-        return lambda: Corpus(load_snow(name.removeprefix("snow=")), [], [])
-    if name.startswith("pairs="):
-        return lambda: Corpus(_load_own(name.removeprefix("pairs=")), [], [])
-    # Looked up when called, so that a name stands for the function that is there then.
-    loaders: dict[str, Callable[[], Corpus]] = {
-        "everyday": _load_everyday,
-        "handwritten": lambda: Corpus(load_handwritten(), [], []),
-        "small_parallel_enja": lambda: load_small_parallel_enja(),
-        "tatoeba": lambda: Corpus(load_tatoeba(), [], []),
-    }
-    if name not in loaders:
+    kind, equals, path = name.partition("=")
+    kind += "=PATH" if equals else ""
+    if kind not in SOURCES:
+        *names, last = SOURCES
         raise ValueError(
-            f"there is no corpus {name!r}; there are {', '.join(loaders)}, snow=PATH and pairs=PATH"
+            f"there is no corpus {name!r}; there are {', '.join(names)} and {last}"
         )
-    return loaders[name]
+    return partial(SOURCES[kind].load, path)
+
+
+def _find(name: str, files: Iterable[str], cached: str) -> str:
+    folder = find_folder(name, None, list(files))
+    if folder is not None:
+        return f"in {folder}"
+    cache = cache_folder()
+    return f"in {cache}" if (cache / cached).exists() else "not here yet"
 
 
 def _load_own(paths: str) -> list[Pair]:

@@ -103,20 +103,20 @@ def _find_japanese(text: str) -> list[_Number]:
 
 
 def _find_english(text: str, japanese: str) -> list[_Number]:
-    found = []
+    numbers = []
     for match in _EN_NUMBER.finditer(text):
         if match["hour"]:
-            found.append(_number(match.start("hour"), match["hour"], "digits"))
+            numbers.append(_number(match.start("hour"), match["hour"], "digits"))
             # 7時 is 7:00, and 7時半 is 7:30.
             unsaid = match["minute"] == "00" or (
                 match["minute"] == "30" and "時半" in japanese
             )
             if not unsaid:
-                found.append(_number(match.start("minute"), match["minute"], "minute"))
+                numbers.append(_number(match.start("minute"), match["minute"], "minute"))
         else:
             kind = "word" if match[0] in _WORDS else "digits"
-            found.append(_number(match.start(), match[0], kind))
-    return found
+            numbers.append(_number(match.start(), match[0], kind))
+    return numbers
 
 
 def _number(start: int, written: str, kind: str) -> _Number:

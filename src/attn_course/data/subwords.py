@@ -114,9 +114,8 @@ class Subwords:
                 minloglevel=2,
             )
         except RuntimeError as error:
-            if "KeyboardInterrupt" in str(
-                error
-            ):  # SentencePiece tells of it in its own words
+            # SentencePiece tells of it in its own words.
+            if "KeyboardInterrupt" in str(error):
                 raise KeyboardInterrupt from None
             raise ValueError(_explain(str(error), vocab_size)) from error
         return cls(written.getvalue())
@@ -194,10 +193,10 @@ class Subwords:
         pieces = list(letters)
         while True:
             joined = map("".join, pairwise(pieces))
-            found = [
+            pairs = [
                 (self._rank[pair], i) for i, pair in enumerate(joined) if pair in self._rank
             ]
-            kept = [pair for pair in found if rng.random() >= dropout]
+            kept = [pair for pair in pairs if rng.random() >= dropout]
             if not kept:
                 break
             _, i = min(kept)  # the piece that was learned first, the leftmost of equals

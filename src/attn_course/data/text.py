@@ -64,7 +64,7 @@ def split_sentences(text: str) -> list[str]:
         >>> split_sentences("寒い。「はい。そうです。」と彼は言った。")
         ['寒い。', '「はい。そうです。」と彼は言った。']
     """
-    found, start = [], 0
+    sentences, start = [], 0
     for end in _SENTENCE_END.finditer(text):
         inside = any(
             text.count(opening, start, end.end()) > text.count(closing, start, end.end())
@@ -73,9 +73,9 @@ def split_sentences(text: str) -> list[str]:
         )
         quoted = end[0][-1] in '」』）)"”' and _QUOTED_ON.match(text, end.end())
         if not inside and not quoted:
-            found.append(text[start : end.end()])
+            sentences.append(text[start : end.end()])
             start = end.end()
-    return [sentence.strip() for sentence in [*found, text[start:]] if sentence.strip()]
+    return [sentence.strip() for sentence in [*sentences, text[start:]] if sentence.strip()]
 
 
 def tokenize_english(text: str) -> str:
@@ -114,6 +114,5 @@ def detokenize_english(text: str) -> str:
     text = re.sub(r"\b(?:mr|mrs|ms|dr|mt)\. \w", lambda m: m[0].title(), text)
     text = _NAME.sub(lambda m: m[0].title(), text)
     text = _ABBREVIATION.sub(lambda m: m[0].upper(), text)
-    return re.sub(
-        r"^\W*\w", lambda m: m[0].upper(), text
-    )  # also the first in quotation marks
+    # Also the first letter in quotation marks.
+    return re.sub(r"^\W*\w", lambda m: m[0].upper(), text)

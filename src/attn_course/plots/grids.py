@@ -150,9 +150,8 @@ def head_grid(
     if columns is None:
         columns = _readable_columns(len(grids), grids.shape[2], _margin_left(queries))
     columns = min(columns, len(grids))
-    beside = (
-        0.0 if same_tokens else _text_width(queries, 9.5)
-    )  # room for tokens at every panel
+    # Room for tokens at every panel.
+    beside = 0.0 if same_tokens else _text_width(queries, 9.5)
     rows = math.ceil(len(grids) / columns)
     left = _margin_left(queries) + beside * (columns - 1)
     cell = _cell_size(*grids.shape[1:], columns=columns, left=left)

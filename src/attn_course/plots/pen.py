@@ -15,9 +15,8 @@ import numpy as np
 
 from attn_course.plots.text import width_of
 
-WIDTH = (
-    440  # units: small, so that letters of 14 units are still 11 pixels high on a telephone
-)
+# In units, and small, so that letters of 14 units are still 11 pixels high on a telephone.
+WIDTH = 440
 _ENLARGED = 1.2  # as displayed where there is room
 SMALL, NORMAL = 14, 15
 

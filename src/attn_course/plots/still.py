@@ -53,9 +53,8 @@ def still_image(
     )
     turned = top > cell + 10
     top = top if turned else font + 10
-    base = (
-        round(cell / 2 + font * 0.35) - cell
-    )  # of the letters, from the lower edge of the row above
+    # Of the letters, from the lower edge of the row above.
+    base = round(cell / 2 + font * 0.35) - cell
     right, bottom = left + columns * cell, top + rows * cell
     legend = max(180, 98 + 7 * width_of(f"1 {label}"), 8 + 7 * width_of(name))
     width, height = max(right + 8, left + legend), bottom + (44 if name else 26)
@@ -105,9 +104,8 @@ def still_image(
 def _short(token: str) -> str:
     if width_of(token) <= _LONGEST:
         return token
-    signs = (
-        _LONGEST * len(token) // width_of(token)
-    )  # a Japanese sign takes the room of two
+    # A Japanese sign takes the room of two.
+    signs = _LONGEST * len(token) // width_of(token)
     return token[: signs // 2 - 1] + "…" + token[-(signs // 4) :]
 
 

@@ -14,6 +14,7 @@ from attn_course.pretrained.weight_map import load_weight_map, optional_prefix
 from attn_course.pretrained.weights import read_weights
 from attn_course.reading import Reading
 from attn_course.transformer import EncoderLayer
+from attn_course.validation import check_is_flag
 
 BERT_NAMES = {
     "bert.embeddings.word_embeddings": "token_embed",
@@ -119,6 +120,7 @@ class Bert(nn.Module):
                 f"ids is {ids.size(1)} tokens long, longer than max_len "
                 f"({self.position_embed.num_embeddings}): no position was learned beyond it"
             )
+        check_is_flag(need_weights, "need_weights")
         types = torch.zeros_like(ids) if token_types is None else token_types
         x = self.token_embed(ids) + self.type_embed(types)
         x = x + learned_positions(self.position_embed.weight, ids.size(1))

@@ -43,13 +43,15 @@ def read_config(folder: str | Path, model_type: str | None = None) -> dict[str, 
         )
     try:
         config = json.loads(path.read_bytes())
-        found = config.get("model_type")
+        their_type = config.get("model_type")
     except (ValueError, AttributeError) as error:
         raise ValueError(
             f"{path} is damaged: it is not one JSON object ({error})"
         ) from error
-    if model_type is not None and found != model_type:
-        raise ValueError(f"{path} describes a model of type {found!r}, not {model_type!r}")
+    if model_type is not None and their_type != model_type:
+        raise ValueError(
+            f"{path} describes a model of type {their_type!r}, not {model_type!r}"
+        )
     return Config(config, path)
 
 
@@ -77,7 +79,7 @@ class Config(dict[str, Any]):
     def must_be(self, **values: Any) -> None:
         """Refuse every value but these, which are also what holds when nothing is said."""
         for name, value in values.items():
-            if (found := self.get(name)) not in (None, value):
+            if (theirs := self.get(name)) not in (None, value):
                 raise ValueError(
-                    f"{self.path} has {name} {found!r}; our modules have only {value!r}"
+                    f"{self.path} has {name} {theirs!r}; our modules have only {value!r}"
                 )

@@ -20,9 +20,8 @@ def split_fused(tensor: Tensor) -> tuple[Tensor, ...]:
         >>> [tuple(part.shape) for part in split_fused(torch.zeros(4, 12))]
         [(4, 4), (4, 4), (4, 4)]
     """
-    return tensor.t().chunk(
-        3
-    )  # nn.Linear keeps its matrix as (out, in); t() leaves a bias alone
+    # nn.Linear keeps its matrix as (out, in); t() leaves a bias alone.
+    return tensor.t().chunk(3)
 
 
 _ATTENTION = "layers.{i}.self_attention"

@@ -1,6 +1,6 @@
 """Llama: rotary positions, grouped-query attention, RMSNorm and SwiGLU, and its weights. Derived in chapter 17."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -93,7 +93,6 @@ class LlamaLayer(nn.Module):
         num_heads: H; must divide ``d_model``.
         num_kv_heads: G; must divide ``num_heads``.
         d_ff: the width inside the feed-forward.
-        rope_base: as in :class:`~attn_course.MultiHeadAttention`.
         norm_eps: what the norms add to the mean square.
         activation: of the feed-forward's gate.
         dropout: probability of dropping an attention weight, in training.
@@ -106,7 +105,6 @@ class LlamaLayer(nn.Module):
         num_kv_heads: int,
         d_ff: int,
         *,
-        rope_base: float = 10_000.0,
         norm_eps: float = 1e-6,
         activation: Callable[[Tensor], Tensor] = F.silu,
         dropout: float = 0.0,
@@ -120,7 +118,6 @@ class LlamaLayer(nn.Module):
             bias=False,
             out_bias=False,
             dropout=dropout,
-            rope_base=rope_base,
         )
         self.feed_forward_norm = nn.RMSNorm(d_model, eps=norm_eps)
         self.feed_forward = GatedFeedForward(d_model, d_ff, activation=activation)
@@ -133,11 +130,11 @@ class LlamaLayer(nn.Module):
         bias: Float[Tensor, "..."] | None = None,
         positions: Int[Tensor, "..."] | Rotation | None = None,
         is_causal: bool = False,
-        need_weights: bool = False,
+        need_weights: bool | Sequence[int] | Int[Tensor, "R"] = False,
         cache: KeyValueCache | None = None,
-    ) -> tuple[Float[Tensor, "B T E"], Float[Tensor, "B H T S"] | None]:
+    ) -> tuple[Float[Tensor, "B T E"], Float[Tensor, "B H _ S"] | None]:
         """Let every position read those before it, then think it over alone; as :class:`~attn_course.EncoderLayer`."""
-        found, weights = self.self_attention(
+        out, weights = self.self_attention(
             self.self_attention_norm(x),
             mask=mask,
             bias=bias,
@@ -146,7 +143,7 @@ class LlamaLayer(nn.Module):
             need_weights=need_weights,
             cache=cache,
         )
-        x = x + found
+        x = x + out
         return x + self.feed_forward(self.feed_forward_norm(x)), weights
 
 
@@ -163,7 +160,7 @@ class Llama(DecoderOnly):
         num_layers: at least 1.
         d_ff: the width inside the feed-forwards.
         max_len: longest text.
-        rope_base: as in :class:`~attn_course.MultiHeadAttention`.
+        rope_base: the base of the rotary positions, as in :func:`~attn_course.rotate`.
         norm_eps: what the norms add to the mean square.
         activation: of the feed-forward's gate.
         tie_weights: make the logits with the embedding table itself.
@@ -202,7 +199,6 @@ class Llama(DecoderOnly):
                     num_heads,
                     num_kv_heads,
                     d_ff,
-                    rope_base=rope_base,
                     norm_eps=norm_eps,
                     activation=activation,
                     dropout=dropout,
@@ -213,6 +209,7 @@ class Llama(DecoderOnly):
             positions="rotary",
             max_len=max_len,
             tie_weights=tie_weights,
+            rope_base=rope_base,
         )
 
 

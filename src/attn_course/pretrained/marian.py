@@ -10,7 +10,12 @@ from torch import Tensor, nn
 from attn_course.pretrained.config import read_config
 from attn_course.pretrained.weight_map import Into, load_weight_map
 from attn_course.pretrained.weights import read_weights
-from attn_course.transformer import DecoderLayer, EncoderLayer, Transformer
+from attn_course.transformer import (
+    DecoderLayer,
+    EncoderLayer,
+    Transformer,
+    TransformerOptions,
+)
 
 
 def first_row(tensor: Tensor) -> Tensor:
@@ -98,20 +103,17 @@ class Marian(Transformer):
             tgt_vocab_size,
             d_model=d_model,
             num_heads=1,
-            num_encoder_layers=1,
-            num_decoder_layers=1,
+            num_layers=1,
             d_ff=1,  # its two layers are replaced
-            dropout=dropout,
-            norm_first=False,
-            max_len=max_len,
+            options=TransformerOptions(dropout, norm_first=False, max_len=max_len),
         )
-        how = {"dropout": dropout, "norm_first": False, "activation": activation}
+        kind = {"dropout": dropout, "norm_first": False, "activation": activation}
         self.encoder_layers = nn.ModuleList(
-            EncoderLayer(d_model, num_encoder_heads, d_ff_encoder, **how)
+            EncoderLayer(d_model, num_encoder_heads, d_ff_encoder, **kind)
             for _ in range(num_encoder_layers)
         )
         self.decoder_layers = nn.ModuleList(
-            DecoderLayer(d_model, num_decoder_heads, d_ff_decoder, **how)
+            DecoderLayer(d_model, num_decoder_heads, d_ff_decoder, **kind)
             for _ in range(num_decoder_layers)
         )
         if share_embeddings:

@@ -94,13 +94,13 @@ class SentenceEncoder(nn.Module):
         if isinstance(texts, str) or len(texts) == 0:
             self.batch(texts)  # says what is wrong
         order = sorted(range(len(texts)), key=lambda n: len(texts[n]))
-        found = torch.cat(
+        vectors = torch.cat(
             [
                 self([texts[n] for n in order[start : start + batch_size]])
                 for start in range(0, len(order), batch_size)
             ]
         )
-        return found[torch.tensor(order).argsort().to(found.device)]
+        return vectors[torch.tensor(order).argsort().to(vectors.device)]
 
     def similarity(
         self, texts: Sequence[str], others: Sequence[str] | None = None

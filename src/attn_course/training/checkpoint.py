@@ -71,10 +71,10 @@ def load_checkpoint(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]
         raise ValueError(
             f"{path} is damaged: it is no safetensors file, or not all of one ({error})"
         ) from error
-    found = hashlib.sha256(data).hexdigest()
-    if metadata.get("sha256", found) != found:
+    sha256 = hashlib.sha256(data).hexdigest()
+    if metadata.get("sha256", sha256) != sha256:
         raise ValueError(
-            f"{path} is damaged: its tensors are not those that were written (SHA-256 {found}, "
+            f"{path} is damaged: its tensors are not those that were written (SHA-256 {sha256}, "
             f"expected {metadata['sha256']})"
         )
     return tensors, about

@@ -6,15 +6,17 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
-from attn_course.data.mixture import Text
 from attn_course.data.subwords import Subwords
 from attn_course.training.carry_over import count_origins, find_origins
 from attn_course.training.checkpoint import write_atomically
 from attn_course.training.settings import Settings
+
+if TYPE_CHECKING:  # a translator knows the names of the files without the corpora
+    from attn_course.data.mixture import Text
 
 SRC_SUBWORDS, TGT_SUBWORDS = "src.subwords.model", "tgt.subwords.model"
 LAST, BEST = "last.safetensors", "best.safetensors"
@@ -52,14 +54,12 @@ def hold_folder(folder: Path) -> Iterator[None]:
 def _name_holder(path: Path) -> str:
     try:
         return f"process {int(path.read_text())}"
-    except (
-        OSError,
-        ValueError,
-    ):  # it has just come or gone, or its system keeps the file shut
+    # It has just come or gone, or its system keeps the file shut.
+    except (OSError, ValueError):
         return "another process"
 
 
-def prepare_folder(folder: Path, settings: Settings, text: Text) -> None:
+def prepare_folder(folder: Path, settings: Settings, text: "Text") -> None:
     """Write the settings, what the text was, and the vocabularies; or see that they are still the same.
 
     Raises:
@@ -101,7 +101,7 @@ def prepare_folder(folder: Path, settings: Settings, text: Text) -> None:
         write_atomically(folder / name, model)
 
 
-def describe_text(settings: Settings, text: Text) -> dict[str, Any]:
+def describe_text(settings: Settings, text: "Text") -> dict[str, Any]:
     """Number of pairs and SHA-256 of each part of the text, as it is after cleaning and cutting into words."""
     parts = {}
     for name, pairs in text._asdict().items():
@@ -196,7 +196,7 @@ def _read_data(folder: Path) -> dict[str, Any]:
 
 
 def _find_vocabularies(
-    folder: Path, settings: Settings, text: Text, *, going_on: bool
+    folder: Path, settings: Settings, text: "Text", *, going_on: bool
 ) -> dict[str, bytes]:
     """The vocabularies: those of a run that goes on, or those of the run that this one begins with, or new ones."""
     names = (SRC_SUBWORDS, TGT_SUBWORDS)
@@ -212,11 +212,11 @@ def _find_vocabularies(
         if not settings.new_vocabularies:
             return {name: (source / name).read_bytes() for name in names}
     sides = zip(*text.train, strict=True)
-    found = {}
+    models = {}
     for name, sentences, side in zip(names, sides, ("src", "tgt"), strict=True):
         size = getattr(settings, f"{side}_vocab_size")
         try:
-            found[name] = Subwords.train(
+            models[name] = Subwords.train(
                 sentences,
                 size,
                 spaces=side == "tgt",
@@ -225,4 +225,4 @@ def _find_vocabularies(
             ).model
         except ValueError as error:  # which begins with: vocab_size (6000) must be
             raise ValueError(f"{side}_{error}") from error
-    return found
+    return models

@@ -22,9 +22,9 @@ from attn_course.data.batches import Batch, make_batch, make_buckets
 from attn_course.data.corpora import Pair, remove_overlap
 from attn_course.data.mixture import Text, WordPair, load_text
 from attn_course.data.numbers import vary_numbers
-from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID, Subwords
+from attn_course.data.subwords import PAD_ID, Subwords
 from attn_course.data.words import words
-from attn_course.decoding import greedy_search
+from attn_course.decoding import greedy_search, in_batches
 from attn_course.device import (
     default_device,
     get_random_state,
@@ -230,9 +230,8 @@ class _Run:
                 self.state["done"] += 1
                 share = bucket[rank::size]
                 batch = make_batch([pairs[i] for i in share or bucket[:1]])
-                if (
-                    not share
-                ):  # fewer sentences than processes: take part with one that does not count
+                # Fewer sentences than processes: take part with one that does not count.
+                if not share:
                     batch.tgt_out.fill_(PAD_ID)
                 yield batch
             self.state["epoch"] += 1
@@ -272,13 +271,13 @@ class _Run:
         held_out = [
             Pair("".join(ja), " ".join(en)) for ja, en in (*self.text.dev, *self.text.test)
         ]
-        found = []
+        pairs = []
         for ja, en in remove_overlap(varied, held_out):
             cut = words(ja) if self.settings.src_words else [ja]
             pair = self.src_subwords.encode(cut), self.tgt_subwords.encode(en.split())
             if max(map(len, pair)) <= self.settings.longest:
-                found.append(pair)
-        return found
+                pairs.append(pair)
+        return pairs
 
     def step(self, batch: Batch, *, wants_to_stop: bool) -> tuple[float, float, bool]:
         """One step of all processes; returns the loss, tokens/s, and whether any process wants to stop."""
@@ -450,28 +449,12 @@ class _Run:
 def translate_greedily(
     model: Transformer, sources: list[list[int]], tgt_subwords: Subwords
 ) -> list[str]:
-    """Translate sentences given as ids, in batches of similar length."""
+    """Translate sentences given as ids."""
     was_training = model.training
     model.eval()
-    device = next(model.parameters()).device
-    order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
-    found = [""] * len(sources)
-    for start in range(0, len(order), 64):
-        rows = order[start : start + 64]
-        batch = make_batch([(sources[i], []) for i in rows]).to(device)
-        written = greedy_search(
-            model,
-            batch.src,
-            batch.src_lengths,
-            bos_id=BOS_ID,
-            eos_id=EOS_ID,
-            pad_id=PAD_ID,
-            max_len=min(2 * batch.src.size(1) + 10, model.max_len),
-        )
-        for i, ids in zip(rows, written.tolist(), strict=True):
-            found[i] = tgt_subwords.decode(ids)
+    written = in_batches(greedy_search, model, sources)
     model.train(was_training)
-    return found
+    return [tgt_subwords.decode(ids.tolist()) for ids in written]
 
 
 def _join_sources(pairs: list[WordPair]) -> list[WordPair]:

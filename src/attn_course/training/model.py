@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from attn_course.training.settings import Settings
-from attn_course.transformer import Transformer
+from attn_course.transformer import Transformer, TransformerOptions
 
 
 def make_model(settings: Settings, src_vocab_size: int, tgt_vocab_size: int) -> Transformer:
@@ -13,12 +13,13 @@ def make_model(settings: Settings, src_vocab_size: int, tgt_vocab_size: int) -> 
         tgt_vocab_size,
         d_model=settings.d_model,
         num_heads=settings.num_heads,
-        num_encoder_layers=settings.num_encoder_layers,
-        num_decoder_layers=settings.num_decoder_layers,
+        num_layers=(settings.num_encoder_layers, settings.num_decoder_layers),
         d_ff=settings.d_ff,
-        dropout=settings.dropout,
-        norm_first=settings.norm_first,
-        tie_weights=settings.tie_weights,
+        options=TransformerOptions(
+            dropout=settings.dropout,
+            norm_first=settings.norm_first,
+            tie_weights=settings.tie_weights,
+        ),
     )
 
 

@@ -41,9 +41,9 @@ class Processes(NamedTuple):
         """The values of all processes, by rank."""
         if self.size == 1:
             return [value]
-        found = [None] * self.size
-        dist.all_gather_object(found, value)
-        return found
+        values = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
 
 
 def find_processes() -> Processes:

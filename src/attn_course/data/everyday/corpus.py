@@ -187,9 +187,10 @@ def make_corpus(
     ):
         draws += 1
         if draws > MAX_DRAWS * num_pairs:
-            found = sum(len(part) for part in parts.values())
+            num_different = sum(len(part) for part in parts.values())
             raise ValueError(
-                f"num_pairs ({num_pairs}) is more than the grammar gives: {found} different pairs in {draws - 1} draws"
+                f"num_pairs ({num_pairs}) is more than the grammar gives: {num_different} different pairs in "
+                f"{draws - 1} draws"
             )
         pair = draw_pair(draw)
         kinds = {split_of(combination) for combination in pair.combinations}

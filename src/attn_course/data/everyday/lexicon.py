@@ -106,9 +106,8 @@ PEOPLE = _people("""
 """)
 YOU = Person("you", entry("", "you:-"), "you")  # Japanese leaves the person asked unnamed
 I_UNNAMED = Person("i", entry("", "i:-"), "i")
-TALKERS = [
-    p for k, p in PEOPLE.items() if k not in ("mother3", "father3")
-]  # who statements are about
+# Who statements are about.
+TALKERS = [p for k, p in PEOPLE.items() if k not in ("mother3", "father3")]
 ASKED = [p for p in PEOPLE.values() if p.asked]
 
 
@@ -200,12 +199,9 @@ NOUNS = _nouns("""
     電車       | train      | trains     | a   |    |
     友達       | friend     | friends    | a   |    |
 """)
-NOUNS["somecake"] = NOUNS["cake"]._replace(
-    article="", many="", counter=""
-)  # one makes a cake, but eats cake
-NOUNS["apples"] = NOUNS["apple"]._replace(
-    one="apples", article="pl"
-)  # one eats an apple, but buys apples
+# One makes a cake, but eats cake; one eats an apple, but buys apples.
+NOUNS["somecake"] = NOUNS["cake"]._replace(article="", many="", counter="")
+NOUNS["apples"] = NOUNS["apple"]._replace(one="apples", article="pl")
 NOUNS["eggs"] = NOUNS["egg"]._replace(one="eggs", article="pl")
 NOUNS["thecar"] = NOUNS["car"]._replace(article="the")  # one washes the car, but buys a car
 

@@ -262,9 +262,8 @@ def _times_for(event: Event, tense: str, negative: bool) -> list:
             for time in TIMES[tense]
             if (time.span in event.spans or tense == "habit")
             and not (negative and ("前", 2) in time.entry.ja)
-            and not (
-                tense == "habit" and len(time.entry.ja) > 1 and "d" not in event.spans
-            )  # 毎週 日曜日 に
+            # 毎週 日曜日 に
+            and not (tense == "habit" and len(time.entry.ja) > 1 and "d" not in event.spans)
             and (time.part == "" or time.part in event.parts)
             and not (time.part == "e" and event.place and not event.place.night)
             and not (
