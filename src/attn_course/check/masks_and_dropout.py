@@ -215,7 +215,8 @@ def _drop_and_describe(answer, weights, p, training):
         all(bool((one & other).any()) for one, other in halves),
         bool(fallen.any())
         and len({int((one == 0).sum()) for one in (dropped, again, *more)}) == 1,
-        bool(fallen.any()) and bool(before[fallen].max() <= before[kept].min()),
+        bool(fallen.any() and kept.any())
+        and bool(before[fallen].max() <= before[kept].min()),
     )
 
 
