@@ -749,7 +749,7 @@ class WindowAttention(Layer):
 
 @right
 class WindowAttention(nn.Module):  # keeps a mask of floats, to be added
-    def __init__(self, d_in, d_out, max_len, window, dropout):
+    def __init__(self, d_in, d_out, max_len, window, dropout=0.0):
         super().__init__()
         self.v_proj, self.k_proj, self.q_proj = (nn.Linear(d_in, d_out, bias=False) for _ in range(3))
         distance = torch.arange(max_len)[:, None] - torch.arange(max_len)
@@ -899,7 +899,7 @@ class WindowAttention(Layer):
         return mask if padding is None else mask & padding.transpose(1, 2)
 
 
-@unnamed("changes its buffer")
+@wrong("changes its buffer")
 class WindowAttention(Layer):  # the bug of section 5.10
     def visible(self, x, padding):
         mask = self.mask[: x.size(1), : x.size(1)]
