@@ -601,7 +601,10 @@ masked_softmax = Exercise(
         NO_GRADIENT: Mistake(
             "The weights are right, and no gradient comes back to the scores: somewhere a tensor is taken out of the "
             "computation, by detach, data, no_grad or NumPy. See section 3.8.",
-            sign=lambda found, scores, mask: found[1] is None,
+            sign=lambda found, scores, mask: (
+                found[1] is None
+                and torch.allclose(found[0], softmax(_fill(scores, mask)), atol=1e-2)
+            ),
         ),
         "nan in empty rows": Mistake(
             "A row in which nothing is visible is nan: softmax divides 0 by 0 there. See section 5.5.",
