@@ -13,7 +13,15 @@ from torch import nn
 
 from attn_course import check
 from attn_course.check import exercise as core
-from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake, Random, Remark, set_parameters
+from attn_course.check.exercise import (
+    CHANGES_ITS_INPUT,
+    Exercise,
+    Mistake,
+    Random,
+    Remark,
+    made_in_parts,
+    set_parameters,
+)
 
 pytestmark = pytest.mark.bad_input  # wrong answers hand wrong shapes to the package
 
@@ -319,6 +327,75 @@ def test_two_parts_of_an_answer_that_are_both_wrong_are_told_together():
         assert check.gru_step.mistakes[name].says in text
 
 
+def test_parts_that_are_the_right_ones_are_nobodys_own():
+    def double(n):
+        return 2 * n
+
+    @made_in_parts
+    def make(before=double, after=abs):
+        return lambda n: after(before(n))
+
+    assert make(double).parts == {}
+    assert make(abs, abs).parts == {"before": abs}
+    assert make(after=str).make is make
+
+
+def test_a_mistake_and_a_result_turned_around_on_top_of_it_are_told_together():
+    mistakes = {"no root": Mistake("No root. See section 3.4.", lambda q, k: q @ k.mT / q.size(-1))}
+    exercise = dataclasses.replace(check.scaled_scores, mistakes=mistakes)
+    verdict = exercise.verdict(lambda q, k: -(q @ k.mT) / q.size(-1) + 0)
+    assert verdict.mistake == "a constant factor"  # of the right scores, which says as much
+    verdict = exercise.verdict(lambda q, k: (q @ k.mT / q.size(-1)).mT)
+    assert verdict.mistake == "no root"
+    assert "Two things are wrong. No root. See section 3.4. And then: " in verdict.text
+    assert "axes -1 and -2 of scores have changed places" in verdict.text
+
+
+# -- How an answer is called and made ----------------------------------------------------------------
+
+
+def scaled_by(n, factor=2, *, more=0):
+    return n * factor + more
+
+
+def test_a_default_that_the_first_line_does_not_give_is_told():
+    exercise = exercise_on_numbers(scaled_by)
+    assert exercise.verdict(lambda n, factor=2: n * factor).right
+    assert exercise.verdict(lambda n: 2 * n).right
+    verdict = exercise.verdict(lambda n, factor=3: n * factor)
+    assert verdict.mistake == "another default"
+    assert "`factor` has the default 3, and the exercise's first line says factor=2." in verdict.text
+    verdict = exercise.verdict(lambda n, factor: n * factor)
+    assert verdict.mistake == "another default"
+    assert "`factor` has no default, and the exercise's first line says factor=2." in verdict.text
+
+
+def test_a_default_that_no_trial_uses_is_told_once_all_is_right():
+    def trials(draw):
+        yield "three", 3, 5
+
+    exercise = Exercise("scaled_by", trials, scaled_by, {})
+    verdict = exercise.verdict(lambda n, factor=1: n * factor)
+    assert not verdict.right
+    assert verdict.text.startswith("Not right yet. All is right but for one thing: `factor` has the default 1, ")
+    assert exercise.verdict(lambda n, factor=1: n + factor).mistake is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "mistake"),
+    [
+        (lambda q, k: torch.zeros(3.0), "a size that is no integer"),
+        (lambda q, k: [1, 2, 3][q.size(-1) / 7], "a size that is no integer"),
+        (lambda q, k: range(q.size(-1) / 7), "a size that is no integer"),
+        (lambda q, k: q.view(q.size(0), q.size(1) / 1), "a size that is no integer"),
+        (lambda q, k: setattr(nn.Linear(2, 3), "weight", torch.zeros(3, 2)), "a tensor for a parameter"),
+    ],
+)
+def test_errors_that_say_the_same_of_every_answer_are_explained(answer, mistake):
+    verdict = check.scaled_scores.verdict(answer)
+    assert verdict.mistake == mistake, verdict.text
+
+
 # -- What a wrong result has in common with the right one --------------------------------------------
 
 
@@ -373,6 +450,30 @@ def test_a_type_of_all_numbers_is_named():
     assert "expected torch.float32" in verdict.text
     assert exercise_on_tensors(lambda x: x > 0).verdict(lambda x: x <= 0).mistake == "truth values inverted"
     assert exercise_on_tensors(lambda x: x > 0).verdict(lambda x: (x > 0).long()).mistake == "type not kept"
+    assert exercise_on_tensors(lambda x: x > 0).verdict(lambda x: x.relu()).mistake == "numbers for truth values"
+    two = exercise_on_tensors(lambda x: (x, x.exp()), returns=("a", "b"))
+    verdict = two.verdict(lambda x: (x, x.exp().double()))
+    assert verdict.mistake == "type not kept"
+    assert "The numbers in b are right and have the wrong type, torch.float64" in verdict.text
+
+
+def test_right_numbers_in_an_array_or_a_list_are_named():
+    exercise = exercise_on_tensors(lambda x: 2 * x)
+    assert "in a NumPy array instead of a tensor" in exercise.verdict(lambda x: (2 * x).cpu().numpy()).text
+    assert exercise.verdict(lambda x: (2 * x).tolist()).mistake == "an array or a list for a tensor"
+    assert exercise.verdict(lambda x: (3 * x).tolist()).mistake is None
+
+
+def test_a_sign_is_seen_where_most_numbers_are_nan():
+    def rows(draw):
+        yield "a table", draw(3, 5), 0
+        yield "nearly all nan", draw(3, 5), 14
+
+    def hide(x, count):
+        return x.flatten().index_fill(0, torch.arange(count), torch.nan).view(x.shape)
+
+    exercise = Exercise("hide", rows, hide, {})
+    assert exercise.verdict(lambda x, count: -hide(x, count)).mistake == "sign forgotten"
 
 
 def test_several_results_in_the_wrong_order_or_alone_are_named():

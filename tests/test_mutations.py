@@ -279,6 +279,12 @@ MUTATIONS = {
         "run.is_right:",
     ),
     "a check that misses a changed input": ("check/exercise.py", "not _identical(before, after) and", "False and"),
+    "a check that overlooks a default": ("check/exercise.py", "others.append((name, has, says))", "pass"),
+    "a check that tells the first row for the batch": (
+        "check/readings.py",
+        "t[:1].expand_as(t).clone()",
+        "t.clone()",
+    ),
     "a check that spoils the random state": ("check/exercise.py", "random.setstate(python)", "pass"),
 }
 

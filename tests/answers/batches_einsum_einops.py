@@ -113,6 +113,18 @@ def lookup(ids, table):
     return one_hot @ table
 
 
+@wrong("ids with two axes only")
+def lookup(ids, table):
+    hot = F.one_hot(ids, len(table)).to(table.dtype)
+    return torch.einsum("btv,ve->bte", hot, table)
+
+
+@wrong("words counted from 1")
+def lookup(ids, table):
+    words = torch.arange(1, len(table) + 1, device=ids.device)
+    return (ids[..., None] == words).to(table.dtype) @ table
+
+
 # -- weighted_sum -----------------------------------------------------------------------------------
 
 
@@ -331,6 +343,44 @@ def weighted_sum(weights, v):
                 for s in range(S):
                     out[b, t, d] += weights[b, t, s] * v[b, s, d]
     return out
+
+
+@wrong("first key left out")
+def weighted_sum(weights, v):
+    (B, T, S), D = weights.shape, v.size(-1)
+    out = torch.zeros(B, T, D, dtype=v.dtype)
+    for b in range(B):
+        for t in range(T):
+            for d in range(D):
+                for s in range(1, S):
+                    out[b, t, d] += weights[b, t, s] * v[b, s, d]
+    return out
+
+
+@wrong("the first one for all")
+def weighted_sum(weights, v):
+    (B, T, S), D = weights.shape, v.size(-1)
+    out = torch.zeros(B, T, D, dtype=v.dtype)
+    for b in range(B):
+        for t in range(T):
+            for d in range(D):
+                for s in range(S):
+                    out[b, t, d] += weights[b, t, s] * v[0, s, d]
+    return out
+
+
+@wrong("one row for all queries")
+def weighted_sum(weights, v):
+    (nb, nt, ns), nd = weights.shape, v.size(-1)
+    batch = []
+    for b in range(nb):
+        rows = [[0.0] * nd] * nt
+        for t in range(nt):
+            for d in range(nd):
+                for s in range(ns):
+                    rows[t][d] = rows[t][d] + weights[b, t, s].item() * v[b, s, d].item()
+        batch.append(rows)
+    return torch.tensor(batch, dtype=v.dtype)
 
 
 # -- general_scores ---------------------------------------------------------------------------------
@@ -574,6 +624,25 @@ def max_sim(q, k):
     return ranks
 
 
+@wrong("view instead of transpose")
+def max_sim(q, k):
+    (A, T, D), (B, S, _) = q.shape, k.shape
+    scores = q.reshape(-1, D) @ k.reshape(-1, D).T  # (A * T, B * S)
+    return scores.reshape(A, B, T, S).amax(-1).sum(-1)
+
+
+@wrong("sizes instead of scores")
+def max_sim(q, k):
+    scores = torch.einsum("atd,bsd->abts", q, k)
+    return scores.abs().amax(-1).sum(-1)
+
+
+@wrong("maximum over the question")
+def max_sim(q, k):
+    scores = torch.einsum("atd,bsd->abts", q, k)
+    return scores.amax(-2).mean(-1)
+
+
 # -- table_gradient ---------------------------------------------------------------------------------
 
 
@@ -693,6 +762,20 @@ def table_gradient(ids, upstream, num_words):
 def table_gradient(ids, upstream, num_words):
     gradient = torch.zeros(ids.max() + 1, upstream.size(-1)).to(upstream)
     return gradient.index_add(0, ids.flatten(), upstream.flatten(0, 1))
+
+
+@wrong("id 0 taken for padding")
+def table_gradient(ids, upstream, num_words):
+    gradient = upstream.new_zeros(num_words, upstream.size(-1))
+    gradient.index_add_(0, ids.flatten(), upstream.flatten(0, 1))
+    gradient[0] = 0
+    return gradient
+
+
+@wrong("first column only")
+def table_gradient(ids, upstream, num_words):
+    gradient = upstream.new_zeros(num_words, upstream.size(-1))
+    return gradient.scatter_add(0, ids.reshape(-1, 1), upstream.flatten(0, 1))
 
 
 # -- More mistakes, by exercise -------------------------------------------------------------------------

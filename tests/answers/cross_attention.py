@@ -226,6 +226,25 @@ def cross_attend(x, memory, w_q, w_k, w_v):
     return softmax(scores) @ (memory @ w_v), scores
 
 
+@wrong("causal mask from the top left")
+def cross_attend(x, memory, w_q, w_k, w_v):
+    q, k, v = x @ w_q, memory @ w_k, memory @ w_v
+    T, S = q.size(-2), k.size(-2)
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    seen = torch.ones(T, S, dtype=torch.bool, device=x.device).tril()
+    weights = softmax(scores.masked_fill(~seen, -torch.inf), dim=-1)
+    return weights @ v, weights
+
+
+@wrong("the first one for all")
+def cross_attend(x, memory, w_q, w_k, w_v):
+    if memory.ndim > 2:
+        memory = memory[:1].expand_as(memory)
+    q, k, v = x @ w_q, memory @ w_k, memory @ w_v
+    weights = softmax(q @ k.mT / math.sqrt(q.size(-1)), dim=-1)
+    return weights @ v, weights
+
+
 # -- make_decoder_masks -----------------------------------------------------------------------------
 
 
@@ -463,6 +482,19 @@ def make_decoder_masks(src, tgt, pad_id):
     src_mask = make_padding_mask((src != pad_id).sum(dim=1))
     tgt_mask = make_padding_mask((tgt != pad_id).sum(dim=1))
     return make_causal_mask(tgt.size(1), device=tgt.device) & tgt_mask, src_mask
+
+
+@wrong("first sentence's padding for all")
+def make_decoder_masks(src, tgt, pad_id):
+    causal = make_causal_mask(tgt.size(1), device=tgt.device)
+    own = (causal & (tgt[0] != pad_id)).expand(tgt.size(0), -1, -1)
+    return own, (src[:1] != pad_id)[:, None, :].expand(src.size(0), -1, -1)
+
+
+@wrong("triangle as large as the source")
+def make_decoder_masks(src, tgt, pad_id):
+    causal = make_causal_mask(src.size(1), device=tgt.device)
+    return causal & (tgt != pad_id)[:, None, :], (src != pad_id)[:, None, :]
 
 
 # -- TwoMemoryBlock ---------------------------------------------------------------------------------
@@ -801,6 +833,37 @@ class TwoMemoryBlock(nn.Module):
         return x + self.second_attn(x, second, mask=second_mask)[0]
 
 
+@wrong("first memory asked too early")
+class TwoMemoryBlock(Attentions):
+    def forward(self, x, first, second, first_mask=None, second_mask=None):
+        found = self.self_attn(x, is_causal=True)[0]
+        read = self.first_attn(x, first, mask=first_mask)[0]
+        x = x + found + read
+        return x + self.second_attn(x, second, mask=second_mask)[0]
+
+
+@wrong("second memory never read")
+class TwoMemoryBlock(Attentions):
+    def forward(self, x, first, second, first_mask=None, second_mask=None):
+        x = x + self.self_attn(x, is_causal=True)[0]
+        return x + self.first_attn(x, first, mask=first_mask)[0]
+
+
+@wrong("first memory never read")
+class TwoMemoryBlock(Attentions):
+    def forward(self, x, first, second, first_mask=None, second_mask=None):
+        x = x + self.self_attn(x, is_causal=True)[0]
+        return x + self.second_attn(x, second, mask=second_mask)[0]
+
+
+@wrong("another default")
+class TwoMemoryBlock(Attentions):
+    def forward(self, x, first, second, first_mask, second_mask):
+        x = x + self.self_attn(x, is_causal=True)[0]
+        x = x + self.first_attn(x, first, mask=first_mask)[0]
+        return x + self.second_attn(x, second, mask=second_mask)[0]
+
+
 # -- concat_scores ----------------------------------------------------------------------------------
 
 
@@ -934,6 +997,20 @@ def concat_scores(x, memory, matrix, score_weight):
 def concat_scores(x, memory, matrix, score_weight):
     q, k = project(x, memory, matrix)
     return additive_attention(q[:, :, 0], k[:, 0], memory, score_weight)
+
+
+@wrong("rows cut instead of columns")
+def concat_scores(x, memory, matrix, score_weight):
+    d_in = x.size(-1)
+    q, k = x @ matrix[:d_in], memory @ matrix[d_in:]
+    return torch.tanh(q[:, :, None] + k[:, None]) @ score_weight
+
+
+@wrong("sigmoid instead of tanh")
+def concat_scores(x, memory, matrix, score_weight):
+    d_in = x.size(-1)
+    q, k = x @ matrix[:, :d_in].mT, memory @ matrix[:, d_in:].mT
+    return torch.sigmoid(q[:, :, None] + k[:, None]) @ score_weight
 
 
 # -- alignment_share --------------------------------------------------------------------------------
@@ -1096,6 +1173,25 @@ def alignment_share(weights, gold):
 def alignment_share(weights, gold):
     found = weights.mean(dim=1).argmax(dim=-1)
     return (found == gold)[gold >= 0]
+
+
+@wrong("cut to a whole number")
+def alignment_share(weights, gold):
+    known = gold >= 0
+    right_ = (weights.mean(1).argmax(-1) == gold) & known
+    return float(right_.sum().item() // known.sum().item())
+
+
+@wrong("first sentence only")
+def alignment_share(weights, gold):
+    right_ = weights[0].mean(0).argmax(-1) == gold[0]
+    return right_[gold[0] >= 0].float().mean().item()
+
+
+@wrong("largest of all")
+def alignment_share(weights, gold):
+    right_ = weights.mean(1).argmax() == gold
+    return right_[gold >= 0].float().mean().item()
 
 
 # -- More mistakes, by exercise -------------------------------------------------------------------------

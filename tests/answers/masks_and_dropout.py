@@ -150,6 +150,20 @@ def mask_for_new_tokens(attention_mask, num_queries):
     return attn_course.make_causal_mask(num_queries, attention_mask.size(1)) & attention_mask[:, None, :]
 
 
+@wrong("rows of all queries")
+def mask_for_new_tokens(attention_mask, num_queries):
+    S = attention_mask.size(1)
+    causal = torch.ones(S, S, dtype=torch.bool).tril()
+    return causal & attention_mask.bool()[:, None, :]
+
+
+@wrong("aligned top-left")
+def mask_for_new_tokens(attention_mask, num_queries):
+    S = attention_mask.size(1)
+    t = torch.arange(num_queries)[:, None]
+    return ~((torch.arange(S) <= t) & attention_mask.bool()[:, None, :])
+
+
 # -- drop_weights -----------------------------------------------------------------------------------
 
 
@@ -301,6 +315,24 @@ def drop_weights(weights, p, training):
         weights[torch.rand_like(weights) < p] = 0
         weights /= 1 - p
     return weights
+
+
+@wrong("as many in every call")
+def drop_weights(weights, p, training):
+    if not training:
+        return weights
+    n = weights.numel()
+    kept = torch.ones(n, dtype=torch.bool)
+    kept[torch.randperm(n)[: round(p * n)]] = False
+    return weights * kept.view_as(weights) / (1 - p)
+
+
+@wrong("the smallest fall")
+def drop_weights(weights, p, training):
+    if not training:
+        return weights
+    border = torch.quantile(weights.flatten(), p)
+    return weights * (weights >= border) / (1 - p)
 
 
 # -- masked_softmax ---------------------------------------------------------------------------------
@@ -456,6 +488,49 @@ def masked_softmax(scores, mask):
 def masked_softmax(scores, mask):
     scores[~mask.expand(scores.shape)] = -math.inf
     return softmax(scores)
+
+
+@wrong("a billion in every type")
+def masked_softmax(scores, mask):
+    return torch.softmax(scores.masked_fill(~mask, -1e9), dim=-1)
+
+
+@wrong("softmax overflows")
+def masked_softmax(scores, mask):
+    e = torch.exp(scores).masked_fill(~mask, 0.0)
+    total = e.sum(dim=-1, keepdim=True)
+    return e / total.masked_fill(total == 0, 1.0)
+
+
+@wrong("softmax over the queries, then hidden")
+def masked_softmax(scores, mask):
+    weights = torch.softmax(scores.masked_fill(~mask, -math.inf), dim=-2)
+    return weights.masked_fill(~mask, 0.0)
+
+
+@wrong("hidden scores set to 0")
+def masked_softmax(scores, mask):
+    weights = torch.softmax(scores * mask, dim=-1)
+    return weights.masked_fill(~mask.any(dim=-1, keepdim=True), 0.0)
+
+
+@wrong("type not kept")
+def masked_softmax(scores, mask):
+    weights = torch.softmax(scores.float().masked_fill(~mask, -math.inf), dim=-1)
+    return weights.masked_fill(~mask, 0.0)
+
+
+@wrong("no gradient")
+def masked_softmax(scores, mask):
+    weights = torch.softmax(scores.detach().masked_fill(~mask, -math.inf), dim=-1)
+    return torch.nan_to_num(weights)
+
+
+@wrong("one softmax for all rows")
+def masked_softmax(scores, mask):
+    weights = torch.zeros_like(scores)
+    weights[mask] = torch.softmax(scores[mask], dim=0)
+    return weights
 
 
 # -- who_sees_whom ----------------------------------------------------------------------------------
@@ -616,6 +691,28 @@ def who_sees_whom(fn, x):
     return sees
 
 
+@wrong("all features have to move")
+def who_sees_whom(fn, x):
+    out = fn(x)
+    sees = torch.zeros(len(x), len(x), dtype=torch.bool)
+    for s in range(len(x)):
+        changed = x.clone()
+        changed[s] += 1.0
+        sees[:, s] = (fn(changed) != out).all(dim=-1)
+    return sees
+
+
+@wrong("true where nothing changed, and one change for all features")
+def who_sees_whom(fn, x):
+    out = fn(x)
+    sees = torch.zeros(len(x), len(x), dtype=torch.bool)
+    for s in range(len(x)):
+        changed = x.clone()
+        changed[s] += 1.0
+        sees[:, s] = (fn(changed) == out).all(dim=-1)
+    return sees
+
+
 # -- WindowAttention --------------------------------------------------------------------------------
 
 
@@ -652,7 +749,7 @@ class WindowAttention(Layer):
 
 @right
 class WindowAttention(nn.Module):  # keeps a mask of floats, to be added
-    def __init__(self, d_in, d_out, max_len, window, dropout):
+    def __init__(self, d_in, d_out, max_len, window, dropout=0.0):
         super().__init__()
         self.v_proj, self.k_proj, self.q_proj = (nn.Linear(d_in, d_out, bias=False) for _ in range(3))
         distance = torch.arange(max_len)[:, None] - torch.arange(max_len)
@@ -802,7 +899,7 @@ class WindowAttention(Layer):
         return mask if padding is None else mask & padding.transpose(1, 2)
 
 
-@unnamed("changes its buffer")
+@wrong("changes its buffer")
 class WindowAttention(Layer):  # the bug of section 5.10
     def visible(self, x, padding):
         mask = self.mask[: x.size(1), : x.size(1)]
@@ -935,6 +1032,12 @@ class WindowAttention(Layer):  # after the mask: 0 times -inf is nan, and the so
         q, k, v = self.project(x)
         scores = (q @ k.mT / q.size(-1) ** 0.5).masked_fill(~self.visible(x, padding), -math.inf)
         return softmax(self.dropout(scores)) @ v
+
+
+@wrong("weights returned")
+class WindowAttention(Layer):
+    def forward(self, x, padding=None):
+        return super().forward(x, padding), None
 
 
 # -- More mistakes, by exercise -------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from einops import rearrange
 from torch import nn
 
 from answers import right, unnamed, wrong
-from attn_course import attention
+from attn_course import MultiHeadAttention, attention
 
 # -- split_heads ------------------------------------------------------------------------------------
 
@@ -76,6 +76,19 @@ def split_heads(x, num_heads):
 def split_heads(x, num_heads):
     D = x.size(-1) // num_heads
     return torch.stack([x[..., x.size(-1) - (h + 1) * D :][..., :D] for h in range(num_heads)], dim=1)
+
+
+@wrong("the first one for all")
+def split_heads(x, num_heads):
+    T, E = x.shape[1:]
+    heads = x[0].view(T, num_heads, E // num_heads).transpose(0, 1)
+    return heads.expand(len(x), -1, -1, -1)
+
+
+@wrong("a size that is no integer")
+def split_heads(x, num_heads):
+    B, T, E = x.shape
+    return x.view(B, T, num_heads, E / num_heads).transpose(1, 2)
 
 
 # -- MultiHead --------------------------------------------------------------------------------------
@@ -463,6 +476,25 @@ class MultiHead(Sound):
         return out, weights.sum(1) / self.num_heads
 
 
+@wrong("one head for all")
+class MultiHead(Sound):
+    def forward(self, x, mask=None):
+        out, weights = attention(self.q_proj(x), self.k_proj(x), self.v_proj(x), mask)
+        return self.out_proj(out), weights.unsqueeze(1).expand(-1, self.num_heads, -1, -1)
+
+
+@wrong("heads added up, then repeated")
+class MultiHead(Sound):
+    def merge(self, heads):
+        return heads.sum(1).repeat(1, 1, self.num_heads)
+
+
+@wrong("another default")
+class MultiHead(Sound):
+    def forward(self, x, mask):
+        return super().forward(x, mask)
+
+
 # -- fuse_qkv ---------------------------------------------------------------------------------------
 
 
@@ -619,6 +651,41 @@ def fuse_qkv(q_proj, k_proj, v_proj):
     return fused
 
 
+@wrong("queries three times")
+def fuse_qkv(q_proj, k_proj, v_proj):
+    fused = nn.Linear(q_proj.in_features, 3 * q_proj.out_features, bias=q_proj.bias is not None).to(q_proj.weight)
+    with torch.no_grad():
+        fused.weight.copy_(q_proj.weight.repeat(3, 1))
+        if fused.bias is not None:
+            fused.bias.copy_(torch.cat([q_proj.bias, k_proj.bias, v_proj.bias]))
+    return fused
+
+
+@wrong("inputs three times as wide")
+def fuse_qkv(q_proj, k_proj, v_proj):
+    d_model, d_in = q_proj.weight.shape
+    fused = nn.Linear(3 * d_in, d_model, bias=False)
+    fused.weight.data = torch.hstack([q_proj.weight, k_proj.weight, v_proj.weight]).detach()
+    return fused
+
+
+@wrong("matrices transposed")
+def fuse_qkv(q_proj, k_proj, v_proj):
+    d_model, d_in = q_proj.weight.shape
+    fused = nn.Linear(d_in, 3 * d_model, bias=q_proj.bias is not None)
+    with torch.no_grad():
+        fused.weight.copy_(torch.cat([proj.weight.T for proj in (q_proj, k_proj, v_proj)]))
+    return fused
+
+
+@wrong("biases always joined")
+def fuse_qkv(q_proj, k_proj, v_proj):
+    three = (q_proj, k_proj, v_proj)
+    fused = nn.Linear(q_proj.in_features, 3 * q_proj.out_features).to(q_proj.weight)
+    fused.load_state_dict({n: torch.cat([getattr(proj, n) for proj in three]) for n in ("weight", "bias")})
+    return fused
+
+
 # -- count_parameters -------------------------------------------------------------------------------
 
 
@@ -736,6 +803,22 @@ def count_parameters(d_model, num_heads, d_in, bias=True, out_bias=True):
 def count_parameters(d_model, num_heads, d_in, bias=True, out_bias=True):
     one = d_in * d_model
     return 4 * one + (3 * d_model if bias else 0) + (d_model if out_bias else 0)
+
+
+@wrong("nothing without a bias")
+def count_parameters(d_model, num_heads, d_in, bias=True, out_bias=True):
+    total = 3 * d_in * d_model + d_model**2 + 3 * d_model if bias else 0
+    return total + d_model * out_bias
+
+
+@wrong("another default")
+def count_parameters(d_model, num_heads, d_in, bias=False, out_bias=False):
+    return 3 * d_in * d_model + d_model**2 + 3 * d_model * bias + d_model * out_bias
+
+
+@wrong("one matrix for three")
+def count_parameters(d_model, num_heads, d_in, bias=True, out_bias=True):
+    return d_in * d_model + d_model**2 + 3 * d_model * bias + d_model * out_bias
 
 
 # -- move_to_torch ----------------------------------------------------------------------------------
@@ -878,6 +961,13 @@ def move_to_torch(layer):
 def move_to_torch(layer):
     theirs = nn.MultiheadAttention(layer.q_proj.out_features, layer.num_heads, batch_first=True)
     return put_out(put(theirs, layer), layer)
+
+
+@wrong("width of a head for their number")
+def move_to_torch(layer):
+    theirs = MultiHeadAttention.to_torch(layer)
+    theirs.num_heads, theirs.head_dim = theirs.head_dim, theirs.num_heads
+    return theirs
 
 
 # -- More mistakes, by exercise -------------------------------------------------------------------------

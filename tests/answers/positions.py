@@ -162,6 +162,16 @@ def count_positions(mask):
     return torch.where(mask, columns - start, torch.zeros_like(columns))
 
 
+@wrong("words set to 0")
+def count_positions(mask):
+    return (mask.long().cumsum(-1) - 1).masked_fill(mask, 0)
+
+
+@wrong("last position for all")
+def count_positions(mask):
+    return (mask.long().sum(-1, keepdim=True) - 1).expand(mask.shape).masked_fill(~mask, 0)
+
+
 # -- sinusoids_at -----------------------------------------------------------------------------------
 
 
@@ -367,6 +377,20 @@ def sinusoids_at(positions, d_model, base=10_000.0):
     pair = torch.arange(0, d_model, 2, device=positions.device)
     angles = places[..., None] / base ** (pair / d_model)
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
+
+
+@wrong("positions with one axis only")
+def sinusoids_at(positions, d_model, base=10_000.0):
+    pair = torch.arange(0, d_model, 2, device=positions.device)
+    angles = positions[:, None] / base ** (pair / d_model)
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
+
+
+@wrong("angles cut to whole numbers")
+def sinusoids_at(positions, d_model, base=10_000.0):
+    pair = torch.arange(0, d_model, 2, device=positions.device)
+    angles = positions[..., None] // base ** (pair / d_model)
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2).float()
 
 
 # -- turn_halves ------------------------------------------------------------------------------------
@@ -840,6 +864,40 @@ def rotary_attention(q, k, v):
     return attention(attn_course.rotate(q), k, v, make_causal_mask(T, S, device=q.device))
 
 
+@wrong("mask of the queries alone")
+def rotary_attention(q, k, v):
+    T, S = q.size(-2), k.size(-2)
+    q = attn_course.rotate(q, torch.arange(S - T, S, device=q.device))
+    return attention(q, attn_course.rotate(k), v, make_causal_mask(T, device=q.device))
+
+
+@wrong("scaled twice")
+def rotary_attention(q, k, v):
+    T, S = q.size(-2), k.size(-2)
+    q = attn_course.rotate(q / math.sqrt(q.size(-1)), torch.arange(S - T, S, device=q.device))
+    return attention(q, attn_course.rotate(k), v, make_causal_mask(T, S, device=q.device))
+
+
+@wrong("cache cut off")
+def rotary_attention(q, k, v):
+    T, S = q.size(-2), k.size(-2)
+    newest = torch.arange(S - T, S, device=q.device)
+    q, k = attn_course.rotate(q, newest), attn_course.rotate(k[..., -T:, :], newest)
+    return attention(q, k, v[..., -T:, :], make_causal_mask(T, device=q.device))
+
+
+@wrong("two conventions")
+def rotary_attention(q, k, v):
+    T, S = q.size(-2), k.size(-2)
+    q = attn_course.rotate(q, torch.arange(S - T, S, device=q.device))
+    D = k.size(-1)
+    angles = torch.arange(S)[:, None] / 10_000 ** (torch.arange(0, D, 2) / D)
+    a, b = k.chunk(2, dim=-1)
+    cos, sin = angles.cos().to(k), angles.sin().to(k)
+    k = torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)
+    return attention(q, k, v, make_causal_mask(T, S, device=q.device))
+
+
 # -- linear_bias ------------------------------------------------------------------------------------
 
 
@@ -1060,3 +1118,10 @@ def linear_bias(num_heads, num_queries, num_keys):
     slopes = 2.0 ** (-8 * torch.arange(1, num_heads + 1) / num_heads)
     t = torch.arange(num_queries)
     return -slopes[:, None, None] * (t[:, None] - torch.arange(num_keys))
+
+
+@wrong("exponent cut to a whole number")
+def linear_bias(num_heads, num_queries, num_keys):
+    slopes = 2.0 ** (-8 * torch.arange(1, num_heads + 1) // num_heads)
+    t = torch.arange(num_keys - num_queries, num_keys)[:, None]
+    return slopes[:, None, None] * -(t - torch.arange(num_keys)).abs()

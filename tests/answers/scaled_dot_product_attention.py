@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from answers import right, unnamed, wrong
+from answers import right, wrong
 from attn_course import attention, softmax
 
 # -- scaled_scores ----------------------------------------------------------------------------------
@@ -96,6 +96,16 @@ def scaled_scores(q, k):
 @wrong("scale by another number")
 def scaled_scores(q, k):
     return q @ k.mT / math.sqrt(2)
+
+
+@wrong("an input reshaped instead of transposed")
+def scaled_scores(q, k):
+    return q @ k.reshape(*k.shape[:-2], k.size(-1), k.size(-2)) / math.sqrt(q.size(-1))
+
+
+@wrong("cosine instead of dot product")
+def scaled_scores(q, k):
+    return F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT
 
 
 # -- scaled_dot_product -----------------------------------------------------------------------------
@@ -265,6 +275,21 @@ def scaled_dot_product(q, k, v):
     return weights @ v, weights
 
 
+@wrong("no gradient")
+def scaled_dot_product(q, k, v):
+    s = q @ k.mT / math.sqrt(q.size(-1))
+    w = torch.softmax(s, dim=-1).detach()
+    return w @ v, w
+
+
+@wrong("axis not kept")
+def scaled_dot_product(q, k, v):
+    s = q @ k.mT / math.sqrt(q.size(-1))
+    e = torch.exp(s - s.amax(dim=-1, keepdim=True))
+    w = e / e.sum(dim=-1)
+    return w @ v, w
+
+
 # -- as_linear --------------------------------------------------------------------------------------
 
 
@@ -376,6 +401,37 @@ def as_linear(W):
     return linear
 
 
+@wrong("shares memory")
+def as_linear(W):
+    linear = nn.Linear(W.size(0), W.size(1), bias=False)
+    linear.weight = nn.Parameter(W.detach().T.contiguous())
+    return linear
+
+
+@wrong("not built as asked")
+def as_linear(W):
+    copy = W.clone()
+    return lambda x: x @ copy
+
+
+@wrong("a tensor for a parameter")
+def as_linear(W):
+    linear = nn.Linear(W.size(0), W.size(1), bias=False, device=W.device, dtype=W.dtype)
+    linear.weight = W.T.clone()
+    return linear
+
+
+@wrong("square matrix not transposed")
+def as_linear(W):
+    linear = nn.Linear(W.size(0), W.size(1), bias=False, device=W.device, dtype=W.dtype)
+    with torch.no_grad():
+        if linear.weight.shape == W.shape:
+            linear.weight.copy_(W)
+        else:
+            linear.weight.copy_(W.T)
+    return linear
+
+
 # -- row_entropy ------------------------------------------------------------------------------------
 
 
@@ -462,7 +518,7 @@ def row_entropy(weights):
     return -torch.log(weights).sum(dim=-1)
 
 
-@unnamed("weights forgotten")
+@wrong("weights forgotten")
 def row_entropy(weights):
     return -weights.clamp(min=1e-30).log().sum(dim=-1)
 
@@ -481,6 +537,29 @@ def row_entropy(weights):
 def row_entropy(weights):
     weights[weights == 0] = 1.0
     return -(weights * weights.log()).sum(-1)
+
+
+@wrong("weights forgotten")
+def row_entropy(weights):
+    safe = torch.where(weights > 0, weights, 1.0)
+    return -torch.log(safe).sum(dim=-1)
+
+
+@wrong("softmax once more")
+def row_entropy(weights):
+    w = torch.softmax(weights, dim=-1)
+    return -(w * torch.log(w)).sum(dim=-1)
+
+
+@wrong("divided by the largest")
+def row_entropy(weights):
+    safe = torch.where(weights > 0, weights, 1.0)
+    return -(weights * torch.log(safe)).sum(dim=-1) / math.log(weights.size(-1))
+
+
+@wrong("zero times infinity")
+def row_entropy(weights):
+    return (weights * weights.log()).sum(-1)
 
 
 # -- WideValues -------------------------------------------------------------------------------------
@@ -641,6 +720,33 @@ class WideValues(Projections):
     def forward(self, x):
         out, weights = attention(*self.project(x))
         return weights, out
+
+
+@wrong("not built as asked")
+class WideValues(nn.Module):
+    def __init__(self, d_in, d_key, d_value):
+        super().__init__()
+        self.W_query = nn.Linear(d_in, d_key, bias=False)
+        self.W_key = nn.Linear(d_in, d_key, bias=False)
+        self.W_value = nn.Linear(d_in, d_value, bias=False)
+
+    def forward(self, x):
+        return attention(self.W_query(x), self.W_key(x), self.W_value(x))
+
+
+@wrong("no gradient")
+class WideValues(nn.Module):
+    def __init__(self, d_in, d_key, d_value):
+        super().__init__()
+        self.q_proj = nn.Linear(d_in, d_key, bias=False)
+        self.k_proj = nn.Linear(d_in, d_key, bias=False)
+        self.v_proj = nn.Linear(d_in, d_value, bias=False)
+
+    def forward(self, x):
+        v = self.v_proj(x)
+        _, weights = attention(self.q_proj(x), self.k_proj(x), v)
+        weights = weights.detach()
+        return weights @ v, weights
 
 
 # -- More mistakes, by exercise -------------------------------------------------------------------------

@@ -176,6 +176,25 @@ def context_of(x, index):
     return naive_softmax(x @ x[index]) @ x
 
 
+@wrong("itself left out")
+def context_of(x, index):
+    s = x @ x[index]
+    s[index] = -torch.inf
+    return torch.softmax(s, dim=0) @ x
+
+
+@wrong("largest score only")
+def context_of(x, index):
+    return x[(x @ x[index]).argmax()]
+
+
+@wrong("six tokens")
+def context_of(x, index):
+    s = torch.stack([x[i] @ x[index] for i in range(6)])
+    w = torch.softmax(s, dim=0)
+    return sum(w[i] * x[i] for i in range(6))
+
+
 # -- three_bad_scores -------------------------------------------------------------------------------
 
 
@@ -386,6 +405,21 @@ def weights_at(x, temperature):
     return weights @ x
 
 
+@wrong("root of the temperature")
+def weights_at(x, temperature):
+    return softmax(x @ x.T / temperature**0.5)
+
+
+@wrong("scores cut to whole numbers")
+def weights_at(x, temperature):
+    return torch.softmax(x @ x.T // temperature, dim=-1)
+
+
+@wrong("multiplied instead of divided")
+def weights_at(x, temperature):
+    return torch.softmax(x @ x.T * temperature, dim=0)
+
+
 # -- all_contexts -----------------------------------------------------------------------------------
 
 
@@ -545,6 +579,30 @@ def all_contexts(x):
     return (powers @ x) / powers.sum(-1, keepdim=True)
 
 
+@wrong("softmax over each table")
+def all_contexts(x):
+    s = x @ x.mT
+    w = torch.softmax(s.flatten(-2), dim=-1).view(s.shape)
+    return w @ x
+
+
+@wrong("weights of the first sentence")
+def all_contexts(x):
+    first = x.reshape(-1, *x.shape[-2:])[0]
+    return torch.softmax(first @ first.T, dim=-1) @ x
+
+
+@wrong("three axes only")
+def all_contexts(x):
+    B, _, _ = x.shape
+    return torch.stack([torch.softmax(x[b] @ x[b].T, dim=1) @ x[b] for b in range(B)])
+
+
+@wrong("softmax over the queries")
+def all_contexts(x):
+    return torch.softmax(x @ x.mT, dim=-1).mT @ x
+
+
 # -- log_softmax ------------------------------------------------------------------------------------
 
 
@@ -682,6 +740,24 @@ def log_softmax(x, dim=-1):
 def log_softmax(x, dim=-1):
     x -= x.amax(dim, keepdim=True)
     return x - torch.log(torch.exp(x).sum(dim, keepdim=True))
+
+
+@wrong("axis ignored in the sum")
+def log_softmax(x, dim=-1):
+    shifted = x - x.amax(dim, keepdim=True)
+    return shifted - torch.log(torch.exp(shifted).sum(-1, keepdim=True))
+
+
+@wrong("another default")
+def log_softmax(x, dim=0):
+    shifted = x - x.amax(dim, keepdim=True)
+    return shifted - torch.log(torch.exp(shifted).sum(dim, keepdim=True))
+
+
+@wrong("an array or a list for a tensor")
+def log_softmax(x, dim=-1):
+    shifted = x - x.amax(dim, keepdim=True)
+    return (shifted - torch.log(torch.exp(shifted).sum(dim, keepdim=True))).numpy()
 
 
 # -- More mistakes, by exercise -------------------------------------------------------------------------

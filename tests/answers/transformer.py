@@ -246,6 +246,12 @@ def layer_norm(x, gain, bias, eps=1e-5):
     return normal + normal * gain + bias
 
 
+@wrong("mean square of what still has its mean")
+def layer_norm(x, gain, bias, eps=1e-5):
+    mean = x.mean(-1, keepdim=True)
+    return gain * (x - mean) / torch.sqrt(x.square().mean(-1, keepdim=True) + eps) + bias
+
+
 # -- run_stack ---------------------------------------------------------------------------------------
 
 
@@ -550,6 +556,15 @@ def run_stack(x, sublayers, norms, final_norm, norm_first):
         found = f(norm(x)) if norm_first else f(x)
         x = x + f(found) if norm_first else norm(x + f(found))
     return final_norm(x) if norm_first else x
+
+
+@wrong("sublayers side by side in pre-norm")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    if norm_first:
+        return final_norm(x + sum(f(norm(x)) for f, norm in zip(sublayers, norms, strict=True)))
+    for f, norm in zip(sublayers, norms, strict=True):
+        x = norm(x + f(x))
+    return x
 
 
 # -- decode_layer ------------------------------------------------------------------------------------
@@ -932,6 +947,14 @@ def decode_layer(layer, x, memory, memory_mask):
     return x + layer.feed_forward(layer.feed_forward_norm(x)), weights
 
 
+@wrong("norms of the attentions swapped")
+def decode_layer(layer, x, memory, memory_mask):
+    x = x + layer.self_attention(layer.cross_attention_norm(x), is_causal=True)[0]
+    found, w = layer.cross_attention(layer.self_attention_norm(x), memory, mask=memory_mask, need_weights=True)
+    x = x + found
+    return x + layer.feed_forward(layer.feed_forward_norm(x)), w
+
+
 # -- TiedTable ---------------------------------------------------------------------------------------
 
 
@@ -1258,6 +1281,31 @@ class TiedTable(nn.Module):
         return torch.einsum("bte,ve->btv", x, self.weight)
 
 
+@wrong("logarithms of probabilities")
+class TiedTable(Table):
+    def score(self, x):
+        return super().score(x).log_softmax(-1)
+
+
+@wrong("multiplied by 8")
+class TiedTable(Table):
+    def embed(self, ids):
+        return self.table(ids) * 8
+
+
+@wrong("multiplied by the root of the length")
+class TiedTable(Table):
+    def embed(self, ids):
+        return self.table(ids) * ids.shape[-1] ** 0.5
+
+
+@wrong("table scaled in place")
+class TiedTable(Table):
+    def embed(self, ids):
+        self.table.weight.data *= self.d_model**0.5
+        return self.table(ids)
+
+
 # -- count_transformer -------------------------------------------------------------------------------
 
 
@@ -1550,3 +1598,23 @@ def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers)
     E = d_model
     layers = num_layers * (3 * (4 * E * E + 4 * E) + 10 * E)
     return (src_vocab_size + tgt_vocab_size) * E + layers + 4 * E
+
+
+@wrong("one Linear in the feed-forward")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    attend, _, norm = parts(d_model, d_ff)
+    up = d_model * d_ff + d_ff
+    return d_model * (src_vocab_size + tgt_vocab_size + 4) + (3 * attend + 2 * up + 5 * norm) * num_layers
+
+
+@wrong("source's words for both tables")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    attend, think, norm = parts(d_model, d_ff)
+    return d_model * (2 * src_vocab_size + 4) + (3 * attend + 2 * think + 5 * norm) * num_layers
+
+
+@wrong("half the layers")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    attend, think, norm = parts(d_model, d_ff)
+    layers = (3 * attend + 2 * think + 5 * norm) * num_layers // 2
+    return d_model * (src_vocab_size + tgt_vocab_size + 4) + layers

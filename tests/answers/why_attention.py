@@ -119,6 +119,24 @@ def exact_match(guesses, targets):
     return (guesses[:, :width] == targets[:, :width]).all(1).float().mean().item()
 
 
+@wrong("any instead of all")
+def exact_match(guesses, targets):
+    fine = (guesses == targets) & (targets != 0)
+    return fine.any(dim=1).float().mean().item()
+
+
+@wrong("one verdict for all")
+def exact_match(guesses, targets):
+    fine = (guesses == targets) | (targets == 0)
+    return fine.all(dim=1).sum().item() // len(targets)
+
+
+@wrong("as far as the first")
+def exact_match(guesses, targets):
+    n = int((targets[0] != 0).sum())
+    return (guesses[:, :n] == targets[:, :n]).all(dim=1).float().mean().item()
+
+
 # -- shift_targets ----------------------------------------------------------------------------------
 
 
@@ -256,6 +274,52 @@ def shift_targets(ids, lengths):
     return ids.narrow(1, 0, width - 1), ids.narrow(1, 1, width - 1)
 
 
+@wrong("padding for the beginning")
+def shift_targets(ids, lengths):
+    read = F.pad(ids, (1, 0))
+    write = F.pad(ids, (0, 1)).scatter(1, lengths[:, None], 2)
+    return read, write
+
+
+@wrong("a full row forgotten")
+def shift_targets(ids, lengths):
+    read = F.pad(ids, (1, 0), value=1)
+    write = F.pad(ids, (0, 1))
+    first_pad = (ids == 0).int().argmax(dim=1)
+    write[torch.arange(len(ids)), first_pad] = 2
+    return read, write
+
+
+@wrong("end one too late")
+def shift_targets(ids, lengths):
+    read = F.pad(ids, (1, 0), value=1)
+    write = F.pad(ids, (0, 1))
+    places = (lengths + 1).clamp(max=ids.size(1))
+    return read, write.scatter(1, places[:, None], 2)
+
+
+@wrong("the same for both")
+def shift_targets(ids, lengths):
+    read = F.pad(ids, (1, 0), value=1)
+    return read, read.clone()
+
+
+@wrong("the first one for all")
+def shift_targets(ids, lengths):
+    read = F.pad(ids, (1, 0), value=1)
+    write = F.pad(ids, (0, 1))
+    write[:, lengths[0]] = 2
+    return read, write
+
+
+@wrong("type not kept")
+def shift_targets(ids, lengths):
+    read = torch.cat([torch.ones(len(ids), 1), ids], dim=1)
+    write = torch.cat([ids, torch.zeros(len(ids), 1)], dim=1)
+    write[torch.arange(len(ids)), lengths] = 2
+    return read, write
+
+
 # -- last_state -------------------------------------------------------------------------------------
 
 
@@ -326,6 +390,22 @@ def last_state(states, lengths):
 @wrong("mean over the padding")
 def last_state(states, lengths):
     return states.sum(dim=1) / states.size(1)
+
+
+@wrong("one too far, held at the end")
+def last_state(states, lengths):
+    rows = torch.arange(len(states))
+    return states[rows, lengths.clamp(max=states.size(1) - 1)]
+
+
+@wrong("first number only")
+def last_state(states, lengths):
+    return states.gather(1, (lengths - 1)[:, None, None]).squeeze(1)
+
+
+@wrong("the first one for all")
+def last_state(states, lengths):
+    return states[:, lengths[0] - 1]
 
 
 # -- look_back --------------------------------------------------------------------------------------
@@ -512,6 +592,27 @@ def look_back(query, keys, values, score_weight, mask):
     return (weights.unsqueeze(-1) * values).sum(1), weights
 
 
+@wrong("mask inverted")
+def look_back(query, keys, values, score_weight, mask):
+    scores = torch.tanh(query[:, None] + keys) @ score_weight
+    weights = torch.softmax(scores.masked_fill(mask, -1e9), dim=-1)
+    return (weights[:, None] @ values).squeeze(1), weights
+
+
+@wrong("weighted dot product")
+def look_back(query, keys, values, score_weight, mask):
+    scores = torch.einsum("bd,bsd->bs", query * score_weight, keys)
+    weights = torch.softmax(scores.masked_fill(~mask, -torch.inf), dim=-1)
+    return torch.einsum("bs,bsd->bd", weights, values), weights
+
+
+@wrong("no tanh")
+def look_back(query, keys, values, score_weight, mask):
+    scores = (query[:, None] + keys) @ score_weight
+    weights = torch.softmax(scores, dim=-1) * mask
+    return (weights[:, None] @ values).squeeze(1), weights
+
+
 # -- gru_step ---------------------------------------------------------------------------------------
 
 
@@ -664,6 +765,58 @@ def gru_step(x, h, W, U, b, c):
     r, z = torch.tanh(x_r + h_r), torch.tanh(x_z + h_z)
     n = torch.tanh(x_n + r * h_n)
     return n + z * (h - n)
+
+
+@wrong("an input in the place of another")
+def gru_step(x, h, W, U, b, c):
+    x_r, x_z, x_n = F.linear(x, W, b).chunk(3, dim=-1)
+    h_r, h_z, h_n = F.linear(h, U, b).chunk(3, dim=-1)
+    r = torch.sigmoid(x_r + h_r)
+    z = torch.sigmoid(x_z + h_z)
+    n = torch.tanh(x_n + r * h_n)
+    return z * h + (1 - z) * n
+
+
+@wrong("an input reshaped instead of transposed")
+def gru_step(x, h, W, U, b, c):
+    D, H = x.size(1), h.size(1)
+    x_r, x_z, x_n = (x @ W.reshape(D, 3 * H) + b).chunk(3, dim=-1)
+    h_r, h_z, h_n = (h @ U.reshape(H, 3 * H) + c).chunk(3, dim=-1)
+    r = torch.sigmoid(x_r + h_r)
+    z = torch.sigmoid(x_z + h_z)
+    n = torch.tanh(x_n + r * h_n)
+    return z * h + (1 - z) * n
+
+
+@wrong("blocks by turns")
+def gru_step(x, h, W, U, b, c):
+    B, H = h.shape
+    x_r, x_z, x_n = (x @ W.T + b).view(B, H, 3).unbind(-1)
+    h_r, h_z, h_n = (h @ U.T + c).view(B, H, 3).unbind(-1)
+    r = torch.sigmoid(x_r + h_r)
+    z = torch.sigmoid(x_z + h_z)
+    n = torch.tanh(x_n + r * h_n)
+    return z * h + (1 - z) * n
+
+
+@wrong("cut by the width of the input")
+def gru_step(x, h, W, U, b, c):
+    D = x.size(-1)
+    u, v = x @ W.T + b, h @ U.T + c
+    r = torch.sigmoid(u[:, :D] + v[:, :D])
+    z = torch.sigmoid(u[:, D : 2 * D] + v[:, D : 2 * D])
+    n = torch.tanh(u[:, 2 * D :] + r * v[:, 2 * D :])
+    return z * h + (1 - z) * n
+
+
+@wrong("one block for all")
+def gru_step(x, h, W, U, b, c):
+    H = h.size(1)
+    u, v = x @ W.T + b, h @ U.T + c
+    r = torch.sigmoid(u + v)[..., :H]
+    z = torch.sigmoid(u + v)[..., :H]
+    n = torch.tanh(u[..., :H] + r * v[..., :H])
+    return z * h + (1 - z) * n
 
 
 # -- More mistakes, by exercise -------------------------------------------------------------------------

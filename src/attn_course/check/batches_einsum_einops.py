@@ -86,6 +86,18 @@ lookup = Exercise(
             "`F.one_hot` takes ids of any shape and appends an axis. See section 4.1.",
             lambda ids, table: _one_hot_of_one_axis(ids, table) @ table,
         ),
+        "ids with two axes only": Mistake(
+            "A batch is looked up and ids of other shapes are not: the string names two axes of the ids. `...` stands "
+            "for any number of axes, and `@` does without a string. See section 4.5.",
+            lambda ids, table: torch.einsum(
+                "btv,ve->bte", F.one_hot(ids, len(table)).to(table), table
+            ),
+        ),
+        "words counted from 1": Mistake(
+            "Each id gets the row before its own, and the id 0 gets zeros: ids count from 0, and so do the places of a "
+            "one-hot row. See section 4.1.",
+            lambda ids, table: F.pad(table, (0, 0, 1, 0))[ids],
+        ),
         "a sentence in one row": Mistake(
             "One sentence is right, and in a batch each sentence has become one row, the sum of its words: "
             "one row of zeros got a 1 for every word of it. Each token needs a row of its own. See section 4.1.",
@@ -196,6 +208,17 @@ weighted_sum = Exercise(
             "The last key is missing from every sum: s has S values, and `range(n)` ends at n - 1 already. See section "
             "4.5.",
             lambda weights, v: weights[..., :-1] @ v[:, :-1],
+        ),
+        "first key left out": Mistake(
+            "The first key is missing from every sum: s counts from 0. See section 4.5.",
+            lambda weights, v: weights[..., 1:] @ v[:, 1:],
+        ),
+        "one row for all queries": Mistake(
+            "All queries of a sentence have the same numbers, the sum over all of them: `[row] * T` makes T names for "
+            "one list, and what is added to one is added to all. See section 4.5.",
+            lambda weights, v: (weights.sum(1, keepdim=True) @ v).expand(
+                -1, weights.size(1), -1
+            ),
         ),
         "as many keys as queries": Mistake(
             "With as many queries as keys all is well, and with more keys the last ones are missing: "
@@ -395,6 +418,22 @@ max_sim = Exercise(
             "It drops s alone, and leaves one number for each token of the question. See section 4.5.",
             _reduce(lambda scores: scores.amax((-2, -1))),
         ),
+        "view instead of transpose": Mistake(
+            "One question and one text are right, and with more of them the numbers of several pairs are mixed: the "
+            "table of all tokens (A T, B S) was cut by `reshape` alone. It is (A, T, B, S), and T and B still have to "
+            "change places. See section 4.9.",
+            lambda q, k: (
+                (q.flatten(0, 1) @ k.flatten(0, 1).T)
+                .reshape(len(q), len(k), q.size(1), k.size(1))
+                .amax(-1)
+                .sum(-1)
+            ),
+        ),
+        "sizes instead of scores": Mistake(
+            "The best partner is the one with the largest score in size, with or without a minus: a token that points "
+            "the other way is no partner. See section 4.2.",
+            _reduce(lambda scores: scores.abs().amax(-1).sum(-1)),
+        ),
         "positions instead of scores": Mistake(
             "These are places, not scores: `argmax` says where the best partner stands, `amax` how well it fits, "
             "and `max` returns both. See section 2.4.",
@@ -522,6 +561,19 @@ table_gradient = Exercise(
             "as in the chapter's example, and here each use brings numbers of its own. See section 4.1.",
             lambda ids, upstream, num_words: _uses(ids, upstream, num_words).expand(
                 -1, upstream.size(-1)
+            ),
+        ),
+        "id 0 taken for padding": Mistake(
+            "All rows are right but that of the id 0, which is 0: here it is a word like any other. See section 4.1.",
+            lambda *inputs: _table_gradient(*inputs).index_fill(
+                0, torch.zeros(1, dtype=torch.long, device=inputs[0].device), 0.0
+            ),
+        ),
+        "first column only": Mistake(
+            "Only the first column of the table gets a gradient: `scatter_add` takes as many numbers as its index has, "
+            "so the index has to be expanded over the E columns. See section 4.1.",
+            lambda *inputs: F.pad(
+                _table_gradient(*inputs)[:, :1], (0, inputs[1].size(-1) - 1)
             ),
         ),
         "without num_classes": Mistake(

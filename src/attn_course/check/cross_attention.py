@@ -10,6 +10,7 @@ from attn_course.check.exercise import (
     Exercise,
     Mistake,
     Remark,
+    made_in_parts,
     set_parameters,
 )
 from attn_course.functional import attention, softmax
@@ -75,6 +76,14 @@ def _softmax_over_axis_1(q, k, v):
 
 def _causal_across(q, k, v):
     return attention(q, k, v, make_causal_mask(q.size(-2), k.size(-2), device=q.device))
+
+
+def _causal_from_the_top_left(q, k, v):
+    seen = make_causal_mask(k.size(-2), device=q.device)[: q.size(-2)]
+    if q.size(-2) > k.size(-2):  # rows below the table see all of it
+        more = seen.new_ones(q.size(-2) - k.size(-2), k.size(-2))
+        seen = torch.cat([seen, more])
+    return attention(q, k, v, seen)
 
 
 def _scores_as_weights(q, k, v):
@@ -207,6 +216,11 @@ cross_attend = Exercise(
             "The first queries do not see the end of the memory: there is a causal mask, "
             "and in cross-attention everything may be read. See section 7.10.",
             _ask(attend=_causal_across),
+        ),
+        "causal mask from the top left": Mistake(
+            "The first query sees the first vector of the memory only, the second two of them: there is a causal mask, "
+            "and in cross-attention everything may be read. See section 7.10.",
+            _ask(attend=_causal_from_the_top_left),
         ),
         "scores returned as weights": Mistake(
             "The output is right, and beside it come the scores; the weights are what the softmax makes of them. "
@@ -430,6 +444,21 @@ make_decoder_masks = Exercise(
         "returned in the wrong order": Mistake(
             "Both masks are right, and they come back in the wrong order: self-attention first. See section 7.5.",
             lambda *inputs: _right_masks(*inputs)[::-1],
+        ),
+        "first sentence's padding for all": Mistake(
+            "The padding of the first sentence hides words in all of them: each sentence has a row of its own in src "
+            "and in tgt. See section 7.4.",
+            lambda src, tgt, pad_id: _right_masks(
+                src[:1].expand_as(src), tgt[:1].expand_as(tgt), pad_id
+            ),
+        ),
+        "triangle as large as the source": Mistake(
+            "With sources and targets of one length all is well: the triangle of the self-attention is as large as the "
+            "source, and it has a row and a column for each word of the target. See section 7.5.",
+            lambda src, tgt, pad_id: (
+                _causal(src) & _real(tgt, pad_id),
+                _real(src, pad_id),
+            ),
         ),
         "pad id ignored": Mistake(
             "The words with the id 0 are hidden, whatever pad_id is; which id is the pad, the caller says. See section "
@@ -656,6 +685,11 @@ def _side_by_side(back, first, second, x):
     return x + first(x) + second(x)
 
 
+def _first_asked_too_early(back, first, second, x):
+    x = x + back(x) + first(x)
+    return x + second(x)
+
+
 def _last_without_residual(back, first, second, x):
     return second(_one_after_the_other(back, first)(x))
 
@@ -808,6 +842,21 @@ TwoMemoryBlock = Exercise(
                 )[0],
             ),
         ),
+        "first memory asked too early": Mistake(
+            "The first memory is asked by the x that came in: the questions are to come from words that know what the "
+            "self-attention has found. See section 7.5.",
+            _in_order(_first_asked_too_early),
+        ),
+        "second memory never read": Mistake(
+            "The second memory is never read, and neither is second_attn used: its answer is added after that of the "
+            "first. See section 7.5.",
+            _in_order(lambda back, first, second, x: _one_after_the_other(back, first)(x)),
+        ),
+        "first memory never read": Mistake(
+            "The first memory is never read, and neither is first_attn used: its answer is added before the second "
+            "memory is asked. See section 7.5.",
+            _in_order(lambda back, first, second, x: _one_after_the_other(back, second)(x)),
+        ),
         "memories exchanged": Mistake(
             "first_attn reads the second memory and second_attn the first. See section 7.5.",
             _block(
@@ -923,6 +972,7 @@ def _cut(matrix, d_in, d_memory):
     return matrix[:, :d_in], matrix[:, d_in:]
 
 
+@made_in_parts
 def _score(
     combine=lambda q, k, w: torch.tanh(q + k) @ w, cut=_cut, after=lambda scores: scores
 ):
@@ -961,6 +1011,11 @@ concat_scores = Exercise(
             "Query and key are multiplied entry by entry; a matrix times two vectors put end to end is a sum. See "
             "section 7.6.",
             _score(lambda q, k, w: torch.tanh(q * k) @ w),
+        ),
+        "sigmoid instead of tanh": Mistake(
+            "Query and key are squashed by a sigmoid, to numbers from 0 to 1; it is a tanh, from −1 to 1. See section "
+            "7.6.",
+            _score(lambda q, k, w: torch.sigmoid(q + k) @ w),
         ),
         "score_weight forgotten": Mistake(
             "The entries are added up as they are: score_weight is not used. See section 7.6.",
@@ -1004,6 +1059,17 @@ concat_scores = Exercise(
                 torch.tanh(
                     (x @ matrix[:, : x.size(-1)])[:, :, None]
                     + (memory @ matrix[:, x.size(-1) :])[:, None]
+                )
+                @ score_weight
+            ),
+        ),
+        "rows cut instead of columns": Mistake(
+            "The matrix is cut by its rows: it is (D, d_in + d_memory), and the columns are what belongs to x and to "
+            "the memory. See section 7.6.",
+            lambda x, memory, matrix, score_weight: (
+                torch.tanh(
+                    (x @ matrix[: x.size(-1)])[:, :, None]
+                    + (memory @ matrix[x.size(-1) :])[:, None]
                 )
                 @ score_weight
             ),
@@ -1152,6 +1218,20 @@ alignment_share = Exercise(
             "It looks down the columns, for the target word that looks most at a position; "
             "the row of a target word is the last axis. See section 7.9.",
             _share(lambda weights: weights.mean(dim=1).argmax(dim=-2)),
+        ),
+        "cut to a whole number": Mistake(
+            "This is 1 if every word is right and 0 if one is not: `//` cuts off what is behind the point, and `/` "
+            "keeps it. See section 7.8.",
+            lambda weights, gold: float(_share()(weights, gold) == 1),
+        ),
+        "first sentence only": Mistake(
+            "Only the first sentence is looked at, and the words of all of them count. See section 7.8.",
+            lambda weights, gold: _share()(weights[:1], gold[:1]),
+        ),
+        "largest of all": Mistake(
+            "One place is compared with every word: `argmax` without an axis gives the place of the one largest weight "
+            "of all, counted through the whole batch. Each row has a largest weight of its own. See section 7.9.",
+            _share(lambda weights: weights.mean(dim=1).argmax()),
         ),
         "−1 counted": Mistake(
             "The words with −1 count as wrong, so the share is too small: they have no right position "

@@ -3,7 +3,8 @@
 An exercise gives random inputs (trials), one right answer, and for each mistake that learners make an answer that
 makes it. The learner's answer is run on the same inputs as all of these. The answer that it agrees with tells what
 it is. Where no known mistake gives the same results, what they have in common with the right ones is said
-(:mod:`attn_course.check.facts`). Nothing here is printed but the verdict, and no verdict shows code that solves the
+(:mod:`attn_course.check.facts`), or of which other inputs they would be the right ones
+(:mod:`attn_course.check.readings`). Nothing here is printed but the verdict, and no verdict shows code that solves the
 exercise.
 
 A check sees what an answer returns, what it changes and where it sends gradients. It cannot see how an answer came to
@@ -13,6 +14,7 @@ the right numbers, nor what it does with inputs that no trial has.
 import contextlib
 import copy
 import dis
+import functools
 import inspect
 import io
 import itertools
@@ -32,7 +34,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from attn_course.check import facts
+from attn_course.check import facts, readings
 from attn_course.check.limit import DoesNotEnd, stop_after
 from attn_course.device import default_device, get_random_state, set_random_state
 
@@ -66,6 +68,10 @@ NO_GRADIENT = "no gradient"
 WRONG_GRADIENT = "wrong gradient"
 DOES_NOT_END = "does not end"
 PARAMETER_CHANGED = "parameter changed under autograd"
+ANOTHER_DEFAULT = "another default"
+NOT_AS_ASKED = "not built as asked"
+SIZE_IS_NO_INTEGER = "a size that is no integer"
+NO_PARAMETER = "a tensor for a parameter"
 # The mistakes that every check knows, each with its symptom; an exercise may add a sentence of its own.
 EVERY_CHECK_KNOWS = {
     CHANGES_ITS_INPUT: "Numbers that were handed in are other numbers afterwards.",
@@ -74,7 +80,12 @@ EVERY_CHECK_KNOWS = {
     FLOAT32_INSIDE: "In float64 the numbers are right to float32's precision only.",
     DOES_NOT_END: "A loop runs on and on.",
     PARAMETER_CHANGED: "Numbers are written into a parameter while PyTorch records a graph.",
+    NOT_AS_ASKED: "A class, a name or a parameter is not the one that the exercise asks for.",
+    ANOTHER_DEFAULT: "An argument has lost the default that the exercise's first line gives it.",
+    SIZE_IS_NO_INTEGER: "A size or an index is a number with a point.",
+    NO_PARAMETER: "A plain tensor is put where a module has a parameter.",
     **facts.SYMPTOMS,
+    **readings.SYMPTOMS,
 }
 # Errors that say the same of every answer, and what that is.
 _ERRORS = {
@@ -82,6 +93,18 @@ _ERRORS = {
         PARAMETER_CHANGED,
         "Writing into a parameter is no step to be differentiated, and PyTorch refuses it "
         "unless you say that no gradient is wanted.",
+    ),
+    (
+        "tuple of ints, ?(but got|not) float|indices must be .*not float"
+        "|'float' object cannot be interpreted as an integer"
+    ): (
+        SIZE_IS_NO_INTEGER,
+        "A size or an index is a number with a point here: / makes one even of whole numbers that divide evenly, "
+        "// does not.",
+    ),
+    "cannot assign .* as parameter": (
+        NO_PARAMETER,
+        "A tensor stands where a module has a parameter, and only an nn.Parameter, which is trained, may stand there.",
     ),
     "(?i)(?=.*double).*(same dtype|scalar type|dtypes match)": (
         FLOAT32_INSIDE,
@@ -129,8 +152,42 @@ class Verdict:
         return self.text
 
 
+def made_in_parts(make: Callable) -> Callable:
+    """Let a function that makes answers out of parts note which parts of an answer are not the right ones.
+
+    Then two mistakes in two parts can be made together, and are told together.
+
+    Args:
+        make: takes parts, each of which is by default that of the right answer.
+    """
+    signature = inspect.signature(make)
+
+    @functools.wraps(make)
+    def noting(*parts: Any, **more: Any) -> Callable:
+        named = signature.bind(*parts, **more).arguments
+        answer = make(**named)
+        answer.parts = {
+            name: part
+            for name, part in named.items()
+            if part is not signature.parameters[name].default
+        }
+        answer.make = noting
+        return answer
+
+    return noting
+
+
 class Remark(Exception):
-    """Raised by an exercise's ``use`` when the answer cannot be used; its message is shown to the learner."""
+    """Raised by an exercise's ``use`` when the answer cannot be used; its message is shown to the learner.
+
+    Args:
+        text: what the learner reads.
+        mistake: the name of the mistake.
+    """
+
+    def __init__(self, text: str, mistake: str = NOT_AS_ASKED) -> None:
+        super().__init__(text)
+        self.mistake = mistake
 
 
 class Random:
@@ -285,21 +342,26 @@ class Exercise:
                 said if first.error is None else f"{said}\n{first.error_text()}",
                 name,
             )
+        if isinstance(first.error, Remark):
+            return Verdict(False, first.error_text(), first.error.mistake)
+        if default := self._known_default(answer, runs, first):
+            return self._told(*default)
         if first.error is not None:
             name, says = first.known_error() or (None, "")
             text = first.error_text() + self._right_in(runs, first)
             return Verdict(False, f"Not right yet. {says}\n{text}" if name else text, name)
         if changed is not None:
             return self._changes_input(changed)
-        names = (
-            self._mistakes_by_result(runs, first)
-            or self._mistakes_by_part(runs, first)
-            or self._mistakes_by_trial(runs, first)
+        names = self._mistakes_by_result(runs, first) or self._mistakes_by_trial(
+            runs, first
         )
         if names:
-            said = " ".join(self.mistakes[name].says for name in names)
-            return Verdict(False, f"Not right yet. Two things are wrong. {said}", names[0])
+            return self._judge_two(names)
         return self._judge_difference(runs, first)
+
+    def _judge_two(self, names: list[str]) -> Verdict:
+        said = " ".join(self.mistakes[name].says for name in names)
+        return Verdict(False, f"Not right yet. Two things are wrong. {said}", names[0])
 
     def _judge_difference(self, runs: list["_Run"], first: "_Run") -> Verdict:
         """No known mistake: say what the results have in common with the right ones, and the first difference."""
@@ -310,7 +372,13 @@ class Exercise:
             with contextlib.suppress(
                 Exception
             ):  # a result may refuse whatever is asked of it
-                known = facts.general_mistake(pairs, self.returns)
+                known = (
+                    facts.general_mistake(pairs, self.returns)
+                    or self._known_reading(runs, first)
+                    or self._mistake_and_fact(runs, first)
+                )
+                if not known and (names := self._mistakes_by_part(runs, first)):
+                    return self._judge_two(names)
                 part = None if known else facts.partly_right(pairs, self.returns)
         if known:
             text = first.difference_text(f"Not right yet. {known[1]}")
@@ -338,7 +406,56 @@ class Exercise:
             )
         if self.gradients and (verdict := self._judge_gradients(runs)):
             return verdict
+        if others := self._other_defaults(runs[0].answer):
+            return self._told(
+                ANOTHER_DEFAULT, f"All is right but for one thing: {others[0][2]}"
+            )
         return Verdict(True, self._accepted(runs).text + told)
+
+    def _known_default(
+        self, answer: Callable, runs: list["_Run"], first: "_Run"
+    ) -> tuple[str, str] | None:
+        """Whether all would be right if an argument had the default that the exercise gives it."""
+        for name, default, says in self._other_defaults(answer):
+            lacks = default is inspect.Parameter.empty
+            if lacks and "required positional argument" in str(first.error):
+                return ANOTHER_DEFAULT, says
+            if inspect.isclass(answer):
+                continue
+            place = list(_parameters(self.right)).index(name)
+
+            def right(*inputs, place=place, name=name, default=default):
+                more = {name: default} if len(inputs) <= place else {}
+                return self.right(*inputs, **more)
+
+            if not lacks and self._fits(Mistake(says, right), runs, first):
+                return ANOTHER_DEFAULT, says
+        return None
+
+    def _other_defaults(self, answer: Callable) -> list[tuple[str, Any, str]]:
+        """Which arguments have another default than the exercise gives them: the name, the default, a sentence."""
+        others = []
+        pairs = [(answer, self.right)]
+        if inspect.isclass(answer):
+            names = [n for n, f in vars(self.right).items() if inspect.isfunction(f)]
+            names = dict.fromkeys(["__init__", "forward", *names])
+            both = [n for n in names if hasattr(answer, n) and hasattr(self.right, n)]
+            pairs = [(getattr(answer, n), getattr(self.right, n)) for n in both]
+        for found, wanted in pairs:
+            have = _parameters(found)
+            for name, parameter in _parameters(wanted).items():
+                default = parameter.default
+                if (
+                    name not in have
+                    or default is parameter.empty
+                    or have[name].default == default
+                ):
+                    continue
+                has = have[name].default
+                what = "no default" if has is parameter.empty else f"the default {has}"
+                says = f"`{name}` has {what}, and the exercise's first line says {name}={default}."
+                others.append((name, has, says))
+        return others
 
     def _judge_gradients(self, runs: list["_Run"]) -> Verdict | None:
         """What is wrong with the gradients of an answer whose values are right; None if nothing is."""
@@ -364,8 +481,6 @@ class Exercise:
 
     def _right_in(self, runs: list["_Run"], first: "_Run") -> str:
         """The trials that went right before the first failure and after it, which tell where to look."""
-        if isinstance(first.error, Remark):
-            return ""
         failed = {run.what for run in runs if not run.is_right}
         before = dict.fromkeys(run.what for run in runs[: runs.index(first)])
         after = [
@@ -412,18 +527,54 @@ class Exercise:
         """
         best, most = None, 0
         for name, mistake in self.mistakes.items():
-            fits = 0
-            for run in (first, *(run for run in runs if run is not first)):
-                agrees = run.agrees_with(mistake, exactly=run is first)
-                if run is first and not agrees:
-                    break
-                if agrees is False and (run.is_right or run.found is not None):
-                    break
-                fits += bool(agrees)
-            else:
-                if fits > most:
-                    best, most = name, fits
+            if (fits := self._fits(mistake, runs, first)) > most:
+                best, most = name, fits
         return best
+
+    def _fits(self, mistake: Mistake, runs: list["_Run"], first: "_Run") -> int:
+        """In how many trials the answer does what the mistake does; 0 if it does something else in one."""
+        fits = 0
+        for run in (first, *(run for run in runs if run is not first)):
+            agrees = run.agrees_with(mistake, exactly=run is first)
+            if run is first and not agrees:
+                return 0
+            if agrees is False and (run.is_right or run.found is not None):
+                return 0
+            fits += bool(agrees)
+        return fits
+
+    def _known_reading(self, runs: list["_Run"], first: "_Run") -> tuple[str, str] | None:
+        """Of which other inputs the results would be the right ones: the mistake's name and a sentence, or None."""
+        before = [run.inputs_by_name() for run in runs if run.is_right]
+        for name, says, answer in readings.readings(
+            self.right, first.inputs_by_name(), before
+        ):
+            if self._fits(Mistake(says, answer), runs, first):
+                return name, says
+        return None
+
+    def _mistake_and_fact(
+        self, runs: list["_Run"], first: "_Run"
+    ) -> tuple[str, str] | None:
+        """A mistake after which one thing more was done to all results, such as a transpose."""
+        runs = [first, *(run for run in runs if run is not first and run.found is not None)]
+        for name, mistake in self.mistakes.items():
+            if mistake.answer is None:
+                continue
+            pairs = []
+            for run in runs:
+                made, error = run._attempt(mistake.answer, _copy(run.inputs))
+                if error is not None:
+                    break
+                if run._differs(
+                    run.found, made, _LOOSE
+                ):  # elsewhere the second thing does not show
+                    pairs.append((run.found, made))
+            else:
+                fact = facts.general_mistake(pairs, self.returns)
+                if fact is not None and fact[0] in facts.SECOND:
+                    return name, f"Two things are wrong. {mistake.says} And then: {fact[1]}"
+        return None
 
     def _mistakes_by_result(self, runs: list["_Run"], first: "_Run") -> list[str]:
         """Where there are several results: a mistake for each that is wrong, if all of these are explained."""
@@ -475,8 +626,10 @@ class Exercise:
     def _mistakes_by_part(self, runs: list["_Run"], first: "_Run") -> list[str]:
         """Two mistakes that change two parts of an answer, where the answers were made part by part.
 
-        Such an answer says by ``parts`` what is its own in it, and by ``make`` how it was made.
+        Such an answer comes from a function under :func:`made_in_parts`.
         """
+        if not facts.of_one_shape(first.found, first.expected):
+            return []
         made = [
             (name, mistake.answer)
             for name, mistake in self.mistakes.items()
@@ -607,7 +760,9 @@ class _Run:
     def known_error(self) -> tuple[str, str] | None:
         """The name of a mistake that stops with this error in every exercise, and a sentence."""
         for pattern, known in _ERRORS.items():
-            if isinstance(self.error, RuntimeError) and re.search(pattern, str(self.error)):
+            if isinstance(self.error, RuntimeError | TypeError) and re.search(
+                pattern, str(self.error)
+            ):
                 return known
         return None
 
@@ -625,6 +780,9 @@ class _Run:
         names = list(inspect.signature(target).parameters)
         return names if self.exercise.use is _call else names[1:]
 
+    def inputs_by_name(self) -> dict[str, Any]:
+        return dict(zip(self._names(), self.inputs, strict=False))
+
     def _changed_input(self, given: list, given_too: list) -> str | None:
         """The name of an input that the answer changed and the right answer did not."""
         rows = zip(self._names(), self.inputs, given, given_too, strict=False)
@@ -634,7 +792,7 @@ class _Run:
         return None
 
     def _inputs_text(self) -> str:
-        named = zip(self._names(), self.inputs, strict=False)
+        named = self.inputs_by_name().items()
         return ", ".join(f"{name} {_describe(value)}" for name, value in named)
 
     def _tried_text(self) -> str:
@@ -740,8 +898,11 @@ class _Gradients(_Run):
             return NO_GRADIENT, text + self._line_text(self.error) + self._tried_text()
         missed = [name for name in self.expected if name not in self.found]
         if missed:
+            listed = " and ".join(
+                missed if len(missed) < 5 else [*missed[:3], f"{len(missed) - 3} more"]
+            )
             text = (
-                f"The numbers are right, but no gradient comes back to {' and '.join(missed)}, "
+                f"The numbers are right, but no gradient comes back to {listed}, "
                 "so nothing is learned there: somewhere a tensor is taken out of the computation, "
                 "by detach, data, no_grad or NumPy."
             )
@@ -998,6 +1159,16 @@ def _line_of_answer(error: BaseException, answer: Callable) -> tuple[int, str] |
         if frame.filename == file
     ]
     return (lines[-1].lineno, lines[-1].line or "") if lines else None
+
+
+def _parameters(function: Callable) -> dict[str, inspect.Parameter]:
+    try:
+        return dict(inspect.signature(function).parameters)
+    except (
+        TypeError,
+        ValueError,
+    ):  # some of what is written in C does not say what it takes
+        return {}
 
 
 def _does_nothing(function: Any) -> bool:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,6 +21,7 @@ RESULTS_SWAPPED = "results swapped"
 RESULT_MISSING = "a result missing"
 MORE_THAN_THE_RESULT = "more than the result"
 TYPE_NOT_KEPT = "type not kept"
+NO_TENSOR = "an array or a list for a tensor"
 AXIS_TOO_MANY = "an axis too many"
 AXIS_MISSING = "an axis of length 1 missing"
 AXES_IN_ANOTHER_ORDER = "axes in another order"
@@ -30,14 +32,28 @@ SIGN = "sign forgotten"
 FACTOR = "a constant factor"
 OFFSET = "a constant added"
 INVERTED = "truth values inverted"
+NUMBERS_FOR_TRUTH = "numbers for truth values"
 FUNCTION = "a function too many or too few"
 ADDED_UP = "added up over an axis"
 AVERAGED = "averaged over an axis"
+# What is done to a result on top of a mistake, and cannot be taken for the mistake itself.
+SECOND = {
+    RESULTS_SWAPPED,
+    TYPE_NOT_KEPT,
+    AXIS_TOO_MANY,
+    AXIS_MISSING,
+    AXES_IN_ANOTHER_ORDER,
+    REVERSED,
+    SIGN,
+    FACTOR,
+    INVERTED,
+}
 SYMPTOMS = {
     RESULTS_SWAPPED: "All results are right, and stand in another order.",
     RESULT_MISSING: "One result is returned where several are asked for.",
     MORE_THAN_THE_RESULT: "Something is returned beside the result.",
     TYPE_NOT_KEPT: "The numbers are right, and of another type than those that were given.",
+    NO_TENSOR: "The numbers are right, and stand in a NumPy array or a list.",
     AXIS_TOO_MANY: "The numbers are right, with an axis of length 1 too many.",
     AXIS_MISSING: "The numbers are right, and an axis of length 1 is missing.",
     AXES_IN_ANOTHER_ORDER: "The numbers are right, and two axes have changed places.",
@@ -48,6 +64,7 @@ SYMPTOMS = {
     FACTOR: "Every number is the same factor too large or too small.",
     OFFSET: "Every number is too large or too small by the same amount.",
     INVERTED: "Every truth value is the other way round.",
+    NUMBERS_FOR_TRUTH: "Numbers are returned where True and False are asked for.",
     FUNCTION: "Every number is the exponential, the logarithm, the square … of what it should be.",
     ADDED_UP: "The numbers are right and then added up over an axis that should stay.",
     AVERAGED: "The numbers are right and then averaged over an axis that should stay.",
@@ -88,7 +105,11 @@ def partly_right(pairs: Pairs, names: tuple[str, ...]) -> str | None:
         for place, name in enumerate(names):
             of_one = [(found[place], expected[place]) for found, expected in pairs]
             (right if _all_same(of_one) else wrong).append(name)
-        said = f"{' and '.join(right)} right, {' and '.join(wrong)} not" if right else ""
+        said = (
+            f"{' and '.join(right)} right, {' and '.join(wrong)} not"
+            if right and wrong
+            else ""
+        )
         if len(wrong) == 1:
             place = names.index(wrong[0])
             of_one = [
@@ -100,6 +121,16 @@ def partly_right(pairs: Pairs, names: tuple[str, ...]) -> str | None:
     return _where_right(pairs, names[0] if len(names) == 1 else "the result")
 
 
+def of_one_shape(found: Any, expected: Any) -> bool:
+    """Whether a result has the shape that was asked for, each of several its own."""
+    if isinstance(expected, tuple):
+        parts = isinstance(found, tuple | list) and len(found) == len(expected)
+        return parts and all(map(of_one_shape, found, expected))
+    if isinstance(expected, Tensor):
+        return isinstance(found, Tensor) and found.shape == expected.shape
+    return isinstance(found, type(expected))
+
+
 def same(found: Any, expected: Any) -> bool:
     """Whether two results hold the same numbers in the same shape; types may differ."""
     if isinstance(found, Tensor) != isinstance(expected, Tensor):
@@ -107,8 +138,11 @@ def same(found: Any, expected: Any) -> bool:
     if isinstance(found, Tensor):
         if found.shape != expected.shape or found.device != expected.device:
             return False
-        found, expected = _plain(found), _plain(expected)
-        return torch.allclose(found, expected, rtol=1e-3, atol=1e-5, equal_nan=True)
+        half = expected.dtype in (torch.float16, torch.bfloat16)
+        rtol, atol = (1e-2, 1e-3) if half else (1e-3, 1e-5)
+        return torch.allclose(
+            _plain(found), _plain(expected), rtol=rtol, atol=atol, equal_nan=True
+        )
     try:
         if isinstance(expected, float):
             return math.isclose(found, expected, rel_tol=1e-5, abs_tol=1e-7)
@@ -156,6 +190,10 @@ def _of_several(pairs: Pairs, names: tuple[str, ...]) -> tuple[str, str] | None:
             of_one = [(found[place], expected[place]) for found, expected in pairs]
             of_one = [pair for pair in of_one if not same(*pair)]
             return _of_one(of_one, names[place])
+        if not wrong:
+            tensors = (_tensors_at(pairs, place) for place in range(count))
+            types = (_type(t, names[i]) for i, t in enumerate(tensors) if t)
+            return next(filter(None, types), None)
         return None
     for place, name in enumerate(names):
         if _all_same(
@@ -170,6 +208,13 @@ def _of_several(pairs: Pairs, names: tuple[str, ...]) -> tuple[str, str] | None:
                 f"Only {name} is returned; asked for are {count} results, {' and '.join(names)}.",
             )
     return None
+
+
+def _tensors_at(pairs: Pairs, place: int) -> Pairs:
+    """What was found and expected at one place of several, where that is tensors."""
+    at = [(found[place], expected[place]) for found, expected in pairs]
+    are_tensors = all(isinstance(f, Tensor) and isinstance(e, Tensor) for f, e in at)
+    return at if are_tensors else []
 
 
 # ---------------------------------------------------------------- one result
@@ -187,7 +232,22 @@ def _of_one(pairs: Pairs, name: str) -> tuple[str, str] | None:
         pairs = [(found.detach(), expected.detach()) for found, expected in pairs]
         facts = (_type, _axes, _order, _truth, _line, _function, _reduced, _places)
         return next((fact for look in facts if (fact := look(pairs, name))), None)
-    return _of_numbers(pairs, name)
+    return _array(pairs, name) or _of_numbers(pairs, name)
+
+
+def _array(pairs: Pairs, name: str) -> tuple[str, str] | None:
+    if not all(
+        isinstance(f, np.ndarray | list) and isinstance(e, Tensor) for f, e in pairs
+    ):
+        return None
+    tensors = [(torch.as_tensor(f), e.detach().cpu()) for f, e in pairs]
+    if not _all_same(tensors):
+        return None
+    what = "a NumPy array" if isinstance(pairs[0][0], np.ndarray) else "a list"
+    return (
+        NO_TENSOR,
+        f"The numbers in {name} are right, in {what} instead of a tensor: no gradient comes back through one.",
+    )
 
 
 def _type(pairs: Pairs, name: str) -> tuple[str, str] | None:
@@ -278,18 +338,22 @@ def _truth(pairs: Pairs, name: str) -> tuple[str, str] | None:
         (~found, expected) for found, expected in pairs
     ):
         return INVERTED, f"Every truth value in {name} is the other way round."
+    if all(e.dtype == torch.bool != f.dtype for f, e in pairs) and _all_same(
+        (found != 0, expected) for found, expected in pairs
+    ):
+        return (
+            NUMBERS_FOR_TRUTH,
+            f"{name} holds numbers that are 0 where False belongs and another number where True does: "
+            "a comparison makes truth values of them.",
+        )
     return None
 
 
 def _line(pairs: Pairs, name: str) -> tuple[str, str] | None:
     """Every number the same factor too large, or the same amount."""
-    factors, offsets = [], []
+    factors, offsets, few = [], [], []  # numbers too few to tell, beside others
     for found, expected in pairs:
-        if (
-            found.shape != expected.shape
-            or found.dtype == torch.bool
-            or expected.numel() < 3
-        ):
+        if found.shape != expected.shape or found.dtype == torch.bool:
             return None
         found, expected = _plain(found), _plain(expected)
         if not (found.isfinite() == expected.isfinite()).all():
@@ -297,14 +361,19 @@ def _line(pairs: Pairs, name: str) -> tuple[str, str] | None:
         finite = expected.isfinite()
         found, expected = found[finite], expected[finite]
         if len(found) < 3 or expected.max() - expected.min() < 1e-3:
-            return None
+            few.append((found, expected))
+            continue
         factor = float((found @ expected) / (expected @ expected))
         offset = float((found - expected).mean())
         small = 1e-3 * float(expected.abs().max())
         factors.append(factor if _near(found, factor * expected, small) else None)
         offsets.append(offset if _near(found, expected + offset, small) else None)
+    if not factors:
+        return None
     if None not in factors and all(abs(factor) > 1e-6 for factor in factors):
-        if all(math.isclose(factor, -1, rel_tol=1e-3) for factor in factors):
+        if all(math.isclose(factor, -1, rel_tol=1e-3) for factor in factors) and _all_same(
+            (found, -expected) for found, expected in few
+        ):
             return SIGN, f"Every number in {name} has the wrong sign."
         if all(abs(factor - 1) > 1e-2 for factor in factors):
             return (

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from attn_course.check.exercise import (
     CHANGES_ITS_INPUT,
+    NO_GRADIENT,
     Exercise,
     Mistake,
     Remark,
@@ -104,6 +105,11 @@ mask_for_new_tokens = Exercise(
             "5.3.",
             sign=lambda found, ones, T: found.dim() == 2,
         ),
+        "rows of all queries": Mistake(
+            "The mask has a row for every token, and it needs rows for the newest num_queries only: they are the last. "
+            "See section 5.6.",
+            lambda ones, T: _both(*_visible(ones, ones.size(1))),
+        ),
         "one row for all queries": Mistake(
             "It is the mask of the padding alone, with one row for all queries: each sees its whole future. See "
             "section 5.1.",
@@ -194,6 +200,7 @@ def _drop_and_describe(answer, weights, p, training):
         for axis, size in enumerate(fallen.shape)
         if size > 1
     ]
+    more = [answer(before.clone(), p, training) for _ in range(4)]
     return (
         round(1 - kept[~hidden].double().mean().item(), 1),
         round(factors.min().item(), 3) if len(factors) else 0.0,
@@ -206,6 +213,10 @@ def _drop_and_describe(answer, weights, p, training):
         bool(fallen.flatten(0, -2).any(dim=0).all()),
         bool((counts == counts.flatten()[0]).all()),
         all(bool((one & other).any()) for one, other in halves),
+        bool(fallen.any())
+        and len({int((one == 0).sum()) for one in (dropped, again, *more)}) == 1,
+        bool(fallen.any() and kept.any())
+        and bool(before[fallen].max() <= before[kept].min()),
     )
 
 
@@ -248,6 +259,8 @@ drop_weights = Exercise(
         "'each key falls for some query'",
         "'every query loses as many keys'",
         "'two weights that mirror each other can both fall'",
+        "'every call drops as many weights'",
+        "'only the smallest weights fall'",
     ),
     mistakes={
         "dropout in evaluation": Mistake(
@@ -325,8 +338,8 @@ drop_weights = Exercise(
             ),
         ),
         "the same draw in every call": Mistake(
-            "Two calls drop the same weights: a seed is set inside, and every step of training would do without "
-            "the same keys. See section 5.8.",
+            "Two calls drop the same weights: a seed is set inside, or a draw is kept, and every step of training "
+            "would do without the same keys. See section 5.8.",
             _only_in_training(_seeded),
         ),
         CHANGES_ITS_INPUT: Mistake(
@@ -345,6 +358,22 @@ drop_weights = Exercise(
             "See section 5.8.",
             sign=lambda found, weights, p, training: (
                 found[9] if training and p and bool((weights != 0).all()) else None
+            ),
+        ),
+        "as many in every call": Mistake(
+            "Every call drops exactly as many weights: whether a weight falls has nothing to do with the others, "
+            "so their number varies from call to call. See section 5.8.",
+            sign=lambda found, weights, p, training: (
+                found[11] and not found[7]
+                if training and p and bool((weights != 0).all())
+                else None
+            ),
+        ),
+        "the smallest fall": Mistake(
+            "It is the smallest weights that fall, the same in every call: dropout draws which, and the largest are "
+            "as likely to fall as any other. See section 5.8.",
+            sign=lambda found, weights, p, training: (
+                found[12] if training and p and 0 < found[0] < 1 else None
             ),
         ),
         "mirrored draws": Mistake(
@@ -428,7 +457,19 @@ def _loud_key_wins(found, scores, mask):
 
 
 def _large_scores_give_nan(found, scores, mask):
-    return found[0].isnan().any() if (scores > 100).any() else None
+    """Whether the weights are nan where scores are large, or, where these are hidden, the gradient alone."""
+    if not (scores > 100).any():
+        return None
+    return found[0].isnan().any() or (found[0].isfinite().all() and found[1].isnan().any())
+
+
+def _hidden_keys_count_as_0(found, scores, mask):
+    """Whether the weights are those of hidden scores of 0, empty rows aside, which may have been cleared."""
+    wanted, some = (
+        torch.softmax(_fill(scores, mask, 0.0), dim=-1),
+        mask.any(dim=-1, keepdim=True),
+    )
+    return torch.allclose(found[0] * some, wanted * some, rtol=1e-2, atol=1e-3)
 
 
 def _low_scores_lose(found, scores, mask):
@@ -492,7 +533,7 @@ masked_softmax = Exercise(
         ),
         "hidden scores set to 0": Mistake(
             "Hidden keys have a weight: their scores are 0, and 0 is a score like any other. See section 5.1.",
-            lambda scores, mask: torch.softmax(_fill(scores, mask, 0.0), dim=-1),
+            sign=_hidden_keys_count_as_0,
         ),
         "hidden scores set to 0, then their weights": Mistake(
             "The hidden weights are 0, and yet the rows do not sum to 1: in the softmax each hidden key had the score "
@@ -511,6 +552,21 @@ masked_softmax = Exercise(
         "softmax over the queries": Mistake(
             "The rows do not sum to 1, the columns do: the softmax runs over the queries. See section 3.7.",
             lambda scores, mask: torch.softmax(_fill(scores, mask), dim=-2),
+        ),
+        "softmax over the queries, then hidden": Mistake(
+            "The rows do not sum to 1, the columns do: the softmax runs over the queries, and hiding the weights once "
+            "more does not change that. See section 3.7.",
+            lambda scores, mask: torch.softmax(_fill(scores, mask), dim=-2).masked_fill(
+                ~mask, 0.0
+            ),
+        ),
+        "one softmax for all rows": Mistake(
+            "All visible weights together sum to 1: one softmax serves the whole table, as over `scores[mask]`, and "
+            "each row needs one of its own. See section 3.7.",
+            sign=lambda found, scores, mask: (
+                abs(float(found[0].sum()) - 1) < 1e-2
+                and found[0].flatten(0, -2).size(0) > 1
+            ),
         ),
         "softmax over a fixed axis": Mistake(
             "One table is right, but in a batch the columns sum to 1: axis 1 is the keys of (T, S) and the queries of "
@@ -536,6 +592,19 @@ masked_softmax = Exercise(
             "In float32 all is well, but float16 ends at 65,504 and −1e9 does not fit; −∞ exists in every type. "
             "See section 5.5.",
             lambda scores, mask: torch.softmax(_fill(scores, mask, -1e9), dim=-1) * mask,
+        ),
+        "a billion in every type": Mistake(
+            "float16 ends at 65,504, so −1e9 does not fit; and where all of a row is hidden, it shares out a weight of "
+            "1 among hidden keys. −∞ exists in every type, and a row without visible keys is to be 0. See section 5.5.",
+            lambda scores, mask: torch.softmax(_fill(scores, mask, -1e9), dim=-1),
+        ),
+        NO_GRADIENT: Mistake(
+            "The weights are right, and no gradient comes back to the scores: somewhere a tensor is taken out of the "
+            "computation, by detach, data, no_grad or NumPy. See section 3.8.",
+            sign=lambda found, scores, mask: (
+                found[1] is None
+                and torch.allclose(found[0], softmax(_fill(scores, mask)), atol=1e-2)
+            ),
         ),
         "nan in empty rows": Mistake(
             "A row in which nothing is visible is nan: softmax divides 0 by 0 there. See section 5.5.",
@@ -673,6 +742,11 @@ who_sees_whom = Exercise(
             "changes cancel. Compare each by itself. See section 5.7.",
             lambda fn, x: _find(fn, x, moved=lambda new, old: (new - old).sum(-1) != 0),
         ),
+        "the same change for all features": Mistake(
+            "In a layer that normalises first nothing moves: a number that is added to all features alike is taken "
+            "away there. Change each feature by a number of its own, at random. See section 5.7.",
+            lambda fn, x: _find(fn, x, change=lambda row: row + 1.0),
+        ),
         "only a rise counts": Mistake(
             "An output that falls counts as one that did not change. See section 5.7.",
             lambda fn, x: _find(
@@ -685,6 +759,11 @@ who_sees_whom = Exercise(
         "true where nothing changed": Mistake(
             "It is the wrong way round: the table is True where an output stays as it was. See section 5.7.",
             lambda fn, x: ~_find(fn, x),
+        ),
+        "true where nothing changed, and one change for all features": Mistake(
+            "It is the wrong way round, True where an output stays as it was; and one number is added to all features "
+            "alike, which a layer that normalises first takes away. See section 5.7.",
+            lambda fn, x: ~_find(fn, x, change=lambda row: row + 1.0),
         ),
         "outputs compared as a whole": Mistake(
             "As soon as one output changes, all of them count as changed: compare each output with itself. See section "
@@ -733,11 +812,6 @@ who_sees_whom = Exercise(
         ),
         CHANGES_ITS_INPUT: Mistake(
             "The changes stay in the caller's numbers after the call: change a clone. See section 5.10.",
-        ),
-        "the same change for all features": Mistake(
-            "In a layer that normalises first nothing moves: a number that is added to all features alike is taken "
-            "away there. Change each feature by a number of its own, at random. See section 5.7.",
-            lambda fn, x: _find(fn, x, change=lambda row: row + 1.0),
         ),
         "always the causal table": Mistake(
             "This is the causal table, whatever the function is: run fn on changed inputs and compare. See section "
@@ -852,6 +926,8 @@ def _build_and_ask(answer, d_in, d_out, max_len, window, dropout, training, x, p
     out = layer(x, padding)
     if out is None:
         return None
+    if isinstance(out, tuple | list):
+        return (out, None, bool(list(layer.buffers())), *[None] * 6)
     return (out, layer(x), bool(list(layer.buffers())), *[None] * 6)
 
 
@@ -900,7 +976,9 @@ def _attend_with_dropped_scores(self, q, k, v, mask):
 
 
 def _spoils_the_next_call(found, *inputs):
-    if inputs[-1] is None:
+    if (
+        inputs[-1] is None or len(inputs[-2]) > 1
+    ):  # one sentence's padding in the buffer spoils a batch at once
         return None
     right = _build_and_ask(_WindowAttention, *inputs)
     same = [
@@ -961,6 +1039,10 @@ WindowAttention = Exercise(
                     2 - window
                 )
             ),
+        ),
+        "weights returned": Mistake(
+            "Something comes back beside the outputs; the exercise asks for the outputs alone. See section 5.9.",
+            sign=lambda found, *inputs: isinstance(found[0], tuple | list),
         ),
         "hides the diagonal": Mistake(
             "The first token sees nothing, not even itself: the window ends with the token, it does not stop short of "

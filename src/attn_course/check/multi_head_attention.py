@@ -6,7 +6,13 @@ from itertools import permutations
 import torch
 from torch import Tensor, nn
 
-from attn_course.check.exercise import Exercise, Mistake, Remark, set_parameters
+from attn_course.check.exercise import (
+    Exercise,
+    Mistake,
+    Remark,
+    made_in_parts,
+    set_parameters,
+)
 from attn_course.functional import attention, softmax
 from attn_course.masks import make_causal_mask
 from attn_course.multi_head_attention import MultiHeadAttention
@@ -154,6 +160,7 @@ def _attend(q, k, v, mask, *, width=None):
     return attention(q, k, v, _over_all_heads(mask))
 
 
+@made_in_parts
 def _multi_head(
     *,
     split=_split,
@@ -255,6 +262,12 @@ def _one_head_width(d_model, num_heads):
     return d_model // num_heads
 
 
+def _one_head_for_all(q, k, v, mask, d_model):
+    """One head of the whole width, cut up again, whose weights stand for those of every head."""
+    out, weights = attention(*map(_merge, (q, k, v)), mask)
+    return _split(out, q.size(1)), weights[:, None].expand(-1, q.size(1), -1, -1)
+
+
 MultiHead = Exercise(
     name="MultiHead",
     trials=_sizes_inputs_and_masks,
@@ -316,6 +329,16 @@ MultiHead = Exercise(
             "Each head is d_model wide, so the projections are num_heads times too wide: "
             "d_model is the width of all heads together. See section 6.2.",
             _multi_head(inner=lambda d_model, num_heads: d_model * num_heads),
+        ),
+        "one head for all": Mistake(
+            "The width is not split: one head attends with all columns, and its weights are handed out for every head. "
+            "See section 6.3.",
+            _multi_head(attend=_one_head_for_all),
+        ),
+        "heads added up, then repeated": Mistake(
+            "The heads are added up and the sum repeated until it is as wide as out_proj wants it: what each one found "
+            "cannot be told apart any more. Put them side by side. See section 6.4.",
+            _multi_head(merge=lambda heads: heads.sum(dim=1).repeat(1, 1, heads.size(1))),
         ),
         "heads added up": Mistake(
             "The heads are added up, and what each one found cannot be told apart any more; "
@@ -509,6 +532,15 @@ def _a(value):
     return f"a {type(value).__name__}"
 
 
+def _along_the_inputs(three):
+    return torch.cat(three, dim=-1) if three[0].dim() > 1 else sum(three)
+
+
+def _bias_whatever_comes(q_proj, k_proj, v_proj):
+    torch.cat([q_proj.bias, k_proj.bias, v_proj.bias])
+    return _fused(torch.cat)(q_proj, k_proj, v_proj)
+
+
 def _fused(join, *, like=True, sizes=None):
     """An answer that joins the three weights, and the three biases, in its own way."""
 
@@ -618,6 +650,30 @@ fuse_qkv = Exercise(
             "outputs are rows. See section 6.3.",
             _fused(lambda three: torch.cat(three, dim=-1)),
         ),
+        "inputs three times as wide": Mistake(
+            "The fused layer takes inputs three times as wide, since the matrices are joined along their second axis: "
+            "the three share their input, and it is their outputs, the rows, that are put together. See section 6.3.",
+            _fused(_along_the_inputs, sizes=lambda d_in, d_model: (3 * d_in, d_model)),
+        ),
+        "matrices transposed": Mistake(
+            "Each matrix goes in transposed, which fits square ones only: `nn.Linear` stores one row for each output "
+            "on both sides, so they are joined as they are. See section 6.7.",
+            _fused(lambda three: torch.cat([t.mT if t.dim() > 1 else t for t in three])),
+        ),
+        "queries three times": Mistake(
+            "The matrix of the queries stands in the place of all three: each part has a matrix of its own. "
+            "See section 6.6.",
+            _fused(
+                lambda three: torch.cat(
+                    [three[0]] * 3 if three[0].dim() > 1 else list(three)
+                )
+            ),
+        ),
+        "biases always joined": Mistake(
+            "The three may have no biases, and then each `bias` is None, which cannot be joined: ask before you do. "
+            "See section 6.6.",
+            _bias_whatever_comes,
+        ),
         "reuses a projection": Mistake(
             "The fused layer is one of the three, made wider, so whoever uses that projection now gets all three "
             "outputs; make a layer of its own. See section 6.7.",
@@ -688,6 +744,18 @@ count_parameters = Exercise(
         "one projection for three": Mistake(
             "One matrix is counted for queries, keys and values together; each of them has its own. See section 6.8.",
             lambda E, H, d_in, bias, out_bias: (d_in + bias) * E + (E + out_bias) * E,
+        ),
+        "one matrix for three": Mistake(
+            "The biases are right, and one matrix is counted for queries, keys and values together; each of them has "
+            "its own. See section 6.8.",
+            _count(lambda E, H, d_in: d_in * E + E * E, _all_biases),
+        ),
+        "nothing without a bias": Mistake(
+            "Without `bias` all that stands before the `if` counts as 0: `a + b if c else 0` is all or nothing, "
+            "and brackets make `a + (b if c else 0)` of it. See section 6.8.",
+            lambda E, H, d_in, bias, out_bias: (
+                (_all_weights(E, H, d_in) + 3 * E if bias else 0) + E * out_bias
+            ),
         ),
         "all counted for every head": Mistake(
             "The whole layer is counted once for each head; all heads share four matrices. See section 6.8.",
@@ -804,7 +872,9 @@ def _moved(
     def answer(layer):
         three = [layer.q_proj, layer.k_proj, layer.v_proj]
         theirs = nn.MultiheadAttention(
-            layer.out_proj.in_features, heads or layer.num_heads, batch_first=batch_first
+            layer.out_proj.in_features,
+            heads(layer) if heads else layer.num_heads,
+            batch_first=batch_first,
         )
         theirs = theirs.to(layer.out_proj.weight) if like else theirs
         with torch.no_grad():
@@ -921,7 +991,12 @@ move_to_torch = Exercise(
         "number of heads lost": Mistake(
             "The weights are right, but all columns form one head: how many heads cut them is no weight, "
             "and has to move as well. See section 6.7.",
-            _moved(heads=1),
+            _moved(heads=lambda layer: 1),
+        ),
+        "width of a head for their number": Mistake(
+            "The weights are right, but the columns are cut into as many heads as one of them is wide: the module "
+            "wants their number. See section 6.7.",
+            _moved(heads=lambda layer: layer.out_proj.in_features // layer.num_heads),
         ),
         "shares memory": Mistake(
             "The output projection is the layer's own, not a copy: change the layer, "

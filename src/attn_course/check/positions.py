@@ -67,6 +67,18 @@ count_positions = Exercise(
             "column, and with padding on the left it does not. See section 8.4.",
             lambda mask: _columns(mask) * mask,
         ),
+        "words set to 0": Mistake(
+            "It is the words that get 0 and the padding that keeps its numbers: fill where the mask is False. See "
+            "section 8.4.",
+            lambda mask: (mask.long().cumsum(-1) - 1).masked_fill(mask, 0),
+        ),
+        "last position for all": Mistake(
+            "Every word of a sentence has the position of its last one: the ones are added up as a whole, and the "
+            "position of a word is how many came before it, a running sum. See section 8.4.",
+            lambda mask: (
+                (mask.sum(-1, keepdim=True) - 1).expand(mask.shape).masked_fill(~mask, 0)
+            ),
+        ),
         "positions from 1": Mistake(
             "The first word stands at 1, and positions count from 0: the last word of the longest sentence "
             "would ask a table for a row that it does not have. See section 8.3.",
@@ -181,7 +193,8 @@ def _positions_and_widths(draw):
     yield "as many positions as hands", draw.ints(3, high=100), 6, 10_000.0
     yield "a single position", draw.ints(high=100), 6, 10_000.0
     yield "another base", draw.ints(7, high=200), 6, 100.0
-    yield "one hand", draw.ints(3, high=100), 2, 10_000.0
+    # Beyond a table of 512 rows, and still near enough for angles in float32.
+    yield "one hand, far away", 600 + draw.ints(3, high=300), 2, 10_000.0
 
 
 def _angles(positions, exponents, base=10_000.0):
@@ -314,6 +327,20 @@ sinusoids_at = Exercise(
             "whether the hand goes up or down. See section 8.2.",
             lambda positions, d_model, base: (
                 _angles(positions, _pairs(d_model), base).sin().float()
+            ),
+        ),
+        "positions with one axis only": Mistake(
+            "A list of positions is right and a batch is not: `positions[:, None]` puts the new axis in the second "
+            "place, and it belongs in the last, whatever stands before it. See section 8.2.",
+            lambda positions, d_model, base: _sines_and_cosines(
+                positions[:, None] * base ** -_pairs(d_model).to(positions.device)
+            ),
+        ),
+        "angles cut to whole numbers": Mistake(
+            "The slow hands jump from one whole number to the next instead of moving: `//` cuts off what is behind the "
+            "point of the angle. See section 8.2.",
+            lambda positions, d_model, base: _sines_and_cosines(
+                _angles(positions, _pairs(d_model), base).add(1e-9).floor()
             ),
         ),
         "positions in bfloat16": Mistake(
@@ -729,6 +756,14 @@ def _mask_from_0(q, k):
     return torch.ones(T, S, dtype=torch.bool, device=q.device).tril(S - T - 1)
 
 
+def _without_the_cache(q, k, v):
+    T, places = q.size(-2), _newest_places(q, k)
+    mask = make_causal_mask(T, device=q.device)
+    return attention(
+        rotate(q, places), rotate(k[..., -T:, :], places), v[..., -T:, :], mask
+    )
+
+
 def _future_as_zero(q, k, v):
     scores = _turn_newest(q, k) @ rotate(k).mT / math.sqrt(q.size(-1))
     weights = scores.masked_fill(~_causal(q, k), 0.0).softmax(-1)
@@ -808,6 +843,34 @@ rotary_attention = Exercise(
         "mask inverted": Mistake(
             "The queries see the future and not the past: True means may attend. See section 5.4.",
             lambda q, k, v: attention(_turn_newest(q, k), rotate(k), v, ~_causal(q, k)),
+        ),
+        "mask of the queries alone": Mistake(
+            "Without a cache all is well; with one, the mask has a column for each query, (T, T), and it needs one for "
+            "each key, (T, S). See section 5.6.",
+            lambda q, k, v: attention(
+                _turn_newest(q, k),
+                rotate(k),
+                v,
+                make_causal_mask(q.size(-2), device=q.device),
+            ),
+        ),
+        "scaled twice": Mistake(
+            "The scores are divided by √D twice: `attention` divides them already. See section 3.4.",
+            lambda q, k, v: attention(
+                _turn_newest(q, k) / math.sqrt(q.size(-1)), rotate(k), v, _causal(q, k)
+            ),
+        ),
+        "cache cut off": Mistake(
+            "Only the newest T keys are read: the older ones of the cache are part of the text, and every query may "
+            "look at them. See section 5.6.",
+            _without_the_cache,
+        ),
+        "two conventions": Mistake(
+            "Queries and keys are turned by two conventions, one in neighbouring columns and one in halves, so that "
+            "their scores mean nothing: `attn_course.rotate` turns both. See section 8.4.",
+            lambda q, k, v: attention(
+                _turn_newest(q, k), _halves(k, _from_0(k), 10_000.0), v, _causal(q, k)
+            ),
         ),
         "causal mask aligned top-left": Mistake(
             "The positions are right and the mask is not: with more keys than queries it takes the first query for "
@@ -939,7 +1002,9 @@ def _slopes_of_the_code(num_heads):
 linear_bias = Exercise(
     name="linear_bias",
     trials=_heads_and_lengths,
-    right=make_alibi_bias,
+    right=lambda num_heads, num_queries, num_keys: make_alibi_bias(
+        num_heads, num_queries, num_keys
+    ),
     use=_on_the_cpu,
     returns=("bias",),
     mistakes={
@@ -958,6 +1023,11 @@ linear_bias = Exercise(
             "With eight heads it is right; with others, the slopes do not end at 1/256: each is 2 to the power of "
             "−8h/H, so the ratio depends on the number of heads. See section 8.5.",
             _with_slopes(lambda h, num_heads: 2.0**-h),
+        ),
+        "exponent cut to a whole number": Mistake(
+            "Where H divides 8 it is right; elsewhere the exponents are whole numbers, because `//` cuts off what is "
+            "behind the point of −8h/H. See section 8.5.",
+            _with_slopes(lambda h, num_heads: 2.0 ** (-8 * h // num_heads)),
         ),
         "slopes divided": Mistake(
             "The slopes are 1, 1/2, 1/3, …; they are to fall by the same factor from head to head. See section 8.5.",

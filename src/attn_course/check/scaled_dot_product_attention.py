@@ -7,6 +7,7 @@ from torch import nn
 
 from attn_course.check.exercise import (
     CHANGES_ITS_INPUT,
+    NO_GRADIENT,
     Exercise,
     Mistake,
     Remark,
@@ -46,7 +47,8 @@ def _demand_gradients(out, leaves):
         except RuntimeError as error:
             raise Remark(
                 f"The numbers are right, but their gradient cannot be computed: {str(error).split(':')[0]}. See "
-                f"section 3.8."
+                f"section 3.8.",
+                NO_GRADIENT,
             ) from error
     missed = [
         name for name, gradient in zip(leaves, gradients, strict=True) if gradient is None
@@ -55,7 +57,8 @@ def _demand_gradients(out, leaves):
         raise Remark(
             f"The numbers are right, but no gradient comes back to {' and '.join(missed)}, "
             "so nothing is learned there: somewhere a tensor is taken out of the computation, "
-            "by detach, data, no_grad or NumPy. See section 3.8."
+            "by detach, data, no_grad or NumPy. See section 3.8.",
+            NO_GRADIENT,
         )
 
 
@@ -114,6 +117,13 @@ scaled_scores = Exercise(
             "There is a row for each key; a row has to hold the scores of one query, "
             "so that the softmax can share out its weight along it. See section 3.7.",
             sign=lambda found, q, k: found.shape == (k @ q.mT).shape,
+        ),
+        "cosine instead of dot product": Mistake(
+            "The scores lie between −1 and 1: queries and keys are brought to length 1, so all that counts is where "
+            "they point. Here the dot product is divided by √D, whatever the lengths. See section 3.4.",
+            lambda q, k: (
+                nn.functional.normalize(q, dim=-1) @ nn.functional.normalize(k, dim=-1).mT
+            ),
         ),
         "softmax too early": Mistake(
             "These are weights already, they sum to 1: the scores have been through a softmax. See section 3.6.",
@@ -176,6 +186,11 @@ def _attend_and_send_back(answer, q, k, v):
 
 def _scaled(q, k):
     return q @ k.mT / math.sqrt(q.size(-1))
+
+
+def _divided_without_keepdim(scores):
+    exponentials = torch.exp(scores - scores.amax(dim=-1, keepdim=True))
+    return exponentials / exponentials.sum(dim=-1)
 
 
 scaled_dot_product = Exercise(
@@ -252,6 +267,11 @@ scaled_dot_product = Exercise(
             "the last two, with a batch and without. See section 3.7.",
             _attend(lambda q, k, v: softmax(q @ k.transpose(1, 2) / math.sqrt(q.size(-1)))),
         ),
+        "axis not kept": Mistake(
+            "The sums of the rows have lost their axis, so they line up with the keys instead of the queries, "
+            "or do not fit at all: `keepdim=True` leaves an axis of length 1. See section 2.4.",
+            _attend(lambda q, k, v: _divided_without_keepdim(_scaled(q, k))),
+        ),
         "scores returned as weights": Mistake(
             "The output is right, but what is returned beside it are the scores, before the softmax. See section 3.6.",
             lambda q, k, v: (attention(q, k, v)[0], _scaled(q, k)),
@@ -280,6 +300,7 @@ def _matrices_and_inputs(draw):
     yield "a wide matrix", draw(3, 7), draw(5, 3)
     yield "a tall matrix", draw(7, 2), draw(2, 3, 7)
     yield "a square matrix", draw(5, 5), draw(3, 5)
+    yield "a single column", draw(5, 1), draw(3, 5)
     yield "float64", draw(3, 7, dtype=torch.float64), draw(5, 3, dtype=torch.float64)
 
 
@@ -307,12 +328,6 @@ def _linear(W, weight):
     if weight is not None:
         with torch.no_grad():
             layer.weight.copy_(weight)
-    return layer
-
-
-def _linear_around(W):
-    layer = nn.Linear(*W.shape, bias=False)
-    layer.weight = nn.Parameter(W.T)
     return layer
 
 
@@ -348,6 +363,11 @@ as_linear = Exercise(
             "A square matrix would not even have complained. See section 3.9.",
             lambda W: _linear(W, W),
         ),
+        "square matrix not transposed": Mistake(
+            "A square matrix goes in as it is and all others transposed: their shapes demand it and a square one's "
+            "does not, but nn.Linear stores one row for each output in every case. See section 3.9.",
+            lambda W: _linear(W, W if W.size(0) == W.size(1) else W.T),
+        ),
         "weight of the wrong shape": Mistake(
             "The layer's weight has the shape of W. nn.Linear stores one row for each output, which is W transposed, "
             "and complains only when it meets an input. See section 3.9.",
@@ -365,7 +385,7 @@ as_linear = Exercise(
         ),
         "shares memory": Mistake(
             "The layer changes when W does: its weight is a view of W, not a copy. See section 3.9.",
-            _linear_around,
+            sign=lambda found, W, x: not torch.allclose(found[0], found[1]),
         ),
         "type not kept": Mistake(
             "For a W in float64 the layer is in float32: that is what nn.Linear makes unless told another type, "
@@ -432,6 +452,12 @@ def _has_a_small_number_added(found, weights):
     return None if not has and (weights < 0.01).any() else bool(has)
 
 
+def _adds_logarithms(found, weights):
+    """Whether the rows without a zero are sums of bare logarithms; what stands for log 0 may be anything."""
+    full = (weights > 0).all(dim=-1)
+    return torch.allclose(found[full], -weights[full].log().sum(dim=-1), rtol=1e-4)
+
+
 def _is_one_number(found, weights):
     return isinstance(found, float) or found.dim() == 0
 
@@ -464,7 +490,19 @@ row_entropy = Exercise(
         "weights forgotten": Mistake(
             "The logarithms are added up without their weights, so a token that hardly takes part counts most. "
             "See section 3.5.",
-            lambda weights: -torch.log(weights).sum(dim=-1),
+            sign=_adds_logarithms,
+        ),
+        "softmax once more": Mistake(
+            "The entropies are too large, near those of even weights: the weights went through a softmax once more, "
+            "and they are weights already. See section 3.5.",
+            lambda weights: torch.special.entr(softmax(weights)).sum(dim=-1),
+        ),
+        "divided by the largest": Mistake(
+            "The entropies are divided by the logarithm of the number of keys, so that even weights give 1; the "
+            "exercise asks for the entropy itself. See section 3.5.",
+            lambda weights: (
+                torch.special.entr(weights).sum(dim=-1) / math.log(weights.size(-1))
+            ),
         ),
         "not summed": Mistake(
             "There is a number for every weight, and the entropy is one for every row: the sum is missing. See section "

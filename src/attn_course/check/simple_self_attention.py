@@ -93,6 +93,17 @@ def _is_about_another_token(found, x, index):
     return any(_same(found, context) for t, context in enumerate(_attend(x)) if t != index)
 
 
+def _without_itself(x, index):
+    scores = x @ x[index]
+    scores[index] = -math.inf
+    return torch.softmax(scores, dim=-1) @ x
+
+
+def _of_six(x, index):
+    weights = softmax(torch.stack([x[i] @ x[index] for i in range(6)]))
+    return sum(weights[i] * x[i] for i in range(6))
+
+
 def _averages_by_bare_exponentials(found, x, index):
     if not found.isfinite().all():  # the exponentials of large scores say nothing
         return None
@@ -143,6 +154,20 @@ context_of = Exercise(
             "The scores are divided by √E before the softmax, which is the subject of chapter 3; "
             "here they stay as they are. See section 2.6.",
             lambda x, index: softmax(x @ x[index] / x.size(-1) ** 0.5) @ x,
+        ),
+        "itself left out": Mistake(
+            "The token that asks is left out of the average: it is one of the tokens, and its own weight is often the "
+            "largest. See section 2.5.",
+            _without_itself,
+        ),
+        "largest score only": Mistake(
+            "This is one of the tokens as it is, the one with the largest score: a context vector is an average of "
+            "all, in which each counts by its weight. See section 2.5.",
+            lambda x, index: x[(x @ x[index]).argmax()],
+        ),
+        "six tokens": Mistake(
+            "It counts on six tokens, as many as the chapter has: take the number of tokens from x. See section 2.2.",
+            _of_six,
         ),
         "weights returned": Mistake(
             "These are the weights, one for each token; the last of the three steps, the average, is missing. See "
@@ -294,6 +319,15 @@ weights_at = Exercise(
             "The higher the temperature, the sharper the weights: the scores are multiplied by it. See section 2.7.",
             _weigh(lambda scores, temperature: softmax(scores * temperature)),
         ),
+        "root of the temperature": Mistake(
+            "The scores are divided by the root of the temperature; it is the temperature itself. (The root belongs to "
+            "the width, in chapter 3.) See section 2.7.",
+            _weigh(lambda scores, temperature: softmax(scores / temperature**0.5)),
+        ),
+        "scores cut to whole numbers": Mistake(
+            "The scores are whole numbers after the division: `//` cuts off what is behind the point. See section 2.7.",
+            _weigh(lambda scores, temperature: softmax(scores // temperature)),
+        ),
         "temperature after the softmax": Mistake(
             "The rows do not sum to 1: the weights are divided by the temperature, after the softmax, "
             "which makes all of them smaller and none softer. See section 2.7.",
@@ -389,6 +423,15 @@ def _average_all_by(weigh):
     return lambda x: weigh(x @ x.mT) @ x
 
 
+def _first_sentence(x):
+    return x.reshape(-1, *x.shape[-2:])[0]
+
+
+def _attend_with_three_axes(x):
+    _B, _T, _E = x.shape
+    return _attend(x)
+
+
 def _all_axes_reversed(x):
     return x.permute(*reversed(range(x.dim())))
 
@@ -450,13 +493,28 @@ all_contexts = Exercise(
         ),
         "softmax over the queries": Mistake(
             "The weights of a token do not sum to 1: the softmax runs over the queries, down each column, "
-            "or its sums have lost their axis and divide the columns. See section 2.10.",
+            "or its sums have lost their axis and divide the columns, or the weights are transposed. See section 2.10.",
             _average_all_by(lambda scores: softmax(scores, dim=-2)),
         ),
         "softmax over everything": Mistake(
             "The context vectors are several times too short: the softmax shares one unit of weight "
             "among all rows there are, instead of giving one to each. See section 2.10.",
             _average_all_by(_softmax_over_everything),
+        ),
+        "softmax over each table": Mistake(
+            "The weights of a whole sentence sum to 1 together: the softmax runs over all its scores at once, "
+            "and each row has one unit of weight to share. See section 2.10.",
+            _average_all_by(lambda scores: softmax(scores.flatten(-2)).view(scores.shape)),
+        ),
+        "weights of the first sentence": Mistake(
+            "One sentence is right, and in a batch all sentences are averaged by the weights of the first: each has "
+            "weights of its own. See section 2.6.",
+            lambda x: softmax(_first_sentence(x) @ _first_sentence(x).mT) @ x,
+        ),
+        "three axes only": Mistake(
+            "This works for a batch of sentences and stops for a single one and for two leading axes, because it "
+            "unpacks three sizes: `@`, `.mT` and `dim=-1` need none of them. See section 2.6.",
+            _attend_with_three_axes,
         ),
         "sentences see each other": Mistake(
             "The words of all sentences were averaged as if they stood in one: "
@@ -556,6 +614,11 @@ def _subtracts_without_keepdim(x, dim=-1):
     return shifted - torch.log(torch.exp(shifted).sum(dim))
 
 
+def _sums_along_the_last_axis(x, dim=-1):
+    shifted = x - x.amax(dim, keepdim=True)
+    return shifted - torch.log(torch.exp(shifted).sum(-1, keepdim=True))
+
+
 def _sums_logarithms(x, dim=-1):
     shifted = x - x.amax(dim, keepdim=True)
     return shifted - torch.log(torch.exp(shifted)).sum(dim, keepdim=True)
@@ -625,6 +688,11 @@ log_softmax = Exercise(
         "axis ignored": Mistake(
             "It is right along the last axis and no other: `dim` is not used everywhere. See section 2.4.",
             lambda x, dim=-1: _log_softmax(x, -1),
+        ),
+        "axis ignored in the sum": Mistake(
+            "It is right along the last axis and no other: the maximum is taken along `dim` and the sum along the last "
+            "axis. See section 2.4.",
+            _sums_along_the_last_axis,
         ),
         "logarithm of the sum forgotten": Mistake(
             "The sum of exponentials is subtracted as it is: the logarithm of a fraction is the logarithm "

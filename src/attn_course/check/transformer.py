@@ -11,6 +11,7 @@ from attn_course.check.exercise import (
     Exercise,
     Mistake,
     Remark,
+    made_in_parts,
     set_parameters,
 )
 from attn_course.masks import make_padding_mask
@@ -38,6 +39,7 @@ def _tokens(draw):
     yield "float64", *inputs(3, 2, 11, dtype=torch.float64)
 
 
+@made_in_parts
 def _normalised(
     dims=-1,
     *,
@@ -175,6 +177,16 @@ layer_norm = Exercise(
             "Large tokens stay large: it is the mean alone that is divided by the standard deviation, and it should be "
             "the difference of x and mean. See section 9.3.",
             _only_the_mean_divided,
+        ),
+        "mean square of what still has its mean": Mistake(
+            "The mean is subtracted above the line and not below it: what a token is divided by is the root of the "
+            "mean square of its numbers, and not of their distances from the mean. See section 9.3.",
+            lambda x, gain, bias, eps=1e-5: (
+                gain
+                * (x - x.mean(-1, keepdim=True))
+                / torch.sqrt(x.square().mean(-1, keepdim=True) + eps)
+                + bias
+            ),
         ),
         "mean left in": Mistake(
             "The spread is right, but the mean is still there: it has to be subtracted from what is divided. See "
@@ -322,6 +334,7 @@ def _stacks(draw):
     yield "float64", *stack(5, 3, 2, 11, norm_first=True, dtype=torch.float64)
 
 
+@made_in_parts
 def _stack(
     pre=lambda x, f, norm: x + f(norm(x)),
     post=lambda x, f, norm: norm(x + f(x)),
@@ -349,6 +362,12 @@ def _side_by_side(x, sublayers, norms, final_norm, norm_first):
     for f, norm in zip(sublayers, norms, strict=True):
         x = x + f(norm(first)) if norm_first else norm(x + f(first))
     return final_norm(x) if norm_first else x
+
+
+def _side_by_side_in_pre_norm(x, sublayers, norms, final_norm, norm_first):
+    return (_side_by_side if norm_first else _stack())(
+        x, sublayers, norms, final_norm, norm_first
+    )
 
 
 def _first_x_added(x, sublayers, norms, final_norm, norm_first):
@@ -521,6 +540,11 @@ run_stack = Exercise(
             "and each has to read what the one before left. See section 9.2.",
             _side_by_side,
         ),
+        "sublayers side by side in pre-norm": Mistake(
+            "Post-norm is right; under pre-norm all sublayers read the first x, and each has to read what the one "
+            "before left. See section 9.2.",
+            _side_by_side_in_pre_norm,
+        ),
         "first x added every time": Mistake(
             "One sublayer is right and three are not: each adds to the x that came in at the bottom, "
             "and what the sublayers before it had written is lost. See section 9.2.",
@@ -626,6 +650,7 @@ def _from_its_parts(answer, layer, x, memory, memory_mask):
     return found
 
 
+@made_in_parts
 def _decode(
     *,
     order=("back", "across", "think"),
@@ -829,6 +854,12 @@ decode_layer = Exercise(
             "The norms of cross-attention and feed-forward have changed places. See section 9.5.",
             _decode(
                 norms=("self_attention_norm", "feed_forward_norm", "cross_attention_norm")
+            ),
+        ),
+        "norms of the attentions swapped": Mistake(
+            "The norms of self-attention and cross-attention have changed places. See section 9.5.",
+            _decode(
+                norms=("cross_attention_norm", "self_attention_norm", "feed_forward_norm")
             ),
         ),
         "residual missing": Mistake(
@@ -1087,7 +1118,11 @@ class _Tied(nn.Module):
         return x @ self.weight.T * self.score_factor(self.d_model)
 
 
-def _tied(**changes):
+@made_in_parts
+def _tied(
+    embed_factor=_Tied.embed_factor, score_factor=_Tied.score_factor, spread=_Tied.spread
+):
+    changes = {"embed_factor": embed_factor, "score_factor": score_factor, "spread": spread}
     return type(
         "Tied", (_Tied,), {name: staticmethod(change) for name, change in changes.items()}
     )
@@ -1160,6 +1195,23 @@ class _Softmax(_Tied):
 class _ByTheRootOfV(_Tied):
     def embed(self, ids):
         return self.weight[ids] * math.sqrt(self.weight.size(0))
+
+
+class _ByTheRootOfT(_Tied):
+    def embed(self, ids):
+        return self.weight[ids] * math.sqrt(ids.size(-1))
+
+
+class _LogSoftmax(_Tied):
+    def score(self, x):
+        return super().score(x).log_softmax(dim=-1)
+
+
+class _ScaledInPlace(_Tied):
+    def embed(self, ids):
+        with torch.no_grad():
+            self.weight.mul_(math.sqrt(self.d_model))
+        return self.weight[ids]
 
 
 class _WithBiasUnscaled(_WithBias):
@@ -1302,6 +1354,21 @@ TiedTable = Exercise(
             "and here all V rows start with a spread of 1/√E. See section 9.8.",
             _RowOfZeros,
         ),
+        "multiplied by 8": Mistake(
+            "With a width of 64 all is well: what goes in is multiplied by 8, which is √64, and it is √E. See section "
+            "9.8.",
+            _tied(embed_factor=lambda d_model: 8.0),
+        ),
+        "multiplied by the root of the length": Mistake(
+            "What goes in is multiplied by the root of the number of tokens; it is √E, the root of the width. See "
+            "section 9.8.",
+            _ByTheRootOfT,
+        ),
+        "table scaled in place": Mistake(
+            "embed multiplies the stored table itself by √E, so that it grows with every call: multiply what was "
+            "looked up. See section 9.8.",
+            _ScaledInPlace,
+        ),
         "multiplied by the root of V": Mistake(
             "What goes in is multiplied by √V; it is √E, the root of the width. See section 9.8.",
             _ByTheRootOfV,
@@ -1317,6 +1384,11 @@ TiedTable = Exercise(
             _tied(
                 embed_factor=lambda d_model: 1 / math.sqrt(d_model), score_factor=math.sqrt
             ),
+        ),
+        "logarithms of probabilities": Mistake(
+            "score returns the logarithms of probabilities, and is asked for logits: the loss makes its own softmax. "
+            "See section 7.8.",
+            _LogSoftmax,
         ),
         "softmax too early": Mistake(
             "score returns probabilities, and is asked for logits: the loss makes its own softmax. See section 7.8.",
@@ -1337,6 +1409,7 @@ def _sizes(draw):
     yield "the paper's base layers", 37_000, 37_000, 512, 2048, 6
 
 
+@made_in_parts
 def _count(
     *,
     matrices=4,
@@ -1424,8 +1497,8 @@ count_transformer = Exercise(
             _count(decoder=(1, 2)),
         ),
         "norm of the cross-attention forgotten": Mistake(
-            "2E are missing for each encoder layer with its decoder layer: it is the norm of the decoder's third "
-            "sublayer, or the second biases of the two feed-forwards, E each. See section 9.6.",
+            "2E are missing for each encoder layer with its decoder layer: it is the norm of one sublayer, of which "
+            "they have two and three, or the second biases of the two feed-forwards, E each. See section 9.6.",
             _count(decoder=(2, 2)),
         ),
         "one norm in each layer": Mistake(
@@ -1461,6 +1534,24 @@ count_transformer = Exercise(
         "output projection forgotten": Mistake(
             "An attention has three matrices here; the fourth is the output projection. See section 6.4.",
             _count(matrices=3, attention_biases=3),
+        ),
+        "one Linear in the feed-forward": Mistake(
+            "The feed-forward has one Linear here, from E to d_ff, and it has two, up and down. See section 9.1.",
+            _count(ff=lambda e, f: e * f, ff_biases=lambda e, f: f),
+        ),
+        "source's words for both tables": Mistake(
+            "Both tables have a row for each word of the source; the target's has one for each word of the target. See "
+            "section 9.8.",
+            _count(tables=lambda s, t: 2 * s),
+        ),
+        "half the layers": Mistake(
+            "The layers of both sides together are taken for num_layers; there are num_layers on each side. "
+            "See section 9.11.",
+            lambda s, t, e, f, n: (
+                _count(tables=lambda s, t: 0, final_norms=0)(s, t, e, f, n) // 2
+                + (s + t) * e
+                + 4 * e
+            ),
         ),
         "one matrix in the feed-forward": Mistake(
             "The feed-forward has one matrix here, and it has two, up and down. See section 9.1.",

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attn_course.additive import additive_attention
-from attn_course.check.exercise import Exercise, Mistake
+from attn_course.check.exercise import Exercise, Mistake, made_in_parts
 from attn_course.functional import softmax
 
 # ---------------------------------------------------------------- exact match
@@ -62,6 +62,14 @@ def _number(answer, guesses, targets):
     return float(found) if isinstance(found, bool) else found
 
 
+def _any_will_do(found, guesses, targets):
+    right, is_padding = guesses == targets, targets == 0
+    return _is_one_of(
+        found,
+        *(_share(table.any(dim=1)) for table in (right | is_padding, right & ~is_padding)),
+    )
+
+
 def _are_columns(found, guesses, targets):
     right = guesses == targets
     return _is_one_of(
@@ -104,9 +112,7 @@ exact_match = Exercise(
         ),
         "any instead of all": Mistake(
             "An answer is counted as soon as one of its characters is right; all of them must be. See section 1.5.",
-            lambda guesses, targets: _share(
-                ((guesses == targets) | (targets == 0)).any(dim=1)
-            ),
+            sign=_any_will_do,
         ),
         "columns instead of rows": Mistake(
             "It asks of each place whether all answers are right there; "
@@ -118,8 +124,8 @@ exact_match = Exercise(
             lambda guesses, targets: 100 * _share(_right_rows(guesses, targets)),
         ),
         "one verdict for all": Mistake(
-            "This says whether all answers are right; asked for is the share of those that are. "
-            "`all` without an axis looks at the whole tensor. See section 1.5.",
+            "This is 1 if all answers are right and 0 if one is not; asked for is the share of those that are. "
+            "`all` without an axis looks at the whole tensor, and `//` cuts off what is left of 1. See section 1.5.",
             lambda guesses, targets: _right_rows(guesses, targets).all(),
         ),
         "verdicts instead of share": Mistake(
@@ -145,6 +151,12 @@ exact_match = Exercise(
             "1.2.",
             lambda guesses, targets: _share(
                 (guesses == targets)[:, : (targets > 0).sum(dim=1).min()].all(dim=1)
+            ),
+        ),
+        "as far as the first": Mistake(
+            "All answers are compared as far as the first target goes; each has a length of its own. See section 1.2.",
+            lambda guesses, targets: _share(
+                (guesses == targets)[:, : (targets[0] > 0).sum()].all(dim=1)
             ),
         ),
         "count instead of share": Mistake(
@@ -174,7 +186,7 @@ def _targets_and_lengths(draw):
         ("a larger batch", 11, 7),
     ):
         lengths = 1 + draw.ints(count, high=longest - 1)
-        lengths[0] = longest
+        lengths[-1] = longest
         places = torch.arange(longest, device=lengths.device)
         yield (
             what,
@@ -209,6 +221,32 @@ shift_targets = Exercise(
             "What is read has to begin with the id of the beginning: "
             "before the first character there is nothing else to read. See section 1.2.",
             lambda ids, lengths: (F.pad(ids, (0, 1)), _write(ids, lengths)),
+        ),
+        "padding for the beginning": Mistake(
+            "What is read begins with 0, the id of padding; 1 is the id of the beginning. See section 1.2.",
+            lambda ids, lengths: (F.pad(ids, (1, 0)), _write(ids, lengths)),
+        ),
+        "end one too late": Mistake(
+            "Behind a short text comes first a padding and then the end, so the decoder learns to write padding: "
+            "positions count from 0, so the end stands in the column that has the number of the length. See section "
+            "1.2.",
+            lambda ids, lengths: (
+                _read(ids),
+                _write(ids, (lengths + 1).clamp(max=ids.size(1))),
+            ),
+        ),
+        "a full row forgotten": Mistake(
+            "A row without padding has its end in the place of the first character: where nothing is 0, `argmax` "
+            "gives place 0. The lengths say where each row ends. See section 1.2.",
+            lambda ids, lengths: (
+                _read(ids),
+                _write(ids, (ids == 0).int().argmax(dim=1)),
+            ),
+        ),
+        "the same for both": Mistake(
+            "What is to be written is what is read: both begin with the beginning, so the decoder would write what "
+            "it has just read. Written are the characters, and the end behind them. See section 1.2.",
+            lambda ids, lengths: (_read(ids), _read(ids)),
         ),
         "end behind the padding": Mistake(
             "The end stands in the last column of every row; in a short row it belongs right behind the last "
@@ -326,6 +364,16 @@ last_state = Exercise(
             "position 4. See section 1.2.",
             lambda states, lengths: _pick(states, lengths),
         ),
+        "one too far, held at the end": Mistake(
+            "Where there is padding, each state is one position too late, and a text without padding is right only "
+            "because the position was held at the last: a text of 5 characters ends at position 4. See section 1.2.",
+            lambda states, lengths: _pick(states, lengths.clamp(max=states.size(1) - 1)),
+        ),
+        "first number only": Mistake(
+            "Only the first number of each state comes back, (B, 1): `gather` takes as many numbers as its index has, "
+            "so the index has to be expanded over the E numbers of a state. See section 1.3.",
+            lambda states, lengths: _pick(states, lengths - 1)[:, :1],
+        ),
         "one too early": Mistake(
             "Each state is one position too early: a text of 5 characters ends at position 4. See section 1.2.",
             lambda states, lengths: _pick(states, lengths - 2),
@@ -409,22 +457,27 @@ def _looks(draw):
     yield "float64", *tensors(2, 5, 3, 7, dtype=torch.float64), mask(2, 5)
 
 
-def _look(score, weigh=None, average=None):
-    """An answer with its own scores (B, S), weights, or averages."""
-
-    def weigh_rightly(scores, mask):
-        return softmax(scores.masked_fill(~mask, -math.inf))
-
-    def answer(query, keys, values, score_weight, mask):
-        weights = (weigh or weigh_rightly)(score(query, keys, score_weight), mask)
-        averaged = values if average is None else average(keys, values)
-        return (weights[:, None] @ averaged)[:, 0], weights
-
-    return answer
-
-
 def _additive_scores(query, keys, score_weight):
     return torch.tanh(query[:, None] + keys) @ score_weight
+
+
+def _softmax_of_the_visible(scores, mask):
+    return softmax(scores.masked_fill(~mask, -math.inf))
+
+
+@made_in_parts
+def _look(
+    score=_additive_scores,
+    weigh=_softmax_of_the_visible,
+    average=lambda keys, values: values,
+):
+    """An answer with its own scores (B, S), weights, or averages."""
+
+    def answer(query, keys, values, score_weight, mask):
+        weights = weigh(score(query, keys, score_weight), mask)
+        return (weights[:, None] @ average(keys, values))[:, 0], weights
+
+    return answer
 
 
 def _right_look(query, keys, values, score_weight, mask):
@@ -435,10 +488,14 @@ def _right_look(query, keys, values, score_weight, mask):
 
 
 def _looks_at_what_is_hidden(found, query, keys, values, score_weight, mask):
-    """Whether the weights are those of the hidden positions; rows without any may be 0 or nan."""
+    """Whether the weights are those of the hidden positions; rows without any may be nan or all alike."""
     scores = _additive_scores(query, keys, score_weight)
     wanted = softmax(scores.masked_fill(mask, -math.inf))
-    return torch.allclose(found[1].nan_to_num(), wanted, rtol=1e-4, atol=1e-5)
+    weights, hides = found[1].nan_to_num(), ~mask.all(dim=1)
+    others = weights[~hides]
+    return torch.allclose(
+        weights[hides], wanted[hides], rtol=1e-4, atol=1e-5
+    ) and torch.allclose(others, others[:, :1].expand_as(others))
 
 
 look_back = Exercise(
@@ -512,6 +569,11 @@ look_back = Exercise(
             "The scores are the dot products of query and keys; additive attention adds the two, squashes the sum, "
             "and only then takes the weighted sum. See section 1.6.",
             _look(lambda q, k, w: (q[:, None] * k).sum(dim=-1)),
+        ),
+        "weighted dot product": Mistake(
+            "Query and key are multiplied, weighted and added up, without a tanh: additive attention adds the two, "
+            "squashes the sum, and only then weights it. See section 1.6.",
+            _look(lambda q, k, w: (q[:, None] * k) @ w),
         ),
         "query ignored": Mistake(
             "The weights are those of the keys alone, whatever the query is: "
@@ -611,6 +673,7 @@ def _mix(z, h, n):
     return z * h + (1 - z) * n
 
 
+@made_in_parts
 def _gru(
     order=(0, 1, 2),
     gate=torch.sigmoid,
@@ -638,20 +701,21 @@ def _gru(
         seen = reset(r, of_h[n], h, (U.chunk(3)[n], bias[1] * c.chunk(3)[n]))
         return mix(z, h, squash(of_x[n], seen, r))
 
-    answer.parts = {
-        name: part
-        for name, part, usual in (
-            ("order", order, (0, 1, 2)),
-            ("gate", gate, torch.sigmoid),
-            ("bias", bias, (1, 1)),
-            ("reset", reset, _reset_old),
-            ("squash", squash, _squash),
-            ("mix", mix, _mix),
-        )
-        if part is not usual and part != usual
-    }
-    answer.make = _gru
     return answer
+
+
+def _read_by_turns(x, h, W, U, b, c):
+    """Every third row for the same gate."""
+    by_turns = [t.unflatten(0, (-1, 3)).transpose(0, 1).flatten(0, 1) for t in (W, U, b, c)]
+    return torch.gru_cell(x, h, *by_turns)
+
+
+def _cut_by_the_input(x, h, W, U, b, c):
+    D, of_x, of_h = x.size(-1), x @ W.T + b, h @ U.T + c
+    r = torch.sigmoid(of_x[:, :D] + of_h[:, :D])
+    z = torch.sigmoid(of_x[:, D : 2 * D] + of_h[:, D : 2 * D])
+    n = torch.tanh(of_x[:, 2 * D :] + r * of_h[:, 2 * D :])
+    return z * h + (1 - z) * n
 
 
 def _reads_blocks_in_another_order(found, *inputs):
@@ -746,6 +810,21 @@ gru_step = Exercise(
             "The blocks of rows are read in another order: the first is for r, the second for z and the third for n. "
             "See section 1.3.",
             sign=_reads_blocks_in_another_order,
+        ),
+        "one block for all": Mistake(
+            "r, z and n are all made from the first H of the rows: the second H are for z and the third for n. "
+            "See section 1.3.",
+            _gru(order=(0, 0, 0)),
+        ),
+        "blocks by turns": Mistake(
+            "Every third row goes to the same gate: the three blocks lie one behind the other, H rows for r, "
+            "then H for z, then H for n. See section 1.3.",
+            _read_by_turns,
+        ),
+        "cut by the width of the input": Mistake(
+            "With a state as wide as the input all is well: the blocks are cut D wide, and they are as wide as the "
+            "state, H. See section 1.3.",
+            _cut_by_the_input,
         ),
         "proposal kept whole": Mistake(
             "The old state is added whole to the part of the proposal: if 1 − z of the new goes in, z of the old "

@@ -1,0 +1,234 @@
+"""Of which other inputs a wrong result would be the right one. Used from chapter 1 on.
+
+Where an answer agrees with none of the mistakes that an exercise knows, it may still do the right thing with something
+else than it was given: with the first sentence's mask for all sentences, with one argument in the place of another,
+with a mask upside down. Each such reading is the right answer on changed inputs, so that a check tries it as it tries
+a mistake.
+"""
+
+import inspect
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+FIRST_FOR_ALL = "the first one for all"
+INPUT_INVERTED = "an input read upside down"
+INPUT_IGNORED = "an input without effect"
+INPUT_SHIFTED = "an input off by one"
+INPUT_TRANSPOSED = "an input transposed"
+INPUT_RESHAPED = "an input reshaped instead of transposed"
+INPUT_REPLACED = "an input in the place of another"
+INPUTS_SWAPPED = "two inputs swapped"
+SYMPTOMS = {
+    FIRST_FOR_ALL: "What belongs to the first row of a batch is used for all rows.",
+    INPUT_INVERTED: "True is taken for False, and False for True.",
+    INPUT_IGNORED: "The result is the same whatever is handed over for one of the inputs.",
+    INPUT_SHIFTED: "The result would be right if one of the inputs were 1 larger or smaller.",
+    INPUT_TRANSPOSED: "The result would be right if one of the inputs were transposed.",
+    INPUT_RESHAPED: "An input is reshaped where it should be transposed, or the other way round.",
+    INPUT_REPLACED: "One input is used where another belongs.",
+    INPUTS_SWAPPED: "Two inputs have changed places.",
+}
+
+# What becomes of the inputs, by name.
+Change = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def readings(
+    right: Callable, given: dict[str, Any], before: list[dict[str, Any]]
+) -> Iterator[tuple[str, str, Callable]]:
+    """Right answers that read their inputs in another way: the mistake's name, a sentence, and the answer.
+
+    Args:
+        right: a right answer, a function or a class.
+        given: the inputs of the first failing trial, by name.
+        before: those of trials that did not fail, whose numbers an answer may take for all.
+    """
+    for names in _parameters(right):
+        known = {name: given[name] for name in names if name in given}
+        for mistake, says, change in _changes(known, before):
+            yield mistake, says, _reread(right, change)
+
+
+def _parameters(right: Callable) -> list[list[str]]:
+    """The names of what an answer takes: of a class, first those of its layer, then those of its forward."""
+    functions = [right]
+    if inspect.isclass(right):
+        functions = [right.__init__, getattr(right, "forward", None)]
+    return [
+        [name for name in inspect.signature(function).parameters if name != "self"]
+        for function in functions
+        if function is not None
+    ]
+
+
+def _changes(
+    known: dict[str, Any], before: list[dict[str, Any]]
+) -> Iterator[tuple[str, str, Change]]:
+    for name, value in known.items():
+        if isinstance(value, Tensor):
+            changes = _of_tensor(name, value)
+        else:
+            others = (
+                inputs[name] for inputs in before if type(inputs.get(name)) is type(value)
+            )
+            changes = _of_plain(name, value, others)
+        for mistake, says, change in changes:
+            yield mistake, says, _changing(name, change)
+    for (one, value), (other, another) in itertools.combinations(known.items(), 2):
+        if not _are_alike(value, another):
+            continue
+        for into, of in ((one, other), (other, one)):
+            yield (
+                INPUT_REPLACED,
+                f"`{of}` is used where `{into}` belongs.",
+                lambda inputs, into=into, of=of: inputs | {into: inputs[of]},
+            )
+        yield (
+            INPUTS_SWAPPED,
+            f"`{one}` and `{other}` have changed places.",
+            lambda inputs, a=one, b=other: inputs | {a: inputs[b], b: inputs[a]},
+        )
+    tables = [
+        n for n, value in known.items() if isinstance(value, Tensor) and value.dim() > 1
+    ]
+    for one, other in itertools.combinations(tables, 2):
+        yield (
+            INPUT_RESHAPED,
+            _says_reshaped(f"`{one}` and `{other}`"),
+            lambda inputs, a=one, b=other: (
+                inputs | {a: _reshaped(inputs[a]), b: _reshaped(inputs[b])}
+            ),
+        )
+
+
+def _changing(name: str, change: Callable[[Any], Any]) -> Change:
+    def change_one(inputs: dict[str, Any]) -> dict[str, Any]:
+        if inputs[name] is None:  # as a mask may be
+            return inputs
+        return inputs | {name: change(inputs[name])}
+
+    return change_one
+
+
+def _of_tensor(
+    name: str, value: Tensor
+) -> Iterator[tuple[str, str, Callable[[Tensor], Tensor]]]:
+    dim = value.dim()
+    if dim > 0 and len(value) > 1:
+        first = "number" if dim == 1 else "row"
+        yield (
+            FIRST_FOR_ALL,
+            f"The first {first} of `{name}`, `{name}[0]`, is used for all of them.",
+            # Where a mask may have an axis for the batch or none, it is the batch that is meant.
+            lambda t: t[:1].expand_as(t).clone() if t.dim() == dim else t,
+        )
+    if value.dtype == torch.bool:
+        yield (
+            INPUT_INVERTED,
+            f"`{name}` is read upside down: True is taken for False.",
+            torch.logical_not,
+        )
+        for truth in (True, False):
+            yield (
+                INPUT_IGNORED,
+                f"What `{name}` says has no effect: the result is the same as if it were {truth} everywhere.",
+                lambda t, truth=truth: torch.full_like(t, truth),
+            )
+    elif value.is_floating_point():
+        for number in (0, 1):
+            yield (
+                INPUT_IGNORED,
+                f"What `{name}` holds has no effect: the result is the same as if it were {number} everywhere.",
+                lambda t, number=number: torch.full_like(t, number),
+            )
+    else:
+        for step, words in ((1, "large"), (-1, "small")):
+            yield (
+                INPUT_SHIFTED,
+                f"Every number of `{name}` is taken 1 too {words}.",
+                lambda t, step=step: t + step,
+            )
+    if dim > 1:
+        yield (
+            INPUT_TRANSPOSED,
+            f"`{name}` is used transposed: its last two axes have changed places.",
+            lambda t: t.mT,
+        )
+        says = _says_reshaped(f"`{name}`")
+        yield INPUT_RESHAPED, says, _reshaped
+
+
+def _of_plain(
+    name: str, value: Any, others: Iterable[Any]
+) -> Iterator[tuple[str, str, Callable[[Any], Any]]]:
+    if isinstance(value, bool):
+        yield (
+            INPUT_INVERTED,
+            f"`{name}` is read upside down: True is taken for False.",
+            lambda truth: not truth,
+        )
+    if isinstance(value, bool | int | float):
+        constants = dict.fromkeys(others)
+        for constant in constants:
+            yield (
+                INPUT_IGNORED,
+                f"`{name}` has no effect: the result is the same as if it were {constant} in every call.",
+                lambda number, constant=constant: constant,
+            )
+    if isinstance(value, int) and not isinstance(value, bool):
+        for step, words in ((1, "large"), (-1, "small")):
+            yield (
+                INPUT_SHIFTED,
+                f"`{name}` is taken 1 too {words}.",
+                lambda number, step=step: number + step,
+            )
+
+
+def _are_alike(value: Any, another: Any) -> bool:
+    """Whether one may stand for the other without an error."""
+    if isinstance(value, Tensor) and isinstance(another, Tensor):
+        return value.shape == another.shape and value.dtype == another.dtype
+    return type(value) is type(another) and isinstance(value, bool | int | float)
+
+
+def _reshaped(tensor: Tensor) -> Tensor:
+    """What becomes, transposed, the tensor reshaped to the shape of its transpose."""
+    return tensor.reshape(tensor.mT.shape).mT
+
+
+def _says_reshaped(what: str) -> str:
+    return (
+        f"The numbers of {what} are taken in another order: as `reshape`, `view` or `flatten` leave them "
+        "and not as a transpose turns them, or the other way round."
+    )
+
+
+def _reread(right: Callable, change: Change) -> Callable:
+    """A right answer that changes its inputs before it looks at them."""
+    if not inspect.isclass(right):
+        return _changed_before(right, change)
+    methods = {"__init__": _changed_before(right.__init__, change)}
+    if issubclass(right, nn.Module) and hasattr(right, "forward"):
+        methods["forward"] = _changed_before(right.forward, change)
+    return type(right.__name__, (right,), methods)
+
+
+def _changed_before(function: Callable, change: Change) -> Callable:
+    names = list(inspect.signature(function).parameters)
+
+    def call(*given: Any, **more: Any) -> Any:
+        inputs = dict(zip(names, given, strict=False)) | more
+        try:
+            changed = change(inputs)
+        except KeyError:  # it is the layer's other method that takes this input
+            changed = inputs
+        return function(
+            *(changed[name] for name in names[: len(given)]),
+            **{n: changed[n] for n in more},
+        )
+
+    return call
