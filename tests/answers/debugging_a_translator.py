@@ -185,6 +185,41 @@ def word_accuracy(logits, tgt, pad_id):
     return (logits.argmax(dim=-1)[words] == tgt[words]).double().mean().item()
 
 
+@wrong("count instead of share")  # as a float
+def word_accuracy(logits, tgt, pad_id):
+    words = tgt != pad_id
+    return float((logits.argmax(-1)[words] == tgt[words]).sum())
+
+
+@wrong("loss instead of the accuracy")
+def word_accuracy(logits, tgt, pad_id):
+    return F.cross_entropy(logits.flatten(0, 1), tgt.flatten(), ignore_index=pad_id).item()
+
+
+@wrong("ids compared by size")
+def word_accuracy(logits, tgt, pad_id):
+    words = tgt > pad_id
+    return (logits.argmax(-1)[words] == tgt[words]).float().mean().item()
+
+
+@wrong("probability instead of a guess")
+def word_accuracy(logits, tgt, pad_id):
+    found = torch.softmax(logits, -1).gather(2, tgt.unsqueeze(2)).squeeze(2)
+    return found[tgt != pad_id].mean().item()
+
+
+@wrong("first sentence only")
+def word_accuracy(logits, tgt, pad_id):
+    guesses, words = logits[0].argmax(-1), tgt[0] != pad_id
+    return (guesses == tgt[0])[words].float().mean().item()
+
+
+@wrong("whole division")
+def word_accuracy(logits, tgt, pad_id):
+    words = tgt != pad_id
+    return int((logits.argmax(-1)[words] == tgt[words]).sum()) // int(words.sum()) * 1.0
+
+
 # -- word_loss --------------------------------------------------------------------------------------
 
 
@@ -395,6 +430,16 @@ def word_loss(logits, tgt, pad_id):
     return -probs.log().gather(-1, tgt[..., None])[..., 0][tgt != pad_id].mean()
 
 
+@wrong("a number instead of a tensor")
+def word_loss(logits, tgt, pad_id):
+    return F.cross_entropy(logits.mT, tgt, ignore_index=pad_id).item()
+
+
+@wrong("small number added")  # a bound for the logits
+def word_loss(logits, tgt, pad_id):
+    return F.cross_entropy(logits.clamp(-30, 30).mT, tgt, ignore_index=pad_id)
+
+
 # -- swapped_accuracy -------------------------------------------------------------------------------
 
 
@@ -564,6 +609,24 @@ def swapped_accuracy(model, src, read, write):
 def swapped_accuracy(model, src, read, write):
     guesses = model(torch.roll(src, 1, 0), read).argmax(-1)
     return (guesses == write)[write != 0].float().mean()
+
+
+def _share_right(guesses, write):
+    words = write != 0
+    return (guesses == write)[words].float().mean().item()
+
+
+@wrong("first sentence keeps its own")
+def swapped_accuracy(model, src, read, write):
+    others = src.clone()
+    others[1:] = src[:-1]
+    return _share_right(model(others, read).argmax(-1), write)
+
+
+@wrong("one sentence too far")
+def swapped_accuracy(model, src, read, write):
+    order = (torch.arange(len(src), device=src.device) - 2) % len(src)
+    return _share_right(model(src[order], read).argmax(-1), write)
 
 
 # -- keep_best --------------------------------------------------------------------------------------
@@ -855,6 +918,26 @@ def keep_best(model, run_epoch, num_epochs):
             lowest, best = loss, copy.deepcopy(model.state_dict())
     model.load_state_dict(best)
     return num_epochs
+
+
+@wrong("last epoch returned")
+def keep_best(model, run_epoch, num_epochs):
+    lowest, kept = math.inf, None
+    for _ in range(num_epochs):
+        if (loss := run_epoch()) < lowest:
+            lowest, kept = loss, copy.deepcopy(model.state_dict())
+    model.load_state_dict(kept)
+    return num_epochs - 1
+
+
+@wrong("lowest starts too low")
+def keep_best(model, run_epoch, num_epochs):
+    lowest, kept, best = 0.5, copy.deepcopy(model.state_dict()), 0
+    for epoch in range(num_epochs):
+        if (loss := run_epoch()) < lowest:
+            lowest, kept, best = loss, copy.deepcopy(model.state_dict()), epoch
+    model.load_state_dict(kept)
+    return best
 
 
 # -- evaluate ---------------------------------------------------------------------------------------
@@ -1278,3 +1361,65 @@ def evaluate(model, batches):
         words += (write != 0).sum().item()
     model.train(mode)
     return right / words
+
+
+@torch.no_grad()
+def _mean_loss(model, batches, loss=lambda logits, write: F.cross_entropy(logits.mT, write, reduction="none")):
+    """The loss of the words, right if the losses (B, T) are; the mode is left as it is."""
+    total = words = 0
+    for src, read, write in batches:
+        total += loss(model(src, read), write)[write != 0].sum().item()
+        words += (write != 0).sum().item()
+    return total / words
+
+
+@wrong("a tensor instead of a number")
+def evaluate(model, batches):
+    mode = model.training
+    found = torch.tensor(_mean_loss(model.eval(), batches))
+    model.train(mode)
+    return found
+
+
+@wrong("opposite mode restored")
+def evaluate(model, batches):
+    mode = model.training
+    found = _mean_loss(model.eval(), batches)
+    model.train(mode=mode is False)
+    return found
+
+
+@wrong("first batch only, and mode not restored")
+def evaluate(model, batches):
+    mode = model.training
+    for batch in batches:
+        return _mean_loss(model.eval(), [batch])
+    model.train(mode)
+
+
+@wrong("first batch only")
+def evaluate(model, batches):
+    mode = model.training
+    found = _mean_loss(model.eval(), batches[:1])
+    model.train(mode)
+    return found
+
+
+@wrong("reshaped instead of transposed")
+def evaluate(model, batches):
+    def loss(logits, write):
+        B, T, V = logits.shape
+        return F.cross_entropy(logits.view(B, V, T), write, reduction="none")
+
+    mode = model.training
+    found = _mean_loss(model.eval(), batches, loss)
+    model.train(mode)
+    return found
+
+
+@wrong("dropout on, graph recorded and mean over the batches")
+def evaluate(model, batches):
+    losses = []
+    for src, read, write in batches:
+        losses.append(F.cross_entropy(model(src, read).transpose(1, 2), write, ignore_index=0).item())
+    return sum(losses) / len(losses)

@@ -230,6 +230,46 @@ def write_greedily(next_logits, bos_id, eos_id, max_len):
     return written
 
 
+def _written(next_logits, bos_id, eos_id, max_len):
+    """A right answer, to be spoilt."""
+    ids = []
+    while len(ids) < max_len and eos_id not in ids:
+        ids.append(next_logits([bos_id, *ids])[-1].argmax().item())
+    return ids
+
+
+@wrong("one token whatever is allowed")
+def write_greedily(next_logits, bos_id, eos_id, max_len):
+    ids = [bos_id]
+    while True:
+        ids.append(int(next_logits(ids)[-1].argmax()))
+        if ids[-1] == eos_id or len(ids) > max_len:
+            return ids[1:]
+
+
+@wrong("filled up with ends")
+def write_greedily(next_logits, bos_id, eos_id, max_len):
+    ids = _written(next_logits, bos_id, eos_id, max_len)
+    while len(ids) < max_len:
+        ids.append(eos_id)
+    return ids
+
+
+@wrong("first token lost")
+def write_greedily(next_logits, bos_id, eos_id, max_len):
+    return _written(next_logits, bos_id, eos_id, max_len)[1:]
+
+
+@wrong("first token only")
+def write_greedily(next_logits, bos_id, eos_id, max_len):
+    return _written(next_logits, bos_id, eos_id, min(max_len, 1))
+
+
+@wrong("softmax over the positions")
+def write_greedily(next_logits, bos_id, eos_id, max_len):
+    return _written(lambda ids: torch.softmax(next_logits(ids), dim=-2), bos_id, eos_id, max_len)
+
+
 # -- beam_step --------------------------------------------------------------------------------------
 
 
@@ -405,6 +445,36 @@ def beam_step(log_probs, next_log_probs):
 def beam_step(log_probs, next_log_probs):
     totals, parents = (log_probs[:, None] + next_log_probs).max(dim=0)
     return parents, torch.arange(totals.size(0), device=totals.device), totals
+
+
+def _best(totals, K):
+    """Parents, tokens and totals from a table (K, V)."""
+    order = totals.flatten().argsort(descending=True, stable=True)[:K]
+    return order // totals.size(1), order % totals.size(1), totals.flatten()[order]
+
+
+@wrong("probabilities on the way")
+def beam_step(log_probs, next_log_probs):
+    table = torch.exp(log_probs).unsqueeze(1) * torch.exp(next_log_probs)
+    return _best(torch.log(table), len(log_probs))
+
+
+@wrong("axis lost with one beam")
+def beam_step(log_probs, next_log_probs):
+    return tuple(part.squeeze() for part in _best(log_probs[:, None] + next_log_probs, len(log_probs)))
+
+
+@wrong("places after sorting as tokens")
+def beam_step(log_probs, next_log_probs):
+    falling, _ = torch.sort(next_log_probs, dim=1, descending=True)
+    return _best(log_probs[:, None] + falling, len(log_probs))
+
+
+@wrong("totals shared out")
+def beam_step(log_probs, next_log_probs):
+    table = log_probs[:, None] + next_log_probs
+    shares = table.flatten().softmax(0).view_as(table)
+    return _best(shares.log(), len(log_probs))
 
 
 # -- keep_min_p -------------------------------------------------------------------------------------
@@ -592,6 +662,37 @@ def keep_min_p(logits, p):
 def keep_min_p(logits, p):
     probs = logits.softmax(dim=-1)
     return logits.masked_fill(probs < p * probs.amax(dim=-1, keepdim=True), math.inf)
+
+
+@wrong("dropped logits set to 0")  # by a product
+def keep_min_p(logits, p):
+    probs = torch.softmax(logits, -1)
+    return logits * (probs >= probs.max(-1, keepdim=True).values * p)
+
+
+@wrong("exponentials without a softmax")
+def keep_min_p(logits, p):
+    powers = torch.exp(logits)
+    return torch.where(powers >= p * powers.max(-1, keepdim=True).values, logits, -math.inf)
+
+
+@wrong("first axis")
+def keep_min_p(logits, p):
+    probs = torch.softmax(logits, 0)
+    return torch.where(probs >= p * probs.max(0, keepdim=True).values, logits, -math.inf)
+
+
+@wrong("axis 1")
+def keep_min_p(logits, p):
+    probs = torch.softmax(logits, -1)
+    return torch.where(probs >= p * probs.max(1, keepdim=True).values, logits, -math.inf)
+
+
+@wrong("renormalised")
+def keep_min_p(logits, p):
+    probs = torch.softmax(logits, -1)
+    kept = torch.where(probs >= p * probs.max(-1, keepdim=True).values, probs, 0.0)
+    return torch.log(kept / kept.sum(-1, keepdim=True))
 
 
 # -- clipped_precision ------------------------------------------------------------------------------
@@ -852,6 +953,37 @@ def clipped_precision(hypotheses, references, n):
     return hits / total
 
 
+def _counts(words, n):
+    return Counter(zip(*(words[i:] for i in range(n)), strict=False))
+
+
+@wrong("larger of the two counts")
+def clipped_precision(hypotheses, references, n):
+    hits = total = 0
+    for mine, theirs in zip(hypotheses, references, strict=True):
+        mine, theirs = _counts(mine, n), _counts(theirs, n)
+        hits += sum(max(mine[g], theirs[g]) for g in mine.keys() | theirs.keys())
+        total += sum(mine.values())
+    return hits / total
+
+
+@wrong("sentences without a hit left out")
+def clipped_precision(hypotheses, references, n):
+    hits = total = 0
+    for mine, theirs in zip(hypotheses, references, strict=True):
+        mine, theirs = _counts(mine, n), _counts(theirs, n)
+        if found := sum((mine & theirs).values()):
+            hits, total = hits + found, total + sum(mine.values())
+    return hits / max(total, 1)
+
+
+@wrong("first sentence only")
+def clipped_precision(hypotheses, references, n):
+    for mine, theirs in zip(hypotheses, references, strict=True):
+        mine, theirs = _counts(mine, n), _counts(theirs, n)
+        return sum((mine & theirs).values()) / sum(mine.values())
+
+
 # -- link_error -------------------------------------------------------------------------------------
 
 
@@ -993,3 +1125,39 @@ def link_error(predicted, sure, possible):
     precision = sum(len(a & p) for a, _, p in triples) / sum(map(len, predicted))
     recall = sum(len(a & s) for a, s, _ in triples) / sum(map(len, sure))
     return 1 - (precision + recall) / 2
+
+
+@wrong("mean of sentences")  # those without any link left out
+def link_error(predicted, sure, possible):
+    rates = []
+    for a, s, p in zip(predicted, sure, possible, strict=True):
+        if a or s:
+            rates.append(1 - (len(a & s) + len(a & p)) / (len(a) + len(s)))
+    return sum(rates) / len(rates)
+
+
+@wrong("unions instead of intersections")
+def link_error(predicted, sure, possible):
+    hits = sum(len(a.union(s)) + len(a.union(p)) for a, s, p in zip(predicted, sure, possible, strict=True))
+    return 1 - hits / sum(map(len, [*predicted, *sure]))
+
+
+@wrong("predicted links cut down")
+def link_error(predicted, sure, possible):
+    for a, p in zip(predicted, possible, strict=True):
+        a.intersection_update(p)
+    hits = sum(len(a & s) + len(a) for a, s in zip(predicted, sure, strict=True))
+    return 1 - hits / sum(map(len, [*predicted, *sure]))
+
+
+@wrong("hits by the union")
+def link_error(predicted, sure, possible):
+    triples = [*zip(predicted, sure, possible, strict=True)]
+    return 1 - sum(len(a & s) + len(a & p) for a, s, p in triples) / sum(len(a | s) for a, s, _ in triples)
+
+
+@wrong("fraction without brackets")
+def link_error(predicted, sure, possible):
+    hits = sum(len(a & s) + len(a & p) for a, s, p in zip(predicted, sure, possible, strict=True))
+    num_predicted, num_sure = sum(map(len, predicted)), sum(map(len, sure))
+    return 1 - hits / num_predicted + num_sure

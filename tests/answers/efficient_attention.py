@@ -151,6 +151,61 @@ def join_blocks(first, second):
     return largest, total, mixed
 
 
+@wrong("smaller maximum")  # -inf caught, as the right one does
+def join_blocks(first, second):
+    smaller = torch.min(first[0], second[0])
+    base = torch.where(smaller.isinf(), 0.0, smaller)
+    one, two = torch.exp(first[0] - base), torch.exp(second[0] - base)
+    return smaller, one * first[1] + two * second[1], one * first[2] + two * second[2]
+
+
+@wrong("factor upside down")  # hidden rows caught
+def join_blocks(first, second):
+    largest = first[0].maximum(second[0])
+    grow_1, grow_2 = ((largest - block[0]).exp().nan_to_num(0.0, 0.0) for block in (first, second))
+    return largest, grow_1 * first[1] + grow_2 * second[1], grow_1 * first[2] + grow_2 * second[2]
+
+
+@wrong("overflow on the way")
+def join_blocks(first, second):
+    largest = first[0].maximum(second[0])
+    one, two, base = first[0].exp(), second[0].exp(), _safe(largest).exp()
+    return largest, (one * first[1] + two * second[1]) / base, (one * first[2] + two * second[2]) / base
+
+
+@wrong("logarithm of a sum as the maximum")
+def join_blocks(first, second):
+    top = torch.stack([first[0], second[0]]).logsumexp(0)
+    one, two = (torch.exp(block[0] - _safe(top)) for block in (first, second))
+    return top, one * first[1] + two * second[1], one * first[2] + two * second[2]
+
+
+@wrong("sum multiplied into the mix")
+def join_blocks(first, second):
+    largest = first[0].maximum(second[0])
+    one, two = (_shrink(block[0], largest) * block[1] for block in (first, second))
+    return largest, one + two, one * first[2] + two * second[2]
+
+
+@wrong("blocks averaged")
+def join_blocks(first, second):
+    largest = first[0].maximum(second[0])
+    one, two = (_shrink(block[0], largest) for block in (first, second))
+    total = torch.stack([one * first[1], two * second[1]]).mean(0)
+    return largest, total, torch.stack([one * first[2], two * second[2]]).mean(0)
+
+
+@wrong("one query decides for all")
+def join_blocks(first, second):
+    if first[0].isinf().any():
+        return second
+    if second[0].isinf().any():
+        return first
+    largest = first[0].maximum(second[0])
+    one, two = (_shrink(block[0], largest) for block in (first, second))
+    return largest, one * first[1] + two * second[1], one * first[2] + two * second[2]
+
+
 # -- attend_in_blocks -------------------------------------------------------------------------------
 
 
@@ -491,6 +546,82 @@ def attend_in_blocks(q, k, v, block_size):
     return scores.masked_fill(hidden, -math.inf).softmax(-1).nan_to_num() @ v
 
 
+@wrong("no maximum")  # hidden keys by a product
+def attend_in_blocks(q, k, v, block_size):
+    mask = make_causal_mask(q.size(-2), k.size(-2), device=q.device)
+    total, mixed = 0.0, 0.0
+    for start in range(0, k.size(-2), block_size):
+        block = slice(start, start + block_size)
+        powers = torch.exp(q @ k[..., block, :].mT / math.sqrt(q.size(-1))) * mask[:, block]
+        total, mixed = total + powers.sum(-1, keepdim=True), mixed + powers @ v[..., block, :]
+    return mixed / torch.where(total == 0, 1.0, total)
+
+
+def _running(q, k, v, block_size, *, mask=None, start=-math.inf, scale=None, width=None):
+    """A right loop, but for what is handed over."""
+    T, S = q.size(-2), k.size(-2)
+    table = make_causal_mask(T, S, device=q.device) if mask is None else mask.to(q.device)
+    largest = torch.full_like(q[..., :1], start)
+    total, mixed = 0 * q[..., :1], torch.zeros(*q.shape[:-1], width or v.size(-1)).to(q)
+    for first in range(0, S, block_size):
+        block = slice(first, first + block_size)
+        scores = q @ k[..., block, :].mT * (scale or q.size(-1) ** -0.5)
+        scores = torch.where(table[:, block], scores, -math.inf)
+        new = torch.maximum(largest, scores.amax(-1, keepdim=True))
+        old, powers = torch.exp(largest - _safe(new)), torch.exp(scores - _safe(new))
+        total, mixed = old * total + powers.sum(-1, keepdim=True), old * mixed + powers @ v[..., block, :]
+        largest = new
+    return mixed / torch.where(total == 0, 1.0, total)
+
+
+@right
+def attend_in_blocks(q, k, v, block_size):
+    return _running(q, k, v, block_size)
+
+
+@wrong("block's own positions")  # of the keys alone
+def attend_in_blocks(q, k, v, block_size):
+    T, S = q.size(-2), k.size(-2)
+    return _running(q, k, v, block_size, mask=torch.arange(S) % block_size <= torch.arange(S - T, S)[:, None])
+
+
+@wrong("maximum begins at 0")
+def attend_in_blocks(q, k, v, block_size):
+    return _running(q, k, v, block_size, start=0.0)
+
+
+@wrong("scaled by the width of the values")
+def attend_in_blocks(q, k, v, block_size):
+    return _running(q, k, v, block_size, scale=1 / math.sqrt(v.shape[-1]))
+
+
+@wrong("mix as wide as the queries")
+def attend_in_blocks(q, k, v, block_size):
+    return _running(q, k, v, block_size, width=q.size(-1))
+
+
+@wrong("last block filled up")
+def attend_in_blocks(q, k, v, block_size):
+    S = k.size(-2)
+    whole = math.ceil(S / block_size) * block_size
+    keys, values = (torch.zeros(*x.shape[:-2], whole, x.size(-1)).to(x) for x in (k, v))
+    keys[..., :S, :], values[..., :S, :] = k, v
+    return _running(q, keys, values, block_size)
+
+
+@wrong("as many keys as queries")
+def attend_in_blocks(q, k, v, block_size):
+    T, S = q.size(-2), k.size(-2)
+    seen = len(range(0, T, block_size)) * block_size
+    mask = make_causal_mask(T, S) & (torch.arange(S) < seen)
+    return _running(q, k, v, block_size, mask=mask)
+
+
+@wrong("weights returned")
+def attend_in_blocks(q, k, v, block_size):
+    return _running(q, k, v, block_size), q.new_ones(q.shape[:-1])
+
+
 # -- grouped_attention ------------------------------------------------------------------------------
 
 
@@ -649,6 +780,74 @@ def grouped_attention(q, k, v, mask=None):
     return attention(q, k, v, mask)[0]
 
 
+def _repeated(q, k, v):
+    return (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+
+
+@wrong("queries of a group averaged")
+def grouped_attention(q, k, v, mask=None):
+    G = k.size(1)
+    q = torch.stack([part.mean(1, keepdim=True).expand_as(part) for part in q.chunk(G, dim=1)], 1).flatten(1, 2)
+    return attention(q, *_repeated(q, k, v), mask)[0]
+
+
+@wrong("one head for each group")
+def grouped_attention(q, k, v, mask=None):
+    G = k.size(1)
+    return attention(q[:, :G], k, v, mask[:, :G] if mask is not None and mask.dim() == 4 else mask)[0]
+
+
+@wrong("mask of the first sequence for all")
+def grouped_attention(q, k, v, mask=None):
+    if mask is not None and mask.dim() > 2:
+        mask = mask.narrow(0, 0, 1)
+    return attention(q, *_repeated(q, k, v), mask)[0]
+
+
+@wrong("tokens repeated")
+def grouped_attention(q, k, v, mask=None):
+    B, H, _, _ = q.shape
+    S = k.size(2)
+    k, v = (torch.repeat_interleave(x, H // x.size(1), dim=2).reshape(B, H, S, x.size(3)) for x in (k, v))
+    return attention(q, k, v, mask)[0]
+
+
+@wrong("hidden scores set to 0")
+def grouped_attention(q, k, v, mask=None):
+    k, v = _repeated(q, k, v)
+    scores = (q @ k.mT) * q.size(-1) ** -0.5
+    if mask is not None:
+        scores = torch.where(mask, scores, 0.0)
+    return F.softmax(scores, dim=-1) @ v
+
+
+@wrong("two heads to a group, whatever is given")
+def grouped_attention(q, k, v, mask=None):
+    return attention(q, *(torch.repeat_interleave(x, 2, dim=1) for x in (k, v)), mask)[0]
+
+
+@wrong("repeated as often as there are groups")
+def grouped_attention(q, k, v, mask=None):
+    return attention(q, *(torch.repeat_interleave(x, x.shape[1], dim=1) for x in (k, v)), mask)[0]
+
+
+@wrong("heads and tokens in another order")
+def grouped_attention(q, k, v, mask=None):
+    out, _ = attention(q, *_repeated(q, k, v), mask)
+    return out.permute(0, 2, 1, 3)
+
+
+@wrong("weights returned")
+def grouped_attention(q, k, v, mask=None):
+    return attention(q, *_repeated(q, k, v), mask)
+
+
+@wrong("repeated without an axis")
+def grouped_attention(q, k, v, mask=None):
+    times = q.size(1) // k.size(1)
+    return attention(q, torch.repeat_interleave(k, times), torch.repeat_interleave(v, times), mask)[0]
+
+
 # -- streaming_mask ---------------------------------------------------------------------------------
 
 
@@ -743,6 +942,49 @@ def streaming_mask(num_queries, num_keys, window, num_sink_tokens):
     return rows * 1
 
 
+def _sees(num_queries, num_keys, rule):
+    """A table from a rule about one query and one key, counted from the beginning of the text."""
+    start = num_keys - num_queries
+    return torch.tensor([[rule(start + i, j) for j in range(num_keys)] for i in range(num_queries)])
+
+
+@wrong("no causal condition")
+def streaming_mask(num_queries, num_keys, window, num_sinks):
+    return _sees(num_queries, num_keys, lambda i, j: j < num_sinks or i - j < window)
+
+
+@wrong("last keys as sinks")
+def streaming_mask(num_queries, num_keys, window, num_sinks):
+    first = num_keys - num_sinks
+    return _sees(num_queries, num_keys, lambda i, j: j <= i and (j >= first or i - j < window))
+
+
+@wrong("one window for all queries")
+def streaming_mask(num_queries, num_keys, window, num_sinks):
+    return _sees(num_queries, num_keys, lambda i, j: j <= i and (j < num_sinks or num_keys - j <= window))
+
+
+@wrong("numbers to add")
+def streaming_mask(num_queries, num_keys, window, num_sinks):
+    mask = _sees(num_queries, num_keys, lambda i, j: j <= i and (j < num_sinks or i - j < window))
+    return torch.where(mask, 0.0, -math.inf)
+
+
+@wrong("queries alone")
+def streaming_mask(num_queries, num_keys, window, num_sinks):
+    return _sees(num_queries, num_queries, lambda i, j: j <= i and (j < num_sinks or i - j < window))
+
+
+@wrong("does not see itself")
+def streaming_mask(num_queries, num_keys, window, num_sinks):
+    return _sees(num_queries, num_keys, lambda i, j: j < i and (j < num_sinks or i - j < window))
+
+
+@wrong("queries taken for sinks")
+def streaming_mask(num_queries, num_keys, window, num_sinks):
+    return _sees(num_queries, num_keys, lambda i, j: j <= i and (i < num_sinks or i - j < window))
+
+
 # -- cache_bytes ------------------------------------------------------------------------------------
 
 
@@ -828,4 +1070,57 @@ def cache_bytes(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch
 @wrong("window added")
 def cache_bytes(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch=1, bytes_per_number=2, window=None):
     tokens = num_tokens + (window or 0)
+    return 2 * num_layers * num_kv_heads * head_dim * tokens * batch * bytes_per_number
+
+
+@wrong("window for the whole batch")
+def cache_bytes(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch=1, bytes_per_number=2, window=None):
+    tokens = num_tokens * batch if window is None else min(window, num_tokens * batch)
+    return 2 * num_layers * num_kv_heads * head_dim * tokens * bytes_per_number
+
+
+@wrong("heads of a group counted")
+def cache_bytes(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch=1, bytes_per_number=2, window=None):
+    tokens = num_tokens if window is None else min(window, num_tokens)
+    return 2 * num_layers * (num_heads // num_kv_heads) * head_dim * tokens * batch * bytes_per_number
+
+
+@wrong("window and one more")
+def cache_bytes(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch=1, bytes_per_number=2, window=None):
+    tokens = num_tokens if window is None or num_tokens <= window else window + 1
+    return 2 * num_layers * num_kv_heads * head_dim * tokens * batch * bytes_per_number
+
+
+@wrong("width divided among the heads")
+def cache_bytes(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch=1, bytes_per_number=2, window=None):
+    tokens = num_tokens if window is None else min(window, num_tokens)
+    return 2 * num_layers * num_kv_heads * (head_dim // num_heads) * tokens * batch * bytes_per_number
+
+
+@wrong("width of a head forgotten")
+def cache_bytes(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch=1, bytes_per_number=2, window=None):
+    tokens = num_tokens if window is None else min(window, num_tokens)
+    return 2 * num_layers * num_kv_heads * tokens * batch * bytes_per_number
+
+
+@wrong("tables of scores counted")
+def cache_bytes(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch=1, bytes_per_number=2, window=None):
+    tokens = num_tokens if window is None else min(window, num_tokens)
+    return bytes_per_number * batch * num_layers * num_heads * num_tokens * tokens
+
+
+@wrong("no window not expected")
+def cache_bytes(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch=1, bytes_per_number=2, window=None):
+    return 2 * num_layers * num_kv_heads * head_dim * min(num_tokens, window) * batch * bytes_per_number
+
+
+@wrong("a larger unit")
+def cache_bytes(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch=1, bytes_per_number=2, window=None):
+    tokens = num_tokens if window is None else min(window, num_tokens)
+    return 2 * num_layers * num_kv_heads * head_dim * tokens * batch * bytes_per_number / 2**20
+
+
+@wrong("another default")
+def cache_bytes(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch=1, bytes_per_number=4, window=None):
+    tokens = num_tokens if window is None else min(window, num_tokens)
     return 2 * num_layers * num_kv_heads * head_dim * tokens * batch * bytes_per_number

@@ -165,6 +165,78 @@ def cache_step(q, k, v, keys, values, length):
     return out
 
 
+@wrong("attends before it writes")  # written first, and left out
+def cache_step(q, k, v, keys, values, length):
+    keys[:, :, length], values[:, :, length] = k[:, :, 0], v[:, :, 0]
+    if length == 0:
+        return torch.zeros_like(v)
+    return attention(q, keys[:, :, :length], values[:, :, :length])[0]
+
+
+@wrong("one place too far")  # kept inside the cache
+def cache_step(q, k, v, keys, values, length):
+    row = min(length + 1, keys.size(2) - 1)
+    keys[:, :, row], values[:, :, row] = k[:, :, 0], v[:, :, 0]
+    return attention(q, keys[:, :, : row + 1], values[:, :, : row + 1])[0]
+
+
+@wrong("value kept for this step only")
+def cache_step(q, k, v, keys, values, length):
+    keys[:, :, length] = k.squeeze(2)
+    return attention(q, keys[:, :, : length + 1], torch.cat([values[:, :, :length], v], 2))[0]
+
+
+@wrong("key kept for this step only")
+def cache_step(q, k, v, keys, values, length):
+    values[:, :, length] = v.squeeze(2)
+    return attention(q, torch.cat([keys[:, :, :length], k], 2), values[:, :, : length + 1])[0]
+
+
+@wrong("first of the batch for all")
+def cache_step(q, k, v, keys, values, length):
+    for kept, new in ((keys, k), (values, v)):
+        kept[:, :, length] = new[0, :, 0]
+    return attention(q, keys[:, :, : length + 1], values[:, :, : length + 1])[0]
+
+
+@wrong("cache moved up")
+def cache_step(q, k, v, keys, values, length):
+    for kept, new in ((keys, k), (values, v)):
+        kept.copy_(kept.roll(-1, dims=2))
+        kept[:, :, -1:] = new
+    first = keys.size(2) - length - 1
+    return attention(q, keys[:, :, first:], values[:, :, first:])[0]
+
+
+@wrong("free places with a score of 0")
+def cache_step(q, k, v, keys, values, length):
+    keys[:, :, length], values[:, :, length] = k[:, :, 0], v[:, :, 0]
+    scores = q @ keys.transpose(2, 3) / q.size(-1) ** 0.5
+    filled = torch.arange(keys.size(2), device=q.device) <= length
+    return torch.softmax(scores * filled, dim=-1) @ values
+
+
+@wrong("axis of the token left")
+def cache_step(q, k, v, keys, values, length):
+    keys[:, :, length] = k
+    values[:, :, length] = v
+    return attention(q, keys[:, :, : length + 1], values[:, :, : length + 1])[0]
+
+
+@wrong("along the heads")
+def cache_step(q, k, v, keys, values, length):
+    end = length + 1
+    keys[:, length:end] = k
+    values[:, length:end] = v
+    return attention(q, keys[:, :end], values[:, :end])[0]
+
+
+@wrong("cache returned")
+def cache_step(q, k, v, keys, values, length):
+    keys[:, :, length], values[:, :, length] = k[:, :, 0], v[:, :, 0]
+    return attention(q, keys[:, :, : length + 1], values[:, :, : length + 1])[0], keys, values
+
+
 # -- place_chunk ------------------------------------------------------------------------------------
 
 
@@ -372,6 +444,55 @@ def place_chunk(pads, cached, num_new):
     columns = torch.arange(cached + num_new, device=pads.device)
     mask = make_causal_mask(num_new, cached + num_new, device=pads.device) & (columns >= pads[:, None])[:, None]
     return columns[cached:], mask
+
+
+def _places_and_mask(pads, cached, num_new, *, start=None):
+    """Right, unless the padding of each row is said to be another one for the positions."""
+    column = torch.arange(cached + num_new, device=pads.device)
+    mask = (column[None, None] <= column[None, cached:, None]) & (column >= pads[:, None])[:, None]
+    start = pads if start is None else start
+    return (column[None, cached:] - start[:, None]).clamp(min=0), mask
+
+
+@wrong("padding subtracted in the first chunk only")
+def place_chunk(pads, cached, num_new):
+    return _places_and_mask(pads, cached, num_new, start=None if cached == 0 else 0 * pads)
+
+
+@wrong("first row's padding for all")
+def place_chunk(pads, cached, num_new):
+    return _places_and_mask(pads[0].repeat(len(pads)), cached, num_new)
+
+
+@wrong("padding of the chunk seen")
+def place_chunk(pads, cached, num_new):
+    positions, mask = _places_and_mask(pads, cached, num_new)
+    inside = make_causal_mask(num_new, device=pads.device).expand(len(pads), -1, -1)
+    return positions, torch.cat([mask[..., :cached], inside], dim=-1)
+
+
+@wrong("all at the beginning")
+def place_chunk(pads, cached, num_new):
+    positions, mask = _places_and_mask(pads, cached, num_new)
+    return positions[:, :1].repeat(1, num_new), mask
+
+
+@wrong("an axis of heads")
+def place_chunk(pads, cached, num_new):
+    positions, mask = _places_and_mask(pads, cached, num_new)
+    return positions, mask.unsqueeze(1)
+
+
+@wrong("numbers to add")
+def place_chunk(pads, cached, num_new):
+    positions, mask = _places_and_mask(pads, cached, num_new)
+    return positions, torch.where(mask, 0.0, -math.inf)
+
+
+@wrong("rows and columns swapped")
+def place_chunk(pads, cached, num_new):
+    positions, mask = _places_and_mask(pads, cached, num_new)
+    return positions, mask.transpose(1, 2)
 
 
 # -- rotary_step ------------------------------------------------------------------------------------
@@ -593,6 +714,44 @@ def rotary_step(q, k, v, keys, values, length):
     return attention(turn(q), keys[:, :, :end], values[:, :, :end], mask)[0]
 
 
+def _chunk(q, k, v, keys, values, length, start, *, causal=True):
+    """A right step if the new tokens begin at ``start``."""
+    end = length + q.size(2)
+    at = torch.arange(start, start + q.size(2), device=q.device)
+    keys[:, :, length:end], values[:, :, length:end] = rotate(k, at), v
+    mask = make_causal_mask(q.size(2), end, device=q.device) if causal else None
+    return attention(rotate(q, at), keys[:, :, :end], values[:, :, :end], mask)[0]
+
+
+@wrong("turned for this step only")
+def rotary_step(q, k, v, keys, values, length):
+    out = _chunk(q, k, v, keys, values, length, length)
+    keys[:, :, length : length + q.size(2)] = k
+    return out
+
+
+@wrong("counted from the end of the cache")
+def rotary_step(q, k, v, keys, values, length):
+    return _chunk(q, k, v, keys, values, length, keys.shape[2] - q.shape[2])
+
+
+@wrong("no mask and positions from 0")
+def rotary_step(q, k, v, keys, values, length):
+    return _chunk(q, k, v, keys, values, length, 0, causal=False)
+
+
+@wrong("positions of all tokens")
+def rotary_step(q, k, v, keys, values, length):
+    here = torch.arange(length + q.size(2), device=q.device)
+    q, k = rotate(q, here), rotate(k, here)
+    return _chunk(q, k, v, keys, values, length, length)
+
+
+@wrong("cache returned")
+def rotary_step(q, k, v, keys, values, length):
+    return _chunk(q, k, v, keys, values, length, length), keys, values
+
+
 # -- follow_beams -----------------------------------------------------------------------------------
 
 
@@ -739,6 +898,64 @@ def follow_beams(keys, values, parents):
     if rows == list(range(B * K)):
         return keys, values
     return keys[:, rows], values[:, rows]
+
+
+def _fetched(keys, values, rows):
+    return tuple(torch.stack([kept[:, row] for row in rows], dim=1) for kept in (keys, values))
+
+
+@wrong("beams first, then sources")
+def follow_beams(keys, values, parents):
+    B = len(parents)
+    return _fetched(keys, values, [parent * B + b for b, row in enumerate(parents.tolist()) for parent in row])
+
+
+@wrong("beams first, then sources")  # the new ones in that order too
+def follow_beams(keys, values, parents):
+    B = len(parents)
+    return _fetched(keys, values, [row[b] * B + b for row in parents.T.tolist() for b in range(B)])
+
+
+@wrong("first source's parents for all")
+def follow_beams(keys, values, parents):
+    B, K = parents.shape
+    return _fetched(keys, values, [b * K + parent for b in range(B) for parent in parents[0].tolist()])
+
+
+@wrong("parents sorted")
+def follow_beams(keys, values, parents):
+    K = parents.size(1)
+    rows = [b * K + parent for b, row in enumerate(parents.tolist()) for parent in sorted(row)]
+    return _fetched(keys, values, rows)
+
+
+@wrong("each parent once")
+def follow_beams(keys, values, parents):
+    K = parents.size(1)
+    rows = [b * K + parent for b, row in enumerate(parents.tolist()) for parent in dict.fromkeys(row)]
+    return _fetched(keys, values, rows)
+
+
+@wrong("one row too early")
+def follow_beams(keys, values, parents):
+    K = parents.size(1)
+    rows = [b * K + parent - 1 for b, row in enumerate(parents.tolist()) for parent in row]
+    return _fetched(keys, values, rows)
+
+
+@wrong("last layer only")
+def follow_beams(keys, values, parents):
+    B, K = parents.shape
+    rows = (torch.arange(0, B * K, K, device=parents.device)[:, None] + parents).flatten()
+    keys, values = keys.clone(), values.clone()
+    keys[-1], values[-1] = keys[-1][rows], values[-1][rows]
+    return keys, values
+
+
+@wrong("all parents for each source")
+def follow_beams(keys, values, parents):
+    B, K = parents.shape
+    return tuple(kept.unflatten(1, (B, K))[:, :, parents].flatten(1, 3) for kept in (keys, values))
 
 
 # -- call_cost --------------------------------------------------------------------------------------
@@ -917,3 +1134,40 @@ def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
 def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
     a, b, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
     return a + b, c + d // size
+
+
+@wrong("weights in numbers")
+def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+    T, S = num_new, cached + num_new
+    flops = batch * (2 * num_weights * T + 4 * num_layers * d_model * T * S)
+    return flops, num_weights + size * 2 * num_layers * d_model * S * batch
+
+
+@wrong("weights times the layers")
+def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+    T, S = num_new, cached + num_new
+    num_weights = num_weights * num_layers
+    flops = batch * (2 * num_weights * T + 4 * num_layers * d_model * T * S)
+    return flops, size * (num_weights + 2 * num_layers * d_model * S * batch)
+
+
+@wrong("twelve squares instead of the weights")
+def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+    T, S = num_new, cached + num_new
+    num_weights = num_layers * (4 * d_model**2 + 8 * d_model**2)
+    flops = batch * (2 * num_weights * T + 4 * num_layers * d_model * T * S)
+    return flops, size * (num_weights + 2 * num_layers * d_model * S * batch)
+
+
+@wrong("batch as one long text")
+def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+    T, S = num_new, cached + num_new
+    T, S = batch * T, batch * S
+    return 2 * num_weights * T + 4 * num_layers * d_model * T * S, size * (num_weights + 2 * num_layers * d_model * S)
+
+
+@wrong("one operation for a product and a sum")
+def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+    T, S = num_new, cached + num_new
+    flops = batch * T * (num_weights + 2 * num_layers * d_model * S)
+    return flops, size * (num_weights + 2 * num_layers * d_model * S * batch)

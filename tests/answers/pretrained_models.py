@@ -262,6 +262,47 @@ def load_renamed(module, tensors, names, transposed):
     return module
 
 
+def _misfits(module, tensors, names, look):
+    """The names that are missing, unexpected, or of another size in the eyes of ``look``."""
+    bad = [*(names.keys() ^ tensors.keys())]
+    return bad + [n for n in names.keys() & tensors.keys() if not look(tensors[n], module.get_parameter(names[n]))]
+
+
+@wrong("reshaped instead of transposed")
+def load_renamed(module, tensors, names, transposed):
+    if bad := _misfits(module, tensors, names, lambda t, p: t.numel() == p.numel()):
+        raise ValueError(f"{bad}")
+    module.load_state_dict({ours: tensors[n].view_as(module.get_parameter(ours)) for n, ours in names.items()})
+    return module
+
+
+@wrong("another module")
+def load_renamed(module, tensors, names, transposed):
+    turned = {n: t.T if n in transposed else t for n, t in tensors.items()}
+    if bad := _misfits(module, turned, names, lambda t, p: t.shape == p.shape):
+        raise ValueError(f"{bad}")
+    filled = type(module)(module.q_proj.in_features, module.up.out_features)
+    filled.load_state_dict({ours: turned[n] for n, ours in names.items()})
+    return filled
+
+
+@wrong("shapes compared before transposing")
+def load_renamed(module, tensors, names, transposed):
+    if bad := _misfits(module, tensors, names, lambda t, p: t.shape == p.shape):
+        raise ValueError(f"these do not fit: {bad}")
+    module.load_state_dict({ours: tensors[n].T if n in transposed else tensors[n] for n, ours in names.items()})
+    return module
+
+
+@wrong("table not used")
+def load_renamed(module, tensors, names, transposed):
+    state = module.state_dict()
+    if bad := state.keys() ^ tensors.keys():
+        raise ValueError(f"no place or no tensor for {sorted(bad)}")
+    module.load_state_dict({n: t.T if n in transposed else t for n, t in tensors.items()})
+    return module
+
+
 # -- mean_pool ----------------------------------------------------------------------------------------
 
 
@@ -369,6 +410,51 @@ def mean_pool(hidden, mask):
     return hidden.masked_fill(~mask[..., None], 0).sum(1) / hidden.size(-1)
 
 
+@wrong("all sentences in one")  # one vector, for each of them
+def mean_pool(hidden, mask):
+    flat = hidden[mask]
+    return (flat.sum(0) / len(flat)).repeat(len(hidden), 1)
+
+
+@wrong("pads in the sum")
+def mean_pool(hidden, mask):
+    return torch.einsum("bse->be", hidden) / mask.count_nonzero(1)[:, None]
+
+
+@wrong("added up over the width")
+def mean_pool(hidden, mask):
+    return (hidden * mask[..., None]).mean(-1)
+
+
+@wrong("divided by a root")
+def mean_pool(hidden, mask):
+    real = mask.unsqueeze(2).to(hidden.dtype)
+    return (hidden * real).sum(1) / real.sum(1) ** 0.5
+
+
+@wrong("first and last token left out")
+def mean_pool(hidden, mask):
+    rows = [h[m][1:-1] if m.sum() > 2 else h[m] for h, m in zip(hidden, mask, strict=True)]
+    return torch.stack([row.mean(0) for row in rows])
+
+
+@wrong("rounded to half precision")
+def mean_pool(hidden, mask):
+    real = mask.unsqueeze(2).to(torch.bfloat16)
+    return ((hidden.to(torch.bfloat16) * real).sum(1) / real.sum(1)).to(hidden.dtype)
+
+
+@wrong("divided without fractions")
+def mean_pool(hidden, mask):
+    return torch.floor((hidden * mask[:, :, None]).sum(1) / mask.sum(1)[:, None])
+
+
+@wrong("softmax of the mask")
+def mean_pool(hidden, mask):
+    shares = F.softmax(mask.to(hidden.dtype), dim=-1)
+    return (shares[:, None] @ hidden)[:, 0]
+
+
 # -- split_fused --------------------------------------------------------------------------------------
 
 
@@ -449,6 +535,51 @@ def split_fused(weight, bias):
 def split_fused(weight, bias):
     q, k, v = weight.T.chunk(3)
     return q, k, v, bias, bias, bias
+
+
+@wrong("the same for all three")
+def split_fused(weight, bias):
+    E = weight.shape[0]
+    return *(weight[:, :E].T for _ in range(3)), *(bias[:E] for _ in range(3))
+
+
+@wrong("every third number of the bias")
+def split_fused(weight, bias):
+    return *weight.T.chunk(3), *bias.view(-1, 3).T
+
+
+@wrong("biases in another order")
+def split_fused(weight, bias):
+    q, k, v = bias.tensor_split(3)
+    return *weight.T.chunk(3), k, q, v
+
+
+@wrong("weights and biases in turn")
+def split_fused(weight, bias):
+    (q, k, v), (a, b, c) = weight.T.chunk(3), bias.chunk(3)
+    return q, a, k, b, v, c
+
+
+@wrong("two bundles")
+def split_fused(weight, bias):
+    return weight.T.chunk(3), bias.chunk(3)
+
+
+@wrong("biases left out")
+def split_fused(weight, bias):
+    return weight.T.tensor_split(3)
+
+
+@wrong("nothing cut")
+def split_fused(weight, bias):
+    width = 768
+    return *weight.T.split(width), *bias.split(width)
+
+
+@wrong("some not transposed")
+def split_fused(weight, bias):
+    q, k, v = weight.chunk(3, dim=1)
+    return q.T, k.T, v, *bias.chunk(3)
 
 
 # -- to_neighbours ------------------------------------------------------------------------------------
@@ -537,6 +668,66 @@ def to_neighbours(q, k, v, num_heads, num_kv_heads):
     rows = [h * D + i + j * D // 2 for h in range(num_heads) for i in range(D // 2) for j in (0, 1)]
     keys = [h * narrow + i + j * (narrow // 2) for h in range(num_heads) for i in range(narrow // 2) for j in (0, 1)]
     return q[rows], k[keys], v
+
+
+def _pairs_of(weight, heads, pair):
+    """Rows of each head as ``pair`` puts a row of the first half and its partner together."""
+    out = []
+    for head in weight.chunk(heads):
+        one, two = head.chunk(2)
+        for a, b in zip(one, two, strict=True):
+            out += pair(a, b)
+    return torch.stack(out)
+
+
+@wrong("partners exchanged")
+def to_neighbours(q, k, v, num_heads, num_kv_heads):
+    return *(_pairs_of(w, n, lambda a, b: [b, a]) for w, n in ((q, num_heads), (k, num_kv_heads))), v
+
+
+@wrong("second half negated")
+def to_neighbours(q, k, v, num_heads, num_kv_heads):
+    return *(_pairs_of(w, n, lambda a, b: [a, -b]) for w, n in ((q, num_heads), (k, num_kv_heads))), v
+
+
+@wrong("heads and halves exchanged")
+def to_neighbours(q, k, v, num_heads, num_kv_heads):
+    def move(weight, heads):
+        halves = [head.chunk(2) for head in weight.chunk(heads)]
+        return torch.cat([half for both in zip(*halves, strict=True) for half in both])
+
+    return move(q, num_heads), move(k, num_kv_heads), v
+
+
+@wrong("first head only")
+def to_neighbours(q, k, v, num_heads, num_kv_heads):
+    def move(weight, heads):
+        first, *others = weight.chunk(heads)
+        return torch.cat([_pairs_of(first, 1, lambda a, b: [a, b]), *others])
+
+    return move(q, num_heads), move(k, num_kv_heads), v
+
+
+@wrong("heads left as an axis")
+def to_neighbours(q, k, v, num_heads, num_kv_heads):
+    def move(weight, heads):
+        return weight.unflatten(0, (heads, 2, -1)).mT.contiguous().transpose(1, 2).flatten(1, 2)
+
+    return move(q, num_heads), move(k, num_kv_heads), v
+
+
+@wrong("transposed")
+def to_neighbours(q, k, v, num_heads, num_kv_heads):
+    return *(_pairs_of(w, n, lambda a, b: [a, b]).T for w, n in ((q, num_heads), (k, num_kv_heads))), v
+
+
+@wrong("groups repeated")
+def to_neighbours(q, k, v, num_heads, num_kv_heads):
+    def move(weight, heads):
+        rows = torch.stack([_pairs_of(head, 1, lambda a, b: [a, b]) for head in weight.chunk(heads)])
+        return rows.repeat_interleave(num_heads // heads, dim=0).flatten(0, 1)
+
+    return move(q, num_heads), move(k, num_kv_heads), v
 
 
 # -- share_on_previous --------------------------------------------------------------------------------
@@ -632,3 +823,75 @@ def share_on_previous(weights, mask):
     previous = torch.arange(-1, weights.size(-1) - 1, device=weights.device)
     hits = (best == previous)[..., 1:].transpose(1, 2)
     return hits[mask[:, 1:]].to(weights.dtype).mean(dim=0)
+
+
+def _shares(weights, mask, column, counts=lambda mask: mask[:, 1:]):
+    """The mean weight on ``column(t)``, over the tokens t that count."""
+    S = weights.size(-1)
+    looks = torch.stack([weights[:, :, t, column(t)] for t in range(1, S)], dim=-1)
+    counted = counts(mask)[:, None].to(weights.dtype)
+    return (looks * counted).sum((0, 2)) / counted.sum()
+
+
+@wrong("mean of the sentences' means")  # short sentences guarded
+def share_on_previous(weights, mask):
+    looks = torch.stack([weights[:, :, t, t - 1] for t in range(1, weights.size(-1))], dim=-1)
+    counted = mask[:, None, 1:].to(weights.dtype)
+    return ((looks * counted).sum(-1) / counted.sum(-1).clamp(min=1)).mean(0)
+
+
+@wrong("divided by the heads")
+def share_on_previous(weights, mask):
+    return _shares(weights, mask, lambda t: t - 1) / weights.shape[1]
+
+
+@wrong("one number for each sentence")
+def share_on_previous(weights, mask):
+    return torch.stack([_shares(w[None], m[None], lambda t: t - 1) for w, m in zip(weights, mask, strict=True)])
+
+
+@wrong("first sentence only")
+def share_on_previous(weights, mask):
+    return _shares(weights[:1], mask[:1], lambda t: t - 1)
+
+
+@wrong("share of the first token")
+def share_on_previous(weights, mask):
+    return _shares(weights, mask, lambda t: 0)
+
+
+@wrong("two tokens back")
+def share_on_previous(weights, mask):
+    looks = weights.diagonal(-2, 2, 3)
+    counted = mask[:, None, 2:]
+    return (looks * counted).sum((0, 2)) / counted.sum()
+
+
+@wrong("column −1")
+def share_on_previous(weights, mask):
+    looks = torch.stack([weights[:, :, t, t - 1] for t in range(weights.size(-1))], dim=-1)
+    return (looks * mask[:, None]).sum((0, 2)) / mask.sum()
+
+
+@wrong("diagonal of the batch and the heads")
+def share_on_previous(weights, mask):
+    looks = torch.diagonal(weights, offset=-1)
+    return (looks * mask[:, None, 1:]).sum(dim=(0, 2)) / mask[:, 1:].sum()
+
+
+@wrong("first sentence's mask for all")
+def share_on_previous(weights, mask):
+    return _shares(weights, mask[0].repeat(len(mask), 1), lambda t: t - 1)
+
+
+@wrong("shared out among the heads")
+def share_on_previous(weights, mask):
+    shares = _shares(weights, mask, lambda t: t - 1)
+    return shares / shares.sum()
+
+
+@wrong("nan for one token")
+def share_on_previous(weights, mask):
+    long = (mask.sum(1) - 1)[:, None]
+    each = (weights.diagonal(-1, 2, 3) * mask[:, None, 1:]).sum(-1) / long
+    return (each * long / long.sum()).sum(0)

@@ -110,7 +110,7 @@ def stable_quiet(x, dim=-1):
     return softmax(x, dim) * torch.sigmoid(torch.logsumexp(x, dim, keepdim=True))
 
 
-@wrong("nan in the gradient")
+@wrong("zero left out of the maximum")
 def stable_quiet(x, dim=-1):  # the maximum is differentiated, and exp(-m) is infinite where all scores are low
     m = x.max(dim, keepdim=True)[0]
     e = torch.exp(x - m)
@@ -197,6 +197,26 @@ def stable_quiet(x, dim=-1):
 def stable_quiet(x, dim=-1):
     both = torch.cat([x.narrow(dim, 0, 1) * 0, x], dim)
     return torch.softmax(both, dim).narrow(dim, 1, x.size(dim))
+
+
+@wrong("scores cut off")
+def stable_quiet(x, dim=-1):
+    exponentials = torch.exp(torch.clamp(x, max=50.0))
+    return exponentials / (exponentials.sum(dim, keepdim=True) + 1)
+
+
+@wrong("something added to the sum")
+def stable_quiet(x, dim=-1):
+    m = torch.relu(x.max(dim, keepdim=True).values)
+    e = torch.exp(x - m)
+    return e / (torch.exp(-m) + e.sum(dim, keepdim=True) + 0.02)
+
+
+@wrong("axis of the sum lost")
+def stable_quiet(x, dim=-1):
+    m = torch.relu(x.max(dim, keepdim=True).values)
+    e = torch.exp(x - m)
+    return e / (torch.exp(-m).squeeze(dim) + e.sum(dim))
 
 
 # -- course_mask ------------------------------------------------------------------------------------
@@ -311,6 +331,47 @@ def course_mask(mask_pad, mask_attn):
         return mask_attn.logical_not_()
     padding = mask_pad.logical_not_()[:, None]
     return padding if mask_attn is None else padding & ~mask_attn
+
+
+@wrong("None not expected")  # joined before it is turned around
+def course_mask(mask_pad, mask_attn):
+    return ~(mask_attn | mask_pad.unsqueeze(1))
+
+
+@wrong("numbers instead of booleans")
+def course_mask(mask_pad, mask_attn):
+    return from_burn_mask(mask_attn, mask_pad).int()
+
+
+@wrong("first sentence's padding for all")
+def course_mask(mask_pad, mask_attn):
+    return from_burn_mask(mask_attn, None if mask_pad is None else mask_pad[0].repeat(len(mask_pad), 1))
+
+
+@wrong("joined by exclusive or")
+def course_mask(mask_pad, mask_attn):
+    if mask_pad is None or mask_attn is None:
+        return from_burn_mask(mask_attn, mask_pad)
+    return mask_attn == mask_pad[:, None]
+
+
+@wrong("padding on keys and queries")
+def course_mask(mask_pad, mask_attn):
+    mask = from_burn_mask(mask_attn, mask_pad)
+    if mask_pad is None or mask.size(1) != mask.size(2):
+        return mask
+    return mask.masked_fill(mask_pad[..., None], False)
+
+
+@wrong("stretched to a square")
+def course_mask(mask_pad, mask_attn):
+    mask = from_burn_mask(mask_attn, mask_pad)
+    return mask.expand(-1, mask.size(2), -1) if mask_attn is None else mask
+
+
+@wrong("an axis of heads")
+def course_mask(mask_pad, mask_attn):
+    return from_burn_mask(mask_attn, mask_pad).unsqueeze(1)
 
 
 # -- from_burn_record -------------------------------------------------------------------------------
@@ -446,6 +507,45 @@ def from_burn_record(record):
         state[ours + ".weight"] = record[theirs + ".weight"].T
         state[ours + ".bias"] = record[theirs + ".bias"]
     return state
+
+
+@wrong("one layer's bias decides for all")
+def from_burn_record(record):
+    state = {ours + ".weight": record[theirs + ".weight"].T for theirs, ours in LAYERS}
+    if "query.bias" in record:
+        state |= {ours + ".bias": record[theirs + ".bias"] for theirs, ours in LAYERS}
+    return state
+
+
+@wrong("queries' tensors for all")
+def from_burn_record(record):
+    state = {}
+    for name, tensor in record.items():
+        layer, kind = name.split(".")
+        if layer == "output":
+            state[f"out_proj.{kind}"] = tensor.t()
+        elif layer == "query":
+            turned = tensor if kind == "bias" else tensor.t()
+            state |= {f"{letter}_proj.{kind}": turned for letter in "qkv"}
+    return state
+
+
+@wrong("changes its input")
+def from_burn_record(record):
+    state = {}
+    for name in list(record):
+        layer, kind = name.split(".")
+        tensor = record.pop(name)
+        state[f"{dict(LAYERS)[layer]}.{kind}"] = tensor.T if kind == "weight" else tensor
+    return state
+
+
+@wrong("changes its input")
+def from_burn_record(record):
+    for tensor in record.values():
+        if tensor.dim() > 1:
+            tensor.transpose_(0, 1)
+    return {f"{dict(LAYERS)[name.split('.')[0]]}.{name.split('.')[1]}": t for name, t in record.items()}
 
 
 # -- tells_quiet ------------------------------------------------------------------------------------
@@ -589,6 +689,35 @@ def tells_quiet(fn):
 @wrong("falls over")
 def tells_quiet(fn):
     return _agrees(fn, _inputs())
+
+
+@wrong("equal to the last bit")
+def tells_quiet(fn):
+    x = 3 * torch.randn(5, 7, generator=torch.Generator().manual_seed(0))
+    x = torch.cat([x, x - 9, 70 * x, torch.full_like(x, -math.inf)])
+    try:
+        for dim in (0, 1):
+            padded = torch.cat([x, torch.zeros_like(x.narrow(dim, 0, 1))], dim)
+            if not torch.equal(fn(x, dim), padded.softmax(dim).narrow(dim, 0, x.size(dim))):
+                return False
+    except Exception:
+        return False
+    return True
+
+
+@wrong("an error counts as right")
+def tells_quiet(fn):
+    with contextlib.suppress(Exception):
+        return _agrees(fn, _inputs())
+    return True
+
+
+@wrong("measures something else")
+def tells_quiet(fn):
+    try:
+        return all(_same(fn(x, -1), attn_course.burn.burn_quiet_softmax_2023(x)) for x in _inputs()[:2])
+    except Exception:
+        return False
 
 
 # -- attend_with_sinks ------------------------------------------------------------------------------
@@ -812,4 +941,71 @@ def attend_with_sinks(q, k, v, sinks, mask=None):
     m = torch.where(m.isinf(), 0.0, m)
     e = (scores - m).exp()
     weights = e / (e.sum(dim=-1, keepdim=True) + (sinks[None, :, None, None] - m).exp())
+    return weights @ v, weights
+
+
+def _keys_and_sinks(q, k, mask):
+    scores = torch.einsum("bhtd,bhsd->bhts", q, k) / math.sqrt(q.shape[-1])
+    return scores if mask is None else torch.where(mask, scores, -math.inf)
+
+
+@wrong("first column cut off")  # in front, and cut off behind
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = _keys_and_sinks(q, k, mask)
+    column = sinks.view(-1, 1, 1).expand(*scores.shape[:3], 1)
+    weights = F.softmax(torch.cat([column, scores], dim=-1), dim=-1)[..., : k.size(2)]
+    return weights @ v, weights
+
+
+@wrong("one stays one")  # rows that see nothing caught
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = _keys_and_sinks(q, k, mask)
+    top = scores.amax(-1, keepdim=True)
+    e = torch.exp(scores - torch.where(top.isinf(), 0.0, top))
+    weights = e / (e.sum(-1, keepdim=True) + sinks.exp().view(-1, 1, 1))
+    return weights @ v, weights
+
+
+@wrong("nan in empty rows")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = _keys_and_sinks(q, k, mask)
+    column = sinks.view(-1, 1, 1).expand(*scores.shape[:3], 1)
+    if mask is not None:
+        column = column.masked_fill(~mask.any(-1, keepdim=True), -math.inf)
+    weights = torch.cat([column, scores], dim=-1).softmax(-1)[..., 1:]
+    return weights @ v, weights
+
+
+@wrong("first head's sink for all")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    return attention(q, k, v, mask, sink=sinks[0].repeat(len(sinks)))
+
+
+@wrong("sink among the queries")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = _keys_and_sinks(q, k, mask)
+    row = sinks.view(-1, 1, 1).expand(len(q), -1, 1, k.size(2))
+    weights = torch.cat([scores, row], dim=2).softmax(2)[:, :, :-1]
+    return weights @ v, weights
+
+
+@wrong("divided by the width of the model")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    return attention(q / math.sqrt(q.shape[1]), k, v, mask, sink=sinks)
+
+
+@wrong("hidden scores set to 0")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = _keys_and_sinks(q, k, None)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, 0.0)
+    column = sinks.view(-1, 1, 1).expand(*scores.shape[:3], 1)
+    weights = torch.cat([scores, column], dim=-1).softmax(-1)[..., :-1]
+    return weights @ v, weights
+
+
+@wrong("sink not stretched")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = _keys_and_sinks(q, k, mask)
+    weights = torch.cat([scores, sinks.view(1, -1, 1, 1)], dim=-1).softmax(-1)[..., :-1]
     return weights @ v, weights

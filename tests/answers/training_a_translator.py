@@ -256,6 +256,43 @@ def smoothed_loss(logits, target, smoothing, pad_id):
     return loss[target != pad_id].mean()
 
 
+def _two_logs(logits, target):
+    """The logarithm of the right piece's probability, and the mean of all."""
+    logs = F.log_softmax(logits, dim=-1)
+    return torch.take_along_dim(logs, target[..., None], -1)[..., 0], logs.mean(dim=-1)
+
+
+@wrong("sign of the smoothing")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    hard, soft = _two_logs(logits, target)
+    return (smoothing * soft - (1 - smoothing) * hard)[target != pad_id].mean()
+
+
+@wrong("smoothing of 0.1 whatever is asked")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    return F.cross_entropy(logits.mT, target, ignore_index=pad_id, label_smoothing=0.1)
+
+
+@wrong("a number instead of a tensor")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    hard, soft = _two_logs(logits, target)
+    return float(-(smoothing * soft + (1 - smoothing) * hard)[target != pad_id].mean())
+
+
+@wrong("logarithm of the mean probability")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    hard, _ = _two_logs(logits, target)
+    even = torch.log(torch.softmax(logits, -1).mean(-1))
+    return -(smoothing * even + (1 - smoothing) * hard)[target != pad_id].mean()
+
+
+@wrong("shared among the others, and padding in the divisor")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    hard, soft = _two_logs(logits, target)
+    others = (soft * logits.size(-1) - hard) / (logits.size(-1) - 1)
+    return -((1 - smoothing) * hard + smoothing * others).where(target != pad_id, 0.0).mean()
+
+
 # -- plateau_rate -------------------------------------------------------------------------------------
 
 
@@ -465,6 +502,50 @@ def plateau_rate(step, peak, warmup, steps, cooldown):
     return peak * (steps - step) / cooldown
 
 
+@wrong("cool-down one step too long")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    down = (steps - step) / (1 + cooldown)
+    return peak * min(down, step / warmup, 1)
+
+
+@wrong("lengths exchanged")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    warmup, cooldown = cooldown, warmup
+    return peak * min((steps - step) / cooldown, step / warmup, 1)
+
+
+@wrong("above the peak")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    return peak * min((steps - step) / cooldown, step / warmup)
+
+
+@wrong("down to a tenth")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    last = steps - cooldown
+    if step > last:
+        return peak - 0.9 * peak * (step - last) / cooldown
+    return peak * min(step / warmup, 1)
+
+
+@wrong("rounded")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    return round(peak * min((steps - step) / cooldown, step / warmup, 1), 3)
+
+
+@wrong("warm-up in a curve")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    if step < warmup:
+        return peak * step * step / warmup**2
+    return peak * min((steps - step) / cooldown, 1)
+
+
+@wrong("cool-down right after the warm-up")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    if step > warmup:
+        return peak * max(1 - (step - warmup) / cooldown, 0)
+    return peak * step / warmup
+
+
 # -- clip_together ------------------------------------------------------------------------------------
 
 
@@ -657,6 +738,44 @@ def clip_together(gradients, limit):
     if norm <= limit:
         return [g.clone() for g in gradients]
     return [limit * g / norm * limit for g in gradients]
+
+
+def _long(gradients):
+    return math.sqrt(sum(float(g.square().sum()) for g in gradients))
+
+
+@wrong("means of the squares added")
+def clip_together(gradients, limit):
+    norm = math.sqrt(sum(float((g**2).mean()) for g in gradients))
+    return [g * min(1.0, limit / max(norm, 1e-12)) for g in gradients]
+
+
+@wrong("long ones skipped")
+def clip_together(gradients, limit):
+    return [g * (_long(gradients) <= limit) for g in gradients]
+
+
+@wrong("condition turned round")
+def clip_together(gradients, limit):
+    norm = _long(gradients)
+    return [g * limit / norm if 0 < norm < limit else g.clone() for g in gradients]
+
+
+@wrong("norm so far")
+def clip_together(gradients, limit):
+    return [g * min(1.0, limit / max(_long(gradients[: i + 1]), 1e-12)) for i, g in enumerate(gradients)]
+
+
+@wrong("stacked")
+def clip_together(gradients, limit):
+    norm = torch.stack(gradients).square().sum().sqrt()
+    return [g * min(1.0, float(limit / norm)) for g in gradients]
+
+
+@wrong("put end to end with their axes")
+def clip_together(gradients, limit):
+    norm = torch.cat(gradients).square().sum().sqrt()
+    return [g * min(1.0, float(limit / norm)) for g in gradients]
 
 
 # -- accumulated_gradient -----------------------------------------------------------------------------
@@ -942,6 +1061,61 @@ def accumulated_gradient(weight, parts, pad_id):
         total += x.T @ ((x @ weight).softmax(-1) - F.one_hot(target, weight.size(1)))
         tokens += len(target)
     return total / tokens
+
+
+def _own_gradient(weight, parts, pad_id):
+    """Right."""
+    w = weight.clone().requires_grad_()
+    for x, target in parts:
+        F.cross_entropy(x @ w, target, ignore_index=pad_id, reduction="sum").backward()
+    return w.grad / sum((target != pad_id).sum() for _, target in parts)
+
+
+@wrong("nan for a part of padding")
+def accumulated_gradient(weight, parts, pad_id):
+    counts = [int((target != pad_id).sum()) for _, target in parts]
+    total = 0.0
+    for part, count in zip(parts, counts, strict=True):
+        x, target = (tensor[part[1] != pad_id] for tensor in part)
+        labels = F.one_hot(target, weight.size(1)).to(weight)
+        mean = x.T @ ((x @ weight).softmax(-1) - labels) / torch.tensor(count)
+        total = total + mean * count
+    return total / sum(counts)
+
+
+@wrong("weight after a step")
+def accumulated_gradient(weight, parts, pad_id):
+    return weight - 0.3 * _own_gradient(weight, parts, pad_id)
+
+
+@wrong("no copy that requires gradients")
+def accumulated_gradient(weight, parts, pad_id):
+    loss = sum(F.cross_entropy(x @ weight, t, ignore_index=pad_id, reduction="sum") for x, t in parts)
+    loss.backward()
+    return weight.grad
+
+
+def _without_autograd(weight, parts, pad_id, probabilities, real):
+    total, count = torch.zeros_like(weight), 0
+    for x, target in parts:
+        keep = (target != pad_id)[:, None].to(weight.dtype)
+        labels = torch.zeros(len(target), weight.size(1)).to(weight).scatter_(1, target[:, None], 1.0)
+        total += x.T @ (probabilities(x @ weight, keep) * (keep if real else 1.0) - labels * keep)
+        count += int(keep.sum())
+    return total / count
+
+
+@wrong("softmax over the rows")
+def accumulated_gradient(weight, parts, pad_id):
+    def columns(logits, keep):
+        return logits.masked_fill(keep == 0, -math.inf).softmax(0).nan_to_num(0.0)
+
+    return _without_autograd(weight, parts, pad_id, columns, True)
+
+
+@wrong("padding in the gradient")
+def accumulated_gradient(weight, parts, pad_id):
+    return _without_autograd(weight, parts, pad_id, lambda logits, keep: logits.softmax(1), False)
 
 
 # -- adamw_step -----------------------------------------------------------------------------------------
@@ -1283,3 +1457,35 @@ def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1
 def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
     mean, square = beta1 * mean + (1 - beta1) * g, beta2 * square + (1 - beta2) * g**2
     return w - lr * (mean.sign() + decay * w), mean, square
+
+
+def _updated(w, m, v, g, step, lr, decay, b1, b2, eps, *, along=None, size=None):
+    """A right update by means that have been renewed, unless another direction or size is given."""
+    along = m / (1 - b1**step) if along is None else along
+    size = (v / (1 - b2**step)).sqrt() if size is None else size
+    return w * (1 - lr * decay) - lr * along / (size + eps)
+
+
+@wrong("sizes instead of squares")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    m, v = torch.lerp(g, mean, beta1), torch.lerp(g.abs(), square, beta2)
+    return _updated(w, m, v, g, step, lr, decay, beta1, beta2, eps), m, v
+
+
+@wrong("another default")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.999, eps=1e-8):
+    m, v = torch.lerp(g, mean, beta1), torch.lerp(g * g, square, beta2)
+    return _updated(w, m, v, g, step, lr, decay, beta1, beta2, eps), m, v
+
+
+@wrong("gradient instead of its mean")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    m, v = torch.lerp(g, mean, beta1), torch.lerp(g * g, square, beta2)
+    return _updated(w, m, v, g, step, lr, decay, beta1, beta2, eps, along=g), m, v
+
+
+@wrong("one size for all")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    m, v = torch.lerp(g, mean, beta1), torch.lerp(g * g, square, beta2)
+    size = (v.mean() / (1 - beta2**step)) ** 0.5
+    return _updated(w, m, v, g, step, lr, decay, beta1, beta2, eps, size=size), m, v

@@ -246,6 +246,45 @@ def build_vocabulary(sentences, min_count):
     return {w: i for i, w in enumerate(["<pad>", "<s>", "</s>", "<unk>", *rank])}
 
 
+def _ordered(sentences, min_count, key=lambda count, word: (-count, word)):
+    """The frequent words in the order of a key of count and word."""
+    counts = Counter(itertools.chain(*sentences))
+    return sorted((w for w in counts if counts[w] >= min_count), key=lambda w: key(counts[w], w))
+
+
+def _numbered(words, first=4):
+    return {"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3} | dict(zip(words, itertools.count(first), strict=False))
+
+
+@wrong("counted one too early")
+def build_vocabulary(sentences, min_count):
+    return _numbered(_ordered(sentences, min_count), first=3)
+
+
+@wrong("at least 2 whatever is asked")
+def build_vocabulary(sentences, min_count):
+    return _numbered(_ordered(sentences, 2))
+
+
+@wrong("rare words with the unknown's id")
+def build_vocabulary(sentences, min_count):
+    vocabulary = _numbered(_ordered(sentences, min_count))
+    for sentence in sentences:
+        for word in sentence:
+            vocabulary.setdefault(word, 3)
+    return vocabulary
+
+
+@wrong("lower case")
+def build_vocabulary(sentences, min_count):
+    return _numbered(_ordered([[w.casefold() for w in sentence] for sentence in sentences], min_count))
+
+
+@wrong("equals by length, then as they come")
+def build_vocabulary(sentences, min_count):
+    return _numbered(_ordered(sentences, min_count, key=lambda count, word: (-count, len(word))))
+
+
 # -- merge_step ---------------------------------------------------------------------------------------
 
 
@@ -598,6 +637,75 @@ def merge_step(cut):
     return best, merged
 
 
+def _most_frequent_pair(cut):
+    counts = defaultdict(int)
+    for pieces, count in cut.items():
+        for pair in pairwise(pieces):
+            counts[pair] += count
+    return max(counts, key=counts.get)
+
+
+def _walked(pieces, fits, *, used_up=True):
+    """Pieces in which each two neighbours that fit are one."""
+    done, i = [], 0
+    while i < len(pieces):
+        if i + 1 < len(pieces) and fits(pieces[i], pieces[i + 1]):
+            done.append(pieces[i] + pieces[i + 1])
+            i += 2 if used_up or i + 2 >= len(pieces) or not fits(pieces[i + 1], pieces[i + 2]) else 1
+        else:
+            done.append(pieces[i])
+            i += 1
+    return tuple(done)
+
+
+@wrong("pairs over the edges of words")  # every word as often as it occurs
+def merge_step(cut):
+    text = list(itertools.chain.from_iterable(pieces * count for pieces, count in cut.items()))
+    a, b = Counter(pairwise(text)).most_common(1)[0][0]
+    return (a, b), {_walked(pieces, lambda x, y: (x, y) == (a, b)): count for pieces, count in cut.items()}
+
+
+@wrong("overlaps merged twice")
+def merge_step(cut):
+    pair = _most_frequent_pair(cut)
+    return pair, {_walked(p, lambda x, y: (x, y) == pair, used_up=False): count for p, count in cut.items()}
+
+
+@wrong("frequent pieces instead of a pair")
+def merge_step(cut):
+    counts = Counter()
+    for pieces, count in cut.items():
+        counts.update({piece: count * pieces.count(piece) for piece in dict.fromkeys(pieces)})
+    (a, _), (b, _) = counts.most_common(2)
+    return (a, b), {_walked(pieces, lambda x, y: (x, y) == (a, b)): count for pieces, count in cut.items()}
+
+
+@wrong("dict alone")
+def merge_step(cut):
+    pair = _most_frequent_pair(cut)
+    return {_walked(pieces, lambda x, y: (x, y) == pair): count for pieces, count in cut.items()}
+
+
+@wrong("merged in either order")
+def merge_step(cut):
+    a, b = _most_frequent_pair(cut)
+    return (a, b), {_walked(p, lambda x, y: {x, y} == {a, b} and (x != y or a == b)): n for p, n in cut.items()}
+
+
+@wrong("first piece decides")
+def merge_step(cut):
+    a, b = _most_frequent_pair(cut)
+    return (a, b), {_walked(pieces, lambda x, y: x == a): count for pieces, count in cut.items()}
+
+
+@wrong("changes its input")
+def merge_step(cut):
+    pair = _most_frequent_pair(cut)
+    for pieces in list(cut):
+        cut[_walked(pieces, lambda x, y: (x, y) == pair)] = cut.pop(pieces)
+    return pair, cut
+
+
 # -- pad_pairs ----------------------------------------------------------------------------------------
 
 
@@ -862,6 +970,61 @@ def pad_pairs(pairs):
     src = pad([[*src, EOS_ID] for src, _ in pairs])
     tgt_in = pad([[BOS_ID, *tgt] for _, tgt in pairs])
     return src, tgt_in, pad([[*tgt, EOS_ID] for _, tgt in pairs])
+
+
+def _three(pairs):
+    """The rows of the three tensors, not filled up."""
+    src, tgt = zip(*pairs, strict=True)
+    return [[*s, EOS_ID] for s in src], [[BOS_ID, *t] for t in tgt], [[*t, EOS_ID] for t in tgt]
+
+
+def _up_to(rows, width=None, value=PAD_ID):
+    width = width or max(len(row) for row in rows)
+    out = torch.full((len(rows), width), value)
+    for place, row in zip(out, rows, strict=True):
+        place[: len(row)] = torch.tensor(row[:width])
+    return out
+
+
+@wrong("what is written filled up with the end")
+def pad_pairs(pairs):
+    src, read, written = _three(pairs)
+    return _up_to(src), _up_to(read), _up_to(written, value=EOS_ID)
+
+
+@wrong("not integers")
+def pad_pairs(pairs):
+    return tuple(_up_to(rows).to(torch.float64) for rows in _three(pairs))
+
+
+@wrong("lists instead of tensors")
+def pad_pairs(pairs):
+    return tuple(_up_to(rows).tolist() for rows in _three(pairs))
+
+
+@wrong("shifted by two")
+def pad_pairs(pairs):
+    src, read, written = _three(pairs)
+    return _up_to(src), _up_to(read), _up_to([row[1:] or row for row in written])
+
+
+@wrong("as wide as the first row")
+def pad_pairs(pairs):
+    return tuple(_up_to([row[: len(rows[0])] for row in rows], len(rows[0])) for rows in _three(pairs))
+
+
+@wrong("not filled up")
+def pad_pairs(pairs):
+    src, read, written = _three(pairs)
+    return torch.tensor(src), torch.tensor(read), torch.tensor(written)
+
+
+@wrong("changes its input")
+def pad_pairs(pairs):
+    for src, _ in pairs:
+        src += [EOS_ID]
+    _, read, written = _three(pairs)
+    return _up_to([src for src, _ in pairs]), _up_to(read), _up_to(written)
 
 
 # -- fill_buckets -------------------------------------------------------------------------------------
@@ -1131,6 +1294,39 @@ def fill_buckets(lengths, max_cells):
     return buckets
 
 
+@wrong("sentence lost at the edge")  # and no bucket is empty
+def fill_buckets(lengths, max_cells):
+    buckets = [[]]
+    for length, i in sorted((length, i) for i, length in enumerate(lengths)):
+        if length * (len(buckets[-1]) + 1) <= max_cells:
+            buckets[-1].append(i)
+        else:
+            buckets.append([])
+    return list(filter(None, buckets))
+
+
+@wrong("first of equal lengths")
+def fill_buckets(lengths, max_cells):
+    buckets, inside = [], 0
+    for length in sorted(lengths):
+        if not buckets or length * (inside + 1) > max_cells:
+            buckets, inside = [*buckets, []], 0
+        buckets[-1].append(lengths.index(length))
+        inside += 1
+    return buckets
+
+
+@wrong("one list for all buckets")
+def fill_buckets(lengths, max_cells):
+    buckets, bucket = [], []
+    for i in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if bucket and lengths[i] * (len(bucket) + 1) > max_cells:
+            buckets.append(bucket)
+            del bucket[:]
+        bucket.append(i)
+    return [*buckets, bucket] if bucket else []
+
+
 # -- remove_leaks -------------------------------------------------------------------------------------
 
 
@@ -1278,7 +1474,7 @@ def remove_leaks(train, held_out, key):
     return [p for p in train if key(p[0]) not in ja and key(p[1]) not in en]
 
 
-@wrong("key on one side of the comparison")
+@wrong("languages crossed")
 def remove_leaks(train, held_out, key):
     ja = {key(pair[0]) for pair in held_out}
     en = {key(pair[1]) for pair in held_out}
@@ -1317,3 +1513,63 @@ def remove_leaks(train, held_out, key):
 def remove_leaks(train, held_out, key):
     held = {(side, key(pair[side])) for pair in held_out for side in (0, 1)}
     return [pair for pair in train if not any((side, key(pair[side])) in held for side in (0, 1))]
+
+
+def _sides(held_out, key):
+    return [{key(text) for text in column} for column in zip(*held_out, strict=True)] or [set(), set()]
+
+
+@wrong("inside a held-out sentence")
+def remove_leaks(train, held_out, key):
+    japanese, english = (" ".join(sorted(side)) for side in _sides(held_out, key))
+    return [pair for pair in train if key(pair[0]) not in japanese and key(pair[1]) not in english]
+
+
+@wrong("languages mixed")
+def remove_leaks(train, held_out, key):
+    both = set.union(*_sides(held_out, key))
+    return [pair for pair in train if not {key(text) for text in pair} & both]
+
+
+@wrong("up to the first leak")
+def remove_leaks(train, held_out, key):
+    japanese, english = _sides(held_out, key)
+    kept = []
+    for pair in train:
+        if key(pair[0]) in japanese or key(pair[1]) in english:
+            break
+        kept += [pair]
+    return kept
+
+
+@wrong("row by row")
+def remove_leaks(train, held_out, key):
+    kept = []
+    for (ja, en), (held_ja, held_en) in zip(train, held_out, strict=False):
+        if key(ja) != key(held_ja) and key(en) != key(held_en):
+            kept.append((ja, en))
+    return kept
+
+
+@wrong("a key of your own")
+def remove_leaks(train, held_out, key):
+    japanese, english = _sides(held_out, str.casefold)
+    return [p for p in train if p[0].casefold() not in japanese and p[1].casefold() not in english]
+
+
+@wrong("changes its input")
+def remove_leaks(train, held_out, key):
+    japanese, english = _sides(held_out, key)
+    for pair in list(train):
+        if key(pair[0]) in japanese or key(pair[1]) in english:
+            train.remove(pair)
+    return train
+
+
+@wrong("changes its input")  # walking over what it takes from
+def remove_leaks(train, held_out, key):
+    japanese, english = _sides(held_out, key)
+    for pair in train:
+        if key(pair[0]) in japanese or key(pair[1]) in english:
+            train.remove(pair)
+    return train

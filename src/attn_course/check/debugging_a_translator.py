@@ -44,7 +44,8 @@ def _logits_and_targets(draw):
         tgt = _targets(draw, count, length, vocab_size, pad_id)
         yield what, _logits_for(draw, tgt, vocab_size, pad_id), tgt, pad_id
     tgt = 1 + draw.ints(3, 5, high=6)
-    yield "no padding at all", _logits_for(draw, tgt, 7, 0), tgt, 0
+    # Where the model knows nothing, even the least probable word is right now and then.
+    yield "no padding at all", _logits_for(draw, tgt, 7, 0, known=0.0), tgt, 0
 
 
 def _guesses(logits):
@@ -156,8 +157,8 @@ word_accuracy = Exercise(
         ),
         "count instead of share": Mistake(
             "This is the number of right words; divide it by the number of words. See section 11.3.",
-            lambda logits, tgt, pad_id: (
-                ((_guesses(logits) == tgt) & (tgt != pad_id)).sum().item()
+            sign=lambda found, logits, tgt, pad_id: (
+                found == ((_guesses(logits) == tgt) & (tgt != pad_id)).sum().item()
             ),
         ),
         "share of the wrong": Mistake(
@@ -210,6 +211,43 @@ word_accuracy = Exercise(
                 pad_id,
             ),
         ),
+        "loss instead of the accuracy": Mistake(
+            "This is the mean loss of the words; asked for is the share of words that are guessed right. See section "
+            "11.3.",
+            lambda logits, tgt, pad_id: _word_loss(logits, tgt, pad_id).item(),
+        ),
+        "ids compared by size": Mistake(
+            "Only ids above pad_id count as words: that is right where the padding is 0, and every other id is a word "
+            "all the same. Ask whether they differ. See section 11.3.",
+            sign=lambda found, logits, tgt, pad_id: (
+                math.isclose(
+                    found,
+                    _share((_guesses(logits) == tgt) & (tgt > pad_id), tgt > pad_id),
+                    abs_tol=1e-5,
+                )
+                if (tgt > pad_id).any()
+                else None
+            ),
+        ),
+        "probability instead of a guess": Mistake(
+            "This is the mean probability of the words; asked for is how often a word is the most probable one. See "
+            "section 11.3.",
+            lambda logits, tgt, pad_id: _mean_over_words(
+                _pick(logits.softmax(dim=-1), tgt), tgt, pad_id
+            ).item(),
+        ),
+        "first sentence only": Mistake(
+            "Only the first sentence of the batch is looked at. See section 11.3.",
+            lambda logits, tgt, pad_id: _word_accuracy(logits[:1], tgt[:1], pad_id),
+        ),
+        "whole division": Mistake(
+            "The accuracy is 0 unless every word is right: // divides whole numbers and drops the rest. See section "
+            "11.3.",
+            lambda logits, tgt, pad_id: float(
+                ((_guesses(logits) == tgt) & (tgt != pad_id)).sum().item()
+                // (tgt != pad_id).sum().item()
+            ),
+        ),
     },
 )
 
@@ -231,10 +269,7 @@ def _loss_and_gradient(answer, logits, tgt, pad_id):
     if loss is None:
         return None
     if not isinstance(loss, Tensor):
-        raise Remark(
-            f"word_loss returns a {type(loss).__name__}, and no training step can start from that: "
-            "return the tensor, without item(). See section 11.9."
-        )
+        return loss, torch.zeros_like(logits.detach())
     if loss.dim() or not loss.is_floating_point():
         return loss.detach(), logits.detach()
     if not loss.requires_grad:
@@ -345,8 +380,8 @@ word_loss = Exercise(
             sign=lambda found, logits, tgt, pad_id: not found[0].isfinite(),
         ),
         "small number added": Mistake(
-            "The loss is cut off, by a small number that is added under the logarithm or below which no probability "
-            "may fall: however wrong the model is, it hears no more, and its gradient is gone. See section 11.4.",
+            "The loss is cut off, by a small number that is added under the logarithm, or by a bound for probabilities "
+            "or logits: however wrong the model is, it hears no more, and its gradient is gone. See section 11.4.",
             sign=lambda found, logits, tgt, pad_id: (
                 logits.abs().max() > 100
                 and found[0].isfinite()
@@ -447,6 +482,11 @@ word_loss = Exercise(
         ),
         CHANGES_ITS_INPUT: Mistake(
             "The caller still needs the logits, to count what is right. Work on a copy. See section 11.3."
+        ),
+        "a number instead of a tensor": Mistake(
+            "It returns a Python number, and no training step can start from that: return the tensor, without item(). "
+            "See section 11.9.",
+            sign=lambda found, *inputs: isinstance(found[0], int | float),
         ),
     },
 )
@@ -665,6 +705,20 @@ swapped_accuracy = Exercise(
             "It returns a tensor, and is asked for a Python number. See section 11.9.",
             sign=lambda found, *inputs: isinstance(found, Tensor) and found.dim() == 0,
         ),
+        "first sentence keeps its own": Mistake(
+            "The first sentence keeps its own source, and the others get that of the one before: the first gets that "
+            "of the last, as `roll` does it. See section 11.5.",
+            lambda model, src, read, write: _words_right(
+                model(torch.cat([src[:1], src[:-1]]), read), write
+            ),
+        ),
+        "one sentence too far": Mistake(
+            "Each sentence gets the source of the one before the last; asked for is that of the one before. See "
+            "section 11.5.",
+            lambda model, src, read, write: _words_right(
+                model(src.roll(2, 0), read), write
+            ),
+        ),
     },
 )
 
@@ -836,6 +890,11 @@ def _first_rise(model, run_epoch, num_epochs):
     return best_epoch
 
 
+def _nothing_kept(found, losses, width):
+    """Whether the weights are those from before the first epoch, although all were run and losses were above 0."""
+    return found[0] == found[2] == 0 and found[4] == len(losses) and min(losses) > 0
+
+
 keep_best = Exercise(
     name="keep_best",
     trials=_curves,
@@ -932,6 +991,18 @@ keep_best = Exercise(
             lambda model, run_epoch, num_epochs: (
                 _keep()(model, run_epoch, num_epochs) is None or num_epochs
             ),
+        ),
+        "last epoch returned": Mistake(
+            "The weights are right, and the number of the last epoch is returned; asked for is that of the best. See "
+            "section 11.10.",
+            lambda model, run_epoch, num_epochs: (
+                _keep()(model, run_epoch, num_epochs) * 0 + num_epochs - 1
+            ),
+        ),
+        "lowest starts too low": Mistake(
+            "Where no loss is below the number that the lowest starts with, no epoch is kept, and the model has the "
+            "weights from before all of them: start with infinity. See section 11.10.",
+            sign=_nothing_kept,
         ),
     },
 )
@@ -1272,6 +1343,51 @@ evaluate = Exercise(
                 add=lambda logits, write: (
                     (_guesses(logits) == write) & (write != 0)
                 ).sum(),
+            ),
+        ),
+        "a tensor instead of a number": Mistake(
+            "It returns a tensor, and is asked for a Python number: a list of such tensors keeps what they were "
+            "computed from. See section 11.9.",
+            sign=lambda found, *inputs: (
+                isinstance(found[0], Tensor) and found[0].dim() == 0
+            ),
+        ),
+        "opposite mode restored": Mistake(
+            "The model is left in the opposite of the mode that it was in: remember the mode before `eval()`, and "
+            "restore that one. See section 11.9.",
+            _evaluate(back=lambda model, training: model.train(not training)),
+        ),
+        "first batch only, and mode not restored": Mistake(
+            "It returns after the first batch, and before the mode is restored: the return stands inside the loop. See "
+            "section 11.9.",
+            lambda model, batches: _evaluate(back=lambda model, training: None)(
+                model, batches[:1]
+            ),
+        ),
+        "first batch only": Mistake(
+            "This is the loss of the first batch alone. See section 11.9.",
+            lambda model, batches: _evaluate()(model, batches[:1]),
+        ),
+        "reshaped instead of transposed": Mistake(
+            "`cross_entropy` wants the vocabulary on axis 1, and the logits are brought into that shape by reshaping, "
+            "which mixes words and positions: swap the axes. See section 11.4.",
+            _evaluate(
+                add=lambda logits, write: F.cross_entropy(
+                    logits.reshape(len(logits), logits.size(2), -1),
+                    write,
+                    ignore_index=0,
+                    reduction="sum",
+                )
+            ),
+        ),
+        "dropout on, graph recorded and mean over the batches": Mistake(
+            "The model runs in training mode, with dropout on, a graph is recorded for a backward pass that never "
+            "comes, and the batches' means are averaged, however few words a batch has. See section 11.9.",
+            _evaluate(
+                use_eval=False,
+                use_no_grad=False,
+                add=_mean_of_batch,
+                finish=lambda total, counted, batches: total / len(batches),
             ),
         ),
     },

@@ -34,6 +34,7 @@ def _writers(draw):
     yield "other ids for beginning and end", *writer(13, 5, 0, ends_at=3, max_len=8)
     yield "a beginning in the text", *writer(17, 4, 3, 6, 11, begins_at=3)
     yield "one token allowed", *writer(7, 3, 4, ends_at=99, max_len=1)
+    yield "no token allowed", *writer(5, 2, 3, ends_at=99, max_len=0)
 
 
 def _listen(answer, next_logits, bos_id, eos_id, max_len):
@@ -86,6 +87,15 @@ def _at_the_beginning(*, stop):
         return ids[: ids.index(bos_id) + 1] if stop else [i for i in ids if i != bos_id]
 
     return answer
+
+
+def _one_at_least(next_logits, bos_id, eos_id, max_len):
+    return _greedy()(next_logits, bos_id, eos_id, max(max_len, 1))
+
+
+def _filled_up(next_logits, bos_id, eos_id, max_len):
+    ids = _greedy()(next_logits, bos_id, eos_id, max_len)
+    return ids + [eos_id] * (max_len - len(ids))
 
 
 write_greedily = Exercise(
@@ -199,6 +209,29 @@ write_greedily = Exercise(
             "It returns the token that was written last; asked for are all of them. See section 13.2.",
             _greedy(give=lambda ids, eos_id: ids[-1:]),
         ),
+        "one token whatever is allowed": Mistake(
+            "With max_len = 0 a token is written: the first one comes before max_len is looked at. See section 13.2.",
+            _one_at_least,
+        ),
+        "filled up with ends": Mistake(
+            "After the end more ends follow, up to `max_len`: a sentence stops with the first of them. See section "
+            "13.2.",
+            _filled_up,
+        ),
+        "first token lost": Mistake(
+            "The first token that was written is missing: the beginning is cut off, and one token more. See section "
+            "13.2.",
+            _greedy(give=lambda ids, eos_id: ids[2:]),
+        ),
+        "first token only": Mistake(
+            "It writes one token and returns: the return stands inside the loop. See section 13.2.",
+            _greedy(until=lambda token, eos_id: True),
+        ),
+        "softmax over the positions": Mistake(
+            "The softmax runs over the positions, the first axis, so that a token is compared with itself at other "
+            "places: the vocabulary is the last axis. See section 13.1.",
+            _greedy(lambda logits: int(logits.softmax(0)[-1].argmax())),
+        ),
     },
 )
 
@@ -225,6 +258,8 @@ def _beams(draw):
     log_probs[1] = log_probs[0] - 30
     yield "one beam far ahead", log_probs, following
     yield "as many beams as tokens", *step(5, 5)
+    log_probs, following = step(3, 11)
+    yield "beams of long texts", log_probs - 200, following
     yield "float64", *step(2, 3, dtype=torch.float64)
 
 
@@ -270,17 +305,28 @@ def _in_order(best, index, V):
 
 
 def _same_where_sure(answer):
-    """A sign: the answer's results, in the trials in which no two totals are −∞ and so any order is as good."""
+    """A sign: the answer's results, in the trials in which no two totals or probabilities are the same."""
 
     def sign(found, log_probs, following):
-        if log_probs.isinf().any() or following.isinf().any():
+        if log_probs.min() < -80 or following.isinf().any():
             return None
         return all(
-            torch.allclose(f.double(), w.double(), rtol=1e-4)
+            f.shape == w.shape and torch.allclose(f.double(), w.double(), rtol=1e-4)
             for f, w in zip(found, answer(log_probs, following), strict=True)
         )
 
     return sign
+
+
+def _places_after_sorting(log_probs, following):
+    totals = (log_probs[:, None] + following).sort(dim=-1, descending=True).values
+    best, index = totals.flatten().topk(len(log_probs))
+    return index // totals.size(1), index % totals.size(1), best
+
+
+def _shared_out(log_probs, following):
+    parents, tokens, totals = _step()(log_probs, following)
+    return parents, tokens, totals - (log_probs[:, None] + following).flatten().logsumexp(0)
 
 
 beam_step = Exercise(
@@ -344,7 +390,9 @@ beam_step = Exercise(
         ),
         "probabilities as totals": Mistake(
             "The totals are probabilities; the next step adds logarithms to them. See section 13.1.",
-            _step(give=lambda best, index, K, V: (index // V, index % V, best.exp())),
+            sign=_same_where_sure(
+                _step(give=lambda best, index, K, V: (index // V, index % V, best.exp()))
+            ),
         ),
         "only the best beam": Mistake(
             "All continuations come from the one best beam: the others are there to be given a chance. See section "
@@ -396,6 +444,32 @@ beam_step = Exercise(
         CHANGES_ITS_INPUT: Mistake(
             "The beams are still needed as they were: add into a new tensor. See section 5.10.",
         ),
+        "probabilities on the way": Mistake(
+            "Short texts are right, and in long ones all totals are −∞: probabilities that small round to 0. Stay with "
+            "logarithms, and add them. See section 13.1.",
+            sign=lambda found, log_probs, following: (
+                bool((log_probs < -80).all() and found[2].isinf().any())
+                if log_probs.isfinite().all()
+                else None
+            ),
+        ),
+        "axis lost with one beam": Mistake(
+            "Several beams are right, and with one the results have no axis left: they are (K,) for every K, so "
+            "nothing is squeezed. See section 13.3.",
+            sign=lambda found, log_probs, following: (
+                len(log_probs) == 1 and all(part.dim() == 0 for part in found)
+            ),
+        ),
+        "places after sorting as tokens": Mistake(
+            "Parents and totals are right, and the tokens are places in a row that has been sorted: a token is its "
+            "place in the table as it was given. See section 13.3.",
+            sign=_same_where_sure(_places_after_sorting),
+        ),
+        "totals shared out": Mistake(
+            "The totals are divided by their sum over the table, as a softmax does: asked for is the log-probability "
+            "of the whole text, which sums to 1 with those of all other texts. See section 13.3.",
+            sign=_same_where_sure(_shared_out),
+        ),
     },
 )
 
@@ -417,6 +491,7 @@ def _logits_and_p(draw):
     shut = draw(3, 7)
     shut[:, 2:4] = -math.inf
     yield "tokens that are impossible", shut, 0.3
+    yield "logits in the hundreds", 300 + 2 * draw(5, 7), 0.3
     yield "float64", 2 * draw(3, 5, dtype=torch.float64), 0.25
 
 
@@ -481,7 +556,11 @@ keep_min_p = Exercise(
         "dropped logits set to 0": Mistake(
             "Dropped tokens have the logit 0, and e⁰ is 1: they can still be drawn. "
             "Which logit has the probability 0? See section 13.5.",
-            _keep(_rightly, fill=0.0),
+            sign=lambda found, logits, p: (
+                torch.allclose(found, _keep(_rightly, fill=0.0)(logits, p))
+                if logits.isfinite().all()
+                else None
+            ),
         ),
         "probabilities returned": Mistake(
             "These are probabilities; asked for are logits, so that other filters can follow. See section 13.5.",
@@ -580,6 +659,27 @@ keep_min_p = Exercise(
         CHANGES_ITS_INPUT: Mistake(
             "The logits are the model's, and others may want them as they were: work on a new tensor. See section "
             "13.5.",
+        ),
+        "exponentials without a softmax": Mistake(
+            "With logits in the hundreds nothing is dropped: their exponentials are infinite, and infinite is not less "
+            "than infinite. A softmax subtracts the largest first. See section 13.5.",
+            _keep(lambda probs, logits, p: ~(logits.exp() < p * _top(logits.exp()))),
+        ),
+        "first axis": Mistake(
+            "Softmax and maximum run along the first axis, and the tokens are the last one. See section 13.5.",
+            lambda logits, p: logits.masked_fill(
+                logits.softmax(0) < p * logits.softmax(0).amax(0, keepdim=True), -math.inf
+            ),
+        ),
+        "axis 1": Mistake(
+            "A batch (B, V) is right, and with other leading axes the maximum is taken along one of these: the tokens "
+            "are the last axis, -1, and not always axis 1. See section 13.5.",
+            _keep(lambda probs, logits, p: ~(probs < p * probs.amax(dim=1, keepdim=True))),
+        ),
+        "renormalised": Mistake(
+            "What is dropped is right, and what is kept has changed: these are logarithms of probabilities that sum to "
+            "1 again. The exercise asks for the logits as they were. See section 13.5.",
+            lambda logits, p: _keep(_rightly)(logits, p).log_softmax(-1),
         ),
     },
 )
@@ -875,6 +975,22 @@ clipped_precision = Exercise(
             "written. See section 13.6.",
             _precision(total=lambda h, r: (sum(h.values()) + sum(r.values())) / 2),
         ),
+        "larger of the two counts": Mistake(
+            "The larger of the two counts is taken, so that n-grams count that only the reference has: | joins two "
+            "counters, & takes the smaller counts. See section 13.6.",
+            _precision(hits=lambda h, r: sum((h | r).values())),
+        ),
+        "sentences without a hit left out": Mistake(
+            "A hypothesis without any hit is left out, its n-grams too: what is wrong has to count below the line. See "
+            "section 13.6.",
+            _precision(
+                total=lambda h, r: sum(h.values()) if _hits(h, r) else 0,
+            ),
+        ),
+        "first sentence only": Mistake(
+            "Only the first hypothesis is looked at: the return may stand inside the loop. See section 13.6.",
+            lambda h, r, n: _right_precision(h[:1], r[:1], n),
+        ),
     },
 )
 
@@ -953,6 +1069,17 @@ def _give_sets(answer, predicted, sure, possible):
     return float(found) if isinstance(found, int) else found
 
 
+def _unions(predicted, sure, possible):
+    triples = list(zip(predicted, sure, possible, strict=True))
+    hits = sum(len(a | s) + len(a | p) for a, s, p in triples)
+    return 1 - hits / sum(len(a) + len(s) for a, s, p in triples)
+
+
+def _cut_down(predicted, sure, possible):
+    possibly = [a & p for a, p in zip(predicted, possible, strict=True)]
+    return _error(_aer)(possibly, sure, possible)
+
+
 link_error = Exercise(
     name="link_error",
     trials=_alignments,
@@ -1001,7 +1128,11 @@ link_error = Exercise(
         "mean of sentences": Mistake(
             "Each sentence has a rate of its own and these are averaged; "
             "links are counted over the corpus and divided once. See section 13.9.",
-            _mean_error,
+            sign=lambda found, predicted, sure, possible: (
+                math.isclose(found, _mean_error(predicted, sure, possible), rel_tol=1e-6)
+                if all(a or s for a, s in zip(predicted, sure, strict=True))
+                else None
+            ),
         ),
         "divided by the union": Mistake(
             "The hits are divided by the links that are in either; below the line stands |A| + |S|, "
@@ -1037,6 +1168,26 @@ link_error = Exercise(
             "This is one minus the mean of precision and recall; "
             "the rate adds hits and links first and divides once. See section 13.9.",
             _error(lambda A, S, P, AS, AP, AuS: 1 - (AP / A + AS / S) / 2),
+        ),
+        "unions instead of intersections": Mistake(
+            "Links count as hits that only one of the two sets has: | joins two sets, & keeps what both of them have. "
+            "See section 13.9.",
+            _unions,
+        ),
+        "predicted links cut down": Mistake(
+            "Predicted links that are wrong do not count below the line either: the predicted set is cut down to the "
+            "hits, perhaps by &=, before its links are counted. See section 13.9.",
+            _cut_down,
+        ),
+        "hits by the union": Mistake(
+            "The hits are right, and divided by the number of links in the union; below the line the predicted and the "
+            "sure links are added up, also those that are both. See section 13.9.",
+            _error(lambda A, S, P, AS, AP, AuS: 1 - (AS + AP) / AuS),
+        ),
+        "fraction without brackets": Mistake(
+            "The rate is far above 1: without brackets the hits are divided by the first number alone, and the second "
+            "is added. See section 13.9.",
+            _error(lambda A, S, P, AS, AP, AuS: 1 - (AS + AP) / A + S),
         ),
     },
 )

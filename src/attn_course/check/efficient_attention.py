@@ -112,6 +112,53 @@ def _without_the_maximum(first, second):
     return torch.maximum(first[0], second[0]), first[0].exp() + zero, second[0].exp() + zero
 
 
+def _largest_of_both(first, second):
+    """The logarithm of a sum in the place of the maximum."""
+    return torch.logaddexp(first, second)
+
+
+def _in_plain_trials(is_plain, *answers):
+    """A sign: what one of these answers makes where the trial is plain; in the others learners do many things."""
+
+    def sign(found, *inputs):
+        if not is_plain(*inputs):
+            return None
+        found = found if isinstance(found, tuple | list) else [found]
+        return any(
+            all(
+                f.shape == w.shape and torch.allclose(f, w, rtol=1e-3, atol=1e-5)
+                for f, w in zip(found, answer(*inputs), strict=False)
+            )
+            for answer in answers
+        )
+
+    return sign
+
+
+def _no_edge(largest_1, total_1, mixed_1, largest_2, total_2, mixed_2):
+    return all(bool((largest.abs() < 80).all()) for largest in (largest_1, largest_2))
+
+
+def _merged(**changes):
+    """A sign: the blocks are merged with these changes, wherever no score is large or hidden."""
+    return _in_plain_trials(
+        _no_edge, lambda *blocks: _merge_in_tuples(_merging(**changes), *blocks)
+    )
+
+
+def _with_sums_in_the_mixes(*blocks):
+    largest, total, _ = _merge_in_tuples(_merging(), *blocks)
+    weighed = [*blocks[:2], blocks[1] * blocks[2], *blocks[3:5], blocks[4] * blocks[5]]
+    return largest, total, _merge_in_tuples(_merging(), *weighed)[2]
+
+
+def _one_query_decides(first, second):
+    for one, other in ((first, second), (second, first)):
+        if (one[0] == -math.inf).any():
+            return other
+    return _merging()(first, second)
+
+
 join_blocks = Exercise(
     name="join_blocks",
     trials=_pairs_of_blocks,
@@ -137,7 +184,7 @@ join_blocks = Exercise(
         "factor upside down": Mistake(
             "The factors are exp(new − old), which grow; what was counted from a smaller maximum has to shrink. "
             "See section 16.3.",
-            _merging(
+            sign=_merged(
                 factors=_with_factors(lambda own, common: torch.exp(_finite(common) - own))
             ),
         ),
@@ -168,16 +215,14 @@ join_blocks = Exercise(
         "smaller maximum": Mistake(
             "The common maximum is the smaller of the two largest scores: exponents above 0, which overflow. See "
             "section 16.3.",
-            _merging(
-                factors=lambda first, second: _factors(
-                    first, second, largest=torch.minimum, safe=False
-                )
+            sign=_merged(
+                factors=lambda first, second: _factors(first, second, largest=torch.minimum)
             ),
         ),
         "counted from 0": Mistake(
             "Each block is multiplied by exp(largest), so that everything is counted from 0 and not from the common "
             "maximum: with scores in the hundreds it is infinite. See section 16.2.",
-            _merging(factors=_without_the_maximum),
+            sign=_merged(factors=_without_the_maximum),
         ),
         "divided too early": Mistake(
             "The mix is divided by the sum already. The next block could not be merged with that: "
@@ -214,6 +259,46 @@ join_blocks = Exercise(
         CHANGES_ITS_INPUT: Mistake(
             "Whoever called it finds other numbers there afterwards, and could not merge that block again. See section "
             "16.3."
+        ),
+        "overflow on the way": Mistake(
+            "With scores in the hundreds the sums are infinite or nan: the exponential of a largest score is taken by "
+            "itself on the way. What is exponentiated is a difference from the common maximum, which is never above 0. "
+            "See section 16.3.",
+            sign=lambda found, *blocks: (
+                None
+                if any((largest == -math.inf).any() for largest in blocks[::3])
+                else not _no_edge(*blocks)
+                and not (found[1].isfinite().all() and found[2].isfinite().all())
+            ),
+        ),
+        "logarithm of a sum as the maximum": Mistake(
+            "The largest score that comes back is larger than both: it is the logarithm of a sum of exponentials, and "
+            "the maximum of the two is asked for. See section 16.3.",
+            sign=_merged(
+                factors=lambda first, second: _factors(
+                    first, second, largest=_largest_of_both
+                )
+            ),
+        ),
+        "sum multiplied into the mix": Mistake(
+            "The mix of each block is multiplied by its sum of exponentials as well as by its factor: it has been "
+            "mixed by these exponentials already. See section 16.3.",
+            sign=_in_plain_trials(
+                _no_edge,
+                _with_sums_in_the_mixes,
+            ),
+        ),
+        "blocks averaged": Mistake(
+            "Sum and mix are half of what they should be: the two blocks are added and not averaged, and nothing is "
+            "divided before the end. See section 16.3.",
+            sign=_merged(
+                finish=lambda common, total, mixed: (common, total / 2, mixed / 2)
+            ),
+        ),
+        "one query decides for all": Mistake(
+            "As soon as one query sees nothing in a block, that block is left out for all of them. Each query has its "
+            "own row: where another one does see the block, it counts. See section 16.3.",
+            _one_query_decides,
         ),
     },
 )
@@ -265,13 +350,14 @@ def _in_blocks(
     running=True,
     subtract=True,
     mask=None,
+    start_at=-math.inf,
 ):
     """The loop, with one of its steps done in another way."""
 
     def answer(q, k, v, block_size):
         T, S = q.size(-2), k.size(-2)
         visible = make_causal_mask(T, S, device=q.device)
-        largest = q.new_full((*q.shape[:-1], 1), -math.inf)
+        largest = q.new_full((*q.shape[:-1], 1), start_at)
         total, mixed = torch.zeros_like(largest), q.new_zeros(*q.shape[:-1], v.size(-1))
         q = q / (scale or math.sqrt)(q.size(-1))
         for start in range(0, S, block_size):
@@ -331,6 +417,52 @@ def _first_block_only(q, k, v, block_size):
 
 def _each_block_from_its_corner(T, S, width, start):
     return make_causal_mask(T, T)[:, :width] if width <= T else make_causal_mask(T, width)
+
+
+def _each_block_from_0(T, S, width, start):
+    """As if the keys of each block were the first of all; the queries stand where they should."""
+    return torch.arange(width) <= torch.arange(S - T, S)[:, None]
+
+
+def _nothing_hidden_or_large(q, k, v, block_size):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    return q.size(-2) <= k.size(-2) and bool((scores.abs() < 80).all())
+
+
+def _overflows_in_the_first_block(out, q, k, v, block_size):
+    """Where there is no earlier block, nothing but exponentials of the scores themselves can be infinite."""
+    scores = (q @ k.mT / math.sqrt(q.size(-1)))[..., :block_size, :block_size].tril()
+    if q.size(-2) > k.size(-2):
+        return None
+    if scores.abs().max() < 80:
+        return False
+    return not out[..., :block_size, :].isfinite().all() if (scores > 90).any() else None
+
+
+def _attended(**changes):
+    return lambda *inputs: (_in_blocks(**changes)(*inputs),)
+
+
+def _values_as_wide_as_queries(q, k, v, block_size):
+    """Stops where the values have another width, at the addition to a mix as wide as the queries."""
+    block = slice(0, block_size)
+    visible = make_causal_mask(q.size(-2), k.size(-2), device=q.device)[:, block]
+    scores = (q @ k[..., block, :].mT).masked_fill(~visible, -math.inf)
+    torch.zeros_like(q) * torch.ones_like(scores[..., :1]) + scores.exp() @ v[..., block, :]
+    return _in_blocks()(q, k, v, block_size)
+
+
+def _filled_up(q, k, v, block_size):
+    rest = -k.size(-2) % block_size
+    k, v = (torch.nn.functional.pad(x, (0, 0, 0, rest)) for x in (k, v))
+    return _in_blocks()(q, k, v, block_size)
+
+
+def _as_many_keys_as_queries(q, k, v, block_size):
+    T = q.size(-2)
+    visible = make_causal_mask(T, k.size(-2), device=q.device)
+    visible[:, -(-T // block_size) * block_size :] = False
+    return _whole(q, k, v, visible)
 
 
 def _divided_in_each_block(q, k, v, block_size):
@@ -409,7 +541,7 @@ attend_in_blocks = Exercise(
         "no maximum": Mistake(
             "With scores in the thousands there are infinite numbers or none: no maximum is subtracted before the "
             "exponentials. See section 16.2.",
-            _in_blocks(subtract=False),
+            sign=lambda found, *inputs: _overflows_in_the_first_block(found[0], *inputs),
         ),
         "maximum of the last block": Mistake(
             "The maximum is the last block's and not the largest so far: what was added up before is multiplied by a "
@@ -451,7 +583,11 @@ attend_in_blocks = Exercise(
         "block's own positions": Mistake(
             "The mask starts again at 0 in each block: the position of a key is the block's start plus its place in "
             "the block. See section 16.4.",
-            _in_blocks(mask=_each_block_from_its_corner),
+            sign=_in_plain_trials(
+                _nothing_hidden_or_large,
+                _attended(mask=_each_block_from_its_corner),
+                _attended(mask=_each_block_from_0),
+            ),
         ),
         "own block only": Mistake(
             "Each query sees the keys of its own block and none of those before, and all of its past counts. See "
@@ -513,6 +649,39 @@ attend_in_blocks = Exercise(
         ),
         CHANGES_ITS_INPUT: Mistake(
             "Whoever called it finds other numbers there afterwards: work on copies. See section 16.4."
+        ),
+        "maximum begins at 0": Mistake(
+            "A row whose scores all lie far below 0 gets zeros: the largest score so far begins at 0, and no score "
+            "comes near it. Before the first block it is −∞. See section 16.2.",
+            _in_blocks(start_at=0.0),
+        ),
+        "scaled by the width of the values": Mistake(
+            "The scores are divided by the root of the width of the values; it is the queries and keys whose products "
+            "are added up. See section 3.4.",
+            lambda q, k, v, block_size: _in_blocks()(
+                q * math.sqrt(q.size(-1) / v.size(-1)), k, v, block_size
+            ),
+        ),
+        "mix as wide as the queries": Mistake(
+            "What the values are added up in is as wide as the queries, and values may have a width of their own. "
+            "See section 3.2.",
+            _values_as_wide_as_queries,
+        ),
+        "last block filled up": Mistake(
+            "The last block is filled up with keys of zeros, and these count as keys: the queries move to later "
+            "places, and some of them see what was filled in. A last block may be shorter. See section 16.4.",
+            _filled_up,
+        ),
+        "as many keys as queries": Mistake(
+            "With fewer queries than keys the last keys are never looked at: the loop ends after as many keys as there "
+            "are queries. See section 16.4.",
+            _as_many_keys_as_queries,
+        ),
+        "weights returned": Mistake(
+            "The exercise asks for the output alone, and something is returned beside it. See section 16.4.",
+            sign=lambda found, *inputs: (
+                isinstance(found[0], tuple | list) and len(found[0]) > 1
+            ),
         ),
     },
 )
@@ -669,6 +838,89 @@ grouped_attention = Exercise(
             "used, or one for a whole group. See section 16.7.",
             sign=lambda found, q, k, v, m: m is not None and m.dim() == 4 and m.size(1) > 1,
         ),
+        "queries of a group averaged": Mistake(
+            "All heads of a group give the same output: their queries are averaged. What the heads of a group share is "
+            "the keys and values; each keeps its own queries. See section 16.7.",
+            lambda q, k, v, m: _over_heads(_interleave)(
+                _interleave(
+                    q.unflatten(1, (k.size(1), -1)).mean(2), q.size(1) // k.size(1)
+                ),
+                k,
+                v,
+                m,
+            ),
+        ),
+        "one head for each group": Mistake(
+            "There are as many heads in the output as groups, and there are as many as the queries have: several heads "
+            "read the same group, each with its own queries. See section 16.7.",
+            sign=lambda found, q, k, v, m: (
+                found.shape == (*k.shape[:2], q.size(2), v.size(3))
+                if q.size(1) > k.size(1)
+                else None
+            ),
+        ),
+        "mask of the first sequence for all": Mistake(
+            "With a mask for each sequence, that of the first one is used for all of the batch. See section 16.7.",
+            _over_heads(_interleave, mask=lambda m: m[:1] if m.dim() == 4 else m),
+        ),
+        "tokens repeated": Mistake(
+            "Not the heads but the tokens are repeated, so that heads and tokens are mixed up: the groups are axis 1. "
+            "See section 16.7.",
+            lambda q, k, v, m: attention(
+                q,
+                *(
+                    x.repeat_interleave(q.size(1) // k.size(1), dim=2).reshape(
+                        *q.shape[:2], *x.shape[2:]
+                    )
+                    for x in (k, v)
+                ),
+                m,
+            )[0],
+        ),
+        "hidden scores set to 0": Mistake(
+            "Hidden keys have a weight: their scores are 0, and 0 is a score like any other. See section 5.1.",
+            lambda q, k, v, m: (
+                (
+                    q
+                    @ _interleave(k, q.size(1) // k.size(1)).mT
+                    / math.sqrt(q.size(-1))
+                    * (1 if m is None else m)
+                ).softmax(-1)
+                @ _interleave(v, q.size(1) // v.size(1))
+            ),
+        ),
+        "two heads to a group, whatever is given": Mistake(
+            "Two heads to a group are right, and with any other number it stops: how many there are is the heads of "
+            "the queries divided by those of the keys. See section 16.7.",
+            lambda q, k, v, m: attention(q, _interleave(k, 2), _interleave(v, 2), m)[0],
+        ),
+        "repeated as often as there are groups": Mistake(
+            "Each group is repeated as often as there are groups; it serves as many heads as the queries have for each "
+            "group, H // G. See section 16.7.",
+            lambda q, k, v, m: attention(
+                q, _interleave(k, k.size(1)), _interleave(v, v.size(1)), m
+            )[0],
+        ),
+        "heads and tokens in another order": Mistake(
+            "The numbers are right, and heads and tokens have changed places: the output is (B, H, T, Dv), as the "
+            "queries are. See section 16.7.",
+            lambda q, k, v, m: _over_heads(_interleave)(q, k, v, m).transpose(1, 2),
+        ),
+        "weights returned": Mistake(
+            "The exercise asks for the output alone, and `attention` returns the weights beside it. See section 3.7.",
+            sign=lambda found, q, *others: (
+                isinstance(found, tuple | list) and len(found) == 2
+            ),
+        ),
+        "repeated without an axis": Mistake(
+            "`repeat_interleave` without an axis repeats the numbers of the flattened tensor: say which axis holds the "
+            "heads, dim=1. See section 16.7.",
+            lambda q, k, v, m: attention(
+                q,
+                *(x.repeat_interleave(q.size(1) // k.size(1)) for x in (k, v)),
+                m,
+            )[0],
+        ),
     },
 )
 
@@ -790,6 +1042,46 @@ streaming_mask = Exercise(
             "The cells are right, but they are numbers, 1 and 0, and a mask holds True and False. See section 5.4.",
             lambda *sizes: _stream(*sizes).long(),
         ),
+        "no causal condition": Mistake(
+            "Every query sees its whole future: nothing asks that a key comes no later than its query. See "
+            "section 16.9.",
+            _streaming(near=lambda t, s, w: s > t - w),
+        ),
+        "last keys as sinks": Mistake(
+            "The last keys are kept for all later queries; sinks are the first tokens of the text. See section 16.10.",
+            lambda T, S, w, n: _stream(
+                T, S, w, n, far=lambda t, s, _: (s >= S - n) & (s <= t)
+            ),
+        ),
+        "one window for all queries": Mistake(
+            "The window is counted back from the last key for all queries; each has one of its own, which ends where "
+            "it stands. See section 16.9.",
+            lambda T, S, w, n: _stream(
+                T, S, w, n, near=lambda t, s, _: (s >= S - w) & (s <= t)
+            ),
+        ),
+        "numbers to add": Mistake(
+            "It returns numbers to be added to the scores; a mask holds True and False. See section 5.4.",
+            sign=lambda found, *sizes: found.is_floating_point(),
+        ),
+        "queries alone": Mistake(
+            "The table has a column for each query, and it needs one for each key: with a cache there are more of "
+            "them. See section 16.4.",
+            sign=lambda found, num_queries, num_keys, *others: (
+                num_queries != num_keys and found.shape == (num_queries, num_queries)
+            ),
+        ),
+        "does not see itself": Mistake(
+            "No query sees itself; a window of 1 is the query's own position. See section 16.9.",
+            _streaming(
+                both=lambda near, far: (near | far).tril(near.size(1) - near.size(0) - 1)
+            ),
+        ),
+        "queries taken for sinks": Mistake(
+            "The first queries see all of their past, and no key stays visible: sinks are keys, the columns of the "
+            "table, and not its rows. See section 16.10.",
+            _streaming(far=lambda t, s, n: (t < n) & (s <= t)),
+        ),
     },
 )
 
@@ -806,6 +1098,7 @@ def _models(draw):
     yield "four bytes to a number", 3, 10, 5, 7, 11, 2, 4, None
     yield "a window that is full", 5, 6, 2, 7, 1000, 3, 2, 64
     yield "a window that is not full yet", 5, 6, 2, 7, 11, 3, 2, 64
+    yield "what may be left out left out", 3, 10, 5, 7, 11, None, None, None
 
 
 def _bytes_of(
@@ -836,16 +1129,10 @@ def _count_bytes(
     bytes_per_number,
     window,
 ):
-    return answer(
-        num_layers,
-        num_heads,
-        num_kv_heads,
-        head_dim,
-        num_tokens,
-        batch=batch,
-        bytes_per_number=bytes_per_number,
-        window=window,
-    )
+    more = {"batch": batch, "bytes_per_number": bytes_per_number, "window": window}
+    if batch is None:
+        more = {}
+    return answer(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, **more)
 
 
 def _bytes(change=lambda *sizes: sizes, **options):
@@ -935,6 +1222,63 @@ cache_bytes = Exercise(
         "window added": Mistake(
             "The window is added to the tokens; it is a limit to them. See section 16.9.",
             _bytes(kept=lambda tokens, window: tokens + window),
+        ),
+        "window for the whole batch": Mistake(
+            "The window is a limit to the tokens of the whole batch; each sequence keeps as many. See section 16.9.",
+            _bytes(lambda *s: (*s[:4], s[4] * s[5], 1, *s[6:])),
+        ),
+        "heads of a group counted": Mistake(
+            "It counts how many query heads share a group; stored are the keys and values of the groups, num_kv_heads. "
+            "See section 16.7.",
+            _bytes(lambda L, H, G, *rest: (L, H, H // G, *rest)),
+        ),
+        "window and one more": Mistake(
+            "One token too many is stored: the newest is one of those in the window. See section 16.9.",
+            _bytes(kept=lambda tokens, window: min(tokens, window + 1)),
+        ),
+        "width divided among the heads": Mistake(
+            "The width is divided by the number of heads; head_dim is that of one head already. See section 16.7.",
+            _bytes(lambda L, H, G, D, *rest: (L, H, G, D // H, *rest)),
+        ),
+        "width of a head forgotten": Mistake(
+            "Each head is counted as one number for each token; it has head_dim of them. See section 16.7.",
+            _bytes(lambda L, H, G, D, *rest: (L, H, G, 1, *rest)),
+        ),
+        "tables of scores counted": Mistake(
+            "It counts the tables of scores, which nobody keeps: what is stored grows with the tokens and not with "
+            "their square. See section 16.7.",
+            lambda L, H, G, D, tokens, batch=1, bytes_per_number=2, window=None: (
+                L
+                * H
+                * tokens
+                * (tokens if window is None else min(tokens, window))
+                * batch
+                * bytes_per_number
+            ),
+        ),
+        "no window not expected": Mistake(
+            "With a window it is right, and without one it stops: window may be None, and then all tokens are stored. "
+            "See section 16.9.",
+            lambda L, H, G, D, tokens, batch=1, bytes_per_number=2, window=None: _bytes_of(
+                L, H, G, D, min(tokens, window), batch, bytes_per_number, None
+            ),
+        ),
+        "a larger unit": Mistake(
+            "It is a number of KiB, MiB or GiB, with a fraction; asked for is a number of bytes, an int. See section "
+            "16.7.",
+            sign=lambda found, *sizes: any(
+                math.isclose(
+                    found * unit**power, _count_bytes(_bytes(), *sizes), rel_tol=1e-6
+                )
+                for unit in (1000, 1024)
+                for power in (1, 2, 3)
+            ),
+        ),
+        "another default": Mistake(
+            "It is right where everything is given, and wrong where batch, bytes_per_number or window is left out: the "
+            "first line of the function says what they are then, a batch of 1, 2 bytes, and no window. See section "
+            "16.7.",
+            sign=lambda found, *sizes: sizes[5] is None,
         ),
     },
 )

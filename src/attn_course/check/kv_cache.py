@@ -139,10 +139,61 @@ def _but_in_an_empty_cache(answer):
     def sign(found, *inputs):
         if inputs[-1] == 0:
             return None
-        pairs = zip(found, _on_a_copy(answer, *inputs), strict=True)
-        return all(torch.allclose(f, w, rtol=1e-4, atol=1e-5) for f, w in pairs)
+        return _agrees(found, answer, *inputs)
 
     return sign
+
+
+def _agrees(found, answer, *inputs):
+    pairs = zip(found, _on_a_copy(answer, *inputs), strict=True)
+    return all(torch.allclose(f, w, rtol=1e-4, atol=1e-5) for f, w in pairs)
+
+
+def _kept_for_this_step_only(which):
+    def answer(q, k, v, keys, values, length):
+        out = _step(q, k, v, keys.clone(), values.clone(), length)
+        _keep(
+            k,
+            v,
+            *((keys, values.clone()) if which == "keys" else (keys.clone(), values)),
+            length,
+        )
+        return out
+
+    return answer
+
+
+def _first_of_the_batch(q, k, v, keys, values, length):
+    return _step(q, k[:1].expand_as(k), v[:1].expand_as(v), keys, values, length)
+
+
+def _moved_up(q, k, v, keys, values, length):
+    for kept, new in ((keys, k), (values, v)):
+        kept[:] = torch.cat([kept[:, :, 1:], new], dim=2)
+    return attention(q, keys[:, :, -length - 1 :], values[:, :, -length - 1 :])[0]
+
+
+def _free_places_score_0(q, k, v, keys, values, length):
+    end = _keep(k, v, keys, values, length)
+    scores = q @ keys.mT / math.sqrt(q.size(-1))
+    scores[..., end:] = 0
+    return scores.softmax(-1) @ values
+
+
+def _with_its_axis(q, k, v, keys, values, length):
+    keys[:, :, length] = k
+    return _step(q, k, v, keys, values, length)
+
+
+def _along_the_heads(q, k, v, keys, values, length):
+    keys[:, length : length + 1] = k
+    return _step(q, k, v, keys, values, length)
+
+
+def _returns_the_cache(found, q, *inputs):
+    """The sign of an answer that returns what it has written as well."""
+    out, *_ = found
+    return isinstance(out, tuple | list) and len(out) > 2 and out[0].shape == q.shape
 
 
 cache_step = Exercise(
@@ -158,9 +209,9 @@ cache_step = Exercise(
             sign=_but_in_an_empty_cache(_attend_alone),
         ),
         "attends before it writes": Mistake(
-            "The new token is kept, but only after it has attended, so it does not see itself: "
-            "keep its key and value first. See section 15.2.",
-            _attends_first,
+            "The new token is kept, and it does not see itself: either it attends before its key and value are in the "
+            "cache, or only to the rows before its own. See section 15.2.",
+            sign=_but_in_an_empty_cache(_attends_first),
         ),
         "not kept": Mistake(
             "The output is right, and the cache is what it was: the key and the value went into new tensors, "
@@ -175,7 +226,11 @@ cache_step = Exercise(
         "one place too far": Mistake(
             "The new token stands one row too far, so that there is a row without a token before it: "
             "rows are counted from 0. See section 15.2.",
-            _one_place_too_far,
+            sign=lambda found, *inputs: (
+                _agrees(found, _one_place_too_far, *inputs)
+                if inputs[-1] + 1 < inputs[3].size(2)
+                else None
+            ),
         ),
         "last token overwritten": Mistake(
             "The new token is written over the last one that was there: with `length` tokens in the cache, "
@@ -239,6 +294,45 @@ cache_step = Exercise(
         ),
         CHANGES_ITS_INPUT: Mistake(
             "The cache is there to be written to, and nothing else. See section 15.2.",
+        ),
+        "value kept for this step only": Mistake(
+            "The output and the keys are right, and the new value is not in the cache afterwards: it went into a new "
+            "tensor, so the next token will not find it. See section 15.2.",
+            _kept_for_this_step_only("keys"),
+        ),
+        "key kept for this step only": Mistake(
+            "The output and the values are right, and the new key is not in the cache afterwards: it went into a new "
+            "tensor, so the next token will not find it. See section 15.2.",
+            _kept_for_this_step_only("values"),
+        ),
+        "first of the batch for all": Mistake(
+            "The first text of the batch is right, and its new key and value are kept for all the others: each text "
+            "has its own. See section 15.2.",
+            _first_of_the_batch,
+        ),
+        "cache moved up": Mistake(
+            "All rows are moved up by one, and the new token stands in the last of them: the old ones stay where they "
+            "are, and the new one goes into row `length`. See section 15.2.",
+            _moved_up,
+        ),
+        "free places with a score of 0": Mistake(
+            "The rows behind the new token have a score of 0, and 0 is a score like any other, so they take weight: "
+            "cut them off, or hide them with −∞. See section 5.1.",
+            _free_places_score_0,
+        ),
+        "axis of the token left": Mistake(
+            "`keys[:, :, length]` has no axis for the token any more, and the new key has one, of length 1: write to "
+            "`keys[:, :, length : length + 1]`. See section 15.2.",
+            _with_its_axis,
+        ),
+        "along the heads": Mistake(
+            "The new key goes along axis 1, which is that of the heads: the tokens are axis 2. See section 15.2.",
+            _along_the_heads,
+        ),
+        "cache returned": Mistake(
+            "The exercise asks for the output alone: keys and values are written in place, so whoever called has them. "
+            "See section 15.2.",
+            sign=_returns_the_cache,
         ),
     },
 )
@@ -507,6 +601,57 @@ place_chunk = Exercise(
         CHANGES_ITS_INPUT: Mistake(
             "The next chunk will be told another padding: work on a copy. See section 15.6."
         ),
+        "padding subtracted in the first chunk only": Mistake(
+            "The first chunk is right, and in those after it the positions are the numbers of the columns: the padding "
+            "stands before every later word as well. See section 15.6.",
+            _elsewhere(
+                lambda positions, pads, cached, num_new: (
+                    positions
+                    if cached == 0
+                    else _columns_of(positions, pads, cached, num_new)
+                )
+            ),
+        ),
+        "first row's padding for all": Mistake(
+            "The first row is right, and its padding is taken for that of all rows: each has its own. See section "
+            "15.6.",
+            lambda pads, cached, num_new: _place(pads[:1].expand_as(pads), cached, num_new),
+        ),
+        "padding of the chunk seen": Mistake(
+            "The padding in the cache is hidden, and that inside the chunk is not. See section 15.6.",
+            _masked(
+                lambda mask, columns, real, pads, cached: (
+                    (columns <= columns[cached:, None]) & (real | (columns >= cached))
+                )
+            ),
+        ),
+        "all at the beginning": Mistake(
+            "All tokens of a chunk have the position of its first one: each column counts one further. See section "
+            "15.6.",
+            sign=lambda found, pads, cached, num_new: (
+                torch.equal(found[0], (cached - pads)[:, None].expand(-1, num_new))
+                if (cached >= pads).all()
+                else None
+            ),
+        ),
+        "an axis of heads": Mistake(
+            "The mask has an axis for the heads; asked for is (B, T, S), and the layer puts that axis in. See section "
+            "5.4.",
+            sign=lambda found, *inputs: found[1].dim() == 4,
+        ),
+        "numbers to add": Mistake(
+            "The mask holds numbers to be added to the scores; asked for is True and False. See section 5.4.",
+            sign=lambda found, *inputs: found[1].is_floating_point(),
+        ),
+        "rows and columns swapped": Mistake(
+            "The mask lies on its side, (B, S, T): its rows are the queries, and its columns the keys. See "
+            "section 5.1.",
+            sign=lambda found, pads, cached, num_new: (
+                found[1].shape == (len(pads), cached + num_new, num_new)
+                if cached
+                else torch.equal(found[1], _place(pads, cached, num_new)[1].mT) or None
+            ),
+        ),
     },
 )
 
@@ -640,6 +785,17 @@ def _in_halves(q, k, v, keys, values, length):
     return attention(_turn_halves(q, here), keys[:, :, :end], values[:, :, :end], mask)[0]
 
 
+def _kept_as_it_came(q, k, v, keys, values, length):
+    out = _rotary(q, k, v, keys.clone(), values, length)
+    _keep(k, v, keys, values, length)
+    return out
+
+
+def _counted_from_the_end(q, k, v, keys, values, length):
+    start = keys.size(2) - q.size(2)
+    return _rotary(q, k, v, keys, values, length, q_from=start, k_from=start)
+
+
 rotary_step = Exercise(
     name="rotary_step",
     trials=_chunk_of_a_layer,
@@ -767,6 +923,33 @@ rotary_step = Exercise(
         CHANGES_ITS_INPUT: Mistake(
             "The cache is there to be written to, and nothing else. See section 15.2.",
         ),
+        "turned for this step only": Mistake(
+            "The outputs are right, and the new keys are in the cache as they came, not turned: the next step would "
+            "compare with them as they are. See section 15.2.",
+            _kept_as_it_came,
+        ),
+        "counted from the end of the cache": Mistake(
+            "The new tokens are turned as if they were the last that the cache has room for: the first of them stands "
+            "at `length`, however large the cache is. See section 15.2.",
+            _counted_from_the_end,
+        ),
+        "no mask and positions from 0": Mistake(
+            "The new tokens are turned as if the text began with them, and each sees those that come after it: the "
+            "first stands at `length`, and a causal mask is missing. See section 15.5.",
+            lambda *inputs: _rotary(*inputs, q_from=0, k_from=0, mask=_everything),
+        ),
+        "positions of all tokens": Mistake(
+            "There is a position for each token of the text, and only the new ones are turned: theirs are those from "
+            "`length` on. See section 15.2.",
+            lambda q, k, v, keys, values, length: rotate(
+                q, torch.arange(length + q.size(2), device=q.device)
+            ),
+        ),
+        "cache returned": Mistake(
+            "The exercise asks for the outputs alone: keys and values are written in place, so whoever called has "
+            "them. See section 15.2.",
+            sign=_returns_the_cache,
+        ),
     },
 )
 
@@ -838,6 +1021,22 @@ def _first_layer(keys, values, parents):
     keys, values = keys.clone(), values.clone()
     keys[0], values[0] = keys[0, rows], values[0, rows]
     return keys, values
+
+
+def _last_layer(keys, values, parents):
+    moved = _follow(keys, values, parents)
+    return tuple(
+        torch.cat([kept[:-1], new[-1:]])
+        for kept, new in zip((keys, values), moved, strict=True)
+    )
+
+
+def _rows_by_beams(parents):
+    """Row numbers if the beams came first and the sources second, in either order of the new beams."""
+    rows = (
+        parents * len(parents) + torch.arange(len(parents), device=parents.device)[:, None]
+    )
+    return rows.flatten(), rows.T.flatten()
 
 
 def _new_tensors(answer, keys, values, parents):
@@ -967,6 +1166,58 @@ follow_beams = Exercise(
         ),
         CHANGES_ITS_INPUT: Mistake(
             "The exercise asks for new tensors, and a search may still need the old ones. See section 15.7."
+        ),
+        "beams first, then sources": Mistake(
+            "Beam k of source b is looked for in row k · B + b, as if all first beams came first: the beams of a "
+            "source stand together, in the rows from b · K on. See section 15.7.",
+            sign=lambda found, keys, values, parents: any(
+                torch.equal(kept, given[:, rows])
+                for rows in _rows_by_beams(parents)
+                for kept, given in [(found[0], keys)]
+            ),
+        ),
+        "first source's parents for all": Mistake(
+            "The first source is right, and its parents are taken for all the others: each source has a row of its "
+            "own. See section 15.7.",
+            _by_rows(lambda parents: _rows(parents[:1].expand_as(parents))),
+        ),
+        "parents sorted": Mistake(
+            "The right beams are there in another order: the parents are sorted, and the new beam k goes on from "
+            "parents[b, k]. See section 15.7.",
+            _by_rows(lambda parents: _rows(parents.sort(dim=1).values)),
+        ),
+        "each parent once": Mistake(
+            "Rows are missing: a beam that two new ones go on from is there once, and there have to be two copies of "
+            "it. See section 15.7.",
+            sign=lambda found, keys, values, parents: (
+                any(
+                    torch.equal(found[0], keys[:, rows])
+                    for rows in (
+                        _rows(parents).unique(),
+                        torch.tensor([*dict.fromkeys(_rows(parents).tolist())]),
+                    )
+                )
+                if len(_rows(parents).unique()) < parents.numel()
+                else None
+            ),
+        ),
+        "one row too early": Mistake(
+            "Each new beam goes on from the row before the right one: rows and beams are counted from 0. See section "
+            "15.7.",
+            _by_rows(lambda parents: _rows(parents) - 1),
+        ),
+        "last layer only": Mistake(
+            "Only the last layer follows the beams; every layer keeps keys and values of its own. See section 15.7.",
+            _last_layer,
+        ),
+        "all parents for each source": Mistake(
+            "There are too many rows: each source is given the parents of all sources, which an index into one axis "
+            "does. The parents of source b belong to its own beams. See section 15.7.",
+            sign=lambda found, keys, values, parents: (
+                found[0].numel() == len(parents) * keys.numel()
+                if len(parents) > 1
+                else (found[0].dim() > keys.dim() or None)
+            ),
         ),
     },
 )
@@ -1151,6 +1402,36 @@ call_cost = Exercise(
         "results swapped": Mistake(
             "Both results are there, in the wrong order: first the FLOPs, then the bytes. See section 15.9.",
             lambda *sizes: _cost(*sizes)[::-1],
+        ),
+        "weights in numbers": Mistake(
+            "The FLOPs are right; the cache is counted in bytes and the weights in numbers: each has `size` bytes. See "
+            "section 15.9.",
+            lambda L, E, N, batch, cached, num_new, size: (
+                _cost(L, E, N, batch, cached, num_new, size)[0],
+                N + size * 2 * L * E * (cached + num_new) * batch,
+            ),
+        ),
+        "weights times the layers": Mistake(
+            "The weights are multiplied by the number of layers, and `num_weights` are those of all layers together. "
+            "See section 15.9.",
+            lambda L, E, N, *others: _cost(L, E, L * N, *others),
+        ),
+        "twelve squares instead of the weights": Mistake(
+            "The weights are taken to be 12 E² in each layer, which leaves out the matrix of the vocabulary and every "
+            "other shape: their number is given, `num_weights`. See section 15.9.",
+            lambda L, E, N, *others: _cost(L, E, 12 * L * E**2, *others),
+        ),
+        "batch as one long text": Mistake(
+            "The bytes are right, and the FLOPs are those of one text as long as all of them: a text meets its own "
+            "keys, and not those of its neighbours. See section 15.9.",
+            _counted(
+                flops=lambda L, E, N, B, T, S: 2 * N * T * B + 4 * L * E * (T * B) * (S * B)
+            ),
+        ),
+        "one operation for a product and a sum": Mistake(
+            "The bytes are right, and the FLOPs are half of what they should be: a multiplication and an addition are "
+            "two. See section 15.9.",
+            _counted(flops=lambda L, E, N, B, T, S: B * (N * T + 2 * L * E * T * S)),
         ),
     },
 )

@@ -87,9 +87,14 @@ def _empty_rows_are_nan(found, x, dim):
 
 
 def _gradient_is_nan(found, x, dim):
-    if found[0].isnan().any():
-        return None if (x == -math.inf).all(dim).any() else False
-    return bool(found[1].isnan().any())
+    return not found[0].isnan().any() and bool(found[1].isnan().any())
+
+
+def _nan_below_zero(found, x, dim):
+    """Empty rows are nan, and so is the gradient where all scores are far below 0."""
+    if (x == -math.inf).all(dim).any():
+        return bool(found[0].isnan().any())
+    return x.max() < 0 and bool(found[1].isnan().any() and not found[0].isnan().any())
 
 
 def _one_maximum(x, dim=-1):
@@ -138,6 +143,41 @@ def _without_gradient_of_numerator(x, dim=-1):
     m = x.detach().amax(dim, keepdim=True).clamp(min=0)
     exponentials = (x - m).exp()
     return exponentials.detach() / ((-m).exp() + exponentials.sum(dim, keepdim=True))
+
+
+def _scores_cut_off(found, x, dim):
+    """Whether scores that differ and are very large have the same weight."""
+    weights = found[0].movedim(dim, -1)
+    if (
+        weights.isnan().any()
+    ):  # in half precision the largest exponential is infinite all the same
+        return None if x.dtype == torch.float16 else False
+    if x.size(dim) < 2:
+        return None
+    two, places = x.movedim(dim, -1).topk(2, dim=-1)
+    large = (two[..., 1] > 90) & (two[..., 0] > two[..., 1] + 1)
+    both = weights.gather(-1, places)[large]
+    return (
+        None
+        if not large.any()
+        else bool(((both[:, 0] == both[:, 1]) & (both[:, 0] > 0)).all())
+    )
+
+
+def _a_little_too_small(found, x, dim):
+    """Whether no weight is too large, and those that count are too small by a few per cent at most."""
+    if x.dtype == torch.float16:  # as rounding may make them
+        return None
+    right = quiet_softmax(x, dim)
+    counts = right > 1e-3
+    share = (found[0] / right)[counts]
+    return bool(((share > 0.9) & (share < 1.001)).all() and (share < 0.9999).any())
+
+
+def _axis_lost(x, dim=-1):
+    m = x.detach().amax(dim).clamp(min=0)
+    exponentials = (x - m).exp()
+    return exponentials / ((-m).exp() + exponentials.sum(dim))
 
 
 stable_quiet = Exercise(
@@ -244,6 +284,27 @@ stable_quiet = Exercise(
         CHANGES_ITS_INPUT: Mistake(
             "A caller may need the scores again: subtract into a new tensor. See section 5.10.",
         ),
+        "scores cut off": Mistake(
+            "Scores above some limit count as one and the same, so that the largest no longer takes the most: nothing "
+            "has to be cut off where the largest exponent is subtracted. See section 14.8.",
+            sign=_scores_cut_off,
+        ),
+        "something added to the sum": Mistake(
+            "The weights are a little too small: beside the 1 something else is added to the sum, perhaps against a "
+            "division by zero, and this sum is never 0. See section 14.8.",
+            sign=_a_little_too_small,
+        ),
+        "axis of the sum lost": Mistake(
+            "One row is right, and several do not fit: the maximum, or the sum, has lost its axis. keepdim=True keeps "
+            "it. See section 14.8.",
+            _axis_lost,
+        ),
+        "zero left out of the maximum": Mistake(
+            "A row of −∞ is nan, and scores far below 0 have no gradient that is a number: the largest is taken of the "
+            "scores alone, and the zero beside them is larger still. It belongs among the numbers whose largest is "
+            "taken. See section 14.8.",
+            sign=_nan_below_zero,
+        ),
     },
 )
 
@@ -280,10 +341,28 @@ def _join(
     return join(pad(mask_pad), attn(mask_attn))
 
 
+def _of_either_mask(answer, mask_pad, mask_attn):
+    """However an answer stumbles over None, it is the same mistake."""
+    try:
+        return answer(mask_pad, mask_attn)
+    except (TypeError, AttributeError) as error:
+        if "NoneType" not in str(error):
+            raise
+        stumbled = TypeError("None stands where a mask is expected")
+        raise stumbled.with_traceback(error.__traceback__) from None
+
+
+def _padding_on_both(pad, attn):
+    if attn is None or attn.size(1) != attn.size(2):
+        return _join(pad, attn)
+    return _join(pad, attn, pad=lambda m: ~m[:, None, :] & ~m[:, :, None])
+
+
 course_mask = Exercise(
     name="course_mask",
     trials=_burn_masks,
     right=lambda mask_pad, mask_attn: from_burn_mask(mask_attn, mask_pad),
+    use=_of_either_mask,
     returns=("mask",),
     mistakes={
         "mask inverted": Mistake(
@@ -323,7 +402,11 @@ course_mask = Exercise(
         ),
         "numbers instead of booleans": Mistake(
             "The cells are right, but they are numbers, 1 and 0, and a mask holds True and False. See section 14.5.",
-            lambda pad, attn: from_burn_mask(attn, pad).long(),
+            sign=lambda found, pad, attn: (
+                found.dtype != torch.bool
+                and not found.is_floating_point()
+                and torch.equal(found.bool(), from_burn_mask(attn, pad))
+            ),
         ),
         "None not expected": Mistake(
             "With both masks it is right, and with one of them missing it stops: either may be None. See section 14.5.",
@@ -335,6 +418,32 @@ course_mask = Exercise(
         ),
         CHANGES_ITS_INPUT: Mistake(
             "Whoever called it hides other keys from now on: make a new mask. See section 5.10.",
+        ),
+        "first sentence's padding for all": Mistake(
+            "The padding of the first sentence is used for all of the batch: each has its own. See section 14.5.",
+            lambda pad, attn: _join(None if pad is None else pad[:1].expand_as(pad), attn),
+        ),
+        "joined by exclusive or": Mistake(
+            "What both masks hide is visible again: ^ is true where exactly one of the two is. One that hides is "
+            "enough. See section 14.5.",
+            lambda pad, attn: _join(pad, attn, join=lambda a, b: ~(a ^ b)),
+        ),
+        "padding on keys and queries": Mistake(
+            "Where there are as many queries as keys, the rows of the pads are hidden as well as their columns: such a "
+            "query sees nothing at all. mask_pad is about the keys. See section 14.5.",
+            _padding_on_both,
+        ),
+        "stretched to a square": Mistake(
+            "With mask_pad alone the mask is stretched to (B, S, S), as if there were as many queries as keys: an axis "
+            "of length 1 fits any number of them, (B, 1, S). See section 14.5.",
+            sign=lambda found, pad, attn: (
+                attn is None and found.dim() == 3 and found.size(1) == found.size(2)
+            ),
+        ),
+        "an axis of heads": Mistake(
+            "The mask has an axis for the heads; asked for is (B, T, S), or (B, 1, S), and the layer puts that axis "
+            "in. See section 14.5.",
+            sign=lambda found, pad, attn: found.dim() == 4,
         ),
     },
 )
@@ -376,10 +485,7 @@ def _load_and_attend(answer, d_model, num_heads, biased, x):
     if record.keys() != given.keys() or any(
         not torch.equal(record[name], given[name]) for name in given
     ):
-        raise Remark(
-            "The record that it was given is changed afterwards: put the tensors into a new dictionary. See section "
-            "5.10."
-        )
+        return ("the record is changed", *[None] * 4)
     ours = MultiHeadAttention(
         d_model, num_heads, bias="query" in biased, out_bias="output" in biased
     ).to(x)
@@ -515,6 +621,35 @@ from_burn_record = Exercise(
                 for theirs, mine in _NAMES.items()
                 for kind in ("weight", "bias")
             },
+        ),
+        "one layer's bias decides for all": Mistake(
+            "Whether there is a bias is asked of one layer for all four, and each has a switch of its own: look for "
+            "the bias of the layer itself. See section 14.2.",
+            lambda record: {
+                f"{mine}.{kind}": record[f"{theirs}.{kind}"].mT
+                if kind == "weight"
+                else record[f"{theirs}.{kind}"]
+                for theirs, mine in _NAMES.items()
+                for kind in ("weight", "bias")
+                if kind == "weight" or "query.bias" in record
+            },
+        ),
+        "queries' tensors for all": Mistake(
+            "Queries, keys and values have the same matrix, that of the queries: each layer has its own. See section "
+            "14.4.",
+            lambda record: _moved()(
+                {
+                    name: record[f"query.{name.split('.')[1]}"]
+                    if name.split(".")[0] in _BURNS[:3]
+                    else tensor
+                    for name, tensor in record.items()
+                }
+            ),
+        ),
+        CHANGES_ITS_INPUT: Mistake(
+            "The record that it was given is changed afterwards: a second layer could not be filled from it. Put the "
+            "tensors into a new dictionary, and leave them as they are. See section 5.10.",
+            sign=lambda found, *inputs: found[0] == "the record is changed",
         ),
     },
 )
@@ -698,6 +833,23 @@ tells_quiet = Exercise(
             "14.9.",
             lambda fn: fn(torch.zeros(1), -1) is not None and _is_right(fn),
         ),
+        "equal to the last bit": Mistake(
+            "It accepts a right one that computes as the test does, and refuses those that differ in the last digits: "
+            "equal is too much to ask. See section 14.9.",
+            lambda fn: fn is _RIGHT["one that appends a zero"],
+        ),
+        "an error counts as right": Mistake(
+            "It accepts a function that stops with an error, or returns something else than weights: an error is "
+            "caught, and what follows says True. See section 14.9.",
+            sign=_accepts(
+                "one that raises an error", "one that returns None", "one of another shape"
+            ),
+        ),
+        "measures something else": Mistake(
+            "It refuses a right quiet softmax, and accepts another function: what it compares with, or how it "
+            "compares, does not tell a quiet softmax. Compute by hand what your inputs should give. See section 14.7.",
+            sign=lambda found, fn: fn is _RIGHT["a right one"] or None,
+        ),
     },
 )
 
@@ -864,7 +1016,9 @@ attend_with_sinks = Exercise(
         "first column cut off": Mistake(
             "The sink's column stays, and that of a key is cut off: it goes from the end where it was put. See section "
             "14.10.",
-            _mistaken(cut=lambda weights: weights[..., 1:]),
+            sign=lambda found, q, k, v, sinks, mask: _cut_at_the_other_end(
+                found[1], q, k, sinks, mask
+            ),
         ),
         "mask inverted": Mistake(
             "Hidden keys have weight and visible ones have none: the mask is read upside down. See section 5.4.",
@@ -895,6 +1049,7 @@ attend_with_sinks = Exercise(
                 found["sinks"].isnan().any()
                 if isinstance(found, dict)
                 else not found[1].isfinite().all()
+                and not _nan_where_nothing_is_seen(found[1], *inputs[:2], *inputs[3:])
             ),
         ),
         NO_GRADIENT: Mistake(
@@ -919,8 +1074,54 @@ attend_with_sinks = Exercise(
                 found[1], attention(q, k, v, mask, sink=sinks)[1], rtol=1e-3, atol=1e-6
             ),
         ),
+        "nan in empty rows": Mistake(
+            "A query that may attend to nothing gets nan: either the mask hides its sink as well, or the largest "
+            "number is taken without the sink, and −∞ − (−∞) is none. The sink is always there, so that no row is "
+            "empty. See section 14.10.",
+            sign=lambda found, q, k, v, sinks, mask: (
+                not isinstance(found, dict)
+                and _nan_where_nothing_is_seen(found[1], q, k, sinks, mask)
+            ),
+        ),
+        "first head's sink for all": Mistake(
+            "The sink of the first head is used for all of them; each has its own. See section 14.10.",
+            lambda q, k, v, sinks, mask: _attend(q, k, v, sinks[:1].expand_as(sinks), mask),
+        ),
+        "sink among the queries": Mistake(
+            "The sink is one more row, and the softmax runs over the queries; a row of weights belongs to one query, "
+            "and the sink is one more column in it. See section 14.10.",
+            lambda q, k, v, sinks, mask: _among_the_queries(q, k, v, sinks, mask),
+        ),
+        "divided by the width of the model": Mistake(
+            "The scores are divided by the root of the width of all heads together; each head has products of its own "
+            "width. See section 14.2.",
+            lambda q, k, v, sinks, mask: _attend(
+                q,
+                k,
+                v,
+                sinks,
+                mask,
+                scale=lambda scores, d: scores / math.sqrt(q.size(1) * d),
+            ),
+        ),
+        "hidden scores set to 0": Mistake(
+            "Hidden keys have a weight: their scores are 0, and 0 is a score like any other. See section 5.1.",
+            _mistaken(hide=lambda scores, mask: scores * mask),
+        ),
+        "sink not stretched": Mistake(
+            "The sinks are (1, H, 1, 1), and `cat` wants a column for every query of every sentence: stretch them to "
+            "(B, H, T, 1), with `expand`. See section 14.10.",
+            _mistaken(column=lambda sinks, scores: sinks[None, :, None, None]),
+        ),
     },
 )
+
+
+def _among_the_queries(q, k, v, sinks, mask):
+    scores = _scores(q, k, mask)
+    row = sinks[:, None, None].expand(*scores.shape[:2], 1, scores.size(-1))
+    weights = torch.softmax(torch.cat([scores, row], dim=-2), dim=-2)[..., :-1, :]
+    return weights @ v, weights
 
 
 def _rows_sum_to_1(weights):
@@ -936,11 +1137,35 @@ def _scores(q, k, mask):
 def _fits(weights, q, k, mask, total, *, shifted=False):
     """Whether the weights are exponentials divided by some other total."""
     scores = _scores(q, k, mask)
+    sees = scores.amax(-1) > -math.inf  # rows that see nothing do not tell
     if shifted:
         scores = scores - scores.amax(-1, keepdim=True)
     exponentials = scores.exp()
     wanted = exponentials / total(exponentials)
-    return torch.allclose(weights, wanted, rtol=1e-3, atol=1e-6, equal_nan=True)
+    return torch.allclose(weights[sees], wanted[sees], rtol=1e-3, atol=1e-6, equal_nan=True)
+
+
+def _with_sinks(scores, sinks, *, front=False):
+    column = sinks[:, None, None].expand(*scores.shape[:-1], 1)
+    return torch.softmax(torch.cat([column, scores] if front else [scores, column], -1), -1)
+
+
+def _cut_at_the_other_end(weights, q, k, sinks, mask):
+    scores = _scores(q, k, mask)
+    wanted = (
+        _with_sinks(scores, sinks, front=True)[..., :-1],
+        _with_sinks(scores, sinks)[..., 1:],
+    )
+    return any(torch.allclose(weights, w, rtol=1e-3, atol=1e-6) for w in wanted)
+
+
+def _nan_where_nothing_is_seen(weights, q, k, sinks, mask):
+    """Whether nothing but the rows that see nothing is wrong, and these are nan."""
+    sees = _scores(q, k, mask).amax(-1) > -math.inf
+    right = _with_sinks(_scores(q, k, mask), sinks)[..., :-1]
+    return bool(weights[~sees].isnan().any()) and torch.allclose(
+        weights[sees], right[sees], rtol=1e-3, atol=1e-6
+    )
 
 
 def _another_axis(weights, q, k, sinks, mask):

@@ -285,6 +285,42 @@ smoothed_loss = Exercise(
         CHANGES_ITS_INPUT: Mistake(
             "Logits and targets belong to the batch, and who called it needs them again. See section 5.10."
         ),
+        "sign of the smoothing": Mistake(
+            "The part of the right piece is subtracted and that of all pieces added: both are logarithms, below 0, and "
+            "both take a minus. See section 12.2.",
+            _smoothed(
+                lambda right, log_probs, s: -(1 - s) * right + s * log_probs.mean(-1)
+            ),
+        ),
+        "smoothing of 0.1 whatever is asked": Mistake(
+            "With a smoothing of 0.1 it is right, and with any other it is that of 0.1 as well: take `smoothing`. See "
+            "section 12.2.",
+            lambda logits, target, smoothing, pad_id: _smoothed()(
+                logits, target, 0.1, pad_id
+            ),
+        ),
+        "a number instead of a tensor": Mistake(
+            "It returns a Python number, and no training step can start from that: return the tensor, without item(). "
+            "See section 12.7.",
+            sign=lambda found, *inputs: isinstance(found[0], float),
+        ),
+        "logarithm of the mean probability": Mistake(
+            "The probabilities of the pieces are averaged first, and their mean is always 1/V: average their "
+            "logarithms. See section 12.2.",
+            _smoothed(
+                lambda right, log_probs, s: (
+                    -(1 - s) * right - s * log_probs.exp().mean(-1).log()
+                )
+            ),
+        ),
+        "shared among the others, and padding in the divisor": Mistake(
+            "The share is spread over the V − 1 wrong pieces, and over all V is asked for; and positions of padding "
+            "are counted when you divide. See section 12.3.",
+            _smoothed(
+                _shared_among_others,
+                mean=lambda loss, real: (loss * real).sum() / real.numel(),
+            ),
+        ),
     },
 )
 
@@ -508,6 +544,46 @@ plateau_rate = Exercise(
             "warm-up. See section 12.4.",
             _trapezoid(join=lambda one, up, down: down),
         ),
+        "cool-down one step too long": Mistake(
+            "The cool-down is divided by cooldown + 1, so that the rate is below its peak at step steps − cooldown "
+            "already: there it is the peak still. See section 12.4.",
+            _trapezoid(down=lambda step, steps, cooldown: (steps - step) / (cooldown + 1)),
+        ),
+        "lengths exchanged": Mistake(
+            "The warm-up has the length of the cool-down, and the cool-down that of the warm-up. See section 12.4.",
+            lambda step, peak, warmup, steps, cooldown: _trapezoid()(
+                step, peak, cooldown, steps, warmup
+            ),
+        ),
+        "above the peak": Mistake(
+            "Between warm-up and cool-down the rate rises on, above its peak: the smaller of the two slopes is taken, "
+            "and 1 is a limit as well. See section 12.4.",
+            _trapezoid(join=lambda one, up, down: min(up, down)),
+        ),
+        "down to a tenth": Mistake(
+            "The cool-down ends at a tenth of the peak; the exercise goes down to 0. See section 12.4.",
+            _trapezoid(
+                down=lambda step, steps, cooldown: 0.1 + 0.9 * (steps - step) / cooldown
+            ),
+        ),
+        "rounded": Mistake(
+            "The rate is rounded to some digits, which is nothing to a large rate and all of a small one: return it as "
+            "it is. See section 12.4.",
+            sign=lambda found, *inputs: any(
+                found == round(_trapezoid()(*inputs), digits) for digits in range(2, 7)
+            ),
+        ),
+        "warm-up in a curve": Mistake(
+            "The warm-up rises with the square of the step; the exercise asks for a straight line. See section 12.4.",
+            _trapezoid(up=lambda step, warmup: (step / warmup) ** 2),
+        ),
+        "cool-down right after the warm-up": Mistake(
+            "The cool-down begins where the warm-up ends, and after it the rate is 0 for the rest: it begins at step "
+            "steps − cooldown. See section 12.4.",
+            lambda step, peak, warmup, steps, cooldown: _trapezoid()(
+                min(step, warmup + cooldown), peak, warmup, warmup + cooldown, cooldown
+            ),
+        ),
     },
 )
 
@@ -567,6 +643,27 @@ def _shares_memory(new, old):
         isinstance(new, Tensor)
         and new.device == old.device
         and new.untyped_storage().data_ptr() == old.untyped_storage().data_ptr()
+    )
+
+
+def _by_the_norm_so_far(gradients, limit):
+    return [
+        _scaled()(gradients[:number], limit)[-1] for number in range(1, len(gradients) + 1)
+    ]
+
+
+def _turned_round(found, *inputs):
+    """Whether long gradients stay as they are and short ones become as long as the limit."""
+    *gradients, limit = inputs
+    norm = float(_global_norm(gradients))
+    by = 1.0 if norm > limit else limit / max(norm, 1e-30)
+    return (
+        None
+        if norm == 0
+        else all(
+            torch.allclose(new, by * old, rtol=1e-4)
+            for new, old in zip(found[:3], gradients, strict=True)
+        )
     )
 
 
@@ -730,6 +827,38 @@ clip_together = Exercise(
             "torch's clip_grad_norm_ does so on purpose and says it by its last letter; "
             "the exercise asks for new tensors. See section 12.5."
         ),
+        "means of the squares added": Mistake(
+            "Each tensor's mean of the squares is taken, and these are added, so that large tensors count too little: "
+            "add up the squares themselves. See section 12.5.",
+            _scaled(
+                norm=lambda gradients: sum(g.square().mean() for g in gradients).sqrt()
+            ),
+        ),
+        "long ones skipped": Mistake(
+            "Gradients that are too long become 0, and the batch is lost: shortened, they still say where to go. See "
+            "section 12.5.",
+            _scaled(factor=lambda limit, norm: 0.0 if norm > limit else 1.0),
+        ),
+        "condition turned round": Mistake(
+            "Gradients that are too long stay as they are, and short ones are stretched to the limit: the condition is "
+            "the wrong way round. See section 12.5.",
+            sign=_turned_round,
+        ),
+        "norm so far": Mistake(
+            "Each tensor is shortened by the norm of those up to it, so the factor differs from one to the next: first "
+            "the norm of all of them, then one factor. See section 12.5.",
+            _by_the_norm_so_far,
+        ),
+        "stacked": Mistake(
+            "`stack` wants tensors of one shape, and gradients have many: measure each by itself, and put the results "
+            "together. See section 12.5.",
+            lambda gradients, limit: torch.stack(gradients),
+        ),
+        "put end to end with their axes": Mistake(
+            "`cat` wants tensors with the same axes, and gradients have other ones: flatten each of them first. See "
+            "section 12.5.",
+            lambda gradients, limit: torch.cat(gradients),
+        ),
     },
 )
 
@@ -821,6 +950,29 @@ def _all_at_once(weight, parts, pad_id):
     return accumulated_gradient.right(
         weight, [tuple(torch.cat(column) for column in zip(*parts, strict=True))], pad_id
     )
+
+
+def _by_hand(axis=-1, hide_labels_only=False):
+    """The gradient without autograd, with a softmax along another axis, or padding that keeps its probabilities."""
+
+    def answer(weight, parts, pad_id):
+        total = torch.zeros_like(weight)
+        for x, target in parts:
+            real = target != pad_id
+            labels = F.one_hot(target, weight.size(1)).to(weight.dtype) * real[:, None]
+            if hide_labels_only:
+                total += x.T @ ((x @ weight).softmax(axis) - labels)
+            else:
+                total += x[real].T @ ((x[real] @ weight).softmax(axis) - labels[real])
+        return total / _count(parts, pad_id)
+
+    return answer
+
+
+def _points_along(move, gradient):
+    """Whether two tensors point in one direction."""
+    by = float((move * gradient).sum() / gradient.square().sum())
+    return by > 0 and torch.allclose(move, by * gradient, rtol=1e-3, atol=1e-5)
 
 
 accumulated_gradient = Exercise(
@@ -1015,6 +1167,36 @@ accumulated_gradient = Exercise(
         CHANGES_ITS_INPUT: Mistake(
             "Compute a gradient, and leave the step to the optimizer. See section 12.7."
         ),
+        "nan for a part of padding": Mistake(
+            "A part of nothing but padding makes everything nan: its mean is 0/0. Add up the losses, and divide once, "
+            "by the tokens of all parts. See section 12.3.",
+            sign=lambda found, weight, pad_id, *parts: bool(
+                any((target == pad_id).all() for _, target in parts)
+                and found[0].isnan().any()
+            ),
+        ),
+        "weight after a step": Mistake(
+            "This is the weight after a step; asked for is the gradient, with which whoever called makes one. See "
+            "section 12.7.",
+            sign=lambda found, weight, pad_id, *parts: _points_along(
+                weight - found[0], accumulated_gradient.right(weight, parts, pad_id)
+            ),
+        ),
+        "no copy that requires gradients": Mistake(
+            "Nothing here requires gradients, so backward has nowhere to go: take a copy of the weight that requires "
+            "them, and leave the weight as it is. See section 12.7.",
+            lambda weight, parts, pad_id: _part_loss(weight, *parts[0], pad_id).backward(),
+        ),
+        "softmax over the rows": Mistake(
+            "The softmax runs over the tokens of a part, the first axis; the pieces of the vocabulary are the last "
+            "one. See section 12.2.",
+            _by_hand(axis=0),
+        ),
+        "padding in the gradient": Mistake(
+            "Positions of padding have no label and keep their probabilities in the gradient: they have to be left out "
+            "of both. See section 12.3.",
+            _by_hand(hide_labels_only=True),
+        ),
     },
 )
 
@@ -1085,6 +1267,13 @@ def _of_the_mean(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps
     new = beta1 * mean + (1 - beta1) * g
     step_of = _adamw(square_of=lambda s, g, b1, b2: b2 * s + (1 - b2) * new.square())
     return step_of(w, g, mean, square, step, lr, decay, beta1, beta2, eps)
+
+
+def _along_the_gradient(w, g, mean, square, step, lr, decay, *betas, **told):
+    along = _adamw()(w, g, mean, square, step, lr, decay, *betas, **told)
+    b2, eps = told.get("beta2", 0.98), told.get("eps", 1e-8)
+    size = (along[2] / (1 - b2**step)).sqrt() + eps
+    return w - lr * g / size - lr * decay * w, *along[1:]
 
 
 adamw_step = Exercise(
@@ -1319,6 +1508,28 @@ adamw_step = Exercise(
         CHANGES_ITS_INPUT: Mistake(
             "torch's optimizers change weights and means in place; in this exercise whoever handed them over still "
             "needs them. See section 12.7."
+        ),
+        "sizes instead of squares": Mistake(
+            "The second mean is that of the sizes of the gradients, and its root is taken all the same: it is the mean "
+            "of their squares. See section 12.4.",
+            _adamw(square_of=lambda square, g, b1, b2: b2 * square + (1 - b2) * g.abs()),
+        ),
+        "another default": Mistake(
+            "It is right where the betas are given; where they are not, beta2 is 0.999, as in PyTorch, and in this "
+            "chapter it is 0.98. See section 12.4.",
+            lambda *inputs, beta1=0.9, beta2=0.999, eps=1e-8: _adamw()(
+                *inputs, beta1, beta2, eps
+            ),
+        ),
+        "gradient instead of its mean": Mistake(
+            "The means are right, and the weights move along the gradient itself and not along its running mean. See "
+            "section 12.4.",
+            _along_the_gradient,
+        ),
+        "one size for all": Mistake(
+            "One size is taken for all weights, the mean over the tensor; each weight has its own, which is the point "
+            "of Adam. See section 12.4.",
+            _adamw(move=lambda mean, square, eps: mean / (square.mean().sqrt() + eps)),
         ),
     },
 )

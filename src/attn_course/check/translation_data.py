@@ -6,7 +6,7 @@ from collections import Counter
 import torch
 from torch import Tensor
 
-from attn_course.check.exercise import Exercise, Mistake, Remark
+from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake, Remark
 from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 SPECIAL = {"<pad>": PAD_ID, "<s>": BOS_ID, "</s>": EOS_ID, "<unk>": UNK_ID}
@@ -33,6 +33,7 @@ def _sentences(draw):
     yield "words equally frequent", [["ねこ", "いぬ"], ["いぬ", "ねこ"], ["うし"]], 1
     yield "an empty sentence", [*sentences(5, 7, 5), []], 2
     yield "no word frequent enough", [["い", "う"], ["え"]], 2
+    yield "capitals", [["The", "cat", "the"], ["the", "Cat"]], 1
 
 
 def _word(number):
@@ -273,6 +274,39 @@ build_vocabulary = Exercise(
                 count=_often_in_one(least),
             ),
         ),
+        "counted one too early": Mistake(
+            "The words begin with id 3, which is that of the unknown word: the four special words have 0 to 3. See "
+            "section 10.4.",
+            lambda sentences, least: _vocabulary(sentences, least, start=3),
+        ),
+        "at least 2 whatever is asked": Mistake(
+            "Every word that occurs twice is in it, whatever `min_count` says. See section 10.4.",
+            lambda sentences, least: _vocabulary(sentences, 2),
+        ),
+        "rare words with the unknown's id": Mistake(
+            "Rare words are in it as well, with the id of the unknown word: they are left out, and whoever looks one "
+            "up takes the unknown's id then. See section 10.4.",
+            lambda sentences, least: (
+                _vocabulary(sentences, least)
+                | {w: UNK_ID for w, n in _occurrences(sentences).items() if n < least}
+            ),
+        ),
+        "lower case": Mistake(
+            "Capitals are lost: `The` and `the` are two words here, and the sentences are taken as they are. See "
+            "section 10.4.",
+            lambda sentences, least: _vocabulary(
+                [[word.lower() for word in sentence] for sentence in sentences], least
+            ),
+        ),
+        "equals by length, then as they come": Mistake(
+            "Equally frequent words are sorted by their length; they stand in the order of `sorted`, which compares "
+            "their letters. See section 10.4.",
+            lambda sentences, least: _vocabulary(
+                sentences,
+                least,
+                order=lambda counts: lambda word: (-counts[word], len(word)),
+            ),
+        ),
         "equals by length": Mistake(
             "The most frequent comes first, but among words that are equally frequent it is the shortest, as in the "
             "choice of a pair, and here it is the order of `sorted`. See section 10.5.",
@@ -378,15 +412,11 @@ def _one_round(cut, *, pairs=None, merge=_merge, count=lambda n: n):
 
 
 def _round_text(answer, cut):
-    given = dict(cut)
-    found = answer(given)
+    found = answer(cut)
     if found is None:
         return None
-    if given != cut:
-        raise Remark(
-            "merge_step changes the dict that it was given: make a new one, whoever called may still need the old. "
-            "See section 10.5."
-        )
+    if isinstance(found, dict):
+        return "a dict alone", ""
     if not isinstance(found, tuple | list) or len(found) != 2:
         raise Remark(
             "merge_step must return two things, the pair and the new dict. See section 10.5."
@@ -521,6 +551,51 @@ def _with_a_space(pieces, pair):
     )
 
 
+def _over_edges_as_often(cut):
+    """Every word written down as often as it occurs, and all pairs of neighbours in that text."""
+    text = [piece for pieces, n in cut.items() for _ in range(n) for piece in pieces]
+    return Counter(itertools.pairwise(text))
+
+
+def _both_merged(pieces, pair):
+    """Where the pair overlaps itself, a piece goes into two merged ones."""
+    at = [i for i in range(len(pieces) - 1) if pieces[i : i + 2] == pair]
+    return tuple(
+        "".join(pair) if i in at else piece
+        for i, piece in enumerate(pieces)
+        if i in at or i - 1 not in at
+    )
+
+
+def _first_piece_decides(pieces, pair):
+    done = []
+    for piece in pieces:
+        if done and done[-1] == pair[0]:
+            done[-1] += piece
+        else:
+            done.append(piece)
+    return tuple(done)
+
+
+def _either_order(pieces, pair):
+    done = []
+    for piece in pieces:
+        if done and (done[-1], piece) in (pair, pair[::-1]):
+            done[-1] += piece
+        else:
+            done.append(piece)
+    return tuple(done)
+
+
+def _frequent_pieces(cut):
+    counts = Counter()
+    for pieces, n in cut.items():
+        for piece in pieces:
+            counts[piece] += n
+    pair = tuple(piece for piece, _ in counts.most_common(2))
+    return pair, {_merge(pieces, pair): n for pieces, n in cut.items()}
+
+
 merge_step = Exercise(
     name="merge_step",
     trials=_cut_words,
@@ -536,7 +611,15 @@ merge_step = Exercise(
         "pairs over the edges of words": Mistake(
             "The end of a word and the beginning of the next one in the dict are taken for neighbours; pairs are "
             "counted within words. See section 10.5.",
-            lambda cut: _one_round(cut, pairs=_over_edges(cut)),
+            sign=lambda found, cut: (
+                found
+                in [
+                    _round_text(
+                        lambda cut, pairs=pairs: _one_round(cut, pairs=pairs(cut)), cut
+                    )
+                    for pairs in (_over_edges, _over_edges_as_often)
+                ]
+            ),
         ),
         "once in a word": Mistake(
             "A pair that is twice in a word is counted once; each place counts, as often as the word occurs. See "
@@ -669,6 +752,34 @@ merge_step = Exercise(
                 ),
             ),
         ),
+        "overlaps merged twice": Mistake(
+            "Where a pair overlaps itself, as in のの の, the middle piece goes into two merged ones: a piece that has "
+            "been merged is used up, and the next place begins behind it. See section 10.5.",
+            lambda cut: _one_round(cut, merge=_both_merged),
+        ),
+        "frequent pieces instead of a pair": Mistake(
+            "These are the two most frequent pieces, which may never stand side by side: count neighbours. See section "
+            "10.5.",
+            _frequent_pieces,
+        ),
+        "dict alone": Mistake(
+            "The new dict comes back alone; asked for are two things, the pair and the dict, so that new text can be "
+            "cut by the same pair. See section 10.5.",
+            sign=lambda found, cut: found[0] == "a dict alone",
+        ),
+        "merged in either order": Mistake(
+            "The two pieces are merged in the other order too, the second before the first: a pair has an order. See "
+            "section 10.5.",
+            lambda cut: _one_round(cut, merge=_either_order),
+        ),
+        "first piece decides": Mistake(
+            "Whatever stands behind the first piece of the pair is merged with it: both pieces have to be those of the "
+            "pair. See section 10.5.",
+            lambda cut: _one_round(cut, merge=_first_piece_decides),
+        ),
+        CHANGES_ITS_INPUT: Mistake(
+            "Make a new dict: whoever called may still need the old one. See section 10.5.",
+        ),
     },
 )
 
@@ -701,16 +812,10 @@ def _pairs_of_ids(draw):
 
 
 def _tensors(answer, pairs):
-    given = [(list(src), list(tgt)) for src, tgt in pairs]
-    found = answer(given)
+    found = answer(pairs)
     if isinstance(found, Tensor):
         raise Remark(
             "pad_pairs must return three tensors: src, tgt_in and tgt_out. See section 10.7."
-        )
-    if found is not None and given != [(list(src), list(tgt)) for src, tgt in pairs]:
-        raise Remark(
-            "pad_pairs changes the lists that it was given, so that a second batch of them would have two ends: "
-            "make new lists. See section 10.7."
         )
     if isinstance(found, tuple | list):
         return tuple(_any_integers(tensor) for tensor in found)
@@ -821,6 +926,34 @@ def _too_narrow(pairs):
         return _filled(ends, width=width)
 
     return tuple(fill(rows) for rows in _rows_of(pairs))
+
+
+def _shifted_by_two(found, pairs):
+    """Whether what is written begins with the second word, and all else is right."""
+    later = [[*tgt[1:], EOS_ID] for _, tgt in pairs]
+    wanted, right = _filled(later), _padded(pairs)
+    if any(not tgt for _, tgt in pairs):
+        return None
+    written = found[2][:, : wanted.size(1)]
+    return (
+        torch.equal(found[0], right[0])
+        and torch.equal(found[1], right[1])
+        and torch.equal(written, wanted)
+        and not found[2][:, wanted.size(1) :].any()
+    )
+
+
+def _as_wide_as_the_first(pairs):
+    def fill(rows):
+        width = len(rows[0])
+        return _filled([row[:width] for row in rows], width=width)
+
+    return _padded(pairs, fill=fill)
+
+
+def _pads_filled_with_the_end(pairs):
+    src, read, written = _rows_of(pairs)
+    return _filled(src), _filled(read), _filled(written, value=EOS_ID)
 
 
 def _rows_of(pairs):
@@ -977,6 +1110,42 @@ pad_pairs = Exercise(
             "The sources stand where the targets belong: a pair is (source, target). See section 10.9.",
             lambda pairs: _padded([pair[::-1] for pair in pairs]),
         ),
+        "what is written filled up with the end": Mistake(
+            f"tgt_out is filled up with the end ({EOS_ID}) instead of the padding ({PAD_ID}): the model would learn to "
+            "write many ends. See section 10.7.",
+            lambda pairs: _pads_filled_with_the_end(pairs),
+        ),
+        "not integers": Mistake(
+            "The numbers are right and have a point: ids are looked up in a table, which takes integers. See section "
+            "10.7.",
+            sign=lambda found, pairs: all(
+                f.is_floating_point() and torch.equal(f.long(), r)
+                for f, r in zip(found, _padded(pairs), strict=True)
+            ),
+        ),
+        "lists instead of tensors": Mistake(
+            "The rows are lists; asked for are tensors, which torch.tensor makes of rows of one length. See section "
+            "10.7.",
+            sign=lambda found, pairs: all(isinstance(f, list) for f in found),
+        ),
+        "shifted by two": Mistake(
+            "tgt_out begins with the second word, so the first one is never learned: tgt_in has the beginning in "
+            "front, and that is the whole shift. See section 10.9.",
+            sign=lambda found, pairs: _shifted_by_two(found, pairs),
+        ),
+        "as wide as the first row": Mistake(
+            "Each tensor is as wide as its first row, and longer ones are cut off: the width is that of the longest. "
+            "See section 10.7.",
+            lambda pairs: _as_wide_as_the_first(pairs),
+        ),
+        "not filled up": Mistake(
+            "Rows of one length fit, and others stop it: a tensor has no rows of different lengths, so they are filled "
+            "up with padding first. See section 10.7.",
+            lambda pairs: tuple(torch.tensor(rows) for rows in _rows_of(pairs)),
+        ),
+        CHANGES_ITS_INPUT: Mistake(
+            "A second batch of these lists would have two ends: make new lists. See section 10.7.",
+        ),
     },
 )
 
@@ -1054,6 +1223,16 @@ def _lost_at_the_edge(lengths, max_cells):
         else:
             buckets[-1].append(i)
     return buckets
+
+
+def _lost_and_no_empty_bucket(lengths, max_cells):
+    return [bucket for bucket in _lost_at_the_edge(lengths, max_cells) if bucket]
+
+
+def _the_same_list(lengths, max_cells):
+    """Every bucket is the list that was filled last."""
+    buckets = _walk(lengths, max_cells)
+    return [buckets[-1] for _ in buckets] if buckets else [[]]
 
 
 def _fixed_size(lengths, max_cells):
@@ -1180,7 +1359,13 @@ fill_buckets = Exercise(
         "sentence lost at the edge": Mistake(
             "Each time a new bucket begins, the sentence that did not fit into the old one is lost: it is the first "
             "of the new one. See section 10.8.",
-            _lost_at_the_edge,
+            sign=lambda found, lengths, most: any(
+                torch.equal(found[0], lost[0]) and found[1:] == lost[1:]
+                for lost in (
+                    _described(_lost_at_the_edge, lengths, most),
+                    _described(_lost_and_no_empty_bucket, lengths, most),
+                )
+            ),
         ),
         "an empty bucket": Mistake(
             "There is a bucket with no sentence in it, and a batch of none cannot be made. See section 10.8.",
@@ -1257,6 +1442,26 @@ fill_buckets = Exercise(
                 lengths, most, order=sorted(range(len(lengths)), key=lambda i: -lengths[i])
             ),
         ),
+        "first of equal lengths": Mistake(
+            "Of sentences of one length only the first is there, several times: `index` finds the first place of a "
+            "length. Sort the places, and not the lengths. See section 10.8.",
+            lambda lengths, most: [
+                [lengths.index(lengths[i]) for i in bucket]
+                for bucket in _walk(lengths, most)
+            ],
+        ),
+        "one list for all buckets": Mistake(
+            "All buckets are one and the same list, which is emptied and filled again, so that they all hold what came "
+            "last: begin a new list for each bucket. See section 10.8.",
+            sign=lambda found, lengths, most: (
+                (
+                    lengths != []
+                    and torch.equal(found[0], _described(_the_same_list, lengths, most)[0])
+                    and found[1] == _described(_the_same_list, lengths, most)[1]
+                )
+                or (None if not lengths else False)
+            ),
+        ),
     },
 )
 
@@ -1299,6 +1504,12 @@ def _train_and_held_out(draw):
         [("黒猫だ。", "It is a cat and it rains."), *free],
         held_out,
     )
+    yield "part of a held-out sentence", [("猫", "A cat."), *free], held_out
+    yield (
+        "a name in the other language",
+        [("放送局だ。", "NHK."), *free],
+        [("NHK", "It is on TV."), *held_out],
+    )
     yield "pairs twice", [free[0], free[1], free[0], held_out[0], held_out[0]], held_out
     yield "nothing held out", [held_out[2], *free], []
     for _ in range(2):
@@ -1307,15 +1518,9 @@ def _train_and_held_out(draw):
 
 
 def _kept(answer, train, held_out):
-    given = list(train), list(held_out)
-    found = answer(*given, _key)
+    found = answer(train, held_out, _key)
     if found is None:
         return None
-    if given != (list(train), list(held_out)):
-        raise Remark(
-            "remove_leaks changes a list that it was given: make a new list, and leave the old ones as they are. "
-            "See section 10.11."
-        )
     if isinstance(found, list | tuple) and found:
         for kind, what in ((int, "numbers"), (str, "sentences")):
             if all(isinstance(pair, kind) for pair in found):
@@ -1347,6 +1552,45 @@ def _contained(train, held_out, key):
     return [pair for pair in train if not inside(pair)]
 
 
+def _inside_a_held_out(train, held_out, key):
+    def inside(pair):
+        return any(
+            key(pair[side]) in key(held[side]) for held in held_out for side in (0, 1)
+        )
+
+    return [pair for pair in train if not inside(pair)]
+
+
+def _languages_mixed(train, held_out, key):
+    known = {key(text) for pair in held_out for text in pair}
+    return [(ja, en) for ja, en in train if key(ja) not in known and key(en) not in known]
+
+
+def _up_to_the_first(train, held_out, key):
+    kept = _without(train, held_out, key)
+    return list(itertools.takewhile(lambda pair: pair in kept, train))
+
+
+def _row_by_row(train, held_out, key):
+    rows = zip(train, held_out, strict=False)
+    return [p for p, h in rows if all(key(p[side]) != key(h[side]) for side in (0, 1))]
+
+
+def _by_another_key(found, train, held_out):
+    """Whether some key that is often written was used instead of the one that was given."""
+    keys = (
+        str.lower,
+        str.strip,
+        lambda text: text.lower().strip(),
+        lambda text: "".join(text.split()),
+        lambda text: "".join(text.lower().split()),
+    )
+    return any(
+        found == _kept(lambda a, b, _, key=key: _without(a, b, key), train, held_out)
+        for key in keys
+    )
+
+
 remove_leaks = Exercise(
     name="remove_leaks",
     trials=_train_and_held_out,
@@ -1360,8 +1604,8 @@ remove_leaks = Exercise(
             lambda train, held, key: _without(train, held, _same),
         ),
         "key on one side of the comparison": Mistake(
-            "Nothing is removed: either what `key` makes of one list is compared with the other list as it is, and the "
-            "two are never equal, or a sentence of one language is looked for in the other. See section 10.11.",
+            "Nothing is removed: what `key` makes of one list is compared with the other list as it is, and the two "
+            "are never equal. Both need it. See section 10.11.",
             lambda train, held, key: _without(train, held, key, held_key=_same),
         ),
         "key on the held-out side only": Mistake(
@@ -1489,6 +1733,45 @@ remove_leaks = Exercise(
                 for p in train
                 if p[0] not in {h[0] for h in held}
                 and key(p[1]) not in {key(h[1]) for h in held}
+            ],
+        ),
+        "inside a held-out sentence": Mistake(
+            "A sentence goes out that is no more than a part of a held-out one: only equal keys are a leak. `in` looks "
+            "for a part of a string, and for an element of a set. See section 10.11.",
+            _inside_a_held_out,
+        ),
+        "languages mixed": Mistake(
+            "A sentence goes out that is held out in the other language: Japanese is compared with Japanese, and "
+            "English with English, in a set of their own. See section 10.11.",
+            _languages_mixed,
+        ),
+        "up to the first leak": Mistake(
+            "With the first leak it stops, and all pairs behind it are lost: go on with the next one, as `continue` "
+            "does. See section 10.11.",
+            _up_to_the_first,
+        ),
+        "row by row": Mistake(
+            "Each pair is compared with the held-out pair in the same row, and those behind the last one are lost: "
+            "every pair has to be compared with all of them. See section 10.11.",
+            _row_by_row,
+        ),
+        "a key of your own": Mistake(
+            "Some spellings are found and others are not: what compares is a key that is written into the function, "
+            "and not the one that was given, `key`. See section 10.11.",
+            sign=_by_another_key,
+        ),
+        CHANGES_ITS_INPUT: Mistake(
+            "Make a new list, and leave the old ones as they are; whoever removes from a list while walking over it "
+            "also skips what comes next. See section 10.11.",
+        ),
+        "languages crossed": Mistake(
+            "Japanese sentences are looked for among the English ones, and English among the Japanese: each language "
+            "has a set of its own. See section 10.11.",
+            lambda train, held, key: [
+                (ja, en)
+                for ja, en in train
+                if key(ja) not in {key(h[1]) for h in held}
+                and key(en) not in {key(h[0]) for h in held}
             ],
         ),
     },
