@@ -1,7 +1,6 @@
 """Multi-head attention, within one sequence and from one sequence to another. Derived in chapters 6 and 7."""
 
 from collections.abc import Sequence
-from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -200,7 +199,7 @@ class _Heads(nn.Module):
         theirs.to(self.out_proj.weight).load_state_dict(state)
         return theirs.train(self.training)
 
-    def _copy_from_torch(self, module: nn.MultiheadAttention) -> Self:
+    def _copy_from_torch(self, module: nn.MultiheadAttention) -> None:
         if module.bias_k is not None or module.add_zero_attn:
             raise ValueError("add_bias_kv and add_zero_attn have no counterpart here")
         theirs = module.state_dict()
@@ -214,7 +213,7 @@ class _Heads(nn.Module):
             state |= {f"{name}_proj.bias": b for name, b in zip("qkv", biases, strict=True)}
         state |= {key: value for key, value in theirs.items() if key.startswith("out_proj")}
         self.to(module.out_proj.weight).load_state_dict(state)
-        return self.train(module.training)
+        self.train(module.training)
 
 
 class MultiHeadAttention(_Heads):
@@ -377,7 +376,8 @@ class MultiHeadAttention(_Heads):
             out_bias=bias,
             dropout=module.dropout,
         )
-        return ours._copy_from_torch(module)
+        ours._copy_from_torch(module)
+        return ours
 
 
 class MultiHeadCrossAttention(_Heads):
@@ -510,7 +510,8 @@ class MultiHeadCrossAttention(_Heads):
             out_bias=bias,
             dropout=module.dropout,
         )
-        return ours._copy_from_torch(module)
+        ours._copy_from_torch(module)
+        return ours
 
 
 def _for_all_heads(mask: Tensor | None) -> Tensor | None:
