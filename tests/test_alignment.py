@@ -96,6 +96,10 @@ def test_a_piece_across_two_words_is_shared_out_by_characters():
     assert_close(found, torch.tensor([[0.1, 0.1 + 0.8 / 3, 0.8 * 2 / 3]]))
     found = weights_of_words(torch.eye(2), ["ab", "cd"], ["a", "bcd"], ["x", "y"], ["x", "y"])
     assert_close(found, torch.tensor([[1, 0], [1 / 3, 2 / 3]]))  # bcd has half of ab and all of cd
+    # Shares are computed as exactly as the weights can be.
+    double = torch.ones(1, 1, dtype=torch.float64)
+    found = weights_of_words(double, ["cat"], ["cat"], ["abc"], ["a", "bc"])
+    assert_close(found, double.new_tensor([[1 / 3, 2 / 3]]), rtol=1e-15, atol=0)
 
 
 @given(st.integers(0, 2**16), st.lists(st.integers(1, 4), min_size=1, max_size=5), st.integers(1, 3))

@@ -114,6 +114,14 @@ def test_a_sentence_longer_than_the_model_reads_is_refused_and_one_that_is_only_
     assert "a sentence of 50 pieces, longer than any the translator was trained on (40): '犬が" in found.stderr
 
 
+def test_twenty_characters_of_a_line_are_shown_and_of_a_longer_one_the_first_nineteen(folder):
+    found = run("translate", "--folder", folder, stdin="what is not Japanese\nwhat is not Japanese.\n")
+    assert found.stderr.splitlines() == [
+        "line 1: no Japanese in 'what is not Japanese'; it is left as it is",
+        "line 2: no Japanese in 'what is not Japanes…'; it is left as it is",
+    ]
+
+
 def test_a_line_that_cannot_be_translated_is_named_and_the_others_are_translated(folder):
     lines = ["犬が猫を見る".encode(), b"\x83\x84", ("犬が猫を見る" * 90).encode(), "馬が犬を追う".encode(), b"\xff"]
     found = run("translate", "--folder", folder, stdin=b"\n".join(lines))
@@ -238,6 +246,7 @@ def test_json_has_an_object_for_each_line(folder):
     )
     assert found.exit_code == 1
     records = [json.loads(line) for line in found.stdout.splitlines()]
+    assert "犬" in found.stdout  # and no \u72ac
     assert [r["line"] for r in records] == [1, 2, 3, 4]
     assert [s["source"] for s in records[0]["sentences"]] == ["犬が猫を見る。", "馬が犬を追う。"]
     assert (records[1]["text"], records[1]["sentences"]) == ("hello", [])

@@ -277,6 +277,23 @@ def test_functional_gradients_go_through_a_sink_and_a_learned_bias():
         assert_close(ours, theirs)
 
 
+def test_a_sink_may_be_of_a_wider_type_than_the_queries():
+    torch.manual_seed(0)
+    q, k, v = (x.detach() for x in make_qkv((2, 3)))
+    sink = torch.randn(3, dtype=torch.float64)
+    upstream = torch.randn(2, 3, T, v.size(-1))
+    wide = sink.clone().requires_grad_()
+    out = fused_attention(q.requires_grad_(), k, v, sink=wide)
+    found = torch.autograd.grad(out, (q, wide), upstream)
+    double = [x.detach().double() for x in (q, k, v)]
+    inputs = double[0].requires_grad_(), sink.requires_grad_()
+    expected, _ = attention(*double, sink=sink)
+    wanted = torch.autograd.grad(expected, inputs, upstream.double())
+    assert (out.dtype, found[1].dtype) == (torch.float32, torch.float64)
+    for ours, theirs in zip((out, *found), (expected, *wanted), strict=True):
+        assert_close(ours.float(), theirs.float(), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("form", MASKS)
 def test_dropout_drops_what_is_seen_only(form):
     torch.manual_seed(0)

@@ -378,6 +378,31 @@ def test_shapes_that_do_not_fit_are_refused(attend, shapes, message):
 
 @pytest.mark.bad_input
 @pytest.mark.parametrize("attend", [attention, fused_attention])
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        (((5, 3), (11, 3), (11, 2)), r"enable_gqa needs an axis of heads, \(..., H, T, D\): .*q \(5, 3\)"),
+        (((6, 5, 3), (2, 11, 3), (3, 11, 2)), r"k and v must have as many heads as each other"),
+        (((2, 6, 5, 3), (1, 2, 11, 3), (1, 2, 11, 2)), r"and q the same axes before its heads: .*q \(2, 6, 5, 3\)"),
+        (((6, 5, 3), (4, 11, 3), (4, 11, 2)), r"the heads of k and v \(4\) must divide those of q \(6\)"),
+        (((2, 6, 5, 3), (2, 0, 11, 3), (2, 0, 11, 2)), r"the heads of k and v \(0\) must divide those of q \(6\)"),
+    ],
+)
+def test_heads_that_cannot_be_shared_are_refused(attend, shapes, message):
+    with pytest.raises(ValueError, match=message):
+        attend(*(torch.zeros(shape) for shape in shapes), enable_gqa=True)
+
+
+@pytest.mark.parametrize("attend", [lambda *x, **how: attention(*x, **how)[0], fused_attention])
+def test_heads_are_shared_without_an_axis_of_sequences_too(attend):
+    rng = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(heads, n, 7, generator=rng) for heads, n in ((6, 5), (2, 11), (2, 11)))
+    theirs = F.scaled_dot_product_attention(q[None], k[None], v[None], enable_gqa=True)[0]
+    assert_close(attend(q, k, v, enable_gqa=True), theirs)
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("attend", [attention, fused_attention])
 def test_masks_that_do_not_fit_are_refused(attend):
     q = k = v = torch.zeros(2, 3, 5, 7)
     with pytest.raises(TypeError, match=r"mask must be boolean with True = may attend, not torch.float32"):

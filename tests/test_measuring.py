@@ -33,6 +33,41 @@ def test_peak_bytes_is_the_same_each_time():
     assert len(counts) == 1
 
 
+class Accelerator:
+    """What PyTorch says of a GPU with 700 bytes in use, where more had been in use before."""
+
+    used, most = 700, 5000
+
+    def is_available(self):
+        return True
+
+    def current_accelerator(self):
+        return torch.device("cuda")
+
+    def synchronize(self):
+        pass
+
+    def reset_peak_memory_stats(self):
+        self.most = self.used
+
+    def memory_allocated(self):
+        return self.used
+
+    def max_memory_allocated(self):
+        return self.most
+
+
+def test_bytes_of_an_accelerator_are_counted_beyond_those_that_lived_before_and_added(monkeypatch):
+    accelerator = Accelerator()
+    monkeypatch.setattr(torch, "accelerator", accelerator)
+
+    def call():
+        accelerator.most = max(accelerator.most, accelerator.used + 1100)  # freed again
+        return torch.empty(300, dtype=torch.uint8)
+
+    assert peak_bytes(call) == 1100 + 300
+
+
 def test_kernels_are_named():
     q = torch.randn(1, 2, 11, 8)
     assert kernels_of(lambda: F.scaled_dot_product_attention(q, q, q)) == {

@@ -124,6 +124,8 @@ def test_curves_and_bars_say_their_numbers_and_which_of_them_differ_between_mach
     text = plots.bars({"a": [1 / 3]}, ["x"], ylabel="y", precision=None).text
     assert text.split(f"\n{ONE_RUN}\n")[0] == "y\nseries: a"
     assert text.split()[-2:] == ["x", "0.333"]
+    text = plots.bars({"a": [1 / 3]}, ["x"], ylabel="y").text
+    assert text.split()[-2:] == ["x", "0.3333"]
 
 
 def test_of_a_long_run_some_points_are_said_and_both_ends_are_among_them():
@@ -626,7 +628,7 @@ def test_each_bar_stands_over_its_label_in_the_colour_of_its_series(labels):
         assert label.get_rotation() == (45 if turned else 0)
         assert abs((box.xmax if turned else (box.xmin + box.xmax) / 2) - x) < 12  # a turned one ends under its bars
     zero = [line for line in ax.lines if set(line.get_ydata()) == {0}]
-    assert len(zero) == 1
+    assert [line.get_color() for line in zero] == [colours.INK]
     assert picture.text.splitlines()[0] == "share"
     rows = [[f"{v:.3f}" for v in row] for row in zip(*series.values(), strict=True)]
     assert numbers_of(picture.text.splitlines()[1:]) == (list(series), labels, rows)

@@ -340,5 +340,7 @@ def test_bad_input_is_refused_with_the_values_and_the_rule(call, error, message)
 def test_what_lies_oddly_in_memory_is_turned_as_anything_else():
     wide = torch.randn(2, 3, 5, 9)
     one_for_all = torch.randn(2, 1, 5, 6).expand(2, 3, 5, 6)
-    for x in (wide[..., 1:7], wide[:1, :1, :1, 3:9], wide.mT[..., :4], wide.transpose(1, 2)[..., :6], one_for_all):
+    every_second = torch.randn(2, 3, 5, 12)[..., ::2]
+    cut = (wide[..., 1:7], wide[:1, :1, :1, 3:9], wide.mT[..., :4], wide.transpose(1, 2)[..., :6])
+    for x in (*cut, one_for_all, every_second):
         assert torch.equal(rotate(x), rotate(x.clone(memory_format=torch.contiguous_format)))

@@ -409,6 +409,21 @@ def test_bleu_takes_words_as_they_are_written(tmp_path, monkeypatch, written):
     assert metrics_of(tmp_path)[0]["dev_bleu"] == pytest.approx(by_hand, abs=6e-4)
 
 
+def test_minutes_are_those_of_the_processor_in_all_parts_of_a_run(tmp_path, monkeypatch):
+    now = {"seconds": 1000.0}
+
+    def translate(*_):
+        now["seconds"] += 90.0
+        return [" ".join(en) for _, en in TEXT.dev]
+
+    monkeypatch.setattr("attn_course.training.loop.time.process_time", lambda: now["seconds"])
+    monkeypatch.setattr("attn_course.training.loop.translate_greedily", translate)
+    train(PLAIN, tmp_path, text=TEXT, quiet=True, stop_at=7)
+    now["seconds"] = 20.0  # another process
+    train(PLAIN, tmp_path, text=TEXT, quiet=True)
+    assert [record["cpu_minutes"] for record in metrics_of(tmp_path)] == [1.5, 3.0]
+
+
 @pytest.mark.parametrize(
     ("scores", "best"),
     [

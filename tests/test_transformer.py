@@ -614,6 +614,11 @@ def refuse_torch_layer(**options):
             r"tgt is 9 tokens long, longer than max_len \(7\)",
         ),
         (
+            lambda: Transformer(17, 13).encode(torch.ones(1, 257, dtype=torch.int64)),
+            ValueError,
+            r"src is 257 tokens long, longer than max_len \(256\)",
+        ),
+        (
             lambda: make_model().encode(make_ids()[0] + 10),
             IndexError,
             r"src holds ids from \d+ to \d+; those of its vocabulary go from 0 to 16",
