@@ -477,6 +477,14 @@ def beam_step(log_probs, next_log_probs):
     return _best(shares.log(), len(log_probs))
 
 
+@wrong("each token once")
+def beam_step(log_probs, next_log_probs):
+    table = log_probs[:, None] + next_log_probs
+    best = table.amax(0)
+    tokens = best.argsort(descending=True)[: len(log_probs)]
+    return table.argmax(0)[tokens], tokens, best[tokens]
+
+
 # -- keep_min_p -------------------------------------------------------------------------------------
 
 

@@ -742,9 +742,11 @@ def rotary_step(q, k, v, keys, values, length):
 
 @wrong("positions of all tokens")
 def rotary_step(q, k, v, keys, values, length):
-    here = torch.arange(length + q.size(2), device=q.device)
-    q, k = rotate(q, here), rotate(k, here)
-    return _chunk(q, k, v, keys, values, length, length)
+    end = length + q.size(2)
+    here = torch.arange(end, device=q.device)
+    keys[:, :, length:end], values[:, :, length:end] = rotate(k, here), v
+    mask = make_causal_mask(q.size(2), end, device=q.device)
+    return attention(rotate(q, here), keys[:, :, :end], values[:, :, :end], mask)[0]
 
 
 @wrong("cache returned")

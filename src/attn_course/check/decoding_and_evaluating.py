@@ -324,6 +324,12 @@ def _places_after_sorting(log_probs, following):
     return index // totals.size(1), index % totals.size(1), best
 
 
+def _each_token_once(log_probs, following):
+    best, parents = (log_probs[:, None] + following).max(dim=0)
+    best, tokens = best.topk(len(log_probs))
+    return parents[tokens], tokens, best
+
+
 def _shared_out(log_probs, following):
     parents, tokens, totals = _step()(log_probs, following)
     return parents, tokens, totals - (log_probs[:, None] + following).flatten().logsumexp(0)
@@ -469,6 +475,11 @@ beam_step = Exercise(
             "The totals are divided by their sum over the table, as a softmax does: asked for is the log-probability "
             "of the whole text, which sums to 1 with those of all other texts. See section 13.3.",
             sign=_same_where_sure(_shared_out),
+        ),
+        "each token once": Mistake(
+            "No token comes twice: for each token only its best beam is kept, and two beams may go on with the same "
+            "token. See section 13.3.",
+            sign=_same_where_sure(_each_token_once),
         ),
     },
 )

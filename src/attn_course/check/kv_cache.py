@@ -796,6 +796,11 @@ def _counted_from_the_end(q, k, v, keys, values, length):
     return _rotary(q, k, v, keys, values, length, q_from=start, k_from=start)
 
 
+def _turned_by_all_positions(q, k, v, keys, values, length):
+    rotate(k, torch.arange(length + q.size(2), device=q.device))
+    return _rotary(q, k, v, keys, values, length)
+
+
 rotary_step = Exercise(
     name="rotary_step",
     trials=_chunk_of_a_layer,
@@ -941,9 +946,7 @@ rotary_step = Exercise(
         "positions of all tokens": Mistake(
             "There is a position for each token of the text, and only the new ones are turned: theirs are those from "
             "`length` on. See section 15.2.",
-            lambda q, k, v, keys, values, length: rotate(
-                q, torch.arange(length + q.size(2), device=q.device)
-            ),
+            _turned_by_all_positions,
         ),
         "cache returned": Mistake(
             "The exercise asks for the outputs alone: keys and values are written in place, so whoever called has "

@@ -983,7 +983,16 @@ share_on_previous = Exercise(
         ),
         "first sentence only": Mistake(
             "Only the first sentence is looked at. See section 17.8.",
-            lambda weights, mask: _share(weights[:1], _not_first(mask)[:1]),
+            sign=lambda found, weights, mask: (
+                torch.allclose(
+                    found,
+                    _share(weights[:1], _not_first(mask)[:1]),
+                    rtol=1e-3,
+                    atol=1e-6,
+                )
+                if mask[0].sum() > 1
+                else None
+            ),
         ),
         "share of the first token": Mistake(
             "It is the share of the first token of the sentence, on which many heads rest; the token before stands one "
