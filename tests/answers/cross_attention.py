@@ -599,7 +599,7 @@ class TwoMemoryBlock(Attentions):
         return x + self.second_attn(x, second)[0]
 
 
-@wrong("mask given as values")
+@wrong("mask without its name")
 class TwoMemoryBlock(Attentions):
     def forward(self, x, first, second, first_mask=None, second_mask=None):
         x = x + self.self_attn(x, is_causal=True)[0]
@@ -618,12 +618,8 @@ class TwoMemoryBlock(Attentions):
 @wrong("causal mask in cross-attention")
 class TwoMemoryBlock(Attentions):
     def forward(self, x, first, second, first_mask=None, second_mask=None):
-        for attend, memory, mask in (
-            (self.self_attn, x, None),
-            (self.first_attn, first, first_mask),
-            (self.second_attn, second, second_mask),
-        ):
-            memory = x if memory is None else memory
+        x = x + self.self_attn(x, is_causal=True)[0]
+        for attend, memory, mask in ((self.first_attn, first, first_mask), (self.second_attn, second, second_mask)):
             x = x + attend(x, memory, mask=mask, is_causal=True)[0]
         return x
 
@@ -651,8 +647,8 @@ class TwoMemoryBlock(Attentions):
 class TwoMemoryBlock(Attentions):
     def forward(self, x, first, second, first_mask=None, second_mask=None):
         x = x + self.self_attn(x, is_causal=True)[0]
-        x = x + self.first_attn(x, second, second, mask=second_mask)[0]
-        return x + self.second_attn(x, first, first, mask=first_mask)[0]
+        x = x + self.first_attn(x, second, mask=second_mask)[0]
+        return x + self.second_attn(x, first, mask=first_mask)[0]
 
 
 @wrong("one memory read twice")
@@ -668,9 +664,9 @@ class TwoMemoryBlock(Attentions):
 class TwoMemoryBlock(Attentions):
     def forward(self, x, first, second, first_mask=None, second_mask=None):
         x = x + self.self_attn(x, is_causal=True)[0]
-        found, _ = self.first_attn(x, first, value=second, mask=first_mask)
+        found, _ = self.first_attn(x, self.first_attn.project_memory(first, second), mask=first_mask)
         x = x + found
-        found, _ = self.second_attn(x, second, value=first, mask=second_mask)
+        found, _ = self.second_attn(x, self.second_attn.project_memory(second, first), mask=second_mask)
         return x + found
 
 

@@ -802,15 +802,6 @@ def decode_layer(layer, x, memory, memory_mask):
     return x + layer.feed_forward(x), weights
 
 
-@wrong("keys not normalised")
-def decode_layer(layer, x, memory, memory_mask):
-    normed = layer.self_attention_norm(x)
-    x = x + layer.self_attention(normed, x, x, is_causal=True)[0]
-    found, weights = read(layer, x, memory, memory_mask)
-    x = x + found
-    return x + think(layer, x), weights
-
-
 @wrong("across before back")
 def decode_layer(layer, x, memory, memory_mask):
     found, weights = read(layer, x, memory, memory_mask)

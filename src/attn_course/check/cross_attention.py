@@ -818,9 +818,9 @@ TwoMemoryBlock = Exercise(
                 )[0],
             ),
         ),
-        "mask given as values": Mistake(
-            "The mask stands where the attention expects the values, in the third place; hand it over by its name. "
-            "See section 7.5.",
+        "mask without its name": Mistake(
+            "The mask is handed over in the third place; only the query and the memory have a place, and the mask a "
+            "name. See section 7.5.",
             _block(
                 read_first=lambda self, x, first, second, a, b: self.first_attn(
                     x, first, a
@@ -881,10 +881,10 @@ TwoMemoryBlock = Exercise(
             "Whoever gives a key gives its value, too. See section 7.2.",
             _block(
                 read_first=lambda self, x, first, second, a, b: self.first_attn(
-                    x, first, second, mask=a
+                    x, self.first_attn.project_memory(first, second), mask=a
                 )[0],
                 read_second=lambda self, x, first, second, a, b: self.second_attn(
-                    x, second, first, mask=b
+                    x, self.second_attn.project_memory(second, first), mask=b
                 )[0],
             ),
         ),

@@ -712,16 +712,6 @@ def _asked_by_the_memory(mask):
     return answer
 
 
-def _keys_not_normalised(layer, x, memory, memory_mask):
-    found, _ = layer.self_attention(layer.self_attention_norm(x), x, is_causal=True)
-    x = x + found
-    found, weights = layer.cross_attention(
-        layer.cross_attention_norm(x), memory, mask=memory_mask, need_weights=True
-    )
-    x = x + found
-    return x + layer.feed_forward(layer.feed_forward_norm(x)), weights
-
-
 def _all_from_the_first_x(layer, x, memory, memory_mask):
     looked, _ = layer.self_attention(layer.self_attention_norm(x), is_causal=True)
     read, weights = layer.cross_attention(
@@ -840,11 +830,6 @@ decode_layer = Exercise(
         "no norm before the feed-forward": Mistake(
             "The feed-forward reads the stream itself; it has to read a normalised copy. See section 9.4.",
             _decode(without_norm="think"),
-        ),
-        "keys not normalised": Mistake(
-            "The self-attention's queries are normalised and its keys and values are not: all three are made from the "
-            "same normalised copy. See section 9.4.",
-            _keys_not_normalised,
         ),
         "one norm for all": Mistake(
             "The norm of the self-attention is used for all three sublayers, and each has its own. See section 9.5.",
