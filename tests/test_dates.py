@@ -232,3 +232,34 @@ def test_every_text_fits_its_alphabet():
     texts, isos = zip(*make_pairs(1000, rng(), max_len=100, extra=0.7), strict=True)
     Characters(SRC_ALPHABET).batch(texts)
     Characters(TGT_ALPHABET).batch(isos)
+
+
+# -- What was recorded -------------------------------------------------------------------------------
+
+
+def test_the_recorded_networks_are_as_good_as_the_chapter_says_and_no_better():
+    record = dates.load_runs()
+    one, att, narrow_one, narrow_att = (run["exact"] for run in record["runs"])
+    assert [run["steps"] for run in record["runs"]] == [1000, 400, 4000, 1000]
+    assert all(len(run["exact"]) == len(record["characters"]) == 7 for run in record["runs"])
+    assert all(a > b for a, b in zip(att, one, strict=True))  # the line of attention lies above
+    assert att[0] - att[-1] < one[0] - one[-1]  # and sinks less
+    assert narrow_one[0] < 3 / 4
+    assert narrow_one[-1] < 1 / 3
+    assert narrow_one[-1] < narrow_one[0] / 2
+    assert narrow_att[0] > 4 / 5
+    assert narrow_att[-1] > 2 / 3
+    for run in record["runs"]:  # one score every 50 steps, and one before the first
+        assert len(run["curve"]) == run["steps"] // 50 + 1
+
+
+def test_the_recorded_look_writes_the_date_and_lies_on_its_parts():
+    look = dates.load_runs()["look"]
+    weights, text = torch.tensor(look["weights"]), look["text"]
+    assert "".join(look["written"]).startswith("2021-05-03")
+    assert weights.shape == (len(look["written"]), len(text))
+    # Twenty weights, each rounded to four digits.
+    torch.testing.assert_close(weights.sum(dim=-1), torch.ones(len(weights)), rtol=0, atol=len(text) * 0.5e-4 + 1e-6)
+    for rows, part in ((slice(0, 4), "2021"), (slice(5, 7), "May"), (slice(9, 10), "3")):
+        start = text.index(part)
+        assert weights[rows, start : start + len(part)].sum(dim=-1).min() > 0.5

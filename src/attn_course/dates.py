@@ -17,9 +17,12 @@ The rules that make every answer certain:
 * What stands around a date (:data:`LEADS`, :data:`TAILS`) holds no digit and no name of a month or weekday.
 """
 
+import json
 import string
 from collections.abc import Callable, Sequence
 from datetime import date, timedelta
+from importlib.resources import files
+from typing import Any
 
 import torch
 from jaxtyping import Int
@@ -34,6 +37,7 @@ __all__ = [
     "TAILS",
     "Characters",
     "draw_date",
+    "load_runs",
     "make_pairs",
     "write_date",
 ]
@@ -342,3 +346,18 @@ class Characters:
         """The text of some ids, up to the first end; a beginning or padding before it is shown as it is."""
         symbols = [self.symbols[i] for i in ids]
         return "".join(symbols[: symbols.index("<eos>")] if "<eos>" in symbols else symbols)
+
+
+def load_runs() -> dict[str, Any]:
+    """What four trained networks of chapter 1 could do, as `benchmarks/dates.py` recorded it.
+
+    ``runs`` holds for each the exact match on texts of the lengths in ``characters``, ``look`` the weights over one
+    text.
+
+    Example:
+        >>> [(run["name"], run["states"]) for run in load_runs()["runs"]]
+        [('one vector', 64), ('attention', 64), ('one vector', 16), ('attention', 16)]
+    """
+    return json.loads(
+        (files("attn_course") / "shipped" / "dates.json").read_text(encoding="utf-8")
+    )
