@@ -672,9 +672,11 @@ def fuse_qkv(q_proj, k_proj, v_proj):
 @wrong("matrices transposed")
 def fuse_qkv(q_proj, k_proj, v_proj):
     d_model, d_in = q_proj.weight.shape
-    fused = nn.Linear(d_in, 3 * d_model, bias=q_proj.bias is not None)
+    fused = nn.Linear(d_in, 3 * d_model, bias=q_proj.bias is not None).to(q_proj.weight)
     with torch.no_grad():
         fused.weight.copy_(torch.cat([proj.weight.T for proj in (q_proj, k_proj, v_proj)]))
+        if fused.bias is not None:
+            fused.bias.copy_(torch.cat([proj.bias for proj in (q_proj, k_proj, v_proj)]))
     return fused
 
 
