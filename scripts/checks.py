@@ -23,7 +23,7 @@ from notebooks import Failure, find
 ROOT = Path(__file__).resolve().parent.parent
 BUILT = Path("_build")
 PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
-SITE_TESTS = ("tests/test_book.py", "tests/test_pages.py")
+SITE_TESTS = ("tests/book/test_book.py", "tests/book/test_pages.py")
 NBVAL = ("--nbval", "--nbval-current-env", "--nbval-cell-timeout", "1200")
 
 
@@ -41,9 +41,8 @@ STANDIN = (("PYTHONPATH", str(ROOT / "tests" / "standin")), ("ATTN_COURSE_DEVICE
 # Tests of pages, views, commands, data and files, which place nothing on a device, and of the CPU's own kernels. The
 # chapters themselves run on the stand-in as notebooks, and what their exercises say of devices is tested with it.
 PLACELESS = """
-address attention_benchmark attention_view batches benchmarks binder book check checks_script corpora details device
-drawings everyday fast_path launch measuring mutations nbval_numbers notebooks_script package pages
-pretrained_marian_tokenizer pretrained_minilm pretrained_models pretrained_weights setup source standin text words
+batches check corpora device drawings everyday kernels measuring package plots_view pretrained
+pretrained_marian_tokenizer pretrained_minilm pretrained_weights source text words
 """
 
 
@@ -56,7 +55,7 @@ def notebooks_by_precision() -> tuple[list[str], list[str]]:
 
 def tests_of_the_package() -> list[str]:
     elsewhere = {f"test_{name}" for name in PLACELESS.split()}
-    names = {path.stem for path in ROOT.glob("tests/test_*.py") if not path.stem.startswith("test_chapter_")}
+    names = {path.stem for path in ROOT.glob("tests/test_*.py")}
     return [f"tests/{name}.py" for name in sorted(names - elsewhere)]
 
 
@@ -125,7 +124,7 @@ def parts(jobs: int) -> dict[str, Part]:
         "quick": Part(
             "unit tests, without run-time shapes",
             6,
-            (pytest(*unit, "--ignore=tests/test_launch.py", "-m", "not trains", jobs=jobs),),
+            (pytest(*unit, "--ignore=tests/book/test_launch.py", "-m", "not trains", jobs=jobs),),
         ),
         "docstrings": Part("examples in docstrings", 0.3, (pytest("--doctest-modules", "src"),)),
         "notebooks": Part("notebooks executed again and compared", 4, (nbval,)),
@@ -143,7 +142,7 @@ def parts(jobs: int) -> dict[str, Part]:
         "standin": Part(
             "the stand-in for an accelerator: its numbers, its manners, mistakes that it must notice",
             1,
-            (pytest("tests/test_standin.py"),),
+            (pytest("tests/book/test_standin.py"),),
             STANDIN,
         ),
         "placed": Part(
@@ -183,7 +182,7 @@ def parts_of_chapters(paths: list[Path], jobs: int) -> dict[str, Part]:
     """What belongs to these chapters: notebook, tests, the checks of the exercises, and the answers to them."""
     stems = [path.stem for path in paths]
     notebooks = [os.path.relpath(path, ROOT) for path in paths]
-    own = [f"tests/test_chapter_{stem[:2]}.py" for stem in stems]
+    own = [f"tests/chapters/test_chapter_{stem[:2]}.py" for stem in stems]
     code = [f"{folder}/{stem[3:]}.py" for stem in stems for folder in ("src/attn_course/check", "tests/answers")]
     files = (*notebooks, *filter(lambda name: (ROOT / name).exists(), [*own, *code]))
     exercises = {name for path in paths for name in re.findall(r"check\.(\w+)\(\1\)", path.read_text("utf-8"))}
@@ -215,7 +214,7 @@ def parts_of_chapters(paths: list[Path], jobs: int) -> dict[str, Part]:
             0,
             (compared,),
         ),
-        "site": Part("what every chapter must have", 0, (pytest("tests/test_book.py", "-k", " or ".join(stems)),)),
+        "site": Part("what every chapter must have", 0, (pytest("tests/book/test_book.py", "-k", " or ".join(stems)),)),
         "placed-notebooks": Part("notebooks executed on the stand-in and compared", 0, (compared,), STANDIN),
         "seeds": Part(
             "statements about trained networks, with other seeds", 0, (pytest(*own, "-m", "trains", jobs=jobs),)
@@ -232,7 +231,9 @@ def chosen_parts(command: str, only: Iterable[str], jobs: int) -> dict[str, Part
         raise Failure("it takes every chapter, so leave ONLY out; make test, make seeds and make accelerator take it")
     paths = sorted({find(name) for name in only})
     if command == "seeds":
-        texts = {path.stem[-2:]: path.read_text("utf-8") for path in sorted(ROOT.glob("tests/test_chapter_*.py"))}
+        texts = {
+            path.stem[-2:]: path.read_text("utf-8") for path in sorted(ROOT.glob("tests/chapters/test_chapter_*.py"))
+        }
         training = [chapter for chapter, text in texts.items() if "mark.trains" in text]
         if idle := [path.stem[:2] for path in paths if path.stem[:2] not in training]:
             known = ", ".join(training)

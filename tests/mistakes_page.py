@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 
 from answers import Answer, all_answers
-from chapters import CHECK, NOTEBOOKS, Exercise, exercises, headings, markdown_cells, notebook_path
 from docutils.nodes import make_id
+from read_chapters import CHECK, NOTEBOOKS, Exercise, exercises, headings, markdown_cells, notebook_path
 
 from attn_course import check
 from attn_course.check.exercise import EVERY_CHECK_KNOWS

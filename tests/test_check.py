@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from answers import Answer, all_answers
-from chapters import CHECK, NOTEBOOKS, Exercise, code_cells, exercises, headings, markdown_cells, solution
+from read_chapters import CHECK, NOTEBOOKS, Exercise, code_cells, exercises, headings, markdown_cells, solution
 from torch import nn
 
 from attn_course import check

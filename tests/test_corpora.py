@@ -21,9 +21,9 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from chapters import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from read_chapters import ROOT
 
 from attn_course.data import corpora
 from attn_course.data.corpora import (

@@ -13,9 +13,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from chapters import markdown_cells
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
+from read_chapters import markdown_cells
 
 from attn_course import plots
 from attn_course.plots.pen import night_style

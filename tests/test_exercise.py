@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from chapters import run
+from read_chapters import run
 from torch import nn
 
 from attn_course import check

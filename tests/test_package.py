@@ -71,3 +71,16 @@ def test_a_name_that_is_not_there_is_an_error_like_any_other(package):
         _ = package.attenton
     with pytest.raises(ImportError, match="cannot import name 'attenton'"):
         from attn_course import attenton  # noqa: F401
+
+
+def test_a_test_file_is_named_after_what_it_tests():
+    source, tests = Path(attn_course.__file__).parent, Path(__file__).parent
+    parts = [
+        path.relative_to(source).with_suffix("").parts for path in source.rglob("*") if "__pycache__" not in str(path)
+    ]
+    modules = {name for part in parts for name in (part[-1], "_".join(part))}
+    named = {path.stem.removeprefix("test_") for path in tests.glob("test_*.py")}
+    # The package's own names, and what many modules do: where dropout acts.
+    assert named - modules == {"package", "dropout"}
+    chapters = {path.name for path in (tests / "chapters").glob("test_*.py")}
+    assert chapters == {f"test_chapter_{number:02}.py" for number in range(1, len(chapters) + 1)}

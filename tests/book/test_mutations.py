@@ -1,0 +1,350 @@
+"""Mistakes made in the package on purpose: each must fail at least one of its tests.
+
+The mistakes are those that attention code really makes. A mutation that no test notices means that the
+tests, not the code, have a hole.
+"""
+
+import multiprocessing
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import Phase, settings
+
+PACKAGE = Path(__file__).parents[2] / "src" / "attn_course"
+TESTS = Path(__file__).parents[1]
+FINISHED = 100
+
+MUTATIONS = {
+    # name: (file, what stands there, what a mistake would put there)
+    "no scale": ("functional.py", "(q / math.sqrt(q.size(-1))) @ k.mT", "q @ k.mT"),
+    "scaled by the width instead of its root": ("functional.py", "q / math.sqrt(q.size(-1))", "q / q.size(-1)"),
+    "multiplied instead of divided": ("functional.py", "q / math.sqrt(q.size(-1))", "q * math.sqrt(q.size(-1))"),
+    "sign of the mask": ("functional.py", "masked_fill(~mask, -math.inf)", "masked_fill(mask, -math.inf)"),
+    "softmax over the queries": ("functional.py", "weights = softmax(scores)", "weights = softmax(scores, dim=-2)"),
+    "softmax without the maximum": ("functional.py", "torch.exp(x - largest", "torch.exp(x - 0 * largest"),
+    "a row of -inf not caught before exp": ("functional.py", ".masked_fill(largest == -math.inf, 0.0)", ""),
+    "a row of -inf not caught before dividing": ("functional.py", " / total.masked_fill(total == 0, 1.0)", " / total"),
+    "fused: scaled by the padded width": ("functional.py", "scale=1 / math.sqrt(q.size(-1))", "scale=width**-0.5"),
+    "fused: causal mode when T != S": ("functional.py", "elif is_causal and num_queries != num_keys:", "elif False:"),
+    "fused: causal forgotten beside a mask": (
+        "functional.py",
+        "causal if mask is None else mask & causal",
+        "causal if mask is None else mask",
+    ),
+    "fused: dropout ignored": (
+        "functional.py",
+        "run_fused_kernel(prepared, dropout_p)",
+        "run_fused_kernel(prepared, 0.0)",
+    ),
+    "bias ignored": (
+        "functional.py",
+        "# (..., T, S)\n    if bias is not None:\n        scores = scores + bias.to(scores.dtype)",
+        "# (..., T, S)\n    if bias is not None:\n        scores = scores + 0",
+    ),
+    "fused: bias ignored": (
+        "functional.py",
+        "bias=None if bias is None else with_four_axes(bias.to(q.dtype), leading)",
+        "bias=None",
+    ),
+    "fused: mask ignored beside a bias": (
+        "functional.py",
+        "mask=None if mask is None else with_four_axes(mask, leading)",
+        "mask=None if mask is None or bias is not None else with_four_axes(mask, leading)",
+    ),
+    "fused: causal mode beside a bias": (
+        "functional.py",
+        "        is_causal=is_causal,\n        sink=",
+        "        is_causal=is_causal and bias is None,\n        sink=",
+    ),
+    "sinusoidal: sines and cosines in halves": (
+        "positions.py",
+        "torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)",
+        "torch.cat([angles.sin(), angles.cos()], dim=-1)",
+    ),
+    "sinusoidal: each column its own speed": (
+        "positions.py",
+        "torch.arange(0, width, 2, ",
+        "torch.arange(width // 2, ",
+    ),
+    "rotary: halves instead of neighbours": (
+        "positions.py",
+        ".unflatten(-1, (-1, 2))\n",
+        ".unflatten(-1, (2, -1)).mT.contiguous()\n",
+    ),
+    "rotary: turned backwards": (
+        "positions.py",
+        "* positions.turns",
+        "* positions.turns.conj()",
+    ),
+    "rotary: angles in half precision": (
+        "positions.py",
+        "torch.promote_types(x.dtype, torch.float32)",
+        "x.dtype",
+    ),
+    "rotary: positions not heard": (
+        "positions.py",
+        "positions.unsqueeze(-1) * speeds",
+        "torch.arange(length)[:, None] * speeds",
+    ),
+    "ALiBi: near is lowered": ("positions.py", "* -distance", "* distance"),
+    "ALiBi: slopes counted from 0": ("positions.py", "torch.arange(1, num_heads + 1, ", "torch.arange(num_heads, "),
+    "ALiBi: aligned top-left": (
+        "positions.py",
+        "torch.arange(num_keys - num_queries, num_keys)",
+        "torch.arange(num_queries)",
+    ),
+    "rotary: keys not turned": ("multi_head_attention.py", "rotate(k, positions)", "k"),
+    "rotary: values turned": (
+        "multi_head_attention.py",
+        "k = rotate(k, positions)",
+        "k, v = (rotate(x, positions) for x in (k, v))",
+    ),
+    "causal mask hides the diagonal": (
+        "masks.py",
+        "return key_position <= query_position",
+        "return key_position < query_position",
+    ),
+    "causal mask shows one future token": (
+        "masks.py",
+        "return key_position <= query_position",
+        "return key_position <= query_position + 1",
+    ),
+    "causal mask aligned top-left": ("masks.py", "[:, None] + num_keys - num_queries", "[:, None]"),
+    "window off by one": ("masks.py", "position > query_position - window", "position >= query_position - window"),
+    "window shows the future": ("masks.py", "return seen & (key_position <= query_position)", "return seen"),
+    "padding on the wrong side": ("masks.py", 'if side == "left":', 'if side == "right":'),
+    "padding mask inverted": ("masks.py", "(position < lengths[:, None])", "(position >= lengths[:, None])"),
+    "padding mask on the queries": ("masks.py", "[:, None, :]  # (B, 1, S)\n\n", "[:, :, None]  # (B, 1, S)\n\n"),
+    "polarity not converted": ("masks.py", "return ~mask[:, 0]", "return mask[:, 0]"),
+    "view instead of transpose in splitting": (
+        "multi_head_attention.py",
+        "return x.transpose(1, 2)",
+        "return x.reshape(len(x), self.num_heads, x.size(1), -1)",
+    ),
+    "view instead of transpose in merging": (
+        "multi_head_attention.py",
+        "out.transpose(1, 2).flatten(2)",
+        "out.reshape(len(out), out.size(2), -1)",
+    ),
+    "heads interleaved": (
+        "multi_head_attention.py",
+        "x.unflatten(-1, (num_heads, -1))",
+        "x.unflatten(-1, (-1, num_heads)).mT",
+    ),
+    "output projection forgotten": ("multi_head_attention.py", "return self.out_proj(out", "return (out"),
+    "keys and values swapped": ("multi_head_attention.py", "self.v_proj(value)", "self.v_proj(key)"),
+    "dropout on in evaluation": ("multi_head_attention.py", "self.dropout if self.training else 0.0", "self.dropout"),
+    "weights returned before dropout": (
+        "multi_head_attention.py",
+        "weights = F.dropout(weights, dropout_p)\n            v = v.repeat_interleave(q.size(1) // v.size(1), dim=1)\n"
+        "            out = weights @ v\n",
+        "v = v.repeat_interleave(q.size(1) // v.size(1), dim=1)\n            out = F.dropout(weights, dropout_p) @ v\n",
+    ),
+    "mask per sequence taken as per head": ("multi_head_attention.py", "mask = mask[:, None]", "mask = mask[None]"),
+    "additive attention without tanh": ("additive.py", "torch.tanh(q[", "(q["),
+    "leak detector looks one step too far": ("causality.py", "size[t + 1 :] == 0", "size[t + 2 :] == 0"),
+    "leak detector sums the features": ("causality.py", "(out * mixture).select", "out.select"),
+    "leak detector leaves the next input as it is": (
+        "causality.py",
+        "[past[..., : t + 1, :], future[..., t + 1 :, :]]",
+        "[past[..., : t + 2, :], future[..., t + 2 :, :]]",
+    ),
+    "leak detector takes NaN for no leak": (
+        "causality.py",
+        "if not (moved <= atol).all():",
+        "if (moved > atol).any():",
+    ),
+    "leak detector takes an infinity that stays for a leak": ("causality.py", ".masked_fill(a == b, 0)", ""),
+    "leak detector draws whatever the seed": ("causality.py", "manual_seed(seed)", "manual_seed(0)"),
+    "leak detector puts ids in another order only": (
+        "causality.py",
+        "return (low + steps).to(x.dtype)",
+        "return x[..., torch.randperm(x.size(-2), generator=rng), :]",
+    ),
+    "leak detector tries no extremes of ids": ("causality.py", ", *extremes]", "]"),
+    "leak detector tries no extremes of numbers": (
+        "causality.py",
+        "for bound in (low - 3, high + 3)",
+        "for bound in ()",
+    ),
+    "leak detector differentiates by ids": (
+        "causality.py",
+        "if example.requires_grad and out.requires_grad:",
+        "if out.requires_grad:",
+    ),
+    "leak detector finds no gradient without gradients": (
+        "causality.py",
+        "with torch.inference_mode(False):",
+        "if True:",
+    ),
+    "recurrent: attends to padding": ("recurrent.py", "self.score_weight, memory.mask", "self.score_weight, None"),
+    "recurrent: reads padding as tokens": (
+        "recurrent.py",
+        "self.src_embed(src), src_lengths.cpu()",
+        "self.src_embed(src), torch.full_like(src_lengths, src.size(1)).cpu()",
+    ),
+    "recurrent: writes on after the end": ("recurrent.py", ".masked_fill(done, pad_id)", ""),
+    "recurrent: stops at the first end of a batch": ("recurrent.py", "not done.all()", "not done.any()"),
+    "transformer: the mask in the first layer only": (
+        "transformer.py",
+        "layer(x, mask=src_mask, need_weights=need_weights)",
+        "layer(x, mask=None if weights else src_mask, need_weights=need_weights)",
+    ),
+    "transformer: embeddings not scaled": ("transformer.py", "tokens * math.sqrt(self.d_model) +", "tokens +"),
+    "transformer: the source's padding read across": ("transformer.py", "mask=memory_mask,", "mask=None,"),
+    "transformer: no final norm": ("transformer.py", "self.to_logits(self.decoder_norm(x))", "self.to_logits(x)"),
+    "transformer: the memory normalised again": (
+        "transformer.py",
+        "                memory,\n                mask=memory_mask,",
+        "                self.cross_attention_norm(memory),\n                mask=memory_mask,",
+    ),
+    "transformer: tied by copying": (
+        "transformer.py",
+        "self.to_logits.weight = self.tgt_embed.weight",
+        "self.to_logits.weight.data.copy_(self.tgt_embed.weight)",
+    ),
+    "decoding: an end counts wherever it stands": ("decoding.py", "for rank in range(K):", "for rank in range(2 * K):"),
+    "decoding: all beams begin": ("decoding.py", "log_probs[:, 0] = 0.0", "log_probs[:] = 0.0"),
+    "decoding: the first row of the logits": ("decoding.py", "logits[:, -1].log_softmax", "logits[:, 0].log_softmax"),
+    "decoding: the source's padding read": (
+        "decoding.py",
+        "model.encode(src, src_mask=src_mask)",
+        "model.encode(src, src_mask=torch.ones_like(src_mask))",
+    ),
+    "decoding: beams moved without their past": ("decoding.py", "layer.reorder(rows)", "layer.reorder(rows * 0)"),
+    "decoding: everything read again": ("decoding.py", "new = ids[:, self.cache.length :]", "new = ids"),
+    "decoding: padding seen by what is generated": (
+        "decoding.py",
+        "return None if mask is None else mask[:, :, :num_keys]",
+        "return None",
+    ),
+    "cache: written before it is checked": (
+        "cache.py",
+        "            self._check(x, name, kept)\n",
+        "            self._check(x, name, kept)\n            kept[:, :, self._length : self._length + x.size(2)] = x\n",
+    ),
+    "cache: the past of the first row for all": ("cache.py", "filled.index_select(0, rows)", "filled[:1]"),
+    "cache: values that stay behind": (
+        "cache.py",
+        "        for kept in self._kept:\n",
+        "        for kept in self._kept[:1]:\n",
+    ),
+    "cache: a failed call half kept": ("cache.py", "if error is not None:", "if False:"),
+    "cache: a reset that forgets nothing": ("cache.py", "self.truncate(0)", "self.truncate(self.length)"),
+    "cache: the memory of another row": (
+        "cache.py",
+        "(k[rows], v[rows]) for k, v in self.memory",
+        "(k, v) for k, v in self.memory",
+    ),
+    "language model: every piece at the beginning": (
+        "language_model.py",
+        "return torch.arange(start, S, device=ids.device)",
+        "return torch.arange(T, device=ids.device)",
+    ),
+    "language model: padding counted as a position": (
+        "language_model.py",
+        "return (mask[:, 0].cumsum(-1) - 1).clamp(min=0)[:, start:]",
+        "return torch.arange(start, S, device=ids.device).expand(B, T)",
+    ),
+    "language model: no last norm": ("language_model.py", "self.to_logits(self.norm(x))", "self.to_logits(x)"),
+    "evaluation: hypotheses and references swapped": (
+        "evaluation.py",
+        "metric.corpus_score(hypotheses, [references]",
+        "metric.corpus_score(references, [hypotheses]",
+    ),
+    "alignment: every word linked": (
+        "alignment.py",
+        "linked = largest > 1 - weights.sum(dim=-1)",
+        "linked = largest > 0",
+    ),
+    "a check that accepts anything": (
+        "check/exercise.py",
+        "self.is_right = self.error is None and self._is_right()",
+        "self.is_right = self.error is None",
+    ),
+    "a check that looks at shapes only": ("check/exercise.py", "if close.all():", "if close is not None:"),
+    "a check that ignores the type": ("check/exercise.py", "if found.dtype != expected.dtype:", "if False:"),
+    "a check that names any mistake": ("check/exercise.py", "if run is first and not agrees:", "if False:"),
+    "a check that misses earlier successes": (
+        "check/exercise.py",
+        "(run.is_right or run.found is not None):",
+        "(not run.is_right and run.found is not None):",
+    ),
+    "a check that looks at the first failure only": (
+        "check/exercise.py",
+        "(run.is_right or run.found is not None):",
+        "run.is_right:",
+    ),
+    "a check that misses a changed input": ("check/exercise.py", "not _identical(before, after) and", "False and"),
+    "a check that overlooks a default": ("check/exercise.py", "others.append((name, has, says))", "pass"),
+    "a check that tells the first row for the batch": (
+        "check/readings.py",
+        "t[:1].expand_as(t).clone()",
+        "t.clone()",
+    ),
+    "a check that spoils the random state": ("check/exercise.py", "random.setstate(python)", "pass"),
+}
+
+
+def run_tests_on(mutated: Path, file: str) -> None:
+    """Run the tests of one file in this fresh process, on the mutated package, until one fails."""
+    sys.path.insert(0, str(mutated))
+    os.dup2(os.open(mutated / "log", os.O_CREAT | os.O_WRONLY), 1)
+    # A failure is all that is wanted, not the smallest example of it.
+    settings.register_profile("mutations", max_examples=30, phases=[Phase.generate], database=None, deadline=None)
+    settings.load_profile("mutations")
+    # Without the plugins of this environment, whose import takes longer than the tests.
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    # Nor is the garbage collected for a warning about it.
+    plain = [
+        "-o",
+        "addopts=",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:unraisableexception",
+        "-W",
+        "ignore::pytest.PytestAssertRewriteWarning",
+    ]
+    code = pytest.main(["-x", "-q", *plain, f"--rootdir={TESTS.parent}", str(TESTS / f"test_{Path(file).name}")])
+    import attn_course
+
+    assert Path(attn_course.__file__).is_relative_to(mutated), attn_course.__file__
+    os._exit(FINISHED + code)  # so that a crash cannot be taken for a failing test
+
+
+@pytest.fixture(scope="module")
+def processes():
+    """Processes that start from one which has imported what takes long already, but run nothing yet."""
+    context = multiprocessing.get_context("forkserver")
+    # The tests import these in turn; assert_close imports torch.distributed.tensor.
+    heavy = ["torch", "torch.distributed.tensor", "torch.nn.attention.bias", "nbformat", "hypothesis", "pytest"]
+    context.set_forkserver_preload(heavy)
+    return context
+
+
+def outcome(processes, tmp_path: Path, file: str, old: str, new: str) -> int:
+    shutil.copytree(PACKAGE, tmp_path / "attn_course", ignore=shutil.ignore_patterns("__pycache__"))
+    source = (tmp_path / "attn_course" / file).read_text()
+    assert source.count(old) == 1, f"{old!r} must occur once in {file}, not {source.count(old)} times"
+    (tmp_path / "attn_course" / file).write_text(source.replace(old, new))
+    process = processes.Process(target=run_tests_on, args=(tmp_path, file))
+    process.start()
+    process.join(300)
+    return process.exitcode
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_mistake_in_the_package_fails_a_test(name, processes, tmp_path):
+    code = outcome(processes, tmp_path, *MUTATIONS[name])
+    assert code == FINISHED + pytest.ExitCode.TESTS_FAILED, (
+        f"no test notices {name!r}:\n{(tmp_path / 'log').read_text()}"
+    )
+
+
+def test_without_a_mistake_the_tests_pass(processes, tmp_path):
+    code = outcome(processes, tmp_path, "functional.py", "return weights @ v, weights", "return weights @ v, weights")
+    assert code == FINISHED + pytest.ExitCode.OK, (tmp_path / "log").read_text()

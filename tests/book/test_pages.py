@@ -1,0 +1,613 @@
+"""The built book in a browser: every page, wide and narrow, light and dark, as a reader and a screen reader meet it.
+
+The site is looked for in _build/html, or where the environment variable ATTN_COURSE_HTML says.
+"""
+
+import gzip
+import json
+import os
+import random
+import re
+import shutil
+import threading
+from contextlib import contextmanager
+from functools import cache, partial
+from html import unescape
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+axe_playwright = pytest.importorskip("axe_playwright_python.sync_playwright")
+playwright_api = pytest.importorskip("playwright.sync_api")
+
+ROOT = Path(__file__).parents[2]
+HTML = Path(os.environ.get("ATTN_COURSE_HTML", ROOT / "_build" / "html")).resolve()
+NOT_BUILT = f"the book is not built: no page in {os.path.relpath(HTML)}; `make book` builds it"
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+BUDGET = 1_000_000  # bytes that the first visit of a chapter may transfer
+PACKED = {".woff", ".woff2", ".png", ".jpg", ".jpeg", ".gif", ".webp", ".ico"}  # gzip gains nothing on these
+# Sphinx makes these; nobody writes in them, so one look is enough.
+GENERATED = re.compile(r"_modules/.*|genindex.*\.html|py-modindex\.html|search\.html|404\.html")
+
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",  # no other host is ever reached
+]
+
+AXE = {"resultTypes": ["violations"], "preload": False}
+COLOURS = ["color-contrast", "link-in-text-block"]
+
+# Contrast is slow to measure, and a chapter has thousands of coloured words. Texts that agree in everything that
+# contrast depends on are of one kind, and three of each kind stand for all.
+CHOOSE = r"""() => {
+  const grounds = new Map(), kinds = new Map();
+  for (const e of document.querySelectorAll("body, body *")) {
+    const style = getComputedStyle(e);
+    const own = [style.backgroundColor, style.backgroundImage, style.opacity, style.filter];
+    const plain = own.join() === "rgba(0, 0, 0, 0),none,1,none";
+    const ground = (grounds.get(e.parentElement) ?? "") + (plain ? "" : own.join());
+    grounds.set(e, ground);
+    e.removeAttribute("data-chosen");
+    if (![...e.childNodes].some((node) => node.nodeType === Node.TEXT_NODE && node.data.trim().length > 1)) continue;
+    if (e.matches("script, style, noscript") || !e.checkVisibility({ visibilityProperty: true })) continue;
+    const around = e.matches("a") ? getComputedStyle(e.parentElement).color + style.textDecorationLine : "";
+    const kind = [ground, style.color, style.fontSize, style.fontWeight, around].join();
+    kinds.set(kind, (kinds.get(kind) ?? 0) + 1);
+    if (kinds.get(kind) <= 3) e.setAttribute("data-chosen", "");
+  }
+}"""
+
+# What can be seen only once everything is there: mathematics set, folded parts open, pictures loaded.
+SETTLE = """async () => {
+  await window.MathJax?.startup?.promise;
+  document.querySelectorAll("details").forEach((fold) => { fold.open = true; });
+  const pictures = [...document.images];
+  pictures.forEach((picture) => { picture.loading = "eager"; });
+  await Promise.allSettled(pictures.map((picture) => picture.decode()));
+  await document.fonts.ready;
+  await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+  document.getAnimations().forEach((motion) => { try { motion.finish(); } catch { motion.cancel(); } });
+}"""
+
+LOOK = r"""() => {
+  const found = [];
+  const name = (e) => `<${e.tagName.toLowerCase()}${e.id ? "#" + e.id : ""}` +
+    `${e.classList.length ? "." + [...e.classList].join(".") : ""}> ` +
+    `"${(e.innerText ?? "").trim().replace(/\s+/g, " ").slice(0, 40)}"`;
+  const page = document.scrollingElement, width = page.clientWidth;
+
+  // The page never scrolls sideways, and nothing is cut off at its right.
+  if (page.scrollWidth > width) found.push(`the page scrolls sideways: ${page.scrollWidth} px in ${width} px`);
+  const scrolls = (e) => /auto|scroll/.test(getComputedStyle(e).overflowX);
+  const main = document.querySelector("main") ?? document.body, wide = [];
+  const walk = (e) => {
+    if (e.matches("mjx-assistive-mml, .visually-hidden, .sr-only, script, style")) return;
+    const box = e.getBoundingClientRect();
+    if (box.width && box.right > width + 1 && getComputedStyle(e).visibility !== "hidden") wide.push(e);
+    if (!scrolls(e)) [...e.children].forEach(walk);
+  };
+  walk(main);
+  wide.filter((e) => !wide.some((other) => other !== e && e.contains(other))).slice(0, 3)
+    .forEach((e) => found.push(`sticks out to ${Math.round(e.getBoundingClientRect().right)} px: ${name(e)}`));
+
+  // Mathematics is set, all of it and without error.
+  document.querySelectorAll(".math").forEach((e) => {
+    if (!e.querySelector("mjx-container")) found.push(`mathematics is not set: ${name(e)}`);
+  });
+  document.querySelectorAll("mjx-merror, [data-mjx-error]").forEach((e) =>
+    found.push(`mathematics has an error: ${e.getAttribute("data-mjx-error") ?? e.innerText}`));
+  document.querySelectorAll("mjx-mtext[style*='color: red']").forEach((e) =>
+    found.push(`mathematics has an unknown command: ${name(e.closest("mjx-container").parentElement)}`));
+  const texts = document.createTreeWalker(main, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const text = texts.currentNode.data;
+    if (/\$[^\s$][^$]*\$|\\\(|\\\[|\\begin\{/.test(text)
+        && !texts.currentNode.parentElement.closest("pre, code, .math, mjx-container, script, style"))
+      found.push(`raw mathematics in the text: "${text.trim().slice(0, 60)}"`);
+  }
+
+  // Pictures load, say what they show, and keep their shape.
+  for (const picture of document.images) {
+    const alt = picture.alt.trim(), file = picture.getAttribute("src");
+    if (!alt) found.push(`a picture without alt text: ${file}`);
+    if (/_images\/|\.(png|svg|jpe?g|gif|webp)$/i.test(alt)) found.push(`alt text that is a path: ${alt}`);
+    if (!picture.naturalWidth) found.push(`a picture that does not load: ${file}`);
+    const style = getComputedStyle(picture), size = (...names) => names.reduce((s, n) => s + parseFloat(style[n]), 0);
+    const shownWidth = picture.clientWidth - size("paddingLeft", "paddingRight");
+    const shownHeight = picture.clientHeight - size("paddingTop", "paddingBottom");
+    if (shownWidth > 0 && shownHeight > 0 && picture.naturalWidth && style.objectFit === "fill") {
+      const squeeze = (shownWidth / shownHeight) / (picture.naturalWidth / picture.naturalHeight);
+      if (Math.abs(squeeze - 1) > 0.03)
+        found.push(`a picture out of shape: ${Math.round(shownWidth)} × ${Math.round(shownHeight)} px, ` +
+          `but the file has ${picture.naturalWidth} × ${picture.naturalHeight}: ${file}`);
+    }
+  }
+  document.querySelectorAll("link[rel~=preconnect], link[rel~=dns-prefetch]").forEach((e) => {
+    if (e.hostname !== location.hostname) found.push(`a connection to another host: ${e.href}`);
+  });
+  return found;
+}"""
+
+
+# ---------------------------------------------------------------- the site and the browser
+
+
+def path_on_host(html: Path) -> str:
+    """Where the site will stand on its host ("/attention-course/"): the page for missing pages says it."""
+    page = html / "404.html"
+    match = page.exists() and re.search(r'href="(/[^"]*?)_static/', page.read_text(encoding="utf-8"))
+    return match[1] if match else "/"
+
+
+class Handler(SimpleHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def translate_path(self, path: str) -> str:
+        inside = path.startswith(self.server.prefix)
+        return super().translate_path("/" + path.removeprefix(self.server.prefix) if inside else "/nowhere")
+
+    def end_headers(self) -> None:
+        self.send_header("Cache-Control", "max-age=600")
+        super().end_headers()
+
+    def log_message(self, *_) -> None:
+        pass
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, html: Path):
+        self.prefix = path_on_host(html)
+        super().__init__(("127.0.0.1", 0), partial(Handler, directory=str(html)))
+        self.address = f"http://127.0.0.1:{self.server_port}{self.prefix}"
+
+    def handle_error(self, *_) -> None:
+        pass  # the browser hung up
+
+
+@contextmanager
+def serve(html: Path):
+    with Server(html) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield server.address
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def new_tab(browser):
+    """A tab with an empty cache of its own."""
+    tab = browser.new_context(reduced_motion="reduce").new_page()
+    tab.set_default_timeout(120_000)  # a busy machine is no failure
+    return tab
+
+
+@pytest.fixture(scope="module")
+def tab():
+    """One tab of one browser for all pages: it reads the scripts that all pages share only once."""
+    if CHROMIUM is None:
+        pytest.skip("no Chromium or Chrome is installed")
+    with playwright_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield new_tab(browser)
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def built():
+    if not (HTML / "index.html").exists():
+        pytest.skip(NOT_BUILT)
+
+
+@pytest.fixture(scope="module")
+def site(built):
+    with serve(HTML) as address:
+        yield address
+
+
+# ---------------------------------------------------------------- one visit
+
+
+class Visit:
+    """A page in the browser's tab, what went wrong in it, and what it asked for."""
+
+    def __init__(self, tab, *, width: dict = WIDE, scheme: str = "light"):
+        self.tab = tab
+        self.found: list[str] = []
+        self.asked: set[str] = set()
+        self.host = ""
+        self.listeners = {
+            "console": self.on_console,
+            "pageerror": lambda error: self.found.append(f"page error: {error}"),
+            "request": self.on_request,
+            "response": self.on_response,
+            "websocket": lambda socket: self.found.append(f"a request to another host: {socket.url}"),
+        }
+        tab.goto("about:blank")
+        self.set(width, scheme)
+
+    def __enter__(self):
+        for event, listener in self.listeners.items():
+            self.tab.on(event, listener)
+        return self
+
+    def __exit__(self, *_):
+        for event, listener in self.listeners.items():
+            self.tab.remove_listener(event, listener)
+
+    def set(self, width: dict, scheme: str) -> None:
+        if self.tab.viewport_size != width:
+            self.tab.set_viewport_size(width)
+        self.tab.emulate_media(color_scheme=scheme)
+
+    def on_console(self, message) -> None:
+        if message.type == "error":
+            self.found.append(f"console error: {message.text}")
+
+    def on_request(self, request) -> None:
+        url = urlsplit(request.url)
+        if url.scheme in ("http", "https", "ws", "wss") and url.netloc != self.host:
+            self.found.append(f"a request to another host: {request.url}")
+        self.asked.add(request.url)
+
+    def on_response(self, response) -> None:
+        if response.status >= 400:
+            self.found.append(f"answer {response.status}: {response.url}")
+
+    def open(self, url: str) -> None:
+        self.host = urlsplit(url).netloc
+        self.tab.goto(url)
+        self.tab.evaluate(SETTLE)
+
+    def look(self, *, width: dict, scheme: str, axe: str = "") -> list[str]:
+        """Everything wrong with the page as it is at this width and in this colour scheme, since the last look."""
+        self.set(width, scheme)
+        self.tab.evaluate(SETTLE)
+        theme = self.tab.evaluate("document.documentElement.dataset.theme")
+        if theme != scheme:
+            self.found.append(f"the theme is {theme}, the reader's system says {scheme}")
+        self.found += self.tab.evaluate(LOOK)
+        if axe == "all":
+            self.ask_axe(rules={rule: {"enabled": False} for rule in COLOURS})
+        if axe == "scrolling":
+            self.ask_axe(runOnly=["scrollable-region-focusable"])
+        elif axe:
+            self.tab.evaluate(CHOOSE)
+            self.ask_axe("[data-chosen]", runOnly=COLOURS)
+        found, self.found = self.found, []
+        return [f"{width['width']} px, {scheme}: {complaint}" for complaint in found]
+
+    def ask_axe(self, *context: str, **options) -> None:
+        answer = axe_playwright.Axe().run(self.tab, *context, options={**AXE, **options}).response
+        for problem in answer["violations"]:
+            if problem["impact"] in ("serious", "critical"):
+                where = "; ".join(" ".join(map(str, node["target"])) for node in problem["nodes"][:3])
+                self.found.append(f"axe, {problem['impact']}: {problem['id']}, {problem['help']} ({where})")
+
+
+def complaints(tab, site: str, page: str) -> list[str]:
+    """Visit a page wide and light, see it turn dark; visit it again narrow and dark, see it turn light."""
+    with Visit(tab) as visit:
+        visit.open(site + page)
+        found = visit.look(width=WIDE, scheme="light", axe="" if page.startswith("_modules/") else "all")
+        if GENERATED.fullmatch(page):
+            return found + visit.look(width=NARROW, scheme="dark")
+        found += visit.look(width=WIDE, scheme="dark", axe="colours")
+        visit.set(NARROW, "dark")
+        visit.open(site + page)
+        found += visit.look(width=NARROW, scheme="dark", axe="scrolling")
+        return found + visit.look(width=NARROW, scheme="light")
+
+
+def first_visit(tab, site: str, page: str, html: Path) -> dict[str, int]:
+    """What a reader's first page makes the browser ask for: each file's size, compressed as hosts do."""
+    fresh = new_tab(tab.context.browser)
+    with Visit(fresh) as visit:
+        visit.open(site + page)
+    fresh.context.close()
+    prefix = path_on_host(html)
+    names = {unquote(urlsplit(url).path).removeprefix(prefix) for url in visit.asked}
+    return {name: packed_size(html / name) for name in sorted(names) if (html / name).is_file()}
+
+
+@cache
+def packed_size(path: Path) -> int:
+    return path.stat().st_size if path.suffix in PACKED else len(gzip.compress(path.read_bytes()))
+
+
+# ---------------------------------------------------------------- the pages
+
+
+def pages(folder: str = "") -> list:
+    names = sorted(path.relative_to(HTML).as_posix() for path in (HTML / folder).rglob("*.html"))
+    if not names:
+        return [pytest.param(None, marks=pytest.mark.skip(reason=NOT_BUILT), id="no page")]
+    return [pytest.param(name, id=name.removesuffix(".html")) for name in names if name != "index.html"]
+
+
+@pytest.mark.parametrize("page", pages())
+def test_a_page_is_whole_wide_and_narrow_light_and_dark(tab, site, page):
+    found = complaints(tab, site, page)
+    assert not found, "\n".join(["", *found])
+
+
+@pytest.mark.parametrize("page", pages("notebooks"))
+def test_the_first_visit_of_a_chapter_transfers_at_most_a_megabyte(tab, site, page):
+    sizes = first_visit(tab, site, page, HTML)
+    assert page in sizes
+    assert sum(sizes.values()) <= BUDGET, sorted(sizes.items(), key=lambda item: -item[1])
+
+
+def test_the_address_of_the_site_leads_to_the_first_page(tab, site):
+    with Visit(tab) as visit:
+        visit.tab.goto(site)
+        visit.tab.wait_for_url(f"{site}book/index.html")
+
+
+@pytest.mark.parametrize("page", ["book/index.html", "notebooks/02_simple_self_attention.html"])
+def test_the_book_can_be_read_from_a_folder_without_a_server(tab, built, page):
+    with Visit(tab, scheme="dark") as visit:
+        visit.open((HTML / page).as_uri())
+        found = visit.look(width=WIDE, scheme="dark")
+    assert not found, "\n".join(["", *found])
+
+
+def test_the_search_finds_a_word_of_the_chapters(tab, site):
+    with Visit(tab) as visit:
+        visit.open(f"{site}search.html?q=softmax")
+        links = visit.tab.locator("#search-results li a")
+        links.first.wait_for()
+        assert any("notebooks/" in link.get_attribute("href") for link in links.all())
+        assert not visit.found
+
+
+# ---------------------------------------------------------------- details
+
+
+def pages_with_details() -> list[str]:
+    chapters = sorted((HTML / "notebooks").glob("*.html"))
+    return [f"notebooks/{path.name}" for path in chapters if 'class="detail"' in path.read_text(encoding="utf-8")]
+
+
+@pytest.fixture
+def folded(tab, site):
+    """A page with details: its address, the name of the first folded section, and of a place inside it."""
+    names = pages_with_details()
+    assert names, "no chapter of the built book has a detail"
+    inside = """() => {
+      for (const fold of document.querySelectorAll("section > details.detail")) {
+        const place = fold.querySelector(":scope [id]:is(figure, section, div)");
+        if (place) return [fold.parentElement.id, place.id];
+      }
+    }"""
+    for name in names:
+        tab.goto("about:blank")
+        tab.set_viewport_size(WIDE)
+        tab.goto(site + name)
+        if found := tab.evaluate(inside):
+            return site + name, *found
+    pytest.skip("no detail has a place that a link could lead to")
+
+
+IS_OPEN = "(name) => document.getElementById(name).querySelector(':scope > details.detail').open"
+IN_VIEW = """async (name) => {
+  await new Promise((done) => setTimeout(done, 300));
+  const box = document.getElementById(name).getBoundingClientRect();
+  return -5 <= box.top && box.top < innerHeight;
+}"""
+
+
+@pytest.mark.parametrize("chapter", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem[:2])
+def test_each_detail_of_a_chapter_is_folded_on_its_page_and_nothing_else(built, chapter):
+    collapsed = [
+        "".join(cell["source"]).split("\n")[0].lstrip("# ")
+        for cell in json.loads(chapter.read_text(encoding="utf-8"))["cells"]
+        if cell["metadata"].get("jp-MarkdownHeadingCollapsed")
+    ]
+    page = (HTML / "notebooks" / f"{chapter.stem}.html").read_text(encoding="utf-8")
+    summary = r'<details class="detail"><summary>\s*<h[234]>(.*?)<a class="headerlink".*?</a></h[234]>'
+    label = r'\s*<span class="detail-label">Detail · [1-9]\d* min</span></summary>'
+    shown = [unescape(re.sub(r"<[^>]+>", "", title)) for title in re.findall(summary + label, page)]
+    plain = str.maketrans("’", "'", "`*")
+    assert [title.translate(plain) for title in shown] == [title.translate(plain) for title in collapsed]
+    assert page.count('<details class="detail">') == len(collapsed)
+
+
+def test_a_detail_is_closed_until_its_heading_is_clicked_and_moves_nothing_above_it(tab, folded):
+    _, section, _ = folded
+    heading = tab.locator(f"[id='{section}'] > details > summary")
+    heading.scroll_into_view_if_needed()
+    assert not tab.evaluate(IS_OPEN, section)
+    before = heading.bounding_box()
+    heading.click(position={"x": 40, "y": before["height"] / 2})
+    assert tab.evaluate(IS_OPEN, section)
+    assert heading.bounding_box() == before
+    assert heading.locator("h2, h3, h4").count() == 1
+
+
+def test_a_detail_opens_by_keyboard(tab, folded):
+    _, section, _ = folded
+    tab.locator(f"[id='{section}'] > details > summary").focus()
+    for now in (True, False, True):
+        tab.keyboard.press("Enter")
+        assert tab.evaluate(IS_OPEN, section) is now
+
+
+def test_a_link_to_a_detail_or_to_a_place_inside_it_opens_it(tab, folded):
+    address, section, inside = folded
+    for name in (section, inside):
+        tab.goto("about:blank")
+        tab.goto(f"{address}#{name}")
+        assert tab.evaluate(IN_VIEW, name)
+        assert tab.evaluate(IS_OPEN, section), f"#{name} leads to a closed detail"
+
+
+def test_the_contents_of_the_page_name_each_detail_and_open_it_each_time(tab, folded):
+    _, section, _ = folded
+    link = tab.locator(f".bd-toc-nav a[href='#{section}'], nav.page-toc a[href='#{section}']").first
+    assert tab.locator(f"[id='{section}'] > details > summary").inner_text().startswith(link.text_content().strip())
+    for _ in range(2):  # the second time the address does not change
+        link.evaluate("(link) => link.click()")  # deeper sections are listed only while one reads there
+        tab.wait_for_function(IS_OPEN, arg=section)
+        tab.evaluate("(name) => { document.getElementById(name).querySelector('details').open = false; }", section)
+
+
+def test_details_are_open_on_paper(tab, folded):
+    _, section, inside = folded
+    height = "(name) => document.getElementById(name).getBoundingClientRect().height"
+    closed = tab.evaluate(height, section)
+    tab.emulate_media(media="print")
+    try:
+        assert tab.evaluate("(name) => document.getElementById(name).checkVisibility()", inside)
+        assert tab.evaluate(height, section) > closed + 50
+    finally:
+        tab.emulate_media(media="screen")
+
+
+# ---------------------------------------------------------------- the checks themselves can fail
+
+SOUND = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>A page</title>
+<link rel="icon" href="dot.svg">
+<style>
+:root { color: #111; background: #fff; } [data-theme=dark] { color: #eee; background: #111; }
+.faint, .folded { color: #999; background: #fff; } [data-theme=dark] .night { color: #333; }
+[data-theme=light] a { color: #00f; } [data-theme=dark] a { color: #9cf; } pre { overflow-x: auto; }
+</style>
+<script>
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const paint = () => { document.documentElement.dataset.theme = dark.matches ? "dark" : "light"; };
+dark.onchange = paint;
+paint();
+</script>
+</head>
+<body><main>
+<h1>A page</h1>
+<p>It costs $5 and has <code>$x$</code>, <a href="#here">a link</a> and
+<span class="math"><mjx-container>x</mjx-container></span>.</p>
+<img src="dot.svg" alt="A dot" width="200" height="100">
+<pre tabindex="0">a line of code too long for a phone, which scrolls in its own box so that the page need not</pre>
+BREAK
+</main></body>
+</html>
+"""
+
+DOT = '<svg xmlns="http://www.w3.org/2000/svg" width="200" height="100"><circle cx="100" cy="50" r="40"/></svg>'
+
+BROKEN = {
+    # what is wrong: (what the page has, what is said of it)
+    "a picture from elsewhere": (
+        '<img alt="A cat" src="https://example.org/cat.png">',
+        r"a request to another host: https://example\.org/cat\.png",
+    ),
+    "a script that asks elsewhere": (
+        "<script>fetch('https://example.org/count').catch(() => {})</script>",
+        r"a request to another host: https://example\.org/count",
+    ),
+    "a connection prepared": (
+        '<link rel="preconnect" href="https://example.org">',
+        r"a connection to another host: https://example\.org",
+    ),
+    "a console error": ("<script>console.error('of two minds')</script>", "console error: of two minds"),
+    "a page error": ("<script>throw new Error('out of order')</script>", "page error: out of order"),
+    "a missing script": ('<script src="missing.js"></script>', r"answer 404: \S+/missing\.js"),
+    "low contrast": ('<p class="faint">Can you read this?</p>', r"light: axe, serious: color-contrast.*\.faint"),
+    "low contrast in a fold": (
+        '<details><summary>Hint</summary><p class="folded">Can you read this?</p></details>',
+        r"light: axe, serious: color-contrast.*\.folded",
+    ),
+    "low contrast by night": (
+        '<p class="night">Can you read this?</p>',
+        r"dark: axe, serious: color-contrast.*\.night",
+    ),
+    "a button without a name": ("<button></button>", "axe, critical: button-name"),
+    "a scrolling box out of reach": (
+        f"<details><summary>Code</summary><pre>{'word ' * 300}</pre></details>",
+        "axe, serious: scrollable-region-focusable",
+    ),
+    "a box too wide for a phone": (
+        '<div style="width: 500px">wide</div>',
+        "390 px, dark: the page scrolls sideways: 508 px in 390 px",
+    ),
+    "a text cut off": (
+        '<div style="overflow: hidden"><p style="width: 500px">cut</p></div>',
+        '390 px, light: sticks out to 508 px: <p> "cut"',
+    ),
+    "mathematics not set": ('<span class="math">\\(x^2\\)</span>', "mathematics is not set"),
+    "raw mathematics": ("<p>so $x^2$ grows</p>", r"raw mathematics in the text: \"so \$x\^2\$ grows"),
+    "mathematics with an error": ("<mjx-merror>Missing close brace</mjx-merror>", "mathematics has an error: Missing"),
+    "an unknown command": (
+        '<p><mjx-container><mjx-mtext style="color: red">\\nonsense</mjx-mtext></mjx-container></p>',
+        "mathematics has an unknown command",
+    ),
+    "a picture without words": ('<img src="dot.svg" alt="">', r"a picture without alt text: dot\.svg"),
+    "a path for words": (
+        '<img src="dot.svg" alt="../_images/dot.png">',
+        r"alt text that is a path: \.\./_images/dot\.png",
+    ),
+    "a picture that is not there": ('<img src="gone.svg" alt="A dot">', r"a picture that does not load: gone\.svg"),
+    "a squeezed picture": (
+        '<img src="dot.svg" alt="A dot" style="width: 600px; height: 300px; max-width: 100%">',
+        "390 px, dark: a picture out of shape: 374 × 300 px",
+    ),
+}
+STUBBORN = "<script>dark.onchange = null;</script>"  # light for ever
+
+
+@pytest.fixture(scope="module")
+def judged(tab, tmp_path_factory):
+    """What is said of a sound page, and of the same page with every mistake at once."""
+    html = tmp_path_factory.mktemp("site")
+    (html / "dot.svg").write_text(DOT)
+    every = "\n".join(mistake for mistake, _ in BROKEN.values())
+    made = {"sound": "", "broken": every, "stubborn": STUBBORN}
+    for name, mistake in made.items():
+        (html / f"{name}.html").write_text(SOUND.replace("BREAK", mistake), encoding="utf-8")
+    with serve(html) as address:
+        return {name: complaints(tab, address, f"{name}.html") for name in made}
+
+
+def test_nothing_is_said_against_a_sound_page(judged):
+    assert judged["sound"] == []
+
+
+@pytest.mark.parametrize("mistake", BROKEN)
+def test_a_mistake_in_a_page_is_seen(judged, mistake):
+    assert any(re.search(BROKEN[mistake][1], complaint) for complaint in judged["broken"]), judged["broken"]
+
+
+def test_what_is_wrong_only_by_night_or_on_a_phone_is_not_held_against_the_day_or_the_desk(judged):
+    by_day = [complaint for complaint in judged["broken"] if complaint.startswith("1280 px, light")]
+    assert by_day
+    assert not [complaint for complaint in by_day if re.search(r"sideways|sticks out|out of shape|\.night", complaint)]
+
+
+def test_a_page_that_ignores_the_colours_of_the_system_is_seen(judged):
+    assert "1280 px, dark: the theme is light, the reader's system says dark" in judged["stubborn"]
+
+
+def test_a_first_visit_counts_all_that_the_page_asks_for_and_compresses_what_can_be(tab, tmp_path):
+    noise = random.Random(0).randbytes(2000).hex()
+    (tmp_path / "a page.html").write_text(SOUND.replace("BREAK", '<script src="noise.js?v=1"></script>'))
+    (tmp_path / "noise.js").write_text(f"// {noise}")
+    (tmp_path / "dot.svg").write_text(DOT)
+    (tmp_path / "unused.js").write_text(f"// {noise}")
+    with serve(tmp_path) as address:
+        sizes = first_visit(tab, address, "a%20page.html", tmp_path)
+    assert list(sizes) == ["a page.html", "dot.svg", "noise.js"]
+    assert 2000 <= sizes["noise.js"] < 2500  # the file has 4003 bytes

@@ -1,0 +1,525 @@
+"""Chapter 3, Scale the dot product: its numbers, its claims and its exercises."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from read_chapters import code_cells, definitions, imports, solution
+from torch import nn
+
+import attn_course
+from attn_course import check, softmax
+
+REFERENCE = json.loads((Path(__file__).parents[1] / "data" / "worked_example.json").read_text(encoding="utf-8"))
+TRAINABLE, LINEAR = REFERENCE["trainable"], REFERENCE["linear"]
+TOKENS = REFERENCE["tokens"]
+JOURNEY, ONE, STEP = (TOKENS.index(token) for token in ("journey", "one", "step"))
+
+
+@pytest.fixture
+def x():
+    return torch.tensor(REFERENCE["inputs"])
+
+
+@pytest.fixture
+def matrices():
+    """W_query, W_key, W_value of the worked example."""
+    torch.manual_seed(123)
+    return [torch.rand(3, 2) for _ in range(3)]
+
+
+@pytest.fixture(scope="module")
+def chapter():
+    """The functions and classes that the notebook defines before its exercises, and nothing else of it."""
+    return definitions("03")
+
+
+def random(*shape, seed=0):
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def attention_by_loops(q, k, v):
+    """One query, key and value at a time, by Python's floats: the independent reference of this file."""
+    out, all_weights = [], []
+    for query in q.tolist():
+        scores = [math.fsum(a * b for a, b in zip(query, key, strict=True)) / len(query) ** 0.5 for key in k.tolist()]
+        exponentials = [math.exp(score - max(scores)) for score in scores]
+        weights = [e / math.fsum(exponentials) for e in exponentials]
+        columns = zip(*v.tolist(), strict=True)
+        out.append([math.fsum(w * c for w, c in zip(weights, column, strict=True)) for column in columns])
+        all_weights.append(weights)
+    return torch.tensor(out, dtype=torch.float64), torch.tensor(all_weights, dtype=torch.float64)
+
+
+def assert_same(actual, expected):
+    torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-12)
+
+
+def assert_printed(actual, expected):
+    """Equal to the reference, which is rounded to four digits."""
+    torch.testing.assert_close(actual.detach(), torch.tensor(expected), rtol=0, atol=0.5e-4 + 1e-6)
+
+
+# -- The numbers of the worked example ---------------------------------------------------------------
+
+
+def test_three_projections_give_the_query_key_and_value_of_journey(x, matrices):
+    for name, W in zip(("query", "key", "value"), matrices, strict=True):
+        assert_printed(x[JOURNEY] @ W, TRAINABLE[f"{name}_of_journey"])
+
+
+def test_the_scores_of_journey_are_its_query_with_every_key(x, matrices):
+    W_query, W_key, _ = matrices
+    scores = (x @ W_key) @ (x[JOURNEY] @ W_query)
+    assert_printed(scores, TRAINABLE["scores_of_journey"])
+    assert_printed(scores[JOURNEY], TRAINABLE["score_of_journey_with_itself"])
+
+
+def test_the_weights_of_journey_are_the_softmax_of_its_scores_over_the_root_of_two(x, matrices):
+    W_query, W_key, _ = matrices
+    scores = (x @ W_key) @ (x[JOURNEY] @ W_query)
+    assert_printed(softmax(scores / math.sqrt(2)), TRAINABLE["weights_of_journey"])
+
+
+def test_the_layer_with_parameters_gives_the_context_of_the_worked_example(chapter, x):
+    torch.manual_seed(123)
+    out, weights = chapter["SelfAttentionWithParameters"](d_in=3, d_out=2)(x)
+    assert_printed(out, TRAINABLE["context"])
+    assert_printed(weights[JOURNEY], TRAINABLE["weights_of_journey"])
+
+
+@pytest.mark.parametrize("whose", ["the chapter's", "the package's"])
+def test_the_layer_with_linear_gives_the_context_of_the_worked_example(chapter, x, whose):
+    layer_class = chapter["SelfAttention"] if whose == "the chapter's" else attn_course.SelfAttention
+    torch.manual_seed(789)
+    layer = layer_class(d_in=3, d_out=2)
+    out, weights = layer(x)
+    assert_printed(out, LINEAR["context"])
+    assert_printed(weights, LINEAR["weights"])
+    assert_printed(layer.k_proj.weight.T, LINEAR["key_weight_transposed"])
+
+
+def test_the_notebook_prints_every_number_of_the_worked_example():
+    printed = ""
+    for cell in code_cells("03"):
+        for output in cell.outputs:
+            printed += output.get("text", "") + output.get("data", {}).get("text/plain", "") + "\n"
+    expected = {name: values for name, values in TRAINABLE.items() if name != "recipe"}
+    expected |= {f"linear {name}": LINEAR[name] for name in ("context", "weights", "key_weight_transposed")}
+    for name, values in expected.items():
+        for value in torch.tensor(values).flatten().tolist():
+            assert f"{value:.4f}" in printed, f"{name}: {value:.4f} is printed nowhere"
+
+
+def test_the_notebook_starts_from_the_words_and_vectors_of_the_worked_example():
+    (source,) = (cell.source for cell in code_cells("03") if cell.source.startswith("tokens = "))
+    namespace = {"torch": torch, "device": "cpu", "softmax": softmax}
+    exec(source.split("for token, weight")[0], namespace)
+    assert namespace["tokens"] == TOKENS
+    assert torch.equal(namespace["x"], torch.tensor(REFERENCE["inputs"]))
+    assert (namespace["JOURNEY"], namespace["ONE"], namespace["STEP"]) == (JOURNEY, ONE, STEP)
+
+
+# -- Queries, keys and values ------------------------------------------------------------------------
+
+
+def test_one_gives_its_noun_the_smallest_weight_without_projections(x):
+    assert softmax(x @ x.T)[ONE].argmin() == STEP
+
+
+def test_who_asks_matters_once_queries_and_keys_differ(x, matrices):
+    W_query, W_key, _ = matrices
+    scores = (x @ W_query) @ (x @ W_key).T
+    assert torch.equal(x @ x.T, (x @ x.T).T)
+    assert not torch.allclose(scores, scores.T, atol=0.1)
+
+
+def test_the_soft_lookup_ends_as_an_average_or_as_a_dictionary():
+    scores = torch.tensor([-1.0, -0.5, 1.0, 0.5])
+    assert torch.equal(softmax(0 * scores), torch.full((4,), 0.25))
+    assert torch.equal(softmax(1000 * scores), torch.tensor([0.0, 0.0, 1.0, 0.0]))
+
+
+def test_a_changed_value_moves_the_answer_by_its_weight_and_no_weight_at_all(chapter):
+    q, k, v = random(2, 3), random(5, 3, seed=1), random(5, 7, seed=2)
+    out, weights = chapter["attention"](q, k, v)
+    warmer = v.clone()
+    warmer[4] += 10
+    new_out, new_weights = chapter["attention"](q, k, warmer)
+    assert torch.equal(new_weights, weights)
+    assert_same(new_out, out + 10 * weights[:, 4:])
+
+
+def test_the_scores_see_only_the_product_of_the_two_matrices():
+    x, W_query, W_key = random(7, 5), random(5, 2, seed=1), random(5, 2, seed=2)
+    assert_same((x @ W_query) @ (x @ W_key).T, x @ (W_query @ W_key.T) @ x.T)
+
+
+@pytest.mark.parametrize(("d_in", "width"), [(11, 3), (7, 5), (5, 7)])
+def test_two_matrices_compare_in_no_more_directions_than_queries_are_wide(d_in, width):
+    meeting = random(d_in, width) @ random(d_in, width, seed=1).T
+    assert torch.linalg.matrix_rank(meeting) == min(d_in, width)
+
+
+def test_one_matrix_can_be_cached_as_well_as_two():
+    x, W_query, W_key = random(7, 5), random(5, 2, seed=1), random(5, 2, seed=2)
+    kept = x[:4]  # with one matrix, what is kept is the tokens themselves
+    assert_same((x[4:] @ W_query) @ (kept @ W_key).T, (x[4:] @ (W_query @ W_key.T)) @ kept.T)
+
+
+def test_the_misprinted_formula_makes_shares_of_features_out_of_any_values():
+    q, k, v = random(5, 3), random(7, 3, seed=1), random(7, 2, seed=2)
+    misprinted = softmax(q @ k.mT / math.sqrt(3) @ v)
+    assert misprinted.shape == attn_course.attention(q, k, v)[0].shape
+    assert_same(misprinted.sum(dim=-1), torch.ones(5, dtype=torch.float64))
+    below_zero = -1 - v.abs()  # an average of these is below -1
+    assert (attn_course.attention(q, k, below_zero)[0] < -1).all()
+    assert (softmax(q @ k.mT / math.sqrt(3) @ below_zero) >= 0).all()
+
+
+# -- The scale ---------------------------------------------------------------------------------------
+
+
+def test_a_new_layer_has_scores_three_times_smaller_than_vectors_of_variance_one_and_softer_rows():
+    one_hot = {}
+    for width in (64, 512, 1024):
+        torch.manual_seed(width)
+        inputs = torch.randn(4000, 7, 32)
+        q_proj, k_proj = nn.Linear(32, width, bias=False), nn.Linear(32, width, bias=False)
+        with torch.no_grad():
+            fresh = (q_proj(inputs[:, :1]) @ k_proj(inputs[:, 1:]).mT)[:, 0]
+        drawn = (torch.randn(4000, 1, width) @ torch.randn(4000, 6, width).mT)[:, 0]
+        assert fresh.std() / math.sqrt(width) == pytest.approx(1 / 3, rel=0.15)
+        one_hot[width] = [float((softmax(s).amax(-1) > 0.99).float().mean()) for s in (fresh, drawn)]
+    # Shares of 4,000 rows, and of one draw of the matrices: off by a few hundredths.
+    for width, expected in {64: (0.025, 0.43), 512: (0.40, 0.76), 1024: (0.55, 0.82)}.items():
+        assert one_hot[width] == pytest.approx(expected, abs=0.06), (width, one_hot)
+
+
+@pytest.mark.parametrize("width", [4, 64, 1024])
+def test_a_dot_product_has_the_variance_of_its_width(width):
+    rng = torch.Generator().manual_seed(width)
+    q, k = torch.randn(2, 10_000, width, generator=rng)
+    scores = (q * k).sum(-1)
+    assert scores.var() == pytest.approx(width, rel=0.06)
+    assert (scores / math.sqrt(width)).var() == pytest.approx(1.0, rel=0.06)
+    assert (scores / width).var() == pytest.approx(1 / width, rel=0.06)
+
+
+def test_six_equal_weights_have_the_entropy_log_six_and_one_hot_has_none(chapter):
+    assert chapter["entropy"](torch.full((2, 6), 1 / 6)).tolist() == pytest.approx([math.log(6)] * 2)
+    assert chapter["entropy"](torch.eye(6)).tolist() == [0.0] * 6
+
+
+def test_the_scale_keeps_the_entropy_and_its_absence_loses_it(chapter):
+    chapter["rng"].manual_seed(5)
+    for width in (256, 1024):
+        scores = chapter["random_scores"](width)
+        assert scores.shape == (2000, 6)
+        assert 1.4 < chapter["entropy"](softmax(scores / math.sqrt(width))).mean() < 1.55
+        assert chapter["entropy"](softmax(scores)).mean() < 0.2
+        assert (softmax(scores).amax(-1) > 0.99).double().mean() > 0.6
+        assert not (softmax(scores / math.sqrt(width)).amax(-1) > 0.99).any()
+
+
+def test_the_jacobian_of_softmax_is_what_autograd_says(chapter):
+    scores = random(3, 5)
+    by_autograd = torch.stack([torch.autograd.functional.jacobian(softmax, row) for row in scores])
+    weights = softmax(scores)
+    by_formula = torch.diag_embed(weights) - weights[:, :, None] * weights[:, None, :]
+    assert_same(by_formula, by_autograd)
+    assert_same(chapter["jacobian_size"](weights), by_autograd.flatten(1).norm(dim=1))
+
+
+def test_without_the_scale_half_of_the_queries_get_no_gradient():
+    q, k, v = random(500, 1, 512), random(500, 6, 512, seed=1), random(500, 6, 512, seed=2)
+    incoming = random(500, 1, 512, seed=3)
+
+    def received(factor):
+        leaf = q.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(softmax(factor * leaf @ k.mT) @ v, leaf, incoming)
+        return gradient.norm(dim=-1).flatten()
+
+    scaled, raw, too_soft = received(512**-0.5), received(1.0), received(1 / 512)
+    assert scaled.min() > 0.1
+    assert 0.3 < (raw < 0.01).double().mean() < 0.7
+    assert raw.mean() > scaled.mean()  # a lottery: the average says nothing is wrong
+    assert scaled.mean() / too_soft.mean() == pytest.approx(math.sqrt(512), rel=0.2)
+    assert (received(512**0.5) > 0.01).double().mean() < 0.1
+
+
+# -- The function and the layers ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("leading", [(), (2,), (3, 1), (2, 3, 1)], ids=str)
+def test_three_lines_agree_with_pytorchs_own_attention_forward_and_backward(chapter, leading):
+    inputs = [random(*leading, 5, 11), random(*leading, 7, 11, seed=1), random(*leading, 7, 3, seed=2)]
+    ours = [tensor.clone().requires_grad_() for tensor in inputs]
+    theirs = [tensor.clone().requires_grad_() for tensor in inputs]
+    out, weights = chapter["attention"](*ours)
+    expected = F.scaled_dot_product_attention(*theirs)
+    assert_same(out, expected)
+    assert_same(weights, attn_course.attention(*inputs)[1])
+    incoming = random(*out.shape, seed=4)
+    assert_same(torch.autograd.grad(out, ours, incoming), torch.autograd.grad(expected, theirs, incoming))
+
+
+def test_three_lines_agree_with_plain_loops(chapter):
+    q, k, v = random(5, 11), random(7, 11, seed=1), random(7, 3, seed=2)
+    assert_same(chapter["attention"](q, k, v), attention_by_loops(q, k, v))
+
+
+def test_a_loss_on_the_output_reaches_all_three_matrices(chapter, x):
+    torch.manual_seed(123)
+    layer = chapter["SelfAttentionWithParameters"](3, 2)
+    layer(x)[0].square().sum().backward()
+    sizes = {name: parameter.grad.norm() for name, parameter in layer.named_parameters()}
+    assert list(sizes) == ["W_query", "W_key", "W_value"]
+    assert min(sizes.values()) > 0.1
+    assert max(sizes, key=sizes.get) == "W_value"
+
+
+def test_a_trained_layer_lets_one_find_step_and_step_look_elsewhere(chapter, x):
+    torch.manual_seed(123)
+    layer = chapter["SelfAttentionWithParameters"](3, 2)
+    start = layer.W_value.detach().clone()
+    optimizer = torch.optim.Adam(layer.parameters(), lr=0.1)
+    for _ in range(200):
+        _, weights = layer(x)
+        loss = -(weights[ONE, STEP].log() + weights[STEP, JOURNEY].log()) / 2
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert weights[ONE, STEP] > 0.95
+    assert weights[STEP, JOURNEY] > 0.95
+    assert weights[STEP, ONE] < 0.01
+    assert torch.equal(layer.W_value, start)  # the loss asked only about weights
+
+
+def test_linear_stores_its_matrix_transposed():
+    linear, x = nn.Linear(3, 2, bias=False), torch.randn(5, 3)
+    assert linear.weight.shape == (2, 3)
+    torch.testing.assert_close(linear(x), x @ linear.weight.T)
+
+
+def test_weights_moved_with_a_transpose_compute_the_same(chapter):
+    x = random(7, 5)
+    with_parameters = chapter["SelfAttentionWithParameters"](5, 3).double()
+    with_linear = chapter["SelfAttention"](5, 3).double()
+    with torch.no_grad():
+        for name in "qkv":
+            W = getattr(with_parameters, {"q": "W_query", "k": "W_key", "v": "W_value"}[name])
+            getattr(with_linear, f"{name}_proj").weight.copy_(W.T)
+    assert_same(with_linear(x), with_parameters(x))
+    package_layer = attn_course.SelfAttention(5, 3).double()
+    package_layer.load_state_dict(with_linear.state_dict())
+    assert_same(package_layer(x), with_linear(x))
+
+
+def test_a_square_matrix_moved_without_a_transpose_goes_wrong_in_silence():
+    W, x = random(3, 3), random(5, 3, seed=1)
+    linear = nn.Linear(3, 3, bias=False).double()
+    with torch.no_grad():
+        linear.weight.copy_(W)
+    assert not torch.allclose(linear(x), x @ W, atol=0.1)
+
+
+def test_copy_converts_and_copies_while_a_parameter_around_the_transpose_shares_memory():
+    W = random(3, 2)
+    copied, around = nn.Linear(3, 2, bias=False), nn.Linear(3, 2, bias=False)
+    with torch.no_grad():
+        copied.weight.copy_(W.T)
+    around.weight = nn.Parameter(W.T)
+    assert copied.weight.dtype == torch.float32
+    before = copied.weight.detach().clone()
+    W.zero_()
+    assert torch.equal(copied.weight, before)
+    assert not around.weight.any()
+    assert W.reshape(2, 3).shape == around.weight.shape
+    assert not torch.equal(random(3, 2).reshape(2, 3), random(3, 2).T)
+
+
+def test_detached_weights_change_no_output_and_leave_queries_and_keys_without_a_gradient():
+    q, k, v = (random(*shape, seed=i).requires_grad_() for i, shape in enumerate([(5, 3), (7, 3), (7, 2)]))
+    out, weights = attn_course.attention(q, k, v)
+    detached = weights.detach() @ v
+    assert torch.equal(detached, out)
+    gradients = torch.autograd.grad(detached.sum(), (q, k, v), allow_unused=True)
+    assert [gradient is None for gradient in gradients] == [True, True, False]
+
+
+def test_an_overwritten_tensor_stops_backward():
+    scores = random(5, 3).requires_grad_() @ random(3, 7, seed=1)
+    exponentials = scores.exp()
+    exponentials /= exponentials.sum(dim=-1, keepdim=True)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        exponentials.sum().backward()
+
+
+def test_a_weight_of_zero_makes_a_naive_entropy_nan(chapter):
+    weights = torch.tensor([0.5, 0.0, 0.5])
+    assert (weights * weights.log()).isnan().tolist() == [False, True, False]
+    assert (weights * weights.log()).sum().isnan()
+    assert float(chapter["entropy"](weights)) == pytest.approx(math.log(2))
+
+
+def test_shuffled_tokens_give_shuffled_outputs_and_weights_with_any_matrices():
+    layer, x = attn_course.SelfAttention(5, 3).double(), random(2, 7, 5)
+    order = torch.randperm(7, generator=torch.Generator().manual_seed(1))
+    out, weights = layer(x)
+    shuffled_out, shuffled_weights = layer(x[:, order])
+    assert_same(shuffled_out, out[:, order])
+    assert_same(shuffled_weights, weights[:, order][:, :, order])
+
+
+def test_softmax_over_the_queries_gives_a_single_query_only_ones():
+    scores = random(1, 7)
+    assert torch.equal(softmax(scores, dim=0), torch.ones(1, 7, dtype=torch.float64))
+    several = softmax(random(5, 7), dim=0)
+    assert_same(several.sum(0), torch.ones(7, dtype=torch.float64))
+    assert not torch.allclose(several.sum(1), torch.ones(5, dtype=torch.float64), atol=0.1)
+
+
+# -- The exercises -----------------------------------------------------------------------------------
+
+
+def test_exercise_1_scales_by_the_width_of_queries_and_keeps_batches_apart():
+    scaled_scores = solution("03", 1)["scaled_scores"]
+    q, k = random(5, 11), random(7, 11, seed=1)
+    for t, query in enumerate(q.tolist()):
+        for s, key in enumerate(k.tolist()):
+            by_hand = math.fsum(a * b for a, b in zip(query, key, strict=True)) / math.sqrt(11)
+            assert float(scaled_scores(q, k)[t, s]) == pytest.approx(by_hand)
+    batch_q, batch_k = random(2, 3, 5, 11), random(2, 3, 7, 11, seed=1)
+    scores = scaled_scores(batch_q, batch_k)
+    assert scores.shape == (2, 3, 5, 7)
+    assert_same(scores[1, 2], scaled_scores(batch_q[1, 2], batch_k[1, 2]))
+
+
+def test_exercise_2_is_scaled_dot_product_attention_from_values_of_another_width():
+    scaled_dot_product = solution("03", 2)["scaled_dot_product"]
+    q, k, v = random(5, 11), random(7, 11, seed=1), random(7, 3, seed=2)
+    out, weights = scaled_dot_product(q, k, v)
+    expected_out, expected_weights = attention_by_loops(q, k, v)
+    assert_same(out, expected_out)
+    assert_same(weights, expected_weights)
+    assert_same(scaled_dot_product(1000 * q, k, v)[1].sum(dim=-1), torch.ones(5, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (2, 5), (3, 3)])
+def test_exercise_3_computes_x_times_w_from_a_copy_of_w(shape):
+    as_linear = solution("03", 3)["as_linear"]
+    W, x = random(*shape), random(2, 7, shape[0], seed=1)
+    linear, expected = as_linear(W), x @ W
+    assert isinstance(linear, nn.Linear)
+    assert linear.bias is None
+    assert_same(linear(x), expected)
+    W.zero_()
+    assert_same(linear(x), expected)
+
+
+def test_exercise_4_measures_entropy_and_survives_zeros():
+    row_entropy = solution("03", 4)["row_entropy"]
+    weights = softmax(random(2, 5, 7))
+    assert_same(row_entropy(weights), torch.distributions.Categorical(weights).entropy())
+    assert torch.equal(row_entropy(torch.eye(5)), torch.zeros(5))
+    half = torch.tensor([0.5, 0.0, 0.5])
+    assert float(row_entropy(half)) == pytest.approx(math.log(2))
+
+
+def test_exercise_5_has_values_of_another_width_and_scales_by_the_keys():
+    wide = solution("03", 5)["WideValues"](d_in=5, d_key=2, d_value=11).double()
+    x = random(3, 7, 5)
+    out, weights = wide(x)
+    assert out.shape == (3, 7, 11)
+    assert weights.shape == (3, 7, 7)
+    assert [tuple(p.shape) for p in wide.parameters()] == [(2, 5), (2, 5), (11, 5)]
+    for i in range(3):
+        expected = attention_by_loops(*(x[i] @ p.detach().T for p in wide.parameters()))
+        assert_same((out[i].detach(), weights[i].detach()), expected)
+
+
+@pytest.mark.parametrize("kind", ["detached", "numpy", "no_grad"])
+def test_the_checks_miss_a_gradient_that_the_exercises_ask_for(kind):
+    def cut(q, k, v):
+        _, weights = attn_course.attention(q, k, v)
+        if kind == "numpy":
+            weights = torch.from_numpy(weights.numpy())
+        elif kind == "detached":
+            weights = weights.detach()
+        with torch.set_grad_enabled(kind != "no_grad"):
+            return weights @ v, weights
+
+    class Cut(solution("03", 5)["WideValues"]):
+        def forward(self, x):
+            with torch.no_grad():
+                return super().forward(x)
+
+    text = check.scaled_dot_product.verdict(cut).text
+    assert text.startswith("Not right yet. The numbers are right, but no gradient comes back to q and k")
+    assert "comes back to q_proj and k_proj and v_proj" in check.WideValues.verdict(Cut).text
+
+
+def test_the_check_of_attention_says_when_backward_would_stop():
+    def overwrites(q, k, v):
+        scores = q @ k.mT / math.sqrt(q.size(-1))
+        scores -= scores.amax(dim=-1, keepdim=True)
+        weights = scores.exp_()
+        weights /= weights.sum(dim=-1, keepdim=True)
+        return weights @ v, weights
+
+    text = check.scaled_dot_product.verdict(overwrites).text
+    assert text.startswith("Not right yet. The numbers are right, but their gradient cannot be computed: ")
+    assert text.endswith("See section 3.8.")
+
+
+class Biased(nn.Module):
+    def __init__(self, d_in, d_key, d_value):
+        super().__init__()
+        self.q_proj, self.k_proj = nn.Linear(d_in, d_key), nn.Linear(d_in, d_key, bias=False)
+        self.v_proj = nn.Linear(d_in, d_value)
+
+    def forward(self, x):
+        return attn_course.attention(self.q_proj(x), self.k_proj(x), self.v_proj(x))
+
+
+class Bare(nn.Module):
+    def __init__(self, d_in, d_key, d_value):
+        super().__init__()
+        self.q_proj, self.k_proj = nn.Parameter(torch.rand(d_in, d_key)), nn.Parameter(torch.rand(d_in, d_key))
+        self.v_proj = nn.Parameter(torch.rand(d_in, d_value))
+
+    def forward(self, x):
+        return attn_course.attention(x @ self.q_proj, x @ self.k_proj, x @ self.v_proj)
+
+
+class Late(nn.Module):
+    def __init__(self, d_in, d_key, d_value):
+        super().__init__()
+        self.sizes = d_in, d_key, d_value
+
+    def forward(self, x):
+        d_in, d_key, d_value = self.sizes
+        self.q_proj, self.k_proj = nn.Linear(d_in, d_key, bias=False).to(x), nn.Linear(d_in, d_key, bias=False).to(x)
+        self.v_proj = nn.Linear(d_in, d_value, bias=False).to(x)
+        return attn_course.attention(self.q_proj(x), self.k_proj(x), self.v_proj(x))
+
+
+@pytest.mark.parametrize(
+    ("layer", "says"),
+    [
+        (Biased, "There is a bias in q_proj, v_proj: ask nn.Linear for none."),
+        (Bare, "q_proj is a Parameter; expected is an nn.Linear."),
+        (Late, "After __init__ the layer has the parameters none; expected are the weights of q_proj, k_proj, v_proj."),
+    ],
+)
+def test_the_check_of_a_layer_says_what_is_wrong_with_its_projections(layer, says):
+    assert check.WideValues.verdict(layer).text == f"Not right yet. {says} See section 3.9."
+
+
+def test_starter_cells_run_before_anything_is_filled_in():
+    for cell in code_cells("03", tag="exercise"):
+        exec(cell.source, imports("03"))

@@ -1,0 +1,517 @@
+"""Chapter 5: what the notebook says about masks and dropout, checked again in double precision."""
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from read_chapters import code_cells, definitions, solution
+from torch import nn
+from torch.nn.attention.bias import causal_lower_right
+
+from attn_course import (
+    SelfAttention,
+    assert_causal,
+    attention,
+    make_causal_mask,
+    make_padding_mask,
+    make_sliding_window_mask,
+    softmax,
+    to_additive_mask,
+    to_torch_mask,
+)
+
+REFERENCE = json.loads((Path(__file__).parents[1] / "data" / "worked_example.json").read_text())
+X = torch.tensor(REFERENCE["inputs"])  # (T, d_in) = (6, 3)
+
+
+@pytest.fixture(scope="module")
+def chapter():
+    """The functions and classes that the notebook defines before its exercises."""
+    return definitions("05")
+
+
+def random(*shape, seed=0):
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def assert_same(a, b):
+    torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
+
+
+def assert_printed(values, expected):
+    torch.testing.assert_close(values, torch.tensor(expected), rtol=0, atol=0.6e-4)
+
+
+# -- Reference values --------------------------------------------------------------------------------
+
+
+def reference_scores():
+    torch.manual_seed(789)
+    layer = SelfAttention(3, 2)
+    q, k = layer.q_proj(X).detach(), layer.k_proj(X).detach()
+    return layer, q @ k.mT
+
+
+def test_causal_weights_come_out_the_same_three_ways_and_as_in_the_reference():
+    layer, scores = reference_scores()
+    causal = torch.ones(6, 6).tril().bool()
+    kept = softmax(scores / math.sqrt(2)) * causal
+    q, k = layer.q_proj(X).detach(), layer.k_proj(X).detach()
+    for weights in (
+        kept / kept.sum(-1, keepdim=True),
+        softmax(scores.masked_fill(~causal, -math.inf) / math.sqrt(2)),
+        F.scaled_dot_product_attention(q, k, torch.eye(6), attn_mask=causal),
+        layer(X, causal)[1].detach(),
+    ):
+        assert_printed(weights, REFERENCE["linear"]["causal_weights"])
+
+
+def test_masked_scores_keep_their_diagonal():
+    _, scores = reference_scores()
+    masked = scores.masked_fill(~make_causal_mask(6), -math.inf)
+    assert_printed(masked.diagonal(), REFERENCE["linear"]["masked_scores_diagonal"])
+    assert (masked[~make_causal_mask(6)] == -math.inf).all()
+
+
+def test_the_causal_layer_gives_the_reference_values(chapter):
+    torch.manual_seed(123)
+    layer = chapter["CausalAttention"](d_in=3, d_out=2, max_len=8)
+    for out in layer(torch.stack([X, X])).detach():
+        assert_printed(out, REFERENCE["causal_class"]["context"])
+
+
+@pytest.mark.parametrize(
+    ("section", "name"),
+    [("linear", "causal_weights"), ("linear", "masked_scores_diagonal"), ("causal_class", "context")],
+)
+def test_the_notebook_prints_the_reference_values(section, name):
+    wanted = torch.tensor(REFERENCE[section][name])
+    grids = []
+    for cell in code_cells("05"):
+        for output in cell.outputs:
+            rows = [re.findall(r"-?inf|-?\d+\.\d+", line) for line in output.get("text", "").splitlines()]
+            rows = [[float(number) for number in row] for row in rows if row]
+            if rows and len({len(row) for row in rows}) == 1:
+                grid = torch.tensor(rows)
+                grids.append(grid.diagonal() if wanted.dim() == 1 else grid)
+    assert any(torch.equal(grid, wanted) for grid in grids if grid.shape == wanted.shape)
+
+
+# -- Where the mask goes -----------------------------------------------------------------------------
+
+
+def test_a_loud_hidden_key_ruins_masking_after_the_softmax_only():
+    scores, visible = torch.tensor([[2.0, 1.0, 200.0]]), torch.tensor([[True, True, False]])
+    kept = softmax(scores) * visible
+    assert (kept / kept.sum(-1, keepdim=True)).isnan().all()
+    torch.testing.assert_close(
+        softmax(scores.masked_fill(~visible, -math.inf)), torch.tensor([[1 / (1 + math.exp(-1)), 1 / (1 + math.e), 0]])
+    )
+
+
+def test_scores_times_a_mask_of_ones_and_zeros_leave_the_hidden_key_its_share():
+    scores, visible = torch.tensor([[2.0, 1.0, 200.0]]), torch.tensor([[True, True, False]])
+    weights = softmax(scores * visible) * visible
+    total = math.e**2 + math.e + 1  # the hidden key has the score 0, and e⁰ = 1
+    torch.testing.assert_close(weights, torch.tensor([[math.e**2 / total, math.e / total, 0.0]]))
+    assert weights.sum() == pytest.approx(0.91, abs=5e-3)
+    # Nothing leaks, for what is lost depends only on how many keys are hidden; but no row is an average.
+    x, mask = random(7, 3), make_causal_mask(7)
+    assert_causal(lambda x: (softmax(x @ x.mT * mask) * mask) @ x, x)
+    assert ((softmax(x @ x.mT * mask) * mask).sum(-1)[:-1] < 1).all()
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_a_padded_sentence_gives_what_it_gives_alone(side):
+    lengths, S = [7, 2, 5], 7
+    x = random(3, S, 4)
+    mask = make_causal_mask(S) & make_padding_mask(lengths, S, side=side)
+    out, _ = attention(x, x, x, mask)
+    for sentence, result, length in zip(x, out, lengths, strict=True):
+        real = slice(0, length) if side == "right" else slice(S - length, S)
+        alone, _ = attention(sentence[real], sentence[real], sentence[real], make_causal_mask(length))
+        assert_same(result[real], alone)
+
+
+def test_what_the_padding_contains_cannot_matter():
+    x, mask = random(2, 5, 3), make_padding_mask([5, 3])
+    changed = x.clone()
+    changed[1, 3:] = 1000.0
+    assert torch.equal(attention(changed, changed, changed, mask)[0][1, :3], attention(x, x, x, mask)[0][1, :3])
+
+
+def test_a_padding_mask_without_its_axis_of_queries_is_taken_for_another_mask():
+    x, lengths = random(5, 5, 3), torch.tensor([5, 4, 3, 2, 1])
+    right = make_padding_mask(lengths)
+    wrong, _ = attention(x, x, x, right[:, 0])  # (B, S) with B = S: read as (T, S)
+    assert not torch.allclose(wrong, attention(x, x, x, right)[0])
+
+
+def test_left_padding_and_causality_leave_the_pads_with_nothing():
+    mask = make_causal_mask(5) & make_padding_mask([3], 5, side="left")
+    assert mask[0].any(-1).tolist() == [False, False, True, True, True]
+
+
+# -- Conventions -------------------------------------------------------------------------------------
+
+
+def test_true_means_forbidden_in_torchs_multi_head_attention():
+    torch.manual_seed(0)
+    layer, x = nn.MultiheadAttention(4, 2, batch_first=True), torch.randn(2, 5, 4)
+    causal, padding = make_causal_mask(5), make_padding_mask([5, 3])
+    _, weights = layer(x, x, x, attn_mask=to_torch_mask(causal), key_padding_mask=to_torch_mask(padding))
+    assert torch.equal(weights > 0, causal & padding)
+    _, inverted = layer(x, x, x, attn_mask=causal)
+    assert torch.equal(inverted[:, :-1] > 0, ~causal[:-1].expand(2, -1, -1))
+    assert inverted[:, -1].isnan().all()
+
+
+def test_turning_integers_hides_everything():
+    assert (~torch.tensor([1, 1, 0])).tolist() == [-2, -2, -1]
+    assert (~torch.tensor([1, 1, 0])).bool().all()
+
+
+def test_a_float_mask_of_ones_and_zeros_hides_nothing():
+    zeros = torch.zeros(3, 4)
+    weights = F.scaled_dot_product_attention(zeros, zeros, torch.eye(3), attn_mask=torch.ones(3, 3).tril())
+    torch.testing.assert_close(weights[0], torch.tensor([math.e, 1.0, 1.0]) / (math.e + 2))
+    additive = to_additive_mask(make_causal_mask(3))
+    weights = F.scaled_dot_product_attention(zeros, zeros, torch.eye(3), attn_mask=additive)
+    torch.testing.assert_close(weights[0], torch.tensor([1.0, 0.0, 0.0]))
+
+
+# -- Empty rows --------------------------------------------------------------------------------------
+
+
+def empty_row():
+    q, k = random(5, 5), random(5, 5, seed=1)
+    mask = make_causal_mask(5) & make_padding_mask([3], 5, side="left")[0]
+    return q, k, q @ k.mT / math.sqrt(5), mask
+
+
+def test_minus_a_billion_looks_at_everything_and_minus_infinity_gives_nan():
+    _, _, scores, mask = empty_row()
+    assert_same(torch.softmax(scores.masked_fill(~mask, -1e9), -1)[0], torch.full((5,), 0.2, dtype=torch.float64))
+    assert torch.softmax(scores.masked_fill(~mask, -math.inf), -1)[0].isnan().all()
+
+
+def test_sdpa_and_attention_give_zeros():
+    q, k, _, mask = empty_row()
+    v = torch.eye(5, dtype=torch.float64)
+    assert torch.equal(F.scaled_dot_product_attention(q, k, v, attn_mask=mask)[:2], torch.zeros_like(v[:2]))
+    assert torch.equal(attention(q, k, v, mask)[0][:2], torch.zeros_like(v[:2]))
+
+
+@pytest.mark.parametrize(
+    ("training", "need_weights", "gives_nan"),
+    [(True, True, True), (True, False, False), (False, True, True), (False, False, True)],
+)
+def test_multi_head_attention_of_torch_has_more_than_one_answer(training, need_weights, gives_nan):
+    torch.manual_seed(0)
+    layer = nn.MultiheadAttention(4, 2, batch_first=True).train(training)
+    x, left = torch.randn(2, 5, 4), make_padding_mask([5, 3], side="left")
+    with torch.set_grad_enabled(training):
+        out, _ = layer(
+            x,
+            x,
+            x,
+            attn_mask=to_torch_mask(make_causal_mask(5)),
+            key_padding_mask=to_torch_mask(left),
+            need_weights=need_weights,
+        )
+    assert bool(out.isnan().any()) == gives_nan
+    assert out[0].isfinite().all()  # the sentence without padding
+
+
+def test_a_nan_that_nobody_reads_ruins_every_gradient_and_ours_none(chapter):
+    q, k, _, mask = empty_row()
+    for fn, ruined in ((chapter["plain_attention"], True), (lambda *inputs: attention(*inputs)[0], False)):
+        leaves = [x.clone().requires_grad_() for x in (q, k, random(5, 3, seed=2))]
+        fn(*leaves, mask)[2:].square().sum().backward()
+        assert bool(leaves[2].grad.isnan().all()) == ruined
+        assert ruined or all(leaf.grad.isfinite().all() for leaf in leaves)
+
+
+def test_the_nan_of_an_empty_row_reaches_the_weights_below_and_the_next_matrix_above(chapter):
+    torch.manual_seed(0)
+    below, above, last = nn.Linear(4, 4), nn.Linear(4, 3), nn.Linear(3, 2)
+    h = below(torch.randn(5, 4))
+    out = last(above(chapter["plain_attention"](h, h, h, empty_row()[-1])))
+    out[2:].square().sum().backward()  # no pads in this loss
+    assert below.weight.grad.isnan().all()
+    assert below.bias.grad.isnan().all()
+    assert above.weight.grad.isnan().all()
+    assert above.bias.grad.isfinite().all()  # which no output of the attention is multiplied with
+
+
+def test_minus_a_billion_does_not_fit_into_half_precision():
+    half = torch.zeros(2, 3, dtype=torch.float16)
+    with pytest.raises(RuntimeError, match="overflow"):
+        half.masked_fill(torch.tensor([True, False, False]), -1e9)
+    assert (half + -1e9 == -math.inf).all()  # added, it overflows without a word
+    lowest = torch.finfo(torch.float16).min
+    assert lowest == -65504
+    row = torch.zeros(5, dtype=torch.float16).masked_fill(torch.ones(5, dtype=torch.bool), lowest)
+    torch.testing.assert_close(torch.softmax(row, -1), torch.full_like(row, 0.2))  # uniform again
+
+
+def test_an_added_minus_infinity_spoils_the_gradient_and_a_filled_one_does_not():
+    mask = torch.tensor([[True, False], [False, False]])
+    gradients = []
+    for hide in (lambda s: s + to_additive_mask(mask), lambda s: s.masked_fill(~mask, -math.inf)):
+        scores = torch.zeros(2, 2, requires_grad=True)
+        weights = torch.softmax(hide(scores), -1).masked_fill(~mask, 0.0)
+        assert weights.tolist() == [[1, 0], [0, 0]]
+        weights.sum().backward()
+        gradients.append(scores.grad)
+    assert gradients[0].isnan().any(-1).tolist() == [False, True]
+    assert gradients[1].isfinite().all()
+
+
+# -- Alignment and windows ---------------------------------------------------------------------------
+
+
+def test_is_causal_aligns_top_left_and_this_course_bottom_right():
+    q, k, v = torch.zeros(2, 4), torch.zeros(5, 4), torch.eye(5)
+    top_left = F.scaled_dot_product_attention(q, k, v, is_causal=True) > 0
+    assert torch.equal(top_left, torch.ones(2, 5).tril().bool())
+    bottom_right = F.scaled_dot_product_attention(q, k, v, attn_mask=causal_lower_right(2, 5)) > 0
+    assert torch.equal(bottom_right, make_causal_mask(2, 5))
+
+
+@pytest.mark.parametrize(("T", "S"), [(1, 1), (2, 5), (5, 2), (7, 11)])
+def test_the_chapters_masks_are_the_packages(chapter, T, S):
+    assert torch.equal(chapter["make_causal_mask"](T, S), make_causal_mask(T, S))
+    assert torch.equal(chapter["make_sliding_window_mask"](S, T), make_sliding_window_mask(S, T))
+    for side in ("right", "left"):
+        lengths = torch.tensor([0, T, S])
+        mine = chapter["make_padding_mask"](lengths, max(T, S), side)
+        assert torch.equal(mine, make_padding_mask(lengths, max(T, S), side=side))
+
+
+@pytest.mark.parametrize(("window", "layers"), [(3, 2), (2, 5), (5, 3)])
+def test_each_layer_of_a_window_reaches_further_back(window, layers):
+    one = make_sliding_window_mask(23, window).double()
+    reached = torch.linalg.matrix_power(one, layers) > 0
+    assert reached[-1].sum() == layers * (window - 1) + 1
+
+
+def code_sources():
+    return [line for cell in code_cells("05") for line in cell.source.splitlines()]
+
+
+def test_wakes_hears_of_cat_in_the_third_layer_of_a_window_of_5():
+    (words,) = [line for line in code_sources() if line.startswith("sentence = ")]
+    words = words.split('"')[1].split()
+    cat, wakes = words.index("cat"), words.index("wakes")
+    assert wakes - cat == 9
+    one = make_sliding_window_mask(len(words), 5).double()
+    heard = [bool((torch.linalg.matrix_power(one, layers) > 0)[wakes, cat]) for layers in (1, 2, 3)]
+    assert heard == [False, False, True]
+
+
+# -- Leaks -------------------------------------------------------------------------------------------
+
+
+def late(x, renormalise):
+    kept = softmax(x @ x.mT) * make_causal_mask(x.size(-2))
+    return (kept / kept.sum(-1, keepdim=True) if renormalise else kept) @ x
+
+
+def test_a_mask_after_the_softmax_leaks_through_the_denominator(chapter):
+    x = random(7, 3)
+    weights = softmax(x @ x.mT) * make_causal_mask(7)
+    assert (weights[~make_causal_mask(7)] == 0).all()  # no picture of the weights shows it
+    future = chapter["gradient_map"](lambda x: late(x, renormalise=False), x).triu(1)
+    assert future.max() > 1e-3
+
+
+def test_renormalising_takes_the_leak_out_but_not_to_the_last_bit(chapter):
+    x = random(7, 3)
+    assert_same(late(x, renormalise=True), attention(x * math.sqrt(3), x, x, make_causal_mask(7))[0])
+    future = chapter["gradient_map"](lambda x: late(x, renormalise=True), x).triu(1)
+    assert 0 < future.max() < 1e-12
+    with pytest.raises(AssertionError, match="must be 0"):  # the detector is strict
+        assert_causal(lambda x: late(x, renormalise=True), x)
+
+
+def test_causal_attention_has_a_gradient_of_exactly_zero(chapter):
+    x, mask = random(7, 3), make_causal_mask(7)
+    assert (chapter["gradient_map"](lambda x: attention(x, x, x, mask)[0], x).triu(1) == 0).all()
+    assert_causal(lambda x: attention(x, x, x, mask)[0], x)
+
+
+def test_the_detector_names_the_mistakes():
+    x, mask = random(7, 3), make_causal_mask(7)
+    with pytest.raises(AssertionError, match=r"output 0 depends on input 1: d out\[0\] / d x\[1\]"):
+        assert_causal(lambda x: attention(x, x, x, ~mask)[0], x)
+    with pytest.raises(AssertionError, match=r"output 0 depends on input 1: d out\[0\] / d x\[1\]"):
+        assert_causal(lambda x: late(x, renormalise=False), x)
+
+
+def test_the_gradient_map_misses_a_detached_leak_and_the_perturbation_does_not(chapter):
+    def leaky(x):
+        return x + x.detach().mean(0)
+
+    assert (chapter["gradient_map"](leaky, random(5, 3)).triu(1) == 0).all()
+    with pytest.raises(AssertionError, match="output 0 depends on the future: it moves by"):
+        assert_causal(leaky, random(5, 3))
+
+
+def reads(chapter, mask):
+    return chapter["gradient_map"](lambda x: attention(x, x, x, mask)[0], random(7, 3)) > 0
+
+
+def test_the_detector_is_silent_about_a_mask_that_hides_too_much_and_the_table_of_what_is_read_is_not(chapter):
+    causal = make_causal_mask(7)
+    shifted_into_the_past = causal.tril(diagonal=-1)
+    for strict in (shifted_into_the_past, torch.zeros_like(causal), make_sliding_window_mask(7, 3)):
+        assert_causal(lambda x, mask=strict: attention(x, x, x, mask)[0], random(7, 3))
+        assert not torch.equal(reads(chapter, strict), causal)
+    assert torch.equal(reads(chapter, causal), causal)
+    assert not reads(chapter, shifted_into_the_past).diagonal()[:2].any()
+    assert reads(chapter, shifted_into_the_past).diagonal()[2:].all()  # hidden, and read as a query
+
+
+def test_a_mask_shifted_into_the_future_is_found():
+    shifted = torch.ones(7, 7).tril(diagonal=1).bool()
+    with pytest.raises(AssertionError, match=r"output 0 depends on input 1"):
+        assert_causal(lambda x: attention(x, x, x, shifted)[0], random(7, 3))
+
+
+def test_the_causal_layer_reads_all_that_it_may(chapter):
+    layer = chapter["CausalAttention"](d_in=3, d_out=2, max_len=8).double()
+    table = chapter["gradient_map"](lambda x: layer(x[None])[0], random(5, 3)) > 0
+    assert torch.equal(table, make_causal_mask(5))
+
+
+# -- Dropout -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5])
+def test_dropout_leaves_zero_or_the_scaled_weight_and_rows_that_do_not_sum_to_one(p):
+    torch.manual_seed(0)
+    mask = make_causal_mask(7)
+    weights = softmax(random(7, 7).masked_fill(~mask, -math.inf))
+    draws = F.dropout(weights.expand(2000, 7, 7), p)
+    assert ((draws == 0) | torch.isclose(draws, weights / (1 - p))).all()
+    assert (draws[:, ~mask] == 0).all()
+    assert ((draws.sum(-1) - 1).abs() > 1e-6)[:, 0].all()
+    assert (draws.mean(0) - weights).abs().max() < 0.15
+    assert abs((draws[:, 0].sum(-1) == 0).double().mean() - p) < 0.06
+
+
+def test_only_the_module_hears_eval():
+    weights = torch.full((7, 11), 1 / 11)
+    assert torch.equal(nn.Dropout(0.5).eval()(weights), weights)
+    assert not torch.equal(F.dropout(weights, 0.5), weights)
+    q, k = torch.zeros(7, 3), torch.zeros(11, 3)
+    assert not torch.allclose(F.scaled_dot_product_attention(q, k, torch.eye(11), dropout_p=0.5), weights)
+
+
+def test_the_causal_layer_hides_future_and_padding_and_drops_only_in_training(chapter):
+    torch.manual_seed(0)
+    layer = chapter["CausalAttention"](d_in=3, d_out=5, max_len=11, dropout=0.5).double()
+    x, padding = random(2, 7, 3), make_padding_mask([7, 2])
+    assert not torch.equal(layer(x), layer(x))
+    layer.eval()
+    assert_causal(lambda x: layer(x, padding), x, atol=1e-12)
+    v = layer.v_proj(x)
+    expected, _ = attention(layer.q_proj(x), layer.k_proj(x), v, make_causal_mask(7) & padding)
+    assert_same(layer(x, padding), expected)
+    assert torch.equal(layer.mask, make_causal_mask(11))  # the buffer is as it was
+    assert "mask" not in layer.state_dict()
+
+
+# -- Break it ----------------------------------------------------------------------------------------
+
+
+def test_adding_padding_in_place_ruins_the_buffer_for_later_calls():
+    buffer = to_additive_mask(make_causal_mask(6))
+    mask_slice = buffer[:5, :5]
+    mask_slice += torch.tensor([[0.0, 0.0, 0.0, -math.inf, -math.inf]])
+    assert (buffer[:5, 3:] == -math.inf).all()
+    assert torch.equal(buffer[5] == 0, make_causal_mask(6)[5])  # the row outside the slice is intact
+    with pytest.raises(RuntimeError, match="doesn't match the broadcast shape"):
+        mask_slice += torch.zeros(2, 1, 5)
+
+
+# -- Exercises ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("p", [0.0, 0.1, 0.5])
+def test_exercise_1_leaves_zero_or_the_scaled_weight_and_the_mean(p):
+    drop_weights = solution("05", 1)["drop_weights"]
+    weights = softmax(random(7, 11))
+    assert torch.equal(drop_weights(weights, p, False), weights)
+    torch.manual_seed(0)
+    draws = drop_weights(weights.expand(2000, 7, 11), p, True)
+    assert ((draws == 0) | torch.isclose(draws, weights / (1 - p))).all()
+    assert abs((draws == 0).double().mean() - p) < 0.01
+    assert (draws.mean(0) - weights).abs().max() < 0.05
+
+
+@pytest.mark.parametrize(("lengths", "S", "T"), [([5], 5, 5), ([7, 2, 3], 7, 2), ([1, 11], 11, 11), ([3, 5], 5, 1)])
+def test_exercise_2_shows_the_newest_queries_the_real_past(lengths, S, T):
+    mask_for_new_tokens = solution("05", 2)["mask_for_new_tokens"]
+    ones = torch.tensor([[0] * (S - length) + [1] * length for length in lengths])
+    expected = [[[S - length <= s <= t + S - T for s in range(S)] for t in range(T)] for length in lengths]
+    mask = mask_for_new_tokens(ones, T)
+    assert mask.dtype == torch.bool
+    assert mask.tolist() == expected
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_exercise_3_survives_empty_rows_forward_and_backward(dtype):
+    masked_softmax = solution("05", 3)["masked_softmax"]
+    scores, mask = (5 * random(3, 5, 7)).to(dtype), random(3, 5, 7, seed=1) > 0
+    mask[1, 2], mask[2, 0] = False, True
+    leaf = scores.clone().requires_grad_()
+    weights = masked_softmax(leaf, mask)
+    assert weights.dtype == dtype
+    assert torch.equal(weights[1, 2], torch.zeros(7, dtype=dtype))
+    expected = softmax(scores.double().masked_fill(~mask, -math.inf))
+    torch.testing.assert_close(weights.double(), expected, rtol=0, atol=1e-3 if dtype == torch.float16 else 1e-6)
+    weights.square().sum().backward()
+    assert leaf.grad.isfinite().all()
+    assert (leaf.grad[~mask] == 0).all()
+    assert (leaf.grad[2, 0] != 0).any()
+
+
+def test_exercise_4_finds_the_mask_and_leaves_its_input_alone():
+    who_sees_whom = solution("05", 4)["who_sees_whom"]
+    x = random(11, 3)
+    before = x.clone()
+    for mask in (make_causal_mask(11), make_sliding_window_mask(11, 3), torch.ones(11, 11, dtype=torch.bool)):
+        assert torch.equal(who_sees_whom(lambda x, mask=mask: attention(x, x, x, mask)[0], x), mask)
+    assert torch.equal(who_sees_whom(lambda x: x.detach().flip(0), x), torch.eye(11).flip(0).bool())
+    assert torch.equal(x, before)
+
+
+def test_exercise_5_sees_a_window_forgets_no_padding_and_keeps_its_buffer():
+    torch.manual_seed(0)
+    layer = solution("05", 5)["WindowAttention"](3, 5, max_len=11, window=2, dropout=0.5).double()
+    x, padding = random(2, 7, 3), make_padding_mask([7, 5])
+    assert not torch.equal(layer(x), layer(x))
+    layer.eval()
+    q, k, v = layer.q_proj(x), layer.k_proj(x), layer.v_proj(x)
+    for hidden in (padding, None):  # the second call must not remember the first
+        mask = make_sliding_window_mask(7, 2) if hidden is None else make_sliding_window_mask(7, 2) & hidden
+        expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        assert_same(layer(x[:1], None if hidden is None else hidden[:1]), expected[:1])
+        assert_same(layer(x, hidden), expected)
+    assert torch.equal(layer.mask, make_sliding_window_mask(11, 2))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_fused_function_drops_weights_as_the_check_expects(training):
+    """A learner may hand dropout to SDPA: there too a weight falls with all features of its value."""
+    torch.manual_seed(0)
+    q, k, eye = random(64, 11, 5), random(64, 11, 5, seed=1), torch.eye(11, dtype=torch.float64).expand(64, -1, -1)
+    out = F.scaled_dot_product_attention(q, k, torch.cat([eye, eye], -1), dropout_p=0.3 if training else 0.0)
+    assert torch.equal(out[..., :11], out[..., 11:])
+    assert bool((out == 0).any()) == training

@@ -1,0 +1,403 @@
+"""Chapter 6: what the notebook says about multi-head attention, checked again in double precision."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from read_chapters import definitions, solution
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+import attn_course
+from attn_course import SelfAttention, assert_causal, attention, check, make_causal_mask
+
+HERE = Path(__file__).parents[1]
+REFERENCE = json.loads((HERE / "data" / "worked_example.json").read_text())
+X = torch.tensor(REFERENCE["inputs"])[None]  # (B, T, d_in) = (1, 6, 3)
+
+
+@pytest.fixture(scope="module")
+def chapter():
+    """What the notebook defines before its exercises: classes, functions and constants."""
+    names = definitions("06", constants=("NAMES", "no_bias"))
+    names["device"] = torch.device("cpu")
+    return names
+
+
+def random(*shape, seed=0):
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def assert_same(a, b):
+    torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
+
+
+def assert_printed(values, expected):
+    torch.testing.assert_close(values, torch.tensor(expected), rtol=0, atol=0.6e-4)
+
+
+# -- Reference values --------------------------------------------------------------------------------
+
+
+def test_stacked_heads_give_the_reference_values(chapter):
+    torch.manual_seed(123)
+    stacked = chapter["StackedHeads"](d_in=3, head_dim=2, num_heads=2, max_len=8)
+    assert_printed(stacked(X)[0].detach(), REFERENCE["stacked_heads"]["context"])
+
+
+def test_two_single_heads_made_one_after_the_other_give_the_reference_values():
+    torch.manual_seed(123)
+    heads = [SelfAttention(3, 2), SelfAttention(3, 2)]
+    out = torch.cat([head(X, make_causal_mask(6))[0] for head in heads], dim=-1)
+    assert_printed(out[0].detach(), REFERENCE["stacked_heads"]["context"])
+    assert_printed(out[0, :, :2].detach(), REFERENCE["causal_class"]["context"])
+
+
+def test_split_heads_give_the_reference_values(chapter):
+    torch.manual_seed(123)
+    layer = chapter["MultiHeadAttention"](2, 2, d_in=3, bias=False)
+    assert_printed(layer(X, make_causal_mask(6))[0][0].detach(), REFERENCE["split_heads"]["context"])
+
+
+def test_the_package_gives_the_reference_values_with_and_without_weights():
+    torch.manual_seed(123)
+    layer = attn_course.MultiHeadAttention(2, 2, d_in=3, bias=False)
+    for need_weights in (False, True):
+        out, _ = layer(X, is_causal=True, need_weights=need_weights)
+        assert_printed(out[0].detach(), REFERENCE["split_heads"]["context"])
+
+
+# -- Why several heads -------------------------------------------------------------------------------
+
+
+def test_no_single_row_answers_two_questions_and_two_rows_do():
+    speeds = torch.zeros(6, dtype=torch.float64)
+    speeds[1], speeds[5] = 9.0, 12.0
+    answers = torch.softmax(3 * random(1000, 6), dim=-1) @ speeds
+    assert ((answers - 9).abs() + (answers - 12).abs()).min() >= 3 - 1e-12
+    assert_same(torch.eye(6, dtype=torch.float64)[[1, 5]] @ speeds, torch.tensor([9.0, 12.0], dtype=torch.float64))
+
+
+# -- The equivalence table ---------------------------------------------------------------------------
+
+FORMS = [
+    "stacked heads",
+    "fused QKV",
+    "einsum",
+    "einops",
+    "F.scaled_dot_product_attention",
+    "the package's",
+    "nn.MultiheadAttention (to_torch)",
+    "and back again (from_torch)",
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("d_in", "d_model", "num_heads", "T"), [(7, 6, 3, 5), (3, 10, 2, 11), (6, 6, 3, 5), (5, 5, 1, 2)]
+)
+def test_every_form_equals_split_heads_forward_and_backward(chapter, form, d_in, d_model, num_heads, T):
+    torch.manual_seed(0)
+    layer = chapter["MultiHeadAttention"](d_model, num_heads, d_in=d_in, bias=False, out_bias=False).double()
+    x = random(2, T, d_in).requires_grad_()
+    mask = make_causal_mask(T)
+    forms = chapter["all_forms"](layer, mask)
+    if form not in forms:
+        assert d_in != d_model
+        return
+    measure = chapter["output_and_gradients"]
+    expected = measure(lambda x: layer(x, mask)[0], list(layer.parameters()), x)
+    for ours, theirs in zip(measure(*forms[form], x), expected, strict=True):
+        assert_same(ours, theirs)
+
+
+def test_the_table_lists_every_form(chapter):
+    layer = chapter["MultiHeadAttention"](6, 3, bias=False, out_bias=False).double()
+    assert list(chapter["all_forms"](layer, make_causal_mask(5))) == FORMS
+
+
+def test_copied_weights_are_copies(chapter):
+    layer = chapter["MultiHeadAttention"](6, 3, bias=False, out_bias=False).double()
+    own = {p.data_ptr() for p in layer.parameters()}
+    for name, (_, parameters) in chapter["all_forms"](layer, make_causal_mask(5)).items():
+        shares = bool(own & {p.data_ptr() for p in parameters})
+        assert shares == (name in ("einops", "F.scaled_dot_product_attention")), name
+
+
+def test_the_package_equals_the_chapter_with_all_biases(chapter):
+    torch.manual_seed(0)
+    layer = chapter["MultiHeadAttention"](6, 3, d_in=7).double()
+    ours = attn_course.MultiHeadAttention(6, 3, d_in=7).double()
+    ours.load_state_dict(layer.state_dict())
+    x = random(2, 5, 7)
+    outs = layer(x, make_causal_mask(5))[0], ours(x, is_causal=True)[0]
+    assert_same(*outs)
+    for out in outs:
+        out.square().sum().backward()
+    for (name, a), b in zip(layer.named_parameters(), ours.parameters(), strict=True):
+        if name == "k_proj.bias":  # the same number added to all scores of a row changes nothing
+            assert a.grad.abs().max() < 1e-12
+        assert_same(a.grad, b.grad)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_module_of_pytorch_moves_over_with_its_gradients(bias):
+    torch.manual_seed(0)
+    theirs = nn.MultiheadAttention(6, 3, bias=bias, batch_first=True, dtype=torch.float64)
+    ours = attn_course.MultiHeadAttention.from_torch(theirs)
+    x = random(2, 5, 6)
+    outs = theirs(x, x, x)[0], ours(x)[0]
+    assert_same(*outs)
+    for out in outs:
+        out.square().sum().backward()
+    projections = (ours.q_proj, ours.k_proj, ours.v_proj)
+    assert_same(theirs.in_proj_weight.grad, torch.cat([p.weight.grad for p in projections]))
+    assert_same(theirs.out_proj.weight.grad, ours.out_proj.weight.grad)
+    if bias:
+        assert_same(theirs.in_proj_bias.grad, torch.cat([p.bias.grad for p in projections]))
+
+
+def test_the_output_projection_is_a_sum_over_heads(chapter):
+    torch.manual_seed(0)
+    layer = chapter["MultiHeadAttention"](10, 5, d_in=7).double()
+    heads = random(3, 5, 11, 2)
+    blocks = layer.out_proj.weight.split(2, dim=1)
+    total = sum(heads[:, h] @ block.mT for h, block in enumerate(blocks)) + layer.out_proj.bias
+    assert_same(total, layer.out_proj(layer.merge(heads)))
+
+
+# -- Counting ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_heads", [1, 2, 3, 12])
+def test_the_number_of_heads_does_not_change_the_number_of_parameters(num_heads):
+    layer = attn_course.MultiHeadAttention(12, num_heads)
+    assert sum(p.numel() for p in layer.parameters()) == 4 * 12**2 + 4 * 12
+    layer = attn_course.MultiHeadAttention(12, num_heads, bias=False, out_bias=False)
+    assert sum(p.numel() for p in layer.parameters()) == 4 * 12**2
+
+
+@pytest.mark.parametrize("num_heads", [1, 2, 6])
+def test_the_work_of_a_layer_is_8te2_and_4t2e_whatever_the_number_of_heads(num_heads):
+    T, E = 5, 12
+    layer = attn_course.MultiHeadAttention(E, num_heads)
+    with FlopCounterMode(display=False) as counter:
+        layer(random(1, T, E).float(), need_weights=True)
+    assert counter.get_total_flops() == 8 * T * E**2 + 4 * T**2 * E
+
+
+def test_heads_as_wide_as_the_model_can_be_stacked_and_not_cut(chapter):
+    stack = chapter["StackedHeads"](d_in=6, head_dim=6, num_heads=3, max_len=5)
+    assert stack(random(2, 5, 6).float()).shape == (2, 5, 18)
+    for whose in (chapter["MultiHeadAttention"], attn_course.MultiHeadAttention):
+        assert whose(6, 3).q_proj.weight.shape == (6, 6)  # all heads together are as wide as the model
+
+
+def test_the_smallest_gpt2_has_as_many_parameters_as_the_chapter_says():
+    with torch.device("meta"):
+        layer = attn_course.MultiHeadAttention(768, 12)
+    attention_layer = sum(p.numel() for p in layer.parameters())
+    assert attention_layer == 2_362_368
+    # two LayerNorms and a feed-forward of four times the width beside it; 50,257 tokens, 1,024 positions
+    rest = 2 * 2 * 768 + 2 * 4 * 768**2 + 5 * 768
+    model = (50_257 + 1024) * 768 + 12 * (attention_layer + rest) + 2 * 768
+    assert round(model / 1e6) == 124
+    assert 12 * attention_layer / model < 1 / 4
+
+
+# -- With weights or without -------------------------------------------------------------------------
+
+
+def test_both_paths_give_the_same_output_to_1e_6_and_weights_only_on_request():
+    torch.manual_seed(0)
+    layer = attn_course.MultiHeadAttention(768, 12).eval()
+    x = torch.randn(1, 37, 768)
+    with torch.no_grad():
+        fused, none = layer(x, is_causal=True)
+        out, weights = layer(x, is_causal=True, need_weights=True)
+    assert none is None
+    assert weights.shape == (1, 12, 37, 37)
+    assert (fused - out).abs().max() < 1e-6
+
+
+# -- Break it ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sound(chapter):
+    torch.manual_seed(0)
+    return chapter["MultiHeadAttention"](4, 2, d_in=3, bias=False, out_bias=False)
+
+
+@pytest.mark.parametrize("name", ["ViewSplit", "ViewMerge", "ViewBoth"])
+def test_view_keeps_the_shapes_and_changes_the_numbers(chapter, sound, name):
+    broken = chapter["rebuild"](chapter[name], sound)
+    mask = make_causal_mask(6)
+    for wrong, right in zip(broken(X, mask), sound(X, mask), strict=True):
+        assert wrong.shape == right.shape
+    assert (broken(X, mask)[0] - sound(X, mask)[0]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["ViewSplit", "ViewMerge"])
+def test_view_at_one_end_leaks_the_future_through_a_correct_mask(chapter, sound, name):
+    broken = chapter["rebuild"](chapter[name], sound)
+    with pytest.raises(AssertionError, match="output 0 depends on input"):
+        assert_causal(lambda x: broken(x, make_causal_mask(6))[0], X)
+
+
+def test_view_at_both_ends_is_causal_and_cuts_the_sentence_in_two(chapter, sound):
+    broken = chapter["rebuild"](chapter["ViewBoth"], sound)
+    assert_causal(lambda x: broken(x, make_causal_mask(6))[0], X)
+    reads = chapter["dependence"](broken, X, make_causal_mask(6))
+    half = torch.ones(3, 3).tril()
+    assert torch.equal(reads, torch.block_diag(half, half))
+
+
+def test_a_layer_that_reads_too_little_shows_in_the_table_and_not_in_the_detector(chapter, sound):
+    mask, x = make_causal_mask(6), X.double()
+    layer = chapter["rebuild"](chapter["ViewBoth"], sound).double()
+    assert_causal(lambda x: layer(x, mask)[0], x)
+    table = chapter["dependence"](layer, x, mask)
+    assert int((mask & (table == 0)).sum()) == 9  # the last three tokens do not read the first three
+
+
+def test_the_sound_layer_reads_the_lower_triangle(chapter, sound):
+    assert torch.equal(chapter["dependence"](sound, X, make_causal_mask(6)), torch.ones(6, 6).tril())
+
+
+def test_the_scale_is_the_width_of_one_head():
+    q, k, v = random(3, 2, 3, 5, 7)
+    assert_same(attention(q, k, v)[0], F.scaled_dot_product_attention(q, k, v))
+    scores = random(1, 12, 100, 64) @ random(1, 12, 100, 64, seed=1).mT
+    assert abs((scores / math.sqrt(64)).std() - 1) < 0.02
+    assert abs((scores / math.sqrt(768)).std() - 1 / math.sqrt(12)) < 0.01
+
+
+def test_another_order_of_heads_is_undone_by_reordering_the_output_projection(chapter):
+    torch.manual_seed(0)
+    layer = chapter["MultiHeadAttention"](10, 5, d_in=7, bias=False, out_bias=False).double()
+    other = chapter["rebuild"](chapter["LastHeadFirst"], layer).double()
+    other.load_state_dict(layer.state_dict())
+    x = random(2, 3, 7)
+    assert (other(x)[0] - layer(x)[0]).abs().max() > 1e-3
+    with torch.no_grad():
+        other.out_proj.weight.copy_(layer.out_proj.weight.unflatten(1, (5, 2)).flip(1).flatten(1))
+    assert_same(other(x)[0], layer(x)[0])
+
+
+def test_without_the_output_projection_each_column_hears_one_head(chapter):
+    torch.manual_seed(0)
+    layer = chapter["MultiHeadAttention"](6, 2).double()
+
+    def hears(project):
+        jacobian = torch.autograd.functional.jacobian(lambda h: project(layer.merge(h)), random(1, 2, 5, 3))
+        return jacobian.abs().amax(dim=(0, 1, 3, 5, 6)) > 0  # (E, H)
+
+    assert torch.equal(hears(lambda merged: merged), torch.eye(2).bool().repeat_interleave(3, 0))
+    assert hears(layer.out_proj).all()
+
+
+# -- Exercises ---------------------------------------------------------------------------------------
+
+
+def test_exercise_1_splits_the_heads():
+    split_heads = solution("06", 1)["split_heads"]
+    x = random(2, 5, 21)
+    heads = split_heads(x, 3)
+    assert heads.shape == (2, 3, 5, 7)
+    for h in range(3):
+        assert torch.equal(heads[:, h], x[:, :, 7 * h : 7 * h + 7])
+
+
+@pytest.mark.parametrize("leading", [None, (), (1,), (2,)], ids=["no mask", "one mask", "(1, T, T)", "(B, T, T)"])
+def test_exercise_2_is_the_packages_layer(leading):
+    torch.manual_seed(0)
+    layer = solution("06", 2)["MultiHead"](7, 10, 2).double()
+    ours = attn_course.MultiHeadAttention(10, 2, d_in=7).double()
+    ours.load_state_dict(layer.state_dict())
+    x = random(2, 5, 7)
+    mask = None if leading is None else (random(*leading, 5, 5) > 0).logical_or(torch.eye(5).bool())
+    for mine, expected in zip(layer(x, mask), ours(x, mask=mask, need_weights=True), strict=True):
+        assert_same(mine, expected)
+
+
+def test_a_layer_that_no_gradient_reaches_is_not_right():
+    class MultiHead(solution("06", 2)["MultiHead"]):
+        @torch.no_grad()
+        def forward(self, x, mask=None):
+            return super().forward(x, mask)
+
+    verdict = check.MultiHead.verdict(MultiHead)
+    assert not verdict.right
+    assert "No gradient can flow" in verdict.text
+
+
+def test_a_mask_for_each_sequence_without_an_axis_for_the_heads_is_refused_or_silently_wrong(chapter):
+    torch.manual_seed(0)
+    layer = chapter["MultiHeadAttention"](6, 3, d_in=7).double()
+    mask = torch.stack([torch.eye(5).bool(), torch.ones(5, 5).bool(), make_causal_mask(5)])  # (B, T, T)
+    with pytest.raises(ValueError, match="must be"):
+        layer(random(3, 5, 7), mask)
+    q = random(3, 3, 5, 2)
+    with pytest.raises(RuntimeError):
+        F.scaled_dot_product_attention(q[:2], q[:2], q[:2], attn_mask=mask[:2])
+    silent = F.scaled_dot_product_attention(q, q, q, attn_mask=mask)
+    assert_same(silent, attention(q, q, q, mask[None])[0])  # each head got the mask of a sequence
+    assert (silent - attention(q, q, q, mask[:, None])[0]).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_exercise_3_fuses_three_projections(bias):
+    fuse_qkv = solution("06", 3)["fuse_qkv"]
+    torch.manual_seed(0)
+    projections = [nn.Linear(7, 5, bias=bias, dtype=torch.float64) for _ in range(3)]
+    x = random(2, 3, 7)
+    fused = fuse_qkv(*projections)
+    assert isinstance(fused, nn.Linear)
+    assert (fused.bias is not None) == bias
+    assert_same(fused(x), torch.cat([proj(x) for proj in projections], dim=-1))
+
+
+def test_a_fused_layer_that_does_not_learn_is_not_right():
+    def fuse_qkv(*projections):
+        return solution("06", 3)["fuse_qkv"](*projections).requires_grad_(False)
+
+    verdict = check.fuse_qkv.verdict(fuse_qkv)
+    assert not verdict.right
+    assert "number of parameters that learn is 0, expected 2" in verdict.text
+
+
+@pytest.mark.parametrize(("bias", "out_bias"), [(True, True), (True, False), (False, True), (False, False)])
+@pytest.mark.parametrize(("d_model", "num_heads", "d_in"), [(6, 3, 7), (10, 2, 3), (11, 11, 11)])
+def test_exercise_4_counts_the_parameters(d_model, num_heads, d_in, bias, out_bias):
+    count_parameters = solution("06", 4)["count_parameters"]
+    layer = attn_course.MultiHeadAttention(d_model, num_heads, d_in=d_in, bias=bias, out_bias=out_bias)
+    expected = sum(p.numel() for p in layer.parameters())
+    assert count_parameters(d_model, num_heads, d_in, bias=bias, out_bias=out_bias) == expected
+
+
+def test_exercise_5_moves_the_weights_to_pytorch():
+    move_to_torch = solution("06", 5)["move_to_torch"]
+    torch.manual_seed(0)
+    layer = attn_course.MultiHeadAttention(10, 5).double()
+    x = random(2, 7, 10)
+    theirs = move_to_torch(layer)
+    assert_same(theirs(x, x, x)[0], layer(x)[0])
+    hidden = attn_course.to_torch_mask(make_causal_mask(7))
+    assert_same(theirs(x, x, x, attn_mask=hidden)[0], layer(x, is_causal=True)[0])
+
+
+def test_a_fresh_module_of_pytorch_has_biases_of_zero_and_needs_to_be_told_that_the_batch_comes_first():
+    torch.manual_seed(0)
+    theirs = nn.MultiheadAttention(6, 3).double()
+    assert not theirs.in_proj_bias.any()
+    assert not theirs.out_proj.bias.any()
+    x = random(5, 2, 6)
+    changed = x.clone()
+    changed[0, 1] += 1
+    out, again = theirs(x, x, x)[0], theirs(changed, changed, changed)[0]
+    assert_same(again[:, 0], out[:, 0])  # axis 1 holds the sequences
+    assert (again[1:, 1] - out[1:, 1]).abs().max() > 1e-4  # axis 0 the positions

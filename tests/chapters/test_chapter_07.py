@@ -1,0 +1,463 @@
+"""Chapter 7: what the notebook says about cross-attention, checked again on other numbers and other seeds."""
+
+import ast
+import math
+import random
+
+import pytest
+import torch
+import torch.nn.functional as F
+from read_chapters import code_cells, imports, solution
+
+import attn_course
+from attn_course import (
+    MultiHeadAttention,
+    MultiHeadCrossAttention,
+    SelfAttention,
+    assert_causal,
+    attention,
+    make_causal_mask,
+    make_padding_mask,
+)
+
+B, H, T, S, E = 2, 3, 5, 7, 6
+D_IN, D_MEMORY = 11, 13
+
+
+@pytest.fixture(scope="module")
+def chapter():
+    """What the notebook defines before it trains, sentences included, and its functions after that; no figures."""
+    names, trained = imports("07"), False
+    names["device"] = torch.device("cpu")
+    for cell in code_cells("07"):
+        if {"launch", "imports", "exercise"} & set(cell.metadata.get("tags", [])):
+            continue
+        tree = ast.parse(cell.source)
+        trained = trained or any(assigns(node, "history") for node in tree.body)
+        tree.body = [node for node in tree.body if isinstance(node, KEPT[trained])]
+        exec(compile(tree, "chapter 7", "exec"), names)
+    return names
+
+
+# Expressions print, draw and check: the tests do that for themselves.
+KEPT = {
+    False: (ast.FunctionDef, ast.ClassDef, ast.Assign, ast.While, ast.With),
+    True: (ast.FunctionDef, ast.ClassDef),
+}
+
+
+def assigns(node, name):
+    return isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets)
+
+
+def random_tensor(*shape, seed=0):
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def assert_same(a, b):
+    torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
+
+
+def make_layer():
+    torch.manual_seed(0)
+    return MultiHeadAttention(E, H).double()
+
+
+def make_cross_layer(**sizes):
+    torch.manual_seed(0)
+    return MultiHeadCrossAttention(E, H, **sizes).double()
+
+
+# -- One sequence asks another -----------------------------------------------------------------------
+
+
+def test_the_weights_of_three_words_over_four_can_be_worked_out_by_hand():
+    q = torch.tensor([[0.0, 0, 8, 8], [0, 0, 0, 0], [8, 0, 0, 0]])
+    v = torch.tensor([[1.0, 0], [0, 0], [0, 1], [0, 1]])
+    out, weights = attention(q, torch.eye(4), v)
+    e4 = math.exp(4)
+    dog = [e4 / (e4 + 3), *[1 / (e4 + 3)] * 3]
+    saw = [1 / (2 * e4 + 2)] * 2 + [e4 / (2 * e4 + 2)] * 2
+    torch.testing.assert_close(weights, torch.tensor([saw, [0.25] * 4, dog]))
+    torch.testing.assert_close(out[1], torch.tensor([0.25, 0.5]))
+    assert weights.sum(0).argmin() == 1  # nobody asks for the particle
+
+
+def test_the_output_is_as_long_as_the_queries_and_as_wide_as_the_values(chapter):
+    layer = chapter["CrossAttention"](D_IN, D_MEMORY, E).double()
+    out, weights = layer(random_tensor(B, T, D_IN), random_tensor(B, S, D_MEMORY))
+    assert out.shape == (B, T, E)
+    assert weights.shape == (B, T, S)
+
+
+def test_a_sequence_that_reads_itself_is_self_attention(chapter):
+    cross = chapter["CrossAttention"](D_IN, D_IN, E).double()
+    same = SelfAttention(D_IN, E).double()
+    same.load_state_dict(cross.state_dict())
+    x = random_tensor(B, T, D_IN)
+    assert_same(cross(x, x), same(x))
+
+
+def test_the_one_headed_class_is_the_package_s_layer_without_output_projection(chapter):
+    cross = chapter["CrossAttention"](D_IN, D_MEMORY, E).double()
+    layer = MultiHeadCrossAttention(E, 1, d_in=D_IN, d_memory=D_MEMORY, bias=False, out_bias=False).double()
+    layer.load_state_dict({**cross.state_dict(), "out_proj.weight": torch.eye(E)})
+    x, memory = random_tensor(B, T, D_IN), random_tensor(B, S, D_MEMORY, seed=1)
+    out, weights = layer(x, memory, need_weights=True)
+    assert_same((out, weights[:, 0]), cross(x, memory))
+
+
+@pytest.mark.parametrize(("d_model", "num_heads", "d_in", "d_memory"), [(6, 2, 5, 7), (6, 3, 11, 2), (10, 5, 3, 13)])
+def test_parameters_depend_on_the_three_widths_only(d_model, num_heads, d_in, d_memory):
+    layer = MultiHeadCrossAttention(d_model, num_heads, d_in=d_in, d_memory=d_memory)
+    count = d_model * (d_in + 2 * d_memory + d_model) + 4 * d_model
+    assert sum(p.numel() for p in layer.parameters()) == count
+
+
+def test_a_memory_of_another_width_gives_what_torch_gives():
+    layer = make_cross_layer(d_memory=D_MEMORY)
+    x, memory = random_tensor(B, T, E), random_tensor(B, S, D_MEMORY, seed=1)
+    expected = layer.to_torch()(x, memory, memory, average_attn_weights=False)
+    assert_same(layer(x, memory, need_weights=True), expected)
+
+
+def test_each_query_asks_alone():
+    layer = make_cross_layer(d_memory=D_MEMORY)
+    x, memory = random_tensor(B, T, E), random_tensor(B, S, D_MEMORY, seed=1)
+    out, _ = layer(x, memory)
+    for t in range(T):
+        assert_same(layer(x[:, t : t + 1], memory)[0], out[:, t : t + 1])
+
+
+def test_the_memory_is_a_set():
+    layer = make_cross_layer(d_memory=D_MEMORY)
+    x, memory = random_tensor(B, T, E), random_tensor(B, S, D_MEMORY, seed=1)
+    order = torch.randperm(S, generator=torch.Generator().manual_seed(0))
+    out, weights = layer(x, memory, need_weights=True)
+    assert_same(layer(x, memory[:, order], need_weights=True), (out, weights[..., order]))
+
+
+# -- Padding of the memory ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_hidden_memory_is_as_good_as_cut_off(need_weights):
+    layer = make_cross_layer(d_memory=D_MEMORY)
+    x, memory = random_tensor(3, T, E), random_tensor(3, S, D_MEMORY, seed=1)
+    lengths = [7, 2, 5]
+    mask = make_padding_mask(lengths)
+    out, weights = layer(x, memory, mask=mask, need_weights=need_weights)
+    for i, length in enumerate(lengths):
+        assert_same(out[i : i + 1], layer(x[i : i + 1], memory[i : i + 1, :length])[0])
+        assert weights is None or (weights[i, :, :, length:] == 0).all()
+    theirs, _ = layer.to_torch()(x, memory, memory, key_padding_mask=attn_course.to_torch_mask(mask))
+    assert_same(out, theirs)
+
+
+def test_what_stands_in_the_padding_does_not_matter_and_gets_no_gradient():
+    layer = make_cross_layer(d_memory=D_MEMORY)
+    x, memory = random_tensor(1, T, E), random_tensor(1, S, D_MEMORY, seed=1).requires_grad_()
+    mask = make_padding_mask([3], S)
+    out, _ = layer(x, memory, mask=mask)
+    (slopes,) = torch.autograd.grad(out.square().sum(), memory)
+    assert (slopes[:, 3:] == 0).all()
+    assert (slopes[:, :3] != 0).any(dim=-1).all()
+    assert torch.equal(layer(x, memory.detach().index_fill(1, torch.arange(3, S), 1e3), mask=mask)[0], out)
+
+
+# -- A decoder block ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def block(chapter):
+    torch.manual_seed(0)
+    return chapter["DecoderBlock"](E, H, d_memory=D_MEMORY).double()
+
+
+def test_a_decoder_block_is_causal_in_the_target_and_sees_all_of_the_memory(block):
+    x, memory = random_tensor(B, T, E), random_tensor(B, S, D_MEMORY, seed=1)
+    assert_causal(lambda x: block(x, memory)[0], x, atol=1e-12)
+    slopes = torch.autograd.functional.jacobian(lambda memory: block(x, memory)[0].sum(-1)[0], memory)
+    assert (slopes[:, 0].abs().amax(-1) > 0).all()  # (T, S): every output, every word of the memory
+
+
+def test_a_decoder_block_hides_the_memory_s_padding(block):
+    x, memory = random_tensor(B, T, E), random_tensor(B, S, D_MEMORY, seed=1)
+    out, weights = block(x, memory, make_padding_mask([3, 3], S))
+    assert_same(out, block(x, memory[:, :3])[0])
+    assert (weights[..., 3:] == 0).all()
+
+
+def test_without_the_self_attention_a_position_knows_its_own_word_only(block):
+    x, memory = random_tensor(1, T, E), random_tensor(1, S, D_MEMORY, seed=1)
+    changed = x.clone()
+    changed[:, 0] += 1.0
+    both = block(changed, memory)[0] - block(x, memory)[0]
+    across = block.cross_attn(changed, memory)[0] - block.cross_attn(x, memory)[0]
+    assert (both[0].abs().amax(-1) > 0).all()
+    assert (across[0, 1:] == 0).all()
+
+
+# -- Additive attention ------------------------------------------------------------------------------
+
+
+def test_additive_attention_scores_pair_by_pair_and_goes_on_like_any_attention():
+    q, k, v, w = (random_tensor(*shape, seed=i) for i, shape in enumerate(((T, E), (S, E), (S, 2), (E,))))
+    scores = torch.tensor([[sum(w * torch.tanh(q[t] + k[s])) for s in range(S)] for t in range(T)], dtype=q.dtype)
+    weights = torch.softmax(scores, dim=-1)
+    assert_same(attn_course.additive_attention(q, k, v, w), (weights @ v, weights))
+
+
+@pytest.fixture
+def questions():
+    """The queries and keys of the first section."""
+    return torch.tensor([[0.0, 0, 8, 8], [0, 0, 0, 0], [8, 0, 0, 0]]), torch.eye(4)
+
+
+def test_a_sum_of_the_same_queries_and_keys_looks_away_from_what_a_product_finds(questions):
+    q, k = questions
+    _, dots = attention(q, k, k)
+    _, added = attn_course.additive_attention(q, k, k, torch.ones(4))
+    assert torch.equal(dots[2].argmax(), added[2].argmin())  # dog, 犬
+    unsought, sought = math.exp(math.tanh(1)), math.exp(0)
+    assert added[2, 0].item() == pytest.approx(sought / (sought + 3 * unsought), abs=1e-6)
+
+
+def test_with_doors_for_queries_the_sum_asks_as_the_product_does(questions):
+    q, k = questions
+    _, dots = attention(q, k, k)
+    _, doors = attn_course.additive_attention(q - 8, k, k, 5 * torch.ones(4))
+    assert (doors - dots).abs().max() < 0.02
+    assert 5 * math.tanh(1) == pytest.approx(3.8, abs=0.01)
+
+
+def test_without_tanh_all_queries_get_the_same_weights():
+    q, k, w = random_tensor(T, E), random_tensor(S, E, seed=1), random_tensor(E, seed=2)
+    weights = torch.softmax((q[:, None] + k) @ w, dim=-1)
+    assert_same(weights, torch.softmax(k @ w, dim=-1).expand(T, S))
+    _, heard = attn_course.additive_attention(q, k, k, w)
+    assert not torch.allclose(heard[0], heard[1])
+
+
+def test_an_additive_score_cannot_grow_beyond_the_sum_of_its_weights():
+    q, k, w = random_tensor(T, E) * 1e3, random_tensor(S, E, seed=1) * 1e3, random_tensor(E, seed=2)
+    scores = torch.tanh(q[:, None] + k) @ w
+    assert scores.abs().max() <= w.abs().sum()
+    assert (q @ k.mT).abs().max() > 1e4 * w.abs().sum()
+
+
+def test_a_padding_mask_fits_additive_attention_as_well():
+    q, k, v, w = random_tensor(B, T, E), random_tensor(B, S, E), random_tensor(B, S, 2), random_tensor(E)
+    out, weights = attn_course.additive_attention(q, k, v, w, make_padding_mask([3, 3], S))
+    assert (weights[..., 3:] == 0).all()
+    assert_same(out, attn_course.additive_attention(q, k[:, :3], v[:, :3], w)[0])
+
+
+# -- The toy translation -----------------------------------------------------------------------------
+
+
+def test_every_english_word_translates_the_japanese_word_it_is_aligned_with(chapter):
+    dice = random.Random(7)
+    for japanese, english, gold in (chapter["make_pair"](dice) for _ in range(500)):
+        assert [chapter["dictionary"][japanese[s]] for s in gold] == list(english)
+        unaligned = [japanese[s] for s in range(len(japanese)) if s not in gold]
+        assert unaligned == ["が", "を"]
+        assert gold[0] == japanese.index("が") - 1  # the subject comes first
+        assert gold[1] == len(japanese) - 1  # the verb, last in Japanese, comes second
+        assert 5 <= len(japanese) <= 8
+
+
+def test_the_grammar_makes_as_many_sentences_as_the_text_says(chapter):
+    who, did, optional = len(chapter["who"]), len(chapter["did"]), [chapter[n] for n in ("kind", "how", "when")]
+    assert len(chapter["dictionary"]) == who + did + sum(map(len, optional))  # no word has two roles
+    assert who * who * did * math.prod(len(words) + 1 for words in optional) == 7**3 * 8**3 == 175_616
+
+
+def test_the_model_never_sees_the_held_out_sentences(chapter):
+    pairs = chapter["pairs"]
+    assert len(set(pairs)) == len(pairs) == 2400
+    assert not {japanese for japanese, _, _ in pairs[:2000]} & {japanese for japanese, _, _ in pairs[2000:]}
+
+
+def test_the_decoder_writes_one_word_ahead_of_what_it_reads(chapter):
+    read, write = chapter["read"], chapter["write"]
+    real = read[:, 1:] != 0
+    assert torch.equal(read[:, 1:][real], write[:, :-1][real])
+    assert (read[:, 0] == chapter["tgt_words"].index("<bos>")).all()
+    ends = (write == chapter["tgt_words"].index("<eos>")).sum(1)
+    assert (ends == 1).all()
+
+
+def test_the_loss_of_an_untrained_model_is_the_logarithm_of_the_vocabulary(chapter):
+    torch.manual_seed(1)
+    logits, weights = chapter["run"](chapter["Translator"](), chapter["src"][:64], chapter["read"][:64])
+    loss = F.cross_entropy(logits.mT, chapter["write"][:64], ignore_index=0)
+    assert abs(loss - math.log(len(chapter["tgt_words"]))) < 0.15
+    assert weights.max() < 0.3  # no word is chosen yet
+
+
+@pytest.fixture(scope="module")
+def trained(chapter):
+    """A translator trained from another seed than the notebook's."""
+    torch.manual_seed(4)
+    model = chapter["Translator"]()
+    chapter["train"](model, torch.Generator().manual_seed(4))
+    return model.eval()
+
+
+def test_another_seed_translates_and_looks_at_the_right_words(chapter, trained):
+    src, read, write = (chapter[name][2000:] for name in ("src", "read", "write"))
+    assert chapter["exact_share"](chapter["translate"](trained, src), write) > 0.95
+    assert chapter["watch"](trained)[0] > 0.9
+    with torch.no_grad():
+        _, weights = chapter["run"](trained, src, read)
+    assert (weights[(src == 0)[:, None, None, :].expand_as(weights)] == 0).all()
+
+
+def test_the_trained_model_goes_by_the_place_and_not_by_the_particle(chapter, trained):
+    def say(sentence):
+        ids = chapter["to_ids"]([sentence.split()], chapter["src_words"])
+        return chapter["as_text"](chapter["translate"](trained, ids)[0])
+
+    assert say("猫 が 犬 を 追った") == "cats chased dogs"
+    assert say("犬 が 猫 を 追った") == "dogs chased cats"
+    assert say("犬 を 猫 が 追った").startswith("dogs chased cats")  # wrong, as the chapter shows
+
+
+def test_without_places_word_order_is_lost(chapter, trained):
+    sentences = [["猫", "が", "犬", "を", "追った"], ["犬", "が", "猫", "を", "追った"]]
+    src = chapter["to_ids"](sentences, chapter["src_words"])
+    memory = trained.src_word(src)  # (2, S, d_memory) without the table of places
+    logits, _ = trained(chapter["read"][:1].expand(2, -1), memory, None)
+    torch.testing.assert_close(logits[0], logits[1], rtol=0, atol=1e-4)
+
+
+def test_the_target_s_mask_hides_the_verb_without_an_error(chapter, trained):
+    src, read, write = (chapter[name][2000:] for name in ("src", "read", "write"))
+    read8 = F.pad(read, (0, 1))
+    assert torch.equal((read8 != 0).sum(1) + 1, (src != 0).sum(1))
+    with torch.no_grad():
+        logits, _ = trained(read8, trained.encode(src), (read8 != 0)[:, None])
+    assert (logits[:, 1].argmax(-1) == write[:, 1]).float().mean() < 0.3  # eight verbs to guess from
+
+
+def test_who_trains_with_the_target_s_mask_can_only_guess_the_verb(chapter):
+    src, read, write, gold = (chapter[name] for name in ("src", "read", "write", "gold"))
+    hidden = F.pad(read, (0, 1)) == 0  # (N, S)
+    assert hidden.gather(1, gold[:, 1:2]).all()  # the verb, written second
+    assert (hidden & (src != 0)).sum(1).eq(1).all()  # and nothing else
+    assert len(chapter["did"]) == 8
+    # The verb is drawn by itself, so no other word says it: ln 8 for one token of each sentence.
+    tokens = (write != 0).sum() / len(write)
+    assert tokens == pytest.approx(5.5, abs=0.05)
+    assert math.log(8) / tokens == pytest.approx(0.38, abs=5e-3)
+
+
+def test_the_source_s_mask_in_self_attention_matters_only_for_longer_targets():
+    layer = make_layer()
+    x = random_tensor(1, T, E)
+    out, _ = layer(x, is_causal=True)
+    longer_source, _ = layer(x, mask=make_padding_mask([T], T), is_causal=True)
+    shorter_source, _ = layer(x, mask=make_padding_mask([2], T), is_causal=True)
+    assert_same(longer_source, out)
+    assert not torch.allclose(shorter_source[:, -1], out[:, -1])
+
+
+def test_exchanging_keys_and_values_of_a_trained_model_breaks_it_silently(chapter, trained):
+    src, write = chapter["src"][2000:], chapter["write"][2000:]
+    cross = trained.block.cross_attn
+    cross.k_proj, cross.v_proj = cross.v_proj, cross.k_proj
+    try:
+        assert chapter["exact_share"](chapter["translate"](trained, src), write) < 0.1
+    finally:
+        cross.k_proj, cross.v_proj = cross.v_proj, cross.k_proj
+
+
+def test_is_causal_in_cross_attention_hides_the_end_of_the_memory():
+    layer = make_cross_layer(d_memory=D_MEMORY)
+    x, memory = random_tensor(B, T, E), random_tensor(B, S, D_MEMORY, seed=1)
+    out, weights = layer(x, memory, is_causal=True, need_weights=True)
+    assert_same(out, layer(x, memory, mask=make_causal_mask(T, S))[0])
+    assert (weights[:, :, 0, S - T + 1 :] == 0).all()
+
+
+# -- Exercises ---------------------------------------------------------------------------------------
+
+
+def test_exercise_1_asks_another_sequence():
+    cross_attend = solution("07", 1)["cross_attend"]
+    x, memory = random_tensor(T, D_IN), random_tensor(S, D_MEMORY, seed=1)
+    w_q, w_k, w_v = random_tensor(D_IN, E), random_tensor(D_MEMORY, E), random_tensor(D_MEMORY, 2)
+    out, weights = cross_attend(x, memory, w_q, w_k, w_v)
+    q, k, v = x @ w_q, memory @ w_k, memory @ w_v
+    assert_same(out, F.scaled_dot_product_attention(q, k, v))
+    assert_same(weights, F.scaled_dot_product_attention(q, k, torch.eye(S, dtype=q.dtype)))
+    both, _ = cross_attend(torch.stack([x, -x]), torch.stack([memory, memory * 2]), w_q, w_k, w_v)
+    assert_same(both[0], out)
+    assert_same(both[1], cross_attend(-x, memory * 2, w_q, w_k, w_v)[0])
+
+
+def test_exercise_2_makes_the_two_masks_of_a_decoder():
+    src = torch.tensor([[4, 5, 6, 7, 8], [4, 5, 9, 9, 9], [4, 5, 6, 7, 9]])
+    tgt = torch.tensor([[1, 2, 9], [1, 2, 3], [1, 9, 9]])
+    self_mask, cross_mask = solution("07", 2)["make_decoder_masks"](src, tgt, pad_id=9)
+    assert self_mask.dtype == cross_mask.dtype == torch.bool
+    assert self_mask.shape == (3, 3, 3)
+    assert cross_mask.shape == (3, 1, 5)
+    for b, (src_length, tgt_length) in enumerate([(5, 2), (2, 3), (4, 1)]):
+        assert cross_mask[b, 0].tolist() == [s < src_length for s in range(5)]
+        assert self_mask[b].tolist() == [[s <= t and s < tgt_length for s in range(3)] for t in range(3)]
+
+
+def test_with_pads_on_the_right_the_causal_mask_alone_keeps_them_from_every_word():
+    lengths, x = [5, 2, 3], random_tensor(3, T, E)
+    layer, words = make_layer(), make_padding_mask(lengths, T)
+    named, _ = layer(x, mask=make_causal_mask(T) & words)
+    alone, _ = layer(x, is_causal=True)
+    for i, length in enumerate(lengths):
+        assert_same(named[i, :length], alone[i, :length])
+
+
+def test_exercise_3_reads_two_memories():
+    torch.manual_seed(0)
+    block = solution("07", 3)["TwoMemoryBlock"](E, H, D_MEMORY, D_IN).double()
+    x, first, second = random_tensor(B, T, E), random_tensor(B, S, D_MEMORY), random_tensor(B, 2, D_IN)
+    out = block(x, first, second)
+    assert out.shape == (B, T, E)
+    assert_causal(lambda x: block(x, first, second), x, atol=1e-12)
+
+    assert [type(module) for module in block.children()] == [MultiHeadAttention, *[MultiHeadCrossAttention] * 2]
+    theirs = [getattr(block, name).to_torch() for name in ("self_attn", "first_attn", "second_attn")]
+    hidden = ~make_causal_mask(T)
+    expected = x + theirs[0](x, x, x, attn_mask=hidden, need_weights=False)[0]
+    for module, memory in zip(theirs[1:], (first, second), strict=True):
+        expected = expected + module(expected, memory, memory)[0]
+    assert_same(out, expected)
+
+    masked = block(x, first, second, make_padding_mask([3, 3], S), make_padding_mask([1, 1], 2))
+    assert_same(masked, block(x, first[:, :3], second[:, :1]))
+
+
+def test_exercise_4_scores_with_one_matrix_for_both():
+    x, memory = random_tensor(B, T, D_IN), random_tensor(B, S, D_MEMORY, seed=1)
+    matrix, w = random_tensor(3, D_IN + D_MEMORY), random_tensor(3, seed=2)
+    scores = solution("07", 4)["concat_scores"](x, memory, matrix, w)
+    for b in range(B):
+        expected = [[w @ torch.tanh(matrix @ torch.cat([x[b, t], memory[b, s]])) for s in range(S)] for t in range(T)]
+        assert_same(scores[b], torch.stack([torch.stack(row) for row in expected]))
+
+
+def test_exercise_5_scores_an_alignment():
+    alignment_share = solution("07", 5)["alignment_share"]
+    weights = random_tensor(B, H, T, S).softmax(-1)
+    gold = torch.tensor([[0, 3, -1, 6, 2], [-1, -1, 5, 1, 1]])
+    right = [
+        max(range(S), key=lambda s, b=b, t=t: sum(weights[b, h, t, s] for h in range(H))) == gold[b, t]
+        for b in range(B)
+        for t in range(T)
+        if gold[b, t] >= 0
+    ]
+    assert alignment_share(weights, gold) == pytest.approx(sum(right) / len(right))
+    best = weights.mean(1).argmax(-1)
+    assert alignment_share(weights, best) == 1.0
+    assert alignment_share(weights, best.where(gold >= 0, (best + 1) % S)) == pytest.approx(7 / 10)

@@ -1,0 +1,443 @@
+"""Chapter 9: what the notebook says about the Transformer, checked again on other sizes and other seeds."""
+
+import ast
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from read_chapters import code_cells, imports, solution
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+import attn_course
+from attn_course import MultiHeadAttention, assert_causal, check, make_causal_mask, make_padding_mask
+
+B, T, S, E, H, D_FF = 2, 5, 7, 6, 3, 11
+WITHOUT_DROPOUT = attn_course.TransformerOptions(dropout=0.0)
+BOTH_NORMS = pytest.mark.parametrize("norm_first", [True, False], ids=["pre-norm", "post-norm"])
+
+
+@pytest.fixture(scope="module")
+def chapter():
+    """What the notebook defines before it trains, and its functions and classes after that; nothing is printed."""
+    names, trained = imports("09"), False
+    names["device"] = torch.device("cpu")
+    for cell in code_cells("09"):
+        if {"launch", "imports", "exercise"} & set(cell.metadata.get("tags", [])):
+            continue
+        tree = ast.parse(cell.source)
+        trained = trained or cell.source.startswith("reverser, ")
+        kinds = (ast.FunctionDef, ast.ClassDef) if trained else (ast.FunctionDef, ast.ClassDef, ast.Assign)
+        tree.body = [node for node in tree.body if isinstance(node, kinds)]
+        exec(compile(tree, "chapter 9", "exec"), names)
+    return names
+
+
+def random_tensor(*shape, seed=0):
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def random_parameters(module, seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=rng) * 0.3)
+    return module
+
+
+def assert_same(a, b):
+    torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+# -- Feed-forward, residual, norm --------------------------------------------------------------------
+
+
+def test_no_linear_map_says_yes_to_exactly_one_of_two():
+    flags = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    for seed in range(5):
+        torch.manual_seed(seed)
+        y = nn.Linear(2, 1)(flags).flatten()
+        torch.testing.assert_close(y[0] + y[3], y[1] + y[2])
+    hidden = torch.relu(flags @ torch.ones(2, 2) + torch.tensor([0.0, -1.0]))
+    assert torch.equal(hidden @ torch.tensor([1.0, -2.0]), torch.tensor([0.0, 1.0, 1.0, 0.0]))
+
+
+def test_the_feed_forward_of_the_chapter_is_the_package_s(chapter):
+    ours, theirs = chapter["FeedForward"](E, D_FF), attn_course.FeedForward(E, D_FF)
+    theirs.load_state_dict(ours.state_dict())
+    x = torch.randn(B, T, E)
+    assert torch.equal(ours(x), theirs(x))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_tokens_become_one_token_unless_attention_adds(chapter, seed):
+    torch.manual_seed(seed)
+    stack = [MultiHeadAttention(64, num_heads=4).double() for _ in range(8)]
+    difference = chapter["difference"]
+    tokens = torch.randn(1, 6, 64, dtype=torch.float64)
+    replaced = added = tokens
+    for n, layer in enumerate(stack, 1):
+        replaced, added = layer(replaced)[0], added + layer(added)[0]
+        assert n != 1 or 0.1 < difference(replaced) < 0.3
+        assert n < 2 or difference(replaced) < 1e-3
+        assert n < 3 or difference(replaced) < 1e-12
+    assert difference(added) > 0.6
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_only_the_addition_lets_the_gradient_through(seed):
+    torch.manual_seed(seed)
+    stack = [MultiHeadAttention(64, num_heads=4).double() for _ in range(8)]
+    slopes = []
+    for residual in (False, True):
+        x = start = random_tensor(1, 6, 64, seed=seed).requires_grad_()
+        for layer in stack:
+            x = x + layer(x)[0] if residual else layer(x)[0]
+        slopes.append(torch.autograd.grad((x * random_tensor(1, 6, 64, seed=9)).sum(), start)[0].norm())
+    assert slopes[1] > 5_000 * slopes[0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_stream_explodes_without_a_norm_and_creeps_with_one(chapter, seed):
+    sublayers = chapter["make_sublayers"](24, seed=seed)
+    tokens, unit = random_tensor(1, 6, 64, seed=seed), nn.LayerNorm(64).double()
+
+    def sizes(step):
+        x, found = tokens, []
+        for f in sublayers:
+            x = step(x, f)
+            found.append(x.square().mean().sqrt().item())
+        return found[1::2]
+
+    grown, post = sizes(lambda x, f: x + f(x)), sizes(lambda x, f: unit(x + f(x)))
+    pre = sizes(lambda x, f: x + f(unit(x)))
+    assert grown[-1] > 5_000
+    assert all(abs(size - 1) < 1e-3 for size in post)
+    assert 3 < pre[-1] < 7
+    assert 1.4 < pre[-1] / pre[5] < 3.2  # four times as deep: the root of the depth says twice
+
+
+def test_a_token_is_normalised_by_hand():
+    token = torch.tensor([2.0, 4.0, 4.0, 10.0])
+    expected = torch.tensor([-1.0, -1 / 3, -1 / 3, 5 / 3])
+    torch.testing.assert_close(nn.LayerNorm(4)(token), expected, atol=1e-5, rtol=0)
+    assert token.var() == 12
+    assert token.var(correction=0) == 9
+
+
+def test_the_norm_forgets_size_and_level():
+    x, norm = random_tensor(B, T, E), nn.LayerNorm(E, eps=0).double()
+    assert_same(norm(10 * x + 3), norm(x))
+
+
+# -- Layers and the whole ----------------------------------------------------------------------------
+
+
+@BOTH_NORMS
+def test_the_layers_of_the_chapter_are_pytorch_s(chapter, norm_first):
+    x, memory, padding = random_tensor(B, T, E), random_tensor(B, S, E, seed=1), make_padding_mask([S, 3])
+    own_padding = make_padding_mask([2, T])
+    encoder = random_parameters(chapter["EncoderLayer"](E, H, D_FF, norm_first=norm_first).double())
+    theirs = chapter["moved"](encoder, attn_course.EncoderLayer, E, H, D_FF)
+    assert_same(encoder(x, own_padding), theirs(x, src_key_padding_mask=~own_padding[:, 0]))
+    decoder = random_parameters(chapter["DecoderLayer"](E, H, D_FF, norm_first=norm_first).double())
+    theirs = chapter["moved"](decoder, attn_course.DecoderLayer, E, H, D_FF)
+    masks = {"tgt_mask": ~make_causal_mask(T), "memory_key_padding_mask": ~padding[:, 0]}
+    assert_same(decoder(x, memory, padding), theirs(x, memory, **masks))
+    assert_causal(lambda x: decoder(x, memory, padding), x, atol=1e-10)
+
+
+@BOTH_NORMS
+def test_the_transformer_of_the_chapter_is_the_package_s_and_pytorch_s(chapter, norm_first):
+    sizes = {"d_model": E, "num_heads": H, "d_ff": D_FF, "num_layers": 3}
+    model = random_parameters(chapter["Transformer"](17, 13, **sizes, norm_first=norm_first, max_len=S).double())
+    options = attn_course.TransformerOptions(0.0, norm_first, max_len=S)
+    ours = attn_course.Transformer(17, 13, **sizes, options=options).double()
+    ours.load_state_dict(model.state_dict())
+    rng = torch.Generator().manual_seed(0)
+    src, tgt = torch.randint(17, (B, S), generator=rng), torch.randint(13, (B, T), generator=rng)
+    padding = make_padding_mask([S, 3])
+    logits = model(src, tgt, padding)
+    assert_same(ours(src, tgt, src_mask=padding)[0], logits)
+    assert_same(chapter["call_torch"](ours.to_torch(), model, src, tgt, padding), logits)
+
+
+def test_the_gradients_are_listed_as_pytorch_lists_its_parameters(chapter):
+    layer = random_parameters(chapter["DecoderLayer"](E, H, D_FF).double())
+    theirs = chapter["moved"](layer, attn_course.DecoderLayer, E, H, D_FF)
+    ours = torch.cat([p.flatten() for p in chapter["in_torch_s_order"](layer)])
+    assert torch.equal(ours, torch.cat([p.flatten() for p in theirs.parameters()]))
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
+def test_nn_transformer_has_a_final_norm_in_both_orders():
+    for norm_first in (True, False):
+        theirs = nn.Transformer(E, 2, 1, 1, D_FF, norm_first=norm_first)
+        assert isinstance(theirs.encoder.norm, nn.LayerNorm)
+        assert isinstance(theirs.decoder.norm, nn.LayerNorm)
+
+
+# -- Embeddings --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("d_model", [64, 256])
+def test_a_table_of_spread_1_makes_a_first_loss_of_about_the_width(chapter, d_model):
+    wide = chapter["first_loss"](d_model, row_spread=1)
+    narrow = chapter["first_loss"](d_model, row_spread=d_model**-0.5)
+    assert wide > 0.7 * d_model
+    assert math.log(1000) < narrow < 10
+
+
+def test_logits_of_spread_1_cost_half_a_unit_more_than_equal_ones():
+    logits = random_tensor(2000, 1000)
+    targets = torch.arange(2000) % 1000
+    assert F.cross_entropy(logits, targets).item() == pytest.approx(math.log(1000) + 0.5, abs=0.1)
+
+
+def test_a_sure_model_predicts_the_token_that_it_has_just_read():
+    torch.manual_seed(0)
+    model = attn_course.Transformer(1000, 1000, d_model=64, num_heads=4, options=WITHOUT_DROPOUT)
+    with torch.no_grad():
+        model.tgt_embed.weight.mul_(8)
+    src, tgt = torch.randint(1000, (2, 8, 10))
+    assert (model(src, tgt)[0].argmax(-1) == tgt).double().mean() > 0.95
+
+
+def test_a_token_unscaled_is_shorter_than_its_position_and_scaled_of_a_size_with_it():
+    place = attn_course.make_sinusoidal_positions(50, 128).norm(dim=-1)
+    torch.testing.assert_close(place, torch.full((50,), 8.0))
+    token = attn_course.Transformer(1000, 1000, d_model=128).src_embed.weight.norm(dim=-1).mean().item()
+    assert token == pytest.approx(1, abs=0.05)
+    assert token * math.sqrt(128) == pytest.approx(11.3, abs=0.5)
+
+
+def test_a_tied_model_of_8000_words_has_as_many_parameters_as_printed():
+    counts = [
+        sum(
+            p.numel()
+            for p in attn_course.Transformer(
+                8000, 8000, options=attn_course.TransformerOptions(tie_weights=tie)
+            ).parameters()
+        )
+        for tie in (True, False)
+    ]
+    assert counts == [2_711_040, 3_735_040]
+    assert counts[1] - counts[0] == 8000 * 128 > counts[1] / 4
+
+
+# -- Pre-norm and post-norm --------------------------------------------------------------------------
+
+
+def gradients(norm_first, seed, depth=12):
+    torch.manual_seed(seed)
+    sizes = {"d_model": 64, "num_heads": 4, "d_ff": 128, "num_layers": depth}
+    model = attn_course.Transformer(50, 50, **sizes, options=attn_course.TransformerOptions(0.0, norm_first))
+    src, tgt = torch.randint(50, (2, 16, 11))
+    F.cross_entropy(model(src, tgt[:, :-1])[0].mT, tgt[:, 1:]).backward()
+    return [layer.feed_forward.down.weight.grad.norm().item() for layer in model.decoder_layers]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_post_norm_starves_the_first_layers_and_pre_norm_does_not(seed):
+    pre, post = gradients(True, seed), gradients(False, seed)
+    assert post[-1] > 25 * post[0]
+    assert max(pre) < 4 * min(pre)
+    assert post[-1] > 2 * pre[-1]  # the last layer's, for which a large learning rate is too large
+
+
+def test_a_layer_tells_by_a_large_input_which_order_it_is(chapter):
+    x = random_tensor(1, 6, 64)
+    for norm_first in (True, False):
+        torch.manual_seed(1)
+        layer = chapter["EncoderLayer"](64, 4, 256, norm_first=norm_first).double()
+        small, large = (layer(s * x).square().mean().sqrt() for s in (1, 100))
+        assert (large > 80 * small) if norm_first else abs(large - small) < 1e-3
+
+
+def test_a_forgotten_final_norm_shows_in_the_first_loss(chapter):
+    losses = {n: [chapter["first_loss"](64, 1 / 8, n, final_norm=final) for final in (True, False)] for n in (2, 6, 24)}
+    assert all(with_norm < 8 for with_norm, _ in losses.values())
+    without = [loss for _, loss in losses.values()]
+    assert 9 < without[0] < without[1] < without[2]
+    assert without[2] > 18
+
+
+def test_a_norm_over_the_positions_leaks_and_one_over_the_width_does_not(chapter):
+    layer = random_parameters(chapter["DecoderLayer"](E, H, D_FF).double())
+    memory, x = random_tensor(1, S, E), random_tensor(1, T, E, seed=1)
+    assert_causal(lambda x: layer(x, memory), x, atol=1e-10)
+    layer.self_attention_norm = chapter["OverPositions"]()
+    with pytest.raises(AssertionError, match="output 0 depends on input"):
+        assert_causal(lambda x: layer(x, memory), x)
+
+
+# -- Counting ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "vocabulary", "d_model", "d_ff", "num_layers"), [(7, 5, 100, 32, 48, 3), (3, 11, 17, 8, 5, 2)]
+)
+def test_the_table_of_the_chapter_counts_what_pytorch_counts(
+    chapter, source, target, vocabulary, d_model, d_ff, num_layers
+):
+    sizes = {"d_model": d_model, "num_heads": 4, "d_ff": d_ff, "num_layers": num_layers}
+    model = attn_course.Transformer(vocabulary, vocabulary, **sizes, options=WITHOUT_DROPOUT)
+    with FlopCounterMode(display=False) as counter:
+        model(torch.randint(vocabulary, (1, source)), torch.randint(vocabulary, (1, target)), need_weights=True)
+    counted = sum(p.numel() for p in model.parameters()), counter.get_total_flops()
+    assert chapter["count"](source, target, vocabulary, d_model, d_ff, num_layers) == counted
+
+
+def test_the_paper_s_base_model_has_63_million_parameters_and_the_rule_of_thumb_is_good(chapter):
+    parameters, flops = chapter["count"](25, 25, 37_000, 512, 2048, 6)
+    one_table = parameters - 37_000 * 512
+    assert round(one_table / 1e6) == 63
+    assert flops == pytest.approx(2 * 25 * one_table, rel=0.03)
+    for length, low, high in ((25, 0, 0.02), (1024, 0.2, 0.3), (16_384, 0.8, 0.9)):
+        _, flops = chapter["count"](length, length, 37_000, 512, 2048, 6)
+        assert low < 6 * 12 * length**2 * 512 / flops < high
+
+
+# -- Trained models ----------------------------------------------------------------------------------
+
+
+def test_a_batch_holds_digits_and_the_same_backwards(chapter):
+    src, read, write, mask = chapter["draw_batch"](50, torch.Generator().manual_seed(1))
+    for i in range(50):
+        digits = src[i][mask[i, 0]].tolist()
+        assert 5 <= len(digits) <= 8
+        assert read[i].tolist()[: len(digits) + 1] == [1, *digits[::-1]]
+        assert write[i].tolist()[: len(digits) + 1] == [*digits[::-1], 2]
+        assert not src[i][~mask[i, 0]].any()
+
+
+@pytest.fixture(scope="module", params=[1, 2])
+def runs(request, chapter):
+    """The three runs of the chapter with another seed, in single precision, which is faster."""
+    chapter["exact"] = {"device": torch.device("cpu"), "dtype": torch.float32}
+    train, seed = chapter["train"], request.param
+    reverser, pre = train(True, steps=300, seed=seed)
+    return reverser, pre[:200], train(False, seed=seed)[1], train(False, 100, seed=seed)[1]
+
+
+@pytest.mark.trains
+def test_pre_norm_learns_where_post_norm_does_not_and_warm_up_helps(runs):
+    pre, post, warm = (sum(losses[-20:]) / 20 for losses in runs[1:])
+    assert pre < 0.8 < 1.2 < min(post, warm)
+    assert warm < post
+
+
+@pytest.mark.trains
+def test_the_trained_model_reverses_and_looks_where_the_next_digit_stands(chapter, runs):
+    reverser = runs[0]
+    src, read, write, src_mask = chapter["draw_batch"](200, torch.Generator().manual_seed(5))
+    with torch.no_grad():
+        logits, weights = reverser(src, read, src_mask=src_mask, need_weights=True)
+    assert (logits.argmax(-1) == write)[write > 2].double().mean() > 0.7
+    lengths, t = src_mask.sum(-1), torch.arange(read.size(1))
+    on_it = F.one_hot((lengths - 1 - t).clamp(min=0), src.size(1))
+    shares = (weights.cross * on_it[:, None]).sum(-1).transpose(1, 2)[..., t < lengths].mean(-1)
+    assert shares.max() > 0.4
+    assert (1 / lengths.double()).mean() < 0.17  # what an even row would give
+
+    other = attn_course.Transformer(
+        13, 13, d_model=32, num_heads=2, d_ff=64, num_layers=6,
+        options=attn_course.TransformerOptions(0.0, norm_first=False, max_len=16),
+    ).eval()  # fmt: skip
+    left = other.load_state_dict(reverser.state_dict(), strict=False)
+    assert left.unexpected_keys == [f"{side}coder_norm.{name}" for side in ("en", "de") for name in ("weight", "bias")]
+    assert not left.missing_keys
+    assert (other(src, read, src_mask=src_mask)[0].argmax(-1) == write)[write > 2].double().mean() < 0.3
+
+
+@pytest.mark.trains
+def test_with_the_target_s_mask_the_first_half_is_lost_and_the_second_is_not(chapter, runs):
+    mine = chapter["Transformer"](13, 13, d_model=32, num_heads=2, d_ff=64, num_layers=6, max_len=16)
+    mine.load_state_dict(runs[0].state_dict())
+    src, read, write, src_mask = chapter["draw_batch"](400, torch.Generator().manual_seed(7))
+    eight = src_mask.sum(-1).flatten() == 8
+    wrong_mask = make_causal_mask(read.size(1))[:, : src.size(1)]
+    with torch.no_grad():
+        found = mine.decode(read, mine.encode(src, src_mask), wrong_mask).argmax(-1)
+    right = (found == write)[eight, :8].double().mean(0)
+    assert right[:4].max() < 0.4
+    assert right[4:].min() > 0.4
+
+
+def test_a_loop_that_forgets_the_mask_shows_weight_on_padding_and_the_model_does_not():
+    torch.manual_seed(0)
+    model = attn_course.Transformer(17, 13, d_model=E, num_heads=H, num_layers=(3, 2), options=WITHOUT_DROPOUT)
+    src, mask = torch.randint(17, (B, S)), make_padding_mask([S, 3])
+    hidden = ~mask[:, None]
+    _, asked = model.encode(src, src_mask=mask, need_weights=True)
+    x, loop = model.src_embed(src) * E**0.5 + model.positions[:S], []
+    for i, layer in enumerate(model.encoder_layers):
+        x, weights = layer(x, mask=mask if i == 0 else None, need_weights=True)
+        loop.append(weights)
+    assert [bool((w * hidden).any()) for w in asked] == [False, False, False]
+    assert [bool((w * hidden).any()) for w in loop] == [False, True, True]
+    for weights in loop:
+        torch.testing.assert_close(weights.sum(-1), torch.ones(B, H, S))
+
+
+# -- Exercises ---------------------------------------------------------------------------------------
+
+
+def test_solution_1_normalises_a_token():
+    layer_norm = solution("09", 1)["layer_norm"]
+    for shape in ((7,), (5, 7), (2, 3, 5), (2, 3, 5, 7)):
+        x, gain, bias = random_tensor(*shape), random_tensor(shape[-1], seed=1), random_tensor(shape[-1], seed=2)
+        assert_same(layer_norm(x, gain, bias), F.layer_norm(x, shape[-1:], gain, bias))
+        assert_same(layer_norm(x, gain, bias, eps=0.5), F.layer_norm(x, shape[-1:], gain, bias, 0.5))
+
+
+@BOTH_NORMS
+def test_solution_2_runs_a_stack_of_encoder_layers(norm_first):
+    layers = [
+        random_parameters(attn_course.EncoderLayer(E, H, D_FF, norm_first=norm_first).double(), i) for i in range(3)
+    ]
+    final, x = random_parameters(nn.LayerNorm(E).double(), 9), random_tensor(B, T, E)
+    sublayers = [f for a in layers for f in (lambda x, a=a: a.self_attention(x)[0], lambda x, a=a: a.feed_forward(x))]
+    norms = [norm for a in layers for norm in (a.self_attention_norm, a.feed_forward_norm)]
+    expected = x
+    for layer in layers:
+        expected, _ = layer(expected)
+    expected = final(expected) if norm_first else expected
+    assert_same(solution("09", 2)["run_stack"](x, sublayers, norms, final, norm_first), expected)
+
+
+def test_solution_3_decodes_as_pytorch_does():
+    layer = random_parameters(attn_course.DecoderLayer(E, H, D_FF).double())
+    x, memory, padding = random_tensor(B, T, E), random_tensor(B, S, E, seed=1), make_padding_mask([S, 3])
+    out, weights = solution("09", 3)["decode_layer"](layer, x, memory, padding)
+    masks = {"tgt_mask": ~make_causal_mask(T), "memory_key_padding_mask": ~padding[:, 0]}
+    assert_same(out, layer.to_torch()(x, memory, **masks))
+    assert_same(weights, layer(x, memory, memory_mask=padding, need_weights=True)[2])
+
+
+def test_a_layer_called_as_a_whole_is_no_answer_to_exercise_3():
+    def decode_layer(layer, x, memory, memory_mask):
+        out, _, weights = layer(x, memory, memory_mask=memory_mask, need_weights=True)
+        return out, weights
+
+    verdict = check.decode_layer.verdict(decode_layer)
+    assert not verdict.right
+    assert "layer itself is called" in verdict.text
+
+
+def test_solution_4_has_one_table_for_both_jobs():
+    torch.manual_seed(0)
+    table = solution("09", 4)["TiedTable"](1000, 64)
+    (weight,) = table.parameters()
+    assert weight.std().item() == pytest.approx(1 / 8, rel=0.05)
+    ids, x = torch.randint(1000, (B, T)), torch.randn(B, T, 64)
+    torch.testing.assert_close(table.embed(ids), 8 * F.embedding(ids, weight))
+    torch.testing.assert_close(table.score(x), F.linear(x, weight))
+
+
+@pytest.mark.parametrize("sizes", [(17, 13, 6, 11, 1), (5, 7, 10, 3, 4)])
+def test_solution_5_counts_the_parameters_of_the_package_s_model(sizes):
+    src_vocab, tgt_vocab, d_model, d_ff, n = sizes
+    model = attn_course.Transformer(src_vocab, tgt_vocab, d_model=d_model, num_heads=2, d_ff=d_ff, num_layers=n)
+    assert solution("09", 5)["count_transformer"](*sizes) == sum(p.numel() for p in model.parameters())

@@ -1,0 +1,399 @@
+"""Chapter 10: what it says about text, padding and leaks, and the solutions of its exercises."""
+
+import functools
+import itertools
+import os
+import re
+import unicodedata
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+from read_chapters import code_cells, definitions, markdown_cells, solution
+
+from attn_course.data import corpora
+from attn_course.data.batches import make_batch, make_buckets
+from attn_course.data.corpora import Pair, load_small_parallel_enja, load_tatoeba, remove_overlap
+from attn_course.data.everyday import load_handwritten, make_corpus
+from attn_course.data.subwords import UNK_ID, Subwords
+from attn_course.data.text import normalize_japanese, tokenize_english
+from attn_course.data.words import words
+from attn_course.masks import make_causal_mask
+
+
+@pytest.fixture(scope="module")
+def chapter():
+    return definitions("10")
+
+
+@functools.cache
+def corpus():
+    return make_corpus()
+
+
+@functools.cache
+def sentences():
+    """The Japanese and the English words of the training part."""
+    ja = [words(normalize_japanese(pair.japanese)) for pair in corpus().train]
+    return ja, [tokenize_english(pair.english).split() for pair in corpus().train]
+
+
+@functools.cache
+def by_hand():
+    return [words(normalize_japanese(pair.ja)) for pair in load_handwritten()]
+
+
+@functools.cache
+def pieces(language, size=600):
+    return Subwords.train(sentences()[language], size, spaces=bool(language))
+
+
+@functools.cache
+def lengths():
+    ja, en = ([pieces(i).encode(sentence) for sentence in sentences()[i]] for i in (0, 1))
+    return [(len(a), len(b)) for a, b in zip(ja, en, strict=True)]
+
+
+def text_of_the_chapter():
+    return " ".join(" ".join(cell.source.split()) for cell in markdown_cells("10"))
+
+
+# -- Spelling and words ------------------------------------------------------------------------------
+
+
+def test_the_chapters_spelling_is_the_packages(chapter):
+    for pair in load_handwritten():
+        assert chapter["one_spelling"](pair.ja) == normalize_japanese(pair.ja)
+
+
+def test_tokenising_makes_a_third_fewer_words():
+    before = {word for pair in corpus().train for word in pair.english.split()}
+    after = {word for pair in corpus().train for word in tokenize_english(pair.english).split()}
+    assert len(after) < 0.7 * len(before)
+
+
+def test_the_test_part_has_no_unknown_word_and_the_handwritten_sentences_many(chapter):
+    known = set(itertools.chain(*sentences()[0]))
+    test = [words(normalize_japanese(pair.japanese)) for pair in corpus().test]
+    assert chapter["unknown_share"](test, known) == 0
+    assert 0.2 < chapter["unknown_share"](by_hand(), known) < 0.5
+
+
+# -- Pieces ------------------------------------------------------------------------------------------
+
+
+def test_the_chapters_merges_are_those_of_sentencepiece(chapter):
+    counts = Counter(itertools.chain(*sentences()[0]))
+    cut = {tuple(word): count for word, count in counts.items()}
+    merges = []
+    for _ in range(20):
+        pair, _ = chapter["most_frequent_pair"](cut)
+        merges.append("".join(pair))
+        cut = {chapter["merge"](word, pair): count for word, count in cut.items()}
+    letters = set("".join(counts))
+    small = Subwords.train(sentences()[0], 24 + len(letters), spaces=False)
+    assert merges == [small.piece(i) for i in range(4, 24)]
+
+
+def lost(tokens):
+    """The share of the text, in letters, in tokens that are unknown."""
+    every = list(itertools.chain(*tokens))
+    return sum(len(text) for text, known in every if not known) / sum(len(text) for text, _ in every)
+
+
+def test_words_lose_most_and_pieces_hardly_more_than_letters(chapter):
+    known = set(itertools.chain(*sentences()[0]))
+    letters = set("".join(known))
+    as_letters = chapter["look_up"](["".join(sentence) for sentence in by_hand()], letters)
+    as_pieces = chapter["look_up_pieces"](by_hand(), pieces(0))
+    as_words = chapter["look_up"](by_hand(), known)
+    assert lost(as_words) > 2 * lost(as_letters)
+    assert lost(as_letters) <= lost(as_pieces) < lost(as_letters) + 0.02
+    sizes = [sum(map(len, tokens)) for tokens in (as_words, as_pieces, as_letters)]
+    assert sizes == sorted(sizes)
+    for sentence, tokens in zip(by_hand(), as_pieces, strict=True):
+        assert "".join(text for text, _ in tokens) == "".join(sentence)
+
+
+def test_pieces_of_whole_sentences_reach_over_words():
+    whole = Subwords.train([["".join(sentence)] for sentence in sentences()[0]], 600, spaces=False)
+    known = set(itertools.chain(*sentences()[0]))
+    longest = max((whole.piece(i) for i in range(4, 600)), key=len)
+    assert longest not in known
+    assert len(words(longest)) >= 3
+
+
+def test_the_new_animals_are_spelled_with_known_letters_and_the_giraffe_is_not():
+    ja, en = pieces(0), pieces(1)
+    assert not {"イルカ", "キリン"} & set(itertools.chain(*sentences()[0]))
+    assert UNK_ID not in ja.encode(words("健太さんはイルカを見ませんでした。"))
+    assert UNK_ID not in en.encode(["kenta", "did", "not", "see", "the", "dolphin", "."])
+    assert "リ" not in "".join(itertools.chain(*sentences()[0]))
+    assert ja.cut(["リ"]) == [["リ"]]
+    assert ja.encode(["リ"]) == [UNK_ID] == [3]
+
+
+def test_pieces_that_are_never_used_are_used_when_words_are_cut_at_random():
+    ja = pieces(0)
+    usual = set(itertools.chain(*map(ja.encode, sentences()[0])))
+    (buy,) = ja.encode(["買"])
+    assert buy != UNK_ID
+    assert buy not in usual
+    assert any(word.startswith("買") for word in itertools.chain(*sentences()[0]))
+    assert 0.3 < 1 - len(usual) / 600 < 0.36
+    for seed in (0, 1, 2):
+        at_random = set(itertools.chain(*ja.encode_at_random(sentences()[0], dropout=0.3, seed=seed)))
+        assert len(set(range(4, 600)) - at_random) < 10
+
+
+# -- Padding, buckets, the shift, masks --------------------------------------------------------------
+
+
+def test_random_batches_are_more_than_a_third_padding_and_buckets_a_tenth_at_most(chapter):
+    order = list(range(len(lengths())))
+    Random(0).shuffle(order)
+    share = chapter["padding_share"]
+    shuffled = [order[i : i + 64] for i in range(0, len(order), 64)]
+    assert share(lengths(), shuffled) > 1 / 3
+    buckets = make_buckets(lengths(), 1000, Random(0))
+    assert share(lengths(), buckets) < 0.1
+    best = min(share(lengths(), [batch]) for batch in shuffled[:-1])
+    assert sum(share(lengths(), [bucket]) < best for bucket in buckets) > 0.85 * len(buckets)
+
+
+def test_padding_share_by_hand(chapter):
+    # (3 + 1, 1 + 1) and (1 + 1, 1 + 1): 6 of 8 cells on the left, 4 of 4 on the right
+    assert chapter["padding_share"]([(3, 1), (1, 1)], [[0, 1]]) == pytest.approx(1 - 10 / 12)
+    assert chapter["padding_share"]([(3, 1), (1, 1)], [[0], [1]]) == 0
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_chapters_buckets_are_the_packages(chapter, seed):
+    rng = Random(seed)
+    some = [(rng.randint(1, 20), rng.randint(1, 20)) for _ in range(200)]
+    assert chapter["buckets_of"](some, 90, Random(seed)) == make_buckets(some, 90, Random(seed))
+
+
+def test_the_chapters_batch_is_the_packages(chapter):
+    pairs = [([5, 6, 7], [8]), ([9], [10, 11, 12, 13])]
+    batch, pad, shifted = make_batch(pairs), chapter["pad"], chapter["shifted"]
+    assert torch.equal(batch.src, pad([[*src, 2] for src, _ in pairs]))
+    assert torch.equal(batch.tgt_in, pad([shifted(tgt)[0] for _, tgt in pairs]))
+    assert torch.equal(batch.tgt_out, pad([shifted(tgt)[1] for _, tgt in pairs]))
+
+
+def test_padding_on_the_right_is_the_future_of_every_real_token():
+    batch = make_batch([([5], [6, 7, 8]), ([9], [10])])
+    T = batch.tgt_in.size(1)
+    real = torch.arange(T) < batch.tgt_lengths[:, None]  # (B, T)
+    seen = make_causal_mask(T) & real[:, :, None]  # what real queries see
+    assert not (seen & ~real[:, None, :]).any()
+
+
+# -- Leaks -------------------------------------------------------------------------------------------
+
+
+def test_strings_hide_the_leaks_and_keys_find_them(chapter):
+    test = [Pair(pair.japanese, pair.english) for pair in corpus().test[:100]]
+    other = [Pair(ja.replace("。", " 。"), en.replace(".", "!")) for ja, en in test]
+    other += [Pair(ja, en) for ja, en in load_handwritten()]
+    assert not set(other) & set(test)
+    keys = {chapter["key"](pair.ja) for pair in test}
+    assert sum(chapter["key"](pair.ja) in keys for pair in other) == 100
+    assert remove_overlap(other, test) == other[100:]
+
+
+def test_no_sentence_of_the_test_is_in_training(chapter):
+    key = chapter["key"]
+    sides = [
+        {side for pair in part for side in (key(pair.japanese), key(pair.english))}
+        for part in (corpus().train, corpus().dev, corpus().test)
+    ]
+    assert not sides[0] & sides[2]
+    assert not sides[0] & sides[1]
+
+
+# -- Recorded numbers --------------------------------------------------------------------------------
+
+REAL = Path(os.environ["ATTN_COURSE_DATA"]) if os.environ.get("ATTN_COURSE_DATA") else None
+with_corpora = pytest.mark.skipif(
+    REAL is None or not (REAL / "small_parallel_enja").is_dir() or not (REAL / corpora.TATOEBA_ARCHIVE).is_file(),
+    reason="ATTN_COURSE_DATA names no folder that holds small_parallel_enja and Tatoeba",
+)
+
+
+def recorded():
+    """The table of the chapter, as its cell has it."""
+    (cell,) = [cell for cell in code_cells("10") if "recorded = {" in cell.source]
+    namespace = {}
+    exec(cell.source, namespace)
+    return namespace["recorded"]
+
+
+def test_recorded_numbers_are_called_recorded():
+    assert text_of_the_chapter().count("**Recorded") >= 5
+    (cell,) = [cell for cell in code_cells("10") if "recorded = {" in cell.source]
+    assert "(recorded)" in cell.source.split("recorded =")[0]
+
+
+@functools.cache
+def small():
+    corpus = load_small_parallel_enja()
+    ja, test = ([words(normalize_japanese(pair.ja)) for pair in part] for part in (corpus.train, corpus.test))
+    return corpus, ja, test
+
+
+def row(size, tokens):
+    """Size, share of sentences with an unknown in per cent, tokens per sentence."""
+    unknown = sum(any(not known for _, known in sentence) for sentence in tokens) / len(tokens)
+    return size, round(100 * unknown, 1), round(sum(map(len, tokens)) / len(tokens), 1)
+
+
+@with_corpora
+def test_the_recorded_table_is_what_the_corpus_gives(chapter):
+    _, ja, test = small()
+    counts = Counter(itertools.chain(*ja))
+    letters, twice = set("".join(counts)), {word for word in counts if counts[word] > 1}
+    expected = {
+        "letters": row(len(letters), chapter["look_up"](["".join(s) for s in test], letters)),
+        "words, at least twice": row(len(twice), chapter["look_up"](test, twice)),
+        "words, all": row(len(counts), chapter["look_up"](test, counts)),
+    }
+    for size in (2000, 4000, 8000):
+        subwords = Subwords.train(ja, size, spaces=False)
+        expected[f"subwords, {size:,}"] = row(size, chapter["look_up_pieces"](test, subwords))
+    assert recorded() == expected
+
+
+@with_corpora
+def test_the_recorded_words_are_what_the_corpus_gives(chapter):
+    _, ja, test = small()
+    counts, text = Counter(itertools.chain(*ja)), text_of_the_chapter()
+    once = sum(count == 1 for count in counts.values())
+    assert f"{len(counts):,} different words, and {once:,} of them occur once" in text
+    twice = {word for word in counts if counts[word] > 1}
+    assert f"{100 * chapter['unknown_share'](test, counts):.2f} % of the words in its test are unknown" in text
+    assert f"{100 * chapter['unknown_share'](test, twice):.2f} % of the test words are unknown" in text
+    corpus = small()[0]
+    en, en_test = ([pair.en.split() for pair in part] for part in (corpus.train, corpus.test))
+    share = chapter["unknown_share"](en_test, set(itertools.chain(*en)))
+    assert f"{100 * share:.2f} % of its test words are unknown" in text
+    mean_ja, mean_en = (sum(map(len, sentences)) / len(sentences) for sentences in (test, en_test))
+    assert f"{mean_ja:.1f} words on average in Japanese and {mean_en:.1f} in English" in text
+
+
+@with_corpora
+def test_the_recorded_padding_is_what_the_corpus_gives(chapter):
+    corpus, ja, _ = small()
+    en = [pair.en.split() for pair in corpus.train]
+    src, tgt = Subwords.train(ja, 6000, spaces=False), Subwords.train(en, 4000, spaces=True)
+    sizes = [(len(src.encode(a)), len(tgt.encode(b))) for a, b in zip(ja, en, strict=True)]
+    order = list(range(len(sizes)))
+    Random(0).shuffle(order)
+    shuffled = chapter["padding_share"](sizes, [order[i : i + 64] for i in range(0, len(order), 64)])
+    buckets = chapter["padding_share"](sizes, make_buckets(sizes, 1500, Random(0)))
+    said = f"are {100 * shuffled:.0f} % padding, and buckets of 1,500 positions {100 * buckets:.0f} %"
+    assert said in text_of_the_chapter()
+
+
+@with_corpora
+def test_the_recorded_leaks_are_what_the_corpora_give(chapter):
+    corpus, text, key = small()[0], text_of_the_chapter(), chapter["key"]
+    tatoeba, held_out = load_tatoeba(), corpus.dev + corpus.test
+    pairs = {(key(pair.ja), key(pair.en)) for pair in tatoeba}
+    sides = [{pair[side] for pair in pairs} for side in (0, 1)]
+    whole = sum((key(pair.ja), key(pair.en)) in pairs for pair in corpus.test)
+    ja, en = (sum(key(pair[side]) in sides[side] for pair in corpus.test) for side in (0, 1))
+    assert f"{whole / 5:.0f} % of the 500 test pairs" in text
+    assert f"{ja / 5:.0f} % of the Japanese test sentences and {en / 5:.0f} % of the English ones" in text
+    kept = remove_overlap(tatoeba, held_out)
+    assert f"takes {len(tatoeba) - len(kept):,} pairs out, and leaves {len(kept):,}" in text
+    own = {key(pair.en) for pair in corpus.train}
+    assert f"shares {sum(key(pair.en) in own for pair in corpus.test)} of its 500 English test sentences" in text
+    gone = len(corpus.train) - len(remove_overlap(corpus.train, held_out))
+    assert f"{gone} of the 50,000 pairs go" in text
+
+    first, natural = {}, {}
+    for pair in tatoeba:
+        first.setdefault(key(pair.ja), tokenize_english(pair.en))
+        natural.setdefault(re.sub(r"\W", "", pair.en.lower()), pair.en)
+    right = sum(first.get(key(pair.ja)) == pair.en for pair in corpus.test)
+    assert f"writes {right} of the 500 exactly as the reference has them" in text
+    found = [(pair.en, natural[k]) for pair in corpus.test if (k := re.sub(r"\W", "", pair.en)) in natural]
+    same = sum(tokenize_english(theirs) == reference for reference, theirs in found) / len(found)
+    assert f"{len(found)} stand in Tatoeba too" in text
+    assert f"turns {same:.1%} of them".replace("%", " %") in text
+
+
+# -- Exercises ---------------------------------------------------------------------------------------
+
+
+def test_exercise_1_gives_frequent_words_small_ids():
+    build_vocabulary = solution("10", 1)["build_vocabulary"]
+    found = build_vocabulary([["b", "a", "c", "b"], ["d", "a", "b"], []], 2)
+    assert found == {"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3, "b": 4, "a": 5}
+    found = build_vocabulary(sentences()[1], 3)
+    counts = Counter(itertools.chain(*sentences()[1]))
+    assert sorted(found.values()) == list(range(len(found)))
+    assert set(found) - {"<pad>", "<s>", "</s>", "<unk>"} == {word for word, n in counts.items() if n >= 3}
+    ordered = sorted(found, key=found.get)[4:]
+    assert all((-counts[a], a) < (-counts[b], b) for a, b in itertools.pairwise(ordered))
+
+
+def test_exercise_2_finds_the_first_pieces_of_sentencepiece():
+    merge_step = solution("10", 2)["merge_step"]
+    counts = Counter("▁" + word for sentence in sentences()[1] for word in sentence)
+    cut = {tuple(word): count for word, count in counts.items()}
+    for i in range(4, 10):
+        pairs = Counter()
+        for word, count in cut.items():
+            pairs.update(
+                {pair: count * list(itertools.pairwise(word)).count(pair) for pair in itertools.pairwise(word)}
+            )
+        (_, most), (_, second) = pairs.most_common(2)
+        pair, cut = merge_step(cut)
+        assert pairs[pair] == most
+        if most == second:  # either may come first
+            break
+        assert "".join(pair) == pieces(1).piece(i)
+    assert {"".join(word): count for word, count in cut.items()} == dict(counts)
+
+
+def test_exercise_3_makes_the_packages_batch():
+    pad_pairs = solution("10", 3)["pad_pairs"]
+    pairs = [([5, 6, 7], [8]), ([9], [10, 11, 12, 13]), ([14, 15], [])]
+    batch = make_batch(pairs)
+    for found, expected in zip(pad_pairs(pairs), (batch.src, batch.tgt_in, batch.tgt_out), strict=True):
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize(("count", "max_cells"), [(1, 20), (50, 20), (500, 97)])
+def test_exercise_4_uses_as_few_buckets_as_sorting_allows(count, max_cells):
+    fill_buckets = solution("10", 4)["fill_buckets"]
+    rng = Random(0)
+    sizes = [rng.randint(1, 20) for _ in range(count)]
+    buckets = fill_buckets(sizes, max_cells)
+    assert sorted(itertools.chain(*buckets)) == list(range(count))
+    assert all(len(bucket) * max(sizes[i] for i in bucket) <= max_cells for bucket in buckets)
+    in_order = [sizes[i] for bucket in buckets for i in bucket]
+    assert in_order == sorted(in_order)
+    for bucket, after in itertools.pairwise(buckets):
+        assert (len(bucket) + 1) * sizes[after[0]] > max_cells
+
+
+def test_exercise_5_agrees_with_remove_overlap(chapter):
+    remove_leaks = solution("10", 5)["remove_leaks"]
+    test = [Pair(pair.japanese, pair.english) for pair in corpus().test]
+    train = [Pair(ja.replace("。", "！"), en.lower()) for ja, en in test[:50]]
+    train += [Pair(pair.japanese, pair.english) for pair in corpus().train[:50]]
+    train += [Pair(train[-1].ja, test[60].en), Pair(test[70].ja, train[-2].en), *map(Pair._make, load_handwritten())]
+    assert remove_leaks(train, test, chapter["key"]) == remove_overlap(train, test)
+    assert len(remove_leaks(train, test, chapter["key"])) == len(train) - 52
+
+
+def test_nothing_in_the_chapter_is_spelled_in_two_ways():
+    """Japanese in the text is in the form that the course uses, but where the chapter shows the others."""
+    for cell in markdown_cells("10"):
+        assert unicodedata.normalize("NFC", cell.source) == cell.source

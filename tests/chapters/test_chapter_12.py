@@ -1,0 +1,300 @@
+"""Chapter 12: what the notebook says about training, checked again on other numbers and other seeds."""
+
+import ast
+import io
+import itertools
+import math
+import random
+
+import pytest
+import torch
+import torch.nn.functional as F
+from read_chapters import code_cells, imports, solution
+from torch import nn
+from torch.testing import assert_close
+
+from attn_course.data.batches import make_buckets
+from attn_course.data.mixture import Text, WordPair
+from attn_course.data.subwords import PAD_ID, Subwords
+from attn_course.training import learning_rate
+from attn_course.transformer import Transformer, TransformerOptions
+
+WHO = {"犬": "dogs", "猫": "cats", "鳥": "birds", "馬": "horses", "魚": "fish", "猿": "monkeys", "牛": "cows"}
+DOES = {"見る": "see", "好む": "like", "追う": "chase", "待つ": "await", "助ける": "help"}
+
+
+def chapter_of(text, seed=0, src_vocab=30, tgt_vocab=60):
+    """The chapter's functions and settings, on another text; nothing is trained."""
+    names = imports("12")
+    names["device"] = torch.device("cpu")
+    names["text"] = text
+    for cell in code_cells("12"):
+        if {"launch", "imports", "exercise"} & set(cell.metadata.get("tags", [])):
+            continue
+        tree = ast.parse(cell.source)
+        tree.body = [node for node in tree.body if is_kept(node)]
+        exec(compile(tree, "chapter 12", "exec"), names)
+    ja, en = zip(*text.train, strict=True)
+    names["src_subwords"] = Subwords.train(ja, src_vocab, spaces=False)
+    names["tgt_subwords"] = Subwords.train(en, tgt_vocab, spaces=True)
+    names["pairs"] = [(names["src_subwords"].encode(ja), names["tgt_subwords"].encode(en)) for ja, en in text.train]
+    names["lengths"] = [(len(src), len(tgt)) for src, tgt in names["pairs"]]
+    return names
+
+
+def is_kept(node):
+    settings = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "settings"
+    return settings or isinstance(node, ast.FunctionDef)
+
+
+@pytest.fixture(scope="module")
+def chapter():
+    pairs = [
+        WordPair([a, "が", b, "を", v], [WHO[a], DOES[v], WHO[b]])
+        for a, b in itertools.permutations(WHO, 2)
+        for v in DOES
+    ]
+    random.Random(0).shuffle(pairs)
+    return chapter_of(Text(pairs[:150], pairs[150:170], pairs[170:]))
+
+
+# -- Labels ------------------------------------------------------------------------------------------
+
+
+def test_the_floor_is_the_loss_of_a_model_that_says_what_the_label_says(chapter):
+    for V, smoothing in ((5, 0.1), (700, 0.1), (11, 0.3)):
+        label = torch.full((V,), smoothing / V, dtype=torch.float64)
+        label[3] += 1 - smoothing
+        best = F.cross_entropy(label.log()[None], torch.tensor([3]), label_smoothing=smoothing)
+        assert chapter["loss_floor"](V, smoothing) == pytest.approx(best.item())
+        for seed in range(3):  # every other answer costs more
+            other = label.log() + 0.1 * torch.randn(V, generator=torch.Generator().manual_seed(seed)).double()
+            worse = F.cross_entropy(other[None], torch.tensor([3]), label_smoothing=smoothing)
+            assert worse > best
+
+
+def test_a_lead_of_ln_of_the_ratio_is_the_best_one():
+    lead = torch.tensor(math.log(0.92 / 0.02), dtype=torch.float64, requires_grad=True)
+    logits = torch.zeros(1, 5, dtype=torch.float64).index_put((torch.tensor([0]), torch.tensor([1])), lead[None])
+    F.cross_entropy(logits, torch.tensor([1]), label_smoothing=0.1).backward()
+    assert lead.grad.abs() < 1e-12
+
+
+def test_the_careless_loss_depends_on_what_stands_at_the_padding_and_nothing_else_is_wrong_with_it(chapter):
+    rng = torch.Generator().manual_seed(0)
+    logits = torch.randn(3, 5, 7, generator=rng)
+    whole, padded = (
+        torch.randint(1, 7, (3, 5), generator=rng),
+        torch.tensor([[1, 2, 3, 4, 5], [6, 2, 0, 0, 0], [3] * 5]),
+    )
+    right = F.cross_entropy(logits.mT, whole, label_smoothing=0.1)
+    assert_close(chapter["careless_loss"](logits, whole), right)
+    changed = logits.clone()
+    changed[padded == PAD_ID] *= 7
+    assert (chapter["careless_loss"](changed, padded) - chapter["careless_loss"](logits, padded)).abs() > 0.1
+
+
+# -- Rates and gradients -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
+def test_the_first_step_of_adam_moves_every_weight_by_the_rate(kind):
+    w = nn.Parameter(torch.zeros(5))
+    w.grad = torch.tensor([1e4, -3.0, 1e-3, -1e-5, 0.0])
+    kind([w], lr=0.02).step()
+    assert_close(w.detach(), -0.02 * w.grad.sign(), rtol=2e-3, atol=0)
+
+
+def test_the_rates_that_the_chapter_prints(chapter):
+    settings = chapter["settings"]
+    warmup, peak = settings.warmup_steps, settings.peak_lr
+    assert [learning_rate(t, settings) for t in (warmup // 2, warmup)] == pytest.approx([peak / 2, peak])
+    assert learning_rate((warmup + settings.steps) // 2, settings) == pytest.approx(peak / 2)
+    assert learning_rate(settings.steps, settings) == pytest.approx(0, abs=1e-12)
+
+
+def test_padding_share_counts_the_end_of_every_sentence(chapter, monkeypatch):
+    monkeypatch.setitem(chapter, "lengths", [(9, 1), (9, 4), (9, 2)])  # with their ends 2, 5 and 3
+    assert chapter["padding_share"]([[0, 1], [2]]) == pytest.approx(1 - 10 / 13)
+
+
+def test_buckets_have_less_padding_than_batches_drawn_at_random():
+    rng = random.Random(0)
+    lengths = [(rng.randint(3, 17), rng.randint(3, 17)) for _ in range(3000)]
+    buckets = make_buckets(lengths, 500, random.Random(1))
+    tokens = sum(tgt + 1 for _, tgt in lengths)
+    room = sum(len(bucket) * max(lengths[i][1] + 1 for i in bucket) for bucket in buckets)
+    assert tokens / room > 0.9
+
+
+# -- The loop ----------------------------------------------------------------------------------------
+
+
+def test_one_step_is_the_mean_gradient_clipped_at_the_rate_of_the_step(chapter):
+    # In float64: Adam makes large steps of the rounding errors of gradients that ought to be 0.
+    model, expected = chapter["build"]().double(), chapter["build"]().double()
+    optimizer, reference = chapter["make_optimizer"](model), chapter["make_optimizer"](expected)
+    batch, settings = next(chapter["batches"]("cpu")), chapter["settings"]
+    loss, norm = chapter["train_step"](model, optimizer, batch, 7)
+    logits, _ = expected(batch.src, batch.tgt_in, src_mask=batch.src_mask)
+    theirs = F.cross_entropy(logits.mT, batch.tgt_out, ignore_index=PAD_ID, label_smoothing=0.1)
+    theirs.backward()
+    reference.param_groups[0]["lr"] = settings.peak_lr * 7 / settings.warmup_steps
+    found = nn.utils.clip_grad_norm_(expected.parameters(), 1.0)
+    reference.step()
+    assert (loss, norm) == pytest.approx((theirs.item(), found.item()), rel=1e-9)
+    for ours, wanted in zip(model.parameters(), expected.parameters(), strict=True):
+        assert_close(ours, wanted, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("stopped", [1, 4, 9])
+def test_a_resumed_training_is_the_one_that_was_interrupted(chapter, stopped):
+    straight = chapter["build"](dropout=0.2)
+    expected = chapter["run"](straight, chapter["make_optimizer"](straight), 0, 10)
+    model = chapter["build"](dropout=0.2)
+    optimizer = chapter["make_optimizer"](model)
+    before = chapter["run"](model, optimizer, 0, stopped)
+    checkpoint = chapter["remember"](model, optimizer)
+    for without in ((), ("optimizer",), ("rng",)):
+        other = chapter["build"](dropout=0.2)
+        nn.init.zeros_(other.src_embed.weight)
+        optimizer = chapter["make_optimizer"](other)
+        torch.rand(7)
+        chapter["recall"](checkpoint, other, optimizer, without)
+        after = chapter["run"](other, optimizer, stopped, 10)
+        equal = before + after == expected and all(
+            torch.equal(a, b) for a, b in zip(other.parameters(), straight.parameters(), strict=True)
+        )
+        assert equal == (not without or (without == ("optimizer",) and stopped == 10))
+
+
+def test_a_checkpoint_of_the_chapter_holds_what_the_next_step_depends_on(chapter):
+    model = chapter["build"]()
+    state = torch.load(io.BytesIO(chapter["remember"](model, chapter["make_optimizer"](model))))
+    assert set(state) == {"model", "optimizer", "rng"}
+
+
+# -- Exercises ---------------------------------------------------------------------------------------
+
+
+def test_exercise_1_is_torch_s_label_smoothing_without_the_padding():
+    rng = torch.Generator().manual_seed(0)
+    logits = torch.randn(3, 5, 11, generator=rng, dtype=torch.float64)
+    target = torch.tensor([[1, 2, 3, 4, 5], [7, 10, 6, 6, 6], [9, 6, 6, 6, 6]])
+    for smoothing in (0.0, 0.1, 0.7):
+        ours = solution("12", 1)["smoothed_loss"](logits, target, smoothing, 6)
+        assert_close(ours, F.cross_entropy(logits.mT, target, ignore_index=6, label_smoothing=smoothing))
+
+
+def test_exercise_2_rises_stays_and_falls_to_zero():
+    rate = solution("12", 2)["plateau_rate"]
+    found = [rate(t, 0.5, 4, 20, 5) for t in range(1, 21)]
+    assert found[:4] == [0.125, 0.25, 0.375, 0.5]
+    assert found[3:15] == [0.5] * 12
+    assert found[15:] == pytest.approx([0.4, 0.3, 0.2, 0.1, 0.0])
+
+
+def test_exercise_3_is_torch_s_clipping_without_its_underscore():
+    rng = torch.Generator().manual_seed(0)
+    for scale in (0.001, 1.0, 50.0):
+        gradients = [scale * torch.randn(*shape, generator=rng) for shape in ((3,), (5, 2), (7, 1, 2))]
+        parameters = [nn.Parameter(torch.zeros_like(g)) for g in gradients]
+        for parameter, g in zip(parameters, gradients, strict=True):
+            parameter.grad = g.clone()
+        before = [g.clone() for g in gradients]
+        found = solution("12", 3)["clip_together"](gradients, 1.5)
+        nn.utils.clip_grad_norm_(parameters, 1.5)
+        assert_close(found, [parameter.grad for parameter in parameters])
+        assert all(torch.equal(a, b) for a, b in zip(gradients, before, strict=True))
+
+
+def test_exercise_4_is_the_gradient_of_the_batch_in_one_piece():
+    rng = torch.Generator().manual_seed(0)
+    weight = torch.randn(3, 7, generator=rng, dtype=torch.float64)
+    x = torch.randn(13, 3, generator=rng, dtype=torch.float64)
+    target = torch.randint(7, (13,), generator=rng)
+    parts = [(x[:2], target[:2]), (x[2:7], target[2:7]), (x[7:], target[7:])]
+    w = weight.clone().requires_grad_()
+    F.cross_entropy(x @ w, target, ignore_index=5).backward()
+    assert_close(solution("12", 4)["accumulated_gradient"](weight, parts, 5), w.grad)
+    assert not weight.requires_grad
+
+
+def test_exercise_5_is_torch_s_adamw_for_several_steps():
+    rng = torch.Generator().manual_seed(0)
+    w = torch.randn(3, 5, generator=rng, dtype=torch.float64)
+    weight = nn.Parameter(w.clone())
+    optimizer = torch.optim.AdamW([weight], lr=0.03, betas=(0.9, 0.98), weight_decay=0.2)
+    mean, square = torch.zeros_like(w), torch.zeros_like(w)
+    for step in range(1, 8):
+        g = torch.randn(3, 5, generator=rng, dtype=torch.float64) * 10 ** (step - 4)
+        weight.grad = g.clone()
+        optimizer.step()
+        w, mean, square = solution("12", 5)["adamw_step"](w, g, mean, square, step, 0.03, 0.2)
+        assert_close(w, weight.detach())
+    state = optimizer.state[weight]
+    assert_close((mean, square), (state["exp_avg"], state["exp_avg_sq"]))
+
+
+# -- Trained ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def everyday():
+    """The chapter up to its imports of text and pieces, as the notebook has them."""
+    names = imports("12")
+    for cell in code_cells("12"):
+        if "make_corpus(" in cell.source or "Subwords.train(" in cell.source:
+            exec(cell.source, names)
+    return chapter_of(names["text"], src_vocab=700, tgt_vocab=700)
+
+
+@pytest.fixture(scope="module", params=[1, 2])  # the notebook has 0
+def trained(request, everyday):
+    """The chapter after its training, with another seed."""
+    settings = everyday["settings"]
+    torch.manual_seed(request.param)
+    model = Transformer(700, 700, d_model=64, num_heads=4, d_ff=128, options=TransformerOptions(dropout=0.0))
+    optimizer = everyday["make_optimizer"](model)
+    found = []
+    for step, batch in zip(range(1, settings.steps + 1), everyday["batches"]("cpu"), strict=False):
+        found.append(everyday["train_step"](model, optimizer, batch, step))
+        if step == 400:
+            everyday["at_400"] = everyday["remember"](model, optimizer)
+    everyday["model"], (everyday["losses"], everyday["norms"]) = model, zip(*found, strict=True)
+    return everyday
+
+
+@pytest.mark.trains
+def test_nine_of_ten_unseen_sentences_are_exactly_right(trained):
+    assert trained["exact_share"](trained["model"], trained["text"].test) >= 0.9
+    assert not {tuple(ja) for ja, _ in trained["text"].test} & {tuple(ja) for ja, _ in trained["text"].train}
+
+
+@pytest.mark.trains
+def test_clipping_limits_the_harm_of_a_wrong_batch_and_nothing_that_of_a_rate_ten_times_too_high(trained):
+    accident, usual = trained["with_accident"], torch.tensor(trained["losses"][400:440])
+    fast = accident(peak_lr=10 * trained["settings"].peak_lr)[0] - usual
+    clipped, norms = accident(wrong=True)
+    free = accident(wrong=True, max_grad_norm=1e9)[0] - usual
+    assert norms[0] > 3 * sum(trained["norms"][350:400]) / 50
+    assert fast[1:].mean() > 1
+    assert free[1:].max() > 0.2
+    assert (clipped - usual)[1:].max() < 0.15
+    assert free[1:].mean() > 2 * (clipped - usual)[1:].mean()
+
+
+@pytest.mark.trains
+@pytest.mark.parametrize("seed", [1])
+def test_post_norm_without_warm_up_stays_where_a_model_is_that_reads_nothing(everyday, seed):
+    counts = torch.bincount(torch.tensor([i for _, tgt in everyday["pairs"] for i in [*tgt, 2]]), minlength=700)
+    label = 0.9 * counts / counts.sum() + 0.1 / 700
+    blind = -(label * label.log()).sum()
+    manual_seed = torch.manual_seed
+    try:
+        torch.manual_seed = lambda _: manual_seed(seed)  # the chapter sets 0
+        cold, warm = (everyday["first_losses"](norm_first, 0) for norm_first in (False, True))
+    finally:
+        torch.manual_seed = manual_seed
+    assert sum(cold[-10:]) / 10 > blind - 0.25
+    assert sum(warm[-10:]) / 10 < blind - 0.75
