@@ -41,7 +41,7 @@ from attn_course import (
     tiled_attention,
     weights_of_rows,
 )
-from attn_course.decoding import generate
+from attn_course.decoding import generate, without_cache
 
 RESULTS = Path(__file__).parent / "results"
 SDPA = F.scaled_dot_product_attention
@@ -221,8 +221,8 @@ def cache(new_tokens: int, limit: float | None, rounds: int | None = None) -> It
         torch.manual_seed(0)
         model = LanguageModel(1000, d_model=384, num_heads=6, num_layers=6, d_ff=1536, max_len=new_tokens + 8).eval()
         prompt = torch.randint(1000, (1, 8))
-        write = partial(generate, model, prompt, torch.tensor([8]), max_new_tokens=new_tokens)
-        return partial(write, use_cache=True), partial(write, use_cache=False)
+        write = partial(generate, prompts=prompt, prompt_lengths=torch.tensor([8]), max_new_tokens=new_tokens)
+        return partial(write, model), partial(write, without_cache(model))
 
     name = f"{new_tokens} new tokens, 6 layers, E 384"
     yield Row("Writing with a cache against recomputing", name, make, limit, faster=True, repeats=1, rounds=rounds)

@@ -51,7 +51,7 @@ LengthReward = Annotated[
     float | None,
     typer.Option(
         min=0.0,
-        help="What each token adds to the score of a hypothesis; by default what was best for our own translator.",
+        help="What each token adds to the score of a hypothesis; 0.7 if not given.",
     ),
 ]
 
