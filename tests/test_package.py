@@ -1,12 +1,14 @@
 """The package itself: its names are there, each from its module, and none is imported before it is used."""
 
 import ast
+import re
 import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+from read_chapters import ROOT
 
 import attn_course
 import attn_course.training
@@ -84,3 +86,12 @@ def test_a_test_file_is_named_after_what_it_tests():
     assert named - modules == {"package", "dropout"}
     chapters = {path.name for path in (tests / "chapters").glob("test_*.py")}
     assert chapters == {f"test_chapter_{number:02}.py" for number in range(1, len(chapters) + 1)}
+
+
+def test_every_module_has_its_room_on_the_map_for_contributors():
+    source = Path(attn_course.__file__).parent
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rooms = text.partition("**The rooms of")[2].partition("**Change a chapter**")[0].partition("\n")[2]
+    named = re.findall(r"`(\w+)`", rooms)
+    there = {path.stem for path in source.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert sorted(named) == sorted(there - {"__init__", "__main__"})

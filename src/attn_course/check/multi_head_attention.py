@@ -108,6 +108,14 @@ def _sizes_inputs_and_masks(draw):
     yield "a mask for all", 3, 10, 2, draw(3, 7, 3), draw.mask(7, 7)
     yield "as many sequences as heads", 5, 6, 3, draw(3, 2, 5), draw.mask(3, 2, 2)
     yield "a mask for each sequence", 5, 6, 2, draw(3, 7, 5), draw.mask(3, 7, 7)
+    yield (
+        "as many sequences as positions, a mask for all",
+        5,
+        6,
+        2,
+        draw(4, 4, 5),
+        draw.mask(4, 4),
+    )
     yield "a batch of one", 3, 10, 5, draw(1, 7, 3), draw.mask(1, 7, 7)
     yield "one head", 7, 5, 1, draw(2, 3, 7), None
     empty = draw.mask(5, 5)
