@@ -24,6 +24,7 @@ NOTEBOOKS = ROOT / "notebooks"
 PARTS = {1: range(1, 8), 2: range(8, 14), 3: range(14, 18)}
 
 COLLAPSED = "jp-MarkdownHeadingCollapsed"
+NO_DETAILS = "none yet"  # where nothing is folded, the core is the whole
 WORDS, CODE_LINES, OUTPUT_LINES, FIGURES = 180, 12, 60, 4  # read in one minute
 
 HEADING = re.compile(r"^(#{1,6}) (.+)$", re.MULTILINE)
@@ -213,26 +214,29 @@ def path_of_part(part: int, all_chapters: Iterable[Chapter]) -> str:
     rows = [(found, rounded(found.core.minutes), rounded(found.whole.minutes)) for found in mine]
     marks = ("◦", "◦◦", "◦◦◦")
     text = ["| chapter | core | with details | ◦ | ◦◦ | ◦◦◦ |", "|:---|---:|---:|---:|---:|---:|"]
-    for found, short, whole in rows:
+    for found, short, long in rows:
+        whole = long if found.has_details else NO_DETAILS
         minutes = " | ".join(str(found.exercises[mark] or "") for mark in marks)
         text.append(
             f"| [{found.number} · {found.title}](../notebooks/{found.path.name}) | {short} | {whole} | {minutes} |"
         )
     sums = " | ".join(hours(sum(found.exercises[mark] for found in mine)) for mark in marks)
-    text.append(f"| **All** | **{hours(sum(r[1] for r in rows))}** | {hours(sum(r[2] for r in rows))} | {sums} |")
+    whole = hours(sum(long for *_, long in rows)) if any(found.has_details for found in mine) else NO_DETAILS
+    text.append(f"| **All** | **{hours(sum(short for _, short, _ in rows))}** | {whole} | {sums} |")
     return "\n".join(["", *text, ""])
 
 
 def path_of_book(all_chapters: Iterable[Chapter]) -> str:
     """The hours of each part, in one table."""
     every = list(all_chapters)
-    names = ("Attention from first principles", "The Transformer, translating", "Attention in production")
     text = ["| part | core | with details | exercises |", "|:---|---:|---:|---:|"]
-    for (part, numbers), name in zip(PARTS.items(), names, strict=True):
+    for part, numbers in PARTS.items():
         mine = [found for found in every if found.number in numbers]
         short, whole = (sum(rounded(getattr(found, kind).minutes) for found in mine) for kind in ("core", "whole"))
         solved = sum(found.exercises.total() for found in mine)
-        text.append(f"| [{'I' * part} · {name}](part_{part}.md) | {hours(short)} | {hours(whole)} | {hours(solved)} |")
+        long = hours(whole) if any(found.has_details for found in mine) else NO_DETAILS
+        # A phone leaves the first column a few letters, so a part goes by its number.
+        text.append(f"| [Part {'I' * part}](part_{part}.md) | {hours(short)} | {long} | {hours(solved)} |")
     return "\n".join(["", *text, ""])
 
 

@@ -489,6 +489,15 @@ def test_hours_are_shown_in_halves(exact, shown):
     assert minutes.hours(exact) == shown
 
 
+@pytest.mark.parametrize(("folded", "shown"), [(0, "none yet"), (60, "1½ hours")])
+def test_a_part_shows_hours_with_details_only_where_something_is_folded(folded, shown):
+    core = minutes.Reading(words=30 * minutes.WORDS)
+    whole = core + minutes.Reading(words=folded * minutes.WORDS)
+    only = minutes.Chapter(14, "Read", NOTEBOOKS / "14.ipynb", core, whole, minutes.Counter({"◦": 30}), 10)
+    assert f"| [Part III](part_3.md) | ½ hour | {shown} | ½ hour |" in minutes.path_of_book([only])
+    assert f"| **All** | **½ hour** | {shown} | ½ hour |" in minutes.path_of_part(3, [only])
+
+
 def test_a_page_without_its_marks_is_refused():
     with pytest.raises(ValueError, match="once each"):
         minutes.between_marks("no marks", "minutes", "5")
