@@ -581,6 +581,14 @@ def clip_together(gradients, limit):
     return [g / norm * limit for g in gradients]
 
 
+@wrong("all but zeros scaled")
+def clip_together(gradients, limit):
+    norm = torch.stack([g.norm() for g in gradients]).norm()
+    if norm.item() == 0:
+        return [g.clone() for g in gradients]
+    return [g * (limit / norm) for g in gradients]
+
+
 @wrong("long ones left")
 def clip_together(gradients, limit):
     norm = torch.cat([g.reshape(-1) for g in gradients]).norm()

@@ -36,16 +36,15 @@ NUMBERS_FOR_TRUTH = "numbers for truth values"
 FUNCTION = "a function too many or too few"
 ADDED_UP = "added up over an axis"
 AVERAGED = "averaged over an axis"
-# What is done to a result on top of a mistake, and cannot be taken for the mistake itself.
+# What is done to a result on top of a mistake, and cannot be taken for the mistake itself. A factor, a type or an order
+# of results is none of these: it holds beside the mistake's result, and what is said of it would be untrue of the right
+# one.
 SECOND = {
-    RESULTS_SWAPPED,
-    TYPE_NOT_KEPT,
     AXIS_TOO_MANY,
     AXIS_MISSING,
     AXES_IN_ANOTHER_ORDER,
     REVERSED,
     SIGN,
-    FACTOR,
     INVERTED,
 }
 SYMPTOMS = {
@@ -492,6 +491,8 @@ def _of_numbers(pairs: Pairs, name: str) -> tuple[str, str] | None:
     ):
         if math.isclose(factors[0], -1, rel_tol=1e-4):
             return SIGN, f"{name} has the wrong sign."
+        if math.isclose(factors[0], 1, rel_tol=1e-4):  # of another type, or nearly right
+            return None
         return (
             FACTOR,
             f"{name} is {_times(factors[0])} what it should be, in every trial that fails.",

@@ -689,6 +689,11 @@ clip_together = Exercise(
             "12.5.",
             _scaled(factor=lambda limit, norm: limit / norm),
         ),
+        "all but zeros scaled": Mistake(
+            "Long gradients are right, and a short one that is not 0 is stretched to the limit; it must stay as it "
+            "is. See section 12.5.",
+            _scaled(factor=lambda limit, norm: limit / norm if norm > 0 else 1.0),
+        ),
         "long ones left": Mistake(
             "The long ones stay and the short ones are stretched: the factor is never above 1. See section 12.5.",
             _scaled(factor=lambda limit, norm: torch.clamp(limit / norm, min=1.0)),
