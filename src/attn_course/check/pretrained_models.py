@@ -399,7 +399,7 @@ mean_pool = Exercise(
             lambda hidden, mask: hidden.masked_fill(~mask[..., None], -torch.inf).amax(1),
         ),
         "all sentences in one": Mistake(
-            "One vector comes back without the axis of the batch, which has to stay, one sentence or many. See section 17.9.",
+            "One vector comes back, without the axis of the batch: it stays, even for one sentence. See section 17.9.",
             sign=lambda found, hidden, mask: (
                 found.size(-1) == hidden.size(2)
                 and torch.allclose(
