@@ -637,7 +637,7 @@ def max_sim(q, k):
     return scores.abs().amax(-1).sum(-1)
 
 
-@wrong("maximum over the question")
+@wrong("maximum over the question, then a mean")
 def max_sim(q, k):
     scores = torch.einsum("atd,bsd->abts", q, k)
     return scores.amax(-2).mean(-1)

@@ -387,6 +387,12 @@ max_sim = Exercise(
             "the maximum drops s, the tokens of the text, and the sum drops t. See section 4.5.",
             _reduce(lambda scores: scores.amax(-2).sum(-1)),
         ),
+        "maximum over the question, then a mean": Mistake(
+            "Each token of the text looks for a partner in the question, and the mean of the best is taken. It is "
+            "the other way around, and a sum: the maximum drops s, the tokens of the text, and the sum drops t. See "
+            "section 4.5.",
+            _reduce(lambda scores: scores.amax(-2).mean(-1)),
+        ),
         "sum and maximum swapped": Mistake(
             "Every token of the question adds up the whole text, and the best of these sums is kept: "
             "the sum dropped s and the maximum t, and each belongs to the other letter. See section 4.5.",
