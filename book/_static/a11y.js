@@ -12,6 +12,12 @@ document.addEventListener("DOMContentLoaded", () => {
   });
   each("details.hide > summary", (summary) => summary.removeAttribute("aria-label"));
 
+  // A triangle in the side bar says what it opens.
+  each(".toctree-l1.has-children > details > summary", (summary) => {
+    const page = summary.closest("li").querySelector("a").textContent.trim();
+    summary.setAttribute("aria-label", `The pages of ${page}`);
+  });
+
   // Everything on the page belongs to a landmark.
   each(".sidebar-primary-items__start", (box) => {
     box.setAttribute("role", "region");

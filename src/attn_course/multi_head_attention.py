@@ -1,4 +1,4 @@
-"""Multi-head attention, within one sequence and from one sequence to another. Derived in chapters 6 and 7."""
+"""Multi-head attention, within one sequence and to another. Derived in chapters 6 and 7 (MultiHeadCrossAttention)."""
 
 from collections.abc import Sequence
 
