@@ -29,13 +29,13 @@ class _Heads(nn.Module):
         d_model: int,
         num_heads: int,
         *,
-        d_in: int | None,
-        d_memory: int | None,
-        bias: bool,
-        out_bias: bool,
-        dropout: float,
-        num_kv_heads: int | None,
-        sink: str | None,
+        d_in: int | None = None,
+        d_memory: int | None = None,
+        bias: bool = True,
+        out_bias: bool = True,
+        dropout: float = 0.0,
+        num_kv_heads: int | None = None,
+        sink: str | None = None,
     ) -> None:
         super().__init__()
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
@@ -404,31 +404,6 @@ class MultiHeadCrossAttention(_Heads):
         >>> out.shape, weights.shape
         (torch.Size([1, 3, 8]), torch.Size([1, 2, 3, 5]))
     """
-
-    def __init__(
-        self,
-        d_model: int,
-        num_heads: int,
-        *,
-        d_in: int | None = None,
-        d_memory: int | None = None,
-        bias: bool = True,
-        out_bias: bool = True,
-        dropout: float = 0.0,
-        num_kv_heads: int | None = None,
-        sink: str | None = None,
-    ) -> None:
-        super().__init__(
-            d_model,
-            num_heads,
-            d_in=d_in,
-            d_memory=d_memory,
-            bias=bias,
-            out_bias=out_bias,
-            dropout=dropout,
-            num_kv_heads=num_kv_heads,
-            sink=sink,
-        )
 
     def forward(
         self,
