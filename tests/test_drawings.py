@@ -7,6 +7,7 @@ import importlib.util
 import itertools
 import re
 import xml.etree.ElementTree as ET
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,6 +26,7 @@ CSS = (ROOT / "book" / "_static" / "custom.css").read_text(encoding="utf-8")
 SVG = "{http://www.w3.org/2000/svg}"
 WORDS = ["Your", "journey", "starts", "with", "one", "step"]
 PIECES = ["weights", "scale", "scores", "mask", "heads", "sources"]
+STAGES = ["positions", "batches", "mask", "loss", "decoding", "softmax", "cache", "tiles", "weights"]
 
 
 def random(*sizes: int) -> torch.Tensor:
@@ -56,6 +58,7 @@ def of_the_pages() -> dict[str, plots.Drawing]:
 OF_THE_PAGES = of_the_pages()
 LAYER = plots.multi_head_layer(random(2, 5, 3), d_model=28, num_heads=4)
 BLOCK = plots.decoder_block(random(2, 5, 11), random(2, 3, 7))
+TRANSFORMER = plots.transformer()
 DRAWINGS = {
     **OF_THE_PAGES,
     "formula": plots.formula(),
@@ -72,6 +75,8 @@ DRAWINGS = {
     "four heads": split(2, 4, 1),
     "layer": LAYER,
     "block": BLOCK,
+    "transformer": TRANSFORMER,
+    **{f"transformer, {lit}": plots.transformer(lit) for lit in STAGES},
 }
 each_drawing = pytest.mark.parametrize("drawing", DRAWINGS.values(), ids=DRAWINGS)
 
@@ -120,6 +125,12 @@ def areas(element: ET.Element) -> list[tuple[float, float, float, float]]:
         return [(x - r, y - r, x + r, y + r)]
     found = re.findall(r"M(\S+) ([^h]+)h([^v]+)v([^h]+)h-[^z]+z", element.get("d", ""))
     return [(x, y, x + w, y + h) for x, y, w, h in (map(float, numbers) for numbers in found)]
+
+
+def boxes_of(drawing: plots.Drawing) -> dict[str, tuple[float, float, float, float]]:
+    """The box of each text that was painted right behind it."""
+    pairs = itertools.pairwise(elements(drawing))
+    return {b.text: areas(a)[0] for a, b in pairs if (a.tag, b.tag) == (SVG + "rect", SVG + "text")}
 
 
 def night() -> dict[str, dict[str, str]]:
@@ -416,6 +427,116 @@ def test_the_block_has_two_streams_and_adds_to_one_of_them_twice():
     assert {e.get("cx") for e in elements(BLOCK) if e.tag == SVG + "circle"} == {target}
 
 
+def runs(path: str) -> tuple[list[float], list[float]]:
+    """All x and all y of a line."""
+    x, y = zip(*(map(float, point) for point in re.findall(r"[ML](\S+) ([^ML]+)", path)), strict=True)
+    return list(x), list(y)
+
+
+def test_the_whole_transformer_says_every_shape_and_adds_five_times_to_two_streams_and_the_positions():
+    said = texts(TRANSFORMER)
+    for line, times in {
+        "(B, S)": 1, "(B, T)": 1, "(B, S, E)": 2, "(B, T, E)": 1, "logits (B, T, V)": 1, "N layers": 2,
+        "positions": 2, "norm": 5 + 2, "attention": 3, "self-": 2, "cross-": 1, "feed-": 2, "+": 5 + 2,
+    }.items():  # fmt: skip
+        assert said.count(line) == times, line
+    painted = elements(TRANSFORMER)
+    ways = [runs(e.get("d")) for e in painted if name_of(e) == "stream"]
+    upright = {x[0]: (y[0], y[-1]) for x, y in ways if len(set(x)) == 1}
+    assert len(upright) == 2
+    added = [(float(e.get("cx")), float(e.get("cy"))) for e in painted if e.tag == SVG + "circle"]
+    assert sorted(Counter(x for x, _ in added).values()) == [3, 4]
+    for x, y in added:
+        assert upright[x][0] < y < upright[x][1]
+
+
+def test_the_memory_goes_from_the_encoder_to_the_cross_attention_as_keys_and_values():
+    painted = elements(TRANSFORMER)
+    boxes = boxes_of(TRANSFORMER)
+    (way,) = [runs(e.get("d")) for e in painted if name_of(e) == "stream" and len(set(runs(e.get("d"))[0])) > 1]
+    assert way[0][0] == boxes["memory"][2]
+    assert boxes["memory"][1] < way[1][0] < boxes["memory"][3]
+    left, top, _, bottom = boxes["cross-"]
+    for letter in "kv":
+        assert way[0][-1] < boxes[letter][0] < boxes[letter][2] < left
+        assert top < boxes[letter][1] < boxes[letter][3] < bottom
+
+
+def test_the_target_that_is_written_is_the_one_that_is_read_one_place_earlier():
+    cells = [text for text in texts(TRANSFORMER) if text in ("<bos>", "mother", "bought", "books", "<eos>")]
+    assert cells[1:4] == cells[4:7]
+    assert (cells[0], cells[-1], len(cells)) == ("<bos>", "<eos>", 8)
+
+
+@pytest.mark.parametrize(
+    ("lit", "pieces"),
+    {
+        "positions": {"positions": "vector"},
+        "batches": {"src": "vector", "<bos> tgt": "vector"},
+        "mask": {"self-attention": "weights"},
+        "loss": {"logits": "vector", "loss": "operation", "tgt <eos>": "vector"},
+        "decoding": {"logits": "vector", "<bos> tgt": "vector"},
+        "softmax": {"softmax": "weights"},
+        "cache": {"self-attention": "weights"},
+        "tiles": {"self-attention": "weights"},
+        "weights": {
+            "embed": "operation", "self-attention": "weights", "cross-attention": "weights",
+            "feed-forward": "operation", "output": "operation",
+        },
+    }.items(),
+)  # fmt: skip
+def test_what_is_lit_in_the_transformer_is_bold_and_has_its_colour_and_all_else_is_pale(lit, pieces):
+    lights = Counter()
+    for box, letters in itertools.pairwise(elements(plots.transformer(lit))):
+        if box.tag != SVG + "rect" or letters.tag != SVG + "text" or letters.get("font-size"):
+            continue  # the caption is larger
+        text = letters.text
+        if bold := letters.get("font-weight") == "bold":
+            lights[text] += 1
+        assert name_of(box) == (pieces[text] if bold else "unlit"), text
+        assert name_of(letters) == ("" if bold else "quiet"), text
+    assert set(lights) == set(pieces)
+    twice = {"positions": 2, "softmax": 3, "embed": 2, "feed-forward": 2}
+    one_side = {"self-attention": 1 if lit in ("mask", "cache", "tiles") else 2}
+    assert lights == Counter({text: {**twice, **one_side}.get(text, 1) for text in pieces})
+
+
+@pytest.mark.parametrize(("lit", "kind"), [("mask", "masked"), ("cache", "value"), ("tiles", "mark")])
+def test_mask_and_cache_stand_beside_the_decoder_s_self_attention_and_the_tiles_beside_the_encoder_s(lit, kind):
+    painted = elements(plots.transformer(lit))
+    pairs = [(areas(a)[0], b) for a, b in itertools.pairwise(painted) if b.text == "self-attention"]
+    left, right = sorted(pairs, key=lambda pair: pair[0])
+    for (box, letters), on in ((left, lit == "tiles"), (right, lit != "tiles")):
+        assert (letters.get("font-weight") == "bold") == on, box
+    shown = [area for e in painted if name_of(e) == kind for area in areas(e)]
+    assert shown
+    for one in shown:
+        assert left[0][2] < one[0] < one[2] < right[0][0]
+        assert left[0][1] - 10 < one[1] < one[3] < left[0][3] + 10
+
+
+def test_only_masks_and_padding_are_hatched_in_the_small_transformer():
+    for lit in STAGES:
+        hidden = [a for e in elements(plots.transformer(lit)) if name_of(e) == "masked" for a in areas(e)]
+        assert len(hidden) == {"mask": 6, "batches": 3 + 3}.get(lit, 0)
+
+
+def test_only_a_decoding_transformer_leads_its_output_back_and_has_no_target():
+    for lit in STAGES:
+        drawing = plots.transformer(lit)
+        back = [runs(e.get("d")) for e in elements(drawing) if name_of(e) == "flow"]
+        assert texts(drawing).count("loss") == texts(drawing).count("tgt <eos>") == (lit != "decoding")
+        if lit != "decoding":
+            assert not back
+            continue
+        ((x, y),) = back
+        boxes = boxes_of(drawing)
+        assert boxes["logits"][0] < x[0] < boxes["logits"][2]
+        assert y[0] == boxes["logits"][3]
+        assert boxes["<bos> tgt"][0] < x[-1] < boxes["<bos> tgt"][2]
+        assert 0 < boxes["<bos> tgt"][1] - y[-1] < 10
+
+
 # -- What cannot be drawn ----------------------------------------------------------------------------
 
 
@@ -424,6 +545,11 @@ def test_the_block_has_two_streams_and_adds_to_one_of_them_twice():
     ("draw", "message"),
     [
         (lambda: plots.formula("scales"), "lit ('scales') must be one of 'weights', 'scale', 'scores'"),
+        (
+            lambda: plots.transformer("memory"),
+            "lit ('memory') must be one of 'positions', 'batches', 'mask', 'loss', 'decoding', 'softmax', 'cache', "
+            "'tiles', 'weights', or None for the whole Transformer",
+        ),
         (
             lambda: plots.encoder_decoder("3May", [0.5, 0.5], written="", writes="3"),
             "weights of shape (2,) must have the shape (4,): one for each token of the source",

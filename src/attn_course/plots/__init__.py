@@ -13,6 +13,7 @@ from attn_course.plots.drawings import (
     formula,
     multi_head_layer,
     split_heads,
+    transformer,
     vocabulary,
     who_sees_whom,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "multi_head_layer",
     "split_heads",
     "subplots",
+    "transformer",
     "vocabulary",
     "who_sees_whom",
 ]

@@ -583,6 +583,230 @@ def decoder_block(x: Tensor | ArrayLike, memory: Tensor | ArrayLike) -> Drawing:
     )
 
 
+# The parts of the Transformer that a chapter can light: what is lit, and what is said below the drawing.
+_ATTENTIONS = ("encoder's self-attention", "decoder's self-attention", "cross-attention")
+_STAGES = {
+    "positions": (("positions",), "each token is given its place, before the first layer"),
+    "batches": (
+        ("src", "tgt"),
+        "sentences become rows of ids, the short ones padded",
+    ),
+    "mask": (_ATTENTIONS[1:2], "the decoder's mask hides the words still to come"),
+    "loss": (
+        ("logits", "loss", "target"),
+        "the logits are measured against the target shifted by one",
+    ),
+    "decoding": (("logits", "tgt"), "what is written is read in the next step"),
+    "softmax": (_ATTENTIONS, "one softmax in each of the three attentions"),
+    "cache": (_ATTENTIONS[1:2], "old keys and values are kept, not computed again"),
+    "tiles": (_ATTENTIONS[:1], "attention in tiles: the whole table is never stored"),
+    "weights": (
+        ("embedding", *_ATTENTIONS, "feed-forward", "output projection"),
+        "each matrix gets its numbers from a file",
+    ),
+}
+
+
+def transformer(lit: str | None = None) -> Drawing:
+    """Draw the Transformer, whole or small with one part lit.
+
+    Args:
+        lit: "positions", "batches", "mask", "loss", "decoding", "softmax", "cache", "tiles" or "weights".
+            The whole figure, with norms and shapes, when not given.
+
+    Raises:
+        ValueError: if there is no such part.
+
+    Example:
+        >>> transformer("positions")
+        The Transformer, one layer of each; lit: positions
+        each token is given its place, before the first layer
+    """
+    if lit is None:
+        return _whole_transformer()
+    if lit not in _STAGES:
+        names = ", ".join(map(repr, _STAGES))
+        raise ValueError(
+            f"lit ({lit!r}) must be one of {names}, or None for the whole Transformer"
+        )
+    return _small_transformer(lit)
+
+
+_ENCODER, _DECODER = 38, 402  # where the two streams run
+
+
+def _whole_transformer() -> Drawing:
+    sheet = Sheet(500)
+    crossing = 204  # where the memory goes up to the decoder
+
+    def outward(stream: float, near: float, wide: float) -> float:
+        """The left edge of what stands so far from a stream, on the side of the other one."""
+        return stream + near if stream == _ENCODER else stream - near - wide
+
+    def sublayer(stream: float, y: float, high: float, kind: str, *lines: str) -> None:
+        """The stream is normalised and read above; what comes of it is added below."""
+        step = 1 if stream == _ENCODER else -1
+        edge, add = stream + 64 * step, y + high - 14
+        sheet.arrow((stream, y + 14), (edge, y + 14))
+        sheet.labelled(outward(stream, 13, 42), y + 3, 42, 22, "operation", "norm")
+        sheet.labelled(outward(stream, 64, 82), y, 82, high, kind, *lines)
+        sheet.arrow((edge, add), (stream + 10 * step, add))
+        sheet.plus(stream, add)
+
+    for stream, frame_ends, ids, sizes in (
+        (_ENCODER, 282, ("src", "(B, S)"), "(B, S, E)"),
+        (_DECODER, 358, ("<bos> tgt", "(B, T)"), "(B, T, E)"),
+    ):
+        step = 1 if stream == _ENCODER else -1
+        anchor = "start" if step == 1 else "end"
+        left = outward(stream, -26, 178)
+        for x, y in ((left + 5, 109), (left, 114)):
+            sheet.box(x, y, 178, frame_ends - 114, "unlit", corner=5)
+        sheet.text(
+            stream + 146 * step, 128, "N layers", anchor="end" if step == 1 else "start"
+        )
+        wide = 50 if step == 1 else 86
+        sheet.labelled(outward(stream, 48, wide), 10, wide, 40, "vector", *ids)
+        sheet.arrow((stream + 48 * step, 30), (stream + 29 * step, 30))
+        sheet.labelled(stream - 29, 17, 58, 26, "operation", "embed")
+        sheet.arrow(
+            (stream, 43), (stream, 340 if step == 1 else 414), kind="stream", width=5
+        )
+        sheet.labelled(outward(stream, 28, 76), 57, 76, 26, "vector", "positions")
+        sheet.arrow((stream + 28 * step, 70), (stream + 10 * step, 70))
+        sheet.plus(stream, 70)
+        sheet.text(stream + 12 * step, 96, sizes, anchor=anchor)
+        sheet.labelled(stream - 22, frame_ends + 12, 44, 24, "operation", "norm")
+
+    sublayer(_ENCODER, 140, 64, "weights", "self-", "attention")
+    sublayer(_ENCODER, 216, 54, "operation", "feed-", "forward")
+    sheet.labelled(12, 340, 88, 42, "vector", "memory", "(B, S, E)")
+
+    sublayer(_DECODER, 140, 64, "weights")
+    sheet.cells(np.tri(3, dtype=bool), 265, 147, (8, 8))
+    sheet.text(315, 163, "self-")
+    sheet.text(297, 181, "attention")
+    sublayer(_DECODER, 216, 64, "weights", "cross-", "attention")
+    sublayer(_DECODER, 292, 54, "operation", "feed-", "forward")
+    sheet.line((100, 361), (crossing, 361), (crossing, 245.5), kind="stream", width=5)
+    sheet.arrow((crossing, 248), (256, 248))
+    for x, kind, letter in ((221, "key", "k"), (240, "value", "v")):
+        sheet.labelled(x - 9, 238, 18, 20, kind, letter)
+    sheet.labelled(299, 414, 135, 26, "operation", "output projection")
+    sheet.arrow((_DECODER, 440), (_DECODER, 460))
+    sheet.labelled(299, 460, 135, 26, "vector", "logits (B, T, V)")
+    sheet.arrow((299, 473), (284, 473))
+    sheet.labelled(240, 460, 44, 26, "operation", "loss")
+    sheet.arrow((228, 473), (240, 473))
+    for y, name, tokens in (
+        (410, "reads", ("<bos>", "mother", "bought", "books")),
+        (461, "should write", ("mother", "bought", "books", "<eos>")),
+    ):
+        sheet.text(12, y - 11, name, anchor="start", kind="quiet")
+        for i, token in enumerate(tokens):
+            sheet.labelled(12 + 54 * i, y, 54, 24, "vector", token, corner=0)
+    return sheet.finish(
+        "The Transformer: an encoder, a decoder, and the two streams that run through them",
+        [
+            "src (B, S): embed, add positions: the encoder's stream (B, S, E)",
+            "N encoder layers, each adding to the stream: self-attention of its norm, feed-forward of its norm",
+            "a last norm: memory (B, S, E)",
+            "<bos> tgt (B, T): embed, add positions: the decoder's stream (B, T, E)",
+            "N decoder layers, each adding to the stream: causal self-attention of its norm, "
+            "cross-attention of its norm with k and v from the memory, feed-forward of its norm",
+            "a last norm, output projection: logits (B, T, V)",
+            "loss: the logits against the target shifted by one: "
+            "the decoder reads <bos> mother bought books and should write mother bought books <eos>",
+        ],
+    )
+
+
+def _small_transformer(lit: str) -> Drawing:
+    lights, caption = _STAGES[lit]
+    top = 12 if lit == "decoding" else 4  # room for the way back
+    rows = [top + 72 + 38 * i for i in range(3)]
+    bottom = top + 192
+    sheet = Sheet(bottom + 24 + (46 if lit == "decoding" else 38))
+
+    def part(
+        x: float, y: float, wide: float, high: float, kind: str, name: str, said: str = ""
+    ) -> None:
+        on = name in lights
+        corner = high / 2 if kind == "operation" else 3
+        sheet.box(x, y, wide, high, kind if on else "unlit", corner=corner)
+        sheet.text(
+            x + wide / 2, y + high / 2, said or name, kind=None if on else "quiet", bold=on
+        )
+
+    def sublayer(stream: float, y: float, kind: str, name: str, said: str) -> None:
+        """It reads the stream above and adds to it below."""
+        step = 1 if stream == _ENCODER else -1
+        edge = stream + 24 * step
+        sheet.arrow((stream, y + 7), (edge, y + 7))
+        part(min(edge, edge + 124 * step), y, 124, 28, kind, name, said)
+        sheet.arrow((edge, y + 21), (stream + 10 * step, y + 21))
+        sheet.plus(stream, y + 21)
+
+    for stream, ids, wide, said in (
+        (_ENCODER, "src", 40, "src"),
+        (_DECODER, "tgt", 88, "<bos> tgt"),
+    ):
+        step = 1 if stream == _ENCODER else -1
+        near = stream + 46 * step
+        end = rows[2] if step == 1 else bottom
+        sheet.line((stream, top + 34), (stream, end), kind="pale", width=5)
+        part(min(near, near + wide * step), top + 10, wide, 24, "vector", ids, said)
+        sheet.arrow((near, top + 22), (stream + 29 * step, top + 22))
+        part(stream - 29, top + 10, 58, 24, "operation", "embedding", "embed")
+        near = stream + 28 * step
+        part(min(near, near + 80 * step), top + 41, 80, 24, "vector", "positions")
+        sheet.arrow((near, top + 53), (stream + 10 * step, top + 53))
+        sheet.plus(stream, top + 53)
+
+    softmax = "softmax" if lit == "softmax" else ""
+    own, masked, cross = _ATTENTIONS
+    sublayer(_ENCODER, rows[0], "weights", own, softmax or "self-attention")
+    sublayer(_ENCODER, rows[1], "operation", "feed-forward", "feed-forward")
+    part(10, rows[2], 74, 26, "vector", "memory")
+    sublayer(_DECODER, rows[0], "weights", masked, softmax or "self-attention")
+    sublayer(_DECODER, rows[1], "weights", cross, softmax or "cross-attention")
+    sublayer(_DECODER, rows[2], "operation", "feed-forward", "feed-forward")
+    sheet.line(
+        (84, rows[2] + 13), (220, rows[2] + 13), (220, rows[1] + 11.5), kind="pale", width=5
+    )
+    sheet.arrow((220, rows[1] + 14), (254, rows[1] + 14))
+    part(372, bottom, 60, 24, "operation", "output projection", "output")
+    sheet.arrow((372, bottom + 12), (350, bottom + 12))
+    part(292, bottom, 58, 24, "vector", "logits")
+    if lit != "decoding":
+        sheet.arrow((292, bottom + 12), (272, bottom + 12))
+        part(224, bottom, 48, 24, "operation", "loss")
+        part(110, bottom, 88, 24, "vector", "target", "tgt <eos>")
+        sheet.arrow((198, bottom + 12), (224, bottom + 12))
+
+    if lit == "batches":
+        filled = np.arange(5) < np.array([[5], [3], [4]])
+        sheet.cells(filled, 130, top + 10, (8, 8))
+        sheet.cells(filled[::-1], 222, top + 10, (8, 8))
+    elif lit == "mask":
+        sheet.cells(np.tri(4, dtype=bool), 206, rows[0] - 2, (8, 8))
+        sheet.line((238, rows[0] + 14), (254, rows[0] + 14))
+    elif lit == "cache":
+        for x, kind in ((196, "key"), (220, "value")):
+            sheet.table(x, rows[0] - 1, 3, 2, kind, cell=(10, 10))
+        sheet.arrow((240, rows[0] + 14), (254, rows[0] + 14))
+    elif lit == "tiles":
+        sheet.line((186, rows[0] + 14), (200, rows[0] + 14))
+        sheet.table(200, rows[0] - 6, 4, 4, "weights", cell=(10, 10))
+        sheet.mark(210, rows[0] + 4, 10, 10)
+    elif lit == "decoding":
+        way = [(321, bottom + 24), (321, bottom + 34), (436, bottom + 34), (436, top)]
+        sheet.arrow(*way, (312, top), (312, top + 10), kind="flow", width=2.2)
+    sheet.text(WIDTH / 2, sheet.height - 18, caption, size=NORMAL)
+    named = ", ".join(lights)
+    return sheet.finish(f"The Transformer, one layer of each; lit: {named}", [caption])
+
+
 def vocabulary() -> Drawing:
     """Draw the colours and shapes of all drawings, each with what it means."""
     step, left, right = 46, 20, 232
