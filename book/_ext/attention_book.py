@@ -1,6 +1,10 @@
-"""What this book adds to Sphinx: its address, folded details, mathematics in docstrings, its bibliography, icons."""
+"""What this book adds to Sphinx: its address, folded details and guesses, Japanese marked, its bibliography, icons.
+
+The links that it makes are in crosslinks.py, its search in searching.py.
+"""
 
 import json
+import posixpath
 import re
 import sys
 from pathlib import Path
@@ -23,6 +27,10 @@ import minutes
 logger = logging.getLogger(__name__)
 
 LINES_OF_A_CELL = 10_000  # a line of the n-th cell, counted from 1, is n times this and its line in the cell
+
+JAPANESE = re.compile(r"[\u3001-\u30ff\u3400-\u9fff\uff01-\uff9f]+")
+TAGS = re.compile(r"(<(script|style|svg|textarea)\b.*?</\2>|<!--.*?-->|<[^>]*>)", re.DOTALL)
+ADDRESS = re.compile(r'(\s(?:href|src|action|data-content_root)=")(?!#|[a-z]+:|//)([^"]*)"')
 
 ICONS = Path("scripts/fontawesome.js")
 ICON = re.compile(r'(?:"[\w-]+"|[\w]+):\[\d+,\d+,\[([^\[\]]*)\],"[0-9a-f]+","[^"]*"\],?')
@@ -81,12 +89,52 @@ def fold_details(app: Sphinx, doctree: nodes.document, page: str) -> None:
         logger.warning("the section %r is to be folded, but the page has none such", detail.title, location=page)
 
 
+def hide_empty_verdicts(app: Sphinx, doctree: nodes.document, page: str) -> None:
+    """Leave out what a check says before anything is written: on a page it would only look like a mistake."""
+    for cell in list(doctree.findall(nodes.container)):
+        verdict = "cell_output" in cell["classes"] and "tag_exercise" in cell.parent["classes"]
+        if verdict and cell.astext().startswith("Not written yet"):
+            cell.parent.remove(cell)
+
+
+def cover_guesses(app: Sphinx, doctree: nodes.document, page: str) -> None:
+    """Cover the output of a cell with the tag "guess" until the reader has made one."""
+    if app.builder.format != "html":
+        return
+    for output in list(doctree.findall(nodes.container)):
+        if "cell_output" in output["classes"] and "tag_guess" in output.parent["classes"]:
+            opening = '<details class="guess"><summary>Make your guess, then look</summary>'
+            output.insert(0, nodes.raw("", opening, format="html"))
+            output.append(nodes.raw("", "</details>", format="html"))
+
+
+def mark_japanese(body: str) -> str:
+    """Say which words are Japanese, so that they are read aloud, and drawn, as such."""
+    parts = TAGS.split(body)
+    for index in range(0, len(parts), 3):  # text, a tag, the name of a tag that is left alone
+        parts[index] = JAPANESE.sub(lambda words: f'<span lang="ja">{words[0]}</span>', parts[index])
+        if index + 2 < len(parts):
+            parts[index + 2] = ""
+    return "".join(parts)
+
+
+def leave_out_mathjax(context: dict[str, Any], body: str) -> None:
+    """Load MathJax, half of a page's scripts, only where there is mathematics."""
+    if not re.search(r'class="[^"]*\bmath\b', body):
+        context["script_files"] = [
+            script
+            for script in context["script_files"]
+            if "mathjax" not in f"{script.filename} {script.attributes}".lower()
+        ]
+
+
 def mend_html(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
-    """Mend three things that Sphinx writes.
+    """Mend what Sphinx writes.
 
     A signature of several lines becomes lines: Sphinx's is a list without terms, which screen readers reject.
     The size of a figure moves from its style to attributes, so that a narrow screen shrinks it in proportion.
     A drawing of the machine becomes a part of the page, where its text can be selected and its colours know the night.
+    Japanese says that it is Japanese, and a page without mathematics does not load MathJax.
     """
     files = {name: Path(app.srcdir, source) for source, name in getattr(app.builder, "images", {}).items()}
 
@@ -107,7 +155,28 @@ def mend_html(app: Sphinx, page: str, template: str, context: dict[str, Any], do
         body = re.sub(parameters, lines, context["body"], flags=re.S)
         size = r'(<img [^>]*)style="width: (\d+)px; height: (\d+)px;"'
         body = re.sub(size, r'\1width="\2" height="\3"', body)
-        context["body"] = re.sub(r'<img [^>]*src="[^"]*_images/(?P<name>[^"/]+\.svg)"[^>]*>', drawn, body)
+        body = re.sub(r'<img [^>]*src="[^"]*_images/(?P<name>[^"/]+\.svg)"[^>]*>', drawn, body)
+        context["body"] = mark_japanese(body)
+    leave_out_mathjax(context, context.get("body", ""))
+
+
+def serve_the_first_page(app: Sphinx, exception: Exception | None) -> None:
+    """Put the first page at the site's own address, with its title and card, where a redirection would stand."""
+    if exception or app.builder.format != "html":
+        return
+    page = app.config.root_doc
+    folder = page.rpartition("/")[0]
+
+    def from_the_top(attribute: re.Match[str]) -> str:
+        path, mark, rest = re.match(r"([^?#]*)([?#]?)(.*)", attribute[2]).groups()
+        if attribute[1].strip().startswith("data-content_root"):
+            return f'{attribute[1]}./"'
+        moved = posixpath.normpath(posixpath.join(folder, path)) if path else f"{page}.html"
+        return f'{attribute[1]}{moved}{mark}{rest}"'
+
+    if folder:
+        text = Path(app.outdir, f"{page}.html").read_text(encoding="utf-8")
+        Path(app.outdir, "index.html").write_text(ADDRESS.sub(from_the_top, text), encoding="utf-8")
 
 
 @node
@@ -193,8 +262,13 @@ def setup(app: Sphinx) -> dict[str, Any]:
     else:
         app.add_config_value("sitemap_url_scheme", "", "")
     app.connect("autodoc-process-docstring", write_docstring_math, priority=900)
+    app.setup_extension("crosslinks")
+    app.setup_extension("searching")
     app.connect("doctree-resolved", fold_details)
-    app.connect("html-page-context", mend_html)
+    app.connect("doctree-resolved", hide_empty_verdicts)
+    app.connect("doctree-resolved", cover_guesses)
+    app.connect("html-page-context", mend_html, priority=900)  # after the scripts are chosen
     app.connect("build-finished", remove_leftovers)
     app.connect("build-finished", keep_used_icons)
+    app.connect("build-finished", serve_the_first_page, priority=900)  # after the redirection is written
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -351,10 +351,16 @@ def test_the_first_visit_of_a_chapter_transfers_at_most_a_megabyte(tab, site, pa
     assert sum(sizes.values()) <= BUDGET, sorted(sizes.items(), key=lambda item: -item[1])
 
 
-def test_the_address_of_the_site_leads_to_the_first_page(tab, site):
+def test_the_address_of_the_site_is_the_first_page(tab, site):
     with Visit(tab) as visit:
-        visit.tab.goto(site)
-        visit.tab.wait_for_url(f"{site}book/index.html")
+        visit.open(site)
+        found = visit.look(width=WIDE, scheme="light")
+        assert tab.url == site
+        assert tab.title().startswith("The Attention Course")
+        assert tab.get_attribute("meta[property='og:title']", "content") == "The Attention Course"
+        tab.click("a.course-start")
+        tab.wait_for_url(f"{site}notebooks/01_why_attention.html")
+    assert not found, "\n".join(["", *found])
 
 
 @pytest.mark.parametrize("page", ["book/index.html", "notebooks/02_simple_self_attention.html"])
@@ -363,15 +369,6 @@ def test_the_book_can_be_read_from_a_folder_without_a_server(tab, built, page):
         visit.open((HTML / page).as_uri())
         found = visit.look(width=WIDE, scheme="dark")
     assert not found, "\n".join(["", *found])
-
-
-def test_the_search_finds_a_word_of_the_chapters(tab, site):
-    with Visit(tab) as visit:
-        visit.open(f"{site}search.html?q=softmax")
-        links = visit.tab.locator("#search-results li a")
-        links.first.wait_for()
-        assert any("notebooks/" in link.get_attribute("href") for link in links.all())
-        assert not visit.found
 
 
 # ---------------------------------------------------------------- details

@@ -1,0 +1,117 @@
+"""The book's search: Pagefind's index of every section, in English, Japanese and symbols.
+
+It is read only when somebody searches. From a folder, without a server, no page may read it; then Sphinx's own search
+stands in, and its index is loaded by the search page alone.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from sphinx.application import Sphinx
+from sphinx.util import logging
+from sudachipy import Dictionary
+
+logger = logging.getLogger(__name__)
+
+ARTICLE = re.compile(r"<article[^>]*>(.*)</article>", re.DOTALL)
+TITLE = re.compile(r"<title>(.*?) &#8212;", re.DOTALL)
+LEFT_OUT = re.compile(r'<(script|style|svg)\b.*?</\1>|<a class="headerlink".*?</a>|<nav\b.*?</nav>', re.DOTALL)
+SECTION = re.compile(
+    r'<section\b[^>]*? id="([^"]+)"[^>]*>((?:\s*<span id="[^"]*"></span>|\s*<details[^>]*><summary>)*\s*)<h([2-4])'
+)
+CODE = re.compile(r'<div (class="cell_(?:in|out)put)')
+MATHS = re.compile(r'(<(span|div)[^>]*class="math[^>]*>)(.*?)(</\2>)', re.DOTALL)
+JAPANESE = re.compile(r'<span lang="ja">([^<]+)</span>')
+SEARCHED_BY_SPHINX = re.compile(
+    r'\s*<script src="[^"]*(?:_static/searchtools|_static/language_data|searchindex)\.js"></script>'
+)
+FROM_A_FOLDER = """<script>
+if (location.protocol === "file:")
+  for (const file of ["_static/searchtools.js", "_static/language_data.js", "searchindex.js"])
+    document.write(`<script src="${file}"></` + "script>");
+</script>
+"""
+SPELLED = (
+    (r"\\sqrt\s*\{?\s*(\w+)\s*\}?", r"√\1"),
+    (r"\^\{?\\(?:top|mathsf T|mathsf\{T\})\}?", "ᵀ"),
+    (r"\\(?:mathrm|text|operatorname|mathbf)\{([^{}]*)\}", r"\1"),
+    (r"\\[\[\]()]|\\left|\\right|\\[,;!]|[${}]", ""),
+)
+# What a reader looks for stands in the chapters first, in the lists of names and mistakes last.
+WEIGHTS = (("notebooks/", 1.0), ("book/glossary", 0.9), ("book/mistakes", 0.2), ("book/api", 0.4), ("book/", 0.7))
+
+
+def spelled(formula: re.Match[str]) -> str:
+    """A formula as one would type it: √D, QKᵀ."""
+    text = formula[3]
+    for pattern, plain in SPELLED:
+        text = re.sub(pattern, plain, text)
+    return f"{formula[1]}{text}{formula[4]}"
+
+
+def searchable(page: str, weight: float, cut: Any) -> str:
+    """What of a page is searched: its article, a heading's anchor on the heading, Japanese cut into words."""
+    title, article = TITLE.search(page), ARTICLE.search(page)
+    text = LEFT_OUT.sub("", article[1])
+    text = SECTION.sub(lambda s: f'<section>{re.sub("<[^>]*>", "", s[2])}<h{s[3]} id="{s[1]}"', text)
+    text = CODE.sub(r'<div data-pagefind-weight="0.3" \1', MATHS.sub(spelled, text))
+    text = JAPANESE.sub(lambda words: " ".join(cut(words[1])), text)
+    return (
+        f'<html lang="en"><head><title>{title[1]}</title></head>'
+        f'<body data-pagefind-body data-pagefind-weight="{weight}">{text}</body></html>'
+    )
+
+
+def index(html: Path) -> int:
+    """Write the index beside the pages, and return how many pages it has."""
+    tokenizer = Dictionary(dict="small").create()
+    count = 0
+    with TemporaryDirectory() as folder:
+        for path in sorted(html.rglob("*.html")):
+            name = path.relative_to(html).as_posix()
+            weight = next((weight for start, weight in WEIGHTS if name.startswith(start)), 0)
+            if weight:
+                copy = Path(folder, name)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                page = path.read_text(encoding="utf-8")
+                cut = searchable(page, weight, lambda text: [word.surface() for word in tokenizer.tokenize(text)])
+                copy.write_text(cut, encoding="utf-8")
+                count += 1
+        options = ("--force-language", "en", "--include-characters", "√ᵀ_", "--quiet")
+        command = [
+            sys.executable,
+            "-m",
+            "pagefind",
+            "--site",
+            folder,
+            "--output-path",
+            str(html / "pagefind"),
+            *options,
+        ]
+        subprocess.run(command, check=True)
+    return count
+
+
+def make_search(app: Sphinx, exception: Exception | None) -> None:
+    if exception or app.builder.format != "html":
+        return
+    html = Path(app.outdir)
+    count = index(html)
+    for left in ("ui.js", "ui.css", "modular-ui.js", "modular-ui.css", "component-ui.js", "component-ui.css"):
+        (html / "pagefind" / f"pagefind-{left}").unlink(missing_ok=True)  # a page of Pagefind's own making
+    for path in html.rglob("*.html"):
+        page = path.read_text(encoding="utf-8")
+        if (lighter := SEARCHED_BY_SPHINX.sub("", page)) != page:
+            if path.name == "search.html":
+                lighter = lighter.replace("</head>", f"{FROM_A_FOLDER}</head>")
+            path.write_text(lighter, encoding="utf-8")
+    logger.info("The search knows %d pages.", count)
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    app.connect("build-finished", make_search, priority=950)  # when all pages are as they will be
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,88 @@
+/* Search: what Pagefind finds, section by section, under the field and on the search page. Nothing is loaded before the
+   first key. A page that was opened from a folder may not read the index; there Sphinx's own search answers. */
+(() => {
+  const root = new URL(document.documentElement.dataset.content_root, location.href);
+  const fromAFolder = location.protocol === "file:";
+  let loading = null;
+  const load = () => (loading ??= import(new URL("pagefind/pagefind.js", root)).then(async (pagefind) => {
+    await pagefind.options({ baseUrl: root.pathname, excerptLength: 24, ranking: { termSimilarity: 2, pageLength: 0.2, termSaturation: 1.6 } });
+    return pagefind;
+  }));
+
+  const score = (section) => section.weighted_locations.reduce((sum, place) => sum + place.balanced_score, 0);
+
+  const best = (sections, most) => sections.sort((a, b) => score(b) - score(a)).slice(0, most);
+
+  // Pages in Pagefind's order, each with its best sections, the best one first.
+  const find = async (words, pages, sections) => {
+    const pagefind = await load();
+    const { results } = await pagefind.search(words);
+    const loaded = await Promise.all(results.slice(0, pages).map((result) => result.data()));
+    // Of a word that is nowhere, Pagefind takes ever fewer letters; one or two of them are no answer.
+    const starts = words.toLowerCase().split(/\s+/).map((word) => word.slice(0, 3));
+    const found = loaded.filter((page) => {
+      const marked = [...page.excerpt.matchAll(/<mark>(.*?)<\/mark>/g)].map((mark) => mark[1].toLowerCase());
+      return marked.some((word) => starts.some((start) => word.includes(start)));
+    });
+    return { count: found.length && results.length, pages: found.map((page) => ({
+      title: page.meta.title,
+      url: page.url,
+      sections: best(page.sub_results.filter((section) => section.title.trim() !== page.meta.title.trim()), sections),
+    })) };
+  };
+
+  const element = (name, content, attributes = {}) => {
+    const made = document.createElement(name);
+    if (typeof content === "string") made.innerHTML = content; // Pagefind escapes the text and marks the words
+    else made.append(...content);
+    Object.entries(attributes).forEach(([key, value]) => made.setAttribute(key, value));
+    return made;
+  };
+  const escaped = (text) => new Option(text).innerHTML;
+
+  const list = (pages) => element("ul", pages.map((page) => element("li", [
+    element("a", escaped(page.title), { href: new URL(page.url, root).href, class: "found-page" }),
+    element("ul", page.sections.map((section) => {
+      const address = new URL(section.url, root);
+      return element("li", [element("a", escaped(section.title), { href: address.href }), element("p", section.excerpt)]);
+    })),
+  ])), { class: "found" });
+
+  const told = (words, count) =>
+    count ? `${count} ${count === 1 ? "page has" : "pages have"} “${words}”.` : `No page has “${words}”.`;
+
+  const answer = async (words, place, status, ...most) => {
+    if (!words) { place.replaceChildren(); status.textContent = ""; return; }
+    const asked = place.dataset.asked = words;
+    const { count, pages } = await find(words, ...most);
+    if (place.dataset.asked !== asked) return; // the reader has typed on
+    status.textContent = told(words, count);
+    place.replaceChildren(list(pages));
+  };
+
+  const said = () => element("p", "", { role: "status", class: "found-count" });
+
+  document.addEventListener("DOMContentLoaded", () => {
+    if (fromAFolder) return;
+    document.querySelectorAll("#pst-search-dialog").forEach((dialog) => {
+      const place = element("div", "", { class: "found-below" });
+      const status = said();
+      dialog.append(element("div", [status, place], { class: "found-card" }));
+      const field = dialog.querySelector("input[type=search]");
+      let waiting = 0;
+      field.addEventListener("input", () => {
+        clearTimeout(waiting);
+        waiting = setTimeout(() => answer(field.value.trim(), place, status, 6, 2), 120);
+      });
+    });
+
+    const page = document.getElementById("search-results");
+    if (!page) return;
+    const words = (new URLSearchParams(location.search).get("q") ?? "").trim();
+    document.querySelectorAll("main input[name=q]").forEach((field) => { field.value = words; });
+    const status = said();
+    const place = element("div", "");
+    page.replaceWith(status, place);
+    answer(words, place, status, 20, 3);
+  });
+})();
