@@ -12,6 +12,7 @@ from random import Random
 import pytest
 import torch
 from read_chapters import code_cells, definitions, markdown_cells, solution
+from torch.utils.data import DataLoader
 
 from attn_course.data import corpora
 from attn_course.data.batches import make_batch, make_buckets
@@ -60,6 +61,33 @@ def text_of_the_chapter():
     return " ".join(" ".join(cell.source.split()) for cell in markdown_cells("10"))
 
 
+# -- The sentence that goes through the chapter ------------------------------------------------------
+
+OURS = "母は駅で本を買いました。", "My mother bought a book at the station."
+
+
+def test_our_sentence_is_in_no_part_of_the_corpus_and_each_of_its_words_in_training(chapter):
+    key = chapter["key"]
+    everywhere = corpus().train + corpus().dev + corpus().test
+    assert key(OURS[0]) not in {key(pair.japanese) for pair in everywhere}
+    assert key(OURS[1]) not in {key(pair.english) for pair in everywhere}
+    assert set(words(OURS[0])) <= set(itertools.chain(*sentences()[0]))
+
+
+def test_our_sentence_is_ten_words_and_each_is_one_piece():
+    assert words(OURS[0]) == ["母", "は", "駅", "で", "本", "を", "買い", "まし", "た", "。"]
+    english = tokenize_english(OURS[1]).split()
+    assert pieces(0).cut(words(OURS[0])) == [[word] for word in words(OURS[0])]
+    assert pieces(1).cut(english) == [["▁" + word] for word in english]
+
+
+def test_san_is_mr_behind_one_name_and_ms_behind_another():
+    for name, title in (("田中", "Mr. Tanaka"), ("佐藤", "Ms. Sato")):
+        named = [pair for pair in corpus().train if f"{name}さん" in pair.japanese]
+        assert len(named) > 100
+        assert all(title in pair.english for pair in named)
+
+
 # -- Spelling and words ------------------------------------------------------------------------------
 
 
@@ -92,26 +120,26 @@ def test_the_chapters_merges_are_those_of_sentencepiece(chapter):
         pair, _ = chapter["most_frequent_pair"](cut)
         merges.append("".join(pair))
         cut = {chapter["merge"](word, pair): count for word, count in cut.items()}
-    letters = set("".join(counts))
-    small = Subwords.train(sentences()[0], 24 + len(letters), spaces=False)
+    characters = set("".join(counts))
+    small = Subwords.train(sentences()[0], 24 + len(characters), spaces=False)
     assert merges == [small.piece(i) for i in range(4, 24)]
 
 
 def lost(tokens):
-    """The share of the text, in letters, in tokens that are unknown."""
+    """The share of the text, in characters, in tokens that are unknown."""
     every = list(itertools.chain(*tokens))
     return sum(len(text) for text, known in every if not known) / sum(len(text) for text, _ in every)
 
 
-def test_words_lose_most_and_pieces_hardly_more_than_letters(chapter):
+def test_words_lose_most_and_pieces_hardly_more_than_characters(chapter):
     known = set(itertools.chain(*sentences()[0]))
-    letters = set("".join(known))
-    as_letters = chapter["look_up"](["".join(sentence) for sentence in by_hand()], letters)
+    characters = set("".join(known))
+    as_characters = chapter["look_up"](["".join(sentence) for sentence in by_hand()], characters)
     as_pieces = chapter["look_up_pieces"](by_hand(), pieces(0))
     as_words = chapter["look_up"](by_hand(), known)
-    assert lost(as_words) > 2 * lost(as_letters)
-    assert lost(as_letters) <= lost(as_pieces) < lost(as_letters) + 0.02
-    sizes = [sum(map(len, tokens)) for tokens in (as_words, as_pieces, as_letters)]
+    assert lost(as_words) > 2 * lost(as_characters)
+    assert lost(as_characters) <= lost(as_pieces) < lost(as_characters) + 0.02
+    sizes = [sum(map(len, tokens)) for tokens in (as_words, as_pieces, as_characters)]
     assert sizes == sorted(sizes)
     for sentence, tokens in zip(by_hand(), as_pieces, strict=True):
         assert "".join(text for text, _ in tokens) == "".join(sentence)
@@ -125,7 +153,7 @@ def test_pieces_of_whole_sentences_reach_over_words():
     assert len(words(longest)) >= 3
 
 
-def test_the_new_animals_are_spelled_with_known_letters_and_the_giraffe_is_not():
+def test_the_new_animals_are_spelled_with_known_characters_and_the_giraffe_is_not():
     ja, en = pieces(0), pieces(1)
     assert not {"イルカ", "キリン"} & set(itertools.chain(*sentences()[0]))
     assert UNK_ID not in ja.encode(words("健太さんはイルカを見ませんでした。"))
@@ -146,6 +174,16 @@ def test_pieces_that_are_never_used_are_used_when_words_are_cut_at_random():
     for seed in (0, 1, 2):
         at_random = set(itertools.chain(*ja.encode_at_random(sentences()[0], dropout=0.3, seed=seed)))
         assert len(set(range(4, 600)) - at_random) < 10
+
+
+def test_digits_cut_apart_write_every_number_alike():
+    dice = Random(1)
+    numbers = [[str(dice.randint(1950, 2025))] for _ in range(500)]
+    merged = Subwords.train(numbers, vocab_size=26, spaces=False)
+    apart = Subwords.train(numbers, vocab_size=14, spaces=False, split_digits=True)
+    assert len(merged.encode(["1984"])) < 4
+    for number in ("1984", "1136", "20"):
+        assert apart.cut([number]) == [list(number)]
 
 
 # -- Padding, buckets, the shift, masks --------------------------------------------------------------
@@ -190,6 +228,22 @@ def test_padding_on_the_right_is_the_future_of_every_real_token():
     real = torch.arange(T) < batch.tgt_lengths[:, None]  # (B, T)
     seen = make_causal_mask(T) & real[:, :, None]  # what real queries see
     assert not (seen & ~real[:, None, :]).any()
+
+
+def test_buckets_waste_hardly_anything_on_the_side_by_which_they_are_sorted_first(chapter):
+    buckets, share = make_buckets(lengths(), 1000, Random(0)), chapter["padding_share"]
+    sides = [[(pair[side], pair[side]) for pair in lengths()] for side in (0, 1)]
+    assert share(sides[1], buckets) < 0.02 < share(sides[0], buckets)
+
+
+def test_a_loader_makes_the_batches_that_a_sampler_names():
+    pairs = [([i], [j]) for i in range(5, 9) for j in range(5, 8)]
+    sampler = [[3, 1, 4], [0, 11]]
+    for batch, wanted in zip(DataLoader(pairs, batch_sampler=sampler, collate_fn=make_batch), sampler, strict=True):
+        assert torch.equal(batch.tgt_out, make_batch([pairs[i] for i in wanted]).tgt_out)
+    uneven = [([5], [6]), ([5, 6], [7])]
+    with pytest.raises(RuntimeError, match="equal size"):
+        next(iter(DataLoader(uneven, batch_size=2)))
 
 
 # -- Leaks -------------------------------------------------------------------------------------------
@@ -255,9 +309,9 @@ def row(size, tokens):
 def test_the_recorded_table_is_what_the_corpus_gives(chapter):
     _, ja, test = small()
     counts = Counter(itertools.chain(*ja))
-    letters, twice = set("".join(counts)), {word for word in counts if counts[word] > 1}
+    characters, twice = set("".join(counts)), {word for word in counts if counts[word] > 1}
     expected = {
-        "letters": row(len(letters), chapter["look_up"](["".join(s) for s in test], letters)),
+        "characters": row(len(characters), chapter["look_up"](["".join(s) for s in test], characters)),
         "words, at least twice": row(len(twice), chapter["look_up"](test, twice)),
         "words, all": row(len(counts), chapter["look_up"](test, counts)),
     }

@@ -16,7 +16,7 @@ from torch import nn
 from attn_course import assert_causal
 
 DATA = ("corpus", "short", "counts", "common", "pairs", "ja_words", "en_words", "fits", "dev_pairs")
-IDS = ("MAX_LEN", "special", "src_words", "tgt_words", "src", "dev_src", "tgt", "dev_tgt", "V")
+IDS = ("MAX_LEN", "special", "src_words", "tgt_words", "src", "dev_src", "tgt", "dev_tgt", "ours", "our_src", "V")
 KINDS = ("Translator", "WithLogits", "Causal", "Placed", "Masked")
 
 
@@ -52,6 +52,24 @@ def test_every_target_begins_ends_and_is_padded(chapter):
     for ids, pair in zip(chapter["dev_tgt"].tolist(), chapter["dev_pairs"], strict=True):
         words = [chapter["tgt_words"][i] for i in ids]
         assert words == ["<bos>", *pair.en, "<eos>"] + ["<pad>"] * (chapter["MAX_LEN"] - len(pair.en) - 2)
+
+
+def test_our_sentence_is_new_and_its_station_is_nearly_always_a_goal_or_a_place(chapter):
+    assert "".join(chapter["ours"]) == "母は駅で本を買いました。"
+    assert tuple(chapter["ours"]) not in {p.ja for p in chapter["pairs"]}
+    assert chapter["our_src"].min(dim=1).values.item() == 0  # padded, and every word has an id
+    behind = [p.ja[p.ja.index("駅") + 1] for p in chapter["pairs"] if "駅" in p.ja]
+    assert (len(behind), behind.count("に"), behind.count("で")) == (24, 23, 1)
+
+
+def test_nearly_every_bag_of_words_has_one_translation(chapter):
+    bags = {}
+    for p in chapter["pairs"] + chapter["dev_pairs"]:
+        bags.setdefault(tuple(sorted(p.ja)), set()).add(p.en)
+    assert len(bags) > 2000
+    several = [en for en in bags.values() if len(en) > 1]
+    assert len(several) == 2
+    assert all({"this", "that", "older", "than"} <= set(words) for en in several for words in en)
 
 
 # -- The number that never changes -------------------------------------------------------------------
@@ -117,6 +135,25 @@ def test_after_two_softmaxes_no_loss_is_below_the_floor():
         assert (losses > floor - 1e-9).all()
         assert losses[0].item() == pytest.approx(floor)
         assert F.cross_entropy(scores[:1], target[:1]).item() == pytest.approx(0)
+
+
+def test_a_log_softmax_twice_is_a_log_softmax():
+    logits = 30 * torch.randn(5, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    torch.testing.assert_close(logits.log_softmax(-1).log_softmax(-1), logits.log_softmax(-1))
+    assert not torch.allclose(logits.softmax(-1).softmax(-1), logits.softmax(-1))
+
+
+def test_adam_hardly_notices_a_loss_that_is_divided_twice_and_gradient_descent_does(chapter):
+    def largest_move(optimizer_class, divisor):
+        model = build(chapter, "RepairedTranslator", 1)
+        before = model.to_words.weight.detach().clone()
+        optimizer = optimizer_class(model.parameters(), lr=1e-3)
+        (chapter["measure_next"](model, chapter["src"][:32], chapter["tgt"][:32])[0] / divisor).backward()
+        optimizer.step()
+        return (model.to_words.weight - before).abs().max().item()
+
+    assert largest_move(torch.optim.Adam, 250) == pytest.approx(largest_move(torch.optim.Adam, 1), rel=0.05)
+    assert largest_move(torch.optim.SGD, 250) < 0.01 * largest_move(torch.optim.SGD, 1)
 
 
 def test_where_every_answer_is_certain_loss_and_accuracy_add_up_to_a_known_number(chapter):
@@ -197,11 +234,9 @@ def test_without_positions_the_order_of_the_source_is_lost(chapter):
 
 
 def test_what_pads_say_is_heard_until_it_is_masked(chapter):
-    namespace = dict(chapter, straight=chapter["dev_src"][:1, :4])
-    hears_padding = type(chapter["hears_padding"])(chapter["hears_padding"].__code__, namespace)
     for kind in ("WithLogits", "Causal", "Placed"):
-        assert hears_padding(build(chapter, kind, 1)), kind
-    assert not hears_padding(build(chapter, "Masked", 1))
+        assert chapter["moved_by_padding"](build(chapter, kind, 1)) > 1e-4, kind
+    assert chapter["moved_by_padding"](build(chapter, "Masked", 1)) < 1e-6
 
 
 def test_a_padded_batch_is_translated_as_each_sentence_alone(chapter):
