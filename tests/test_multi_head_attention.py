@@ -131,6 +131,55 @@ def test_it_equals_multihead_attention_forward_and_backward(bias, d_memory):
 
 
 @pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("is_causal", [True, False])
+def test_torchs_key_of_zeros_is_a_sink_of_zero_forward_and_backward(bias, need_weights, is_causal):
+    torch.manual_seed(0)
+    theirs = nn.MultiheadAttention(6, 3, bias=bias, add_zero_attn=True, batch_first=True).double()
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.normal_()  # its biases start at zero, which would hide a mistake
+    ours = MultiHeadAttention.from_torch(theirs)
+    assert ours.sink == "zero"
+    mine = torch.randn(2, 5, 6, dtype=torch.float64, requires_grad=True)
+    x = mine.detach().clone().requires_grad_()
+    padding = make_padding_mask([5, 3])
+    expected, expected_weights = theirs(
+        x,
+        x,
+        x,
+        key_padding_mask=to_torch_mask(padding),
+        attn_mask=to_torch_mask(make_causal_mask(5)) if is_causal else None,
+        average_attn_weights=False,
+    )
+    out, weights = ours(mine, mask=padding, is_causal=is_causal, need_weights=need_weights)
+    assert_close(out, expected)
+    if need_weights:
+        assert_close(weights, expected_weights[..., :-1])  # theirs have a column more, that of the zeros
+    out.square().sum().backward()
+    expected.square().sum().backward()
+    assert_close(mine.grad, x.grad)
+    for kind in ("weight", "bias") if bias else ("weight",):
+        projections = [getattr(getattr(ours, f"{name}_proj"), kind).grad for name in "qkv"]
+        assert_close(torch.cat(projections), getattr(theirs, f"in_proj_{kind}").grad)
+        assert_close(getattr(ours.out_proj, kind).grad, getattr(theirs.out_proj, kind).grad)
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_with_a_key_of_zeros_both_give_a_query_that_sees_no_key_nothing_but_the_bias(need_weights):
+    torch.manual_seed(0)
+    theirs = nn.MultiheadAttention(6, 3, kdim=5, vdim=5, add_zero_attn=True, batch_first=True).double()
+    nn.init.normal_(theirs.out_proj.bias)
+    ours = MultiHeadCrossAttention.from_torch(theirs)
+    query, memory = torch.randn(2, 4, 6, dtype=torch.float64), torch.randn(2, 7, 5, dtype=torch.float64)
+    padding = make_padding_mask([7, 0], 7)
+    expected, _ = theirs(query, memory, memory, key_padding_mask=to_torch_mask(padding))
+    out, _ = ours(query, memory, mask=padding, need_weights=need_weights)
+    assert_close(out, expected)
+    assert_close(out[1], theirs.out_proj.bias.expand(4, 6))
+
+
+@pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("d_memory", [6, 5])
 def test_weights_move_to_torch_and_back(bias, d_memory):
     ours = MultiHeadCrossAttention(6, 3, d_memory=d_memory, bias=bias, out_bias=bias, dropout=0.25).double().eval()
@@ -373,7 +422,7 @@ def test_a_sequence_that_is_its_own_memory_attends_to_itself(is_causal):
         (
             lambda: MultiHeadAttention.from_torch(nn.MultiheadAttention(8, 2, add_bias_kv=True)),
             ValueError,
-            r"add_bias_kv and add_zero_attn have no counterpart",
+            r"add_bias_kv \(True\) must be False: .* add_zero_attn has one, sink='zero'",
         ),
         (
             lambda: MultiHeadCrossAttention.from_torch(nn.MultiheadAttention(8, 2, kdim=3, vdim=5)),

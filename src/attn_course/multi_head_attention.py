@@ -200,8 +200,11 @@ class _Heads(nn.Module):
         return theirs.train(self.training)
 
     def _copy_from_torch(self, module: nn.MultiheadAttention) -> None:
-        if module.bias_k is not None or module.add_zero_attn:
-            raise ValueError("add_bias_kv and add_zero_attn have no counterpart here")
+        if module.bias_k is not None:
+            raise ValueError(
+                "add_bias_kv (True) must be False: a learned key and value has no counterpart here; "
+                "add_zero_attn has one, sink='zero'"
+            )
         theirs = module.state_dict()
         if "in_proj_weight" in theirs:
             weights = theirs["in_proj_weight"].chunk(3)
@@ -352,9 +355,11 @@ class MultiHeadAttention(_Heads):
     def from_torch(cls, module: nn.MultiheadAttention) -> "MultiHeadAttention":
         """Copy an ``nn.MultiheadAttention``, its weights, type, device and mode included.
 
+        ``add_zero_attn``, one more key and value of zeros, becomes ``sink="zero"``: a score of 0 without a value.
+
         Raises:
-            ValueError: if it uses ``add_bias_kv`` or ``add_zero_attn``, which this class does not have, or its keys
-                come from another sequence, as ``kdim`` and ``vdim`` say.
+            ValueError: if it uses ``add_bias_kv``, which this class does not have, or its keys come from another
+                sequence, as ``kdim`` and ``vdim`` say.
 
         Example:
             >>> theirs = nn.MultiheadAttention(8, 2, batch_first=True)
@@ -375,6 +380,7 @@ class MultiHeadAttention(_Heads):
             bias=bias,
             out_bias=bias,
             dropout=module.dropout,
+            sink="zero" if module.add_zero_attn else None,
         )
         ours._copy_from_torch(module)
         return ours
@@ -460,9 +466,10 @@ class MultiHeadCrossAttention(_Heads):
     def from_torch(cls, module: nn.MultiheadAttention) -> "MultiHeadCrossAttention":
         """Copy an ``nn.MultiheadAttention``, its weights, type, device and mode included.
 
+        ``add_zero_attn`` becomes ``sink="zero"``, as in :meth:`MultiHeadAttention.from_torch`.
+
         Raises:
-            ValueError: if it uses ``add_bias_kv``, ``add_zero_attn`` or ``kdim != vdim``, which this class
-                does not have.
+            ValueError: if it uses ``add_bias_kv`` or ``kdim != vdim``, which this class does not have.
 
         Example:
             >>> theirs = nn.MultiheadAttention(8, 2, kdim=6, vdim=6, batch_first=True)
@@ -484,6 +491,7 @@ class MultiHeadCrossAttention(_Heads):
             bias=bias,
             out_bias=bias,
             dropout=module.dropout,
+            sink="zero" if module.add_zero_attn else None,
         )
         ours._copy_from_torch(module)
         return ours

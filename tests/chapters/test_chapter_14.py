@@ -230,7 +230,22 @@ def test_a_question_is_answered_by_the_value_of_its_letter_or_by_zero(chapter):
         assert_same(answer[b, 0], expected)
 
 
-def test_multiplying_by_the_sigmoid_is_right_forward_and_wrong_backward(chapter):
+def test_a_denominator_that_is_a_constant_gives_right_weights_and_a_wrong_gradient(chapter):
+    x = random(3, 5).requires_grad_()
+    constant = chapter["quiet_by_a_constant"]
+    assert_same(constant(x), by_definition(x))
+    assert not torch.autograd.gradcheck(constant, x, raise_exception=False)
+    for name in ("quiet_by_formula", "quiet_softmax"):
+        assert torch.autograd.gradcheck(chapter[name], x)
+
+
+def test_the_quiet_softmax_is_the_plain_one_times_the_share_that_is_heard(chapter):
+    x = random(3, 5)
+    total = x.exp().sum(-1, keepdim=True)
+    assert_same(chapter["quiet_by_formula"](x), torch.softmax(x, -1) * total / (1 + total))
+
+
+def test_multiplying_by_the_share_of_the_kernels_sums_is_right_forward_and_wrong_backward(chapter):
     q, k, v = (random(1, 2, 5, 4, seed=n).requires_grad_() for n in range(3))
     multiply = chapter["quiet_by_multiplying"]
     multiply.__globals__.setdefault("flash", torch.ops.aten._scaled_dot_product_flash_attention_for_cpu)

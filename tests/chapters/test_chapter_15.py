@@ -8,8 +8,9 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from read_chapters import definitions, solution
+from read_chapters import code_cells, definitions, solution
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.bias import causal_lower_right
 from torch.utils.flop_counter import FlopCounterMode
 
 import attn_course
@@ -182,7 +183,17 @@ def test_writing_with_the_cache_writes_the_same_and_reads_each_token_once(chapte
 def test_one_query_in_pytorchs_causal_mode_sees_the_first_key_alone():
     q, k, v = random_tensor(B, H, 1, D), random_tensor(B, H, S, D, seed=1), random_tensor(B, H, S, D, seed=2)
     assert_same(F.scaled_dot_product_attention(q, k, v, is_causal=True), v[:, :, :1])
-    assert_same(attn_course.fused_attention(q, k, v, is_causal=True), attention(q, k, v)[0])
+    for found in (
+        attn_course.fused_attention(q, k, v, is_causal=True),
+        F.scaled_dot_product_attention(q, k, v, causal_lower_right(1, S)),
+    ):
+        assert_same(found, attention(q, k, v)[0])
+
+
+def test_pytorchs_lower_right_mask_is_that_of_a_chunk():
+    q, k, v = random_tensor(B, H, T, D), random_tensor(B, H, S, D, seed=1), random_tensor(B, H, S, D, seed=2)
+    expected, _ = attention(q, k, v, make_causal_mask(T, S))
+    assert_same(F.scaled_dot_product_attention(q, k, v, causal_lower_right(T, S)), expected)
 
 
 @pytest.mark.parametrize("positions", ["rotary", "alibi", "learned"])
@@ -297,13 +308,68 @@ def test_the_flops_of_a_call_are_those_of_the_formula(new, seen):
 
 
 @pytest.mark.parametrize(("E", "L"), [(64, 2), (4096, 32)])
-def test_weights_and_cache_cost_the_same_at_six_times_the_width(E, L):
+def test_weights_and_cache_cost_the_same_at_six_times_the_width_if_every_head_has_its_own_keys(E, L):
     N, S = 12 * L * E**2, 6 * E
     assert 4 * L * E * S == 2 * N  # FLOPs of a step
     assert 2 * L * E * S == N  # numbers fetched
 
 
-def test_a_decode_step_has_half_a_flop_a_byte_whatever_its_length():
+def test_llama_3_meets_its_cache_at_122500_tokens_and_its_attention_at_30600():
+    N, L, E, kept = 8.03e9, 32, 4096, 8 * 128
+    assert round(N / (2 * L * kept), -2) == 122_500
+    assert round(2 * N / (4 * L * E), -2) == 30_600
+
+
+def flops_a_byte(run, *fetched):
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        run()
+    return counter.get_total_flops() / sum(x.nbytes for x in fetched)
+
+
+@pytest.mark.parametrize(("groups", "expected"), [(32, 1), (8, 4), (4, 8)])
+def test_a_decode_step_over_the_cache_has_as_many_flops_a_byte_as_heads_share_a_key(groups, expected):
+    q = torch.zeros(1, 32, 1, 128, dtype=torch.bfloat16)
+    k, v = torch.zeros(2, 1, groups, 77, 128, dtype=torch.bfloat16)
+    found = flops_a_byte(lambda: F.scaled_dot_product_attention(q, k, v, enable_gqa=True), k, v)
+    assert found == expected
+
+
+def test_absorbed_latent_attention_of_deepseek_v2_has_242_flops_a_byte():
+    heads, latent, rotary = 128, 512, 64
+    cache = torch.zeros(77, latent + rotary, dtype=torch.bfloat16)
+    q = torch.zeros(heads, latent + rotary, dtype=torch.bfloat16)
+
+    def step():
+        return (q @ cache.T) @ cache[:, :latent]
+
+    assert round(flops_a_byte(step, cache)) == 242
+
+
+def test_the_roofline_draws_the_calls_where_their_flops_and_bytes_put_them():
+    (cell,) = (cell for cell in code_cells("15") if "ax.axvline(FLOPS / BYTES" in cell.source)
+    rows = [line.rsplit(maxsplit=2) for line in cell.outputs[0]["data"]["text/plain"].splitlines()[1:]]
+    drawn = {name.strip(): (float(intensity), float(height)) for name, intensity, height in rows}
+    N, kept = 8.03e9, 2 * 32 * 8 * 128  # Llama 3 8B: weights, numbers that a token leaves in the cache
+    for name, texts, new, length in (
+        ("step, 1 text of 1,024", 1, 1, 1024),
+        ("step, 64 texts of 8,192", 64, 1, 8192),
+        ("step, 64 texts of 1,024", 64, 1, 1024),
+        ("chunk of 128", 1, 128, 1024),
+        ("prompt of 1,024", 1, 1024, 1024),
+    ):
+        flops = texts * new * (2 * N + 4 * 32 * 4096 * length)
+        fetched = 2 * (N + texts * kept * length)
+        intensity, height = drawn.pop(name)
+        assert intensity == pytest.approx(flops / fetched, abs=0.051)
+        assert height == pytest.approx(min(989, 4.8 * flops / fetched), abs=0.051)
+    assert {name: round(intensity) for name, (intensity, _) in drawn.items()} == {
+        "MHA": 1,
+        "GQA, 4 to 1": 4,
+        "MLA, absorbed": 242,
+    }
+
+
+def test_a_decode_step_has_half_a_flop_a_byte_in_float32_whatever_its_length():
     L, E, N = 6, 384, 11_000_000
     for length in (1, 100, 10_000):
         assert math.isclose((2 * N + 4 * L * E * length) / (4 * (N + 2 * L * E * length)), 0.5)
