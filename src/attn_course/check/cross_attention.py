@@ -5,14 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from attn_course.check.exercise import (
-    CHANGES_ITS_INPUT,
-    Exercise,
-    Mistake,
-    Remark,
-    made_in_parts,
-    set_parameters,
-)
+from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake, Remark, made_in_parts, set_parameters
 from attn_course.functional import attention, softmax
 from attn_course.masks import make_causal_mask, make_padding_mask
 from attn_course.multi_head_attention import MultiHeadAttention, MultiHeadCrossAttention
@@ -22,13 +15,7 @@ from attn_course.multi_head_attention import MultiHeadAttention, MultiHeadCrossA
 
 def _two_sequences(draw):
     def sizes(T, S, d_in, d_memory, D, Dv, *batch, **kind):
-        shapes = (
-            (*batch, T, d_in),
-            (*batch, S, d_memory),
-            (d_in, D),
-            (d_memory, D),
-            (d_memory, Dv),
-        )
+        shapes = ((*batch, T, d_in), (*batch, S, d_memory), (d_in, D), (d_memory, D), (d_memory, Dv))
         return [draw(*shape, **kind) for shape in shapes]
 
     yield "one width for all", *sizes(3, 7, 5, 5, 5, 5)
@@ -97,9 +84,7 @@ def _scaled_after_the_softmax(q, k, v):
 
 
 def _scaled_by_the_input_s_width(x, memory, w_q, w_k, w_v):
-    return _ask(attend=_attend_scaled_by(lambda q, v: 1 / math.sqrt(x.size(-1))))(
-        x, memory, w_q, w_k, w_v
-    )
+    return _ask(attend=_attend_scaled_by(lambda q, v: 1 / math.sqrt(x.size(-1))))(x, memory, w_q, w_k, w_v)
 
 
 cross_attend = Exercise(
@@ -208,9 +193,7 @@ cross_attend = Exercise(
         "matrices transposed": Mistake(
             "The matrices are turned around: a projection is x @ w_q here. "
             "A weight of nn.Linear, and what F.linear takes, stands the other way round. See section 3.9.",
-            lambda x, memory, w_q, w_k, w_v: attention(
-                x @ w_q.mT, memory @ w_k.mT, memory @ w_v.mT
-            ),
+            lambda x, memory, w_q, w_k, w_v: attention(x @ w_q.mT, memory @ w_k.mT, memory @ w_v.mT),
         ),
         "causal mask in cross-attention": Mistake(
             "The first queries do not see the end of the memory: there is a causal mask, "
@@ -237,12 +220,7 @@ cross_attend = Exercise(
         ),
         "transposes the batch": Mistake(
             "One sequence is right and a batch is not: `.T` turns all axes around, the batch too. See section 3.7.",
-            _ask(
-                attend=lambda q, k, v: (
-                    (weights := softmax(q @ k.T / math.sqrt(q.size(-1)))) @ v,
-                    weights,
-                )
-            ),
+            _ask(attend=lambda q, k, v: ((weights := softmax(q @ k.T / math.sqrt(q.size(-1)))) @ v, weights)),
         ),
     },
 )
@@ -260,11 +238,7 @@ def _ids(draw, lengths, width, pad_id):
 
 def _sources_and_targets(draw):
     def batch(src_lengths, S, tgt_lengths, T, pad_id=9):
-        return (
-            _ids(draw, src_lengths, S, pad_id),
-            _ids(draw, tgt_lengths, T, pad_id),
-            pad_id,
-        )
+        return (_ids(draw, src_lengths, S, pad_id), _ids(draw, tgt_lengths, T, pad_id), pad_id)
 
     yield "one length for all", *batch([5, 2, 4, 3, 5], 5, [3, 5, 1, 4, 2], 5)
     yield "longer sources", *batch([7, 4], 7, [1, 3], 3)
@@ -288,24 +262,18 @@ def _right_masks(src, tgt, pad_id):
     return _causal(tgt) & _real(tgt, pad_id), _real(src, pad_id)
 
 
-def _changed_masks(
-    change_self=lambda mask, *inputs: mask, change_cross=lambda mask, *inputs: mask
-):
+def _changed_masks(change_self=lambda mask, *inputs: mask, change_cross=lambda mask, *inputs: mask):
     """Masks of which one or both are changed; each change gets the right mask and the inputs."""
 
     def answer(src, tgt, pad_id):
         self_mask, cross_mask = _right_masks(src, tgt, pad_id)
-        return change_self(self_mask, src, tgt, pad_id), change_cross(
-            cross_mask, src, tgt, pad_id
-        )
+        return change_self(self_mask, src, tgt, pad_id), change_cross(cross_mask, src, tgt, pad_id)
 
     return answer
 
 
 def _triangle(ahead):
-    return _changed_masks(
-        lambda mask, src, tgt, pad_id: _causal(tgt, ahead) & _real(tgt, pad_id)
-    )
+    return _changed_masks(lambda mask, src, tgt, pad_id: _causal(tgt, ahead) & _real(tgt, pad_id))
 
 
 def _same_cells(mask, wanted):
@@ -318,16 +286,12 @@ def _same_cells(mask, wanted):
 
 def _padding_inverted(found, src, tgt, pad_id):
     self_mask, cross_mask = found
-    return _same_cells(self_mask, _causal(tgt) & ~_real(tgt, pad_id)) or _same_cells(
-        cross_mask, ~_real(src, pad_id)
-    )
+    return _same_cells(self_mask, _causal(tgt) & ~_real(tgt, pad_id)) or _same_cells(cross_mask, ~_real(src, pad_id))
 
 
 def _padding_ignored(found, src, tgt, pad_id):
     self_mask, cross_mask = found
-    return _same_cells(self_mask, _causal(tgt)) or _same_cells(
-        cross_mask, torch.ones_like(_real(src, pad_id))
-    )
+    return _same_cells(self_mask, _causal(tgt)) or _same_cells(cross_mask, torch.ones_like(_real(src, pad_id)))
 
 
 def _shorter_than_the_batch(found, src, tgt, pad_id):
@@ -340,11 +304,7 @@ def _shorter_than_the_batch(found, src, tgt, pad_id):
 def _sees_only_the_future(found, *inputs):
     self_mask, _ = found
     one_row_each = self_mask.size(-2) == self_mask.size(-1)
-    return (
-        one_row_each
-        and bool(self_mask.triu(1).any())
-        and not bool(self_mask.tril(-1).any())
-    )
+    return one_row_each and bool(self_mask.triu(1).any()) and not bool(self_mask.tril(-1).any())
 
 
 def _padding_on_queries(found, src, tgt, pad_id):
@@ -364,9 +324,7 @@ def _padding_on_queries(found, src, tgt, pad_id):
 
 def _no_axis_for_queries(found, src, tgt, pad_id):
     self_mask, cross_mask = found
-    return cross_mask.dim() == 2 or (
-        self_mask.dim() == 2 and not torch.equal(self_mask, _causal(tgt))
-    )
+    return cross_mask.dim() == 2 or (self_mask.dim() == 2 and not torch.equal(self_mask, _causal(tgt)))
 
 
 def _is_causal_across(found, src, tgt, pad_id):
@@ -408,9 +366,7 @@ make_decoder_masks = Exercise(
         ),
         "or instead of and": Mistake(
             "In self-attention a key is visible if it is past or if it is a word; it has to be both. See section 5.3.",
-            _changed_masks(
-                lambda mask, src, tgt, pad_id: _causal(tgt) | _real(tgt, pad_id)
-            ),
+            _changed_masks(lambda mask, src, tgt, pad_id: _causal(tgt) | _real(tgt, pad_id)),
         ),
         "hides the diagonal": Mistake(
             "In self-attention no word sees itself, and the first one sees nothing: the triangle is one step too low. "
@@ -427,9 +383,7 @@ make_decoder_masks = Exercise(
         ),
         "self-attention given the source's mask": Mistake(
             "The mask of self-attention hides the source's padding; its keys are the target's words. See section 7.10.",
-            _changed_masks(
-                lambda mask, src, tgt, pad_id: _causal(tgt) & _real(src, pad_id)
-            ),
+            _changed_masks(lambda mask, src, tgt, pad_id: _causal(tgt) & _real(src, pad_id)),
         ),
         "source and target swapped": Mistake(
             "Source and target have changed places in both masks: a mask is about the keys, "
@@ -448,17 +402,12 @@ make_decoder_masks = Exercise(
         "first sentence's padding for all": Mistake(
             "The padding of the first sentence hides words in all of them: each sentence has a row of its own in src "
             "and in tgt. See section 7.4.",
-            lambda src, tgt, pad_id: _right_masks(
-                src[:1].expand_as(src), tgt[:1].expand_as(tgt), pad_id
-            ),
+            lambda src, tgt, pad_id: _right_masks(src[:1].expand_as(src), tgt[:1].expand_as(tgt), pad_id),
         ),
         "triangle as large as the source": Mistake(
             "With sources and targets of one length all is well: the triangle of the self-attention is as large as the "
             "source, and it has a row and a column for each word of the target. See section 7.5.",
-            lambda src, tgt, pad_id: (
-                _causal(src) & _real(tgt, pad_id),
-                _real(src, pad_id),
-            ),
+            lambda src, tgt, pad_id: (_causal(src) & _real(tgt, pad_id), _real(src, pad_id)),
         ),
         "pad id ignored": Mistake(
             "The words with the id 0 are hidden, whatever pad_id is; which id is the pad, the caller says. See section "
@@ -467,10 +416,7 @@ make_decoder_masks = Exercise(
         ),
         "pad taken for the smallest id": Mistake(
             "Words with an id below the pad's are hidden: any id can be the pad's. See section 7.4.",
-            lambda src, tgt, pad_id: (
-                _causal(tgt) & (tgt > pad_id)[:, None, :],
-                (src > pad_id)[:, None, :],
-            ),
+            lambda src, tgt, pad_id: (_causal(tgt) & (tgt > pad_id)[:, None, :], (src > pad_id)[:, None, :]),
         ),
         "mask shorter than the batch": Mistake(
             "The mask ends with the longest sentence, and the batch is padded further: its last axis is the width "
@@ -517,47 +463,25 @@ def _targets_and_memories(draw):
             lengths and make_padding_mask(lengths, memory.size(1), device=draw.device)
             for lengths, memory in zip(masks, memories, strict=True)
         ]
-        return (
-            d_model,
-            num_heads,
-            first[1],
-            second[1],
-            draw(B, T, d_model, **kind),
-            *memories,
-            *masks,
-        )
+        return (d_model, num_heads, first[1], second[1], draw(B, T, d_model, **kind), *memories, *masks)
 
     yield "memories of one size", *sizes(2, 5, 6, 2, (5, 6), (5, 6))
     yield "masks of one size", *sizes(2, 5, 6, 2, (5, 6), (5, 6), ([5, 2], [1, 4]))
     yield "memories of two widths", *sizes(3, 5, 6, 3, (7, 11), (2, 13))
-    yield (
-        "a mask for each memory",
-        *sizes(3, 5, 10, 2, (7, 11), (3, 2), ([7, 2, 5], [1, 3, 2])),
-    )
-    yield (
-        "a mask for the second memory",
-        *sizes(2, 3, 6, 3, (5, 7), (11, 2), (None, [5, 11])),
-    )
+    yield ("a mask for each memory", *sizes(3, 5, 10, 2, (7, 11), (3, 2), ([7, 2, 5], [1, 3, 2])))
+    yield ("a mask for the second memory", *sizes(2, 3, 6, 3, (5, 7), (11, 2), (None, [5, 11])))
     yield "a batch of one", *sizes(1, 7, 10, 5, (3, 2), (5, 11), ([2], None))
     yield "a memory of padding only", *sizes(2, 3, 6, 2, (5, 7), (2, 3), ([5, 0], [2, 1]))
-    yield (
-        "float64",
-        *sizes(2, 5, 6, 3, (3, 7), (7, 2), ([2, 3], [7, 4]), dtype=torch.float64),
-    )
+    yield ("float64", *sizes(2, 5, 6, 3, (3, 7), (7, 2), ([2, 3], [7, 4]), dtype=torch.float64))
 
 
 _WRONG_WIDTHS = "attentions that read memories of other widths"
 
 
-def _build_and_read(
-    answer, d_model, num_heads, d_first, d_second, x, first, second, first_mask, second_mask
-):
+def _build_and_read(answer, d_model, num_heads, d_first, d_second, x, first, second, first_mask, second_mask):
     """Build the block, give its parameters numbers by their names, and run it."""
     block = answer(d_model, num_heads, d_first, d_second).to(x)
-    if (
-        not list(block.parameters())
-        and block(x, first, second, first_mask, second_mask) is None
-    ):
+    if not list(block.parameters()) and block(x, first, second, first_mask, second_mask) is None:
         return None
     if problem := _not_the_three_attentions(block):
         raise Remark(problem)
@@ -571,17 +495,12 @@ def _build_and_read(
 
 
 def _not_the_three_attentions(block):
-    found = {
-        name: module for name, module in block.named_children() if list(module.parameters())
-    }
+    found = {name: module for name, module in block.named_children() if list(module.parameters())}
     if set(found) == set(_ATTENTIONS) and all(
         isinstance(m, MultiHeadAttention | MultiHeadCrossAttention) for m in found.values()
     ):
         return None
-    listed = (
-        ", ".join(f"{name} ({type(module).__name__})" for name, module in found.items())
-        or "none"
-    )
+    listed = ", ".join(f"{name} ({type(module).__name__})" for name, module in found.items()) or "none"
     return (
         "The block is to have three layers, a MultiHeadAttention and two of MultiHeadCrossAttention, named "
         f"{', '.join(_ATTENTIONS)}; it has {listed}. See section 7.5."
@@ -641,12 +560,7 @@ def _in_order(order):
 
     def forward(self, x, first, second, first_mask=None, second_mask=None):
         given = first, second, first_mask, second_mask
-        return order(
-            self.look_back,
-            lambda x: self.read_first(x, *given),
-            lambda x: self.read_second(x, *given),
-            x,
-        )
+        return order(self.look_back, lambda x: self.read_first(x, *given), lambda x: self.read_second(x, *given), x)
 
     return _block(forward=forward)
 
@@ -715,18 +629,12 @@ TwoMemoryBlock = Exercise(
         "first residual forgotten": Mistake(
             "What goes across is only what the self-attention found, and the words themselves are lost: "
             "it adds to what the position had, as the other two do. See section 7.5.",
-            _in_order(
-                lambda back, first, second, x: _one_after_the_other(first, second)(back(x))
-            ),
+            _in_order(lambda back, first, second, x: _one_after_the_other(first, second)(back(x))),
         ),
         "middle residual forgotten": Mistake(
             "What asks the second memory is only what was found in the first: first_attn adds to what the position "
             "had, as the other two do. See section 7.5.",
-            _in_order(
-                lambda back, first, second, x: _one_after_the_other(second)(
-                    first(x + back(x))
-                )
-            ),
+            _in_order(lambda back, first, second, x: _one_after_the_other(second)(first(x + back(x)))),
         ),
         "one residual for all three": Mistake(
             "x is added once, at the end, and in between each attention sees only what the one before has found: "
@@ -736,14 +644,9 @@ TwoMemoryBlock = Exercise(
         "self-attention forgotten": Mistake(
             "The output does not depend on the earlier targets: there is no self-attention, "
             "so a position knows its own word only. See section 7.5.",
-            _in_order(
-                lambda back, first, second, x: _one_after_the_other(first, second)(x)
-            ),
+            _in_order(lambda back, first, second, x: _one_after_the_other(first, second)(x)),
         ),
-        "one head": Mistake(
-            "The attentions have one head each, whatever num_heads is. See section 7.5.",
-            _OneHead,
-        ),
+        "one head": Mistake("The attentions have one head each, whatever num_heads is. See section 7.5.", _OneHead),
         "weights returned": Mistake(
             "Something comes back beside the new targets; the exercise asks for the targets alone. See section 7.5.",
             sign=lambda found, *inputs: isinstance(found, tuple | list),
@@ -766,12 +669,8 @@ TwoMemoryBlock = Exercise(
             "The first targets do not see the end of the memories: a causal mask belongs to the self-attention "
             "and to nothing else. See section 7.10.",
             _block(
-                read_first=lambda self, x, first, second, a, b: self.first_attn(
-                    x, first, mask=a, is_causal=True
-                )[0],
-                read_second=lambda self, x, first, second, a, b: self.second_attn(
-                    x, second, mask=b, is_causal=True
-                )[0],
+                read_first=lambda self, x, first, second, a, b: self.first_attn(x, first, mask=a, is_causal=True)[0],
+                read_second=lambda self, x, first, second, a, b: self.second_attn(x, second, mask=b, is_causal=True)[0],
             ),
         ),
         "mask ignored": Mistake(
@@ -779,9 +678,7 @@ TwoMemoryBlock = Exercise(
             "7.4.",
             _block(
                 read_first=lambda self, x, first, *rest: self.first_attn(x, first)[0],
-                read_second=lambda self, x, first, second, *rest: self.second_attn(
-                    x, second
-                )[0],
+                read_second=lambda self, x, first, second, *rest: self.second_attn(x, second)[0],
             ),
         ),
         "first mask ignored": Mistake(
@@ -792,54 +689,34 @@ TwoMemoryBlock = Exercise(
         "second mask ignored": Mistake(
             "The first memory's padding is hidden, and the second one's is read: second_mask is not used. See section "
             "7.4.",
-            _block(
-                read_second=lambda self, x, first, second, *rest: self.second_attn(
-                    x, second
-                )[0]
-            ),
+            _block(read_second=lambda self, x, first, second, *rest: self.second_attn(x, second)[0]),
         ),
         "one mask for both memories": Mistake(
             "Both memories are read with first_mask, which knows the padding of the first one only. See section 7.10.",
-            _block(
-                read_second=lambda self, x, first, second, a, b: self.second_attn(
-                    x, second, mask=a
-                )[0]
-            ),
+            _block(read_second=lambda self, x, first, second, a, b: self.second_attn(x, second, mask=a)[0]),
         ),
         "mask inverted": Mistake(
             "The padding is read and the words are hidden: both masks are turned upside down, "
             "and they are True already where the block may look. See section 5.4.",
             _block(
-                read_first=lambda self, x, first, second, a, b: self.first_attn(
-                    x, first, mask=_inverted(a)
-                )[0],
-                read_second=lambda self, x, first, second, a, b: self.second_attn(
-                    x, second, mask=_inverted(b)
-                )[0],
+                read_first=lambda self, x, first, second, a, b: self.first_attn(x, first, mask=_inverted(a))[0],
+                read_second=lambda self, x, first, second, a, b: self.second_attn(x, second, mask=_inverted(b))[0],
             ),
         ),
         "mask without its name": Mistake(
             "The mask is handed over in the third place; only the query and the memory have a place, and the mask a "
             "name. See section 7.5.",
             _block(
-                read_first=lambda self, x, first, second, a, b: self.first_attn(
-                    x, first, a
-                )[0],
-                read_second=lambda self, x, first, second, a, b: self.second_attn(
-                    x, second, b
-                )[0],
+                read_first=lambda self, x, first, second, a, b: self.first_attn(x, first, a)[0],
+                read_second=lambda self, x, first, second, a, b: self.second_attn(x, second, b)[0],
             ),
         ),
         "masks swapped between the memories": Mistake(
             "The first memory is read with the second one's mask, and the other way round. "
             "Where both are of one length, nothing complains. See section 7.10.",
             _block(
-                read_first=lambda self, x, first, second, a, b: self.first_attn(
-                    x, first, mask=b
-                )[0],
-                read_second=lambda self, x, first, second, a, b: self.second_attn(
-                    x, second, mask=a
-                )[0],
+                read_first=lambda self, x, first, second, a, b: self.first_attn(x, first, mask=b)[0],
+                read_second=lambda self, x, first, second, a, b: self.second_attn(x, second, mask=a)[0],
             ),
         ),
         "first memory asked too early": Mistake(
@@ -860,21 +737,13 @@ TwoMemoryBlock = Exercise(
         "memories exchanged": Mistake(
             "first_attn reads the second memory and second_attn the first. See section 7.5.",
             _block(
-                read_first=lambda self, x, first, second, a, b: self.first_attn(
-                    x, second, mask=b
-                )[0],
-                read_second=lambda self, x, first, second, a, b: self.second_attn(
-                    x, first, mask=a
-                )[0],
+                read_first=lambda self, x, first, second, a, b: self.first_attn(x, second, mask=b)[0],
+                read_second=lambda self, x, first, second, a, b: self.second_attn(x, first, mask=a)[0],
             ),
         ),
         "one memory read twice": Mistake(
             "Both cross-attentions read the first memory; nothing ever reads the second. See section 7.5.",
-            _block(
-                read_second=lambda self, x, first, second, a, b: self.second_attn(
-                    x, first, mask=a
-                )[0]
-            ),
+            _block(read_second=lambda self, x, first, second, a, b: self.second_attn(x, first, mask=a)[0]),
         ),
         "values from the other memory": Mistake(
             "Keys come from one memory and values from the other: what is found in one is read out in the other. "
@@ -893,17 +762,13 @@ TwoMemoryBlock = Exercise(
             "See section 7.10.",
             _block(
                 read_first=lambda self, x, first, *rest: self.first_attn(first, x)[0],
-                read_second=lambda self, x, first, second, *rest: self.second_attn(
-                    second, x
-                )[0],
+                read_second=lambda self, x, first, second, *rest: self.second_attn(second, x)[0],
             ),
         ),
         "second memory first": Mistake(
             "The second memory is read before the first: what is read first may steer what is asked next, "
             "so the order counts. See section 7.5.",
-            _in_order(
-                lambda back, first, second, x: _one_after_the_other(back, second, first)(x)
-            ),
+            _in_order(lambda back, first, second, x: _one_after_the_other(back, second, first)(x)),
         ),
         "memories asked side by side": Mistake(
             "Both memories are asked the same question; the second is to be asked by a position that knows "
@@ -918,9 +783,7 @@ TwoMemoryBlock = Exercise(
         "looks across first": Mistake(
             "The memories are read before the self-attention, by words that know nothing of the words before them. "
             "See section 7.5.",
-            _in_order(
-                lambda back, first, second, x: _one_after_the_other(first, second, back)(x)
-            ),
+            _in_order(lambda back, first, second, x: _one_after_the_other(first, second, back)(x)),
         ),
         "memory widths confused": Mistake(
             "The attentions do not expect the widths of their memories: first_attn reads vectors of width d_first, "
@@ -939,12 +802,8 @@ TwoMemoryBlock = Exercise(
             "The memories ask and the targets answer, and each mask hides targets where its memory has padding: "
             "an attention gets first who asks, then the memory that its mask belongs to. See section 7.2.",
             _block(
-                read_first=lambda self, x, first, second, a, b: self.first_attn(
-                    first, x, mask=a
-                )[0],
-                read_second=lambda self, x, first, second, a, b: self.second_attn(
-                    second, x, mask=b
-                )[0],
+                read_first=lambda self, x, first, second, a, b: self.first_attn(first, x, mask=a)[0],
+                read_second=lambda self, x, first, second, a, b: self.second_attn(second, x, mask=b)[0],
             ),
         ),
     },
@@ -973,9 +832,7 @@ def _cut(matrix, d_in, d_memory):
 
 
 @made_in_parts
-def _score(
-    combine=lambda q, k, w: torch.tanh(q + k) @ w, cut=_cut, after=lambda scores: scores
-):
+def _score(combine=lambda q, k, w: torch.tanh(q + k) @ w, cut=_cut, after=lambda scores: scores):
     """An answer that cuts the matrix, combines queries and keys, or finishes the scores in its own way."""
 
     def answer(x, memory, matrix, score_weight):
@@ -1024,12 +881,7 @@ concat_scores = Exercise(
         "halves of the matrix swapped": Mistake(
             "The first columns of the matrix meet the memory and the last ones x: "
             "in [x; m] x comes first. See section 7.6.",
-            _score(
-                cut=lambda matrix, d_in, d_memory: (
-                    matrix[:, d_memory:],
-                    matrix[:, :d_memory],
-                )
-            ),
+            _score(cut=lambda matrix, d_in, d_memory: (matrix[:, d_memory:], matrix[:, :d_memory])),
         ),
         "matrix cut in the middle": Mistake(
             "The matrix is cut into two equal halves, which fit only when x and memory are of one width: "
@@ -1056,10 +908,7 @@ concat_scores = Exercise(
             "matrix is (D, d_in + d_memory), as in nn.Linear: vectors that stand in rows are multiplied by its "
             "transpose. See section 3.9.",
             lambda x, memory, matrix, score_weight: (
-                torch.tanh(
-                    (x @ matrix[:, : x.size(-1)])[:, :, None]
-                    + (memory @ matrix[:, x.size(-1) :])[:, None]
-                )
+                torch.tanh((x @ matrix[:, : x.size(-1)])[:, :, None] + (memory @ matrix[:, x.size(-1) :])[:, None])
                 @ score_weight
             ),
         ),
@@ -1067,10 +916,7 @@ concat_scores = Exercise(
             "The matrix is cut by its rows: it is (D, d_in + d_memory), and the columns are what belongs to x and to "
             "the memory. See section 7.6.",
             lambda x, memory, matrix, score_weight: (
-                torch.tanh(
-                    (x @ matrix[: x.size(-1)])[:, :, None]
-                    + (memory @ matrix[x.size(-1) :])[:, None]
-                )
+                torch.tanh((x @ matrix[: x.size(-1)])[:, :, None] + (memory @ matrix[x.size(-1) :])[:, None])
                 @ score_weight
             ),
         ),
@@ -1078,10 +924,7 @@ concat_scores = Exercise(
             "Queries (B, T, D) and keys (B, S, D) are added as they are, which pairs each query with one key at most: "
             "each needs an axis of length 1 for the other. See section 7.6.",
             lambda x, memory, matrix, score_weight: (
-                torch.tanh(
-                    x @ matrix[:, : x.size(-1)].mT + memory @ matrix[:, x.size(-1) :].mT
-                )
-                @ score_weight
+                torch.tanh(x @ matrix[:, : x.size(-1)].mT + memory @ matrix[:, x.size(-1) :].mT) @ score_weight
             ),
         ),
         "sum with w left out": Mistake(
@@ -1128,10 +971,7 @@ def _weights_and_alignments(draw):
     yield "float64", *sizes(17, 5, 7, 11, dtype=torch.float64)
 
 
-def _share(
-    found_of=lambda weights: weights.mean(dim=1).argmax(dim=-1),
-    counted=lambda gold: gold >= 0,
-):
+def _share(found_of=lambda weights: weights.mean(dim=1).argmax(dim=-1), counted=lambda gold: gold >= 0):
     """An answer that finds the positions, or picks the words that count, in its own way."""
 
     def answer(weights, gold):
@@ -1184,29 +1024,18 @@ alignment_share = Exercise(
             "A word counts as right if any head finds it, so the share is too large: average the heads first. See "
             "section 7.9.",
             lambda weights, gold: (
-                (weights.argmax(dim=-1) == gold[:, None])
-                .any(dim=1)[gold >= 0]
-                .double()
-                .mean()
-                .item()
+                (weights.argmax(dim=-1) == gold[:, None]).any(dim=1)[gold >= 0].double().mean().item()
             ),
         ),
         "heads not averaged": Mistake(
             "The heads are still there, one axis more than gold has: average them first. See section 7.9.",
-            lambda weights, gold: (
-                (weights.argmax(dim=-1) == gold)[gold >= 0].double().mean().item()
-            ),
+            lambda weights, gold: (weights.argmax(dim=-1) == gold)[gold >= 0].double().mean().item(),
         ),
         "rows off by one": Mistake(
             "Each row is compared with the word before it: row t belongs to the word that it is about to write, "
             "and gold names that word at t already. See section 7.9.",
             lambda weights, gold: (
-                (weights.mean(dim=1).argmax(dim=-1)[:, 1:] == gold[:, :-1])[
-                    gold[:, :-1] >= 0
-                ]
-                .double()
-                .mean()
-                .item()
+                (weights.mean(dim=1).argmax(dim=-1)[:, 1:] == gold[:, :-1])[gold[:, :-1] >= 0].double().mean().item()
             ),
         ),
         "mean over the batch": Mistake(
@@ -1241,12 +1070,7 @@ alignment_share = Exercise(
         "−1 counted as right": Mistake(
             "The words with −1 count as right, so the share is too large: they have no right position "
             "and must not count at all. See section 7.8.",
-            lambda weights, gold: (
-                ((weights.mean(dim=1).argmax(dim=-1) == gold) | (gold < 0))
-                .double()
-                .mean()
-                .item()
-            ),
+            lambda weights, gold: ((weights.mean(dim=1).argmax(dim=-1) == gold) | (gold < 0)).double().mean().item(),
         ),
         "−1 taken for position 0": Mistake(
             "A word with −1 counts as right when its row looks at the first position: −1 is no position, "
@@ -1257,18 +1081,12 @@ alignment_share = Exercise(
             "This is the share of sentences in which every word is right; the exercise counts the words. See section "
             "7.8.",
             lambda weights, gold: (
-                ((weights.mean(dim=1).argmax(dim=-1) == gold) | (gold < 0))
-                .all(dim=1)
-                .double()
-                .mean()
-                .item()
+                ((weights.mean(dim=1).argmax(dim=-1) == gold) | (gold < 0)).all(dim=1).double().mean().item()
             ),
         ),
         "one truth value for each word": Mistake(
             "These are the words one by one, right or wrong; their mean, as a float, is the share. See section 7.8.",
-            sign=lambda found, *inputs: (
-                isinstance(found, Tensor) and found.dtype == torch.bool and found.dim() > 0
-            ),
+            sign=lambda found, *inputs: isinstance(found, Tensor) and found.dtype == torch.bool and found.dim() > 0,
         ),
         "weight instead of share": Mistake(
             "This is the mean weight on the known position; the question is how often that weight is the largest "

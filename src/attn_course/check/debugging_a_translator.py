@@ -81,16 +81,12 @@ word_accuracy = Exercise(
         "padding counted as right": Mistake(
             "Every place of padding counts as right, so the number is high before anything is learned: "
             "padding has to be left out of both counts. See section 11.3.",
-            lambda logits, tgt, pad_id: (
-                ((_guesses(logits) == tgt) | (tgt == pad_id)).float().mean().item()
-            ),
+            lambda logits, tgt, pad_id: ((_guesses(logits) == tgt) | (tgt == pad_id)).float().mean().item(),
         ),
         "padding in the denominator": Mistake(
             "The right words are divided by the number of all places, so a perfect program does not get 1: "
             "divide by the number of words. See section 11.3.",
-            lambda logits, tgt, pad_id: (
-                ((_guesses(logits) == tgt) & (tgt != pad_id)).float().mean().item()
-            ),
+            lambda logits, tgt, pad_id: ((_guesses(logits) == tgt) & (tgt != pad_id)).float().mean().item(),
         ),
         "padding in the numerator": Mistake(
             "Right padding is counted, and the sum is divided by the number of words: this can exceed 1. See section "
@@ -101,26 +97,20 @@ word_accuracy = Exercise(
             "Places are left out where the guess is padding; a word for which the program says padding is a mistake "
             "and has to count. Look for padding in the targets. See section 11.3.",
             lambda logits, tgt, pad_id: _share(
-                (_guesses(logits) == tgt) & (_guesses(logits) != pad_id),
-                _guesses(logits) != pad_id,
+                (_guesses(logits) == tgt) & (_guesses(logits) != pad_id), _guesses(logits) != pad_id
             ),
         ),
         "padding of both": Mistake(
             "Places are left out where the guess is padding too; a word for which the program says padding is a "
             "mistake and has to count. See section 11.3.",
             lambda logits, tgt, pad_id: _share(
-                (_guesses(logits) == tgt) & (tgt != pad_id),
-                (_guesses(logits) != pad_id) & (tgt != pad_id),
+                (_guesses(logits) == tgt) & (tgt != pad_id), (_guesses(logits) != pad_id) & (tgt != pad_id)
             ),
         ),
         "padding only": Mistake(
             "This is the accuracy at the padding: the mask is upside down, True has to mean a word. See section 11.3.",
             sign=lambda found, logits, tgt, pad_id: (
-                math.isclose(
-                    found,
-                    (_guesses(logits) == tgt)[tgt == pad_id].float().mean().item(),
-                    abs_tol=1e-5,
-                )
+                math.isclose(found, (_guesses(logits) == tgt)[tgt == pad_id].float().mean().item(), abs_tol=1e-5)
                 if (tgt == pad_id).any()
                 else None
             ),
@@ -136,20 +126,12 @@ word_accuracy = Exercise(
         ),
         "whole sentences counted": Mistake(
             "This is the share of sentences without any mistake; asked for is the share of words. See section 11.3.",
-            lambda logits, tgt, pad_id: (
-                ((_guesses(logits) == tgt) | (tgt == pad_id))
-                .all(dim=1)
-                .float()
-                .mean()
-                .item()
-            ),
+            lambda logits, tgt, pad_id: ((_guesses(logits) == tgt) | (tgt == pad_id)).all(dim=1).float().mean().item(),
         ),
         "largest over the positions": Mistake(
             "The largest logit is sought along the positions: the vocabulary is the last axis of (B, T, V). See "
             "section 11.1.",
-            lambda logits, tgt, pad_id: _share(
-                (logits.argmax(dim=1) == tgt) & (tgt != pad_id), tgt != pad_id
-            ),
+            lambda logits, tgt, pad_id: _share((logits.argmax(dim=1) == tgt) & (tgt != pad_id), tgt != pad_id),
         ),
         "percentage": Mistake(
             "The share is a hundred times too large: asked for is a number from 0 to 1, not percent. See section 11.3.",
@@ -157,9 +139,7 @@ word_accuracy = Exercise(
         ),
         "count instead of share": Mistake(
             "This is the number of right words; divide it by the number of words. See section 11.3.",
-            sign=lambda found, logits, tgt, pad_id: (
-                found == ((_guesses(logits) == tgt) & (tgt != pad_id)).sum().item()
-            ),
+            sign=lambda found, logits, tgt, pad_id: found == ((_guesses(logits) == tgt) & (tgt != pad_id)).sum().item(),
         ),
         "share of the wrong": Mistake(
             "This is the share of wrong words; asked for is that of right ones. See section 11.3.",
@@ -182,9 +162,7 @@ word_accuracy = Exercise(
         ),
         "divided by the sentences": Mistake(
             "The right words are divided by the number of sentences; divide by the number of words. See section 11.3.",
-            lambda logits, tgt, pad_id: (
-                ((_guesses(logits) == tgt) & (tgt != pad_id)).sum().item() / len(tgt)
-            ),
+            lambda logits, tgt, pad_id: ((_guesses(logits) == tgt) & (tgt != pad_id)).sum().item() / len(tgt),
         ),
         "smallest logit": Mistake(
             "The guess is the word with the smallest logit; the most probable one has the largest. See section 11.1.",
@@ -204,9 +182,7 @@ word_accuracy = Exercise(
             "Padding is not allowed as a guess, so a word for which the program says padding counts as its second "
             "choice; a guess is the largest of all logits. See section 11.3.",
             lambda logits, tgt, pad_id: _word_accuracy(
-                logits.masked_fill(
-                    torch.arange(logits.size(-1), device=logits.device) == pad_id, -math.inf
-                ),
+                logits.masked_fill(torch.arange(logits.size(-1), device=logits.device) == pad_id, -math.inf),
                 tgt,
                 pad_id,
             ),
@@ -220,11 +196,7 @@ word_accuracy = Exercise(
             "Only ids above pad_id count as words: that is right where the padding is 0, and every other id is a word "
             "all the same. Ask whether they differ. See section 11.3.",
             sign=lambda found, logits, tgt, pad_id: (
-                math.isclose(
-                    found,
-                    _share((_guesses(logits) == tgt) & (tgt > pad_id), tgt > pad_id),
-                    abs_tol=1e-5,
-                )
+                math.isclose(found, _share((_guesses(logits) == tgt) & (tgt > pad_id), tgt > pad_id), abs_tol=1e-5)
                 if (tgt > pad_id).any()
                 else None
             ),
@@ -232,9 +204,7 @@ word_accuracy = Exercise(
         "probability instead of a guess": Mistake(
             "This is the mean probability of the words; asked for is how often a word is the most probable one. See "
             "section 11.3.",
-            lambda logits, tgt, pad_id: _mean_over_words(
-                _pick(logits.softmax(dim=-1), tgt), tgt, pad_id
-            ).item(),
+            lambda logits, tgt, pad_id: _mean_over_words(_pick(logits.softmax(dim=-1), tgt), tgt, pad_id).item(),
         ),
         "first sentence only": Mistake(
             "Only the first sentence of the batch is looked at. See section 11.3.",
@@ -244,8 +214,7 @@ word_accuracy = Exercise(
             "The accuracy is 0 unless every word is right: // divides whole numbers and drops the rest. See section "
             "11.3.",
             lambda logits, tgt, pad_id: float(
-                ((_guesses(logits) == tgt) & (tgt != pad_id)).sum().item()
-                // (tgt != pad_id).sum().item()
+                ((_guesses(logits) == tgt) & (tgt != pad_id)).sum().item() // (tgt != pad_id).sum().item()
             ),
         ),
     },
@@ -274,9 +243,7 @@ def _loss_and_gradient(answer, logits, tgt, pad_id):
         return loss.detach(), logits.detach()
     if not loss.requires_grad:
         return loss, torch.zeros_like(logits.detach())
-    (gradient,) = torch.autograd.grad(
-        loss, logits, allow_unused=True, materialize_grads=True
-    )
+    (gradient,) = torch.autograd.grad(loss, logits, allow_unused=True, materialize_grads=True)
     return loss.detach(), gradient
 
 
@@ -333,9 +300,7 @@ word_loss = Exercise(
         "padding in the denominator": Mistake(
             "Padding adds nothing to the sum and is still counted when the sum is divided: "
             "the more padding, the smaller the loss. Divide by the number of words. See section 11.3.",
-            lambda logits, tgt, pad_id: (
-                _word_loss(logits, tgt, pad_id) * (tgt != pad_id).float().mean()
-            ),
+            lambda logits, tgt, pad_id: _word_loss(logits, tgt, pad_id) * (tgt != pad_id).float().mean(),
         ),
         "padding only": Mistake(
             "This is the loss at the padding: the mask is upside down, True has to mean a word. See section 11.3.",
@@ -383,9 +348,7 @@ word_loss = Exercise(
             "The loss is cut off, by a small number that is added under the logarithm, or by a bound for probabilities "
             "or logits: however wrong the model is, it hears no more, and its gradient is gone. See section 11.4.",
             sign=lambda found, logits, tgt, pad_id: (
-                logits.abs().max() > 100
-                and found[0].isfinite()
-                and 0 < found[0] < _word_loss(logits, tgt, pad_id) / 2
+                logits.abs().max() > 100 and found[0].isfinite() and 0 < found[0] < _word_loss(logits, tgt, pad_id) / 2
             ),
         ),
         "every word of the vocabulary averaged": Mistake(
@@ -406,9 +369,7 @@ word_loss = Exercise(
         "sum instead of mean": Mistake(
             "This is the sum over the words, so a larger batch means a larger loss and a larger step: "
             "divide by the number of words. See section 11.3.",
-            lambda logits, tgt, pad_id: (
-                _word_loss(logits, tgt, pad_id) * (tgt != pad_id).sum()
-            ),
+            lambda logits, tgt, pad_id: _word_loss(logits, tgt, pad_id) * (tgt != pad_id).sum(),
         ),
         "shifted again": Mistake(
             "Logits and targets are moved against each other by one place: the logits at a place are about the target "
@@ -423,16 +384,12 @@ word_loss = Exercise(
         "padding in the numerator": Mistake(
             "The losses of padding are added up too, and the sum is divided by the number of words alone: leave them "
             "out of both. See section 11.3.",
-            lambda logits, tgt, pad_id: (
-                _minus_log(logits, tgt).sum() / (tgt != pad_id).sum()
-            ),
+            lambda logits, tgt, pad_id: _minus_log(logits, tgt).sum() / (tgt != pad_id).sum(),
         ),
         "divided by the sentences": Mistake(
             "The sum over the words is divided by the number of sentences, so that long sentences count more: "
             "divide by the number of words. See section 11.3.",
-            lambda logits, tgt, pad_id: (
-                _word_loss(logits, tgt, pad_id) * (tgt != pad_id).sum() / len(tgt)
-            ),
+            lambda logits, tgt, pad_id: _word_loss(logits, tgt, pad_id) * (tgt != pad_id).sum() / len(tgt),
         ),
         "one minus the probability": Mistake(
             "This averages one minus the probabilities; the loss is minus their logarithm, which grows without end as "
@@ -442,11 +399,7 @@ word_loss = Exercise(
         "logarithm of the mean": Mistake(
             "The probabilities are averaged first and the logarithm is taken of their mean: each word has a logarithm "
             "of its own, and these are averaged. See section 11.4.",
-            lambda logits, tgt, pad_id: (
-                -_mean_over_words(
-                    _pick(torch.softmax(logits, dim=-1), tgt), tgt, pad_id
-                ).log()
-            ),
+            lambda logits, tgt, pad_id: -_mean_over_words(_pick(torch.softmax(logits, dim=-1), tgt), tgt, pad_id).log(),
         ),
         "another base": Mistake(
             "The logarithm is that to the base 2; the loss takes the natural one. See section 11.4.",
@@ -466,9 +419,7 @@ word_loss = Exercise(
             "logits learns. See section 11.9.",
             sign=lambda found, logits, tgt, pad_id: (
                 torch.allclose(found[0], _word_loss(logits, tgt, pad_id), rtol=1e-4)
-                and not torch.allclose(
-                    found[1], _gradient_of_words(logits, tgt, pad_id), atol=1e-6
-                )
+                and not torch.allclose(found[1], _gradient_of_words(logits, tgt, pad_id), atol=1e-6)
             ),
         ),
         "one loss for each word": Mistake(
@@ -543,9 +494,7 @@ def _words_right(logits, write):
 swapped_accuracy = Exercise(
     name="swapped_accuracy",
     trials=_sentences,
-    right=lambda model, src, read, write: _words_right(
-        model(src.roll(1, dims=0), read), write
-    ),
+    right=lambda model, src, read, write: _words_right(model(src.roll(1, dims=0), read), write),
     returns=("the accuracy",),
     mistakes={
         "nothing swapped": Mistake(
@@ -556,9 +505,7 @@ swapped_accuracy = Exercise(
         "words of a source moved": Mistake(
             "The words move within each source instead of the sources moving to other sentences: "
             "the sentences are the first axis. See section 11.5.",
-            lambda model, src, read, write: _words_right(
-                model(src.roll(1, dims=1), read), write
-            ),
+            lambda model, src, read, write: _words_right(model(src.roll(1, dims=1), read), write),
         ),
         "rolled without an axis": Mistake(
             "`roll` without an axis moves the words of the flattened tensor, one word from each source to the next: "
@@ -567,9 +514,7 @@ swapped_accuracy = Exercise(
         ),
         "next instead of the one before": Mistake(
             "Each sentence gets the source of the next one; asked for is that of the one before. See section 11.5.",
-            lambda model, src, read, write: _words_right(
-                model(src.roll(-1, dims=0), read), write
-            ),
+            lambda model, src, read, write: _words_right(model(src.roll(-1, dims=0), read), write),
         ),
         "order turned round": Mistake(
             "The order of the sources is turned round, and in the middle of an odd number one sentence keeps its own. "
@@ -579,35 +524,25 @@ swapped_accuracy = Exercise(
         "what is written moved along": Mistake(
             "What is to be written moves along with the sources and what is read does not, so the decoder reads one "
             "sentence and is judged by another: only the sources move. See section 11.5.",
-            lambda model, src, read, write: _words_right(
-                model(src.roll(1, 0), read), write.roll(1, 0)
-            ),
+            lambda model, src, read, write: _words_right(model(src.roll(1, 0), read), write.roll(1, 0)),
         ),
         "what is read moved along": Mistake(
             "What the decoder reads moves along with the sources, so it is judged by a sentence that it did not read: "
             "only the sources move. See section 11.5.",
-            lambda model, src, read, write: _words_right(
-                model(src.roll(1, 0), read.roll(1, 0)), write
-            ),
+            lambda model, src, read, write: _words_right(model(src.roll(1, 0), read.roll(1, 0)), write),
         ),
         "source blanked": Mistake(
             "The sources are blanked, and a model that has never seen an empty source may do anything: "
             "give each sentence a source of another one. See section 11.5.",
-            lambda model, src, read, write: _words_right(
-                model(torch.zeros_like(src), read), write
-            ),
+            lambda model, src, read, write: _words_right(model(torch.zeros_like(src), read), write),
         ),
         "fed what it must write": Mistake(
             "The decoder is given `write`, the words that it must say; it reads `read`. See section 11.5.",
-            lambda model, src, read, write: _words_right(
-                model(src.roll(1, dims=0), write), write
-            ),
+            lambda model, src, read, write: _words_right(model(src.roll(1, dims=0), write), write),
         ),
         "padding counted": Mistake(
             "Padding is counted like words; look where `write` is not 0. See section 11.3.",
-            lambda model, src, read, write: (
-                (_guesses(model(src.roll(1, 0), read)) == write).float().mean().item()
-            ),
+            lambda model, src, read, write: (_guesses(model(src.roll(1, 0), read)) == write).float().mean().item(),
         ),
         "padding of what is read": Mistake(
             "Padding is looked for in `read`, which is longer by one: where it holds the end of a sentence, `write` is "
@@ -619,18 +554,13 @@ swapped_accuracy = Exercise(
         "shifted again": Mistake(
             "`read` and `write` are shifted already; shifted once more, the next word but one is asked for. See "
             "section 11.5.",
-            lambda model, src, read, write: _words_right(
-                model(src.roll(1, 0), read[:, :-1]), write[:, 1:]
-            ),
+            lambda model, src, read, write: _words_right(model(src.roll(1, 0), read[:, :-1]), write[:, 1:]),
         ),
         "padding in the denominator": Mistake(
             "The right words are divided by the number of all places, padding included: "
             "divide by the number of words. See section 11.3.",
             lambda model, src, read, write: (
-                ((_guesses(model(src.roll(1, 0), read)) == write) & (write != 0))
-                .float()
-                .mean()
-                .item()
+                ((_guesses(model(src.roll(1, 0), read)) == write) & (write != 0)).float().mean().item()
             ),
         ),
         "compared with what was read": Mistake(
@@ -642,64 +572,48 @@ swapped_accuracy = Exercise(
             "This is how much the accuracy falls; asked for is the accuracy with the wrong sources itself. See section "
             "11.5.",
             lambda model, src, read, write: (
-                _words_right(model(src, read), write)
-                - _words_right(model(src.roll(1, 0), read), write)
+                _words_right(model(src, read), write) - _words_right(model(src.roll(1, 0), read), write)
             ),
         ),
         "percentage": Mistake(
             "The share is a hundred times too large: asked for is a number from 0 to 1, not percent. See section 11.3.",
-            lambda model, src, read, write: (
-                100 * _words_right(model(src.roll(1, 0), read), write)
-            ),
+            lambda model, src, read, write: 100 * _words_right(model(src.roll(1, 0), read), write),
         ),
         "mean of sentences": Mistake(
             "This is the mean of the sentences' accuracies, in which a word of a short sentence counts more than a "
             "word of a long one; count the words of all sentences together. See section 11.3.",
-            lambda model, src, read, write: _mean_of_sentences(
-                model(src.roll(1, dims=0), read), write, 0
-            ),
+            lambda model, src, read, write: _mean_of_sentences(model(src.roll(1, dims=0), read), write, 0),
         ),
         "largest over the positions": Mistake(
             "The largest logit is sought along the positions: the vocabulary is the last axis of (B, T, V). See "
             "section 11.1.",
             lambda model, src, read, write: _share(
-                (model(src.roll(1, 0), read).argmax(dim=1) == write) & (write != 0),
-                write != 0,
+                (model(src.roll(1, 0), read).argmax(dim=1) == write) & (write != 0), write != 0
             ),
         ),
         "padding in the numerator": Mistake(
             "Right padding is counted, and the sum is divided by the number of words: look where `write` is not 0 in "
             "both. See section 11.3.",
-            lambda model, src, read, write: _share(
-                _guesses(model(src.roll(1, 0), read)) == write, write != 0
-            ),
+            lambda model, src, read, write: _share(_guesses(model(src.roll(1, 0), read)) == write, write != 0),
         ),
         "share of the wrong": Mistake(
             "This is the share of wrong words; asked for is that of right ones. See section 11.3.",
-            lambda model, src, read, write: (
-                1 - _words_right(model(src.roll(1, dims=0), read), write)
-            ),
+            lambda model, src, read, write: 1 - _words_right(model(src.roll(1, dims=0), read), write),
         ),
         "last source for all": Mistake(
             "Every sentence gets the source of the last one; each is to get that of the sentence before it. See "
             "section 11.5.",
-            lambda model, src, read, write: _words_right(
-                model(src[-1:].expand_as(src), read), write
-            ),
+            lambda model, src, read, write: _words_right(model(src[-1:].expand_as(src), read), write),
         ),
         "first source for all": Mistake(
             "Every sentence gets the source of the first one; each is to get that of the sentence before it. "
             "See section 11.5.",
-            lambda model, src, read, write: _words_right(
-                model(src[:1].expand_as(src), read), write
-            ),
+            lambda model, src, read, write: _words_right(model(src[:1].expand_as(src), read), write),
         ),
         "first sentence left out": Mistake(
             "The first sentence is left out, since none stands before it; it gets the source of the last. See section "
             "11.5.",
-            lambda model, src, read, write: _words_right(
-                model(src[:-1], read[1:]), write[1:]
-            ),
+            lambda model, src, read, write: _words_right(model(src[:-1], read[1:]), write[1:]),
         ),
         "a tensor instead of a number": Mistake(
             "It returns a tensor, and is asked for a Python number. See section 11.9.",
@@ -708,16 +622,12 @@ swapped_accuracy = Exercise(
         "first sentence keeps its own": Mistake(
             "The first sentence keeps its own source, and the others get that of the one before: the first gets that "
             "of the last, as `roll` does it. See section 11.5.",
-            lambda model, src, read, write: _words_right(
-                model(torch.cat([src[:1], src[:-1]]), read), write
-            ),
+            lambda model, src, read, write: _words_right(model(torch.cat([src[:1], src[:-1]]), read), write),
         ),
         "one sentence too far": Mistake(
             "Each sentence gets the source of the one before the last; asked for is that of the one before. See "
             "section 11.5.",
-            lambda model, src, read, write: _words_right(
-                model(src.roll(2, 0), read), write
-            ),
+            lambda model, src, read, write: _words_right(model(src.roll(2, 0), read), write),
         ),
     },
 )
@@ -783,19 +693,10 @@ def _train_and_look(answer, losses, width):
         return None
     if not all(isinstance(value, Tensor) for value in nn.Module.state_dict(model).values()):
         raise Remark("The model's state is no longer made of tensors. See section 11.10.")
-    overwritten = sorted(
-        name for name in vars(model) if callable(getattr(nn.Module, name, None))
-    )
+    overwritten = sorted(name for name in vars(model) if callable(getattr(nn.Module, name, None)))
     weights = [parameter.mean().item() for parameter in nn.Module.parameters(model)]
     # After epoch k all of these are k + 1.
-    return (
-        weights[0],
-        weights[1],
-        float(model.seen),
-        best,
-        run_epoch.epoch,
-        ", ".join(overwritten),
-    )
+    return (weights[0], weights[1], float(model.seen), best, run_epoch.epoch, ", ".join(overwritten))
 
 
 def _keep(
@@ -968,8 +869,7 @@ keep_best = Exercise(
             sign=lambda found, losses, width: found[4] < len(losses),
         ),
         "loss returned": Mistake(
-            "The lowest loss is returned; asked for is the number of its epoch. See section 11.10.",
-            _lowest_returned,
+            "The lowest loss is returned; asked for is the number of its epoch. See section 11.10.", _lowest_returned
         ),
         "called too often": Mistake(
             "`run_epoch` is called more than num_epochs times: each call trains for one epoch and returns its loss, "
@@ -988,16 +888,12 @@ keep_best = Exercise(
         "number of epochs returned": Mistake(
             "The right weights are there, and it returns how many epochs were run; asked for is which of them was the "
             "best. See section 11.10.",
-            lambda model, run_epoch, num_epochs: (
-                _keep()(model, run_epoch, num_epochs) is None or num_epochs
-            ),
+            lambda model, run_epoch, num_epochs: _keep()(model, run_epoch, num_epochs) is None or num_epochs,
         ),
         "last epoch returned": Mistake(
             "The weights are right, and the number of the last epoch is returned; asked for is that of the best. See "
             "section 11.10.",
-            lambda model, run_epoch, num_epochs: (
-                _keep()(model, run_epoch, num_epochs) * 0 + num_epochs - 1
-            ),
+            lambda model, run_epoch, num_epochs: _keep()(model, run_epoch, num_epochs) * 0 + num_epochs - 1,
         ),
         "lowest starts too low": Mistake(
             "Where no loss is below the number that the lowest starts with, no epoch is kept, and the model has the "
@@ -1133,9 +1029,7 @@ def _mean_over_sentences(model, batches):
         table = _minus_log(logits, write).masked_fill(~words, 0.0)
         return (table.sum(1) / words.sum(1)).sum()
 
-    return _evaluate(add=add, finish=lambda total, counted, batches: total / count)(
-        model, batches
-    )
+    return _evaluate(add=add, finish=lambda total, counted, batches: total / count)(model, batches)
 
 
 def _by_what_is_read(also_in_sum):
@@ -1203,25 +1097,16 @@ evaluate = Exercise(
         "mean over the batches": Mistake(
             "This is the mean of the batches' means, in which a word of a small batch counts more than a word of a "
             "large one: add up losses and words over all batches, then divide. See section 11.9.",
-            _evaluate(
-                add=_mean_of_batch,
-                finish=lambda total, counted, batches: total / len(batches),
-            ),
+            _evaluate(add=_mean_of_batch, finish=lambda total, counted, batches: total / len(batches)),
         ),
         "weighted by sentences": Mistake(
             "Each batch counts by its number of sentences; its loss is a mean over words, "
             "so it has to count by its number of words. See section 11.9.",
-            _evaluate(
-                add=lambda logits, write: _mean_of_batch(logits, write) * len(write),
-                count=len,
-            ),
+            _evaluate(add=lambda logits, write: _mean_of_batch(logits, write) * len(write), count=len),
         ),
         "padding counted": Mistake(
             "The loss is averaged over padding too: leave out the places where `write` is 0. See section 11.3.",
-            _evaluate(
-                add=lambda logits, write: _minus_log(logits, write).sum(),
-                count=lambda write: write.numel(),
-            ),
+            _evaluate(add=lambda logits, write: _minus_log(logits, write).sum(), count=lambda write: write.numel()),
         ),
         "padding in the denominator": Mistake(
             "The loss of the words is divided by the number of all places, padding included: "
@@ -1260,10 +1145,7 @@ evaluate = Exercise(
             "11.9.",
             _evaluate(finish=lambda total, counted, batches: total / len(batches)),
         ),
-        "last batch only": Mistake(
-            "This is the loss of the last batch alone. See section 11.9.",
-            _last_batch_only,
-        ),
+        "last batch only": Mistake("This is the loss of the last batch alone. See section 11.9.", _last_batch_only),
         "compared with what was read": Mistake(
             "The logits are compared with what the decoder has read; they have to be compared with what it should "
             "write. See section 11.5.",
@@ -1274,10 +1156,8 @@ evaluate = Exercise(
             "11.4.",
             _evaluate(
                 add=lambda logits, write: (
-                    _minus_log(torch.softmax(logits, dim=-1), write)
-                    .masked_fill(write == 0, 0.0)
-                    .sum()
-                ),
+                    _minus_log(torch.softmax(logits, dim=-1), write).masked_fill(write == 0, 0.0).sum()
+                )
             ),
         ),
         "weights frozen": Mistake(
@@ -1339,18 +1219,12 @@ evaluate = Exercise(
         ),
         "accuracy": Mistake(
             "This is the share of right words; asked for is the loss. See section 11.3.",
-            _evaluate(
-                add=lambda logits, write: (
-                    (_guesses(logits) == write) & (write != 0)
-                ).sum(),
-            ),
+            _evaluate(add=lambda logits, write: ((_guesses(logits) == write) & (write != 0)).sum()),
         ),
         "a tensor instead of a number": Mistake(
             "It returns a tensor, and is asked for a Python number: a list of such tensors keeps what they were "
             "computed from. See section 11.9.",
-            sign=lambda found, *inputs: (
-                isinstance(found[0], Tensor) and found[0].dim() == 0
-            ),
+            sign=lambda found, *inputs: isinstance(found[0], Tensor) and found[0].dim() == 0,
         ),
         "opposite mode restored": Mistake(
             "The model is left in the opposite of the mode that it was in: remember the mode before `eval()`, and "
@@ -1360,9 +1234,7 @@ evaluate = Exercise(
         "first batch only, and mode not restored": Mistake(
             "It returns after the first batch, and before the mode is restored: the return stands inside the loop. See "
             "section 11.9.",
-            lambda model, batches: _evaluate(back=lambda model, training: None)(
-                model, batches[:1]
-            ),
+            lambda model, batches: _evaluate(back=lambda model, training: None)(model, batches[:1]),
         ),
         "first batch only": Mistake(
             "This is the loss of the first batch alone. See section 11.9.",
@@ -1373,10 +1245,7 @@ evaluate = Exercise(
             "which mixes words and positions: swap the axes. See section 11.4.",
             _evaluate(
                 add=lambda logits, write: F.cross_entropy(
-                    logits.reshape(len(logits), logits.size(2), -1),
-                    write,
-                    ignore_index=0,
-                    reduction="sum",
+                    logits.reshape(len(logits), logits.size(2), -1), write, ignore_index=0, reduction="sum"
                 )
             ),
         ),

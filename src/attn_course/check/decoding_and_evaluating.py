@@ -45,9 +45,7 @@ def _listen(answer, next_logits, bos_id, eos_id, max_len):
         nonlocal calls
         calls += 1
         if calls > max_len + 9:
-            raise Remark(
-                "The loop does not stop when max_len tokens are written. See section 13.2."
-            )
+            raise Remark("The loop does not stop when max_len tokens are written. See section 13.2.")
         return next_logits(ids)
 
     found = answer(counted, bos_id, eos_id, max_len)
@@ -149,20 +147,12 @@ write_greedily = Exercise(
         ),
         "end added": Mistake(
             "A sentence that is cut off ends with an end that the model did not write. See section 13.2.",
-            _greedy(
-                give=lambda ids, eos_id: (
-                    ids[1:] if ids[-1] == eos_id else [*ids[1:], eos_id]
-                )
-            ),
+            _greedy(give=lambda ids, eos_id: ids[1:] if ids[-1] == eos_id else [*ids[1:], eos_id]),
         ),
         "end over the last token": Mistake(
             "A sentence that is cut off has an end in the place of its last token, "
             "and the model wrote another token there. See section 13.2.",
-            _greedy(
-                give=lambda ids, eos_id: (
-                    ids[1:] if ids[-1] == eos_id else [*ids[1:-1], eos_id]
-                )
-            ),
+            _greedy(give=lambda ids, eos_id: ids[1:] if ids[-1] == eos_id else [*ids[1:-1], eos_id]),
         ),
         "least probable": Mistake(
             "It takes the smallest logit each time; the most probable token has the largest. See section 13.1.",
@@ -200,10 +190,7 @@ write_greedily = Exercise(
         "beginning counted": Mistake(
             "The beginning is returned, and counts among the max_len tokens: it is read, and nobody wrote it. "
             "See section 13.2.",
-            _greedy(
-                limit=lambda max_len: max_len - 1,
-                give=lambda ids, eos_id: ids,
-            ),
+            _greedy(limit=lambda max_len: max_len - 1, give=lambda ids, eos_id: ids),
         ),
         "last token only": Mistake(
             "It returns the token that was written last; asked for are all of them. See section 13.2.",
@@ -241,10 +228,7 @@ write_greedily = Exercise(
 
 def _beams(draw):
     def step(K, V, **kind):
-        return (
-            -5 * draw(K, **kind).abs().sort().values,
-            (2 * draw(K, V, **kind)).log_softmax(-1),
-        )
+        return (-5 * draw(K, **kind).abs().sort().values, (2 * draw(K, V, **kind)).log_softmax(-1))
 
     yield "three beams", *step(3, 7)
     yield "a beam of one", *step(1, 5)
@@ -380,9 +364,7 @@ beam_step = Exercise(
         ),
         "worst first": Mistake(
             "The K continuations are the right ones in the wrong order: best first. See section 13.3.",
-            _step(
-                give=lambda *a: tuple(t.flip(0) for t in (a[1] // a[3], a[1] % a[3], a[0]))
-            ),
+            _step(give=lambda *a: tuple(t.flip(0) for t in (a[1] // a[3], a[1] % a[3], a[0]))),
         ),
         "no axis for the tokens": Mistake(
             "(K,) and (K, V) do not line up: the beams' own numbers need an axis of length 1 for the tokens, "
@@ -396,9 +378,7 @@ beam_step = Exercise(
         ),
         "probabilities as totals": Mistake(
             "The totals are probabilities; the next step adds logarithms to them. See section 13.1.",
-            sign=_same_where_sure(
-                _step(give=lambda best, index, K, V: (index // V, index % V, best.exp()))
-            ),
+            sign=_same_where_sure(_step(give=lambda best, index, K, V: (index // V, index % V, best.exp()))),
         ),
         "only the best beam": Mistake(
             "All continuations come from the one best beam: the others are there to be given a chance. See section "
@@ -447,24 +427,18 @@ beam_step = Exercise(
                 None if len(log_probs) == 1 else found[2].shape == (following.size(1),)
             ),
         ),
-        CHANGES_ITS_INPUT: Mistake(
-            "The beams are still needed as they were: add into a new tensor. See section 5.10.",
-        ),
+        CHANGES_ITS_INPUT: Mistake("The beams are still needed as they were: add into a new tensor. See section 5.10."),
         "probabilities on the way": Mistake(
             "Short texts are right, and in long ones all totals are −∞: probabilities that small round to 0. Stay with "
             "logarithms, and add them. See section 13.1.",
             sign=lambda found, log_probs, following: (
-                bool((log_probs < -80).all() and found[2].isinf().any())
-                if log_probs.isfinite().all()
-                else None
+                bool((log_probs < -80).all() and found[2].isinf().any()) if log_probs.isfinite().all() else None
             ),
         ),
         "axis lost with one beam": Mistake(
             "Several beams are right, and with one the results have no axis left: they are (K,) for every K, so "
             "nothing is squeezed. See section 13.3.",
-            sign=lambda found, log_probs, following: (
-                len(log_probs) == 1 and all(part.dim() == 0 for part in found)
-            ),
+            sign=lambda found, log_probs, following: len(log_probs) == 1 and all(part.dim() == 0 for part in found),
         ),
         "places after sorting as tokens": Mistake(
             "Parents and totals are right, and the tokens are places in a row that has been sorted: a token is its "
@@ -512,9 +486,7 @@ def _top(x):
 
 def _keep(kept, *, fill=-math.inf, of=lambda logits: logits):
     """An answer that keeps the tokens for which ``kept(probs, logits, p)``."""
-    return lambda logits, p: of(logits).masked_fill(
-        ~kept(logits.softmax(-1), logits, p), fill
-    )
+    return lambda logits, p: of(logits).masked_fill(~kept(logits.softmax(-1), logits, p), fill)
 
 
 def _rightly(probs, logits, p):
@@ -556,9 +528,7 @@ keep_min_p = Exercise(
         "softmax over the batch": Mistake(
             "The probabilities sum to 1 down the batch: the softmax runs over the first axis, "
             "and each row has a choice of its own to make. See section 13.5.",
-            lambda logits, p: logits.masked_fill(
-                ~_rightly(logits.softmax(0), logits, p), -math.inf
-            ),
+            lambda logits, p: logits.masked_fill(~_rightly(logits.softmax(0), logits, p), -math.inf),
         ),
         "the others kept": Mistake(
             "The probable tokens are dropped and the improbable ones kept. See section 13.5.",
@@ -568,9 +538,7 @@ keep_min_p = Exercise(
             "Dropped tokens have the logit 0, and e⁰ is 1: they can still be drawn. "
             "Which logit has the probability 0? See section 13.5.",
             sign=lambda found, logits, p: (
-                torch.allclose(found, _keep(_rightly, fill=0.0)(logits, p))
-                if logits.isfinite().all()
-                else None
+                torch.allclose(found, _keep(_rightly, fill=0.0)(logits, p)) if logits.isfinite().all() else None
             ),
         ),
         "probabilities returned": Mistake(
@@ -619,9 +587,7 @@ keep_min_p = Exercise(
             "once in a very long while. See section 13.5.",
             sign=lambda found, logits, p: (
                 ((found < -1e3) & found.isfinite() & logits.isfinite()).any()
-                and bool(
-                    (found >= logits - 1e-4)[_rightly(logits.softmax(-1), logits, p)].all()
-                )
+                and bool((found >= logits - 1e-4)[_rightly(logits.softmax(-1), logits, p)].all())
             ),
         ),
         "a mask instead of logits": Mistake(
@@ -648,8 +614,7 @@ keep_min_p = Exercise(
             "the most probable one of its row. See section 13.5.",
             _keep(
                 lambda probs, logits, p: (
-                    probs.argsort(-1, descending=True).argsort(-1)
-                    < max(1, int(p * probs.size(-1)))
+                    probs.argsort(-1, descending=True).argsort(-1) < max(1, int(p * probs.size(-1)))
                 )
             ),
         ),
@@ -668,8 +633,7 @@ keep_min_p = Exercise(
             _keep(_rightly, fill=math.inf),
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "The logits are the model's, and others may want them as they were: work on a new tensor. See section "
-            "13.5.",
+            "The logits are the model's, and others may want them as they were: work on a new tensor. See section 13.5."
         ),
         "exponentials without a softmax": Mistake(
             "With logits in the hundreds nothing is dropped: their exponentials are infinite, and infinite is not less "
@@ -710,26 +674,15 @@ def _corpora(draw):
             reference = draw.ints(length, high=vocab).tolist()
             other = draw.ints(length + 3, high=vocab).tolist()
             keep = draw.ints(length, high=3).tolist()
-            hypothesis = [
-                r if k else o for r, o, k in zip(reference, other, keep, strict=False)
-            ]
+            hypothesis = [r if k else o for r, o, k in zip(reference, other, keep, strict=False)]
             cut = int(draw.ints(1, high=3))
-            hypothesis = [
-                hypothesis[: max(n, length - cut)],
-                hypothesis + other[-cut:],
-                hypothesis,
-            ][cut]
+            hypothesis = [hypothesis[: max(n, length - cut)], hypothesis + other[-cut:], hypothesis][cut]
             hypotheses.append([_WORDS[i] for i in hypothesis])
             references.append([_WORDS[i] for i in reference])
         return hypotheses, references, n
 
     yield "one pair, single words", *corpus(1, 7, 5, 1)
-    yield (
-        "a word repeated",
-        [["the"] * 5, ["a", "cat"]],
-        [["the", "cat", "the"], ["the", "cat"]],
-        1,
-    )
+    yield ("a word repeated", [["the"] * 5, ["a", "cat"]], [["the", "cat", "the"], ["the", "cat"]], 1)
     yield "several pairs, single words", *corpus(5, 7, 4, 1)
     yield "pairs of words", *corpus(7, 5, 3, 2)
     yield "sentences shorter than n", *corpus(11, 3, 2, 3)
@@ -743,24 +696,11 @@ def _corpora(draw):
     yield (
         "words that look alike when they are glued",
         [["a", "part", "of", "it"], ["now", "here"]],
-        [
-            ["apart", "of", "it", "all"],
-            ["no", "where"],
-        ][:2],
+        [["apart", "of", "it", "all"], ["no", "where"]][:2],
         2,
     )
-    yield (
-        "glued alike",
-        [["be", "for", "e"], ["a", "cat"]],
-        [["b", "efor", "e"], ["be", "fore"]],
-        2,
-    )
-    yield (
-        "capitals",
-        [["The", "cat", "the", "mat"], ["a", "dog"]],
-        [["the", "cat", "The"], ["A", "dog"]],
-        1,
-    )
+    yield ("glued alike", [["be", "for", "e"], ["a", "cat"]], [["b", "efor", "e"], ["be", "fore"]], 2)
+    yield ("capitals", [["The", "cat", "the", "mat"], ["a", "dog"]], [["the", "cat", "The"], ["A", "dog"]], 1)
     yield "nothing in common", [["a", "a"], ["a"]], [["the", "cat"], ["dog"]], 1
 
 
@@ -780,9 +720,7 @@ def _share(pairs):
 
 def _precision(count=_ngrams, hits=_hits, total=lambda mine, theirs: sum(mine.values())):
     def answer(hypotheses, references, n):
-        counted = [
-            (count(h, n), count(r, n)) for h, r in zip(hypotheses, references, strict=True)
-        ]
+        counted = [(count(h, n), count(r, n)) for h, r in zip(hypotheses, references, strict=True)]
         return _share([(hits(h, r), total(h, r)) for h, r in counted])
 
     return answer
@@ -792,11 +730,7 @@ _right_precision = _precision()
 
 
 def _mean_of_sentences(hypotheses, references, n, counts=lambda h, n: len(h) >= n):
-    shares = [
-        _right_precision([h], [r], n)
-        for h, r in zip(hypotheses, references, strict=True)
-        if counts(h, n)
-    ]
+    shares = [_right_precision([h], [r], n) for h, r in zip(hypotheses, references, strict=True) if counts(h, n)]
     return sum(shares) / len(shares)
 
 
@@ -815,9 +749,7 @@ def _clipped_by_the_corpus(hypotheses, references, n):
 
 def _all_orders(hypotheses, references, n):
     counted = [
-        (_ngrams(h, m), _ngrams(r, m))
-        for h, r in zip(hypotheses, references, strict=True)
-        for m in range(1, n + 1)
+        (_ngrams(h, m), _ngrams(r, m)) for h, r in zip(hypotheses, references, strict=True) for m in range(1, n + 1)
     ]
     return _share([(_hits(h, r), sum(h.values())) for h, r in counted])
 
@@ -883,9 +815,7 @@ clipped_precision = Exercise(
         ),
         "each kind counted once": Mistake(
             "Every n-gram counts once, however often it occurs: a set forgets how often. See section 13.6.",
-            _precision(
-                hits=lambda h, r: len(h.keys() & r.keys()), total=lambda h, r: len(h)
-            ),
+            _precision(hits=lambda h, r: len(h.keys() & r.keys()), total=lambda h, r: len(h)),
         ),
         "hits counted once": Mistake(
             "An n-gram that the reference has twice and the hypothesis too is one hit; they are two. See section 13.6.",
@@ -898,9 +828,7 @@ clipped_precision = Exercise(
         "shorter n-grams at the end": Mistake(
             "The ends of the sentences are counted as n-grams too, though fewer than n words are left there: "
             "a slice that reaches over the end is shorter, and no error. See section 13.6.",
-            _precision(
-                lambda words, n: Counter(tuple(words[i : i + n]) for i in range(len(words)))
-            ),
+            _precision(lambda words, n: Counter(tuple(words[i : i + n]) for i in range(len(words)))),
         ),
         "across sentences": Mistake(
             "N-grams reach from one sentence into the next: count them in each sentence by itself. See section 13.6.",
@@ -912,11 +840,7 @@ clipped_precision = Exercise(
         ),
         "order of the words ignored": Mistake(
             "*on the* and *the on* count as the same: the words of an n-gram have an order. See section 13.6.",
-            _precision(
-                lambda words, n: Counter(
-                    tuple(sorted(g)) for g in _ngrams(words, n).elements()
-                )
-            ),
+            _precision(lambda words, n: Counter(tuple(sorted(g)) for g in _ngrams(words, n).elements())),
         ),
         "all orders together": Mistake(
             "The n-grams of all orders from 1 to n are counted together; asked for is one order. See section 13.6.",
@@ -924,12 +848,7 @@ clipped_precision = Exercise(
         ),
         "divided by the words": Mistake(
             "The hits are divided by the number of words; a sentence of 5 words has 4 pairs, not 5. See section 13.6.",
-            lambda h, r, n: _share(
-                [
-                    (_hits(_ngrams(a, n), _ngrams(b, n)), len(a))
-                    for a, b in zip(h, r, strict=True)
-                ]
-            ),
+            lambda h, r, n: _share([(_hits(_ngrams(a, n), _ngrams(b, n)), len(a)) for a, b in zip(h, r, strict=True)]),
         ),
         "place by place": Mistake(
             "An n-gram counts only where the reference has it at the very same place: "
@@ -954,9 +873,7 @@ clipped_precision = Exercise(
         ),
         "count instead of share": Mistake(
             "This is the number of hits; divide it by the number of n-grams that were written. See section 13.6.",
-            lambda h, r, n: float(
-                sum(_hits(_ngrams(a, n), _ngrams(b, n)) for a, b in zip(h, r, strict=True))
-            ),
+            lambda h, r, n: float(sum(_hits(_ngrams(a, n), _ngrams(b, n)) for a, b in zip(h, r, strict=True))),
         ),
         "brevity penalty included": Mistake(
             "The brevity penalty is multiplied in; the precision of one n is asked for, and the penalty belongs to "
@@ -994,9 +911,7 @@ clipped_precision = Exercise(
         "sentences without a hit left out": Mistake(
             "A hypothesis without any hit is left out, its n-grams too: what is wrong has to count below the line. See "
             "section 13.6.",
-            _precision(
-                total=lambda h, r: sum(h.values()) if _hits(h, r) else 0,
-            ),
+            _precision(total=lambda h, r: sum(h.values()) if _hits(h, r) else 0),
         ),
         "first sentence only": Mistake(
             "Only the first hypothesis is looked at: the return may stand inside the loop. See section 13.6.",
@@ -1062,10 +977,7 @@ def _aer(A, S, P, AS, AP, AuS):
 
 
 def _mean_error(predicted, sure, possible):
-    rates = [
-        _error(_aer)([a], [s], [p])
-        for a, s, p in zip(predicted, sure, possible, strict=True)
-    ]
+    rates = [_error(_aer)([a], [s], [p]) for a, s, p in zip(predicted, sure, possible, strict=True)]
     return sum(rates) / len(rates)
 
 
@@ -1158,9 +1070,7 @@ link_error = Exercise(
         "links turned around": Mistake(
             "The predicted links are read the other way round: in all three a link is "
             "(place of the target word, place of the source word). See section 13.9.",
-            lambda predicted, sure, possible: _error(_aer)(
-                _turned(predicted), sure, possible
-            ),
+            lambda predicted, sure, possible: _error(_aer)(_turned(predicted), sure, possible),
         ),
         "sentences thrown together": Mistake(
             "With one sentence all is right: with several, the same link in two sentences is counted once. "

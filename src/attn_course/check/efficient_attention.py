@@ -39,15 +39,8 @@ def _pairs_of_blocks(draw):
     yield "float64", *_two_blocks(draw, 2, 3, 5, dtype=torch.float64)
     hidden = _two_blocks(draw, 5, 2, 3)
     seen = torch.tensor([True, False, True, False, True], device=draw.device)[:, None]
-    for place in (
-        0,
-        3,
-    ):  # queries 1 and 3 see nothing in the first block, 3 nothing in either
-        nothing = (
-            seen
-            if place == 0
-            else seen | (torch.arange(5, device=draw.device) == 1)[:, None]
-        )
+    for place in (0, 3):  # queries 1 and 3 see nothing in the first block, 3 nothing in either
+        nothing = seen if place == 0 else seen | (torch.arange(5, device=draw.device) == 1)[:, None]
         hidden[place] = hidden[place].masked_fill(~nothing, -math.inf)
         hidden[place + 1] = hidden[place + 1] * nothing
         hidden[place + 2] = hidden[place + 2] * nothing
@@ -69,9 +62,7 @@ def _factors(first, second, *, largest=torch.maximum, safe=True):
     return common, torch.exp(first[0] - base), torch.exp(second[0] - base)
 
 
-def _merging(
-    *, factors=_factors, on_total=True, on_mixed=True, combine=torch.add, finish=None
-):
+def _merging(*, factors=_factors, on_total=True, on_mixed=True, combine=torch.add, finish=None):
     def answer(first, second):
         common, one, two = factors(first, second)
         rescaled = one * first[1], two * second[1]
@@ -141,9 +132,7 @@ def _no_edge(largest_1, total_1, mixed_1, largest_2, total_2, mixed_2):
 
 def _merged(**changes):
     """A sign: the blocks are merged with these changes, wherever no score is large or hidden."""
-    return _in_plain_trials(
-        _no_edge, lambda *blocks: _merge_in_tuples(_merging(**changes), *blocks)
-    )
+    return _in_plain_trials(_no_edge, lambda *blocks: _merge_in_tuples(_merging(**changes), *blocks))
 
 
 def _with_sums_in_the_mixes(*blocks):
@@ -184,9 +173,7 @@ join_blocks = Exercise(
         "factor upside down": Mistake(
             "The factors are exp(new − old), which grow; what was counted from a smaller maximum has to shrink. "
             "See section 16.3.",
-            sign=_merged(
-                factors=_with_factors(lambda own, common: torch.exp(_finite(common) - own))
-            ),
+            sign=_merged(factors=_with_factors(lambda own, common: torch.exp(_finite(common) - own))),
         ),
         "factors exchanged": Mistake(
             "Each block is multiplied by the factor of the other: the block with the larger maximum stays as it is, "
@@ -206,18 +193,12 @@ join_blocks = Exercise(
         "maximum of the last block": Mistake(
             "Both blocks are counted from the second block's largest score. Where the first had a larger one its "
             "factor is above 1, and with scores in the hundreds it is infinite. See section 16.3.",
-            _merging(
-                factors=lambda first, second: _factors(
-                    first, second, largest=lambda one, two: two, safe=False
-                )
-            ),
+            _merging(factors=lambda first, second: _factors(first, second, largest=lambda one, two: two, safe=False)),
         ),
         "smaller maximum": Mistake(
             "The common maximum is the smaller of the two largest scores: exponents above 0, which overflow. See "
             "section 16.3.",
-            sign=_merged(
-                factors=lambda first, second: _factors(first, second, largest=torch.minimum)
-            ),
+            sign=_merged(factors=lambda first, second: _factors(first, second, largest=torch.minimum)),
         ),
         "counted from 0": Mistake(
             "Each block is multiplied by exp(largest), so that everything is counted from 0 and not from the common "
@@ -227,13 +208,7 @@ join_blocks = Exercise(
         "divided too early": Mistake(
             "The mix is divided by the sum already. The next block could not be merged with that: "
             "the division comes once, at the end. See section 16.3.",
-            _merging(
-                finish=lambda common, total, mixed: (
-                    common,
-                    total,
-                    mixed / total.masked_fill(total == 0, 1.0),
-                )
-            ),
+            _merging(finish=lambda common, total, mixed: (common, total, mixed / total.masked_fill(total == 0, 1.0))),
         ),
         "-inf minus -inf": Mistake(
             "A query that sees nothing in either block gets nan: its largest score is −∞ twice, and −∞ − (−∞) is no "
@@ -250,9 +225,7 @@ join_blocks = Exercise(
             "16.3.",
             _merging(
                 factors=lambda first, second: _factors(
-                    first,
-                    second,
-                    largest=lambda one, two: torch.maximum(one, two).amax().expand_as(one),
+                    first, second, largest=lambda one, two: torch.maximum(one, two).amax().expand_as(one)
                 )
             ),
         ),
@@ -267,33 +240,23 @@ join_blocks = Exercise(
             sign=lambda found, *blocks: (
                 None
                 if any((largest == -math.inf).any() for largest in blocks[::3])
-                else not _no_edge(*blocks)
-                and not (found[1].isfinite().all() and found[2].isfinite().all())
+                else not _no_edge(*blocks) and not (found[1].isfinite().all() and found[2].isfinite().all())
             ),
         ),
         "logarithm of a sum as the maximum": Mistake(
             "The largest score that comes back is larger than both: it is the logarithm of a sum of exponentials, and "
             "the maximum of the two is asked for. See section 16.3.",
-            sign=_merged(
-                factors=lambda first, second: _factors(
-                    first, second, largest=_largest_of_both
-                )
-            ),
+            sign=_merged(factors=lambda first, second: _factors(first, second, largest=_largest_of_both)),
         ),
         "sum multiplied into the mix": Mistake(
             "The mix of each block is multiplied by its sum of exponentials as well as by its factor: it has been "
             "mixed by these exponentials already. See section 16.3.",
-            sign=_in_plain_trials(
-                _no_edge,
-                _with_sums_in_the_mixes,
-            ),
+            sign=_in_plain_trials(_no_edge, _with_sums_in_the_mixes),
         ),
         "blocks averaged": Mistake(
             "Sum and mix are half of what they should be: the two blocks are added and not averaged, and nothing is "
             "divided before the end. See section 16.3.",
-            sign=_merged(
-                finish=lambda common, total, mixed: (common, total / 2, mixed / 2)
-            ),
+            sign=_merged(finish=lambda common, total, mixed: (common, total / 2, mixed / 2)),
         ),
         "one query decides for all": Mistake(
             "As soon as one query sees nothing in a block, that block is left out for all of them. Each query has its "
@@ -334,9 +297,7 @@ def _places(q, k, *, align="bottom-right"):
 
 
 def _if_visible(rule, **places):
-    return lambda q, k, v, block_size: _whole(
-        q, k, v, rule(*_places(q, k, **places), block_size)
-    )
+    return lambda q, k, v, block_size: _whole(q, k, v, rule(*_places(q, k, **places), block_size))
 
 
 def _in_blocks(
@@ -395,11 +356,7 @@ def _each_block_alone(how):
 def _from_scores(rule):
     """What comes out if ``rule`` makes the weights from scaled scores (T, S) and what is visible."""
     return lambda q, k, v, block_size: (
-        rule(
-            q @ k.mT / math.sqrt(q.size(-1)),
-            make_causal_mask(q.size(-2), k.size(-2), device=q.device),
-        )
-        @ v
+        rule(q @ k.mT / math.sqrt(q.size(-1)), make_causal_mask(q.size(-2), k.size(-2), device=q.device)) @ v
     )
 
 
@@ -477,9 +434,7 @@ def _divided_in_each_block(q, k, v, block_size):
         new = torch.maximum(largest, scores.amax(-1, keepdim=True))
         old, powers = torch.exp(largest - _finite(new)), torch.exp(scores - _finite(new))
         total = total * old + powers.sum(-1, keepdim=True)
-        mixed = (mixed * old + powers @ v[..., block, :]) / total.masked_fill(
-            total == 0, 1.0
-        )
+        mixed = (mixed * old + powers @ v[..., block, :]) / total.masked_fill(total == 0, 1.0)
         largest = new
     return mixed
 
@@ -488,10 +443,7 @@ def _watched(answer, q, k, v, block_size):
     """The output, and whether a whole table was made, which one long trial can tell."""
     out, largest = largest_tensor(lambda: answer(q, k, v, block_size))
     T, S = q.size(-2), k.size(-2)
-    is_long = (
-        4 * max(T * (block_size + q.size(-1) + v.size(-1)), S * (k.size(-1) + v.size(-1)))
-        < T * S
-    )
+    is_long = 4 * max(T * (block_size + q.size(-1) + v.size(-1)), S * (k.size(-1) + v.size(-1))) < T * S
     if out is None:
         return None
     mistakes = attend_in_blocks.mistakes
@@ -562,8 +514,7 @@ attend_in_blocks = Exercise(
             _if_visible(lambda t, s, size: s <= t, align="top-left"),
         ),
         "shows one future token": Mistake(
-            "Every query sees one token of its future. See section 16.4.",
-            _if_visible(lambda t, s, size: s <= t + 1),
+            "Every query sees one token of its future. See section 16.4.", _if_visible(lambda t, s, size: s <= t + 1)
         ),
         "hides the diagonal": Mistake(
             "No query sees itself, and the first sees nothing: the rule is itself and what came before. See section "
@@ -593,9 +544,7 @@ attend_in_blocks = Exercise(
             "Each query sees the keys of its own block and none of those before, and all of its past counts. See "
             "section 16.4.",
             sign=lambda found, q, k, v, block_size: (
-                torch.allclose(
-                    found[0], _own_block(q, k, v, block_size), rtol=1e-3, atol=1e-5
-                )
+                torch.allclose(found[0], _own_block(q, k, v, block_size), rtol=1e-3, atol=1e-5)
                 if q.size(-2) == k.size(-2)
                 else None
             ),
@@ -614,12 +563,10 @@ attend_in_blocks = Exercise(
             _in_blocks(scale=lambda width: 1.0),
         ),
         "divided by the width itself": Mistake(
-            "The scores are divided by D and not by its root. See section 3.4.",
-            _in_blocks(scale=float),
+            "The scores are divided by D and not by its root. See section 3.4.", _in_blocks(scale=float)
         ),
         "mask inverted": Mistake(
-            "Every query sees its future and nothing else. See section 5.4.",
-            _if_visible(lambda t, s, size: s > t),
+            "Every query sees its future and nothing else. See section 5.4.", _if_visible(lambda t, s, size: s > t)
         ),
         "mask after the softmax": Mistake(
             "Hidden keys count in the sum that is divided by, so the weights of a row sum to less than 1: "
@@ -643,9 +590,9 @@ attend_in_blocks = Exercise(
         "the whole table": Mistake(
             "The numbers are right, and a table of all T · S scores was made on the way: with one block of keys at a "
             "time, no tensor is larger than T times block_size or the queries. See section 16.4.",
-            lambda q, k, v, block_size: attention(
-                q, k, v, make_causal_mask(q.size(-2), k.size(-2), device=q.device)
-            )[0],
+            lambda q, k, v, block_size: attention(q, k, v, make_causal_mask(q.size(-2), k.size(-2), device=q.device))[
+                0
+            ],
         ),
         CHANGES_ITS_INPUT: Mistake(
             "Whoever called it finds other numbers there afterwards: work on copies. See section 16.4."
@@ -658,9 +605,7 @@ attend_in_blocks = Exercise(
         "scaled by the width of the values": Mistake(
             "The scores are divided by the root of the width of the values; it is the queries and keys whose products "
             "are added up. See section 3.4.",
-            lambda q, k, v, block_size: _in_blocks()(
-                q * math.sqrt(q.size(-1) / v.size(-1)), k, v, block_size
-            ),
+            lambda q, k, v, block_size: _in_blocks()(q * math.sqrt(q.size(-1) / v.size(-1)), k, v, block_size),
         ),
         "mix as wide as the queries": Mistake(
             "What the values are added up in is as wide as the queries, and values may have a width of their own. "
@@ -679,9 +624,7 @@ attend_in_blocks = Exercise(
         ),
         "weights returned": Mistake(
             "The exercise asks for the output alone, and something is returned beside it. See section 16.4.",
-            sign=lambda found, *inputs: (
-                isinstance(found[0], tuple | list) and len(found[0]) > 1
-            ),
+            sign=lambda found, *inputs: isinstance(found[0], tuple | list) and len(found[0]) > 1,
         ),
     },
 )
@@ -694,11 +637,7 @@ def _heads_and_groups(draw):
     yield "two heads to a group", draw(1, 4, 3, 5), draw(1, 2, 3, 5), draw(1, 2, 3, 2), None
     yield "three heads to a group", *_grouped(draw, 2, 6, 2, 5, 7), draw.mask(5, 7)
     yield "as many groups as heads in a group", *_grouped(draw, 3, 9, 3, 2, 5), None
-    yield (
-        "multi-query",
-        *_grouped(draw, 2, 3, 1, 5, 5),
-        make_causal_mask(5, device=draw.device),
-    )
+    yield ("multi-query", *_grouped(draw, 2, 3, 1, 5, 5), make_causal_mask(5, device=draw.device))
     yield "a group for each head", *_grouped(draw, 2, 3, 3, 7, 2), None
     yield "a mask for each head", *_grouped(draw, 2, 6, 3, 5, 7), draw.mask(2, 6, 5, 7)
     yield "a mask for each sequence", *_grouped(draw, 3, 4, 2, 5, 7), draw.mask(3, 1, 5, 7)
@@ -771,27 +710,17 @@ grouped_attention = Exercise(
         "mean of the groups": Mistake(
             "The groups are averaged, so that all heads read the same keys and values: that is multi-query attention, "
             "and here every group keeps its own. See section 16.7.",
-            _over_heads(
-                lambda x, times: x.mean(1, keepdim=True).expand(
-                    -1, x.size(1) * times, -1, -1
-                )
-            ),
+            _over_heads(lambda x, times: x.mean(1, keepdim=True).expand(-1, x.size(1) * times, -1, -1)),
         ),
         "sum over the groups": Mistake(
             "The groups are added up, so that all heads read the same keys and values; "
             "every group keeps its own. See section 16.7.",
-            _over_heads(
-                lambda x, times: x.sum(1, keepdim=True).expand(
-                    -1, x.size(1) * times, -1, -1
-                )
-            ),
+            _over_heads(lambda x, times: x.sum(1, keepdim=True).expand(-1, x.size(1) * times, -1, -1)),
         ),
         "heads in another order": Mistake(
             "The averages are right and the heads come out in another order: "
             "all first heads of the groups, then all second ones. See section 16.7.",
-            _fold_the_queries(
-                lambda out, G: out.unflatten(1, (G, -1)).transpose(1, 2).flatten(1, 2)
-            ),
+            _fold_the_queries(lambda out, G: out.unflatten(1, (G, -1)).transpose(1, 2).flatten(1, 2)),
         ),
         "groups not joined": Mistake(
             "The numbers are right, but the heads stand in two axes, group and head within the group; "
@@ -820,9 +749,7 @@ grouped_attention = Exercise(
         ),
         "softmax over the queries": Mistake(
             "The columns sum to 1, so the keys share out the queries; a row belongs to a query. See section 3.4.",
-            lambda q, k, v, m: _softmax_over_queries(
-                q, _interleave(k, q.size(1) // k.size(1)), v, m
-            ),
+            lambda q, k, v, m: _softmax_over_queries(q, _interleave(k, q.size(1) // k.size(1)), v, m),
         ),
         "mask of the first head for all": Mistake(
             "With a mask for each head, the first head's is used for all of them. See section 16.7.",
@@ -842,21 +769,14 @@ grouped_attention = Exercise(
             "All heads of a group give the same output: their queries are averaged. What the heads of a group share is "
             "the keys and values; each keeps its own queries. See section 16.7.",
             lambda q, k, v, m: _over_heads(_interleave)(
-                _interleave(
-                    q.unflatten(1, (k.size(1), -1)).mean(2), q.size(1) // k.size(1)
-                ),
-                k,
-                v,
-                m,
+                _interleave(q.unflatten(1, (k.size(1), -1)).mean(2), q.size(1) // k.size(1)), k, v, m
             ),
         ),
         "one head for each group": Mistake(
             "There are as many heads in the output as groups, and there are as many as the queries have: several heads "
             "read the same group, each with its own queries. See section 16.7.",
             sign=lambda found, q, k, v, m: (
-                found.shape == (*k.shape[:2], q.size(2), v.size(3))
-                if q.size(1) > k.size(1)
-                else None
+                found.shape == (*k.shape[:2], q.size(2), v.size(3)) if q.size(1) > k.size(1) else None
             ),
         ),
         "mask of the first sequence for all": Mistake(
@@ -869,9 +789,7 @@ grouped_attention = Exercise(
             lambda q, k, v, m: attention(
                 q,
                 *(
-                    x.repeat_interleave(q.size(1) // k.size(1), dim=2).reshape(
-                        *q.shape[:2], *x.shape[2:]
-                    )
+                    x.repeat_interleave(q.size(1) // k.size(1), dim=2).reshape(*q.shape[:2], *x.shape[2:])
                     for x in (k, v)
                 ),
                 m,
@@ -881,10 +799,7 @@ grouped_attention = Exercise(
             "Hidden keys have a weight: their scores are 0, and 0 is a score like any other. See section 5.1.",
             lambda q, k, v, m: (
                 (
-                    q
-                    @ _interleave(k, q.size(1) // k.size(1)).mT
-                    / math.sqrt(q.size(-1))
-                    * (1 if m is None else m)
+                    q @ _interleave(k, q.size(1) // k.size(1)).mT / math.sqrt(q.size(-1)) * (1 if m is None else m)
                 ).softmax(-1)
                 @ _interleave(v, q.size(1) // v.size(1))
             ),
@@ -897,9 +812,7 @@ grouped_attention = Exercise(
         "repeated as often as there are groups": Mistake(
             "Each group is repeated as often as there are groups; it serves as many heads as the queries have for each "
             "group, H // G. See section 16.7.",
-            lambda q, k, v, m: attention(
-                q, _interleave(k, k.size(1)), _interleave(v, v.size(1)), m
-            )[0],
+            lambda q, k, v, m: attention(q, _interleave(k, k.size(1)), _interleave(v, v.size(1)), m)[0],
         ),
         "heads and tokens in another order": Mistake(
             "The numbers are right, and heads and tokens have changed places: the output is (B, H, T, Dv), as the "
@@ -908,18 +821,12 @@ grouped_attention = Exercise(
         ),
         "weights returned": Mistake(
             "The exercise asks for the output alone, and `attention` returns the weights beside it. See section 3.7.",
-            sign=lambda found, q, *others: (
-                isinstance(found, tuple | list) and len(found) == 2
-            ),
+            sign=lambda found, q, *others: isinstance(found, tuple | list) and len(found) == 2,
         ),
         "repeated without an axis": Mistake(
             "`repeat_interleave` without an axis repeats the numbers of the flattened tensor: say which axis holds the "
             "heads, dim=1. See section 16.7.",
-            lambda q, k, v, m: attention(
-                q,
-                *(x.repeat_interleave(q.size(1) // k.size(1)) for x in (k, v)),
-                m,
-            )[0],
+            lambda q, k, v, m: attention(q, *(x.repeat_interleave(q.size(1) // k.size(1)) for x in (k, v)), m)[0],
         ),
     },
 )
@@ -947,17 +854,7 @@ def _streams(draw):
     yield "more sinks than keys", 3, 3, 2, 7
 
 
-def _stream(
-    num_queries,
-    num_keys,
-    window,
-    num_sink_tokens,
-    *,
-    near=None,
-    far=None,
-    offset=None,
-    both=None,
-):
+def _stream(num_queries, num_keys, window, num_sink_tokens, *, near=None, far=None, offset=None, both=None):
     offset = num_keys - num_queries if offset is None else offset
     t = torch.arange(num_queries)[:, None] + offset
     s = torch.arange(num_keys)
@@ -1049,16 +946,12 @@ streaming_mask = Exercise(
         ),
         "last keys as sinks": Mistake(
             "The last keys are kept for all later queries; sinks are the first tokens of the text. See section 16.10.",
-            lambda T, S, w, n: _stream(
-                T, S, w, n, far=lambda t, s, _: (s >= S - n) & (s <= t)
-            ),
+            lambda T, S, w, n: _stream(T, S, w, n, far=lambda t, s, _: (s >= S - n) & (s <= t)),
         ),
         "one window for all queries": Mistake(
             "The window is counted back from the last key for all queries; each has one of its own, which ends where "
             "it stands. See section 16.9.",
-            lambda T, S, w, n: _stream(
-                T, S, w, n, near=lambda t, s, _: (s >= S - w) & (s <= t)
-            ),
+            lambda T, S, w, n: _stream(T, S, w, n, near=lambda t, s, _: (s >= S - w) & (s <= t)),
         ),
         "numbers to add": Mistake(
             "It returns numbers to be added to the scores; a mask holds True and False. See section 5.4.",
@@ -1073,9 +966,7 @@ streaming_mask = Exercise(
         ),
         "does not see itself": Mistake(
             "No query sees itself; a window of 1 is the query's own position. See section 16.9.",
-            _streaming(
-                both=lambda near, far: (near | far).tril(near.size(1) - near.size(0) - 1)
-            ),
+            _streaming(both=lambda near, far: (near | far).tril(near.size(1) - near.size(0) - 1)),
         ),
         "queries taken for sinks": Mistake(
             "The first queries see all of their past, and no key stays visible: sinks are keys, the columns of the "
@@ -1118,17 +1009,7 @@ def _bytes_of(
     return tensors * layers * kv_heads * head_dim * tokens * batch * size
 
 
-def _count_bytes(
-    answer,
-    num_layers,
-    num_heads,
-    num_kv_heads,
-    head_dim,
-    num_tokens,
-    batch,
-    bytes_per_number,
-    window,
-):
+def _count_bytes(answer, num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch, bytes_per_number, window):
     more = {"batch": batch, "bytes_per_number": bytes_per_number, "window": window}
     if batch is None:
         more = {}
@@ -1136,27 +1017,9 @@ def _count_bytes(
 
 
 def _bytes(change=lambda *sizes: sizes, **options):
-    def answer(
-        num_layers,
-        num_heads,
-        num_kv_heads,
-        head_dim,
-        num_tokens,
-        batch=1,
-        bytes_per_number=2,
-        window=None,
-    ):
+    def answer(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch=1, bytes_per_number=2, window=None):
         return _bytes_of(
-            *change(
-                num_layers,
-                num_heads,
-                num_kv_heads,
-                head_dim,
-                num_tokens,
-                batch,
-                bytes_per_number,
-                window,
-            ),
+            *change(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch, bytes_per_number, window),
             **options,
         )
 
@@ -1171,8 +1034,7 @@ cache_bytes = Exercise(
     returns=("the number of bytes",),
     mistakes={
         "values forgotten": Mistake(
-            "Half is missing: a token leaves a key and a value. See section 16.7.",
-            _bytes(tensors=1),
+            "Half is missing: a token leaves a key and a value. See section 16.7.", _bytes(tensors=1)
         ),
         "query heads counted": Mistake(
             "The heads of the queries are counted, and only those of the keys and values are stored. See section 16.7.",
@@ -1248,12 +1110,7 @@ cache_bytes = Exercise(
             "It counts the tables of scores, which nobody keeps: what is stored grows with the tokens and not with "
             "their square. See section 16.7.",
             lambda L, H, G, D, tokens, batch=1, bytes_per_number=2, window=None: (
-                L
-                * H
-                * tokens
-                * (tokens if window is None else min(tokens, window))
-                * batch
-                * bytes_per_number
+                L * H * tokens * (tokens if window is None else min(tokens, window)) * batch * bytes_per_number
             ),
         ),
         "no window not expected": Mistake(
@@ -1267,9 +1124,7 @@ cache_bytes = Exercise(
             "It is a number of KiB, MiB or GiB, with a fraction; asked for is a number of bytes, an int. See section "
             "16.7.",
             sign=lambda found, *sizes: any(
-                math.isclose(
-                    found * unit**power, _count_bytes(_bytes(), *sizes), rel_tol=1e-6
-                )
+                math.isclose(found * unit**power, _count_bytes(_bytes(), *sizes), rel_tol=1e-6)
                 for unit in (1000, 1024)
                 for power in (1, 2, 3)
             ),

@@ -84,9 +84,7 @@ def _over_the_first(q, k, v, keys, values, length):
 
 def _only(which):
     def answer(q, k, v, keys, values, length):
-        (keys if which == "keys" else values)[:, :, length : length + 1] = (
-            k if which == "keys" else v
-        )
+        (keys if which == "keys" else values)[:, :, length : length + 1] = k if which == "keys" else v
         return _attend(q, keys, values, length + 1)
 
     return answer
@@ -152,12 +150,7 @@ def _agrees(found, answer, *inputs):
 def _kept_for_this_step_only(which):
     def answer(q, k, v, keys, values, length):
         out = _step(q, k, v, keys.clone(), values.clone(), length)
-        _keep(
-            k,
-            v,
-            *((keys, values.clone()) if which == "keys" else (keys.clone(), values)),
-            length,
-        )
+        _keep(k, v, *((keys, values.clone()) if which == "keys" else (keys.clone(), values)), length)
         return out
 
     return answer
@@ -227,9 +220,7 @@ cache_step = Exercise(
             "The new token stands one row too far, so that there is a row without a token before it: "
             "rows are counted from 0. See section 15.2.",
             sign=lambda found, *inputs: (
-                _agrees(found, _one_place_too_far, *inputs)
-                if inputs[-1] + 1 < inputs[3].size(2)
-                else None
+                _agrees(found, _one_place_too_far, *inputs) if inputs[-1] + 1 < inputs[3].size(2) else None
             ),
         ),
         "last token overwritten": Mistake(
@@ -284,17 +275,13 @@ cache_step = Exercise(
             "The exercise asks for the output alone, and `attention` returns the weights beside it. See section 3.7.",
             sign=_returns_weights,
         ),
-        "no scale": Mistake(
-            "The scores are not divided by √D. See section 3.4.", _unscaled
-        ),
+        "no scale": Mistake("The scores are not divided by √D. See section 3.4.", _unscaled),
         "attends to the old row": Mistake(
             "The row of the new token is attended to before the token is written into it, so what stood there before "
             "is seen: write first. See section 15.2.",
             _reads_the_old_row,
         ),
-        CHANGES_ITS_INPUT: Mistake(
-            "The cache is there to be written to, and nothing else. See section 15.2.",
-        ),
+        CHANGES_ITS_INPUT: Mistake("The cache is there to be written to, and nothing else. See section 15.2."),
         "value kept for this step only": Mistake(
             "The output and the keys are right, and the new value is not in the cache afterwards: it went into a new "
             "tensor, so the next token will not find it. See section 15.2.",
@@ -422,8 +409,7 @@ place_chunk = Exercise(
             "Every chunk begins at position 0 again. What is in the cache has come before it. See section 15.6.",
             _elsewhere(
                 lambda positions, pads, cached, num_new: (
-                    torch.arange(num_new, device=pads.device)
-                    - (pads[:, None] - cached).clamp(min=0)
+                    torch.arange(num_new, device=pads.device) - (pads[:, None] - cached).clamp(min=0)
                 ).clamp(min=0)
             ),
         ),
@@ -448,11 +434,7 @@ place_chunk = Exercise(
         "all at the end": Mistake(
             "All tokens of a chunk have the position of its last one: each column counts one further. See section "
             "15.6.",
-            _elsewhere(
-                lambda positions, pads, cached, num_new: positions[:, -1:].expand_as(
-                    positions
-                )
-            ),
+            _elsewhere(lambda positions, pads, cached, num_new: positions[:, -1:].expand_as(positions)),
         ),
         "aligned top-left": Mistake(
             "The mask aligns the first query with the first key, so that a chunk does not see most of the cache, "
@@ -466,30 +448,21 @@ place_chunk = Exercise(
         ),
         "padding seen": Mistake(
             "The mask is causal and does not hide the padding at the beginning of the rows. See section 15.6.",
-            _masked(
-                lambda mask, columns, real, pads, cached: (
-                    columns <= columns[cached:, None]
-                ).expand_as(mask)
-            ),
+            _masked(lambda mask, columns, real, pads, cached: (columns <= columns[cached:, None]).expand_as(mask)),
         ),
         "padding taken to be on the right": Mistake(
             "The mask hides the last columns of a padded row instead of the first, its words among them: "
             "the padding is on the left. See section 15.6.",
             _masked(
                 lambda mask, columns, real, pads, cached: (
-                    (columns <= columns[cached:, None])
-                    & (columns < len(columns) - pads[:, None])[:, None]
+                    (columns <= columns[cached:, None]) & (columns < len(columns) - pads[:, None])[:, None]
                 )
             ),
         ),
         "does not see itself": Mistake(
             "No token sees itself: a query may attend to keys up to its own column, that one included. See section "
             "15.5.",
-            _masked(
-                lambda mask, columns, real, pads, cached: (
-                    (columns < columns[cached:, None]) & real
-                )
-            ),
+            _masked(lambda mask, columns, real, pads, cached: (columns < columns[cached:, None]) & real),
         ),
         "cache not seen": Mistake(
             "The mask has a column for each new token and none for those in the cache: S counts both. See section "
@@ -499,11 +472,7 @@ place_chunk = Exercise(
         "first word hidden": Mistake(
             "The mask hides the first word of each row with the padding: with n columns of padding it stands in "
             "column n, counted from 0. See section 15.6.",
-            _masked(
-                lambda mask, columns, real, pads, cached: (
-                    mask & (columns > pads[:, None])[:, None]
-                )
-            ),
+            _masked(lambda mask, columns, real, pads, cached: mask & (columns > pads[:, None])[:, None]),
         ),
         "mask inverted": Mistake(
             "The mask is True where a token may not look: True means may attend. See section 5.4.",
@@ -512,20 +481,14 @@ place_chunk = Exercise(
         "one mask for all rows": Mistake(
             "The mask is (T, S), the same for all rows, so it cannot hide the padding of each: "
             "the rows come first, (B, T, S). See section 15.6.",
-            _masked(
-                lambda mask, columns, real, pads, cached: columns <= columns[cached:, None]
-            ),
+            _masked(lambda mask, columns, real, pads, cached: columns <= columns[cached:, None]),
         ),
         "padding not looked at": Mistake(
             "Padding counts as words: positions are the numbers of the columns, and the mask hides none of it. "
             "See section 15.6.",
             lambda pads, cached, num_new: (
-                torch.arange(cached, cached + num_new, device=pads.device).expand(
-                    len(pads), -1
-                ),
-                make_causal_mask(num_new, cached + num_new, device=pads.device).expand(
-                    len(pads), -1, -1
-                ),
+                torch.arange(cached, cached + num_new, device=pads.device).expand(len(pads), -1),
+                make_causal_mask(num_new, cached + num_new, device=pads.device).expand(len(pads), -1, -1),
             ),
         ),
         "padding added": Mistake(
@@ -533,8 +496,7 @@ place_chunk = Exercise(
             "its column, by n. See section 15.6.",
             _elsewhere(
                 lambda positions, pads, cached, num_new: (
-                    torch.arange(cached, cached + num_new, device=pads.device)
-                    + pads[:, None]
+                    torch.arange(cached, cached + num_new, device=pads.device) + pads[:, None]
                 )
             ),
         ),
@@ -552,8 +514,7 @@ place_chunk = Exercise(
             "The mask has a row for each column, those in the cache included: its rows are the queries, and only "
             "the columns of the chunk have one, (B, T, S). See section 15.5.",
             sign=lambda found, pads, cached, num_new: (
-                cached > 0
-                and found[1].shape == (len(pads), cached + num_new, cached + num_new)
+                cached > 0 and found[1].shape == (len(pads), cached + num_new, cached + num_new)
             ),
         ),
         "one row for all queries": Mistake(
@@ -571,9 +532,7 @@ place_chunk = Exercise(
         "positions of all columns": Mistake(
             "There is a position for each column, those in the cache included, and the exercise asks for those of "
             "the chunk, (B, T). See section 15.6.",
-            sign=lambda found, pads, cached, num_new: (
-                cached > 0 and found[0].shape == (len(pads), cached + num_new)
-            ),
+            sign=lambda found, pads, cached, num_new: cached > 0 and found[0].shape == (len(pads), cached + num_new),
         ),
         "not integers": Mistake(
             "The positions are right and are not whole numbers by type: a table is indexed by integers. See section "
@@ -581,9 +540,7 @@ place_chunk = Exercise(
             sign=lambda found, pads, cached, num_new: (
                 found[0].is_floating_point()
                 and torch.equal(
-                    _of_words_alone(
-                        lambda *_: (found[0].long(), found[1]), pads, cached, num_new
-                    )[0],
+                    _of_words_alone(lambda *_: (found[0].long(), found[1]), pads, cached, num_new)[0],
                     _of_words_alone(_place, pads, cached, num_new)[0],
                 )
             ),
@@ -598,17 +555,13 @@ place_chunk = Exercise(
                 )
             ),
         ),
-        CHANGES_ITS_INPUT: Mistake(
-            "The next chunk will be told another padding: work on a copy. See section 15.6."
-        ),
+        CHANGES_ITS_INPUT: Mistake("The next chunk will be told another padding: work on a copy. See section 15.6."),
         "padding subtracted in the first chunk only": Mistake(
             "The first chunk is right, and in those after it the positions are the numbers of the columns: the padding "
             "stands before every later word as well. See section 15.6.",
             _elsewhere(
                 lambda positions, pads, cached, num_new: (
-                    positions
-                    if cached == 0
-                    else _columns_of(positions, pads, cached, num_new)
+                    positions if cached == 0 else _columns_of(positions, pads, cached, num_new)
                 )
             ),
         ),
@@ -629,9 +582,7 @@ place_chunk = Exercise(
             "All tokens of a chunk have the position of its first one: each column counts one further. See section "
             "15.6.",
             sign=lambda found, pads, cached, num_new: (
-                torch.equal(found[0], (cached - pads)[:, None].expand(-1, num_new))
-                if (cached >= pads).all()
-                else None
+                torch.equal(found[0], (cached - pads)[:, None].expand(-1, num_new)) if (cached >= pads).all() else None
             ),
         ),
         "an axis of heads": Mistake(
@@ -685,9 +636,7 @@ def _rotary(q, k, v, keys, values, length, *, q_from=None, k_from=None, mask=Non
     q = q if q_from is False else rotate(q, _places(q, q_from))
     k = k if k_from is False else rotate(k, _places(k, k_from))
     end = _keep(k, v, keys, values, length)
-    mask = (
-        make_causal_mask(q.size(2), end, device=q.device) if mask is None else mask(q, end)
-    )
+    mask = make_causal_mask(q.size(2), end, device=q.device) if mask is None else mask(q, end)
     return attention(q, keys[:, :, :end], values[:, :, :end], mask)[0]
 
 
@@ -721,9 +670,7 @@ def _all_keys_turned_in_the_cache(q, k, v, keys, values, length):
     end = _keep(k, v, keys, values, length)
     keys[:, :, :end] = rotate(keys[:, :, :end])
     mask = make_causal_mask(q.size(2), end, device=q.device)
-    return attention(
-        rotate(q, _places(q, length)), keys[:, :, :end], values[:, :, :end], mask
-    )[0]
+    return attention(rotate(q, _places(q, length)), keys[:, :, :end], values[:, :, :end], mask)[0]
 
 
 def _rotary_beside_the_cache(q, k, v, keys, values, length):
@@ -887,9 +834,7 @@ rotary_step = Exercise(
         ),
         "values turned": Mistake(
             "The new values were turned as well; only queries and keys are. See section 8.4.",
-            lambda q, k, v, keys, values, length: _rotary(
-                q, k, rotate(v, _places(v, length)), keys, values, length
-            ),
+            lambda q, k, v, keys, values, length: _rotary(q, k, rotate(v, _places(v, length)), keys, values, length),
         ),
         "aligned top-left": Mistake(
             "The mask takes the first new token for the first of the text, and hides most of the cache from it: "
@@ -925,9 +870,7 @@ rotary_step = Exercise(
             "turned in neighbours, as `rotate` does: one cache, one convention. See section 8.4.",
             _in_halves,
         ),
-        CHANGES_ITS_INPUT: Mistake(
-            "The cache is there to be written to, and nothing else. See section 15.2.",
-        ),
+        CHANGES_ITS_INPUT: Mistake("The cache is there to be written to, and nothing else. See section 15.2."),
         "turned for this step only": Mistake(
             "The outputs are right, and the new keys are in the cache as they came, not turned: the next step would "
             "compare with them as they are. See section 15.2.",
@@ -1028,17 +971,12 @@ def _first_layer(keys, values, parents):
 
 def _last_layer(keys, values, parents):
     moved = _follow(keys, values, parents)
-    return tuple(
-        torch.cat([kept[:-1], new[-1:]])
-        for kept, new in zip((keys, values), moved, strict=True)
-    )
+    return tuple(torch.cat([kept[:-1], new[-1:]]) for kept, new in zip((keys, values), moved, strict=True))
 
 
 def _rows_by_beams(parents):
     """Row numbers if the beams came first and the sources second, in either order of the new beams."""
-    rows = (
-        parents * len(parents) + torch.arange(len(parents), device=parents.device)[:, None]
-    )
+    rows = parents * len(parents) + torch.arange(len(parents), device=parents.device)[:, None]
     return rows.flatten(), rows.T.flatten()
 
 
@@ -1048,15 +986,11 @@ def _new_tensors(answer, keys, values, parents):
         return found
     given = {tensor.untyped_storage().data_ptr() for tensor in (keys, values)}
     shares = any(
-        isinstance(new, Tensor)
-        and new.device == keys.device
-        and new.untyped_storage().data_ptr() in given
+        isinstance(new, Tensor) and new.device == keys.device and new.untyped_storage().data_ptr() in given
         for new in found
     )
     # Where a beam moves, new tensors come by themselves, or the numbers are wrong.
-    nothing_moves = torch.equal(
-        _rows(parents), torch.arange(parents.numel(), device=keys.device)
-    )
+    nothing_moves = torch.equal(_rows(parents), torch.arange(parents.numel(), device=keys.device))
     return (*found, shares and nothing_moves)
 
 
@@ -1067,9 +1001,7 @@ def _one_left_behind(place):
         if len(_rows(parents)) == len(parents):  # a single beam has nowhere to go
             return None
         moved, given = _follow(keys, values, parents), (keys, values)
-        return torch.equal(found[place], given[place]) and torch.equal(
-            found[1 - place], moved[1 - place]
-        )
+        return torch.equal(found[place], given[place]) and torch.equal(found[1 - place], moved[1 - place])
 
     return sign
 
@@ -1109,19 +1041,12 @@ follow_beams = Exercise(
         "heads instead of rows": Mistake(
             "It is the heads that are chosen: the axes are layers, rows and heads, and the rows are the second. "
             "See section 15.7.",
-            lambda keys, values, parents: (
-                keys[:, :, _rows(parents)],
-                values[:, :, _rows(parents)],
-            ),
+            lambda keys, values, parents: (keys[:, :, _rows(parents)], values[:, :, _rows(parents)]),
         ),
         "sources one row apart": Mistake(
             "The rows of a source are looked for one row after those of the source before: each source has K. "
             "See section 15.7.",
-            _by_rows(
-                lambda parents: (
-                    torch.arange(len(parents), device=parents.device)[:, None] + parents
-                ).flatten()
-            ),
+            _by_rows(lambda parents: (torch.arange(len(parents), device=parents.device)[:, None] + parents).flatten()),
         ),
         "beams before sources": Mistake(
             "The rows are in the order of the beams, the first beams of all sources first: "
@@ -1161,9 +1086,7 @@ follow_beams = Exercise(
             "the next token into the new cache changes the old one too. Return new tensors. See section 15.7.",
             lambda keys, values, parents: (
                 (keys, values)
-                if torch.equal(
-                    _rows(parents), torch.arange(keys.size(1), device=keys.device)
-                )
+                if torch.equal(_rows(parents), torch.arange(keys.size(1), device=keys.device))
                 else _follow(keys, values, parents)
             ),
         ),
@@ -1195,10 +1118,7 @@ follow_beams = Exercise(
             sign=lambda found, keys, values, parents: (
                 any(
                     torch.equal(found[0], keys[:, rows])
-                    for rows in (
-                        _rows(parents).unique(),
-                        torch.tensor([*dict.fromkeys(_rows(parents).tolist())]),
-                    )
+                    for rows in (_rows(parents).unique(), torch.tensor([*dict.fromkeys(_rows(parents).tolist())]))
                 )
                 if len(_rows(parents).unique()) < parents.numel()
                 else None
@@ -1259,10 +1179,7 @@ def _counted(flops=None, fetched=None):
     def answer(num_layers, d_model, num_weights, batch, cached, num_new, size):
         right = _cost(num_layers, d_model, num_weights, batch, cached, num_new, size)
         names = (num_layers, d_model, num_weights, batch, num_new, cached + num_new)
-        return (
-            right[0] if flops is None else flops(*names),
-            right[1] if fetched is None else size * fetched(*names),
-        )
+        return (right[0] if flops is None else flops(*names), right[1] if fetched is None else size * fetched(*names))
 
     return answer
 
@@ -1370,11 +1287,7 @@ call_cost = Exercise(
             "The bytes are right, and the scores that the causal mask hides are not counted: the formula counts "
             "T times S of them. See section 15.9.",
             lambda L, E, N, batch, cached, num_new, size: (
-                batch
-                * (
-                    2 * N * num_new
-                    + 4 * L * E * sum(range(cached + 1, cached + num_new + 1))
-                ),
+                batch * (2 * N * num_new + 4 * L * E * sum(range(cached + 1, cached + num_new + 1))),
                 _cost(L, E, N, batch, cached, num_new, size)[1],
             ),
         ),
@@ -1398,9 +1311,7 @@ call_cost = Exercise(
         ),
         "numbers instead of bytes": Mistake(
             "The FLOPs are right, and it counts numbers instead of bytes: each has `size` of them. See section 15.9.",
-            lambda L, E, N, batch, cached, num_new, size: _cost(
-                L, E, N, batch, cached, num_new, 1
-            ),
+            lambda L, E, N, batch, cached, num_new, size: _cost(L, E, N, batch, cached, num_new, 1),
         ),
         "results swapped": Mistake(
             "Both results are there, in the wrong order: first the FLOPs, then the bytes. See section 15.9.",
@@ -1427,9 +1338,7 @@ call_cost = Exercise(
         "batch as one long text": Mistake(
             "The bytes are right, and the FLOPs are those of one text as long as all of them: a text meets its own "
             "keys, and not those of its neighbours. See section 15.9.",
-            _counted(
-                flops=lambda L, E, N, B, T, S: 2 * N * T * B + 4 * L * E * (T * B) * (S * B)
-            ),
+            _counted(flops=lambda L, E, N, B, T, S: 2 * N * T * B + 4 * L * E * (T * B) * (S * B)),
         ),
         "one operation for a product and a sum": Mistake(
             "The bytes are right, and the FLOPs are half of what they should be: a multiplication and an addition are "

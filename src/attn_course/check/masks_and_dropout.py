@@ -6,14 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attn_course.check.exercise import (
-    CHANGES_ITS_INPUT,
-    NO_GRADIENT,
-    Exercise,
-    Mistake,
-    Remark,
-    set_parameters,
-)
+from attn_course.check.exercise import CHANGES_ITS_INPUT, NO_GRADIENT, Exercise, Mistake, Remark, set_parameters
 from attn_course.functional import attention, softmax
 from attn_course.masks import make_causal_mask, make_padding_mask, make_sliding_window_mask
 
@@ -89,16 +82,11 @@ mask_for_new_tokens = Exercise(
         "padding on the wrong side": Mistake(
             "The hidden columns are the last ones, and the pads stand in the first: this padding is on the left. "
             "See section 5.3.",
-            lambda ones, T: (
-                _visible(ones, T)[0] & make_padding_mask(ones.sum(dim=1), ones.size(1))
-            ),
+            lambda ones, T: _visible(ones, T)[0] & make_padding_mask(ones.sum(dim=1), ones.size(1)),
         ),
         "pads see themselves": Mistake(
             "A pad sees itself. A pad is no key for anybody, so its own row stays empty. See section 5.5.",
-            lambda ones, T: (
-                _both(*_visible(ones, T))
-                | (_visible(ones, T)[0] & ~_visible(ones, T, ahead=-1)[0])
-            ),
+            lambda ones, T: _both(*_visible(ones, T)) | (_visible(ones, T)[0] & ~_visible(ones, T, ahead=-1)[0]),
         ),
         "one mask for all sentences": Mistake(
             "The mask has no axis for the batch, so it cannot know which tokens of a sentence are pads. See section "
@@ -168,9 +156,7 @@ def _weights_to_drop(draw):
 def _same_along(kept, hidden, dim):
     """Whether all slices along an axis of at least two keep the same weights, hidden ones aside."""
     first = kept.narrow(dim, 0, 1)
-    return kept.size(dim) > 1 and bool(
-        ((kept == first) | hidden | hidden.narrow(dim, 0, 1)).all()
-    )
+    return kept.size(dim) > 1 and bool(((kept == first) | hidden | hidden.narrow(dim, 0, 1)).all())
 
 
 def _drop_and_describe(answer, weights, p, training):
@@ -179,11 +165,7 @@ def _drop_and_describe(answer, weights, p, training):
     dropped = answer(weights, p, training)
     if dropped is None:
         return None
-    if (
-        not isinstance(dropped, Tensor)
-        or dropped.shape != before.shape
-        or dropped.dtype != before.dtype
-    ):
+    if not isinstance(dropped, Tensor) or dropped.shape != before.shape or dropped.dtype != before.dtype:
         raise Remark(
             "drop_weights must return a tensor of the shape and type of its weights, "
             f"{tuple(before.shape)} and {before.dtype}. See section 5.8."
@@ -213,10 +195,8 @@ def _drop_and_describe(answer, weights, p, training):
         bool(fallen.flatten(0, -2).any(dim=0).all()),
         bool((counts == counts.flatten()[0]).all()),
         all(bool((one & other).any()) for one, other in halves),
-        bool(fallen.any())
-        and len({int((one == 0).sum()) for one in (dropped, again, *more)}) == 1,
-        bool(fallen.any() and kept.any())
-        and bool(before[fallen].max() <= before[kept].min()),
+        bool(fallen.any()) and len({int((one == 0).sum()) for one in (dropped, again, *more)}) == 1,
+        bool(fallen.any() and kept.any()) and bool(before[fallen].max() <= before[kept].min()),
     )
 
 
@@ -237,9 +217,7 @@ def _seeded(weights, p):
 
 def _dropped_alike(number):
     """The sign that slices of the weights fall together; ``number`` is that of the description."""
-    return lambda found, weights, p, training: (
-        training and p > 0 and 0 < found[0] < 1 and found[number]
-    )
+    return lambda found, weights, p, training: training and p > 0 and 0 < found[0] < 1 and found[number]
 
 
 drop_weights = Exercise(
@@ -281,9 +259,7 @@ drop_weights = Exercise(
         "rescaled in evaluation": Mistake(
             "It makes up for the loss in evaluation, by a factor of 1 − p there; here training does, and evaluation "
             "leaves the weights as they are. See section 5.8.",
-            lambda weights, p, training: (
-                _drop(weights, p, scale=1) if training else weights * (1 - p)
-            ),
+            lambda weights, p, training: _drop(weights, p, scale=1) if training else weights * (1 - p),
         ),
         "multiplied instead of divided": Mistake(
             "The weights that were kept are multiplied by 1 − p, so they shrink when they have to grow. See section "
@@ -293,24 +269,16 @@ drop_weights = Exercise(
         "divided by p": Mistake(
             "The weights that were kept are divided by p, the share that falls; the share that stays is 1 − p. "
             "See section 5.8.",
-            _only_in_training(
-                lambda weights, p: _drop(weights, p, scale=1 / p if p else math.inf)
-            ),
+            _only_in_training(lambda weights, p: _drop(weights, p, scale=1 / p if p else math.inf)),
         ),
         "keeps the share p": Mistake(
             "A share of p is kept and the rest falls: p is the probability to become 0. See section 5.8.",
-            sign=lambda found, weights, p, training: (
-                training and found[0] == round(1 - p, 1)
-            ),
+            sign=lambda found, weights, p, training: training and found[0] == round(1 - p, 1),
         ),
         "draws from a normal distribution": Mistake(
             "The share that falls is that of the normal numbers below p, and not p: what is compared with p has to be "
             "spread evenly between 0 and 1. See section 5.8.",
-            _only_in_training(
-                lambda weights, p: _drop(
-                    weights, p, keep=lambda w, p: torch.randn_like(w) >= p
-                )
-            ),
+            _only_in_training(lambda weights, p: _drop(weights, p, keep=lambda w, p: torch.randn_like(w) >= p)),
         ),
         "rows renormalised": Mistake(
             "The rows are made to sum to 1 again. Dropout leaves them as they fall, and is right on average only. "
@@ -333,9 +301,7 @@ drop_weights = Exercise(
         "one draw for all weights": Mistake(
             "In one call no weight becomes 0, or all of them do: each weight needs a draw of its own, and one that "
             "falls has to be 0. See section 5.8.",
-            sign=lambda found, weights, p, training: (
-                training and p > 0 and found[0] in (0, 1)
-            ),
+            sign=lambda found, weights, p, training: training and p > 0 and found[0] in (0, 1),
         ),
         "the same draw in every call": Mistake(
             "Two calls drop the same weights: a seed is set inside, or a draw is kept, and every step of training "
@@ -344,14 +310,12 @@ drop_weights = Exercise(
         ),
         CHANGES_ITS_INPUT: Mistake(
             "The weights are often wanted afterwards, for a picture or for another draw: make new ones. See section "
-            "5.10.",
+            "5.10."
         ),
         "a key that never falls": Mistake(
             "Some key is kept by every query: whatever happens to the others, each weight falls with probability p. "
             "See section 5.8.",
-            sign=lambda found, weights, p, training: (
-                not found[8] if training and p and found[2] else None
-            ),
+            sign=lambda found, weights, p, training: not found[8] if training and p and found[2] else None,
         ),
         "as many in every row": Mistake(
             "Every query loses the same number of keys: whether a weight falls has nothing to do with the others. "
@@ -364,24 +328,18 @@ drop_weights = Exercise(
             "Every call drops exactly as many weights: whether a weight falls has nothing to do with the others, "
             "so their number varies from call to call. See section 5.8.",
             sign=lambda found, weights, p, training: (
-                found[11] and not found[7]
-                if training and p and bool((weights != 0).all())
-                else None
+                found[11] and not found[7] if training and p and bool((weights != 0).all()) else None
             ),
         ),
         "the smallest fall": Mistake(
             "It is the smallest weights that fall, the same in every call: dropout draws which, and the largest are "
             "as likely to fall as any other. See section 5.8.",
-            sign=lambda found, weights, p, training: (
-                found[12] if training and p and 0 < found[0] < 1 else None
-            ),
+            sign=lambda found, weights, p, training: found[12] if training and p and 0 < found[0] < 1 else None,
         ),
         "mirrored draws": Mistake(
             "Of two weights that mirror each other, one at most falls: the same random numbers are used twice. "
             "See section 5.8.",
-            sign=lambda found, weights, p, training: (
-                not found[10] if training and p else None
-            ),
+            sign=lambda found, weights, p, training: not found[10] if training and p else None,
         ),
     },
 )
@@ -402,11 +360,7 @@ def _scores_and_masks(draw):
     mask = draw.mask(3, 5)
     mask[:, 4] = False
     mask[:, 0] = True
-    yield (
-        "a loud hidden key",
-        draw(3, 5).index_fill(-1, torch.tensor(4, device=draw.device), _LOUD),
-        mask,
-    )
+    yield ("a loud hidden key", draw(3, 5).index_fill(-1, torch.tensor(4, device=draw.device), _LOUD), mask)
     yield "large scores", 100 * draw(3, 7), draw.mask(3, 7)
     yield "low scores", draw(3, 7) - _LOW, draw.mask(3, 7)
     some = draw.mask(2, 3, 7)
@@ -427,11 +381,7 @@ def _weights_and_gradient(answer, scores, mask):
         return None
     leaf = before.requires_grad_()
     again = answer(leaf + 0, mask)
-    if (
-        not isinstance(weights, Tensor)
-        or not isinstance(again, Tensor)
-        or again.grad_fn is None
-    ):
+    if not isinstance(weights, Tensor) or not isinstance(again, Tensor) or again.grad_fn is None:
         return weights, None
     shares = torch.arange(again.numel(), device=again.device).reshape(again.shape) % 5
     (again * shares.to(again)).sum().backward()
@@ -465,10 +415,7 @@ def _large_scores_give_nan(found, scores, mask):
 
 def _hidden_keys_count_as_0(found, scores, mask):
     """Whether the weights are those of hidden scores of 0, empty rows aside, which may have been cleared."""
-    wanted, some = (
-        torch.softmax(_fill(scores, mask, 0.0), dim=-1),
-        mask.any(dim=-1, keepdim=True),
-    )
+    wanted, some = (torch.softmax(_fill(scores, mask, 0.0), dim=-1), mask.any(dim=-1, keepdim=True))
     return torch.allclose(found[0] * some, wanted * some, rtol=1e-2, atol=1e-3)
 
 
@@ -556,16 +503,13 @@ masked_softmax = Exercise(
         "softmax over the queries, then hidden": Mistake(
             "The rows do not sum to 1, the columns do: the softmax runs over the queries, and hiding the weights once "
             "more does not change that. See section 3.7.",
-            lambda scores, mask: torch.softmax(_fill(scores, mask), dim=-2).masked_fill(
-                ~mask, 0.0
-            ),
+            lambda scores, mask: torch.softmax(_fill(scores, mask), dim=-2).masked_fill(~mask, 0.0),
         ),
         "one softmax for all rows": Mistake(
             "All visible weights together sum to 1: one softmax serves the whole table, as over `scores[mask]`, and "
             "each row needs one of its own. See section 3.7.",
             sign=lambda found, scores, mask: (
-                abs(float(found[0].sum()) - 1) < 1e-2
-                and found[0].flatten(0, -2).size(0) > 1
+                abs(float(found[0].sum()) - 1) < 1e-2 and found[0].flatten(0, -2).size(0) > 1
             ),
         ),
         "softmax over a fixed axis": Mistake(
@@ -602,8 +546,7 @@ masked_softmax = Exercise(
             "The weights are right, and no gradient comes back to the scores: somewhere a tensor is taken out of the "
             "computation, by detach, data, no_grad or NumPy. See section 3.8.",
             sign=lambda found, scores, mask: (
-                found[1] is None
-                and torch.allclose(found[0], softmax(_fill(scores, mask)), atol=1e-2)
+                found[1] is None and torch.allclose(found[0], softmax(_fill(scores, mask)), atol=1e-2)
             ),
         ),
         "nan in empty rows": Mistake(
@@ -627,7 +570,7 @@ masked_softmax = Exercise(
         ),
         CHANGES_ITS_INPUT: Mistake(
             "A caller who takes another softmax of these scores gets one under your mask: fill a copy. See section "
-            "5.10.",
+            "5.10."
         ),
         "one empty row empties all": Mistake(
             "As soon as one row has nothing to see, all rows are 0: only the empty one is to be. See section 5.5.",
@@ -651,23 +594,11 @@ def _functions_of_sequences(draw):
     yield "a window of 3", attend(make_sliding_window_mask(11, 3)), draw(11, 2).cpu()
     yield "no mask", attend(None), draw(5, 2).cpu()
     yield "outputs in another order", lambda x: x.roll(2, dims=0), draw(5, 3).cpu()
-    yield (
-        "one feature of two that moves",
-        lambda x: torch.stack([x.sum(1), x[:, 0] * 0], 1),
-        draw(3, 2).cpu(),
-    )
-    yield (
-        "the other feature of two that moves",
-        lambda x: torch.stack([x[:, 0] * 0, x.sum(1)], 1),
-        draw(3, 2).cpu(),
-    )
+    yield ("one feature of two that moves", lambda x: torch.stack([x.sum(1), x[:, 0] * 0], 1), draw(3, 2).cpu())
+    yield ("the other feature of two that moves", lambda x: torch.stack([x[:, 0] * 0, x.sum(1)], 1), draw(3, 2).cpu())
     yield "a function of the last feature", lambda x: x[:, 2:].cumsum(0), draw(5, 3).cpu()
     yield "a detached function", lambda x: x + x.detach().mean(0), draw(5, 3).cpu()
-    yield (
-        "two features that move apart",
-        lambda x: torch.stack([x.sum(1), -x.sum(1)], 1),
-        draw(3, 2).cpu(),
-    )
+    yield ("two features that move apart", lambda x: torch.stack([x.sum(1), -x.sum(1)], 1), draw(3, 2).cpu())
     # Numbers added to all features alike cancel exactly, as they nearly do in a layer that normalises first.
     yield (
         "a layer that normalises first",
@@ -768,11 +699,7 @@ who_sees_whom = Exercise(
         "outputs compared as a whole": Mistake(
             "As soon as one output changes, all of them count as changed: compare each output with itself. See section "
             "5.7.",
-            lambda fn, x: _find(
-                fn,
-                x,
-                moved=lambda new, old: (new != old).any().expand(len(new)),
-            ),
+            lambda fn, x: _find(fn, x, moved=lambda new, old: (new != old).any().expand(len(new))),
         ),
         "an input that is nan": Mistake(
             "The changed input is nan or infinite, and a hidden one spoils the outputs too, since 0 times nan is nan. "
@@ -802,16 +729,14 @@ who_sees_whom = Exercise(
         "a tolerance hides the faint": Mistake(
             "A faint influence is taken for none: the comparison allows for rounding, and what does not depend on "
             "an input stays the same to the last bit. See section 5.7.",
-            lambda fn, x: _find(
-                fn, x, moved=lambda new, old: (~torch.isclose(new, old)).any(-1)
-            ),
+            lambda fn, x: _find(fn, x, moved=lambda new, old: (~torch.isclose(new, old)).any(-1)),
         ),
         "one feature is changed": Mistake(
             "Only the first feature of an input is changed, and a function may read the others. See section 5.7.",
             lambda fn, x: _find(fn, x, change=_first_feature_only),
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "The changes stay in the caller's numbers after the call: change a clone. See section 5.10.",
+            "The changes stay in the caller's numbers after the call: change a clone. See section 5.10."
         ),
         "always the causal table": Mistake(
             "This is the causal table, whatever the function is: run fn on changed inputs and compare. See section "
@@ -835,29 +760,9 @@ def _sizes_and_sentences(draw):
 
     yield "one sentence", 3, 5, 11, 2, 0.0, False, draw(1, 7, 3), None
     yield "a batch", 3, 2, 7, 3, 0.0, False, draw(2, 5, 3), None
-    yield (
-        "a sentence with padding, then one without",
-        3,
-        2,
-        7,
-        3,
-        0.0,
-        False,
-        draw(1, 5, 3),
-        padding(3, max_len=5),
-    )
+    yield ("a sentence with padding, then one without", 3, 2, 7, 3, 0.0, False, draw(1, 5, 3), padding(3, max_len=5))
     yield "a batch with padding", 2, 5, 11, 3, 0.0, False, draw(3, 7, 2), padding(7, 2, 5)
-    yield (
-        "padding on the left",
-        2,
-        3,
-        7,
-        5,
-        0.0,
-        False,
-        draw(3, 7, 2),
-        padding(7, 2, 5, side="left"),
-    )
+    yield ("padding on the left", 2, 3, 7, 5, 0.0, False, draw(3, 7, 2), padding(7, 2, 5, side="left"))
     yield "float64", 3, 5, 7, 2, 0.0, False, draw(2, 5, 3, dtype=torch.float64), None
     yield "dropout in training", 17, 34, 19, 5, 0.3, True, _one_hot(draw, 64, 17), None
     yield "dropout in evaluation", 17, 34, 19, 5, 0.3, False, _one_hot(draw, 64, 17), None
@@ -976,14 +881,10 @@ def _attend_with_dropped_scores(self, q, k, v, mask):
 
 
 def _spoils_the_next_call(found, *inputs):
-    if (
-        inputs[-1] is None or len(inputs[-2]) > 1
-    ):  # one sentence's padding in the buffer spoils a batch at once
+    if inputs[-1] is None or len(inputs[-2]) > 1:  # one sentence's padding in the buffer spoils a batch at once
         return None
     right = _build_and_ask(_WindowAttention, *inputs)
-    same = [
-        torch.allclose(f, r, atol=1e-4) for f, r in zip(found[:2], right[:2], strict=True)
-    ]
+    same = [torch.allclose(f, r, atol=1e-4) for f, r in zip(found[:2], right[:2], strict=True)]
     return same == [True, False]
 
 
@@ -1012,33 +913,23 @@ WindowAttention = Exercise(
         ),
         "no window": Mistake(
             "Every token sees its whole past: the mask is causal and has no window. See section 5.6.",
-            _window_attention(
-                make_mask=lambda self, max_len, window: make_causal_mask(max_len)
-            ),
+            _window_attention(make_mask=lambda self, max_len, window: make_causal_mask(max_len)),
         ),
         "window off by one": Mistake(
             "The window is one token too wide: it counts the token itself too. See section 5.6.",
-            _window_attention(
-                make_mask=lambda self, n, window: make_sliding_window_mask(n, window + 1)
-            ),
+            _window_attention(make_mask=lambda self, n, window: make_sliding_window_mask(n, window + 1)),
         ),
         "future ignored": Mistake(
             "Each token sees the nearest tokens on both sides: the window is cut out of the past only. See section "
             "5.6.",
             _window_attention(
-                make_mask=lambda self, n, w: (
-                    make_sliding_window_mask(n, w) | make_sliding_window_mask(n, w).T
-                )
+                make_mask=lambda self, n, w: make_sliding_window_mask(n, w) | make_sliding_window_mask(n, w).T
             ),
         ),
         "window too narrow": Mistake(
             "The window is one token too narrow: the token itself is one of its tokens, and window − 1 others are "
             "before it. See section 5.6.",
-            _window_attention(
-                make_mask=lambda self, n, window: make_sliding_window_mask(n, window).triu(
-                    2 - window
-                )
-            ),
+            _window_attention(make_mask=lambda self, n, window: make_sliding_window_mask(n, window).triu(2 - window)),
         ),
         "weights returned": Mistake(
             "Something comes back beside the outputs; the exercise asks for the outputs alone. See section 5.9.",
@@ -1048,26 +939,18 @@ WindowAttention = Exercise(
             "The first token sees nothing, not even itself: the window ends with the token, it does not stop short of "
             "it. See section 5.6.",
             sign=lambda found, *inputs: (
-                None
-                if found[0] is None or inputs[-1] is not None
-                else not found[0][:, 0].any()
+                None if found[0] is None or inputs[-1] is not None else not found[0][:, 0].any()
             ),
         ),
         "future shown": Mistake(
             "Every token sees its whole future: the past ends at the window, and nothing hides what comes after. "
             "See section 5.6.",
-            _window_attention(
-                make_mask=lambda self, n, w: (
-                    make_sliding_window_mask(n, w) | ~make_causal_mask(n)
-                )
-            ),
+            _window_attention(make_mask=lambda self, n, w: make_sliding_window_mask(n, w) | ~make_causal_mask(n)),
         ),
         "rows and columns swapped": Mistake(
             "Each token sees the nearest tokens of its future: the mask lies on its side, and a row belongs to a "
             "query. See section 5.1.",
-            _window_attention(
-                make_mask=lambda self, n, w: make_sliding_window_mask(n, w).T
-            ),
+            _window_attention(make_mask=lambda self, n, w: make_sliding_window_mask(n, w).T),
         ),
         "mask ignored": Mistake(
             "Every token sees every other: the mask plays no part, or its corner is too small and is stretched over "
@@ -1077,11 +960,7 @@ WindowAttention = Exercise(
         "mask after the softmax": Mistake(
             "The hidden tokens took their share before the mask hid them, so the weights are too small. See section "
             "5.2.",
-            _window_attention(
-                average=lambda self, q, k, v, mask: (
-                    self.drop(attention(q, k, v)[1] * mask) @ v
-                )
-            ),
+            _window_attention(average=lambda self, q, k, v, mask: self.drop(attention(q, k, v)[1] * mask) @ v),
         ),
         "mask not cut": Mistake(
             "The mask is as large as the longest sentence, and this one is shorter: cut out the corner it needs. "
@@ -1131,44 +1010,28 @@ WindowAttention = Exercise(
         ),
         "no scale": Mistake(
             "The scores are not scaled by the root of d_out. See section 3.4.",
-            _window_attention(
-                average=lambda self, q, k, v, mask: (
-                    self.drop(softmax(_fill(q @ k.mT, mask))) @ v
-                )
-            ),
+            _window_attention(average=lambda self, q, k, v, mask: self.drop(softmax(_fill(q @ k.mT, mask))) @ v),
         ),
         "scaled by the width of the tokens": Mistake(
             "The scores are divided by the root of d_in, the width of the tokens; what counts is the width of queries "
             "and keys, d_out. See section 3.6.",
             _window_attention(
                 average=lambda self, q, k, v, mask: (
-                    self.drop(
-                        attention(
-                            q * math.sqrt(q.size(-1) / self.q_proj.in_features), k, v, mask
-                        )[1]
-                    )
-                    @ v
+                    self.drop(attention(q * math.sqrt(q.size(-1) / self.q_proj.in_features), k, v, mask)[1]) @ v
                 )
             ),
         ),
         "queries and keys swapped": Mistake(
             "Queries and keys have changed places: a row of the scores belongs to a query. See section 3.3.",
-            _window_attention(
-                average=lambda self, q, k, v, mask: (
-                    self.drop(attention(k, q, v, mask)[1]) @ v
-                )
-            ),
+            _window_attention(average=lambda self, q, k, v, mask: self.drop(attention(k, q, v, mask)[1]) @ v),
         ),
         "nan in empty rows": Mistake(
             "Where a token sees padding only, the output is nan: a plain softmax divides 0 by 0 there. See section "
             "5.5.",
-            sign=lambda found, *inputs: (
-                found[0] is not None and bool(found[0].isnan().any())
-            ),
+            sign=lambda found, *inputs: found[0] is not None and bool(found[0].isnan().any()),
         ),
         "no dropout": Mistake(
-            "Nothing is dropped in training. See section 5.8.",
-            _window_attention(drop=lambda self, weights: weights),
+            "Nothing is dropped in training. See section 5.8.", _window_attention(drop=lambda self, weights: weights)
         ),
         "dropout in evaluation": Mistake(
             "Weights are dropped in evaluation too: a function does not hear eval(). See section 5.8.",
@@ -1177,11 +1040,7 @@ WindowAttention = Exercise(
         "dropout without rescaling": Mistake(
             "The weights that dropout keeps are not scaled up, so their mean over many draws is too small. See section "
             "5.8.",
-            _window_attention(
-                drop=lambda self, w: (
-                    w * (torch.rand_like(w) >= self.p) if self.training else w
-                )
-            ),
+            _window_attention(drop=lambda self, w: w * (torch.rand_like(w) >= self.p) if self.training else w),
         ),
         "dropout on the output": Mistake(
             "Single features of the output are dropped. Dropping a weight takes a key away from a query, "
@@ -1202,12 +1061,7 @@ WindowAttention = Exercise(
             "belongs, and hides nothing when all is hidden. See section 5.5.",
             _window_attention(
                 average=lambda self, q, k, v, mask: (
-                    self.drop(
-                        torch.softmax(
-                            _fill(q @ k.mT / math.sqrt(q.size(-1)), mask, -1e9), dim=-1
-                        )
-                    )
-                    @ v
+                    self.drop(torch.softmax(_fill(q @ k.mT / math.sqrt(q.size(-1)), mask, -1e9), dim=-1)) @ v
                 )
             ),
         ),

@@ -6,13 +6,7 @@ from itertools import permutations
 import torch
 from torch import Tensor, nn
 
-from attn_course.check.exercise import (
-    Exercise,
-    Mistake,
-    Remark,
-    made_in_parts,
-    set_parameters,
-)
+from attn_course.check.exercise import Exercise, Mistake, Remark, made_in_parts, set_parameters
 from attn_course.functional import attention, softmax
 from attn_course.masks import make_causal_mask
 from attn_course.multi_head_attention import MultiHeadAttention
@@ -108,14 +102,7 @@ def _sizes_inputs_and_masks(draw):
     yield "a mask for all", 3, 10, 2, draw(3, 7, 3), draw.mask(7, 7)
     yield "as many sequences as heads", 5, 6, 3, draw(3, 2, 5), draw.mask(3, 2, 2)
     yield "a mask for each sequence", 5, 6, 2, draw(3, 7, 5), draw.mask(3, 7, 7)
-    yield (
-        "as many sequences as positions, a mask for all",
-        5,
-        6,
-        2,
-        draw(4, 4, 5),
-        draw.mask(4, 4),
-    )
+    yield ("as many sequences as positions, a mask for all", 5, 6, 2, draw(4, 4, 5), draw.mask(4, 4))
     yield "a batch of one", 3, 10, 5, draw(1, 7, 3), draw.mask(1, 7, 7)
     yield "one head", 7, 5, 1, draw(2, 3, 7), None
     empty = draw.mask(5, 5)
@@ -200,17 +187,11 @@ def _multi_head(
             width = inner(d_model, num_heads) if inner else d_model
             for name in _PROJECTIONS:
                 self.add_module(name, nn.Linear(d_in, width, bias=bias))
-            self.out_proj = nn.Linear(
-                joined(d_model, num_heads) if joined else width, d_model, bias=out_bias
-            )
+            self.out_proj = nn.Linear(joined(d_model, num_heads) if joined else width, d_model, bias=out_bias)
 
         def forward(self, x, mask=None):
-            q, k, v = (
-                split(self.get_submodule(name)(x), self.num_heads) for name in sources
-            )
-            heads, weights = (
-                attend(q, k, v, mask, self.d_model) if attend else _attend(q, k, v, mask)
-            )
+            q, k, v = (split(self.get_submodule(name)(x), self.num_heads) for name in sources)
+            heads, weights = attend(q, k, v, mask, self.d_model) if attend else _attend(q, k, v, mask)
             out = merge(heads)
             out = self.out_proj(out) if project else out
             return (out, weights) if weights_too else out
@@ -302,17 +283,12 @@ MultiHead = Exercise(
         "transpose forgotten": Mistake(
             "The heads of one token attend to each other instead of the tokens: "
             "the axis in front of the width has to be the positions. See section 6.3.",
-            _multi_head(
-                split=lambda x, H: x.unflatten(-1, (H, -1)),
-                merge=lambda heads: heads.flatten(2),
-            ),
+            _multi_head(split=lambda x, H: x.unflatten(-1, (H, -1)), merge=lambda heads: heads.flatten(2)),
         ),
         "heads interleaved": Mistake(
             "The columns are dealt out to the heads like cards; the columns of one head lie side by side. See section "
             "6.6.",
-            _multi_head(
-                split=_deal_out, merge=lambda heads: heads.permute(0, 2, 3, 1).flatten(2)
-            ),
+            _multi_head(split=_deal_out, merge=lambda heads: heads.permute(0, 2, 3, 1).flatten(2)),
         ),
         "heads interleaved in splitting": Mistake(
             "The columns are dealt out to the heads like cards, and merged as if the columns of one head had lain side "
@@ -404,40 +380,24 @@ MultiHead = Exercise(
         "scale by the whole width": Mistake(
             "The scores are divided by the root of d_model, the width of all heads, and are too small; "
             "a dot product knows the width of one head only. See section 6.10.",
-            _multi_head(
-                attend=lambda q, k, v, mask, d_model: _attend(q, k, v, mask, width=d_model)
-            ),
+            _multi_head(attend=lambda q, k, v, mask, d_model: _attend(q, k, v, mask, width=d_model)),
         ),
         "scale by the number of heads": Mistake(
             "The scores are divided by the root of the number of heads; "
             "a dot product grows with the width of one head. See section 6.10.",
-            _multi_head(
-                attend=lambda q, k, v, mask, d_model: _attend(
-                    q, k, v, mask, width=q.size(1)
-                )
-            ),
+            _multi_head(attend=lambda q, k, v, mask, d_model: _attend(q, k, v, mask, width=q.size(1))),
         ),
         "divided by the width itself": Mistake(
             "The scores are divided by the width of a head, without its root, and are too small. See section 3.4.",
-            _multi_head(
-                attend=lambda q, k, v, mask, d_model: _attend(
-                    q, k, v, mask, width=q.size(-1) ** 2
-                )
-            ),
+            _multi_head(attend=lambda q, k, v, mask, d_model: _attend(q, k, v, mask, width=q.size(-1) ** 2)),
         ),
         "multiplied instead of divided": Mistake(
             "The scores are multiplied by the root of the width, and have to be divided by it. See section 3.4.",
-            _multi_head(
-                attend=lambda q, k, v, mask, d_model: _attend(
-                    q, k, v, mask, width=1 / q.size(-1)
-                )
-            ),
+            _multi_head(attend=lambda q, k, v, mask, d_model: _attend(q, k, v, mask, width=1 / q.size(-1))),
         ),
         "no scale": Mistake(
             "The scores are not scaled by the width of a head. See section 6.3.",
-            _multi_head(
-                attend=lambda q, k, v, mask, d_model: _attend(q, k, v, mask, width=1)
-            ),
+            _multi_head(attend=lambda q, k, v, mask, d_model: _attend(q, k, v, mask, width=1)),
         ),
         "queries and keys swapped": Mistake(
             "Queries and keys are swapped: these are the weights of the keys asking the queries. See section 3.3.",
@@ -516,17 +476,13 @@ def _three_projections(draw):
 
 def _fuse_and_project(answer, d_in, d_model, bias, x):
     """What the fused layer computes, before and after the three are cleared, and what the three compute beside it."""
-    three = nn.ModuleDict(
-        {name: nn.Linear(d_in, d_model, bias=bias) for name in _PROJECTIONS}
-    )
+    three = nn.ModuleDict({name: nn.Linear(d_in, d_model, bias=bias) for name in _PROJECTIONS})
     three = set_parameters(three.to(x))
     fused = answer(*three.values())
     if fused is None:
         return None
     if not isinstance(fused, nn.Linear):
-        raise Remark(
-            f"fuse_qkv must return one nn.Linear, not {_a(fused)}. See section 6.6."
-        )
+        raise Remark(f"fuse_qkv must return one nn.Linear, not {_a(fused)}. See section 6.6.")
     qkv = fused(x).detach()
     apart = torch.cat([proj(x) for proj in three.values()], dim=-1).detach()
     with torch.no_grad():
@@ -555,9 +511,7 @@ def _fused(join, *, like=True, sizes=None):
     def answer(*projections):
         d_model, d_in = projections[0].weight.shape
         has_bias = projections[0].bias is not None
-        layer = nn.Linear(
-            *(sizes(d_in, d_model) if sizes else (d_in, 3 * d_model)), bias=has_bias
-        )
+        layer = nn.Linear(*(sizes(d_in, d_model) if sizes else (d_in, 3 * d_model)), bias=has_bias)
         layer = layer.to(projections[0].weight) if like else layer
         with torch.no_grad():
             layer.weight.copy_(join([proj.weight for proj in projections]))
@@ -571,18 +525,14 @@ def _fused(join, *, like=True, sizes=None):
 def _differ_by_a_row(a, b):
     """Whether two tensors (B, T, E) differ by the same E numbers everywhere."""
     difference = a - b
-    return bool(
-        (difference - difference[:1, :1]).abs().max() < 1e-5 < difference.abs().max()
-    )
+    return bool((difference - difference[:1, :1]).abs().max() < 1e-5 < difference.abs().max())
 
 
 def _in_another_order(found, expected, dim):
     """Whether the three parts along an axis are the expected ones, and not in their order."""
     parts = expected.chunk(3, dim)
     orders = [torch.cat(order, dim) for order in permutations(parts)][1:]
-    return found.shape == expected.shape and any(
-        torch.allclose(found, order, atol=1e-5) for order in orders
-    )
+    return found.shape == expected.shape and any(torch.allclose(found, order, atol=1e-5) for order in orders)
 
 
 def _of_the_right_sizes(q_proj, k_proj, v_proj):
@@ -617,9 +567,7 @@ fuse_qkv = Exercise(
     mistakes={
         "another order of the three": Mistake(
             "All three are there, and not in their order, which is queries, then keys, then values. See section 6.6.",
-            sign=lambda found, d_in, d_model, bias, x: _in_another_order(
-                found[0], found[2], dim=-1
-            ),
+            sign=lambda found, d_in, d_model, bias, x: _in_another_order(found[0], found[2], dim=-1),
         ),
         "queries, keys and values interleaved": Mistake(
             "The outputs alternate, one query number, one key number, one value number: "
@@ -629,9 +577,7 @@ fuse_qkv = Exercise(
         "biases lost": Mistake(
             "The matrices are right, but what is added to their product is not: the biases of the three "
             "have not come along, or not in the order of the matrices. See section 6.6.",
-            sign=lambda found, d_in, d_model, bias, x: (
-                bias and _differ_by_a_row(found[0], found[2])
-            ),
+            sign=lambda found, d_in, d_model, bias, x: bias and _differ_by_a_row(found[0], found[2]),
         ),
         "bias left in": Mistake(
             "The three have no bias, and the fused layer has one: it learns to add numbers that they cannot. See "
@@ -671,11 +617,7 @@ fuse_qkv = Exercise(
         "queries three times": Mistake(
             "The matrix of the queries stands in the place of all three: each part has a matrix of its own. "
             "See section 6.6.",
-            _fused(
-                lambda three: torch.cat(
-                    [three[0]] * 3 if three[0].dim() > 1 else list(three)
-                )
-            ),
+            _fused(lambda three: torch.cat([three[0]] * 3 if three[0].dim() > 1 else list(three))),
         ),
         "biases always joined": Mistake(
             "The three may have no biases, and then each `bias` is None, which cannot be joined: ask before you do. "
@@ -709,9 +651,7 @@ def _sizes(draw):
 
 
 def _count(weights, biases):
-    return lambda E, H, d_in, bias=True, out_bias=True: (
-        weights(E, H, d_in) + biases(E, d_in, bias, out_bias)
-    )
+    return lambda E, H, d_in, bias=True, out_bias=True: weights(E, H, d_in) + biases(E, d_in, bias, out_bias)
 
 
 def _all_weights(E, H, d_in):
@@ -723,17 +663,13 @@ def _all_biases(E, d_in, bias, out_bias):
 
 
 def _right_count(d_model, num_heads, d_in, bias=True, out_bias=True):
-    return _all_weights(d_model, num_heads, d_in) + _all_biases(
-        d_model, d_in, bias, out_bias
-    )
+    return _all_weights(d_model, num_heads, d_in) + _all_biases(d_model, d_in, bias, out_bias)
 
 
 def _grows_with_the_heads(found, E, H, d_in, bias, out_bias):
     """Whether the three projections are counted for every head, with or without their biases and the output's."""
     return found in {
-        3 * E * (d_in * H + bias * biases) + E * E * outputs + E * out_bias
-        for biases in (1, H)
-        for outputs in (1, H)
+        3 * E * (d_in * H + bias * biases) + E * E * outputs + E * out_bias for biases in (1, H) for outputs in (1, H)
     }
 
 
@@ -761,9 +697,7 @@ count_parameters = Exercise(
         "nothing without a bias": Mistake(
             "Without `bias` all that stands before the `if` counts as 0: `a + b if c else 0` is all or nothing, "
             "and brackets make `a + (b if c else 0)` of it. See section 6.8.",
-            lambda E, H, d_in, bias, out_bias: (
-                (_all_weights(E, H, d_in) + 3 * E if bias else 0) + E * out_bias
-            ),
+            lambda E, H, d_in, bias, out_bias: (_all_weights(E, H, d_in) + 3 * E if bias else 0) + E * out_bias,
         ),
         "all counted for every head": Mistake(
             "The whole layer is counted once for each head; all heads share four matrices. See section 6.8.",
@@ -772,16 +706,11 @@ count_parameters = Exercise(
         "one head counted": Mistake(
             "Queries, keys and values of one head are counted, E / H wide; "
             "the projections hold all heads side by side. See section 6.8.",
-            lambda E, H, d_in, bias, out_bias: (
-                3 * (d_in + bias) * (E // H) + E * E + E * out_bias
-            ),
+            lambda E, H, d_in, bias, out_bias: 3 * (d_in + bias) * (E // H) + E * E + E * out_bias,
         ),
         "output projection forgotten": Mistake(
             "Three of the four matrices are counted: the output projection is missing. See section 6.8.",
-            _count(
-                lambda E, H, d_in: 3 * d_in * E,
-                lambda E, d_in, bias, out_bias: 3 * E * bias,
-            ),
+            _count(lambda E, H, d_in: 3 * d_in * E, lambda E, d_in, bias, out_bias: 3 * E * bias),
         ),
         "output projection without its bias": Mistake(
             "The bias of the output projection is missing. See section 6.8.",
@@ -807,16 +736,12 @@ count_parameters = Exercise(
         "switches swapped": Mistake(
             "The two switches changed places: `bias` is about queries, keys and values, "
             "`out_bias` about the output projection. See section 6.8.",
-            _count(
-                _all_weights, lambda E, d_in, bias, out_bias: 3 * E * out_bias + E * bias
-            ),
+            _count(_all_weights, lambda E, d_in, bias, out_bias: 3 * E * out_bias + E * bias),
         ),
         "biases as long as the input": Mistake(
             "The biases are counted as long as the input; a bias is added to the output, so it is d_model long. "
             "See section 6.8.",
-            _count(
-                _all_weights, lambda E, d_in, bias, out_bias: 3 * d_in * bias + E * out_bias
-            ),
+            _count(_all_weights, lambda E, d_in, bias, out_bias: 3 * d_in * bias + E * out_bias),
         ),
         "d_in taken for d_model": Mistake(
             "All four matrices are counted as E × E; three of them read inputs of the width d_in. See section 6.8.",
@@ -848,9 +773,7 @@ def _move_and_attend(answer, d_model, num_heads, x):
     if theirs is None:
         return None
     if not isinstance(theirs, nn.MultiheadAttention):
-        raise Remark(
-            f"move_to_torch must return an nn.MultiheadAttention, not {_a(theirs)}. See section 6.7."
-        )
+        raise Remark(f"move_to_torch must return an nn.MultiheadAttention, not {_a(theirs)}. See section 6.7.")
     moved = dict(theirs.named_parameters())
     if missing := [name for name in _MOVED if name not in moved]:
         raise Remark(
@@ -868,21 +791,13 @@ def _move_and_attend(answer, d_model, num_heads, x):
 _MOVED = ("in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias")
 
 
-def _moved(
-    *,
-    heads=None,
-    batch_first=True,
-    change=None,
-    like=True,
-):
+def _moved(*, heads=None, batch_first=True, change=None, like=True):
     """An answer that differs in the number of heads, the first axis, the type, or what ``change`` does at the end."""
 
     def answer(layer):
         three = [layer.q_proj, layer.k_proj, layer.v_proj]
         theirs = nn.MultiheadAttention(
-            layer.out_proj.in_features,
-            heads(layer) if heads else layer.num_heads,
-            batch_first=batch_first,
+            layer.out_proj.in_features, heads(layer) if heads else layer.num_heads, batch_first=batch_first
         )
         theirs = theirs.to(layer.out_proj.weight) if like else theirs
         with torch.no_grad():
@@ -916,9 +831,7 @@ def _take_turns(found, d_model, num_heads, x):
     """Whether queries, keys and values alternate, row by row or head by head."""
     right = _right_move(d_model, num_heads, x)[0]
     return any(
-        torch.allclose(
-            found[0], right.unflatten(0, (3, parts, -1)).transpose(0, 1).flatten(0, 2)
-        )
+        torch.allclose(found[0], right.unflatten(0, (3, parts, -1)).transpose(0, 1).flatten(0, 2))
         for parts in (d_model, num_heads)
     )
 
@@ -929,9 +842,7 @@ def _unmoved(*wrong):
     def sign(found, d_model, num_heads, x):
         right = _right_move(d_model, num_heads, x)
         differ = [i for i in range(4) if not torch.allclose(found[i], right[i])]
-        return differ == list(wrong) and not any(
-            found[i].any() for i in wrong if i in (1, 3)
-        )
+        return differ == list(wrong) and not any(found[i].any() for i in wrong if i in (1, 3))
 
     return sign
 
@@ -941,11 +852,7 @@ move_to_torch = Exercise(
     trials=_layers_to_move,
     right=_moved(),
     use=_move_and_attend,
-    returns=(
-        *_MOVED,
-        "theirs(x, x, x)[0]",
-        "theirs(x, x, x)[0] after the layer was cleared",
-    ),
+    returns=(*_MOVED, "theirs(x, x, x)[0]", "theirs(x, x, x)[0] after the layer was cleared"),
     mistakes={
         "matrices transposed": Mistake(
             "A matrix went in transposed; both modules store one row for each output, "
@@ -979,12 +886,10 @@ move_to_torch = Exercise(
             sign=_unmoved(2, 3),
         ),
         "output bias forgotten": Mistake(
-            "All has moved but the bias of `out_proj`, which starts as zeros. See section 6.7.",
-            sign=_unmoved(3),
+            "All has moved but the bias of `out_proj`, which starts as zeros. See section 6.7.", sign=_unmoved(3)
         ),
         "biases forgotten": Mistake(
-            "The matrices have moved, and no bias has: both start as zeros. See section 6.7.",
-            sign=_unmoved(1, 3),
+            "The matrices have moved, and no bias has: both start as zeros. See section 6.7.", sign=_unmoved(1, 3)
         ),
         "nothing moved": Mistake(
             "The module has the right sizes and still its own random weights: nothing was copied into it. See section "

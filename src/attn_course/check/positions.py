@@ -41,11 +41,7 @@ def _columns(mask):
 def _count_in_any_integers(answer, mask):
     """Whole numbers of any size are indices; true or false and numbers with a point are not."""
     found = answer(mask)
-    if (
-        isinstance(found, Tensor)
-        and not found.is_floating_point()
-        and found.dtype != torch.bool
-    ):
+    if isinstance(found, Tensor) and not found.is_floating_point() and found.dtype != torch.bool:
         return found.long()
     return found
 
@@ -75,9 +71,7 @@ count_positions = Exercise(
         "last position for all": Mistake(
             "Every word of a sentence has the position of its last one: the ones are added up as a whole, and the "
             "position of a word is how many came before it, a running sum. See section 8.4.",
-            lambda mask: (
-                (mask.sum(-1, keepdim=True) - 1).expand(mask.shape).masked_fill(~mask, 0)
-            ),
+            lambda mask: (mask.sum(-1, keepdim=True) - 1).expand(mask.shape).masked_fill(~mask, 0),
         ),
         "positions from 1": Mistake(
             "The first word stands at 1, and positions count from 0: the last word of the longest sentence "
@@ -111,33 +105,22 @@ count_positions = Exercise(
         "counted through the batch": Mistake(
             "The words are counted through the whole batch, as if it were one long sentence: "
             "each sentence begins at 0 again. See section 8.4.",
-            lambda mask: (
-                (mask.flatten().long().cumsum(0) - 1).view(mask.shape).masked_fill(~mask, 0)
-            ),
+            lambda mask: (mask.flatten().long().cumsum(0) - 1).view(mask.shape).masked_fill(~mask, 0),
         ),
         "not integers": Mistake(
             "The positions are right and are not whole numbers by type: a table is indexed by integers. See section "
             "8.3.",
-            sign=lambda found, mask: (
-                found.is_floating_point() and torch.equal(found.long(), _count(mask))
-            ),
+            sign=lambda found, mask: found.is_floating_point() and torch.equal(found.long(), _count(mask)),
         ),
         "another number at padding": Mistake(
             "The words are right and the padding is not 0. A model would not mind, since nobody reads it; "
             "the exercise asks for 0 on either side. See section 8.4.",
-            sign=lambda found, mask: (
-                not found.is_floating_point()
-                and torch.equal(found[mask], _count(mask)[mask])
-            ),
+            sign=lambda found, mask: not found.is_floating_point() and torch.equal(found[mask], _count(mask)[mask]),
         ),
         "padding taken to be on the left": Mistake(
             "With padding on the left it is right: the number of pads is subtracted from the column, and pads behind a "
             "sentence do not move its words. Count the words, not the pads. See section 8.4.",
-            lambda mask: (
-                (_columns(mask) - (~mask).sum(-1, keepdim=True))
-                .clamp(min=0)
-                .masked_fill(~mask, 0)
-            ),
+            lambda mask: (_columns(mask) - (~mask).sum(-1, keepdim=True)).clamp(min=0).masked_fill(~mask, 0),
         ),
         "padding taken to be on the left and not set to 0": Mistake(
             "With padding on the left it is right: the number of pads is subtracted from the column, and pads behind a "
@@ -255,10 +238,7 @@ sinusoids_at = Exercise(
             "The even columns hold cosines and the odd ones sines: it is the other way round, "
             "and position 0 is 0, 1, 0, 1. See section 8.2.",
             lambda positions, d_model, base: _in_turn(
-                *(
-                    f(_angles(positions, _pairs(d_model), base))
-                    for f in (torch.cos, torch.sin)
-                )
+                *(f(_angles(positions, _pairs(d_model), base)) for f in (torch.cos, torch.sin))
             ),
         ),
         "each column its own speed": Mistake(
@@ -269,24 +249,18 @@ sinusoids_at = Exercise(
         "exponent without the 2": Mistake(
             "The hands get slower only half as fast as they should: the exponent is 2i/E, "
             "the number of the even column by the width, and not i/E. See section 8.2.",
-            lambda positions, d_model, base: _sines_and_cosines(
-                _angles(positions, _pairs(d_model) / 2, base)
-            ),
+            lambda positions, d_model, base: _sines_and_cosines(_angles(positions, _pairs(d_model) / 2, base)),
         ),
         "exponent doubled": Mistake(
             "The hands get slower twice as fast as they should: 2i is divided by E/2, or doubled once too often. "
             "The exponent is 2i/E. See section 8.2.",
-            lambda positions, d_model, base: _sines_and_cosines(
-                _angles(positions, _pairs(d_model) * 2, base)
-            ),
+            lambda positions, d_model, base: _sines_and_cosines(_angles(positions, _pairs(d_model) * 2, base)),
         ),
         "exponents up to 1": Mistake(
             "The speeds fall too fast, so that the last hand turns by exactly 1/base: "
             "the exponent is 2i/E, and 2i ends at E − 2. See section 8.2.",
             lambda positions, d_model, base: _sines_and_cosines(
-                _angles(
-                    positions, torch.linspace(0, 1, d_model // 2, dtype=torch.float64), base
-                )
+                _angles(positions, torch.linspace(0, 1, d_model // 2, dtype=torch.float64), base)
             ),
         ),
         "multiplied instead of divided": Mistake(
@@ -299,15 +273,11 @@ sinusoids_at = Exercise(
         "one speed for all": Mistake(
             "All hands turn by 1 radian per position, so that position 44 looks like position 0: "
             "the power of the base is 1 for each. See section 8.2.",
-            lambda positions, d_model, base: _sines_and_cosines(
-                _angles(positions, 0 * _pairs(d_model), base)
-            ),
+            lambda positions, d_model, base: _sines_and_cosines(_angles(positions, 0 * _pairs(d_model), base)),
         ),
         "slowest first": Mistake(
             "The hands come in the reverse order: the first pair of columns is the fastest. See section 8.2.",
-            lambda positions, d_model, base: _sines_and_cosines(
-                _angles(positions, _pairs(d_model), base).flip(-1)
-            ),
+            lambda positions, d_model, base: _sines_and_cosines(_angles(positions, _pairs(d_model), base).flip(-1)),
         ),
         "base ignored": Mistake(
             "With another base nothing changes: 10,000 stands in the code where `base` belongs. See section 8.2.",
@@ -325,9 +295,7 @@ sinusoids_at = Exercise(
         "sines alone": Mistake(
             "There is only one column for each hand: a sine without its cosine cannot tell "
             "whether the hand goes up or down. See section 8.2.",
-            lambda positions, d_model, base: (
-                _angles(positions, _pairs(d_model), base).sin().float()
-            ),
+            lambda positions, d_model, base: _angles(positions, _pairs(d_model), base).sin().float(),
         ),
         "positions with one axis only": Mistake(
             "A list of positions is right and a batch is not: `positions[:, None]` puts the new axis in the second "
@@ -346,9 +314,7 @@ sinusoids_at = Exercise(
         "positions in bfloat16": Mistake(
             "Positions up to 256 are right and later ones are not: bfloat16 counts in steps of 1 only so far. "
             "See section 8.7.",
-            lambda positions, d_model, base: _sinusoids(
-                positions.bfloat16().double(), d_model, base
-            ),
+            lambda positions, d_model, base: _sinusoids(positions.bfloat16().double(), d_model, base),
         ),
         "rounded positions": Mistake(
             "Small positions are right and large ones are not: the angles were computed in half precision. See section "
@@ -365,9 +331,7 @@ sinusoids_at = Exercise(
         "exponent not divided by the width": Mistake(
             "The hands get slower far too fast: the exponent is 2i/E, and here it is not divided by the width. "
             "See section 8.2.",
-            lambda positions, d_model, base: _sines_and_cosines(
-                _angles(positions, torch.arange(0, d_model, 2), base)
-            ),
+            lambda positions, d_model, base: _sines_and_cosines(_angles(positions, torch.arange(0, d_model, 2), base)),
         ),
         "divided without the power": Mistake(
             "The base is multiplied by 2i/E instead of raised to it, so that the first hand divides by 0. "
@@ -379,53 +343,37 @@ sinusoids_at = Exercise(
         "divided by the power and by the width": Mistake(
             "The first hand turns too slowly: position 1 turns it by 1 radian, and the number is divided by the width "
             "besides, which belongs to the exponent. See section 8.2.",
-            lambda positions, d_model, base: _sines_and_cosines(
-                _angles(positions, _pairs(d_model), base) / d_model
-            ),
+            lambda positions, d_model, base: _sines_and_cosines(_angles(positions, _pairs(d_model), base) / d_model),
         ),
         "all columns sines": Mistake(
             "Both columns of a hand hold its sine; the odd one is its cosine, without which nobody can tell whether "
             "the hand goes up or down. See section 8.2.",
-            lambda positions, d_model, base: _in_turn(
-                *[_angles(positions, _pairs(d_model), base).sin()] * 2
-            ),
+            lambda positions, d_model, base: _in_turn(*[_angles(positions, _pairs(d_model), base).sin()] * 2),
         ),
         "all columns cosines": Mistake(
             "Both columns of a hand hold its cosine; the even one is its sine. See section 8.2.",
-            lambda positions, d_model, base: _in_turn(
-                *[_angles(positions, _pairs(d_model), base).cos()] * 2
-            ),
+            lambda positions, d_model, base: _in_turn(*[_angles(positions, _pairs(d_model), base).cos()] * 2),
         ),
         "angles themselves": Mistake(
             "These are the angles; a row holds their sines and cosines. See section 8.2.",
-            lambda positions, d_model, base: _angles(
-                positions, _pairs(d_model), base
-            ).float(),
+            lambda positions, d_model, base: _angles(positions, _pairs(d_model), base).float(),
         ),
         "turned backwards": Mistake(
             "The cosines are right and the sines have the other sign: the hands turn backwards. See section 8.2.",
-            lambda positions, d_model, base: _sines_and_cosines(
-                -_angles(positions, _pairs(d_model), base)
-            ),
+            lambda positions, d_model, base: _sines_and_cosines(-_angles(positions, _pairs(d_model), base)),
         ),
         "positions up to the largest": Mistake(
             "It is a table of all positions up to the largest one that was asked for; asked for is the row of each, "
             "in the shape of `positions`. See section 8.4.",
             lambda positions, d_model, base: _sinusoids(
-                torch.arange(int(positions.max()) + 1, device=positions.device),
-                d_model,
-                base,
+                torch.arange(int(positions.max()) + 1, device=positions.device), d_model, base
             ),
         ),
         "as many rows as positions, in order": Mistake(
             "These are the rows of 0, 1, 2, … for as many places as `positions` has, whatever numbers stand there. "
             "See section 8.4.",
             lambda positions, d_model, base: _sinusoids(
-                torch.arange(max(positions.numel(), 1), device=positions.device).view(
-                    positions.shape
-                ),
-                d_model,
-                base,
+                torch.arange(max(positions.numel(), 1), device=positions.device).view(positions.shape), d_model, base
             ),
         ),
     },
@@ -473,9 +421,7 @@ def _angles_of_the_other_convention(x, positions, base):
     angles = _angles(positions, _pairs(x.size(-1)), base)
     angles = torch.stack([angles, angles], dim=-1).flatten(-2)  # as neighbours have them
     a, b = x.chunk(2, dim=-1)
-    return x * angles.cos().to(x.dtype) + torch.cat([-b, a], dim=-1) * angles.sin().to(
-        x.dtype
-    )
+    return x * angles.cos().to(x.dtype) + torch.cat([-b, a], dim=-1) * angles.sin().to(x.dtype)
 
 
 def _pairs_of_the_other_convention(x, positions, base):
@@ -546,9 +492,7 @@ turn_halves = Exercise(
             "The arrows turn the other way: the sign of the angle, or of both sines, is reversed. "
             "Scores of two layers that both do so would agree, and with any other model they would not. See section "
             "8.4.",
-            lambda x, positions, base: torch.cat(
-                _turned(x, positions, base, sign=-1), dim=-1
-            ),
+            lambda x, positions, base: torch.cat(_turned(x, positions, base, sign=-1), dim=-1),
         ),
         "minus sign missing": Mistake(
             "The arrows change their length: one of the four products has to be subtracted, "
@@ -568,9 +512,7 @@ turn_halves = Exercise(
         "results interleaved": Mistake(
             "The numbers are right and stand in the wrong columns: the halves come in, and neighbours go out. "
             "What came from column i goes back to column i. See section 8.4.",
-            lambda x, positions, base: torch.stack(
-                _turned(x, positions, base), dim=-1
-            ).flatten(-2),
+            lambda x, positions, base: torch.stack(_turned(x, positions, base), dim=-1).flatten(-2),
         ),
         "neighbours in and halves out": Mistake(
             "The result stands in halves, and neighbouring columns were turned together: "
@@ -589,16 +531,12 @@ turn_halves = Exercise(
         "one half turned": Mistake(
             "The second half of the columns is as it was: turning an arrow changes both of its numbers. See section "
             "8.4.",
-            lambda x, positions, base: torch.cat(
-                [_turned(x, positions, base)[0], x.chunk(2, dim=-1)[1]], dim=-1
-            ),
+            lambda x, positions, base: torch.cat([_turned(x, positions, base)[0], x.chunk(2, dim=-1)[1]], dim=-1),
         ),
         "exponent without the 2": Mistake(
             "The arrows get slower only half as fast as they should: the exponent of pair i is 2i/D, not i/D. "
             "See section 8.4.",
-            lambda x, positions, base: torch.cat(
-                _turned(x, positions, base, _pairs(x.size(-1)) / 2), dim=-1
-            ),
+            lambda x, positions, base: torch.cat(_turned(x, positions, base, _pairs(x.size(-1)) / 2), dim=-1),
         ),
         "each column its own speed": Mistake(
             "The two columns of a pair turn at different speeds, so the pair does not keep its length: "
@@ -608,9 +546,7 @@ turn_halves = Exercise(
         "positions ignored": Mistake(
             "With positions 0, 1, 2, … it is right; with others the same comes out: "
             "turn by `positions`, not by the number of the row. See section 8.4.",
-            lambda x, positions, base: _halves(
-                x, torch.arange(x.size(-2), device=x.device), base
-            ),
+            lambda x, positions, base: _halves(x, torch.arange(x.size(-2), device=x.device), base),
         ),
         "positions from 1": Mistake(
             "Everything is turned one position too far: at position 0 nothing is turned. See section 8.4.",
@@ -625,17 +561,13 @@ turn_halves = Exercise(
             "See section 8.7.",
             sign=lambda found, x, positions, base: (
                 found.dtype != x.dtype
-                and torch.allclose(
-                    found.double(), _halves(x, positions, base).double(), atol=1e-3
-                )
+                and torch.allclose(found.double(), _halves(x, positions, base).double(), atol=1e-3)
             ),
         ),
         "exponent doubled": Mistake(
             "The arrows get slower twice as fast as they should: the exponent of pair i is 2i/D, and here it is 4i/D, "
             "or i over a quarter of the width. See section 8.4.",
-            lambda x, positions, base: torch.cat(
-                _turned(x, positions, base, _pairs(x.size(-1)) * 2), dim=-1
-            ),
+            lambda x, positions, base: torch.cat(_turned(x, positions, base, _pairs(x.size(-1)) * 2), dim=-1),
         ),
         "multiplied instead of divided": Mistake(
             "Every arrow but the first turns too fast: the position is divided by the power of the base. See section "
@@ -647,15 +579,11 @@ turn_halves = Exercise(
         "exponent not divided by the width": Mistake(
             "The arrows get slower far too fast: the exponent of pair i is 2i/D, and here it is not divided by D. "
             "See section 8.4.",
-            lambda x, positions, base: torch.cat(
-                _turned(x, positions, base, torch.arange(0, x.size(-1), 2)), dim=-1
-            ),
+            lambda x, positions, base: torch.cat(_turned(x, positions, base, torch.arange(0, x.size(-1), 2)), dim=-1),
         ),
         "one speed for all": Mistake(
             "All arrows turn by 1 radian per position: each pair has a speed of its own. See section 8.4.",
-            lambda x, positions, base: torch.cat(
-                _turned(x, positions, base, 0 * _pairs(x.size(-1))), dim=-1
-            ),
+            lambda x, positions, base: torch.cat(_turned(x, positions, base, 0 * _pairs(x.size(-1))), dim=-1),
         ),
         "one half returned": Mistake(
             "Only the first half of the columns comes back; both halves are turned, and stand one behind the other. "
@@ -665,20 +593,14 @@ turn_halves = Exercise(
         "only the second half turned": Mistake(
             "The first half of the columns is as it was: turning an arrow changes both of its numbers. See section "
             "8.4.",
-            lambda x, positions, base: torch.cat(
-                [x.chunk(2, dim=-1)[0], _turned(x, positions, base)[1]], dim=-1
-            ),
+            lambda x, positions, base: torch.cat([x.chunk(2, dim=-1)[0], _turned(x, positions, base)[1]], dim=-1),
         ),
         "sinusoids added": Mistake(
             "Sines and cosines are added to x; a rotation multiplies. See section 8.4.",
             lambda x, positions, base: (
                 x
                 + torch.cat(
-                    [
-                        f(_angles(positions, _pairs(x.size(-1)), base))
-                        for f in (torch.sin, torch.cos)
-                    ],
-                    dim=-1,
+                    [f(_angles(positions, _pairs(x.size(-1)), base)) for f in (torch.sin, torch.cos)], dim=-1
                 ).to(x.dtype)
             ),
         ),
@@ -687,8 +609,7 @@ turn_halves = Exercise(
             lambda x, positions, base: torch.cat(_turned(x, 2 * positions, base), dim=-1),
         ),
         "nothing turned": Mistake(
-            "Nothing is turned: it comes back as it was. See section 8.4.",
-            lambda x, positions, base: x.clone(),
+            "Nothing is turned: it comes back as it was. See section 8.4.", lambda x, positions, base: x.clone()
         ),
         CHANGES_ITS_INPUT: Mistake(
             "A layer turns queries and keys that others may still read: work on new tensors. See section 8.4."
@@ -706,10 +627,7 @@ def _newest_and_cached(draw):
     yield "one new token", draw(1, 4), draw(5, 4), draw(5, 2)
     yield "a batch", draw(2, 3, 6), draw(2, 5, 6), draw(2, 5, 6)
     yield "a batch with heads", draw(2, 3, 5, 10), draw(2, 3, 7, 10), draw(2, 3, 7, 4)
-    yield (
-        "float64",
-        *(draw(*shape, dtype=torch.float64) for shape in ((2, 6), (7, 6), (7, 4))),
-    )
+    yield ("float64", *(draw(*shape, dtype=torch.float64) for shape in ((2, 6), (7, 6), (7, 4))))
 
 
 def _causal(q, k):
@@ -759,9 +677,7 @@ def _mask_from_0(q, k):
 def _without_the_cache(q, k, v):
     T, places = q.size(-2), _newest_places(q, k)
     mask = make_causal_mask(T, device=q.device)
-    return attention(
-        rotate(q, places), rotate(k[..., -T:, :], places), v[..., -T:, :], mask
-    )
+    return attention(rotate(q, places), rotate(k[..., -T:, :], places), v[..., -T:, :], mask)
 
 
 def _future_as_zero(q, k, v):
@@ -795,10 +711,7 @@ rotary_attention = Exercise(
             "Even with as many queries as keys, a query and the key of the same token are turned differently: "
             "the last query stands at S − 1, not at S. See section 8.4.",
             lambda q, k, v: attention(
-                rotate(
-                    _turn_newest(q, k),
-                    torch.ones(q.size(-2), dtype=torch.long, device=q.device),
-                ),
+                rotate(_turn_newest(q, k), torch.ones(q.size(-2), dtype=torch.long, device=q.device)),
                 rotate(k),
                 v,
                 _causal(q, k),
@@ -827,9 +740,7 @@ rotary_attention = Exercise(
         "values turned": Mistake(
             "The weights are right and the output is not: the values were turned as well, "
             "so that the output depends on where the text begins. See section 8.8.",
-            lambda q, k, v: attention(
-                _turn_newest(q, k), rotate(k), rotate(v), _causal(q, k)
-            ),
+            lambda q, k, v: attention(_turn_newest(q, k), rotate(k), rotate(v), _causal(q, k)),
         ),
         "opposite directions": Mistake(
             "Queries and keys turn in opposite directions, so that a score depends on the sum of two positions "
@@ -847,18 +758,11 @@ rotary_attention = Exercise(
         "mask of the queries alone": Mistake(
             "Without a cache all is well; with one, the mask has a column for each query, (T, T), and it needs one for "
             "each key, (T, S). See section 5.6.",
-            lambda q, k, v: attention(
-                _turn_newest(q, k),
-                rotate(k),
-                v,
-                make_causal_mask(q.size(-2), device=q.device),
-            ),
+            lambda q, k, v: attention(_turn_newest(q, k), rotate(k), v, make_causal_mask(q.size(-2), device=q.device)),
         ),
         "scaled twice": Mistake(
             "The scores are divided by √D twice: `attention` divides them already. See section 3.4.",
-            lambda q, k, v: attention(
-                _turn_newest(q, k) / math.sqrt(q.size(-1)), rotate(k), v, _causal(q, k)
-            ),
+            lambda q, k, v: attention(_turn_newest(q, k) / math.sqrt(q.size(-1)), rotate(k), v, _causal(q, k)),
         ),
         "cache cut off": Mistake(
             "Only the newest T keys are read: the older ones of the cache are part of the text, and every query may "
@@ -868,9 +772,7 @@ rotary_attention = Exercise(
         "two conventions": Mistake(
             "Queries and keys are turned by two conventions, one in neighbouring columns and one in halves, so that "
             "their scores mean nothing: `attn_course.rotate` turns both. See section 8.4.",
-            lambda q, k, v: attention(
-                _turn_newest(q, k), _halves(k, _from_0(k), 10_000.0), v, _causal(q, k)
-            ),
+            lambda q, k, v: attention(_turn_newest(q, k), _halves(k, _from_0(k), 10_000.0), v, _causal(q, k)),
         ),
         "causal mask aligned top-left": Mistake(
             "The positions are right and the mask is not: with more keys than queries it takes the first query for "
@@ -879,9 +781,7 @@ rotary_attention = Exercise(
         ),
         "no scale": Mistake(
             "The scores are not divided by √D. See section 3.4.",
-            lambda q, k, v: attention(
-                _turn_newest(q, k) * math.sqrt(q.size(-1)), rotate(k), v, _causal(q, k)
-            ),
+            lambda q, k, v: attention(_turn_newest(q, k) * math.sqrt(q.size(-1)), rotate(k), v, _causal(q, k)),
         ),
         "results swapped": Mistake(
             "Both results are there, in the wrong order: first the output, then the weights. See section 3.7.",
@@ -921,10 +821,7 @@ rotary_attention = Exercise(
         "turned twice": Mistake(
             "Queries and keys are turned twice, so that every distance counts double. See section 8.4.",
             lambda q, k, v: attention(
-                rotate(_turn_newest(q, k), _newest_places(q, k)),
-                rotate(rotate(k)),
-                v,
-                _causal(q, k),
+                rotate(_turn_newest(q, k), _newest_places(q, k)), rotate(rotate(k)), v, _causal(q, k)
             ),
         ),
         "mask ignored and queries from 0": Mistake(
@@ -935,12 +832,7 @@ rotary_attention = Exercise(
         "keys behind the queries": Mistake(
             "The keys are turned by S − T positions too many and the queries from 0, or the other way round, so that "
             "a key seems to stand behind the query of its own token. See section 8.4.",
-            lambda q, k, v: attention(
-                rotate(q),
-                rotate(k, _from_0(k) + k.size(-2) - q.size(-2)),
-                v,
-                _causal(q, k),
-            ),
+            lambda q, k, v: attention(rotate(q), rotate(k, _from_0(k) + k.size(-2) - q.size(-2)), v, _causal(q, k)),
         ),
     },
 )
@@ -1002,17 +894,13 @@ def _slopes_of_the_code(num_heads):
 linear_bias = Exercise(
     name="linear_bias",
     trials=_heads_and_lengths,
-    right=lambda num_heads, num_queries, num_keys: make_alibi_bias(
-        num_heads, num_queries, num_keys
-    ),
+    right=lambda num_heads, num_queries, num_keys: make_alibi_bias(num_heads, num_queries, num_keys),
     use=_on_the_cpu,
     returns=("bias",),
     mistakes={
         "near is lowered": Mistake(
             "What is far is raised instead of lowered: the bias is at most 0, and 0 at distance 0. See section 8.5.",
-            lambda num_heads, num_queries, num_keys: (
-                -make_alibi_bias(num_heads, num_queries, num_keys)
-            ),
+            lambda num_heads, num_queries, num_keys: -make_alibi_bias(num_heads, num_queries, num_keys),
         ),
         "slopes from 0": Mistake(
             "The first head has the slope 1: the heads are counted from 1, so it is 2 to the power of −8/H. See "
@@ -1035,9 +923,7 @@ linear_bias = Exercise(
         ),
         "flattest head first": Mistake(
             "The heads come in the reverse order: the first one is the steepest. See section 8.5.",
-            lambda num_heads, num_queries, num_keys: make_alibi_bias(
-                num_heads, num_queries, num_keys
-            ).flip(0),
+            lambda num_heads, num_queries, num_keys: make_alibi_bias(num_heads, num_queries, num_keys).flip(0),
         ),
         "one slope for all": Mistake(
             "All heads have the same slope, so none of them sees the whole text. See section 8.5.",
@@ -1053,17 +939,14 @@ linear_bias = Exercise(
             "For powers of two it is right. For other numbers of heads these are the slopes of the authors' code; "
             "the exercise asks for the formula of the paper. See section 8.5.",
             lambda num_heads, num_queries, num_keys: (
-                torch.tensor(_slopes_of_the_code(num_heads))[:, None, None]
-                * -_distance(num_queries, num_keys).abs()
+                torch.tensor(_slopes_of_the_code(num_heads))[:, None, None] * -_distance(num_queries, num_keys).abs()
             ),
         ),
         "aligned top-left": Mistake(
             "The first query is taken for position 0, so that of a longer row of keys the oldest gets the bias 0. "
             "The last query stands where the last key does. See section 8.8.",
             _with_distance(
-                lambda num_queries, num_keys: (
-                    torch.arange(num_queries)[:, None] - torch.arange(num_keys)
-                ).abs()
+                lambda num_queries, num_keys: (torch.arange(num_queries)[:, None] - torch.arange(num_keys)).abs()
             ),
         ),
         "future raised": Mistake(
@@ -1079,16 +962,14 @@ linear_bias = Exercise(
         "future not lowered": Mistake(
             "Keys after the query keep the bias 0, which is what the query's own position has: "
             "the exercise asks for the distance before and after. See section 8.5.",
-            _with_distance(
-                lambda num_queries, num_keys: _distance(num_queries, num_keys).clamp(min=0)
-            ),
+            _with_distance(lambda num_queries, num_keys: _distance(num_queries, num_keys).clamp(min=0)),
         ),
         "future hidden": Mistake(
             "Keys after the query are −∞. Hiding them is the mask's business, "
             "and a bias made for one direction would be wrong where there is no mask. See section 8.5.",
-            lambda num_heads, num_queries, num_keys: make_alibi_bias(
-                num_heads, num_queries, num_keys
-            ).masked_fill(~make_causal_mask(num_queries, num_keys), -math.inf),
+            lambda num_heads, num_queries, num_keys: make_alibi_bias(num_heads, num_queries, num_keys).masked_fill(
+                ~make_causal_mask(num_queries, num_keys), -math.inf
+            ),
         ),
         "a number for each key": Mistake(
             "The bias has one row for all queries. Under a causal mask that gives the same weights, "
@@ -1098,22 +979,18 @@ linear_bias = Exercise(
                 and found.size(1) in (1, num_queries)
                 and torch.allclose(found, found[:, :1].expand_as(found))
                 and torch.allclose(
-                    found - found[..., :1],
-                    (_slopes(num_heads) * torch.arange(num_keys)).expand_as(found),
+                    found - found[..., :1], (_slopes(num_heads) * torch.arange(num_keys)).expand_as(found)
                 )
             ),
         ),
         "heads behind the keys": Mistake(
             "The heads are the last axis; a bias has the axes of the scores, (H, T, S). See section 8.5.",
-            lambda num_heads, num_queries, num_keys: make_alibi_bias(
-                num_heads, num_queries, num_keys
-            ).permute(1, 2, 0),
+            lambda num_heads, num_queries, num_keys: make_alibi_bias(num_heads, num_queries, num_keys).permute(1, 2, 0),
         ),
         "queries and keys swapped": Mistake(
             "There is a row for each key: the queries stand down the side, (H, T, S). See section 8.5.",
             sign=lambda found, num_heads, num_queries, num_keys: (
-                num_queries != num_keys
-                and found.shape == (num_heads, num_keys, num_queries)
+                num_queries != num_keys and found.shape == (num_heads, num_keys, num_queries)
             ),
         ),
         "float64 returned": Mistake(

@@ -52,9 +52,7 @@ def _softmax_below_one_maximum(scores: Tensor) -> Tensor:
 
 
 def _same(found: Tensor, expected: Tensor) -> bool:
-    return found.shape == expected.shape and torch.allclose(
-        found.to(expected), expected, rtol=1e-4, atol=1e-4
-    )
+    return found.shape == expected.shape and torch.allclose(found.to(expected), expected, rtol=1e-4, atol=1e-4)
 
 
 def _weights_and_contexts_of_the_chapter(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -77,11 +75,7 @@ def _tokens_and_an_index(draw):
 
 def _is_about_the_chapters_words(found, x, index):
     weights, contexts = _weights_and_contexts_of_the_chapter(x)
-    mixed = (
-        [*(weights @ x), softmax(x @ _WORDS.to(x)[1]) @ x]
-        if x.shape == _WORDS.shape
-        else []
-    )
+    mixed = [*(weights @ x), softmax(x @ _WORDS.to(x)[1]) @ x] if x.shape == _WORDS.shape else []
     return any(_same(found, context) for context in [*contexts, *mixed])
 
 
@@ -212,9 +206,7 @@ context_of = Exercise(
 
 
 def _breaks_division(found):
-    return found.shape == (3,) and bool(
-        found.sum() > 0.999 and (found / found.sum() > 1).sum() == 2
-    )
+    return found.shape == (3,) and bool(found.sum() > 0.999 and (found / found.sum() > 1).sum() == 2)
 
 
 three_bad_scores = Exercise(
@@ -346,9 +338,7 @@ weights_at = Exercise(
         "softmax over everything": Mistake(
             "All rows together sum to 1: the softmax runs over the whole table "
             "instead of over each row by itself. See section 2.10.",
-            _weigh(
-                lambda scores, temperature: _softmax_over_everything(scores / temperature)
-            ),
+            _weigh(lambda scores, temperature: _softmax_over_everything(scores / temperature)),
         ),
         "softmax overflows": Mistake(
             "When it is cold the weights are nan: scores in the thousands overflow in the exponential. "
@@ -358,9 +348,7 @@ weights_at = Exercise(
         "one maximum for all": Mistake(
             "When it is cold some rows are nan: the maximum is that of the whole table, "
             "and all exponentials of a row far below it underflow. See section 2.4.",
-            _weigh(
-                lambda scores, temperature: _softmax_below_one_maximum(scores / temperature)
-            ),
+            _weigh(lambda scores, temperature: _softmax_below_one_maximum(scores / temperature)),
         ),
         "keepdim forgotten": Mistake(
             "The maximum or the sum of each row has lost its axis, and meets the columns instead. "
@@ -572,10 +560,7 @@ def _scores_and_axes(draw):
     # Next to a sum of exponentials that is not 1, a score whose weight underflows.
     yield "two high scores and low ones", torch.cat([draw(3, 2), draw(3, 5) - 200], dim=-1)
     yield "scores in the thousands", 3000 * draw(3, 5)
-    yield (
-        "rows far apart",
-        draw(3, 5) + torch.tensor([[-2000.0], [0.0], [2000.0]], device=draw.device),
-    )
+    yield ("rows far apart", draw(3, 5) + torch.tensor([[-2000.0], [0.0], [2000.0]], device=draw.device))
     yield "float64", draw(3, 5, dtype=torch.float64)
 
 
@@ -599,9 +584,7 @@ def _ends_at_a_floor(found, x, dim=-1):
     weights, least = softmax(x, dim), found.min()
     floor = torch.exp(least)
     every_guard = weights + floor, weights.clamp(min=floor)
-    return bool(least.isfinite()) and any(
-        _same(found, guarded.log()) for guarded in every_guard
-    )
+    return bool(least.isfinite()) and any(_same(found, guarded.log()) for guarded in every_guard)
 
 
 def _with_one_maximum(x, dim=-1):
@@ -718,7 +701,7 @@ log_softmax = Exercise(
             softmax,
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "An operation such as -= writes into the tensor of whoever called: make a new one. See section 2.4.",
+            "An operation such as -= writes into the tensor of whoever called: make a new one. See section 2.4."
         ),
         "a patch where the weight underflows": Mistake(
             "Where a weight underflows, the sum of the exponentials is left out: the score less the maximum is "

@@ -79,12 +79,7 @@ def _entropy(smoothing, V):
 
 
 def _by_torch(logits, target, smoothing, pad_id):
-    return F.cross_entropy(
-        logits.flatten(0, 1),
-        target.flatten(),
-        ignore_index=pad_id,
-        label_smoothing=smoothing,
-    )
+    return F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=pad_id, label_smoothing=smoothing)
 
 
 def _loss_and_gradient(answer, logits, target, smoothing, pad_id):
@@ -99,9 +94,7 @@ def _loss_and_gradient(answer, logits, target, smoothing, pad_id):
     if not isinstance(again, Tensor) or again.dim() or not again.requires_grad:
         return loss, torch.zeros_like(before[0])
     try:
-        gradient = torch.autograd.grad(
-            again, before[0], allow_unused=True, materialize_grads=True
-        )
+        gradient = torch.autograd.grad(again, before[0], allow_unused=True, materialize_grads=True)
     except RuntimeError:  # who writes into what was given has spoilt it
         return loss, torch.autograd.grad(_by_torch(*whole, smoothing, pad_id), whole[0])[0]
     return loss, gradient[0]
@@ -109,9 +102,7 @@ def _loss_and_gradient(answer, logits, target, smoothing, pad_id):
 
 def _only_the_gradient(found, *inputs):
     loss, gradient = _loss_and_gradient(_by_torch, *inputs)
-    return torch.allclose(found[0], loss, rtol=1e-4) and not torch.allclose(
-        found[1], gradient, rtol=1e-3, atol=1e-6
-    )
+    return torch.allclose(found[0], loss, rtol=1e-4) and not torch.allclose(found[1], gradient, rtol=1e-3, atol=1e-6)
 
 
 smoothed_loss = Exercise(
@@ -177,17 +168,13 @@ smoothed_loss = Exercise(
             "The right piece keeps 1 − smoothing and nothing of the share that is spread over all pieces, itself "
             "included: the label sums to less than 1. See section 12.2.",
             _smoothed(
-                lambda right, log_probs, s: (
-                    -(1 - s) * right - s * (log_probs.sum(-1) - right) / log_probs.size(-1)
-                )
+                lambda right, log_probs, s: -(1 - s) * right - s * (log_probs.sum(-1) - right) / log_probs.size(-1)
             ),
         ),
         "0 taken for the pad": Mistake(
             "It is right where pad_id is 0: positions with the id 0 are left out, whatever pad_id is. See section "
             "12.3.",
-            lambda logits, target, smoothing, pad_id: _smoothed()(
-                logits, target, smoothing, 0
-            ),
+            lambda logits, target, smoothing, pad_id: _smoothed()(logits, target, smoothing, 0),
         ),
         "sum over the vocabulary": Mistake(
             "Every piece gets the whole share: the second part is the mean over the V pieces, not their sum. "
@@ -196,9 +183,7 @@ smoothed_loss = Exercise(
         ),
         "shares swapped": Mistake(
             "The right piece gets the small share and all pieces together the large one. See section 12.2.",
-            _smoothed(
-                lambda right, log_probs, s: -s * right - (1 - s) * log_probs.mean(-1)
-            ),
+            _smoothed(lambda right, log_probs, s: -s * right - (1 - s) * log_probs.mean(-1)),
         ),
         "sign": Mistake(
             "The result is negative: logarithms of probabilities are below 0, and a loss is their negative. See "
@@ -234,26 +219,19 @@ smoothed_loss = Exercise(
         "share divided by the others": Mistake(
             "The share is spread over all V pieces in parts of 1 / (V − 1), so that the label sums to more than 1. "
             "See section 12.2.",
-            _smoothed(
-                lambda right, log_probs, s: (
-                    -(1 - s) * right - s * log_probs.sum(-1) / (log_probs.size(-1) - 1)
-                )
-            ),
+            _smoothed(lambda right, log_probs, s: -(1 - s) * right - s * log_probs.sum(-1) / (log_probs.size(-1) - 1)),
         ),
         "entropy subtracted": Mistake(
             "The entropy of the label is taken off, as kl_div does: the gradient is right, and the loss is not the "
             "one of the formula. See section 12.2.",
             lambda logits, target, smoothing, pad_id: (
-                _smoothed()(logits, target, smoothing, pad_id)
-                - _entropy(smoothing, logits.size(-1))
+                _smoothed()(logits, target, smoothing, pad_id) - _entropy(smoothing, logits.size(-1))
             ),
         ),
         "shifted again": Mistake(
             "Logits and targets are moved against each other by one place: the logits at a place are about the target "
             "at that place. See section 12.3.",
-            lambda logits, target, smoothing, pad_id: _smoothed()(
-                logits[:, :-1], target[:, 1:], smoothing, pad_id
-            ),
+            lambda logits, target, smoothing, pad_id: _smoothed()(logits[:, :-1], target[:, 1:], smoothing, pad_id),
         ),
         "one target for all": Mistake(
             "The smoothed part alone is there: the probability of the right piece is missing. See section 12.2.",
@@ -262,18 +240,12 @@ smoothed_loss = Exercise(
         "logarithm of the smoothed probability": Mistake(
             "The probabilities of the model are smoothed and then the logarithm is taken; it is the label that is "
             "smoothed. See section 12.2.",
-            _smoothed(
-                lambda right, log_probs, s: (
-                    -((1 - s) * right.exp() + s / log_probs.size(-1)).log()
-                )
-            ),
+            _smoothed(lambda right, log_probs, s: -((1 - s) * right.exp() + s / log_probs.size(-1)).log()),
         ),
         "no gradient": Mistake(
             "The loss is right, and no gradient comes back from it, so nothing can be learned: detach, item or "
             "no_grad stands between it and the logits. See section 12.7.",
-            lambda logits, target, smoothing, pad_id: _smoothed()(
-                logits.detach(), target, smoothing, pad_id
-            ),
+            lambda logits, target, smoothing, pad_id: _smoothed()(logits.detach(), target, smoothing, pad_id),
         ),
         "gradient of one part missing": Mistake(
             "The loss is right, and its gradient is not: a part of it is detached, so that only the rest is learned. "
@@ -288,16 +260,12 @@ smoothed_loss = Exercise(
         "sign of the smoothing": Mistake(
             "The part of the right piece is subtracted and that of all pieces added: both are logarithms, below 0, and "
             "both take a minus. See section 12.2.",
-            _smoothed(
-                lambda right, log_probs, s: -(1 - s) * right + s * log_probs.mean(-1)
-            ),
+            _smoothed(lambda right, log_probs, s: -(1 - s) * right + s * log_probs.mean(-1)),
         ),
         "smoothing of 0.1 whatever is asked": Mistake(
             "With a smoothing of 0.1 it is right, and with any other it is that of 0.1 as well: take `smoothing`. See "
             "section 12.2.",
-            lambda logits, target, smoothing, pad_id: _smoothed()(
-                logits, target, 0.1, pad_id
-            ),
+            lambda logits, target, smoothing, pad_id: _smoothed()(logits, target, 0.1, pad_id),
         ),
         "a number instead of a tensor": Mistake(
             "It returns a Python number, and no training step can start from that: return the tensor, without item(). "
@@ -307,19 +275,12 @@ smoothed_loss = Exercise(
         "logarithm of the mean probability": Mistake(
             "The probabilities of the pieces are averaged first, and their mean is always 1/V: average their "
             "logarithms. See section 12.2.",
-            _smoothed(
-                lambda right, log_probs, s: (
-                    -(1 - s) * right - s * log_probs.exp().mean(-1).log()
-                )
-            ),
+            _smoothed(lambda right, log_probs, s: -(1 - s) * right - s * log_probs.exp().mean(-1).log()),
         ),
         "shared among the others, and padding in the divisor": Mistake(
             "The share is spread over the V − 1 wrong pieces, and over all V is asked for; and positions of padding "
             "are counted when you divide. See section 12.3.",
-            _smoothed(
-                _shared_among_others,
-                mean=lambda loss, real: (loss * real).sum() / real.numel(),
-            ),
+            _smoothed(_shared_among_others, mean=lambda loss, real: (loss * real).sum() / real.numel()),
         ),
     },
 )
@@ -359,9 +320,7 @@ def _steps(draw):
 
 
 def _trapezoid(
-    up=lambda step, warmup: step / warmup,
-    down=lambda step, steps, cooldown: (steps - step) / cooldown,
-    join=min,
+    up=lambda step, warmup: step / warmup, down=lambda step, steps, cooldown: (steps - step) / cooldown, join=min
 ):
     """An answer with another slope up or down, or another way to join them."""
 
@@ -436,22 +395,13 @@ plateau_rate = Exercise(
         "cooldown taken for a step": Mistake(
             "cooldown is a number of steps, and it is used as the step where the cool-down begins: "
             "that is steps − cooldown. See section 12.4.",
-            _trapezoid(
-                down=lambda step, steps, cooldown: (steps - step) / (steps - cooldown)
-            ),
+            _trapezoid(down=lambda step, steps, cooldown: (steps - step) / (steps - cooldown)),
         ),
         "falls after cooldown steps": Mistake(
             "cooldown is a number of steps at the end, and the rate begins to fall as soon as the step is larger than "
             "that number. See section 12.4.",
             lambda step, peak, warmup, steps, cooldown: (
-                peak
-                * (
-                    step / warmup
-                    if step < warmup
-                    else (steps - step) / cooldown
-                    if step > cooldown
-                    else 1.0
-                )
+                peak * (step / warmup if step < warmup else (steps - step) / cooldown if step > cooldown else 1.0)
             ),
         ),
         "warm-up counted twice": Mistake(
@@ -466,9 +416,7 @@ plateau_rate = Exercise(
         "a root": Mistake(
             "The rate falls like one over the root of the step; it is to stay at its peak and then fall in a line. "
             "See section 12.4.",
-            lambda step, peak, warmup, steps, cooldown: (
-                peak * min(step / warmup, math.sqrt(warmup / step))
-            ),
+            lambda step, peak, warmup, steps, cooldown: peak * min(step / warmup, math.sqrt(warmup / step)),
         ),
         "largest instead of smallest": Mistake(
             "The largest of the three slopes is taken, and the smallest is the one that limits the rate. See section "
@@ -481,9 +429,7 @@ plateau_rate = Exercise(
         ),
         "peak forgotten": Mistake(
             "This is the share of the peak, from 0 to 1; multiply by peak. See section 12.4.",
-            lambda step, peak, warmup, steps, cooldown: _trapezoid()(
-                step, 1.0, warmup, steps, cooldown
-            ),
+            lambda step, peak, warmup, steps, cooldown: _trapezoid()(step, 1.0, warmup, steps, cooldown),
         ),
         "a tensor instead of a number": Mistake(
             "It returns a tensor; an optimizer takes a plain number for its rate. See section 12.7.",
@@ -497,17 +443,12 @@ plateau_rate = Exercise(
         "0 from the cool-down on": Mistake(
             "The rate is 0 in all of the cool-down, as // makes it, which drops the rest: it comes down in a line, and "
             "is 0 at the last step. See section 12.4.",
-            _trapezoid(
-                down=lambda step, steps, cooldown: 1.0 if step <= steps - cooldown else 0.0
-            ),
+            _trapezoid(down=lambda step, steps, cooldown: 1.0 if step <= steps - cooldown else 0.0),
         ),
         "whole division at both ends": Mistake(
             "The rate jumps from 0 to its peak and back: // divides whole numbers and drops the rest. See section "
             "12.4.",
-            _trapezoid(
-                lambda step, warmup: step // warmup,
-                lambda step, steps, cooldown: (steps - step) // cooldown,
-            ),
+            _trapezoid(lambda step, warmup: step // warmup, lambda step, steps, cooldown: (steps - step) // cooldown),
         ),
         "warm-up one step too long": Mistake(
             "The peak is reached a step after the warm-up: at step `warmup` the rate is at its peak. See section 12.4.",
@@ -517,9 +458,7 @@ plateau_rate = Exercise(
             "In the cool-down the rate is the share of all steps that are left; it is the share of the cool-down that "
             "is left, from 1 to 0. See section 12.4.",
             lambda step, peak, warmup, steps, cooldown: (
-                peak * (steps - step) / steps
-                if step > steps - cooldown
-                else peak * min(1.0, step / warmup)
+                peak * (steps - step) / steps if step > steps - cooldown else peak * min(1.0, step / warmup)
             ),
         ),
         "added": Mistake(
@@ -529,15 +468,11 @@ plateau_rate = Exercise(
         "never down to 0": Mistake(
             "At the last step the rate is not 0: the cool-down stops one step short, or is divided by one step more. "
             "See section 12.4.",
-            _trapezoid(
-                down=lambda step, steps, cooldown: (steps - step + 1) / (cooldown + 1)
-            ),
+            _trapezoid(down=lambda step, steps, cooldown: (steps - step + 1) / (cooldown + 1)),
         ),
         "warm-up on the plateau again": Mistake(
             "The warm-up goes on rising after step `warmup`, above the peak: it ends there. See section 12.4.",
-            _trapezoid(
-                join=lambda one, up, down: up if down >= 1 else min(up, down),
-            ),
+            _trapezoid(join=lambda one, up, down: up if down >= 1 else min(up, down)),
         ),
         "the cool-down alone": Mistake(
             "Only the cool-down is there: before it the rate is above the peak, for it has no limit of 1 and no "
@@ -551,9 +486,7 @@ plateau_rate = Exercise(
         ),
         "lengths exchanged": Mistake(
             "The warm-up has the length of the cool-down, and the cool-down that of the warm-up. See section 12.4.",
-            lambda step, peak, warmup, steps, cooldown: _trapezoid()(
-                step, peak, cooldown, steps, warmup
-            ),
+            lambda step, peak, warmup, steps, cooldown: _trapezoid()(step, peak, cooldown, steps, warmup),
         ),
         "above the peak": Mistake(
             "Between warm-up and cool-down the rate rises on, above its peak: the smaller of the two slopes is taken, "
@@ -562,16 +495,12 @@ plateau_rate = Exercise(
         ),
         "down to a tenth": Mistake(
             "The cool-down ends at a tenth of the peak; the exercise goes down to 0. See section 12.4.",
-            _trapezoid(
-                down=lambda step, steps, cooldown: 0.1 + 0.9 * (steps - step) / cooldown
-            ),
+            _trapezoid(down=lambda step, steps, cooldown: 0.1 + 0.9 * (steps - step) / cooldown),
         ),
         "rounded": Mistake(
             "The rate is rounded to some digits, which is nothing to a large rate and all of a small one: return it as "
             "it is. See section 12.4.",
-            sign=lambda found, *inputs: any(
-                found == round(_trapezoid()(*inputs), digits) for digits in range(2, 7)
-            ),
+            sign=lambda found, *inputs: any(found == round(_trapezoid()(*inputs), digits) for digits in range(2, 7)),
         ),
         "warm-up in a curve": Mistake(
             "The warm-up rises with the square of the step; the exercise asks for a straight line. See section 12.4.",
@@ -609,10 +538,7 @@ def _global_norm(gradients):
     return torch.stack([(g * g).sum() for g in gradients]).sum().sqrt()
 
 
-def _scaled(
-    norm=_global_norm,
-    factor=lambda limit, norm: min(1.0, limit / float(norm)) if norm > 0 else 1.0,
-):
+def _scaled(norm=_global_norm, factor=lambda limit, norm: min(1.0, limit / float(norm)) if norm > 0 else 1.0):
     """An answer that measures the length in its own way, or makes another factor of it."""
 
     def answer(gradients, limit):
@@ -647,9 +573,7 @@ def _shares_memory(new, old):
 
 
 def _by_the_norm_so_far(gradients, limit):
-    return [
-        _scaled()(gradients[:number], limit)[-1] for number in range(1, len(gradients) + 1)
-    ]
+    return [_scaled()(gradients[:number], limit)[-1] for number in range(1, len(gradients) + 1)]
 
 
 def _turned_round(found, *inputs):
@@ -660,10 +584,7 @@ def _turned_round(found, *inputs):
     return (
         None
         if norm == 0
-        else all(
-            torch.allclose(new, by * old, rtol=1e-4)
-            for new, old in zip(found[:3], gradients, strict=True)
-        )
+        else all(torch.allclose(new, by * old, rtol=1e-4) for new, old in zip(found[:3], gradients, strict=True))
     )
 
 
@@ -702,17 +623,12 @@ clip_together = Exercise(
             "The numbers are right, and where nothing is clipped the very tensors come back that were given: who "
             "changes the result later changes them too. Return new tensors, copies where they stay the same. See "
             "section 12.5.",
-            lambda gradients, limit: (
-                gradients
-                if _global_norm(gradients) <= limit
-                else _scaled()(gradients, limit)
-            ),
+            lambda gradients, limit: gradients if _global_norm(gradients) <= limit else _scaled()(gradients, limit),
         ),
         "nothing clipped": Mistake(
             "Nothing is clipped: the gradients come back as they were. See section 12.5.",
             sign=lambda found, *inputs: all(
-                torch.equal(new, old)
-                for new, old in zip(found[:3], inputs[:3], strict=True)
+                torch.equal(new, old) for new, old in zip(found[:3], inputs[:3], strict=True)
             ),
         ),
         "factor upside down": Mistake(
@@ -768,26 +684,18 @@ clip_together = Exercise(
         "mean of the squares": Mistake(
             "The root is taken of the mean of the squares, not of their sum, so that a large model is hardly clipped. "
             "See section 12.5.",
-            _scaled(
-                norm=lambda gradients: (
-                    torch.cat([g.flatten() for g in gradients]).square().mean().sqrt()
-                )
-            ),
+            _scaled(norm=lambda gradients: torch.cat([g.flatten() for g in gradients]).square().mean().sqrt()),
         ),
         "norm returned as well": Mistake(
             "There is a norm among the results; the exercise asks for the list of gradients alone. See section 12.5.",
             sign=lambda found, *inputs: (
-                isinstance(found, tuple)
-                and len(found) != 4
-                and any(isinstance(f, list | tuple) for f in found)
+                isinstance(found, tuple) and len(found) != 4 and any(isinstance(f, list | tuple) for f in found)
             ),
         ),
         "mean of the norms": Mistake(
             "The norms of the parts are averaged; the norm of the whole is the root of the sum of all squares. "
             "See section 12.5.",
-            _scaled(
-                norm=lambda gradients: sum(g.norm() for g in gradients) / len(gradients)
-            ),
+            _scaled(norm=lambda gradients: sum(g.norm() for g in gradients) / len(gradients)),
         ),
         "limit shared out": Mistake(
             "Each gradient is cut to its share of the limit by its own norm; there is one norm for all. See section "
@@ -797,31 +705,21 @@ clip_together = Exercise(
         "squared factor": Mistake(
             "The factor is squared: a norm shrinks by the factor that its numbers are multiplied by, limit / norm. "
             "See section 12.5.",
-            _scaled(
-                factor=lambda limit, norm: (limit / norm) ** 2 if norm > limit else 1.0,
-            ),
+            _scaled(factor=lambda limit, norm: (limit / norm) ** 2 if norm > limit else 1.0),
         ),
         "limit without its square": Mistake(
             "The sum of the squares is compared with the limit, and the factor takes the root: it is the norm that is "
             "compared with the limit. See section 12.5.",
-            _scaled(
-                factor=lambda limit, norm: (
-                    math.sqrt(limit) / float(norm) if norm**2 > limit else 1.0
-                ),
-            ),
+            _scaled(factor=lambda limit, norm: math.sqrt(limit) / float(norm) if norm**2 > limit else 1.0),
         ),
         "limit subtracted": Mistake(
             "Something is subtracted from the gradients; they are multiplied by one factor. See section 12.5.",
-            lambda gradients, limit: [
-                g - (_global_norm(gradients) - limit).clamp(min=0) for g in gradients
-            ],
+            lambda gradients, limit: [g - (_global_norm(gradients) - limit).clamp(min=0) for g in gradients],
         ),
         "nan for zeros": Mistake(
             "Gradients that are all zero become nan: 0 is divided by 0. Nothing has to be clipped there. See section "
             "12.5.",
-            _scaled(
-                factor=lambda limit, norm: torch.clamp(limit / norm, max=1.0) + 0 / norm
-            ),
+            _scaled(factor=lambda limit, norm: torch.clamp(limit / norm, max=1.0) + 0 / norm),
         ),
         "one factor too many": Mistake(
             "Long gradients come out at the length limit², or 1: they are divided by the norm and multiplied by "
@@ -835,9 +733,7 @@ clip_together = Exercise(
         "means of the squares added": Mistake(
             "Each tensor's mean of the squares is taken, and these are added, so that large tensors count too little: "
             "add up the squares themselves. See section 12.5.",
-            _scaled(
-                norm=lambda gradients: sum(g.square().mean() for g in gradients).sqrt()
-            ),
+            _scaled(norm=lambda gradients: sum(g.square().mean() for g in gradients).sqrt()),
         ),
         "long ones skipped": Mistake(
             "Gradients that are too long become 0, and the batch is lost: shortened, they still say where to go. See "
@@ -891,9 +787,7 @@ def _several_parts(draw):
     yield "float64", *sizes(5, 2, 3, 13, pads=(0, 2), dtype=torch.float64)
 
 
-def _gradient(
-    loss_of,
-):
+def _gradient(loss_of):
     """An answer that is the gradient of some loss of the weight."""
 
     def answer(weight, parts, pad_id):
@@ -952,9 +846,7 @@ def _left_behind(weight, parts, pad_id):
 
 
 def _all_at_once(weight, parts, pad_id):
-    return accumulated_gradient.right(
-        weight, [tuple(torch.cat(column) for column in zip(*parts, strict=True))], pad_id
-    )
+    return accumulated_gradient.right(weight, [tuple(torch.cat(column) for column in zip(*parts, strict=True))], pad_id)
 
 
 def _by_hand(axis=-1, hide_labels_only=False):
@@ -983,9 +875,7 @@ def _points_along(move, gradient):
 accumulated_gradient = Exercise(
     name="accumulated_gradient",
     trials=_several_parts,
-    right=_gradient(
-        lambda w, parts, pad_id: _sum_of_parts(w, parts, pad_id) / _count(parts, pad_id)
-    ),
+    right=_gradient(lambda w, parts, pad_id: _sum_of_parts(w, parts, pad_id) / _count(parts, pad_id)),
     returns=(
         "gradient",
         "whether weight requires gradients afterwards, or holds one",
@@ -996,11 +886,7 @@ accumulated_gradient = Exercise(
         "mean of the means": Mistake(
             "Each part's mean counts the same, however few tokens it has, which is right only for parts with equally "
             "many: every token counts once. See section 12.3.",
-            _gradient(
-                lambda w, parts, pad_id: (
-                    _sum_of_parts(w, parts, pad_id, "mean") / len(parts)
-                )
-            ),
+            _gradient(lambda w, parts, pad_id: _sum_of_parts(w, parts, pad_id, "mean") / len(parts)),
         ),
         "means added": Mistake(
             "The means of the parts are added up, so that the gradient grows with the number of parts. See section "
@@ -1013,16 +899,13 @@ accumulated_gradient = Exercise(
         ),
         "divided by the parts": Mistake(
             "The sum is divided by the number of parts; it is to be divided by the number of tokens. See section 12.3.",
-            _gradient(
-                lambda w, parts, pad_id: _sum_of_parts(w, parts, pad_id) / len(parts)
-            ),
+            _gradient(lambda w, parts, pad_id: _sum_of_parts(w, parts, pad_id) / len(parts)),
         ),
         "padding counted": Mistake(
             "Without padding it is right: positions of padding are learned like tokens. See section 12.3.",
             _gradient(
                 lambda w, parts, pad_id: (
-                    sum(F.cross_entropy(x @ w, t, reduction="sum") for x, t in parts)
-                    / sum(len(t) for _, t in parts)
+                    sum(F.cross_entropy(x @ w, t, reduction="sum") for x, t in parts) / sum(len(t) for _, t in parts)
                 )
             ),
         ),
@@ -1030,8 +913,7 @@ accumulated_gradient = Exercise(
             "The number of tokens is right, but the losses of padding are in the sum. See section 12.3.",
             _gradient(
                 lambda w, parts, pad_id: (
-                    sum(F.cross_entropy(x @ w, t, reduction="sum") for x, t in parts)
-                    / _count(parts, pad_id)
+                    sum(F.cross_entropy(x @ w, t, reduction="sum") for x, t in parts) / _count(parts, pad_id)
                 )
             ),
         ),
@@ -1040,27 +922,18 @@ accumulated_gradient = Exercise(
             "See section 12.3.",
             _gradient(
                 lambda w, parts, pad_id: (
-                    sum(_part_loss(w, x, t, pad_id, "mean") * len(t) for x, t in parts)
-                    / sum(len(t) for _, t in parts)
+                    sum(_part_loss(w, x, t, pad_id, "mean") * len(t) for x, t in parts) / sum(len(t) for _, t in parts)
                 )
             ),
         ),
         "padding in the divisor": Mistake(
             "Padding is left out of the loss, but its positions are still counted when you divide. See section 12.3.",
-            _gradient(
-                lambda w, parts, pad_id: (
-                    _sum_of_parts(w, parts, pad_id) / sum(len(t) for _, t in parts)
-                )
-            ),
+            _gradient(lambda w, parts, pad_id: _sum_of_parts(w, parts, pad_id) / sum(len(t) for _, t in parts)),
         ),
         "last part only": Mistake(
             "The result has only the last part in it: the gradient of the parts before it was set to zero or "
             "overwritten. See section 12.3.",
-            _gradient(
-                lambda w, parts, pad_id: (
-                    _part_loss(w, *parts[-1], pad_id) / _count(parts, pad_id)
-                )
-            ),
+            _gradient(lambda w, parts, pad_id: _part_loss(w, *parts[-1], pad_id) / _count(parts, pad_id)),
         ),
         "last part's mean only": Mistake(
             "This is the mean of the last part alone: gradients of several parts add up, unless they are set to zero "
@@ -1080,51 +953,34 @@ accumulated_gradient = Exercise(
         "divided by the last part's tokens": Mistake(
             "The sum of all parts is divided by the length of the last one; count the tokens of all parts. See section "
             "12.3.",
-            _gradient(
-                lambda w, parts, pad_id: _sum_of_parts(w, parts, pad_id) / len(parts[-1][1])
-            ),
+            _gradient(lambda w, parts, pad_id: _sum_of_parts(w, parts, pad_id) / len(parts[-1][1])),
         ),
         "softmax before the loss": Mistake(
             "A softmax is taken twice: cross_entropy takes logits. See section 12.1.",
             _gradient(
                 lambda w, parts, pad_id: (
-                    sum(
-                        F.cross_entropy(
-                            (x @ w).softmax(-1), t, ignore_index=pad_id, reduction="sum"
-                        )
-                        for x, t in parts
-                    )
+                    sum(F.cross_entropy((x @ w).softmax(-1), t, ignore_index=pad_id, reduction="sum") for x, t in parts)
                     / _count(parts, pad_id)
                 )
             ),
         ),
         "divided twice": Mistake(
             "The means of the parts are divided again, by the number of all tokens. See section 12.3.",
-            _gradient(
-                lambda w, parts, pad_id: (
-                    _sum_of_parts(w, parts, pad_id, "mean") / _count(parts, pad_id)
-                )
-            ),
+            _gradient(lambda w, parts, pad_id: _sum_of_parts(w, parts, pad_id, "mean") / _count(parts, pad_id)),
         ),
         "wrong direction": Mistake(
             "The gradient has the opposite sign: it is that of the loss, and the step goes against it later. See "
             "section 12.7.",
-            lambda weight, parts, pad_id: (
-                -accumulated_gradient.right(weight, parts, pad_id)
-            ),
+            lambda weight, parts, pad_id: -accumulated_gradient.right(weight, parts, pad_id),
         ),
         "loss instead of the gradient": Mistake(
             "This is one number, the loss; backward leaves its gradient in .grad of what it depends on. See section "
             "12.7.",
-            sign=lambda found, *inputs: (
-                isinstance(found[0], Tensor | float) and getattr(found[0], "ndim", 0) == 0
-            ),
+            sign=lambda found, *inputs: isinstance(found[0], Tensor | float) and getattr(found[0], "ndim", 0) == 0,
         ),
         "sum over the width": Mistake(
             "The gradient has the shape of weight, (D, V), an entry for each entry. See section 12.7.",
-            sign=lambda found, *inputs: (
-                isinstance(found[0], Tensor) and found[0].dim() == 1
-            ),
+            sign=lambda found, *inputs: isinstance(found[0], Tensor) and found[0].dim() == 1,
         ),
         "0 taken for the pad": Mistake(
             "It is right where pad_id is 0: targets of 0 are left out, whatever pad_id is. See section 12.3.",
@@ -1146,38 +1002,28 @@ accumulated_gradient = Exercise(
         ),
         "transposed": Mistake(
             "The gradient is (V, D); it has the shape of the weight, (D, V). See section 12.7.",
-            lambda weight, parts, pad_id: accumulated_gradient.right(
-                weight, parts, pad_id
-            ).T.contiguous(),
+            lambda weight, parts, pad_id: accumulated_gradient.right(weight, parts, pad_id).T.contiguous(),
         ),
         "sum over the vocabulary": Mistake(
             "The right piece is not subtracted: the gradient at the logits is the probabilities less the one-hot "
             "target. See section 12.7.",
             _gradient(
                 lambda w, parts, pad_id: (
-                    sum((x @ w).logsumexp(-1)[t != pad_id].sum() for x, t in parts)
-                    / _count(parts, pad_id)
+                    sum((x @ w).logsumexp(-1)[t != pad_id].sum() for x, t in parts) / _count(parts, pad_id)
                 )
             ),
         ),
         "means weighted by their share of the parts": Mistake(
             "Each part's mean counts by its tokens, and the sum is divided by the number of parts as well. See "
             "section 12.3.",
-            _gradient(
-                lambda w, parts, pad_id: (
-                    _sum_of_parts(w, parts, pad_id) / _count(parts, pad_id) / len(parts)
-                )
-            ),
+            _gradient(lambda w, parts, pad_id: _sum_of_parts(w, parts, pad_id) / _count(parts, pad_id) / len(parts)),
         ),
-        CHANGES_ITS_INPUT: Mistake(
-            "Compute a gradient, and leave the step to the optimizer. See section 12.7."
-        ),
+        CHANGES_ITS_INPUT: Mistake("Compute a gradient, and leave the step to the optimizer. See section 12.7."),
         "nan for a part of padding": Mistake(
             "A part of nothing but padding makes everything nan: its mean is 0/0. Add up the losses, and divide once, "
             "by the tokens of all parts. See section 12.3.",
             sign=lambda found, weight, pad_id, *parts: bool(
-                any((target == pad_id).all() for _, target in parts)
-                and found[0].isnan().any()
+                any((target == pad_id).all() for _, target in parts) and found[0].isnan().any()
             ),
         ),
         "weight after a step": Mistake(
@@ -1210,9 +1056,7 @@ accumulated_gradient = Exercise(
 
 
 def _weights_and_means(draw):
-    def sizes(
-        *shape, step, size=1.0, decay=0.0, lr=0.1, betas=(0.9, 0.98), eps=1e-8, **kind
-    ):
+    def sizes(*shape, step, size=1.0, decay=0.0, lr=0.1, betas=(0.9, 0.98), eps=1e-8, **kind):
         w, g = draw(*shape, **kind), draw(*shape, **kind) * size
         mean, square = torch.zeros_like(w), torch.zeros_like(w)
         if step > 1:
@@ -1321,9 +1165,7 @@ adamw_step = Exercise(
         "counted from 0": Mistake(
             "The share that is filled is taken for one step too few, so that the first step divides by 0: "
             "the first step is step 1. See section 12.4.",
-            _adamw(
-                shares=lambda step, b1, b2: (1 - b1 ** (step - 1), 1 - b2 ** (step - 1))
-            ),
+            _adamw(shares=lambda step, b1, b2: (1 - b1 ** (step - 1), 1 - b2 ** (step - 1))),
         ),
         "betas swapped": Mistake(
             "The two betas have changed places: the mean forgets fast, with 0.9, and the squares slowly, with 0.98. "
@@ -1337,9 +1179,7 @@ adamw_step = Exercise(
         "defaults of the betas swapped": Mistake(
             "With betas handed over it is right: their defaults have changed places, beta1 is 0.9 and beta2 is 0.98. "
             "See section 12.4.",
-            lambda *inputs, beta1=0.98, beta2=0.9, eps=1e-8: _adamw()(
-                *inputs, beta1, beta2, eps
-            ),
+            lambda *inputs, beta1=0.98, beta2=0.9, eps=1e-8: _adamw()(*inputs, beta1, beta2, eps),
         ),
         "old and new swapped": Mistake(
             "The new gradient gets the share beta and the old mean what is left; beta is what is kept of the old one. "
@@ -1398,19 +1238,12 @@ adamw_step = Exercise(
         "decay in the gradient": Mistake(
             "The decay is added to the gradient, where the division by the size nearly undoes it, as in Adam before "
             "AdamW: it is taken from the weights themselves. See section 12.4.",
-            _adamw(
-                gradient=lambda g, w, decay: g + decay * w,
-                end=lambda w, move, lr, decay: w - lr * move,
-            ),
+            _adamw(gradient=lambda g, w, decay: g + decay * w, end=lambda w, move, lr, decay: w - lr * move),
         ),
         "decay after the move": Mistake(
             "The decay is taken from the weights after their move; it is taken from the w that was given. See section "
             "12.4.",
-            _adamw(
-                end=lambda w, move, lr, decay: (
-                    (w - lr * move) - lr * decay * (w - lr * move)
-                )
-            ),
+            _adamw(end=lambda w, move, lr, decay: (w - lr * move) - lr * decay * (w - lr * move)),
         ),
         "decay without the rate": Mistake(
             "The weights are shrunk by decay · w in every step; it is lr · decay · w, so that the warm-up slows this "
@@ -1443,9 +1276,7 @@ adamw_step = Exercise(
         "counted one step too far": Mistake(
             "The share that is filled is taken for one step too many: the first step is step 1 already, so nothing is "
             "added to it. See section 12.4.",
-            _adamw(
-                shares=lambda step, b1, b2: (1 - b1 ** (step + 1), 1 - b2 ** (step + 1))
-            ),
+            _adamw(shares=lambda step, b1, b2: (1 - b1 ** (step + 1), 1 - b2 ** (step + 1))),
         ),
         "share not taken from 1": Mistake(
             "The means are divided by beta to the power of step, which is what is not yet filled; the filled share is "
@@ -1459,21 +1290,21 @@ adamw_step = Exercise(
         "betas hard-coded": Mistake(
             "With other betas nothing changes: 0.9 and 0.98 stand in the code where `beta1` and `beta2` belong. "
             "See section 12.4.",
-            lambda w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8: (
-                _adamw()(w, g, mean, square, step, lr, decay, eps=eps)
+            lambda w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8: _adamw()(
+                w, g, mean, square, step, lr, decay, eps=eps
             ),
         ),
         "eps hard-coded": Mistake(
             "With another eps nothing changes: a number stands in the code where `eps` belongs. See section 12.4.",
-            lambda w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8: (
-                _adamw()(w, g, mean, square, step, lr, decay, beta1, beta2)
+            lambda w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8: _adamw()(
+                w, g, mean, square, step, lr, decay, beta1, beta2
             ),
         ),
         "betas and eps hard-coded": Mistake(
             "With other betas or another eps nothing changes: numbers stand in the code where the arguments belong. "
             "See section 12.4.",
-            lambda w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8: (
-                _adamw()(w, g, mean, square, step, lr, decay)
+            lambda w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8: _adamw()(
+                w, g, mean, square, step, lr, decay
             ),
         ),
         "rate forgotten": Mistake(
@@ -1483,13 +1314,9 @@ adamw_step = Exercise(
         "root before the share": Mistake(
             "The root is taken of the mean of the squares before it is divided by its share; divide first. See "
             "section 12.4.",
-            lambda w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8: (
-                _adamw(
-                    move=lambda m, s, eps: (
-                        m / ((s * (1 - beta2**step)).sqrt() / (1 - beta2**step) + eps)
-                    )
-                )(w, g, mean, square, step, lr, decay, beta1, beta2, eps)
-            ),
+            lambda w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8: _adamw(
+                move=lambda m, s, eps: m / ((s * (1 - beta2**step)).sqrt() / (1 - beta2**step) + eps)
+            )(w, g, mean, square, step, lr, decay, beta1, beta2, eps),
         ),
         "decay in the gradient and in the weights": Mistake(
             "The decay acts twice, added to the gradient and taken from the weights; the latter alone is meant. "
@@ -1522,9 +1349,7 @@ adamw_step = Exercise(
         "another default": Mistake(
             "It is right where the betas are given; where they are not, beta2 is 0.999, as in PyTorch, and in this "
             "chapter it is 0.98. See section 12.4.",
-            lambda *inputs, beta1=0.9, beta2=0.999, eps=1e-8: _adamw()(
-                *inputs, beta1, beta2, eps
-            ),
+            lambda *inputs, beta1=0.9, beta2=0.999, eps=1e-8: _adamw()(*inputs, beta1, beta2, eps),
         ),
         "gradient instead of its mean": Mistake(
             "The means are right, and the weights move along the gradient itself and not along its running mean. See "

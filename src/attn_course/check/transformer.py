@@ -6,14 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attn_course.check.exercise import (
-    CHANGES_ITS_INPUT,
-    Exercise,
-    Mistake,
-    Remark,
-    made_in_parts,
-    set_parameters,
-)
+from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake, Remark, made_in_parts, set_parameters
 from attn_course.masks import make_padding_mask
 from attn_course.transformer import DecoderLayer
 
@@ -86,9 +79,7 @@ def _all_but_the_first(x, gain, bias, eps=1e-5):
 
 
 def _gain_and_bias_first(x, gain, bias, eps=1e-5):
-    return _normalised(finish=lambda normalised, gain, bias: normalised)(
-        gain * x + bias, gain, bias, eps
-    )
+    return _normalised(finish=lambda normalised, gain, bias: normalised)(gain * x + bias, gain, bias, eps)
 
 
 def _by_the_mean_distance(x, gain, bias, eps=1e-5):
@@ -182,10 +173,7 @@ layer_norm = Exercise(
             "The mean is subtracted above the line and not below it: what a token is divided by is the root of the "
             "mean square of its numbers, and not of their distances from the mean. See section 9.3.",
             lambda x, gain, bias, eps=1e-5: (
-                gain
-                * (x - x.mean(-1, keepdim=True))
-                / torch.sqrt(x.square().mean(-1, keepdim=True) + eps)
-                + bias
+                gain * (x - x.mean(-1, keepdim=True)) / torch.sqrt(x.square().mean(-1, keepdim=True) + eps) + bias
             ),
         ),
         "mean left in": Mistake(
@@ -251,9 +239,7 @@ layer_norm = Exercise(
         "norm over everything, n − 1 and ε outside the root": Mistake(
             "One mean and one standard deviation serve all tokens together, and it is that of torch.std, which "
             "divides by one number less: each token has its own, over its E numbers. See section 9.3.",
-            _normalised(
-                None, correction=1, divide=lambda variance, eps: variance.sqrt() + eps
-            ),
+            _normalised(None, correction=1, divide=lambda variance, eps: variance.sqrt() + eps),
         ),
         "E − 1 and axis counted from the front": Mistake(
             "A sentence is nearly right and a batch is not: axis 1 holds the width in the one and the positions in "
@@ -292,9 +278,7 @@ layer_norm = Exercise(
         ),
         "one added to the gain": Mistake(
             "The gain is taken as what is added to 1; the columns are multiplied by the gain itself. See section 9.3.",
-            _normalised(
-                finish=lambda normalised, gain, bias: (1 + gain) * normalised + bias
-            ),
+            _normalised(finish=lambda normalised, gain, bias: (1 + gain) * normalised + bias),
         ),
         CHANGES_ITS_INPUT: Mistake("Subtract into a new tensor. See section 9.3."),
     },
@@ -365,9 +349,7 @@ def _side_by_side(x, sublayers, norms, final_norm, norm_first):
 
 
 def _side_by_side_in_pre_norm(x, sublayers, norms, final_norm, norm_first):
-    return (_side_by_side if norm_first else _stack())(
-        x, sublayers, norms, final_norm, norm_first
-    )
+    return (_side_by_side if norm_first else _stack())(x, sublayers, norms, final_norm, norm_first)
 
 
 def _first_x_added(x, sublayers, norms, final_norm, norm_first):
@@ -410,9 +392,7 @@ def _norms_backwards(x, sublayers, norms, final_norm, norm_first):
 
 
 def _last_norm_again(x, sublayers, norms, final_norm, norm_first):
-    x = _stack(ends_with_norm=lambda norm_first: False)(
-        x, sublayers, norms, final_norm, norm_first
-    )
+    x = _stack(ends_with_norm=lambda norm_first: False)(x, sublayers, norms, final_norm, norm_first)
     return norms[-1](x) if norm_first else x
 
 
@@ -526,9 +506,7 @@ run_stack = Exercise(
         "one norm behind the post-norm stack": Mistake(
             "Pre-norm is right, and under post-norm the final norm alone is used: each sum needs the norm of its own "
             "sublayer around it. See section 9.4.",
-            _stack(
-                post=lambda x, f, norm: x + f(x), ends_with_norm=lambda norm_first: True
-            ),
+            _stack(post=lambda x, f, norm: x + f(x), ends_with_norm=lambda norm_first: True),
         ),
         "one norm for all": Mistake(
             "One sublayer is right and three are not: the first norm is used for all of them, and each has its own. "
@@ -552,22 +530,16 @@ run_stack = Exercise(
         ),
         "last sublayer left out": Mistake(
             "The last sublayer is never run. See section 9.4.",
-            _stack(
-                parts=lambda sublayers, norms: zip(sublayers[:-1], norms[:-1], strict=True)
-            ),
+            _stack(parts=lambda sublayers, norms: zip(sublayers[:-1], norms[:-1], strict=True)),
         ),
         "first sublayer left out": Mistake(
             "The first sublayer is never run: a list counts from 0. See section 9.4.",
-            _stack(
-                parts=lambda sublayers, norms: zip(sublayers[1:], norms[1:], strict=True)
-            ),
+            _stack(parts=lambda sublayers, norms: zip(sublayers[1:], norms[1:], strict=True)),
         ),
         "stops after the first": Mistake(
             "One sublayer is right, and where there are three the other two are not run: "
             "the return stands inside the loop. See section 9.4.",
-            _stack(
-                parts=lambda sublayers, norms: zip(sublayers[:1], norms[:1], strict=True)
-            ),
+            _stack(parts=lambda sublayers, norms: zip(sublayers[:1], norms[:1], strict=True)),
         ),
         "final norm first": Mistake(
             "The final norm stands in front of the pre-norm stack, where each sublayer has a norm already; it belongs "
@@ -596,9 +568,7 @@ run_stack = Exercise(
         ),
         "stream twice": Mistake(
             "The stream is added twice in every step: what a sublayer finds is added to it once. See section 9.2.",
-            _stack(
-                lambda x, f, norm: x + x + f(norm(x)), lambda x, f, norm: norm(x + x + f(x))
-            ),
+            _stack(lambda x, f, norm: x + x + f(norm(x)), lambda x, f, norm: norm(x + x + f(x))),
         ),
         "what is found subtracted": Mistake(
             "What a sublayer finds is taken away from the stream; it is added. See section 9.2.",
@@ -606,9 +576,7 @@ run_stack = Exercise(
         ),
         "sublayer called twice": Mistake(
             "Each sublayer reads its own output once more: it is called once in every step. See section 9.4.",
-            _stack(
-                lambda x, f, norm: x + f(f(norm(x))), lambda x, f, norm: norm(x + f(f(x)))
-            ),
+            _stack(lambda x, f, norm: x + f(f(norm(x))), lambda x, f, norm: norm(x + f(f(x)))),
         ),
         CHANGES_ITS_INPUT: Mistake(
             "`x += …` writes into the tensor itself; `x = x + …` makes a new one. See section 9.2."
@@ -690,9 +658,7 @@ def _decode(
         steps = {"back": back, "across": across, "think": layer.feed_forward}
         names = dict(zip(("back", "across", "think"), norms, strict=True))
         for step in order:
-            norm = (
-                nn.Identity() if step == without_norm else layer.get_submodule(names[step])
-            )
+            norm = nn.Identity() if step == without_norm else layer.get_submodule(names[step])
             x = add(x, steps[step], norm)
         return x, found[weights_of]
 
@@ -714,18 +680,14 @@ def _asked_by_the_memory(mask):
 
 def _all_from_the_first_x(layer, x, memory, memory_mask):
     looked, _ = layer.self_attention(layer.self_attention_norm(x), is_causal=True)
-    read, weights = layer.cross_attention(
-        layer.cross_attention_norm(x), memory, mask=memory_mask, need_weights=True
-    )
+    read, weights = layer.cross_attention(layer.cross_attention_norm(x), memory, mask=memory_mask, need_weights=True)
     thought = layer.feed_forward(layer.feed_forward_norm(x))
     return x + looked + read + thought, weights
 
 
 def _old_queries(layer, x, memory, memory_mask):
     found, _ = layer.self_attention(layer.self_attention_norm(x), is_causal=True)
-    read, weights = layer.cross_attention(
-        layer.cross_attention_norm(x), memory, mask=memory_mask, need_weights=True
-    )
+    read, weights = layer.cross_attention(layer.cross_attention_norm(x), memory, mask=memory_mask, need_weights=True)
     x = x + found + read
     return x + layer.feed_forward(layer.feed_forward_norm(x)), weights
 
@@ -757,17 +719,12 @@ def _post_norm_at(where):
             return layer.self_attention(y, is_causal=True)[0]
 
         def across(y):
-            out, kept["weights"] = layer.cross_attention(
-                y, memory, mask=memory_mask, need_weights=True
-            )
+            out, kept["weights"] = layer.cross_attention(y, memory, mask=memory_mask, need_weights=True)
             return out
 
         steps = {"self_attention": back, "cross_attention": across}
         for name in ("self_attention", "cross_attention", "feed_forward"):
-            f, norm = (
-                steps.get(name, layer.feed_forward),
-                layer.get_submodule(f"{name}_norm"),
-            )
+            f, norm = (steps.get(name, layer.feed_forward), layer.get_submodule(f"{name}_norm"))
             x = norm(x + f(x)) if name == where else x + f(norm(x))
         return x, kept["weights"]
 
@@ -775,18 +732,14 @@ def _post_norm_at(where):
 
 
 def _cross_and_think(layer, x, memory, memory_mask):
-    found, weights = layer.cross_attention(
-        layer.cross_attention_norm(x), memory, mask=memory_mask, need_weights=True
-    )
+    found, weights = layer.cross_attention(layer.cross_attention_norm(x), memory, mask=memory_mask, need_weights=True)
     x = x + found
     return x + layer.feed_forward(layer.feed_forward_norm(x)), weights
 
 
 def _found_not_added(layer, x, memory, memory_mask):
     x = x + layer.self_attention(layer.self_attention_norm(x), is_causal=True)[0]
-    _, weights = layer.cross_attention(
-        layer.cross_attention_norm(x), memory, mask=memory_mask, need_weights=True
-    )
+    _, weights = layer.cross_attention(layer.cross_attention_norm(x), memory, mask=memory_mask, need_weights=True)
     return x + layer.feed_forward(layer.feed_forward_norm(x)), weights
 
 
@@ -837,15 +790,11 @@ decode_layer = Exercise(
         ),
         "norms swapped": Mistake(
             "The norms of cross-attention and feed-forward have changed places. See section 9.5.",
-            _decode(
-                norms=("self_attention_norm", "feed_forward_norm", "cross_attention_norm")
-            ),
+            _decode(norms=("self_attention_norm", "feed_forward_norm", "cross_attention_norm")),
         ),
         "norms of the attentions swapped": Mistake(
             "The norms of self-attention and cross-attention have changed places. See section 9.5.",
-            _decode(
-                norms=("cross_attention_norm", "self_attention_norm", "feed_forward_norm")
-            ),
+            _decode(norms=("cross_attention_norm", "self_attention_norm", "feed_forward_norm")),
         ),
         "residual missing": Mistake(
             "What each sublayer finds replaces the stream instead of being added to it. See section 9.2.",
@@ -867,8 +816,7 @@ decode_layer = Exercise(
             _without_residual_at("think"),
         ),
         "not causal": Mistake(
-            "The self-attention sees the future: nothing tells it to be causal. See section 9.6.",
-            _decode(causal=False),
+            "The self-attention sees the future: nothing tells it to be causal. See section 9.6.", _decode(causal=False)
         ),
         "neither causal nor masked": Mistake(
             "The self-attention sees the future and the cross-attention reads padding: nothing tells the one to be "
@@ -896,9 +844,7 @@ decode_layer = Exercise(
         ),
         "source's mask in self-attention only": Mistake(
             "The source's mask is given to the self-attention instead of the cross-attention. See section 9.7.",
-            _decode(
-                self_mask=lambda memory_mask: memory_mask, mask=lambda memory_mask: None
-            ),
+            _decode(self_mask=lambda memory_mask: memory_mask, mask=lambda memory_mask: None),
         ),
         "memory normalised": Mistake(
             "The memory goes through a norm here, and it has been normalised by the encoder: "
@@ -906,8 +852,7 @@ decode_layer = Exercise(
             _decode(memory_norm=True),
         ),
         "memory ignored": Mistake(
-            "The cross-attention reads x instead of the memory. See section 9.6.",
-            _decode(source=lambda x, memory: x),
+            "The cross-attention reads x instead of the memory. See section 9.6.", _decode(source=lambda x, memory: x)
         ),
         "memory asks": Mistake(
             "The two sides have changed places: the memory asks and x answers. See section 7.10.",
@@ -980,25 +925,19 @@ decode_layer = Exercise(
             "The stream is normalised once more behind the feed-forward; under pre-norm a layer leaves its last sum "
             "as it is, and the stack has one final norm. See section 9.4.",
             lambda layer, x, memory, memory_mask: (
-                layer.feed_forward_norm(
-                    (found := _decode()(layer, x, memory, memory_mask))[0]
-                ),
+                layer.feed_forward_norm((found := _decode()(layer, x, memory, memory_mask))[0]),
                 found[1],
             ),
         ),
         "self-attention forgotten": Mistake(
             "The first of the three sublayers, the self-attention, is missing: the target's tokens know nothing of "
             "each other. See section 9.6.",
-            lambda layer, x, memory, memory_mask: _cross_and_think(
-                layer, x, memory, memory_mask
-            ),
+            lambda layer, x, memory, memory_mask: _cross_and_think(layer, x, memory, memory_mask),
         ),
         "cross-attention's output forgotten": Mistake(
             "The weights of the cross-attention are there, and what it found is not added to the stream. See section "
             "9.6.",
-            lambda layer, x, memory, memory_mask: _found_not_added(
-                layer, x, memory, memory_mask
-            ),
+            lambda layer, x, memory, memory_mask: _found_not_added(layer, x, memory, memory_mask),
         ),
         CHANGES_ITS_INPUT: Mistake(
             "`x += …` writes into the tensor itself; `x = x + …` makes a new one. See section 9.2."
@@ -1036,10 +975,7 @@ def _spread(table):
         "1/√(3E)": math.sqrt(1 / 3),
         "0.02": 0.02 * math.sqrt(E),
     }
-    name = next(
-        (n for n, s in likely.items() if abs(spread / s - 1) < 0.02),
-        f"{spread / math.sqrt(E):.2g}",
-    )
+    name = next((n for n, s in likely.items() if abs(spread / s - 1) < 0.02), f"{spread / math.sqrt(E):.2g}")
     if abs(mean) > 0.05:
         return f"{name} around {mean / math.sqrt(E):.1g}"
     return f"{name}, with a row of zeros" if (table == 0).all(dim=1).any() else name
@@ -1056,9 +992,7 @@ def _reaches(out, tables):
 def _do_both_jobs(answer, vocab_size, d_model, ids, x, numbers):
     table = answer(vocab_size, d_model)
     if not isinstance(table, nn.Module):
-        raise Remark(
-            "TiedTable has to be an nn.Module, so that its table is trained. See section 9.8."
-        )
+        raise Remark("TiedTable has to be an nn.Module, so that its table is trained. See section 9.8.")
     table = table.to(x)
     tables = [p for p in table.parameters() if p.shape == numbers.shape]
     spread = _spread(tables[0].detach()) if vocab_size >= 1000 and tables else "1/√E"
@@ -1104,13 +1038,9 @@ class _Tied(nn.Module):
 
 
 @made_in_parts
-def _tied(
-    embed_factor=_Tied.embed_factor, score_factor=_Tied.score_factor, spread=_Tied.spread
-):
+def _tied(embed_factor=_Tied.embed_factor, score_factor=_Tied.score_factor, spread=_Tied.spread):
     changes = {"embed_factor": embed_factor, "score_factor": score_factor, "spread": spread}
-    return type(
-        "Tied", (_Tied,), {name: staticmethod(change) for name, change in changes.items()}
-    )
+    return type("Tied", (_Tied,), {name: staticmethod(change) for name, change in changes.items()})
 
 
 def _one(d_model):
@@ -1240,8 +1170,7 @@ TiedTable = Exercise(
             _TwoTablesUnscaled,
         ),
         "a bias too many": Mistake(
-            "There are V parameters more than the table has: the logits have a bias here. See section 9.7.",
-            _WithBias,
+            "There are V parameters more than the table has: the logits have a bias here. See section 9.7.", _WithBias
         ),
         "no scale": Mistake(
             "What goes in is not multiplied by √E, and would be drowned by the positions. See section 9.8.",
@@ -1252,8 +1181,7 @@ TiedTable = Exercise(
             _tied(embed_factor=lambda d_model: 1 / math.sqrt(d_model)),
         ),
         "multiplied by the width itself": Mistake(
-            "What goes in is multiplied by E, without the root. See section 9.8.",
-            _tied(embed_factor=float),
+            "What goes in is multiplied by E, without the root. See section 9.8.", _tied(embed_factor=float)
         ),
         "scale on the way out": Mistake(
             "The factor √E is at the wrong end: it belongs to what goes in, and the logits are multiplied instead. "
@@ -1355,8 +1283,7 @@ TiedTable = Exercise(
             _ScaledInPlace,
         ),
         "multiplied by the root of V": Mistake(
-            "What goes in is multiplied by √V; it is √E, the root of the width. See section 9.8.",
-            _ByTheRootOfV,
+            "What goes in is multiplied by √V; it is √E, the root of the width. See section 9.8.", _ByTheRootOfV
         ),
         "bias and no scale": Mistake(
             "There are V parameters more than the table has, for the logits have a bias here; and what goes in is not "
@@ -1366,9 +1293,7 @@ TiedTable = Exercise(
         "scaled and divided": Mistake(
             "What goes in is divided by √E and the logits are multiplied by it: it is what goes in that is multiplied. "
             "See section 9.8.",
-            _tied(
-                embed_factor=lambda d_model: 1 / math.sqrt(d_model), score_factor=math.sqrt
-            ),
+            _tied(embed_factor=lambda d_model: 1 / math.sqrt(d_model), score_factor=math.sqrt),
         ),
         "logarithms of probabilities": Mistake(
             "score returns the logarithms of probabilities, and is asked for logits: the loss makes its own softmax. "
@@ -1491,8 +1416,7 @@ count_transformer = Exercise(
             _count(encoder=(1, 1), decoder=(2, 1)),
         ),
         "norms forgotten": Mistake(
-            "No norm is counted at all, and each learns a gain and a bias. See section 9.3.",
-            _count(norm=lambda e: 0),
+            "No norm is counted at all, and each learns a gain and a bias. See section 9.3.", _count(norm=lambda e: 0)
         ),
         "norms without a bias": Mistake(
             "A norm counts E here, and it learns 2E: a gain and a bias for each column. See section 9.3.",
@@ -1533,9 +1457,7 @@ count_transformer = Exercise(
             "The layers of both sides together are taken for num_layers; there are num_layers on each side. "
             "See section 9.11.",
             lambda s, t, e, f, n: (
-                _count(tables=lambda s, t: 0, final_norms=0)(s, t, e, f, n) // 2
-                + (s + t) * e
-                + 4 * e
+                _count(tables=lambda s, t: 0, final_norms=0)(s, t, e, f, n) // 2 + (s + t) * e + 4 * e
             ),
         ),
         "one matrix in the feed-forward": Mistake(

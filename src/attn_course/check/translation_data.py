@@ -21,9 +21,7 @@ def _sentences(draw):
         rows = []
         for length in (1 + draw.ints(count, high=longest)).tolist():
             # Small numbers more often than large ones, as with words.
-            picks = torch.minimum(
-                draw.ints(length, high=words), draw.ints(length, high=words)
-            )
+            picks = torch.minimum(draw.ints(length, high=words), draw.ints(length, high=words))
             rows.append([_word(i) for i in picks.tolist()])
         return rows
 
@@ -55,13 +53,9 @@ def _entries(answer, sentences, min_count):
     if not all(type(i) is int for i in found.values()):
         if all(type(i) is int for i in found):
             return len(found), None, "ids to words", ""
-        raise Remark(
-            "build_vocabulary must give each word a whole number, its id. See section 10.4."
-        )
+        raise Remark("build_vocabulary must give each word a whole number, its id. See section 10.4.")
     if not all(isinstance(word, str) for word in found):
-        raise Remark(
-            "The keys of the dict must be words, which are strings, and its values ids. See section 10.4."
-        )
+        raise Remark("The keys of the dict must be words, which are strings, and its values ids. See section 10.4.")
     by_id = sorted(found, key=lambda word: (found[word], word))
     special = [f"{found[word]} {word}" for word in by_id if word in SPECIAL]
     return (
@@ -160,36 +154,26 @@ build_vocabulary = Exercise(
         ),
         "more than min_count": Mistake(
             "Words that occur exactly min_count times are missing, and that is often enough. See section 10.4.",
-            lambda sentences, least: _vocabulary(
-                sentences, least, enough=lambda count, least: count > least
-            ),
+            lambda sentences, least: _vocabulary(sentences, least, enough=lambda count, least: count > least),
         ),
         "min_count ignored": Mistake(
             "Every word is in it, however rare. See section 10.4.",
-            lambda sentences, least: _vocabulary(
-                sentences, least, enough=lambda count, least: True
-            ),
+            lambda sentences, least: _vocabulary(sentences, least, enough=lambda count, least: True),
         ),
         "not by frequency": Mistake(
             "The words stand in the order of `sorted`; the most frequent comes first, and the alphabet decides only "
             "among equals. See section 10.4.",
-            lambda sentences, least: _vocabulary(
-                sentences, least, order=lambda counts: lambda word: word
-            ),
+            lambda sentences, least: _vocabulary(sentences, least, order=lambda counts: lambda word: word),
         ),
         "first seen first": Mistake(
             "The words stand in the order in which the text brings them; the most frequent comes first. See section "
             "10.4.",
-            lambda sentences, least: _vocabulary(
-                sentences, least, order=lambda counts: lambda word: 0
-            ),
+            lambda sentences, least: _vocabulary(sentences, least, order=lambda counts: lambda word: 0),
         ),
         "equals as they come": Mistake(
             "The most frequent comes first, but words that are equally frequent stand as the text brings them, "
             "and not in the order of `sorted`. See section 10.4.",
-            lambda sentences, least: _vocabulary(
-                sentences, least, order=lambda counts: lambda word: -counts[word]
-            ),
+            lambda sentences, least: _vocabulary(sentences, least, order=lambda counts: lambda word: -counts[word]),
         ),
         "equals backwards": Mistake(
             "The most frequent comes first, but words that are equally frequent stand in the reverse order of "
@@ -208,18 +192,14 @@ build_vocabulary = Exercise(
             "A word that is twice in a sentence is counted once: these are the sentences with the word, "
             "and asked for is how often it occurs. See section 10.4.",
             lambda sentences, least: _vocabulary(
-                sentences,
-                least,
-                count=lambda sentences: Counter(w for s in sentences for w in set(s)),
+                sentences, least, count=lambda sentences: Counter(w for s in sentences for w in set(s))
             ),
         ),
         "letters counted": Mistake(
             "The entries are single letters: one loop too many, or one string too early. A sentence is a list of "
             "words. See section 10.4.",
             lambda sentences, least: _vocabulary(
-                sentences,
-                least,
-                count=lambda sentences: Counter(c for s in sentences for w in s for c in w),
+                sentences, least, count=lambda sentences: Counter(c for s in sentences for w in s for c in w)
             ),
         ),
         "ids to words": Mistake(
@@ -249,10 +229,7 @@ build_vocabulary = Exercise(
         "special words counted from 1": Mistake(
             "The ids begin with 1; the padding has the id 0, and masks and losses look for it there. See section 10.4.",
             lambda sentences, least: _vocabulary(
-                sentences,
-                least,
-                start=5,
-                special={word: i + 1 for word, i in SPECIAL.items()},
+                sentences, least, start=5, special={word: i + 1 for word, i in SPECIAL.items()}
             ),
         ),
         "one sentence only": Mistake(
@@ -268,10 +245,7 @@ build_vocabulary = Exercise(
             "A word has to occur min_count times in one and the same sentence; it has to occur so often in all of them "
             "together. See section 10.4.",
             lambda sentences, least: _vocabulary(
-                sentences,
-                least,
-                enough=lambda count, least: True,
-                count=_often_in_one(least),
+                sentences, least, enough=lambda count, least: True, count=_often_in_one(least)
             ),
         ),
         "counted one too early": Mistake(
@@ -287,8 +261,7 @@ build_vocabulary = Exercise(
             "Rare words are in it as well, with the id of the unknown word: they are left out, and whoever looks one "
             "up takes the unknown's id then. See section 10.4.",
             lambda sentences, least: (
-                _vocabulary(sentences, least)
-                | {w: UNK_ID for w, n in _occurrences(sentences).items() if n < least}
+                _vocabulary(sentences, least) | {w: UNK_ID for w, n in _occurrences(sentences).items() if n < least}
             ),
         ),
         "lower case": Mistake(
@@ -302,18 +275,14 @@ build_vocabulary = Exercise(
             "Equally frequent words are sorted by their length; they stand in the order of `sorted`, which compares "
             "their letters. See section 10.4.",
             lambda sentences, least: _vocabulary(
-                sentences,
-                least,
-                order=lambda counts: lambda word: (-counts[word], len(word)),
+                sentences, least, order=lambda counts: lambda word: (-counts[word], len(word))
             ),
         ),
         "equals by length": Mistake(
             "The most frequent comes first, but among words that are equally frequent it is the shortest, as in the "
             "choice of a pair, and here it is the order of `sorted`. See section 10.5.",
             lambda sentences, least: _vocabulary(
-                sentences,
-                least,
-                order=lambda counts: lambda word: (-counts[word], len(word), word),
+                sentences, least, order=lambda counts: lambda word: (-counts[word], len(word), word)
             ),
         ),
     },
@@ -364,21 +333,12 @@ def _cut_words(draw):
     yield "letters", {tuple("たべた"): 3, tuple("たべまし"): 2, tuple("のみた"): 4}
     yield "random letters", random(7, 5, 5)
     yield "a pair twice in a word", {tuple("ましまし"): 2, tuple("しま"): 1, tuple("の"): 9}
-    yield (
-        "pieces of several letters",
-        {("べま", "し"): 2, ("ま", "し", "た"): 5, ("ま", "し"): 1, ("ま", "しま"): 3},
-    )
+    yield ("pieces of several letters", {("べま", "し"): 2, ("ま", "し", "た"): 5, ("ま", "し"): 1, ("ま", "しま"): 3})
     yield "the same letter again", {tuple("ののの"): 2, tuple("のみ"): 3}
     yield "a frequent word and many rare ones", _many_rare()
     yield "a word of one piece", {("です",): 11, ("ま", "す"): 2}
-    yield (
-        "long pieces that are rare",
-        {("べまし", "たの"): 3, ("ま", "し", "の"): 4, ("ま", "し"): 1},
-    )
-    yield (
-        "long words that are rare",
-        {tuple("のみたべしまの"): 3, ("ま", "た"): 4, ("た",): 2},
-    )
+    yield ("long pieces that are rare", {("べまし", "たの"): 3, ("ま", "し", "の"): 4, ("ま", "し"): 1})
+    yield ("long words that are rare", {tuple("のみたべしまの"): 3, ("ま", "た"): 4, ("た",): 2})
     yield "many random words", random(23, 6, 7)
 
 
@@ -418,9 +378,7 @@ def _round_text(answer, cut):
     if isinstance(found, dict):
         return "a dict alone", ""
     if not isinstance(found, tuple | list) or len(found) != 2:
-        raise Remark(
-            "merge_step must return two things, the pair and the new dict. See section 10.5."
-        )
+        raise Remark("merge_step must return two things, the pair and the new dict. See section 10.5.")
     pair, merged = found
     if isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], tuple):
         raise Remark(
@@ -450,10 +408,7 @@ def _first_only(pieces, pair):
 
 def _overlapping(pieces, pair):
     """Each place is looked at by itself, so the second half of a pair stays."""
-    glued = [
-        pieces[i] + pieces[i + 1] if pieces[i : i + 2] == pair else pieces[i]
-        for i in range(len(pieces))
-    ]
+    glued = [pieces[i] + pieces[i + 1] if pieces[i : i + 2] == pair else pieces[i] for i in range(len(pieces))]
     return tuple(glued)
 
 
@@ -546,8 +501,7 @@ def _turned(pieces, pair):
 
 def _with_a_space(pieces, pair):
     return tuple(
-        " ".join(pair) if piece == "".join(pair) and piece not in pieces else piece
-        for piece in _merge(pieces, pair)
+        " ".join(pair) if piece == "".join(pair) and piece not in pieces else piece for piece in _merge(pieces, pair)
     )
 
 
@@ -560,11 +514,7 @@ def _over_edges_as_often(cut):
 def _both_merged(pieces, pair):
     """Where the pair overlaps itself, a piece goes into two merged ones."""
     at = [i for i in range(len(pieces) - 1) if pieces[i : i + 2] == pair]
-    return tuple(
-        "".join(pair) if i in at else piece
-        for i, piece in enumerate(pieces)
-        if i in at or i - 1 not in at
-    )
+    return tuple("".join(pair) if i in at else piece for i, piece in enumerate(pieces) if i in at or i - 1 not in at)
 
 
 def _first_piece_decides(pieces, pair):
@@ -614,9 +564,7 @@ merge_step = Exercise(
             sign=lambda found, cut: (
                 found
                 in [
-                    _round_text(
-                        lambda cut, pairs=pairs: _one_round(cut, pairs=pairs(cut)), cut
-                    )
+                    _round_text(lambda cut, pairs=pairs: _one_round(cut, pairs=pairs(cut)), cut)
                     for pairs in (_over_edges, _over_edges_as_often)
                 ]
             ),
@@ -632,15 +580,11 @@ merge_step = Exercise(
         ),
         "least frequent pair": Mistake(
             "The pair is the rarest one, and it has to be the most frequent. See section 10.5.",
-            lambda cut: _one_round(
-                cut, pairs=Counter({pair: -n for pair, n in _pairs(cut).items()})
-            ),
+            lambda cut: _one_round(cut, pairs=Counter({pair: -n for pair, n in _pairs(cut).items()})),
         ),
         "neighbours in any order": Mistake(
             "た before べ and べ before た are counted as one pair, and a pair has an order. See section 10.5.",
-            lambda cut: _one_round(
-                cut, pairs=_pairs(cut, name=lambda a, b: tuple(sorted((a, b))))
-            ),
+            lambda cut: _one_round(cut, pairs=_pairs(cut, name=lambda a, b: tuple(sorted((a, b))))),
         ),
         "only the first place merged": Mistake(
             "In a word that holds the pair twice, the second one is left in two pieces. See section 10.5.",
@@ -727,10 +671,7 @@ merge_step = Exercise(
         "every pair merged": Mistake(
             "Other pairs are merged along with the most frequent one: a round merges one pair. See section 10.5.",
             lambda cut: _one_round(
-                cut,
-                merge=lambda pieces, pair: (
-                    ("".join(pieces),) if _merge(pieces, pair) != pieces else pieces
-                ),
+                cut, merge=lambda pieces, pair: ("".join(pieces),) if _merge(pieces, pair) != pieces else pieces
             ),
         ),
         "pair kept as a tuple": Mistake(
@@ -746,10 +687,7 @@ merge_step = Exercise(
             "The words of the new dict have lost their other pieces: what is no part of the pair stays. See section "
             "10.5.",
             lambda cut: _one_round(
-                cut,
-                merge=lambda pieces, pair: (
-                    ("".join(pair),) if _merge(pieces, pair) != pieces else pieces
-                ),
+                cut, merge=lambda pieces, pair: ("".join(pair),) if _merge(pieces, pair) != pieces else pieces
             ),
         ),
         "overlaps merged twice": Mistake(
@@ -777,20 +715,14 @@ merge_step = Exercise(
             "pair. See section 10.5.",
             lambda cut: _one_round(cut, merge=_first_piece_decides),
         ),
-        CHANGES_ITS_INPUT: Mistake(
-            "Make a new dict: whoever called may still need the old one. See section 10.5.",
-        ),
+        CHANGES_ITS_INPUT: Mistake("Make a new dict: whoever called may still need the old one. See section 10.5."),
     },
 )
 
 
 def _only_with_pair(cut):
     best, _ = _one_round(cut)
-    merged = {
-        _merge(pieces, best): n
-        for pieces, n in cut.items()
-        if _merge(pieces, best) != pieces
-    }
+    merged = {_merge(pieces, best): n for pieces, n in cut.items() if _merge(pieces, best) != pieces}
     return best, merged
 
 
@@ -799,10 +731,7 @@ def _only_with_pair(cut):
 
 def _pairs_of_ids(draw):
     def pairs(*sizes):
-        return [
-            tuple((4 + draw.ints(length, high=50)).tolist() for length in size)
-            for size in sizes
-        ]
+        return [tuple((4 + draw.ints(length, high=50)).tolist() for length in size) for size in sizes]
 
     yield "a batch", pairs((5, 3), (2, 7), (3, 2))
     yield "a batch of one", pairs((3, 5))
@@ -814,9 +743,7 @@ def _pairs_of_ids(draw):
 def _tensors(answer, pairs):
     found = answer(pairs)
     if isinstance(found, Tensor):
-        raise Remark(
-            "pad_pairs must return three tensors: src, tgt_in and tgt_out. See section 10.7."
-        )
+        raise Remark("pad_pairs must return three tensors: src, tgt_in and tgt_out. See section 10.7.")
     if isinstance(found, tuple | list):
         return tuple(_any_integers(tensor) for tensor in found)
     return found
@@ -824,23 +751,14 @@ def _tensors(answer, pairs):
 
 def _any_integers(tensor):
     """Whole numbers of any size are ids; true or false and numbers with a point are not."""
-    is_whole = (
-        isinstance(tensor, Tensor)
-        and not tensor.is_floating_point()
-        and tensor.dtype != torch.bool
-    )
+    is_whole = isinstance(tensor, Tensor) and not tensor.is_floating_point() and tensor.dtype != torch.bool
     return tensor.long() if is_whole else tensor
 
 
 def _filled(rows, *, value=PAD_ID, width=None, left=False):
     width = max(map(len, rows)) if width is None else width
     return torch.tensor(
-        [
-            [value] * (width - len(row)) + row
-            if left
-            else (row + [value] * (width - len(row)))
-            for row in rows
-        ],
+        [[value] * (width - len(row)) + row if left else (row + [value] * (width - len(row))) for row in rows],
         dtype=torch.long,
     ).view(len(rows), width)
 
@@ -899,12 +817,9 @@ def _is_filled_otherwise(found, pairs):
     """Whether all is right but the number in the places of padding."""
     right = _padded(pairs)
     same_words = all(
-        f.shape == r.shape and torch.equal(f[r != PAD_ID], r[r != PAD_ID])
-        for f, r in zip(found, right, strict=True)
+        f.shape == r.shape and torch.equal(f[r != PAD_ID], r[r != PAD_ID]) for f, r in zip(found, right, strict=True)
     )
-    return same_words and not any(
-        (f[r == PAD_ID] == PAD_ID).any() for f, r in zip(found, right, strict=True)
-    )
+    return same_words and not any((f[r == PAD_ID] == PAD_ID).any() for f, r in zip(found, right, strict=True))
 
 
 def _is_wider(found, pairs):
@@ -920,9 +835,7 @@ def _is_wider(found, pairs):
 def _too_narrow(pairs):
     def fill(rows):
         width = max(map(len, rows)) - 1
-        ends = [
-            row[: max(width - 1, 0)] + row[-1:] if len(row) > width else row for row in rows
-        ]
+        ends = [row[: max(width - 1, 0)] + row[-1:] if len(row) > width else row for row in rows]
         return _filled(ends, width=width)
 
     return tuple(fill(rows) for rows in _rows_of(pairs))
@@ -979,9 +892,7 @@ pad_pairs = Exercise(
         "not shifted": Mistake(
             "tgt_in and tgt_out are the same: the decoder would read the very word that it must write, and learn to "
             "copy. See section 10.9.",
-            sign=lambda found, pairs: (
-                torch.equal(found[1], found[2]) and found[1].size(0) == len(pairs)
-            ),
+            sign=lambda found, pairs: torch.equal(found[1], found[2]) and found[1].size(0) == len(pairs),
         ),
         "read and write swapped": Mistake(
             "What is read and what must be written have changed places: the decoder reads from the beginning on and "
@@ -1013,10 +924,7 @@ pad_pairs = Exercise(
                 if any(not tgt for _, tgt in pairs)
                 else torch.equal(found[0], _padded(pairs)[0])
                 and any(
-                    all(
-                        torch.equal(tensor, _filled(rows))
-                        for tensor, rows in zip(found[1:], cut, strict=True)
-                    )
+                    all(torch.equal(tensor, _filled(rows)) for tensor, rows in zip(found[1:], cut, strict=True))
                     for cut in _cuts(pairs)
                 )
             ),
@@ -1028,9 +936,7 @@ pad_pairs = Exercise(
         ),
         "beginning and end swapped": Mistake(
             f"The ids of beginning ({BOS_ID}) and end ({EOS_ID}) have changed places. See section 10.4.",
-            lambda pairs: _padded(
-                pairs, src_after=(BOS_ID,), in_before=(EOS_ID,), out_after=(BOS_ID,)
-            ),
+            lambda pairs: _padded(pairs, src_after=(BOS_ID,), in_before=(EOS_ID,), out_after=(BOS_ID,)),
         ),
         "no end of the source": Mistake(
             "The sources have no end: every source gets one, for the model to see where it stops. See section 10.7.",
@@ -1119,8 +1025,7 @@ pad_pairs = Exercise(
             "The numbers are right and have a point: ids are looked up in a table, which takes integers. See section "
             "10.7.",
             sign=lambda found, pairs: all(
-                f.is_floating_point() and torch.equal(f.long(), r)
-                for f, r in zip(found, _padded(pairs), strict=True)
+                f.is_floating_point() and torch.equal(f.long(), r) for f, r in zip(found, _padded(pairs), strict=True)
             ),
         ),
         "lists instead of tensors": Mistake(
@@ -1144,7 +1049,7 @@ pad_pairs = Exercise(
             lambda pairs: tuple(torch.tensor(rows) for rows in _rows_of(pairs)),
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "A second batch of these lists would have two ends: make new lists. See section 10.7.",
+            "A second batch of these lists would have two ends: make new lists. See section 10.7."
         ),
     },
 )
@@ -1167,17 +1072,13 @@ def _described(answer, lengths, max_cells):
     found = answer(list(lengths), max_cells)
     if found is None:
         return None
-    if not isinstance(found, list | tuple) or not all(
-        isinstance(bucket, list | tuple) for bucket in found
-    ):
+    if not isinstance(found, list | tuple) or not all(isinstance(bucket, list | tuple) for bucket in found):
         raise Remark(
             "fill_buckets must return a list of buckets, and each bucket is a list of indices. See section 10.8."
         )
     indices = [i for bucket in found for i in bucket]
     if not all(type(i) is int for i in indices):
-        raise Remark(
-            "The indices must be whole numbers, the places of the sentences in `lengths`. See section 10.8."
-        )
+        raise Remark("The indices must be whole numbers, the places of the sentences in `lengths`. See section 10.8.")
     # Indices that are none come last, whatever they are.
     known = [[lengths[i] for i in b if 0 <= i < len(lengths)] for b in found]
     return (
@@ -1192,13 +1093,7 @@ def _cells(lengths):
     return len(lengths) * max(lengths, default=0)
 
 
-def _walk(
-    lengths,
-    max_cells,
-    *,
-    order=None,
-    full=lambda bucket, new, most: new * (len(bucket) + 1) > most,
-):
+def _walk(lengths, max_cells, *, order=None, full=lambda bucket, new, most: new * (len(bucket) + 1) > most):
     """Fill buckets with indices; ``full`` sees the lengths of the bucket and of the next sentence."""
     order = sorted(range(len(lengths)), key=lengths.__getitem__) if order is None else order
     buckets = []
@@ -1253,10 +1148,7 @@ def _each_length_alone(lengths, max_cells):
 
 def _by_length(lengths, max_cells):
     """One bucket for each length, however many cells that makes."""
-    return [
-        [i for i, other in enumerate(lengths) if other == length]
-        for length in sorted(set(lengths))
-    ]
+    return [[i for i, other in enumerate(lengths) if other == length] for length in sorted(set(lengths))]
 
 
 def _at_sorted_places(lengths, max_cells):
@@ -1268,88 +1160,58 @@ fill_buckets = Exercise(
     trials=_some_lengths,
     right=_walk,
     use=_described,
-    returns=(
-        "all indices, sorted",
-        "the number of buckets",
-        "the lengths in each bucket",
-        "'no bucket is too large'",
-    ),
+    returns=("all indices, sorted", "the number of buckets", "the lengths in each bucket", "'no bucket is too large'"),
     mistakes={
         "padding not counted": Mistake(
             "Some buckets are too large: the lengths in them are added up, and padding takes cells too. A bucket has "
             "as many columns as its longest sentence. See section 10.8.",
-            lambda lengths, most: _walk(
-                lengths, most, full=lambda bucket, new, most: sum(bucket) + new > most
-            ),
+            lambda lengths, most: _walk(lengths, most, full=lambda bucket, new, most: sum(bucket) + new > most),
         ),
         "sentences counted": Mistake(
             "A bucket is full when it has max_cells sentences; what is limited is its cells, sentences times the "
             "longest of them. See section 10.8.",
-            lambda lengths, most: _walk(
-                lengths, most, full=lambda bucket, new, most: len(bucket) >= most
-            ),
+            lambda lengths, most: _walk(lengths, most, full=lambda bucket, new, most: len(bucket) >= most),
         ),
         "not sorted": Mistake(
             "The sentences stand as they come, long beside short, so that most of a bucket can be padding: sort them "
             "first. See section 10.8.",
-            lambda lengths, most: _walk(
-                lengths, most, order=range(len(lengths)), full=_widest
-            ),
+            lambda lengths, most: _walk(lengths, most, order=range(len(lengths)), full=_widest),
         ),
         "longest first": Mistake(
             "The buckets are filled from the longest sentence down; asked for is from the shortest up. See section "
             "10.8.",
             lambda lengths, most: _walk(
-                lengths,
-                most,
-                order=sorted(range(len(lengths)), key=lambda i: -lengths[i]),
-                full=_widest,
+                lengths, most, order=sorted(range(len(lengths)), key=lambda i: -lengths[i]), full=_widest
             ),
         ),
         "one sentence too many": Mistake(
             "Some buckets are too large by one sentence: whether it fits must be asked before it is put in, "
             "with the sentence counted. See section 10.8.",
-            lambda lengths, most: _walk(
-                lengths, most, full=lambda bucket, new, most: _cells(bucket) > most
-            ),
+            lambda lengths, most: _walk(lengths, most, full=lambda bucket, new, most: _cells(bucket) > most),
         ),
         "the new sentence not counted": Mistake(
             "Some buckets are too large: the sentence that is about to be added makes the bucket wider and also gives "
             "it one row more. See section 10.8.",
-            lambda lengths, most: _walk(
-                lengths, most, full=lambda bucket, new, most: new * len(bucket) > most
-            ),
+            lambda lengths, most: _walk(lengths, most, full=lambda bucket, new, most: new * len(bucket) > most),
         ),
         "width of those before": Mistake(
             "Some buckets are too large: the width is that of the sentences that are in already, and the new one is "
             "longer. See section 10.8.",
             lambda lengths, most: _walk(
-                lengths,
-                most,
-                full=lambda bucket, new, most: (
-                    max(bucket, default=0) * (len(bucket) + 1) > most
-                ),
+                lengths, most, full=lambda bucket, new, most: max(bucket, default=0) * (len(bucket) + 1) > most
             ),
         ),
         "width of the first": Mistake(
             "Some buckets are too large: the width is taken from the first sentence, and that is the shortest one. "
             "See section 10.8.",
             lambda lengths, most: _walk(
-                lengths,
-                most,
-                full=lambda bucket, new, most: (
-                    bool(bucket) and bucket[0] * (len(bucket) + 1) > most
-                ),
+                lengths, most, full=lambda bucket, new, most: bool(bucket) and bucket[0] * (len(bucket) + 1) > most
             ),
         ),
         "full too early": Mistake(
             "A sentence that would fill its bucket to the last cell is put into the next one: max_cells cells are "
             "still allowed. See section 10.8.",
-            lambda lengths, most: _walk(
-                lengths,
-                most,
-                full=lambda bucket, new, most: new * (len(bucket) + 1) >= most,
-            ),
+            lambda lengths, most: _walk(lengths, most, full=lambda bucket, new, most: new * (len(bucket) + 1) >= most),
         ),
         "last bucket lost": Mistake(
             "The longest sentences are missing: the last bucket is never full, and has to be returned all the same. "
@@ -1386,10 +1248,7 @@ fill_buckets = Exercise(
             sign=lambda found, lengths, most: (
                 torch.equal(found[0], torch.arange(len(lengths)))
                 and found[2]
-                in (
-                    _described(_by_length, lengths, most)[2],
-                    _described(_each_length_alone, lengths, most)[2],
-                )
+                in (_described(_by_length, lengths, most)[2], _described(_each_length_alone, lengths, most)[2])
             ),
         ),
         "one sentence each": Mistake(
@@ -1401,9 +1260,7 @@ fill_buckets = Exercise(
             "that "
             "some buckets are full too early. See section 10.8.",
             lambda lengths, most: _walk(
-                lengths,
-                most,
-                full=lambda bucket, new, most: (new + 1) * (len(bucket) + 1) > most,
+                lengths, most, full=lambda bucket, new, most: (new + 1) * (len(bucket) + 1) > most
             ),
         ),
         "lengths instead of indices": Mistake(
@@ -1424,10 +1281,7 @@ fill_buckets = Exercise(
             "The sentences stand as they come, long beside short, and their lengths are added up, although padding "
             "takes cells too: sort them, and count as many columns as the longest has. See section 10.8.",
             lambda lengths, most: _walk(
-                lengths,
-                most,
-                order=range(len(lengths)),
-                full=lambda bucket, new, most: sum(bucket) + new > most,
+                lengths, most, order=range(len(lengths)), full=lambda bucket, new, most: sum(bucket) + new > most
             ),
         ),
         "not sorted and the new one's width": Mistake(
@@ -1438,17 +1292,12 @@ fill_buckets = Exercise(
         "longest first and the new one's width": Mistake(
             "The buckets are filled from the longest sentence down, and each is taken to be as wide as the sentence "
             "that is about to be added, its shortest. See section 10.8.",
-            lambda lengths, most: _walk(
-                lengths, most, order=sorted(range(len(lengths)), key=lambda i: -lengths[i])
-            ),
+            lambda lengths, most: _walk(lengths, most, order=sorted(range(len(lengths)), key=lambda i: -lengths[i])),
         ),
         "first of equal lengths": Mistake(
             "Of sentences of one length only the first is there, several times: `index` finds the first place of a "
             "length. Sort the places, and not the lengths. See section 10.8.",
-            lambda lengths, most: [
-                [lengths.index(lengths[i]) for i in bucket]
-                for bucket in _walk(lengths, most)
-            ],
+            lambda lengths, most: [[lengths.index(lengths[i]) for i in bucket] for bucket in _walk(lengths, most)],
         ),
         "one list for all buckets": Mistake(
             "All buckets are one and the same list, which is emptied and filled again, so that they all hold what came "
@@ -1474,42 +1323,18 @@ def _key(text):
 
 
 def _train_and_held_out(draw):
-    held_out = [
-        ("魚を買う。", "I buy fish."),
-        ("猫だ。", "It is a cat."),
-        ("雨だ。", "It rains."),
-    ]
-    free = [
-        ("犬だ。", "It is a dog."),
-        ("本を読む。", "I read."),
-        ("海へ行く。", "I go to sea."),
-    ]
+    held_out = [("魚を買う。", "I buy fish."), ("猫だ。", "It is a cat."), ("雨だ。", "It rains.")]
+    free = [("犬だ。", "It is a dog."), ("本を読む。", "I read."), ("海へ行く。", "I go to sea.")]
     yield "nothing to remove", free, held_out
     yield "the same pair", [free[0], held_out[1], free[1]], held_out
-    yield (
-        "other spellings",
-        [("魚 を 買う !", "i buy fish !"), *free, ("雨 だ 。", "IT RAINS.")],
-        held_out,
-    )
+    yield ("other spellings", [("魚 を 買う !", "i buy fish !"), *free, ("雨 だ 。", "IT RAINS.")], held_out)
     yield "the same Japanese", [free[2], ("猫だ!", "A cat."), free[0]], held_out
     yield "the same English", [("雨が降る。", "it rains"), *free], held_out
-    yield (
-        "one side, spelled alike",
-        [("魚を買う。", "We sell."), *free, ("傘。", "It rains.")],
-        held_out,
-    )
+    yield ("one side, spelled alike", [("魚を買う。", "We sell."), *free, ("傘。", "It rains.")], held_out)
     yield "sides of two pairs", [free[1], ("猫だ", "It rains!"), free[0]], held_out
-    yield (
-        "a sentence inside another",
-        [("黒猫だ。", "It is a cat and it rains."), *free],
-        held_out,
-    )
+    yield ("a sentence inside another", [("黒猫だ。", "It is a cat and it rains."), *free], held_out)
     yield "part of a held-out sentence", [("猫", "A cat."), *free], held_out
-    yield (
-        "a name in the other language",
-        [("放送局だ。", "NHK."), *free],
-        [("NHK", "It is on TV."), *held_out],
-    )
+    yield ("a name in the other language", [("放送局だ。", "NHK."), *free], [("NHK", "It is on TV."), *held_out])
     yield "pairs twice", [free[0], free[1], free[0], held_out[0], held_out[0]], held_out
     yield "nothing held out", [held_out[2], *free], []
     for _ in range(2):
@@ -1528,9 +1353,7 @@ def _kept(answer, train, held_out):
     if not isinstance(found, list | tuple) or not all(
         isinstance(pair, tuple | list) and len(pair) == 2 for pair in found
     ):
-        raise Remark(
-            "remove_leaks must return a list of pairs (Japanese, English). See section 10.11."
-        )
+        raise Remark("remove_leaks must return a list of pairs (Japanese, English). See section 10.11.")
     return len(found), "; ".join(f"{ja} {en}" for ja, en in found)
 
 
@@ -1545,18 +1368,14 @@ def _same(text):
 
 def _contained(train, held_out, key):
     def inside(pair):
-        return any(
-            key(held[side]) in key(pair[side]) for held in held_out for side in (0, 1)
-        )
+        return any(key(held[side]) in key(pair[side]) for held in held_out for side in (0, 1))
 
     return [pair for pair in train if not inside(pair)]
 
 
 def _inside_a_held_out(train, held_out, key):
     def inside(pair):
-        return any(
-            key(pair[side]) in key(held[side]) for held in held_out for side in (0, 1)
-        )
+        return any(key(pair[side]) in key(held[side]) for held in held_out for side in (0, 1))
 
     return [pair for pair in train if not inside(pair)]
 
@@ -1585,10 +1404,7 @@ def _by_another_key(found, train, held_out):
         lambda text: "".join(text.split()),
         lambda text: "".join(text.lower().split()),
     )
-    return any(
-        found == _kept(lambda a, b, _, key=key: _without(a, b, key), train, held_out)
-        for key in keys
-    )
+    return any(found == _kept(lambda a, b, _, key=key: _without(a, b, key), train, held_out) for key in keys)
 
 
 remove_leaks = Exercise(
@@ -1612,29 +1428,21 @@ remove_leaks = Exercise(
             "The training sentences are compared as they are, and those held out as `key` makes them, so only what is "
             "spelled like a key is ever found: both need it. See section 10.11.",
             lambda train, held, key: [
-                p
-                for p in train
-                if p[0] not in {key(h[0]) for h in held}
-                and p[1] not in {key(h[1]) for h in held}
+                p for p in train if p[0] not in {key(h[0]) for h in held} and p[1] not in {key(h[1]) for h in held}
             ],
         ),
         "kept for one that differs": Mistake(
             "A pair stays as soon as one of the held-out pairs is another one; it may stay only if all of them are. "
             "See section 10.11.",
             lambda train, held, key: [
-                p
-                for p in train
-                if any(key(p[0]) != key(h[0]) and key(p[1]) != key(h[1]) for h in held)
+                p for p in train if any(key(p[0]) != key(h[0]) and key(p[1]) != key(h[1]) for h in held)
             ],
         ),
         "kept once for each that differs": Mistake(
             "A pair is there once for each held-out pair from which it differs: look at all of them first, and then "
             "keep it once or not at all. See section 10.11.",
             lambda train, held, key: [
-                p
-                for p in train
-                for h in held
-                if key(p[0]) != key(h[0]) and key(p[1]) != key(h[1])
+                p for p in train for h in held if key(p[0]) != key(h[0]) and key(p[1]) != key(h[1])
             ],
         ),
         "Japanese only": Mistake(
@@ -1649,22 +1457,16 @@ remove_leaks = Exercise(
         "whole pairs compared": Mistake(
             "Only pairs held out as a whole are found, and one side alone is a leak as well. See section 10.11.",
             lambda train, held, key: [
-                p
-                for p in train
-                if (key(p[0]), key(p[1])) not in {(key(h[0]), key(h[1])) for h in held}
+                p for p in train if (key(p[0]), key(p[1])) not in {(key(h[0]), key(h[1])) for h in held}
             ],
         ),
         "both sides at once": Mistake(
             "A pair goes out only if both of its sides are held out, and one is enough. See section 10.11.",
-            lambda train, held, key: _without(
-                train, held, key, is_leak=lambda ja, en: ja and en
-            ),
+            lambda train, held, key: _without(train, held, key, is_leak=lambda ja, en: ja and en),
         ),
         "leaks kept": Mistake(
             "It is the wrong way round: these are the pairs that have to go. See section 10.11.",
-            lambda train, held, key: _without(
-                train, held, key, is_leak=lambda ja, en: not (ja or en)
-            ),
+            lambda train, held, key: _without(train, held, key, is_leak=lambda ja, en: not (ja or en)),
         ),
         "taken out of the test": Mistake(
             "This is what is left of the held-out pairs; they stay as they are, and the training text gets smaller. "
@@ -1674,9 +1476,7 @@ remove_leaks = Exercise(
         "keys returned": Mistake(
             "The sentences have lost their spaces, signs and capitals: `key` is for comparing, and the pairs are "
             "returned as they are. See section 10.11.",
-            lambda train, held, key: [
-                (key(ja), key(en)) for ja, en in _without(train, held, key)
-            ],
+            lambda train, held, key: [(key(ja), key(en)) for ja, en in _without(train, held, key)],
         ),
         "pairs twice removed": Mistake(
             "A pair that is twice in the training text is there once: asked for is to remove what is held out, and "
@@ -1691,10 +1491,8 @@ remove_leaks = Exercise(
         "order lost": Mistake(
             "The right pairs are left, in another order than in the training text. See section 10.11.",
             sign=lambda found, train, held: (
-                sorted(found[1].split("; "))
-                == sorted(_kept(_without, train, held)[1].split("; "))
-                or sorted(found[1].split("; "))
-                == sorted(set(_kept(_without, train, held)[1].split("; ")))
+                sorted(found[1].split("; ")) == sorted(_kept(_without, train, held)[1].split("; "))
+                or sorted(found[1].split("; ")) == sorted(set(_kept(_without, train, held)[1].split("; ")))
             ),
         ),
         "first held-out pair only": Mistake(
@@ -1719,20 +1517,14 @@ remove_leaks = Exercise(
             "`key` is applied to the Japanese side alone, so an English sentence in another spelling is not found: "
             "both sides need it. See section 10.11.",
             lambda train, held, key: [
-                p
-                for p in train
-                if key(p[0]) not in {key(h[0]) for h in held}
-                and p[1] not in {h[1] for h in held}
+                p for p in train if key(p[0]) not in {key(h[0]) for h in held} and p[1] not in {h[1] for h in held}
             ],
         ),
         "key of the English side only": Mistake(
             "`key` is applied to the English side alone, so a Japanese sentence in another spelling is not found: "
             "both sides need it. See section 10.11.",
             lambda train, held, key: [
-                p
-                for p in train
-                if p[0] not in {h[0] for h in held}
-                and key(p[1]) not in {key(h[1]) for h in held}
+                p for p in train if p[0] not in {h[0] for h in held} and key(p[1]) not in {key(h[1]) for h in held}
             ],
         ),
         "inside a held-out sentence": Mistake(
@@ -1762,7 +1554,7 @@ remove_leaks = Exercise(
         ),
         CHANGES_ITS_INPUT: Mistake(
             "Make a new list, and leave the old ones as they are; whoever removes from a list while walking over it "
-            "also skips what comes next. See section 10.11.",
+            "also skips what comes next. See section 10.11."
         ),
         "languages crossed": Mistake(
             "Japanese sentences are looked for among the English ones, and English among the Japanese: each language "
@@ -1770,8 +1562,7 @@ remove_leaks = Exercise(
             lambda train, held, key: [
                 (ja, en)
                 for ja, en in train
-                if key(ja) not in {key(h[1]) for h in held}
-                and key(en) not in {key(h[0]) for h in held}
+                if key(ja) not in {key(h[1]) for h in held} and key(en) not in {key(h[0]) for h in held}
             ],
         ),
     },

@@ -23,9 +23,7 @@ def _guesses_and_targets(draw):
         lengths = 2 + draw.ints(count, high=longest - 1)
         lengths[-1] = longest
         places = torch.arange(longest, device=lengths.device)
-        targets = (3 + draw.ints(count, longest, high=9)).masked_fill(
-            places >= lengths[:, None], 0
-        )
+        targets = (3 + draw.ints(count, longest, high=9)).masked_fill(places >= lengths[:, None], 0)
         # Something goes on behind the end of a guess. Some targets are missed at their first or last place only, some
         # guesses hold the right characters in another order, some are cut short.
         guesses = torch.where(targets > 0, targets, 3 + draw.ints(count, longest, high=9))
@@ -64,17 +62,12 @@ def _number(answer, guesses, targets):
 
 def _any_will_do(found, guesses, targets):
     right, is_padding = guesses == targets, targets == 0
-    return _is_one_of(
-        found,
-        *(_share(table.any(dim=1)) for table in (right | is_padding, right & ~is_padding)),
-    )
+    return _is_one_of(found, *(_share(table.any(dim=1)) for table in (right | is_padding, right & ~is_padding)))
 
 
 def _are_columns(found, guesses, targets):
     right = guesses == targets
-    return _is_one_of(
-        found, *(_share(table.all(dim=0)) for table in (right, right | (targets == 0)))
-    )
+    return _is_one_of(found, *(_share(table.all(dim=0)) for table in (right, right | (targets == 0))))
 
 
 exact_match = Exercise(
@@ -93,9 +86,7 @@ exact_match = Exercise(
             "This is a share of single places, padding included; "
             "an answer counts only when all of its characters are right. See section 1.5.",
             sign=lambda found, guesses, targets: _is_one_of(
-                found,
-                _share(guesses == targets),
-                _share((guesses == targets) | (targets == 0)),
+                found, _share(guesses == targets), _share((guesses == targets) | (targets == 0))
             ),
         ),
         "padding compared": Mistake(
@@ -106,9 +97,7 @@ exact_match = Exercise(
         "padding of the guesses": Mistake(
             "A guess that breaks off too early is counted as right: what may be anything are the places at which "
             "the target is padding, not those at which the guess is. See section 1.5.",
-            lambda guesses, targets: _share(
-                ((guesses == targets) | (guesses == 0)).all(dim=1)
-            ),
+            lambda guesses, targets: _share(((guesses == targets) | (guesses == 0)).all(dim=1)),
         ),
         "any instead of all": Mistake(
             "An answer is counted as soon as one of its characters is right; all of them must be. See section 1.5.",
@@ -131,9 +120,7 @@ exact_match = Exercise(
         "verdicts instead of share": Mistake(
             "This is one verdict for each answer; asked for is one number, the share of those that are right. See "
             "section 1.5.",
-            sign=lambda found, guesses, targets: torch.equal(
-                found.bool(), _right_rows(guesses, targets)
-            ),
+            sign=lambda found, guesses, targets: torch.equal(found.bool(), _right_rows(guesses, targets)),
         ),
         "share of the wrong": Mistake(
             "This is the share of wrong answers; asked for is that of right ones. See section 1.5.",
@@ -142,22 +129,16 @@ exact_match = Exercise(
         "differences added up": Mistake(
             "Some wrong answers are counted as right: where one id is too large and another too small by as much, "
             "the sum of differences is 0. See section 1.5.",
-            lambda guesses, targets: _share(
-                ((guesses - targets) * (targets > 0)).sum(dim=1) == 0
-            ),
+            lambda guesses, targets: _share(((guesses - targets) * (targets > 0)).sum(dim=1) == 0),
         ),
         "as far as the shortest": Mistake(
             "Only as many places are compared as the shortest target has; each has a length of its own. See section "
             "1.2.",
-            lambda guesses, targets: _share(
-                (guesses == targets)[:, : (targets > 0).sum(dim=1).min()].all(dim=1)
-            ),
+            lambda guesses, targets: _share((guesses == targets)[:, : (targets > 0).sum(dim=1).min()].all(dim=1)),
         ),
         "as far as the first": Mistake(
             "All answers are compared as far as the first target goes; each has a length of its own. See section 1.2.",
-            lambda guesses, targets: _share(
-                (guesses == targets)[:, : (targets[0] > 0).sum()].all(dim=1)
-            ),
+            lambda guesses, targets: _share((guesses == targets)[:, : (targets[0] > 0).sum()].all(dim=1)),
         ),
         "count instead of share": Mistake(
             "This is the number of right answers; divide it by the number of all. See section 1.5.",
@@ -180,21 +161,11 @@ exact_match = Exercise(
 
 
 def _targets_and_lengths(draw):
-    for what, count, longest in (
-        ("a batch", 3, 5),
-        ("a batch of one", 1, 7),
-        ("a larger batch", 11, 7),
-    ):
+    for what, count, longest in (("a batch", 3, 5), ("a batch of one", 1, 7), ("a larger batch", 11, 7)):
         lengths = 1 + draw.ints(count, high=longest - 1)
         lengths[-1] = longest
         places = torch.arange(longest, device=lengths.device)
-        yield (
-            what,
-            (3 + draw.ints(count, longest, high=9)).masked_fill(
-                places >= lengths[:, None], 0
-            ),
-            lengths,
-        )
+        yield (what, (3 + draw.ints(count, longest, high=9)).masked_fill(places >= lengths[:, None], 0), lengths)
     yield "single characters", 3 + draw.ints(2, 1, high=9), 1 + draw.ints(2, high=1)
 
 
@@ -230,18 +201,12 @@ shift_targets = Exercise(
             "Behind a short text comes first a padding and then the end, so the decoder learns to write padding: "
             "positions count from 0, so the end stands in the column that has the number of the length. See section "
             "1.2.",
-            lambda ids, lengths: (
-                _read(ids),
-                _write(ids, (lengths + 1).clamp(max=ids.size(1))),
-            ),
+            lambda ids, lengths: (_read(ids), _write(ids, (lengths + 1).clamp(max=ids.size(1)))),
         ),
         "a full row forgotten": Mistake(
             "A row without padding has its end in the place of the first character: where nothing is 0, `argmax` "
             "gives place 0. The lengths say where each row ends. See section 1.2.",
-            lambda ids, lengths: (
-                _read(ids),
-                _write(ids, (ids == 0).int().argmax(dim=1)),
-            ),
+            lambda ids, lengths: (_read(ids), _write(ids, (ids == 0).int().argmax(dim=1))),
         ),
         "the same for both": Mistake(
             "What is to be written is what is read: both begin with the beginning, so the decoder would write what "
@@ -265,40 +230,25 @@ shift_targets = Exercise(
         "end in both": Mistake(
             "The end is in what is read too. It does no harm, because nothing is to be written after it, "
             "but this exercise asks for padding there. See section 1.2.",
-            lambda ids, lengths: (
-                _read(_write(ids, lengths))[:, :-1],
-                _write(ids, lengths),
-            ),
+            lambda ids, lengths: (_read(_write(ids, lengths))[:, :-1], _write(ids, lengths)),
         ),
         "beginning and end swapped": Mistake(
             "The ids of beginning and end have changed places: 1 is for the beginning, 2 for the end. See section 1.2.",
-            lambda ids, lengths: (
-                F.pad(ids, (1, 0), value=2),
-                F.pad(ids, (0, 1)).scatter(1, lengths[:, None], 1),
-            ),
+            lambda ids, lengths: (F.pad(ids, (1, 0), value=2), F.pad(ids, (0, 1)).scatter(1, lengths[:, None], 1)),
         ),
         "end over the last character": Mistake(
             "The end stands in the place of the last character, which is then never written: "
             "it belongs one column further. See section 1.2.",
-            lambda ids, lengths: (
-                _read(ids),
-                F.pad(ids, (0, 1)).scatter(1, lengths[:, None] - 1, 2),
-            ),
+            lambda ids, lengths: (_read(ids), F.pad(ids, (0, 1)).scatter(1, lengths[:, None] - 1, 2)),
         ),
         "every end in every row": Mistake(
             "Each row has the ends of all rows: `write[:, places]` takes every place in every row, "
             "so say which row goes with which place. See section 1.2.",
-            lambda ids, lengths: (
-                _read(ids),
-                F.pad(ids, (0, 1)).index_fill(1, lengths, 2),
-            ),
+            lambda ids, lengths: (_read(ids), F.pad(ids, (0, 1)).index_fill(1, lengths, 2)),
         ),
         "ends for padding": Mistake(
             "All of the padding has become ends; after the first there is nothing more to write. See section 1.2.",
-            lambda ids, lengths: (
-                _read(ids),
-                F.pad(ids, (0, 1)).masked_fill(F.pad(ids, (0, 1)) == 0, 2),
-            ),
+            lambda ids, lengths: (_read(ids), F.pad(ids, (0, 1)).masked_fill(F.pad(ids, (0, 1)) == 0, 2)),
         ),
         "beginning in both": Mistake(
             "What is to be written begins with the id of the beginning too: the decoder reads the beginning, "
@@ -390,10 +340,7 @@ last_state = Exercise(
         "mean of the states": Mistake(
             "This is the mean of the real states; asked for is the one state at the last character. See section 1.3.",
             lambda states, lengths: torch.stack(
-                [
-                    row[:length].mean(dim=0)
-                    for row, length in zip(states, lengths, strict=True)
-                ]
+                [row[:length].mean(dim=0) for row, length in zip(states, lengths, strict=True)]
             ),
         ),
         "rows times rows": Mistake(
@@ -408,9 +355,7 @@ last_state = Exercise(
         ),
         "rows and positions swapped": Mistake(
             "Rows and positions have changed places: the first axis is that of the texts. See section 1.3.",
-            lambda states, lengths: states[
-                lengths - 1, torch.arange(len(states), device=states.device)
-            ],
+            lambda states, lengths: states[lengths - 1, torch.arange(len(states), device=states.device)],
         ),
         "mean over the padding": Mistake(
             "This is the mean of all states, padding included; asked for is the one state at the last character. "
@@ -431,12 +376,7 @@ last_state = Exercise(
 
 def _looks(draw):
     def tensors(b, s, d, dv, **kind):
-        return (
-            draw(b, d, **kind),
-            draw(b, s, d, **kind),
-            draw(b, s, dv, **kind),
-            draw(d, **kind),
-        )
+        return (draw(b, d, **kind), draw(b, s, d, **kind), draw(b, s, dv, **kind), draw(d, **kind))
 
     def mask(b, s):
         lengths = 1 + draw.ints(b, 1, high=s - 1)  # at least one position of padding
@@ -445,11 +385,7 @@ def _looks(draw):
     yield "a batch without padding", *tensors(3, 7, 5, 2), torch.ones_like(mask(3, 7))
     yield "a padded batch", *tensors(3, 7, 5, 2), mask(3, 7)
     yield "a batch of one", *tensors(1, 5, 2, 3), mask(1, 5)
-    yield (
-        "one position to look at",
-        *tensors(2, 3, 7, 5),
-        torch.tensor([[True, False, False]] * 2).to(mask(2, 3)),
-    )
+    yield ("one position to look at", *tensors(2, 3, 7, 5), torch.tensor([[True, False, False]] * 2).to(mask(2, 3)))
     yield "holes in the mask", *tensors(5, 11, 3, 7), draw.mask(5, 11)
     # Where real scores are far below 0, a weight of padding that is almost 0 shows.
     query, keys, values, score_weight = tensors(2, 5, 3, 7)
@@ -466,11 +402,7 @@ def _softmax_of_the_visible(scores, mask):
 
 
 @made_in_parts
-def _look(
-    score=_additive_scores,
-    weigh=_softmax_of_the_visible,
-    average=lambda keys, values: values,
-):
+def _look(score=_additive_scores, weigh=_softmax_of_the_visible, average=lambda keys, values: values):
     """An answer with its own scores (B, S), weights, or averages."""
 
     def answer(query, keys, values, score_weight, mask):
@@ -481,9 +413,7 @@ def _look(
 
 
 def _right_look(query, keys, values, score_weight, mask):
-    context, weights = additive_attention(
-        query[:, None], keys, values, score_weight, mask[:, None]
-    )
+    context, weights = additive_attention(query[:, None], keys, values, score_weight, mask[:, None])
     return context[:, 0], weights[:, 0]
 
 
@@ -493,9 +423,9 @@ def _looks_at_what_is_hidden(found, query, keys, values, score_weight, mask):
     wanted = softmax(scores.masked_fill(mask, -math.inf))
     weights, hides = found[1].nan_to_num(), ~mask.all(dim=1)
     others = weights[~hides]
-    return torch.allclose(
-        weights[hides], wanted[hides], rtol=1e-4, atol=1e-5
-    ) and torch.allclose(others, others[:, :1].expand_as(others))
+    return torch.allclose(weights[hides], wanted[hides], rtol=1e-4, atol=1e-5) and torch.allclose(
+        others, others[:, :1].expand_as(others)
+    )
 
 
 look_back = Exercise(
@@ -526,10 +456,7 @@ look_back = Exercise(
         "softmax over the batch": Mistake(
             "The weights sum to 1 down the batch: the softmax runs over the first axis, "
             "and a text has to share out its own weight among its own positions. See section 1.6.",
-            _look(
-                _additive_scores,
-                lambda s, mask: softmax(s.masked_fill(~mask, -math.inf), dim=0),
-            ),
+            _look(_additive_scores, lambda s, mask: softmax(s.masked_fill(~mask, -math.inf), dim=0)),
         ),
         "mask ignored": Mistake(
             "Padding gets weight: without padding all is right, so the mask is not used. See section 1.6.",
@@ -596,18 +523,12 @@ look_back = Exercise(
         "sum forgotten": Mistake(
             "The values are multiplied by their weights and not summed: a text gets one context vector, "
             "not one for each position. See section 1.6.",
-            lambda *inputs: (
-                inputs[2] * _right_look(*inputs)[1][..., None],
-                _right_look(*inputs)[1],
-            ),
+            lambda *inputs: (inputs[2] * _right_look(*inputs)[1][..., None], _right_look(*inputs)[1]),
         ),
         "mean instead of sum": Mistake(
             "The context is too small, by as much as there are positions: the weights sum to 1 already, "
             "so the weighted values are summed, not averaged again. See section 1.6.",
-            lambda *inputs: (
-                _right_look(*inputs)[0] / inputs[2].size(1),
-                _right_look(*inputs)[1],
-            ),
+            lambda *inputs: (_right_look(*inputs)[0] / inputs[2].size(1), _right_look(*inputs)[1]),
         ),
         "an axis too many": Mistake(
             "The numbers of the context are right, and an axis of length 1 is left over: "
@@ -638,9 +559,7 @@ look_back = Exercise(
         "padding gets weight": Mistake(
             "Without padding all is right, with padding some of it gets a weight that is not exactly 0: "
             "hide its scores with −∞ before the softmax. See section 1.6.",
-            sign=lambda found, query, keys, values, score_weight, mask: (
-                found[1][~mask].ne(0).any()
-            ),
+            sign=lambda found, query, keys, values, score_weight, mask: found[1][~mask].ne(0).any(),
         ),
     },
 )
@@ -674,14 +593,7 @@ def _mix(z, h, n):
 
 
 @made_in_parts
-def _gru(
-    order=(0, 1, 2),
-    gate=torch.sigmoid,
-    bias=(1, 1),
-    reset=_reset_old,
-    squash=_squash,
-    mix=_mix,
-):
+def _gru(order=(0, 1, 2), gate=torch.sigmoid, bias=(1, 1), reset=_reset_old, squash=_squash, mix=_mix):
     """A step with parts of its own.
 
     Args:
@@ -720,10 +632,7 @@ def _cut_by_the_input(x, h, W, U, b, c):
 
 def _reads_blocks_in_another_order(found, *inputs):
     orders = [order for order in permutations(range(3)) if order[2] != 2]
-    return any(
-        torch.allclose(found, _gru(order=order)(*inputs), rtol=1e-4, atol=1e-5)
-        for order in orders
-    )
+    return any(torch.allclose(found, _gru(order=order)(*inputs), rtol=1e-4, atol=1e-5) for order in orders)
 
 
 gru_step = Exercise(
@@ -765,16 +674,14 @@ gru_step = Exercise(
             _gru(gate=torch.tanh),
         ),
         "no reset": Mistake(
-            "The proposal sees the whole old state: r is not used. See section 1.3.",
-            _gru(reset=lambda r, u, h, p: u),
+            "The proposal sees the whole old state: r is not used. See section 1.3.", _gru(reset=lambda r, u, h, p: u)
         ),
         "sigmoid for the proposal": Mistake(
             "The proposal goes through a sigmoid, so it is never negative; it is a tanh. See section 1.3.",
             _gru(squash=lambda x, u, r: torch.sigmoid(x + u)),
         ),
         "gates without sigmoid": Mistake(
-            "A gate says how much, from 0 to 1, so r and z need a sigmoid. See section 1.3.",
-            _gru(gate=lambda x: x),
+            "A gate says how much, from 0 to 1, so r and z need a sigmoid. See section 1.3.", _gru(gate=lambda x: x)
         ),
         "no tanh": Mistake(
             "The proposal grows without bound: it has to go through a tanh. See section 1.3.",
@@ -791,16 +698,13 @@ gru_step = Exercise(
             _gru(mix=lambda z, h, n: z * h + n),
         ),
         "biases forgotten": Mistake(
-            "There are two biases, b with W and c with U, and neither is used. See section 1.3.",
-            _gru(bias=(0, 0)),
+            "There are two biases, b with W and c with U, and neither is used. See section 1.3.", _gru(bias=(0, 0))
         ),
         "first bias forgotten": Mistake(
-            "There are two biases, b with W and c with U, and b is not used. See section 1.3.",
-            _gru(bias=(0, 1)),
+            "There are two biases, b with W and c with U, and b is not used. See section 1.3.", _gru(bias=(0, 1))
         ),
         "one bias forgotten": Mistake(
-            "There are two biases, b with W and c with U, and c is not used. See section 1.3.",
-            _gru(bias=(1, 0)),
+            "There are two biases, b with W and c with U, and c is not used. See section 1.3.", _gru(bias=(1, 0))
         ),
         "proposal instead of state": Mistake(
             "This is the proposal n; the new state is a mixture of it and the old one, by z. See section 1.3.",
