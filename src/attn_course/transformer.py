@@ -10,10 +10,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from attn_course.cache import DecoderCache, KeyValueCache, all_or_nothing
+from attn_course.cache import DecoderCache, KeyValueCache, RollingCache, all_or_nothing
 from attn_course.multi_head_attention import MultiHeadAttention, MultiHeadCrossAttention
 from attn_course.positions import Rotation, make_sinusoidal_positions
-from attn_course.sliding_window import RollingCache
 from attn_course.validation import (
     check_is_bool,
     check_is_flag,
