@@ -14,7 +14,6 @@ the right numbers, nor what it does with inputs that no trial has.
 import contextlib
 import copy
 import dis
-import functools
 import inspect
 import io
 import itertools
@@ -26,7 +25,7 @@ import traceback
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +34,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from attn_course.check import facts, readings
+from attn_course.check.edits import Edited
 from attn_course.check.limit import DoesNotEnd, stop_after
 from attn_course.device import default_device, get_random_state, set_random_state
 
@@ -114,13 +114,14 @@ class Mistake:
 
     Args:
         says: what is wrong, in one sentence that names the symptom, then the section to read: "… See section 3.4."
-        answer: an answer that makes this mistake; whoever gets the same results in every trial made it too.
+        answer: an answer that makes this mistake, or what is replaced by what in the right one to make it, as in
+            ``{"softmax(-1)": "softmax(-2)"}``; whoever gets the same results in every trial made it too.
         sign: where no answer can stand for the mistake: whether ``sign(found, *inputs)`` in every trial that fails.
             It returns None in a later trial that cannot tell, such as one without the row in which it shows.
     """
 
     says: str
-    answer: Callable | None = None
+    answer: Callable | dict[str, str] | None = None
     sign: Callable[..., bool | None] | None = None
 
 
@@ -140,27 +141,6 @@ class Verdict:
 
     def __str__(self) -> str:
         return self.text
-
-
-def made_in_parts(make: Callable) -> Callable:
-    """Let a function that makes answers out of parts note which parts of an answer are not the right ones.
-
-    Then two mistakes in two parts can be made together, and are told together.
-
-    Args:
-        make: takes parts, each of which is by default that of the right answer.
-    """
-    signature = inspect.signature(make)
-
-    @functools.wraps(make)
-    def noting(*parts: Any, **more: Any) -> Callable:
-        named = signature.bind(*parts, **more).arguments
-        answer = make(**named)
-        answer.parts = {name: part for name, part in named.items() if part is not signature.parameters[name].default}
-        answer.make = noting
-        return answer
-
-    return noting
 
 
 class Remark(Exception):
@@ -255,6 +235,12 @@ class Exercise:
     accepts: Callable[..., bool] | None = None
     seeds: tuple[int, ...] = field(default=SEEDS)
     gradients: bool = False
+
+    def __post_init__(self) -> None:
+        for name, mistake in self.mistakes.items():
+            if isinstance(mistake.answer, dict):
+                edited = Edited(self.right, mistake.answer, f"check.{self.name}: {name}")
+                self.mistakes[name] = replace(mistake, answer=edited)
 
     def __call__(self, answer: Callable) -> None:
         """Run the answer on fresh inputs and print the verdict.
@@ -550,16 +536,13 @@ class Exercise:
         return []
 
     def _mistakes_by_part(self, runs: list["_Run"], first: "_Run") -> list[str]:
-        """Two mistakes that change two parts of an answer, where the answers were made part by part.
-
-        Such an answer comes from a function under :func:`made_in_parts`.
-        """
+        """Two mistakes that replace two parts of the right answer's text."""
         if not facts.of_one_shape(first.found, first.expected):
             return []
-        made = [(name, mistake.answer) for name, mistake in self.mistakes.items() if hasattr(mistake.answer, "parts")]
-        for (one, answer), (other, more) in itertools.combinations(made, 2):
-            if answer.make is more.make and not answer.parts.keys() & more.parts.keys():
-                both = Mistake("", answer.make(**answer.parts, **more.parts))
+        made = [(name, mistake.answer) for name, mistake in self.mistakes.items() if isinstance(mistake.answer, Edited)]
+        for (one, edited), (other, more) in itertools.combinations(made, 2):
+            if edits := edited.together_with(more):
+                both = Mistake("", edits)
                 if first.agrees_with(both) and all(run.agrees_with(both) for run in runs):
                     return [one, other]
         return []
