@@ -812,24 +812,12 @@ def _heads_with_sinks(draw):
     yield ("float64", *qkv(2, 3, 5, 7, 4, 2, torch.float64), draw(3, dtype=torch.float64), draw.mask(2, 3, 5, 7))
 
 
-def _attend(
-    q,
-    k,
-    v,
-    sinks,
-    mask,
-    *,
-    scale=lambda scores, d: scores / math.sqrt(d),
-    column=lambda sinks, scores: sinks[:, None, None].expand(*scores.shape[:-1], 1),
-    hide=lambda scores, mask: scores.masked_fill(~mask, -math.inf),
-    normal=lambda both: torch.softmax(both, dim=-1),
-    cut=lambda weights: weights[..., :-1],
-):
-    scores = scale(q @ k.mT, q.size(-1))
+def _attend(q, k, v, sinks, mask):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
     if mask is not None:
-        scores = hide(scores, mask)
-    both = torch.cat([scores, column(sinks, scores)], dim=-1)
-    weights = cut(normal(both))
+        scores = scores.masked_fill(~mask, -math.inf)
+    column = sinks[:, None, None].expand(*scores.shape[:-1], 1)
+    weights = torch.softmax(torch.cat([scores, column], dim=-1), dim=-1)[..., :-1]
     return weights @ v, weights
 
 
@@ -845,14 +833,10 @@ def _in_a_pair(answer, q, k, v, sinks, mask):
     return tuple(result)
 
 
-def _mistaken(**steps):
-    return lambda q, k, v, sinks, mask: _attend(q, k, v, sinks, mask, **steps)
-
-
 attend_with_sinks = Exercise(
     name="attend_with_sinks",
     trials=_heads_with_sinks,
-    right=lambda q, k, v, sinks, mask: attention(q, k, v, mask, sink=sinks),
+    right=_attend,
     use=_in_a_pair,
     gradients=True,
     returns=("out", "weights"),
@@ -904,12 +888,12 @@ attend_with_sinks = Exercise(
         ),
         "no scale": Mistake(
             "The scores are not divided by the root of the width of a head. See section 3.4.",
-            _mistaken(scale=lambda scores, d: scores),
+            {" / math.sqrt(q.size(-1))": ""},
         ),
         "sink scaled too": Mistake(
             "The sink was divided by the root of the width with the scores; it is learned as a score, after the scale. "
             "See section 14.10.",
-            lambda q, k, v, sinks, mask: _attend(q, k, v, sinks / math.sqrt(q.size(-1)), mask),
+            {"sinks[:, None, None]": "(sinks / math.sqrt(q.size(-1)))[:, None, None]"},
         ),
         "one sink for each query": Mistake(
             "The sinks were laid along the queries, or along the batch; there is one for each head, and the heads are "
@@ -927,11 +911,11 @@ attend_with_sinks = Exercise(
         ),
         "mask inverted": Mistake(
             "Hidden keys have weight and visible ones have none: the mask is read upside down. See section 5.4.",
-            _mistaken(hide=lambda scores, mask: scores.masked_fill(mask, -math.inf)),
+            {"~mask": "mask"},
         ),
         "mask ignored": Mistake(
             "Hidden keys have a weight: the mask does nothing. See section 5.1.",
-            _mistaken(hide=lambda scores, mask: scores),
+            {"if mask is not None": "if False"},
         ),
         "mask after the softmax": Mistake(
             "Rows with hidden keys sum to too little, even with the sink's share: the hidden keys took theirs before "
@@ -959,15 +943,15 @@ attend_with_sinks = Exercise(
         ),
         "results swapped": Mistake(
             "The weights come first and the output second; asked for is out, then weights. See section 14.3.",
-            lambda q, k, v, sinks, mask: attention(q, k, v, mask, sink=sinks)[::-1],
+            {"weights @ v, weights": "weights, weights @ v"},
         ),
         "softmax over the queries": Mistake(
             "The softmax runs over the queries; a row of weights belongs to one query and its sink. See section 3.7.",
-            _mistaken(normal=lambda both: torch.softmax(both, dim=-2)),
+            {"dim=-1)[..., :-1]": "dim=-2)[..., :-1]"},
         ),
         "weights not returned": Mistake(
             "It returns the output alone; the weights are asked for too. See section 14.10.",
-            lambda q, k, v, sinks, mask: attention(q, k, v, mask, sink=sinks)[0],
+            {"@ v, weights": "@ v"},
         ),
         "sink with a value": Mistake(
             "The weights are right and the output is not: the sink's weight is multiplied by a value too, and a sink "
@@ -986,7 +970,7 @@ attend_with_sinks = Exercise(
         ),
         "first head's sink for all": Mistake(
             "The sink of the first head is used for all of them; each has its own. See section 14.10.",
-            lambda q, k, v, sinks, mask: _attend(q, k, v, sinks[:1].expand_as(sinks), mask),
+            {"sinks[:, None, None]": "sinks[:1, None, None]"},
         ),
         "sink among the queries": Mistake(
             "The sink is one more row, and the softmax runs over the queries; a row of weights belongs to one query, "
@@ -996,18 +980,16 @@ attend_with_sinks = Exercise(
         "divided by the width of the model": Mistake(
             "The scores are divided by the root of the width of all heads together; each head has products of its own "
             "width. See section 14.2.",
-            lambda q, k, v, sinks, mask: _attend(
-                q, k, v, sinks, mask, scale=lambda scores, d: scores / math.sqrt(q.size(1) * d)
-            ),
+            {"q.size(-1)": "q.size(1) * q.size(-1)"},
         ),
         "hidden scores set to 0": Mistake(
             "Hidden keys have a weight: their scores are 0, and 0 is a score like any other. See section 5.1.",
-            _mistaken(hide=lambda scores, mask: scores * mask),
+            {"scores.masked_fill(~mask, -math.inf)": "scores * mask"},
         ),
         "sink not stretched": Mistake(
             "The sinks are (1, H, 1, 1), and `cat` wants a column for every query of every sentence: stretch them to "
             "(B, H, T, 1), with `expand`. See section 14.10.",
-            _mistaken(column=lambda sinks, scores: sinks[None, :, None, None]),
+            {"sinks[:, None, None].expand(*scores.shape[:-1], 1)": "sinks[None, :, None, None]"},
         ),
     },
 )
