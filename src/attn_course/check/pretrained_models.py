@@ -114,52 +114,19 @@ def _load_and_describe(answer, width, hidden, fault):
     return refused, named, untouched, asked_for, left, *([None] * len(_NAMES))
 
 
-def _load(
-    module,
-    tensors,
-    names,
-    transposed,
-    *,
-    turn=lambda tensor, listed, shape: tensor.T if listed else tensor,
-    check_missing=True,
-    check_unexpected=True,
-    check_shapes=True,
-    late=False,
-    says=True,
-    kind=ValueError,
-):
-    """A right answer whose parts can be left out."""
-    missing = [name for name in names if name not in tensors]
-    unexpected = [name for name in tensors if name not in names]
+def _load(module, tensors, names, transposed):
+    wrong = [name for name in names if name not in tensors] + [name for name in tensors if name not in names]
     new = {}
     for theirs, ours in names.items():
         if theirs in tensors:
-            shape = module.get_parameter(ours).shape
-            new[ours] = turn(tensors[theirs], theirs in transposed, shape)
-    misfits = [ours for ours, t in new.items() if t.shape != module.get_parameter(ours).shape]
-
-    def copy():
-        with torch.no_grad():
-            for ours, tensor in new.items():
-                if not (check_shapes and ours in misfits):
-                    module.get_parameter(ours).copy_(tensor)
-
-    if late:
-        copy()
-    wrong = (
-        (missing if check_missing else [])
-        + (unexpected if check_unexpected else [])
-        + (misfits if check_shapes else [])
-    )
+            new[ours] = tensors[theirs].T if theirs in transposed else tensors[theirs]
+    wrong += [ours for ours, tensor in new.items() if tensor.shape != module.get_parameter(ours).shape]
     if wrong:
-        raise kind(", ".join(wrong) if says else "this file does not fit")
-    if not late:
-        copy()
+        raise ValueError(", ".join(wrong))
+    with torch.no_grad():
+        for ours, tensor in new.items():
+            module.get_parameter(ours).copy_(tensor)
     return module
-
-
-def _with(**changes):
-    return lambda module, tensors, names, transposed: _load(module, tensors, names, transposed, **changes)
 
 
 def _keeps_quiet(module, tensors, names, transposed):
@@ -188,10 +155,24 @@ def _other_direction(module, tensors, names, transposed):
     return {name: tensors[theirs] for theirs, name in ((o, t) for t, o in names.items())}
 
 
+def _loads_what_fits(module, tensors, names, transposed):
+    for name in tensors.keys() & names.keys():
+        part, ours = tensors[name], module.get_parameter(names[name])
+        part = part.T if name in transposed else part
+        if part.shape == ours.shape:
+            ours.data.copy_(part)
+    return _load(module, tensors, names, transposed)
+
+
+def _reshaped(tensor, module, name):
+    shape = module.get_parameter(name).shape
+    return tensor.reshape(shape) if tensor.numel() == shape.numel() else tensor
+
+
 load_renamed = Exercise(
     name="load_renamed",
     trials=_files,
-    right=lambda module, tensors, names, transposed: _load(module, tensors, names, transposed),
+    right=_load,
     use=_load_and_describe,
     returns=(
         "'the file is refused'",
@@ -205,40 +186,40 @@ load_renamed = Exercise(
         "not transposed": Mistake(
             "A matrix of the set of transposed ones is loaded as it is; a square one fits either way, so nothing but "
             "the numbers tells. See section 17.10.",
-            _with(turn=lambda tensor, listed, shape: tensor),
+            {".T if theirs in transposed else tensors[theirs]": ""},
         ),
         "transposed only where it does not fit": Mistake(
             "A square matrix is not transposed: its shape fits either way, so whether to transpose has to come from "
             "the set, not from the shape. See section 17.10.",
-            _with(turn=lambda tensor, listed, shape: tensor if tensor.shape == shape else tensor.T),
+            {"if theirs in transposed": "if tensors[theirs].shape != module.get_parameter(ours).shape"},
         ),
         "every matrix transposed": Mistake(
             "Matrices that are not in the set of transposed ones are transposed too. See section 17.10.",
-            _with(turn=lambda tensor, listed, shape: tensor.T if tensor.dim() == 2 else tensor),
+            {"if theirs in transposed": "if tensors[theirs].dim() == 2"},
         ),
         "missing names ignored": Mistake(
             "A file that lacks a tensor is taken, and the parameter keeps its random numbers: a half-loaded model "
             "that raises nothing. See section 17.12.",
-            _with(check_missing=False),
+            {"[name for name in names if name not in tensors] + ": ""},
         ),
         "unexpected names ignored": Mistake(
             "A file with a tensor for which there is no place is taken, and its numbers are lost without a word. "
             "See section 17.5.",
-            _with(check_unexpected=False),
+            {" + [name for name in tensors if name not in names]": ""},
         ),
         "nothing is checked": Mistake(
             "Whatever is missing or left over, the file is taken, as with strict=False. See section 17.12.",
-            _with(check_missing=False, check_unexpected=False, check_shapes=False),
+            {"if wrong": "if False"},
         ),
         "shapes not checked": Mistake(
             "A tensor of another shape is taken: copy_ spreads a single number over a whole parameter. See section "
             "17.12.",
-            _with(check_shapes=False),
+            {"tensor.shape != module.get_parameter(ours).shape": "False"},
         ),
         "half loaded": Mistake(
             "The file is refused, but some parameters have been overwritten by then: look at everything first, and "
             "copy afterwards. See section 17.12.",
-            _with(late=True),
+            _loads_what_fits,
         ),
         "copies as it goes": Mistake(
             "The file is gone through and copied on the way: a parameter that the file lacks keeps its random numbers, "
@@ -263,7 +244,7 @@ load_renamed = Exercise(
         "names nothing": Mistake(
             "The file is refused, but the message does not say which names are missing, unexpected or of another "
             "shape. See section 17.12.",
-            _with(says=False),
+            {'", ".join(wrong)': '"this file does not fit"'},
         ),
         "names in the wrong direction": Mistake(
             "The table goes from the names in the file to those of the module, and it is read the other way. See "
@@ -291,9 +272,10 @@ load_renamed = Exercise(
         "reshaped instead of transposed": Mistake(
             "A matrix of the set of transposed ones is brought into the shape of the parameter by reshaping: the shape "
             "is right and the numbers stand in other places. See section 17.10.",
-            _with(
-                turn=lambda tensor, listed, shape: tensor.reshape(shape) if tensor.numel() == shape.numel() else tensor
-            ),
+            {
+                ".T if theirs in transposed else tensors[theirs]": "",
+                "    wrong +=": "    new = {n: _reshaped(t, module, n) for n, t in new.items()}\n    wrong +=",
+            },
         ),
         "another module": Mistake(
             "What comes back is another module than the one that was given, which is still as it was: whoever holds "
@@ -333,10 +315,6 @@ def _sentences(draw):
 
 def _mean(hidden, mask, count):
     return (hidden * mask[..., None].to(hidden.dtype)).sum(dim=1) / count
-
-
-def _flags(mask, hidden):
-    return mask.to(hidden.dtype)
 
 
 mean_pool = Exercise(
