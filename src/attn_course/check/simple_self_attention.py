@@ -565,7 +565,8 @@ def _scores_and_axes(draw):
 
 
 def _log_softmax(x, dim=-1):
-    return torch.log_softmax(x, dim)
+    shifted = x - x.amax(dim, keepdim=True)
+    return shifted - torch.log(torch.exp(shifted).sum(dim, keepdim=True))
 
 
 def _is_off_by_the_maximum(found, x, dim=-1):
@@ -585,31 +586,6 @@ def _ends_at_a_floor(found, x, dim=-1):
     floor = torch.exp(least)
     every_guard = weights + floor, weights.clamp(min=floor)
     return bool(least.isfinite()) and any(_same(found, guarded.log()) for guarded in every_guard)
-
-
-def _with_one_maximum(x, dim=-1):
-    shifted = x - x.max()
-    return shifted - torch.log(torch.exp(shifted).sum(dim, keepdim=True))
-
-
-def _subtracts_without_keepdim(x, dim=-1):
-    shifted = x - x.amax(dim, keepdim=True)
-    return shifted - torch.log(torch.exp(shifted).sum(dim))
-
-
-def _sums_along_the_last_axis(x, dim=-1):
-    shifted = x - x.amax(dim, keepdim=True)
-    return shifted - torch.log(torch.exp(shifted).sum(-1, keepdim=True))
-
-
-def _sums_logarithms(x, dim=-1):
-    shifted = x - x.amax(dim, keepdim=True)
-    return shifted - torch.log(torch.exp(shifted)).sum(dim, keepdim=True)
-
-
-def _forgets_the_second_logarithm(x, dim=-1):
-    shifted = x - x.amax(dim, keepdim=True)
-    return shifted - torch.exp(shifted).sum(dim, keepdim=True)
 
 
 def _patched(x, dim=-1):
@@ -641,7 +617,7 @@ log_softmax = Exercise(
         "maximum not subtracted": Mistake(
             "With scores in the thousands the result is infinite: it avoids the division, "
             "but the sum of exponentials overflows or underflows all the same. See section 2.4.",
-            lambda x, dim=-1: x - torch.log(torch.exp(x).sum(dim, keepdim=True)),
+            {"x - x.amax(dim, keepdim=True)": "x"},
         ),
         "maximum subtracted once": Mistake(
             "Every result is off by the maximum of its row: it is subtracted in one place only, "
@@ -651,12 +627,12 @@ log_softmax = Exercise(
         "one maximum for all": Mistake(
             "Rows far below the others become infinite: the maximum is that of the whole table, "
             "and all exponentials of such a row underflow. See section 2.4.",
-            _with_one_maximum,
+            {"x.amax(dim, keepdim=True)": "x.max()"},
         ),
         "keepdim forgotten": Mistake(
             "One row is right and a table is not: a maximum or a sum has lost its axis, "
             "and no longer lines up with the rows. See section 2.4.",
-            _subtracts_without_keepdim,
+            {"sum(dim, keepdim=True)": "sum(dim)"},
         ),
         "maximum comes with its place": Mistake(
             "`max` along an axis returns two things, the largest numbers and their places; "
@@ -670,31 +646,31 @@ log_softmax = Exercise(
         ),
         "axis ignored": Mistake(
             "It is right along the last axis and no other: `dim` is not used everywhere. See section 2.4.",
-            lambda x, dim=-1: _log_softmax(x, -1),
+            {"    shifted =": "    dim = -1\n    shifted ="},
         ),
         "axis ignored in the sum": Mistake(
             "It is right along the last axis and no other: the maximum is taken along `dim` and the sum along the last "
             "axis. See section 2.4.",
-            _sums_along_the_last_axis,
+            {"sum(dim,": "sum(-1,"},
         ),
         "logarithm of the sum forgotten": Mistake(
             "The sum of exponentials is subtracted as it is: the logarithm of a fraction is the logarithm "
             "of its upper part minus the logarithm of its lower part. See section 2.4.",
-            _forgets_the_second_logarithm,
+            {"torch.log(torch.exp(shifted).sum(dim, keepdim=True))": "torch.exp(shifted).sum(dim, keepdim=True)"},
         ),
         "logarithm before the sum": Mistake(
             "The logarithm is taken of each exponential, which brings back the score, and then it sums: "
             "a parenthesis closes too early. It is the sum that needs a logarithm. See section 2.4.",
-            _sums_logarithms,
+            {"torch.exp(shifted).sum(dim, keepdim=True))": "torch.exp(shifted)).sum(dim, keepdim=True)"},
         ),
         "plus instead of minus": Mistake(
             "The logarithm of the sum is added. What stands below the line of a fraction is subtracted. See section "
             "2.4.",
-            lambda x, dim=-1: 2 * (x - x.amax(dim, keepdim=True)) - _log_softmax(x, dim),
+            {"shifted - torch": "shifted + torch"},
         ),
         "sum forgotten": Mistake(
             "The maximum is subtracted and nothing else: what the softmax divides by is missing. See section 2.4.",
-            lambda x, dim=-1: x - x.amax(dim, keepdim=True),
+            {" - torch.log(torch.exp(shifted).sum(dim, keepdim=True))": ""},
         ),
         "no logarithm": Mistake(
             "This is the softmax itself, which lies between 0 and 1: its logarithm was asked for. See section 2.4.",
@@ -710,11 +686,11 @@ log_softmax = Exercise(
         ),
         "logarithm to base 2": Mistake(
             "The logarithm has base 2; the course takes the natural one. See section 2.4.",
-            lambda x, dim=-1: _log_softmax(x, dim) / math.log(2),
+            {"return shifted": "return (shifted", "keepdim=True))": "keepdim=True))) / math.log(2)"},
         ),
         "mean instead of sum": Mistake(
             "The exponentials are averaged where they have to be added up. See section 2.4.",
-            lambda x, dim=-1: _log_softmax(x, dim) + math.log(x.size(dim)),
+            {".sum(": ".mean("},
         ),
     },
 )
