@@ -545,30 +545,19 @@ def _build_and_attend(answer, d_in, d_key, d_value, x):
     return found
 
 
-def _wide_values(widths=lambda d_key, d_value: (d_key, d_key, d_value), attend=lambda q, k, v, x: attention(q, k, v)):
-    """A layer whose projections have these widths and which attends in its own way."""
+class _WideValues(nn.Module):
+    def __init__(self, d_in, d_key, d_value):
+        super().__init__()
+        self.q_proj = nn.Linear(d_in, d_key, bias=False)
+        self.k_proj = nn.Linear(d_in, d_key, bias=False)
+        self.v_proj = nn.Linear(d_in, d_value, bias=False)
 
-    class WideValues(nn.Module):
-        def __init__(self, d_in, d_key, d_value):
-            super().__init__()
-            for name, width in zip(_PROJECTIONS, widths(d_key, d_value), strict=True):
-                self.add_module(name, nn.Linear(d_in, width, bias=False))
-
-        def forward(self, x):
-            return attend(self.q_proj(x), self.k_proj(x), self.v_proj(x), x)
-
-    return WideValues
+    def forward(self, x):
+        q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        return attention(q, k, v)
 
 
-def _attend_divided_by(divisor):
-    def attend(q, k, v, x):
-        weights = softmax(q @ k.mT / divisor(q, v, x))
-        return weights @ v, weights
-
-    return attend
-
-
-def _attend_with_all_axes_turned(q, k, v, x):
+def _attend_with_all_axes_turned(q, k, v):
     weights = softmax(q @ k.T / math.sqrt(q.size(-1)))
     return weights @ v, weights
 
@@ -576,40 +565,40 @@ def _attend_with_all_axes_turned(q, k, v, x):
 WideValues = Exercise(
     name="WideValues",
     trials=_sizes_and_inputs,
-    right=_wide_values(),
+    right=_WideValues,
     use=_build_and_attend,
     returns=("out", "weights"),
     mistakes={
         "wide keys": Mistake(
             "All three projections are d_value wide: only the values are to be, "
             "and queries and keys meet at the width d_key. See section 3.3.",
-            _wide_values(lambda d_key, d_value: (d_value,) * 3),
+            {"super().__init__()": "super().__init__()\n        d_key = d_value"},
         ),
         "narrow values": Mistake(
             "The output is d_key wide: the values were projected like the keys, "
             "and their width is free. See section 3.3.",
-            _wide_values(lambda d_key, d_value: (d_key,) * 3),
+            {"d_value, bias": "d_key, bias"},
         ),
         "widths swapped": Mistake(
             "The output is d_key wide, and queries and keys are d_value wide: the two widths have changed places. "
             "See section 3.3.",
-            _wide_values(lambda d_key, d_value: (d_value, d_value, d_key)),
+            {"super().__init__()": "super().__init__()\n        d_key, d_value = d_value, d_key"},
         ),
         "no scale": Mistake(
-            "The scores are not scaled. See section 3.4.", _wide_values(attend=_attend_divided_by(lambda q, v, x: 1))
+            "The scores are not scaled. See section 3.4.", {"attention(q,": "attention(q * math.sqrt(q.size(-1)),"}
         ),
         "divided by the width itself": Mistake(
             "The scores are divided by d_key instead of its root, so the weights are too even. See section 3.4.",
-            _wide_values(attend=_attend_divided_by(lambda q, v, x: q.size(-1))),
+            {"attention(q,": "attention(q / math.sqrt(q.size(-1)),"},
         ),
         "scale by the values' width": Mistake(
             "The scale is √d_value: the scores know the width d_key only. See section 3.4.",
-            _wide_values(attend=_attend_divided_by(lambda q, v, x: math.sqrt(v.size(-1)))),
+            {"attention(q,": "attention(q * math.sqrt(q.size(-1) / v.size(-1)),"},
         ),
         "scale by the tokens' width": Mistake(
             "The scale is √d_in, the width of the tokens: what is multiplied are queries and keys, "
             "and they are d_key wide. See section 3.6.",
-            _wide_values(attend=_attend_divided_by(lambda q, v, x: math.sqrt(x.size(-1)))),
+            {"attention(q,": "attention(q * math.sqrt(q.size(-1) / x.size(-1)),"},
         ),
         "softmax over the queries": Mistake(
             "The weights sum to 1 down the columns: the softmax runs over the queries, "
@@ -618,29 +607,29 @@ WideValues = Exercise(
         ),
         "transposes the batch": Mistake(
             "One sequence is right and a batch is not: `.T` turns all axes around, the batch too. See section 3.7.",
-            _wide_values(attend=_attend_with_all_axes_turned),
+            {"attention(q,": "_attend_with_all_axes_turned(q,"},
         ),
         "queries and keys swapped": Mistake(
             "Queries and keys are swapped: these are the weights of the keys asking the queries. See section 3.3.",
-            _wide_values(attend=lambda q, k, v, x: attention(k, q, v)),
+            {"attention(q, k, v)": "attention(k, q, v)"},
         ),
         "keys from the queries' projection": Mistake(
             "The keys are made by q_proj, like the queries, so a token is found by what it looks for "
             "and k_proj does nothing. See section 3.3.",
-            _wide_values(attend=lambda q, k, v, x: attention(q, q, v)),
+            {"attention(q, k, v)": "attention(q, q, v)"},
         ),
         "values not projected": Mistake(
             "The output is as wide as the tokens: what is averaged is x itself, "
             "and each token is to hand over its value. See section 3.3.",
-            _wide_values(attend=lambda q, k, v, x: attention(q, k, x)),
+            {"attention(q, k, v)": "attention(q, k, x)"},
         ),
         "results swapped": Mistake(
             "Both results are there, in the wrong order: first the output, then the weights. See section 3.7.",
-            _wide_values(attend=lambda q, k, v, x: attention(q, k, v)[::-1]),
+            {"attention(q, k, v)": "attention(q, k, v)[::-1]"},
         ),
         "weights not returned": Mistake(
             "Only the output is returned; the exercise asks for the weights beside it. See section 3.7.",
-            _wide_values(attend=lambda q, k, v, x: attention(q, k, v)[0]),
+            {"attention(q, k, v)": "attention(q, k, v)[0]"},
         ),
     },
 )
