@@ -12,7 +12,15 @@ from attn_course.burn import (
     burn_quiet_softmax_2023,
     from_burn_mask,
 )
-from attn_course.check.exercise import CHANGES_ITS_INPUT, NO_GRADIENT, Exercise, Mistake, Remark, set_parameters
+from attn_course.check.exercise import (
+    CHANGES_ITS_INPUT,
+    NO_GRADIENT,
+    Exercise,
+    Mistake,
+    Remark,
+    set_parameters,
+    weights_and_gradient,
+)
 from attn_course.functional import attention, softmax
 from attn_course.masks import make_causal_mask, make_padding_mask
 from attn_course.multi_head_attention import MultiHeadAttention
@@ -38,19 +46,8 @@ def _scores_and_axes(draw):
     yield "float64", draw(3, 7, dtype=torch.float64), -1
 
 
-def _weights_and_gradient(answer, x, dim):
-    """Call the answer plainly, and once more to take the gradient of a sum of unlike shares of its weights."""
-    before = x.clone()
-    weights = answer(x, dim)
-    if weights is None:
-        return None
-    leaf = before.requires_grad_()
-    again = answer(leaf + 0, dim)
-    if not isinstance(weights, Tensor) or not isinstance(again, Tensor) or again.grad_fn is None:
-        return weights, None
-    shares = torch.arange(again.numel(), device=again.device).reshape(again.shape) % 5
-    (again * shares.to(again)).sum().backward()
-    return weights.detach(), leaf.grad
+def _weights_and_gradient(answer, x, dim):  # the names of the inputs are those that a learner reads
+    return weights_and_gradient(answer, x, dim)
 
 
 def _naive(x, dim=-1):
