@@ -551,10 +551,11 @@ class Exercise:
         return []
 
     def _mistakes_by_part(self, runs: list["_Run"], first: "_Run") -> list[str]:
-        """Two mistakes that replace two parts of the right answer's text."""
+        """Two mistakes that each replace one part of the right answer's text; with more, a check would take seconds."""
         if not facts.of_one_shape(first.found, first.expected):
             return []
         made = [(name, mistake.answer) for name, mistake in self.mistakes.items() if isinstance(mistake.answer, Edited)]
+        made = [(name, edited) for name, edited in made if len(edited.edits) == 1]
         for (one, edited), (other, more) in itertools.combinations(made, 2):
             if edits := edited.together_with(more):
                 both = Mistake("", edits)
