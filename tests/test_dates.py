@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attn_course import dates
-from attn_course.dates import LEADS, SRC_ALPHABET, STYLES, TAILS, TGT_ALPHABET, Characters, make_pairs, write_date
+from attn_course.data import dates
+from attn_course.data.dates import LEADS, SRC_ALPHABET, STYLES, TAILS, TGT_ALPHABET, Characters, make_pairs, write_date
 
 # Every way to read two or three numbers, American and European, so that a text with two readings is found out.
 READINGS = [

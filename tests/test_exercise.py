@@ -19,7 +19,6 @@ from attn_course.check.exercise import (
     Mistake,
     Random,
     Remark,
-    made_in_parts,
     set_parameters,
 )
 
@@ -325,19 +324,6 @@ def test_two_parts_of_an_answer_that_are_both_wrong_are_told_together():
     assert "Two things are wrong." in text
     for name in ("gates without sigmoid", "keeps what it should replace"):
         assert check.gru_step.mistakes[name].says in text
-
-
-def test_parts_that_are_the_right_ones_are_nobodys_own():
-    def double(n):
-        return 2 * n
-
-    @made_in_parts
-    def make(before=double, after=abs):
-        return lambda n: after(before(n))
-
-    assert make(double).parts == {}
-    assert make(abs, abs).parts == {"before": abs}
-    assert make(after=str).make is make
 
 
 def test_a_mistake_and_a_result_turned_around_on_top_of_it_are_told_together():

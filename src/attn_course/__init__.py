@@ -11,17 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for editors, which do not run anything
     from attn_course.additive import additive_attention
-    from attn_course.cache import DecoderCache, KeyValueCache
+    from attn_course.cache import DecoderCache, KeyValueCache, LatentCache, RollingCache
     from attn_course.causality import assert_causal
     from attn_course.decoding import generate
     from attn_course.device import default_device
     from attn_course.functional import attention, fused_attention, softmax, weights_of_rows
     from attn_course.language_model import DecoderOnly, LanguageModel
-    from attn_course.latent_attention import (
-        LatentAttention,
-        LatentCache,
-        cache_bytes_per_token,
-    )
+    from attn_course.latent_attention import LatentAttention, cache_bytes_per_token
     from attn_course.masks import (
         from_additive_mask,
         from_torch_mask,
@@ -48,7 +44,7 @@ if TYPE_CHECKING:  # for editors, which do not run anything
     from attn_course.quiet import quiet_softmax
     from attn_course.recurrent import AttendingTranslator, RecurrentTranslator
     from attn_course.self_attention import SelfAttention
-    from attn_course.sliding_window import RollingCache, sliding_window_attention
+    from attn_course.sliding_window import sliding_window_attention
     from attn_course.source import show_source
     from attn_course.tiled import attend_block, merge_blocks, tiled_attention
     from attn_course.transformer import (
@@ -62,13 +58,13 @@ if TYPE_CHECKING:  # for editors, which do not run anything
 
 _MODULES = {
     "additive": "additive_attention",
-    "cache": "DecoderCache KeyValueCache",
+    "cache": "DecoderCache KeyValueCache LatentCache RollingCache",
     "causality": "assert_causal",
     "decoding": "generate",
     "device": "default_device",
     "functional": "attention fused_attention softmax weights_of_rows",
     "language_model": "DecoderOnly LanguageModel",
-    "latent_attention": "LatentAttention LatentCache cache_bytes_per_token",
+    "latent_attention": "LatentAttention cache_bytes_per_token",
     "masks": "from_additive_mask from_torch_mask from_transformers_mask make_causal_mask make_padding_mask "
     "make_sliding_window_mask to_additive_mask to_torch_mask to_transformers_mask",
     "multi_head_attention": "MultiHeadAttention MultiHeadCrossAttention",
@@ -76,7 +72,7 @@ _MODULES = {
     "quiet": "quiet_softmax",
     "recurrent": "AttendingTranslator RecurrentTranslator",
     "self_attention": "SelfAttention",
-    "sliding_window": "RollingCache sliding_window_attention",
+    "sliding_window": "sliding_window_attention",
     "source": "show_source",
     "tiled": "attend_block merge_blocks tiled_attention",
     "transformer": "AttentionWeights DecoderLayer EncoderLayer FeedForward Transformer TransformerOptions",

@@ -7,11 +7,10 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from attn_course.cache import KeyValueCache, all_or_nothing, type_of_outputs
+from attn_course.cache import KeyValueCache, RollingCache, all_or_nothing, type_of_outputs
 from attn_course.functional import attention, fused_attention, weights_of_rows
 from attn_course.masks import make_causal_mask, make_sliding_window_mask
 from attn_course.positions import Rotation, rotate
-from attn_course.sliding_window import RollingCache
 from attn_course.validation import (
     check_mask,
     check_need_weights,

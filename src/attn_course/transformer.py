@@ -10,10 +10,16 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from attn_course.cache import DecoderCache, KeyValueCache, all_or_nothing
+from attn_course.cache import DecoderCache, KeyValueCache, RollingCache, all_or_nothing
 from attn_course.multi_head_attention import MultiHeadAttention, MultiHeadCrossAttention
 from attn_course.positions import Rotation, make_sinusoidal_positions
-from attn_course.sliding_window import RollingCache
+from attn_course.torch_weights import (
+    DECODER_PARTS,
+    ENCODER_PARTS,
+    copy_weights,
+    layer_from_torch,
+    layer_to_torch,
+)
 from attn_course.validation import (
     check_is_bool,
     check_is_flag,
@@ -204,7 +210,7 @@ class EncoderLayer(_Layer):
             >>> torch.allclose(EncoderLayer.from_torch(theirs)(x)[0], theirs(x), atol=1e-6)
             True
         """
-        return _layer_from_torch(cls, module, _ENCODER_PARTS)
+        return layer_from_torch(cls, module, ENCODER_PARTS)
 
     def to_torch(self) -> nn.TransformerEncoderLayer:
         """Copy the weights into a new ``nn.TransformerEncoderLayer`` with ``batch_first=True``.
@@ -215,7 +221,7 @@ class EncoderLayer(_Layer):
             >>> torch.allclose(ours(x)[0], ours.to_torch()(x), atol=1e-6)
             True
         """
-        return _layer_to_torch(self, nn.TransformerEncoderLayer, _ENCODER_PARTS)
+        return layer_to_torch(self, nn.TransformerEncoderLayer, ENCODER_PARTS)
 
 
 class DecoderLayer(_Layer):
@@ -335,7 +341,7 @@ class DecoderLayer(_Layer):
             >>> torch.allclose(out, theirs(x, memory, tgt_mask=future), atol=1e-6)
             True
         """
-        return _layer_from_torch(cls, module, _DECODER_PARTS)
+        return layer_from_torch(cls, module, DECODER_PARTS)
 
     def to_torch(self) -> nn.TransformerDecoderLayer:
         """Copy the weights into a new ``nn.TransformerDecoderLayer`` with ``batch_first=True``.
@@ -347,7 +353,7 @@ class DecoderLayer(_Layer):
             >>> torch.allclose(ours(x, memory)[0], ours.to_torch()(x, memory, tgt_mask=future), atol=1e-6)
             True
         """
-        return _layer_to_torch(self, nn.TransformerDecoderLayer, _DECODER_PARTS)
+        return layer_to_torch(self, nn.TransformerDecoderLayer, DECODER_PARTS)
 
 
 @dataclass(frozen=True)
@@ -685,8 +691,8 @@ class Transformer(nn.Module):
             map(DecoderLayer.from_torch, module.decoder.layers)
         )
         if norm_first:
-            _copy(module.encoder.norm, ours.encoder_norm)
-            _copy(module.decoder.norm, ours.decoder_norm)
+            copy_weights(module.encoder.norm, ours.encoder_norm)
+            copy_weights(module.decoder.norm, ours.decoder_norm)
         return ours.train(module.training)
 
     def to_torch(self) -> nn.Transformer:
@@ -722,71 +728,6 @@ class Transformer(nn.Module):
             encoder.norm = copy.deepcopy(self.encoder_norm)
             decoder.norm = copy.deepcopy(self.decoder_norm)
         return theirs.train(self.training)
-
-
-# ---------------------------------------------------------------- to PyTorch and back
-
-_ENCODER_PARTS = {
-    "self_attention": "self_attn",
-    "self_attention_norm": "norm1",
-    "feed_forward.up": "linear1",
-    "feed_forward.down": "linear2",
-    "feed_forward_norm": "norm2",
-}
-_DECODER_PARTS = {
-    "self_attention": "self_attn",
-    "self_attention_norm": "norm1",
-    "cross_attention": "multihead_attn",
-    "cross_attention_norm": "norm2",
-    "feed_forward.up": "linear1",
-    "feed_forward.down": "linear2",
-    "feed_forward_norm": "norm3",
-}
-
-
-def _layer_from_torch(cls: type, theirs: nn.Module, parts: dict[str, str]) -> nn.Module:
-    if theirs.linear1.bias is None:
-        raise ValueError("bias=False has no counterpart here: every part has its biases")
-    ours = cls(
-        theirs.self_attn.embed_dim,
-        theirs.self_attn.num_heads,
-        theirs.linear1.out_features,
-        dropout=theirs.dropout.p,
-        norm_first=theirs.norm_first,
-        activation=copy.deepcopy(theirs.activation),  # a module may have parameters
-    ).to(theirs.linear1.weight)
-    for name, their_name in parts.items():
-        part = theirs.get_submodule(their_name)
-        if isinstance(part, nn.MultiheadAttention):
-            part = type(ours.get_submodule(name)).from_torch(part)
-        _copy(part, ours.get_submodule(name))
-    return ours.train(theirs.training)
-
-
-def _layer_to_torch(ours: nn.Module, cls: type, parts: dict[str, str]) -> nn.Module:
-    up = ours.feed_forward.up
-    theirs = cls(
-        up.in_features,
-        ours.self_attention.num_heads,
-        up.out_features,
-        dropout=ours.dropout.p,
-        norm_first=ours.norm_first,
-        activation=copy.deepcopy(ours.feed_forward.activation),
-        batch_first=True,
-    ).to(up.weight)
-    for name, their_name in parts.items():
-        part = ours.get_submodule(name)
-        if isinstance(part, MultiHeadAttention | MultiHeadCrossAttention):
-            part = part.to_torch()
-        _copy(part, theirs.get_submodule(their_name))
-    return theirs.train(ours.training)
-
-
-def _copy(module: nn.Module, into: nn.Module) -> nn.Module:
-    into.load_state_dict(module.state_dict())
-    if isinstance(module, nn.LayerNorm):
-        into.eps = module.eps
-    return into
 
 
 # ---------------------------------------------------------------- what inputs must satisfy

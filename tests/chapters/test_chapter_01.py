@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 from torch.testing import assert_close
 
 from attn_course import AttendingTranslator, RecurrentTranslator, additive_attention
-from attn_course.dates import TGT_ALPHABET, Characters
+from attn_course.data.dates import TGT_ALPHABET, Characters
 
 SEEDS = (0, 1, 2, 3, 4)
 B, T, S, D, DV = 3, 5, 7, 11, 2

@@ -3,13 +3,7 @@
 ``check.NAME(NAME)`` runs the function or class that you wrote on fresh random inputs and prints a verdict.
 """
 
-from attn_course.check.batches_einsum_einops import (
-    general_scores,
-    lookup,
-    max_sim,
-    table_gradient,
-    weighted_sum,
-)
+from attn_course.check.batches_einsum_einops import general_scores, lookup, max_sim, table_gradient, weighted_sum
 from attn_course.check.cross_attention import (
     TwoMemoryBlock,
     alignment_share,
@@ -17,13 +11,7 @@ from attn_course.check.cross_attention import (
     cross_attend,
     make_decoder_masks,
 )
-from attn_course.check.debugging_a_translator import (
-    evaluate,
-    keep_best,
-    swapped_accuracy,
-    word_accuracy,
-    word_loss,
-)
+from attn_course.check.debugging_a_translator import evaluate, keep_best, swapped_accuracy, word_accuracy, word_loss
 from attn_course.check.decoding_and_evaluating import (
     beam_step,
     clipped_precision,
@@ -38,13 +26,7 @@ from attn_course.check.efficient_attention import (
     join_blocks,
     streaming_mask,
 )
-from attn_course.check.kv_cache import (
-    cache_step,
-    call_cost,
-    follow_beams,
-    place_chunk,
-    rotary_step,
-)
+from attn_course.check.kv_cache import cache_step, call_cost, follow_beams, place_chunk, rotary_step
 from attn_course.check.masks_and_dropout import (
     WindowAttention,
     drop_weights,
@@ -52,27 +34,9 @@ from attn_course.check.masks_and_dropout import (
     masked_softmax,
     who_sees_whom,
 )
-from attn_course.check.multi_head_attention import (
-    MultiHead,
-    count_parameters,
-    fuse_qkv,
-    move_to_torch,
-    split_heads,
-)
-from attn_course.check.positions import (
-    count_positions,
-    linear_bias,
-    rotary_attention,
-    sinusoids_at,
-    turn_halves,
-)
-from attn_course.check.pretrained_models import (
-    load_renamed,
-    mean_pool,
-    share_on_previous,
-    split_fused,
-    to_neighbours,
-)
+from attn_course.check.multi_head_attention import MultiHead, count_parameters, fuse_qkv, move_to_torch, split_heads
+from attn_course.check.positions import count_positions, linear_bias, rotary_attention, sinusoids_at, turn_halves
+from attn_course.check.pretrained_models import load_renamed, mean_pool, share_on_previous, split_fused, to_neighbours
 from attn_course.check.reading_a_framework import (
     attend_with_sinks,
     course_mask,
@@ -87,13 +51,7 @@ from attn_course.check.scaled_dot_product_attention import (
     scaled_dot_product,
     scaled_scores,
 )
-from attn_course.check.simple_self_attention import (
-    all_contexts,
-    context_of,
-    log_softmax,
-    three_bad_scores,
-    weights_at,
-)
+from attn_course.check.simple_self_attention import all_contexts, context_of, log_softmax, three_bad_scores, weights_at
 from attn_course.check.training_a_translator import (
     accumulated_gradient,
     adamw_step,
@@ -101,27 +59,9 @@ from attn_course.check.training_a_translator import (
     plateau_rate,
     smoothed_loss,
 )
-from attn_course.check.transformer import (
-    TiedTable,
-    count_transformer,
-    decode_layer,
-    layer_norm,
-    run_stack,
-)
-from attn_course.check.translation_data import (
-    build_vocabulary,
-    fill_buckets,
-    merge_step,
-    pad_pairs,
-    remove_leaks,
-)
-from attn_course.check.why_attention import (
-    exact_match,
-    gru_step,
-    last_state,
-    look_back,
-    shift_targets,
-)
+from attn_course.check.transformer import TiedTable, count_transformer, decode_layer, layer_norm, run_stack
+from attn_course.check.translation_data import build_vocabulary, fill_buckets, merge_step, pad_pairs, remove_leaks
+from attn_course.check.why_attention import exact_match, gru_step, last_state, look_back, shift_targets
 
 __all__ = [
     "MultiHead",

@@ -89,9 +89,7 @@ lookup = Exercise(
         "ids with two axes only": Mistake(
             "A batch is looked up and ids of other shapes are not: the string names two axes of the ids. `...` stands "
             "for any number of axes, and `@` does without a string. See section 4.5.",
-            lambda ids, table: torch.einsum(
-                "btv,ve->bte", F.one_hot(ids, len(table)).to(table), table
-            ),
+            lambda ids, table: torch.einsum("btv,ve->bte", F.one_hot(ids, len(table)).to(table), table),
         ),
         "words counted from 1": Mistake(
             "Each id gets the row before its own, and the id 0 gets zeros: ids count from 0, and so do the places of a "
@@ -120,11 +118,7 @@ def _weights_and_values(draw):
         softmax(draw(3, 2, 5)) * (torch.arange(2)[:, None] > 0).to(draw.device),
         draw(3, 5, 2),
     )
-    yield (
-        "float64",
-        softmax(draw(2, 3, 5, dtype=torch.float64)),
-        draw(2, 5, 2, dtype=torch.float64),
-    )
+    yield ("float64", softmax(draw(2, 3, 5, dtype=torch.float64)), draw(2, 5, 2, dtype=torch.float64))
 
 
 def _is_a_running_sum(found, weights, v):
@@ -132,9 +126,7 @@ def _is_a_running_sum(found, weights, v):
     right = weights @ v  # (B, T, D)
     for first in range(3):
         running = right.flatten(first).cumsum(-1).view(right.shape)
-        if found.shape == running.shape and torch.allclose(
-            found.to(running), running, rtol=1e-4, atol=1e-5
-        ):
+        if found.shape == running.shape and torch.allclose(found.to(running), running, rtol=1e-4, atol=1e-5):
             return True
     return False
 
@@ -216,9 +208,7 @@ weighted_sum = Exercise(
         "one row for all queries": Mistake(
             "All queries of a sentence have the same numbers, the sum over all of them: `[row] * T` makes T names for "
             "one list, and what is added to one is added to all. See section 4.5.",
-            lambda weights, v: (weights.sum(1, keepdim=True) @ v).expand(
-                -1, weights.size(1), -1
-            ),
+            lambda weights, v: (weights.sum(1, keepdim=True) @ v).expand(-1, weights.size(1), -1),
         ),
         "as many keys as queries": Mistake(
             "With as many queries as keys all is well, and with more keys the last ones are missing: "
@@ -248,10 +238,7 @@ def _queries_keys_and_matrices(draw):
     yield "narrow keys", draw(3, 2, 7), draw(3, 5, 2), draw(7, 2)
     yield "a batch of one", draw(1, 3, 5), draw(1, 2, 7), draw(5, 7)
     yield "a single query", draw(3, 1, 5), draw(3, 7, 2), draw(5, 2)
-    yield (
-        "float64",
-        *(draw(*shape, dtype=torch.float64) for shape in ((2, 3, 5), (2, 7, 3), (5, 3))),
-    )
+    yield ("float64", *(draw(*shape, dtype=torch.float64) for shape in ((2, 3, 5), (2, 7, 3), (5, 3))))
 
 
 def _has_an_axis_of_the_matrix_alone(found, q, k, W):
@@ -310,16 +297,12 @@ general_scores = Exercise(
         "an axis too many": Mistake(
             "The scores have an axis of features: one of the letters that W carries stayed in the result, "
             "and what stays is not added up. See section 4.5.",
-            sign=lambda found, q, k, W: (
-                found.dim() == 4 and found.shape[:3] == (len(q), q.size(1), k.size(1))
-            ),
+            sign=lambda found, q, k, W: found.dim() == 4 and found.shape[:3] == (len(q), q.size(1), k.size(1)),
         ),
         "every sentence with every other": Mistake(
             "Every sentence meets every other: queries and keys have two letters for the sentence, and both stayed. "
             "With one, each meets its own. See section 4.5.",
-            sign=lambda found, q, k, W: (
-                found.shape == (len(q), len(q), q.size(1), k.size(1))
-            ),
+            sign=lambda found, q, k, W: found.shape == (len(q), len(q), q.size(1), k.size(1)),
         ),
         "queries and keys swapped": Mistake(
             "Keys stand in the rows and queries in the columns: the letters of the result are in the wrong order, "
@@ -410,9 +393,7 @@ max_sim = Exercise(
         ),
         "scale added": Mistake(
             "The scores are divided by √D: no softmax follows here that the scale would keep soft. See section 3.4.",
-            lambda q, k: (
-                torch.einsum("atd,bsd->abts", q, k).amax(-1).sum(-1) / math.sqrt(q.size(-1))
-            ),
+            lambda q, k: torch.einsum("atd,bsd->abts", q, k).amax(-1).sum(-1) / math.sqrt(q.size(-1)),
         ),
         "mean instead of sum": Mistake(
             "The ranks are too small by a factor of T: the tokens of the question are averaged, "
@@ -429,10 +410,7 @@ max_sim = Exercise(
             "table of all tokens (A T, B S) was cut by `reshape` alone. It is (A, T, B, S), and T and B still have to "
             "change places. See section 4.9.",
             lambda q, k: (
-                (q.flatten(0, 1) @ k.flatten(0, 1).T)
-                .reshape(len(q), len(k), q.size(1), k.size(1))
-                .amax(-1)
-                .sum(-1)
+                (q.flatten(0, 1) @ k.flatten(0, 1).T).reshape(len(q), len(k), q.size(1), k.size(1)).amax(-1).sum(-1)
             ),
         ),
         "sizes instead of scores": Mistake(
@@ -459,13 +437,7 @@ max_sim = Exercise(
             "The numbers lie between -T and T: the vectors were brought to length 1, "
             "or their products divided by the lengths, and here the score is the dot product as it is. See section "
             "4.2.",
-            lambda q, k: (
-                torch.einsum(
-                    "atd,bsd->abts", F.normalize(q, dim=-1), F.normalize(k, dim=-1)
-                )
-                .amax(-1)
-                .sum(-1)
-            ),
+            lambda q, k: torch.einsum("atd,bsd->abts", F.normalize(q, dim=-1), F.normalize(k, dim=-1)).amax(-1).sum(-1),
         ),
         "softmax added": Mistake(
             "The scores went through a softmax, which makes each of them depend on all others of its text: "
@@ -541,9 +513,7 @@ table_gradient = Exercise(
         "mean over the sentences": Mistake(
             "A batch of one is right, and larger batches come out too small by a factor of B: "
             "the sentences are averaged, and the letter b, like t, is to disappear in a sum. See section 4.5.",
-            lambda ids, upstream, num_words: (
-                _table_gradient(ids, upstream, num_words) / len(ids)
-            ),
+            lambda ids, upstream, num_words: _table_gradient(ids, upstream, num_words) / len(ids),
         ),
         "mean over all tokens": Mistake(
             "All rows are too small by one factor, the number of tokens B · T: the uses are averaged, "
@@ -553,9 +523,7 @@ table_gradient = Exercise(
         "first sentence only": Mistake(
             "The uses in the first sentence count and those in the others do not: "
             "the sentences share one table, and each sends its gradients there. See section 4.5.",
-            lambda ids, upstream, num_words: _table_gradient(
-                ids[:1], upstream[:1], num_words
-            ),
+            lambda ids, upstream, num_words: _table_gradient(ids[:1], upstream[:1], num_words),
         ),
         "a gradient for each sentence": Mistake(
             "There is a table for each sentence: b stayed. The sentences share one table, "
@@ -565,9 +533,7 @@ table_gradient = Exercise(
         "uses counted": Mistake(
             "The rows tell how often each word occurs: that is the gradient where every entry of `upstream` is 1, "
             "as in the chapter's example, and here each use brings numbers of its own. See section 4.1.",
-            lambda ids, upstream, num_words: _uses(ids, upstream, num_words).expand(
-                -1, upstream.size(-1)
-            ),
+            lambda ids, upstream, num_words: _uses(ids, upstream, num_words).expand(-1, upstream.size(-1)),
         ),
         "id 0 taken for padding": Mistake(
             "All rows are right but that of the id 0, which is 0: here it is a word like any other. See section 4.1.",
@@ -578,30 +544,22 @@ table_gradient = Exercise(
         "first column only": Mistake(
             "Only the first column of the table gets a gradient: `scatter_add` takes as many numbers as its index has, "
             "so the index has to be expanded over the E columns. See section 4.1.",
-            lambda *inputs: F.pad(
-                _table_gradient(*inputs)[:, :1], (0, inputs[1].size(-1) - 1)
-            ),
+            lambda *inputs: F.pad(_table_gradient(*inputs)[:, :1], (0, inputs[1].size(-1) - 1)),
         ),
         "without num_classes": Mistake(
             "The last words of the vocabulary, which do not occur, have no row: left to itself, `F.one_hot` stops at "
             "the largest id that it sees. See section 4.1.",
-            lambda ids, upstream, num_words: _table_gradient(
-                ids, upstream, int(ids.max()) + 1
-            ),
+            lambda ids, upstream, num_words: _table_gradient(ids, upstream, int(ids.max()) + 1),
         ),
         "one-hot left as integers": Mistake(
             "`F.one_hot` gives whole numbers and the gradients are fractions: "
             "a product wants one type for both. See section 4.1.",
-            lambda ids, upstream, num_words: torch.einsum(
-                "btv,bte->ve", F.one_hot(ids, num_words), upstream
-            ),
+            lambda ids, upstream, num_words: torch.einsum("btv,bte->ve", F.one_hot(ids, num_words), upstream),
         ),
         "one-hot always float32": Mistake(
             "Gradients in float32 pass and gradients in float64 do not: `.float()` makes float32, "
             "whatever stands beside it. See section 4.1.",
-            lambda ids, upstream, num_words: torch.einsum(
-                "btv,bte->ve", F.one_hot(ids, num_words).float(), upstream
-            ),
+            lambda ids, upstream, num_words: torch.einsum("btv,bte->ve", F.one_hot(ids, num_words).float(), upstream),
         ),
         "result transposed": Mistake(
             "The words run across: the gradient has the shape of the table, one row for each word, (V, E). See section "
@@ -616,9 +574,7 @@ table_gradient = Exercise(
         "rows for the words that occur": Mistake(
             "There is a row for each word that occurs, and the table has one for every word: "
             "where a word does not occur, its row is 0. See section 4.1.",
-            lambda ids, upstream, num_words: _table_gradient(ids, upstream, num_words)[
-                ids.unique()
-            ],
+            lambda ids, upstream, num_words: _table_gradient(ids, upstream, num_words)[ids.unique()],
         ),
     },
 )

@@ -5,14 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from attn_course.check.exercise import (
-    CHANGES_ITS_INPUT,
-    Exercise,
-    Mistake,
-    Remark,
-    made_in_parts,
-    set_parameters,
-)
+from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake, Remark, set_parameters
 from attn_course.functional import attention, softmax
 from attn_course.masks import make_causal_mask, make_padding_mask
 from attn_course.multi_head_attention import MultiHeadAttention, MultiHeadCrossAttention
@@ -22,13 +15,7 @@ from attn_course.multi_head_attention import MultiHeadAttention, MultiHeadCrossA
 
 def _two_sequences(draw):
     def sizes(T, S, d_in, d_memory, D, Dv, *batch, **kind):
-        shapes = (
-            (*batch, T, d_in),
-            (*batch, S, d_memory),
-            (d_in, D),
-            (d_memory, D),
-            (d_memory, Dv),
-        )
+        shapes = ((*batch, T, d_in), (*batch, S, d_memory), (d_in, D), (d_memory, D), (d_memory, Dv))
         return [draw(*shape, **kind) for shape in shapes]
 
     yield "one width for all", *sizes(3, 7, 5, 5, 5, 5)
@@ -49,31 +36,6 @@ def _ask(q_from="x", k_from="memory", v_from="memory", *, attend=attention):
     return answer
 
 
-def _attend_scaled_by(factor, dim=-1):
-    """Attention whose scores are multiplied by ``factor(q, v)``."""
-
-    def attend(q, k, v):
-        weights = torch.softmax(q @ k.mT * factor(q, v), dim=dim)
-        return weights @ v, weights
-
-    return attend
-
-
-def _root(q, v):
-    return 1 / math.sqrt(q.size(-1))
-
-
-def _softmax_without_axis(q, k, v):
-    scores = q @ k.mT * _root(q, v)
-    weights = torch.softmax(scores, dim=0 if scores.dim() == 3 else 1)
-    return weights @ v, weights
-
-
-def _softmax_over_axis_1(q, k, v):
-    weights = torch.softmax(q @ k.mT * _root(q, v), dim=1)
-    return weights @ v, weights
-
-
 def _causal_across(q, k, v):
     return attention(q, k, v, make_causal_mask(q.size(-2), k.size(-2), device=q.device))
 
@@ -86,41 +48,32 @@ def _causal_from_the_top_left(q, k, v):
     return attention(q, k, v, seen)
 
 
-def _scores_as_weights(q, k, v):
-    scores = q @ k.mT * _root(q, v)
-    return torch.softmax(scores, dim=-1) @ v, scores
-
-
-def _scaled_after_the_softmax(q, k, v):
-    weights = torch.softmax(q @ k.mT, dim=-1) * _root(q, v)
+def _ask_the_memory(x, memory, w_q, w_k, w_v):
+    q, k, v = x @ w_q, memory @ w_k, memory @ w_v
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    weights = torch.softmax(scores, dim=-1)
     return weights @ v, weights
-
-
-def _scaled_by_the_input_s_width(x, memory, w_q, w_k, w_v):
-    return _ask(attend=_attend_scaled_by(lambda q, v: 1 / math.sqrt(x.size(-1))))(
-        x, memory, w_q, w_k, w_v
-    )
 
 
 cross_attend = Exercise(
     name="cross_attend",
     trials=_two_sequences,
-    right=_ask(),
+    right=_ask_the_memory,
     returns=("out", "weights"),
     gradients=True,
     mistakes={
         "queries from the memory": Mistake(
             "The queries are made from the memory, so the memory asks itself and x is never heard: "
             "the memory only answers. See section 7.2.",
-            _ask(q_from="memory"),
+            {"x @ w_q": "memory @ w_q"},
         ),
         "memory asks": Mistake(
             "The two sides have changed places: here the memory asks and x answers. See section 7.10.",
-            _ask("memory", "x", "x"),
+            {"x @ w_q, memory @ w_k, memory @ w_v": "memory @ w_q, x @ w_k, x @ w_v"},
         ),
         "memory ignored": Mistake(
             "Keys and values are made from x, so x reads itself and the memory is never read. See section 7.2.",
-            _ask("x", "x", "x"),
+            {"memory @ w_k, memory @ w_v": "x @ w_k, x @ w_v"},
         ),
         "keys and values swapped": Mistake(
             "The matrix of the values makes the keys, and the matrix of the keys makes the values; "
@@ -130,87 +83,78 @@ cross_attend = Exercise(
         "values from x": Mistake(
             "The weights are right and find no values: these are made from x, and there must be as many as keys, "
             "made of the same vectors. See section 7.2.",
-            _ask(v_from="x", attend=_attend_scaled_by(_root)),
+            {"memory @ w_v": "x @ w_v"},
         ),
         "values not projected": Mistake(
             "The weights average the memory as it is: w_v is not used, and the values are the memory times w_v. "
             "See section 7.2.",
-            lambda x, memory, w_q, w_k, w_v: (
-                (weights := attention(x @ w_q, memory @ w_k, memory)[1]) @ memory,
-                weights,
-            ),
+            {"memory @ w_v": "memory"},
         ),
         "keys averaged": Mistake(
             "The weights are right, and what they average are the keys; the output is made of the values. See section "
             "7.2.",
-            lambda x, memory, w_q, w_k, w_v: attention(x @ w_q, memory @ w_k, memory @ w_k),
+            {"memory @ w_v": "memory @ w_k"},
         ),
         "no scale": Mistake(
             "The scores are not divided by √D, so the weights are too sharp. See section 3.4.",
-            _ask(attend=_attend_scaled_by(lambda q, v: 1)),
+            {" / math.sqrt(q.size(-1))": ""},
         ),
         "divided by the width itself": Mistake(
             "The scores are divided by D instead of its root, so the weights are too even. See section 3.4.",
-            _ask(attend=_attend_scaled_by(lambda q, v: 1 / q.size(-1))),
+            {"math.sqrt(q.size(-1))": "q.size(-1)"},
         ),
         "scale by the input's width": Mistake(
             "The scale is √d_in, the width of x before it is projected. Scores are made of queries and keys, "
             "so their width D counts. See section 3.4.",
-            _scaled_by_the_input_s_width,
+            {"math.sqrt(q.size(-1))": "math.sqrt(x.size(-1))"},
         ),
         "scale by the memory's width": Mistake(
             "The scale is √d_memory, the width of the memory before it is projected. Scores are made of queries and "
             "keys, so their width D counts. See section 3.4.",
-            lambda x, memory, w_q, w_k, w_v: _ask(
-                attend=_attend_scaled_by(lambda q, v: 1 / math.sqrt(memory.size(-1)))
-            )(x, memory, w_q, w_k, w_v),
+            {"math.sqrt(q.size(-1))": "math.sqrt(memory.size(-1))"},
         ),
         "multiplied instead of divided": Mistake(
             "The scores are multiplied by √D, so the weights are sharper than without any scale. See section 3.4.",
-            _ask(attend=_attend_scaled_by(lambda q, v: math.sqrt(q.size(-1)))),
+            {"/ math": "* math"},
         ),
         "scale after the softmax": Mistake(
             "The rows sum to 1/√D: the weights are divided instead of the scores. See section 3.4.",
-            _ask(attend=_scaled_after_the_softmax),
+            {" / math.sqrt(q.size(-1))": "", "dim=-1)": "dim=-1) / math.sqrt(q.size(-1))"},
         ),
         "scale by the values' width": Mistake(
             "The scale is √Dv, the width of the values, which the scores never saw: it comes from the queries' width. "
             "See section 3.4.",
-            _ask(attend=_attend_scaled_by(lambda q, v: 1 / math.sqrt(v.size(-1)))),
+            {"math.sqrt(q.size(-1))": "math.sqrt(v.size(-1))"},
         ),
         "scale by the number of keys": Mistake(
             "The scores are divided by the root of the memory's length; their spread comes from the width D, "
             "however long the memory is. See section 3.4.",
-            lambda x, memory, w_q, w_k, w_v: _ask(
-                attend=_attend_scaled_by(lambda q, v: 1 / math.sqrt(memory.size(-2)))
-            )(x, memory, w_q, w_k, w_v),
+            {"math.sqrt(q.size(-1))": "math.sqrt(k.size(-2))"},
         ),
         "softmax over the queries": Mistake(
             "The columns sum to 1 and the rows do not: the softmax runs over the queries, "
             "and each query has to share out its own weight among the memory's vectors. See section 7.1.",
-            _ask(attend=_attend_scaled_by(_root, dim=-2)),
+            {"dim=-1": "dim=-2"},
         ),
         "softmax over the batch": Mistake(
             "One sequence is right and a batch is not: the softmax runs over the first axis, as it does over three "
             "axes when nobody names one. See section 3.7.",
-            _ask(attend=_softmax_without_axis),
+            {"dim=-1": "dim=0 if scores.dim() == 3 else 1"},
         ),
         "softmax over axis 1": Mistake(
             "A single pair is right and a batch is not: axis 1 holds the memory's vectors in the one and the queries "
             "in the other. Count from the end, where it does not matter. See section 3.7.",
-            _ask(attend=_softmax_over_axis_1),
+            {"dim=-1": "dim=1"},
         ),
         "axes counted from the front": Mistake(
             "A single pair of sequences has two axes, and the code asks for a third. Counted from the end, "
             "the axes have the same numbers with a batch and without. See section 3.7.",
-            _ask(attend=lambda q, k, v: attention(q, k.transpose(1, 2).mT, v)),
+            {"k.mT": "k.transpose(1, 2)"},
         ),
         "matrices transposed": Mistake(
             "The matrices are turned around: a projection is x @ w_q here. "
             "A weight of nn.Linear, and what F.linear takes, stands the other way round. See section 3.9.",
-            lambda x, memory, w_q, w_k, w_v: attention(
-                x @ w_q.mT, memory @ w_k.mT, memory @ w_v.mT
-            ),
+            {"w_q, memory @ w_k, memory @ w_v\n": "w_q.mT, memory @ w_k.mT, memory @ w_v.mT\n"},
         ),
         "causal mask in cross-attention": Mistake(
             "The first queries do not see the end of the memory: there is a causal mask, "
@@ -225,24 +169,19 @@ cross_attend = Exercise(
         "scores returned as weights": Mistake(
             "The output is right, and beside it come the scores; the weights are what the softmax makes of them. "
             "See section 7.1.",
-            _ask(attend=_scores_as_weights),
+            {"@ v, weights": "@ v, scores"},
         ),
         "returned in the wrong order": Mistake(
             "Both results are right, and they come back in the wrong order: the output first. See section 7.1.",
-            lambda *inputs: _ask()(*inputs)[::-1],
+            {"weights @ v, weights": "weights, weights @ v"},
         ),
         "weights not returned": Mistake(
             "Only the output is returned; the exercise asks for the weights beside it. See section 7.1.",
-            lambda *inputs: _ask()(*inputs)[0],
+            {"@ v, weights": "@ v"},
         ),
         "transposes the batch": Mistake(
             "One sequence is right and a batch is not: `.T` turns all axes around, the batch too. See section 3.7.",
-            _ask(
-                attend=lambda q, k, v: (
-                    (weights := softmax(q @ k.T / math.sqrt(q.size(-1)))) @ v,
-                    weights,
-                )
-            ),
+            {"k.mT": "k.T"},
         ),
     },
 )
@@ -260,11 +199,7 @@ def _ids(draw, lengths, width, pad_id):
 
 def _sources_and_targets(draw):
     def batch(src_lengths, S, tgt_lengths, T, pad_id=9):
-        return (
-            _ids(draw, src_lengths, S, pad_id),
-            _ids(draw, tgt_lengths, T, pad_id),
-            pad_id,
-        )
+        return (_ids(draw, src_lengths, S, pad_id), _ids(draw, tgt_lengths, T, pad_id), pad_id)
 
     yield "one length for all", *batch([5, 2, 4, 3, 5], 5, [3, 5, 1, 4, 2], 5)
     yield "longer sources", *batch([7, 4], 7, [1, 3], 3)
@@ -285,27 +220,11 @@ def _causal(ids, ahead=0):
 
 
 def _right_masks(src, tgt, pad_id):
-    return _causal(tgt) & _real(tgt, pad_id), _real(src, pad_id)
-
-
-def _changed_masks(
-    change_self=lambda mask, *inputs: mask, change_cross=lambda mask, *inputs: mask
-):
-    """Masks of which one or both are changed; each change gets the right mask and the inputs."""
-
-    def answer(src, tgt, pad_id):
-        self_mask, cross_mask = _right_masks(src, tgt, pad_id)
-        return change_self(self_mask, src, tgt, pad_id), change_cross(
-            cross_mask, src, tgt, pad_id
-        )
-
-    return answer
-
-
-def _triangle(ahead):
-    return _changed_masks(
-        lambda mask, src, tgt, pad_id: _causal(tgt, ahead) & _real(tgt, pad_id)
-    )
+    T = tgt.size(1)
+    causal = torch.ones(T, T, dtype=torch.bool, device=tgt.device).tril()
+    self_mask = causal & (tgt != pad_id)[:, None]
+    cross_mask = (src != pad_id)[:, None]
+    return self_mask, cross_mask
 
 
 def _same_cells(mask, wanted):
@@ -318,16 +237,12 @@ def _same_cells(mask, wanted):
 
 def _padding_inverted(found, src, tgt, pad_id):
     self_mask, cross_mask = found
-    return _same_cells(self_mask, _causal(tgt) & ~_real(tgt, pad_id)) or _same_cells(
-        cross_mask, ~_real(src, pad_id)
-    )
+    return _same_cells(self_mask, _causal(tgt) & ~_real(tgt, pad_id)) or _same_cells(cross_mask, ~_real(src, pad_id))
 
 
 def _padding_ignored(found, src, tgt, pad_id):
     self_mask, cross_mask = found
-    return _same_cells(self_mask, _causal(tgt)) or _same_cells(
-        cross_mask, torch.ones_like(_real(src, pad_id))
-    )
+    return _same_cells(self_mask, _causal(tgt)) or _same_cells(cross_mask, torch.ones_like(_real(src, pad_id)))
 
 
 def _shorter_than_the_batch(found, src, tgt, pad_id):
@@ -340,11 +255,7 @@ def _shorter_than_the_batch(found, src, tgt, pad_id):
 def _sees_only_the_future(found, *inputs):
     self_mask, _ = found
     one_row_each = self_mask.size(-2) == self_mask.size(-1)
-    return (
-        one_row_each
-        and bool(self_mask.triu(1).any())
-        and not bool(self_mask.tril(-1).any())
-    )
+    return one_row_each and bool(self_mask.triu(1).any()) and not bool(self_mask.tril(-1).any())
 
 
 def _padding_on_queries(found, src, tgt, pad_id):
@@ -364,9 +275,7 @@ def _padding_on_queries(found, src, tgt, pad_id):
 
 def _no_axis_for_queries(found, src, tgt, pad_id):
     self_mask, cross_mask = found
-    return cross_mask.dim() == 2 or (
-        self_mask.dim() == 2 and not torch.equal(self_mask, _causal(tgt))
-    )
+    return cross_mask.dim() == 2 or (self_mask.dim() == 2 and not torch.equal(self_mask, _causal(tgt)))
 
 
 def _is_causal_across(found, src, tgt, pad_id):
@@ -389,12 +298,12 @@ make_decoder_masks = Exercise(
         "mask inverted": Mistake(
             "Both masks are upside down: they are True where nothing may be seen, as PyTorch's own layer wants it, "
             "and in this course True means may attend. See section 5.4.",
-            _changed_masks(lambda mask, *inputs: ~mask, lambda mask, *inputs: ~mask),
+            {"return self_mask, cross_mask": "return ~self_mask, ~cross_mask"},
         ),
         "one mask inverted": Mistake(
             "The mask of self-attention is upside down, True where nothing may be seen; the other one is right. "
             "In this course True means may attend. See section 5.4.",
-            _changed_masks(lambda mask, *inputs: ~mask),
+            {"return self_mask": "return ~self_mask"},
         ),
         "padding inverted": Mistake(
             "Pads are visible and words are hidden, in one mask or in both: the comparison with pad_id is the wrong "
@@ -408,33 +317,29 @@ make_decoder_masks = Exercise(
         ),
         "or instead of and": Mistake(
             "In self-attention a key is visible if it is past or if it is a word; it has to be both. See section 5.3.",
-            _changed_masks(
-                lambda mask, src, tgt, pad_id: _causal(tgt) | _real(tgt, pad_id)
-            ),
+            {"causal &": "causal |"},
         ),
         "hides the diagonal": Mistake(
             "In self-attention no word sees itself, and the first one sees nothing: the triangle is one step too low. "
             "See section 5.1.",
-            _triangle(-1),
+            {"tril()": "tril(-1)"},
         ),
         "shows one future token": Mistake(
             "In self-attention each word sees the one after it, which the decoder is about to write. See section 5.1.",
-            _triangle(1),
+            {"tril()": "tril(1)"},
         ),
         "cross-attention given the target's mask": Mistake(
             "The mask of cross-attention is made from the target; its keys are the source's words. See section 7.10.",
-            _changed_masks(change_cross=lambda mask, src, tgt, pad_id: _real(tgt, pad_id)),
+            {"(src != pad_id)": "(tgt != pad_id)"},
         ),
         "self-attention given the source's mask": Mistake(
             "The mask of self-attention hides the source's padding; its keys are the target's words. See section 7.10.",
-            _changed_masks(
-                lambda mask, src, tgt, pad_id: _causal(tgt) & _real(src, pad_id)
-            ),
+            {"(tgt != pad_id)": "(src != pad_id)"},
         ),
         "source and target swapped": Mistake(
             "Source and target have changed places in both masks: a mask is about the keys, "
             "which are the target's words in self-attention and the source's in cross-attention. See section 7.10.",
-            lambda src, tgt, pad_id: _right_masks(tgt, src, pad_id),
+            {"    T =": "    src, tgt = tgt, src\n    T ="},
         ),
         "causal mask in cross-attention": Mistake(
             "The mask of cross-attention hides the end of the source from the first words of the target; "
@@ -443,34 +348,26 @@ make_decoder_masks = Exercise(
         ),
         "returned in the wrong order": Mistake(
             "Both masks are right, and they come back in the wrong order: self-attention first. See section 7.5.",
-            lambda *inputs: _right_masks(*inputs)[::-1],
+            {"return self_mask, cross_mask": "return cross_mask, self_mask"},
         ),
         "first sentence's padding for all": Mistake(
             "The padding of the first sentence hides words in all of them: each sentence has a row of its own in src "
             "and in tgt. See section 7.4.",
-            lambda src, tgt, pad_id: _right_masks(
-                src[:1].expand_as(src), tgt[:1].expand_as(tgt), pad_id
-            ),
+            {"    T =": "    src, tgt = src[:1].expand_as(src), tgt[:1].expand_as(tgt)\n    T ="},
         ),
         "triangle as large as the source": Mistake(
             "With sources and targets of one length all is well: the triangle of the self-attention is as large as the "
             "source, and it has a row and a column for each word of the target. See section 7.5.",
-            lambda src, tgt, pad_id: (
-                _causal(src) & _real(tgt, pad_id),
-                _real(src, pad_id),
-            ),
+            {"tgt.size(1)": "src.size(1)"},
         ),
         "pad id ignored": Mistake(
             "The words with the id 0 are hidden, whatever pad_id is; which id is the pad, the caller says. See section "
             "7.7.",
-            lambda src, tgt, pad_id: _right_masks(src, tgt, 0),
+            {"    T =": "    pad_id = 0\n    T ="},
         ),
         "pad taken for the smallest id": Mistake(
             "Words with an id below the pad's are hidden: any id can be the pad's. See section 7.4.",
-            lambda src, tgt, pad_id: (
-                _causal(tgt) & (tgt > pad_id)[:, None, :],
-                (src > pad_id)[:, None, :],
-            ),
+            {"tgt !=": "tgt >", "src !=": "src >"},
         ),
         "mask shorter than the batch": Mistake(
             "The mask ends with the longest sentence, and the batch is padded further: its last axis is the width "
@@ -517,47 +414,25 @@ def _targets_and_memories(draw):
             lengths and make_padding_mask(lengths, memory.size(1), device=draw.device)
             for lengths, memory in zip(masks, memories, strict=True)
         ]
-        return (
-            d_model,
-            num_heads,
-            first[1],
-            second[1],
-            draw(B, T, d_model, **kind),
-            *memories,
-            *masks,
-        )
+        return (d_model, num_heads, first[1], second[1], draw(B, T, d_model, **kind), *memories, *masks)
 
     yield "memories of one size", *sizes(2, 5, 6, 2, (5, 6), (5, 6))
     yield "masks of one size", *sizes(2, 5, 6, 2, (5, 6), (5, 6), ([5, 2], [1, 4]))
     yield "memories of two widths", *sizes(3, 5, 6, 3, (7, 11), (2, 13))
-    yield (
-        "a mask for each memory",
-        *sizes(3, 5, 10, 2, (7, 11), (3, 2), ([7, 2, 5], [1, 3, 2])),
-    )
-    yield (
-        "a mask for the second memory",
-        *sizes(2, 3, 6, 3, (5, 7), (11, 2), (None, [5, 11])),
-    )
+    yield ("a mask for each memory", *sizes(3, 5, 10, 2, (7, 11), (3, 2), ([7, 2, 5], [1, 3, 2])))
+    yield ("a mask for the second memory", *sizes(2, 3, 6, 3, (5, 7), (11, 2), (None, [5, 11])))
     yield "a batch of one", *sizes(1, 7, 10, 5, (3, 2), (5, 11), ([2], None))
     yield "a memory of padding only", *sizes(2, 3, 6, 2, (5, 7), (2, 3), ([5, 0], [2, 1]))
-    yield (
-        "float64",
-        *sizes(2, 5, 6, 3, (3, 7), (7, 2), ([2, 3], [7, 4]), dtype=torch.float64),
-    )
+    yield ("float64", *sizes(2, 5, 6, 3, (3, 7), (7, 2), ([2, 3], [7, 4]), dtype=torch.float64))
 
 
 _WRONG_WIDTHS = "attentions that read memories of other widths"
 
 
-def _build_and_read(
-    answer, d_model, num_heads, d_first, d_second, x, first, second, first_mask, second_mask
-):
+def _build_and_read(answer, d_model, num_heads, d_first, d_second, x, first, second, first_mask, second_mask):
     """Build the block, give its parameters numbers by their names, and run it."""
     block = answer(d_model, num_heads, d_first, d_second).to(x)
-    if (
-        not list(block.parameters())
-        and block(x, first, second, first_mask, second_mask) is None
-    ):
+    if not list(block.parameters()) and block(x, first, second, first_mask, second_mask) is None:
         return None
     if problem := _not_the_three_attentions(block):
         raise Remark(problem)
@@ -571,17 +446,12 @@ def _build_and_read(
 
 
 def _not_the_three_attentions(block):
-    found = {
-        name: module for name, module in block.named_children() if list(module.parameters())
-    }
+    found = {name: module for name, module in block.named_children() if list(module.parameters())}
     if set(found) == set(_ATTENTIONS) and all(
         isinstance(m, MultiHeadAttention | MultiHeadCrossAttention) for m in found.values()
     ):
         return None
-    listed = (
-        ", ".join(f"{name} ({type(module).__name__})" for name, module in found.items())
-        or "none"
-    )
+    listed = ", ".join(f"{name} ({type(module).__name__})" for name, module in found.items()) or "none"
     return (
         "The block is to have three layers, a MultiHeadAttention and two of MultiHeadCrossAttention, named "
         f"{', '.join(_ATTENTIONS)}; it has {listed}. See section 7.5."
@@ -589,109 +459,21 @@ def _not_the_three_attentions(block):
 
 
 class _TwoMemoryBlock(nn.Module):
-    """The right block, in parts of which some are replaced by the mistakes."""
-
     def __init__(self, d_model, num_heads, d_first, d_second):
         super().__init__()
-        d_first, d_second = self.widths(d_first, d_second)
         self.self_attn = MultiHeadAttention(d_model, num_heads)
         self.first_attn = MultiHeadCrossAttention(d_model, num_heads, d_memory=d_first)
         self.second_attn = MultiHeadCrossAttention(d_model, num_heads, d_memory=d_second)
 
-    def widths(self, d_first, d_second):
-        return d_first, d_second
-
-    def look_back(self, x):
-        return self.self_attn(x, is_causal=True)[0]
-
-    def read_first(self, x, first, second, first_mask, second_mask):
-        return self.first_attn(x, first, mask=first_mask)[0]
-
-    def read_second(self, x, first, second, first_mask, second_mask):
-        return self.second_attn(x, second, mask=second_mask)[0]
-
     def forward(self, x, first, second, first_mask=None, second_mask=None):
-        given = first, second, first_mask, second_mask
-        x = x + self.look_back(x)
-        x = x + self.read_first(x, *given)
-        return x + self.read_second(x, *given)
-
-
-def _block(**methods):
-    return type("TwoMemoryBlock", (_TwoMemoryBlock,), methods)
-
-
-def _look_ahead(self, x):
-    T = x.size(1)
-    hidden = ~make_causal_mask(T, device=x.device)
-    return self.self_attn(x, mask=hidden)[0]
-
-
-class _MaskedLookBack(_TwoMemoryBlock):
-    """Hides the first memory's padding in the self-attention, too."""
-
-    def forward(self, x, first, second, first_mask=None, second_mask=None):
-        x = x + self.self_attn(x, mask=first_mask, is_causal=True)[0]
+        x = x + self.self_attn(x, is_causal=True)[0]
         x = x + self.first_attn(x, first, mask=first_mask)[0]
-        return x + self.second_attn(x, second, mask=second_mask)[0]
-
-
-def _in_order(order):
-    """A block whose forward is ``order(look_back, read_first, read_second, x)``, each reader a function of x."""
-
-    def forward(self, x, first, second, first_mask=None, second_mask=None):
-        given = first, second, first_mask, second_mask
-        return order(
-            self.look_back,
-            lambda x: self.read_first(x, *given),
-            lambda x: self.read_second(x, *given),
-            x,
-        )
-
-    return _block(forward=forward)
-
-
-def _one_after_the_other(*steps):
-    def run(x):
-        for step in steps:
-            x = x + step(x)
+        x = x + self.second_attn(x, second, mask=second_mask)[0]
         return x
-
-    return run
-
-
-class _OneHead(_TwoMemoryBlock):
-    """Takes num_heads and makes one head."""
-
-    def __init__(self, d_model, num_heads, d_first, d_second):
-        super().__init__(d_model, 1, d_first, d_second)
-
-
-class _MemoryWidthAsInput(_TwoMemoryBlock):
-    """Names the width of a memory d_in, which is the width of the queries."""
-
-    def __init__(self, d_model, num_heads, d_first, d_second):
-        super().__init__(d_model, num_heads, d_first, d_second)
-        self.first_attn = MultiHeadCrossAttention(d_model, num_heads, d_in=d_first)
-        self.second_attn = MultiHeadCrossAttention(d_model, num_heads, d_in=d_second)
 
 
 def _inverted(mask):
     return None if mask is None else ~mask
-
-
-def _side_by_side(back, first, second, x):
-    x = x + back(x)
-    return x + first(x) + second(x)
-
-
-def _first_asked_too_early(back, first, second, x):
-    x = x + back(x) + first(x)
-    return x + second(x)
-
-
-def _last_without_residual(back, first, second, x):
-    return second(_one_after_the_other(back, first)(x))
 
 
 TwoMemoryBlock = Exercise(
@@ -705,44 +487,44 @@ TwoMemoryBlock = Exercise(
         "no residual": Mistake(
             "Each attention replaces what the position had, instead of adding to it: the question is lost "
             "as soon as it is answered. See section 7.5.",
-            _in_order(lambda back, first, second, x: second(first(back(x)))),
+            {
+                "x + self.self_attn": "self.self_attn",
+                "x + self.first_attn": "self.first_attn",
+                "x + self.second_attn": "self.second_attn",
+            },
         ),
         "last residual forgotten": Mistake(
             "What comes back is only what the last attention found: it adds to what the position had, "
             "as the other two do. See section 7.5.",
-            _in_order(_last_without_residual),
+            {"x + self.second_attn": "self.second_attn"},
         ),
         "first residual forgotten": Mistake(
             "What goes across is only what the self-attention found, and the words themselves are lost: "
             "it adds to what the position had, as the other two do. See section 7.5.",
-            _in_order(
-                lambda back, first, second, x: _one_after_the_other(first, second)(back(x))
-            ),
+            {"x + self.self_attn": "self.self_attn"},
         ),
         "middle residual forgotten": Mistake(
             "What asks the second memory is only what was found in the first: first_attn adds to what the position "
             "had, as the other two do. See section 7.5.",
-            _in_order(
-                lambda back, first, second, x: _one_after_the_other(second)(
-                    first(x + back(x))
-                )
-            ),
+            {"x + self.first_attn": "self.first_attn"},
         ),
         "one residual for all three": Mistake(
             "x is added once, at the end, and in between each attention sees only what the one before has found: "
             "every one of them adds to what the position had. See section 7.5.",
-            _in_order(lambda back, first, second, x: x + second(first(back(x)))),
+            {
+                "x = x + self.self_attn": "given = x\n        x = self.self_attn",
+                "x + self.first_attn": "self.first_attn",
+                "x + self.second_attn": "given + self.second_attn",
+            },
         ),
         "self-attention forgotten": Mistake(
             "The output does not depend on the earlier targets: there is no self-attention, "
             "so a position knows its own word only. See section 7.5.",
-            _in_order(
-                lambda back, first, second, x: _one_after_the_other(first, second)(x)
-            ),
+            {"        x = x + self.self_attn(x, is_causal=True)[0]\n": ""},
         ),
         "one head": Mistake(
             "The attentions have one head each, whatever num_heads is. See section 7.5.",
-            _OneHead,
+            {"super().__init__()": "super().__init__()\n        num_heads = 1"},
         ),
         "weights returned": Mistake(
             "Something comes back beside the new targets; the exercise asks for the targets alone. See section 7.5.",
@@ -750,187 +532,134 @@ TwoMemoryBlock = Exercise(
         ),
         "future ignored": Mistake(
             "Changing a late target changes the earlier outputs: the self-attention sees the future. See section 7.5.",
-            _block(look_back=lambda self, x: self.self_attn(x)[0]),
+            {", is_causal=True": ""},
         ),
         "sees the future only": Mistake(
             "In the self-attention the words see their future and none of their past: its mask is upside down. "
             "See section 5.4.",
-            _block(look_back=_look_ahead),
+            {"is_causal=True": "mask=~make_causal_mask(x.size(1), device=x.device)"},
         ),
         "self-attention given a memory's mask": Mistake(
             "The self-attention hides targets where the first memory is padding: that mask belongs to its memory. "
             "See section 7.10.",
-            _MaskedLookBack,
+            {"is_causal=True": "mask=first_mask, is_causal=True"},
         ),
         "causal mask in cross-attention": Mistake(
             "The first targets do not see the end of the memories: a causal mask belongs to the self-attention "
             "and to nothing else. See section 7.10.",
-            _block(
-                read_first=lambda self, x, first, second, a, b: self.first_attn(
-                    x, first, mask=a, is_causal=True
-                )[0],
-                read_second=lambda self, x, first, second, a, b: self.second_attn(
-                    x, second, mask=b, is_causal=True
-                )[0],
-            ),
+            {"=first_mask": "=first_mask, is_causal=True", "=second_mask": "=second_mask, is_causal=True"},
         ),
         "mask ignored": Mistake(
             "Padding of the memories is read like anything else: the two masks are taken and not used. See section "
             "7.4.",
-            _block(
-                read_first=lambda self, x, first, *rest: self.first_attn(x, first)[0],
-                read_second=lambda self, x, first, second, *rest: self.second_attn(
-                    x, second
-                )[0],
-            ),
+            {", mask=first_mask": "", ", mask=second_mask": ""},
         ),
         "first mask ignored": Mistake(
             "The second memory's padding is hidden, and the first one's is read: first_mask is not used. See section "
             "7.4.",
-            _block(read_first=lambda self, x, first, *rest: self.first_attn(x, first)[0]),
+            {", mask=first_mask": ""},
         ),
         "second mask ignored": Mistake(
             "The first memory's padding is hidden, and the second one's is read: second_mask is not used. See section "
             "7.4.",
-            _block(
-                read_second=lambda self, x, first, second, *rest: self.second_attn(
-                    x, second
-                )[0]
-            ),
+            {", mask=second_mask": ""},
         ),
         "one mask for both memories": Mistake(
             "Both memories are read with first_mask, which knows the padding of the first one only. See section 7.10.",
-            _block(
-                read_second=lambda self, x, first, second, a, b: self.second_attn(
-                    x, second, mask=a
-                )[0]
-            ),
+            {"mask=second_mask": "mask=first_mask"},
         ),
         "mask inverted": Mistake(
             "The padding is read and the words are hidden: both masks are turned upside down, "
             "and they are True already where the block may look. See section 5.4.",
-            _block(
-                read_first=lambda self, x, first, second, a, b: self.first_attn(
-                    x, first, mask=_inverted(a)
-                )[0],
-                read_second=lambda self, x, first, second, a, b: self.second_attn(
-                    x, second, mask=_inverted(b)
-                )[0],
-            ),
+            {"=first_mask": "=_inverted(first_mask)", "=second_mask": "=_inverted(second_mask)"},
         ),
         "mask without its name": Mistake(
             "The mask is handed over in the third place; only the query and the memory have a place, and the mask a "
             "name. See section 7.5.",
-            _block(
-                read_first=lambda self, x, first, second, a, b: self.first_attn(
-                    x, first, a
-                )[0],
-                read_second=lambda self, x, first, second, a, b: self.second_attn(
-                    x, second, b
-                )[0],
-            ),
+            {"mask=first_mask": "first_mask", "mask=second_mask": "second_mask"},
         ),
         "masks swapped between the memories": Mistake(
             "The first memory is read with the second one's mask, and the other way round. "
             "Where both are of one length, nothing complains. See section 7.10.",
-            _block(
-                read_first=lambda self, x, first, second, a, b: self.first_attn(
-                    x, first, mask=b
-                )[0],
-                read_second=lambda self, x, first, second, a, b: self.second_attn(
-                    x, second, mask=a
-                )[0],
-            ),
+            {"mask=first_mask": "mask=second_mask", "mask=second_mask": "mask=first_mask"},
         ),
         "first memory asked too early": Mistake(
             "The first memory is asked by the x that came in: the questions are to come from words that know what the "
             "self-attention has found. See section 7.5.",
-            _in_order(_first_asked_too_early),
+            {"\n        x = x + self.first_attn": " + self.first_attn"},
         ),
         "second memory never read": Mistake(
             "The second memory is never read, and neither is second_attn used: its answer is added after that of the "
             "first. See section 7.5.",
-            _in_order(lambda back, first, second, x: _one_after_the_other(back, first)(x)),
+            {"        x = x + self.second_attn(x, second, mask=second_mask)[0]\n": ""},
         ),
         "first memory never read": Mistake(
             "The first memory is never read, and neither is first_attn used: its answer is added before the second "
             "memory is asked. See section 7.5.",
-            _in_order(lambda back, first, second, x: _one_after_the_other(back, second)(x)),
+            {"        x = x + self.first_attn(x, first, mask=first_mask)[0]\n": ""},
         ),
         "memories exchanged": Mistake(
             "first_attn reads the second memory and second_attn the first. See section 7.5.",
-            _block(
-                read_first=lambda self, x, first, second, a, b: self.first_attn(
-                    x, second, mask=b
-                )[0],
-                read_second=lambda self, x, first, second, a, b: self.second_attn(
-                    x, first, mask=a
-                )[0],
-            ),
+            {
+                "(x, first, mask=first_mask)": "(x, second, mask=second_mask)",
+                "(x, second, mask=second_mask)": "(x, first, mask=first_mask)",
+            },
         ),
         "one memory read twice": Mistake(
             "Both cross-attentions read the first memory; nothing ever reads the second. See section 7.5.",
-            _block(
-                read_second=lambda self, x, first, second, a, b: self.second_attn(
-                    x, first, mask=a
-                )[0]
-            ),
+            {"(x, second, mask=second_mask)": "(x, first, mask=first_mask)"},
         ),
         "values from the other memory": Mistake(
             "Keys come from one memory and values from the other: what is found in one is read out in the other. "
             "Whoever gives a key gives its value, too. See section 7.2.",
-            _block(
-                read_first=lambda self, x, first, second, a, b: self.first_attn(
-                    x, self.first_attn.project_memory(first, second), mask=a
-                )[0],
-                read_second=lambda self, x, first, second, a, b: self.second_attn(
-                    x, self.second_attn.project_memory(second, first), mask=b
-                )[0],
-            ),
+            {
+                "(x, first, mask": "(x, self.first_attn.project_memory(first, second), mask",
+                "(x, second, mask": "(x, self.second_attn.project_memory(second, first), mask",
+            },
         ),
         "memory asks": Mistake(
             "A memory asks, and the targets answer: the first argument of an attention is the side that asks. "
             "See section 7.10.",
-            _block(
-                read_first=lambda self, x, first, *rest: self.first_attn(first, x)[0],
-                read_second=lambda self, x, first, second, *rest: self.second_attn(
-                    second, x
-                )[0],
-            ),
+            {"(x, first, mask=first_mask)": "(first, x)", "(x, second, mask=second_mask)": "(second, x)"},
         ),
         "second memory first": Mistake(
             "The second memory is read before the first: what is read first may steer what is asked next, "
             "so the order counts. See section 7.5.",
-            _in_order(
-                lambda back, first, second, x: _one_after_the_other(back, second, first)(x)
-            ),
+            {
+                "first_attn(x, first, mask=first_mask)": "second_attn(x, second, mask=second_mask)",
+                "second_attn(x, second, mask=second_mask)": "first_attn(x, first, mask=first_mask)",
+            },
         ),
         "memories asked side by side": Mistake(
             "Both memories are asked the same question; the second is to be asked by a position that knows "
             "what the first has answered. See section 7.5.",
-            _in_order(_side_by_side),
+            {"\n        x = x + self.second_attn": " + self.second_attn"},
         ),
         "all asked side by side": Mistake(
             "All three attentions start from the same x: none of them knows what the one before has found. See section "
             "7.5.",
-            _in_order(lambda back, first, second, x: x + back(x) + first(x) + second(x)),
+            {
+                "\n        x = x + self.first_attn": " + self.first_attn",
+                "\n        x = x + self.second_attn": " + self.second_attn",
+            },
         ),
         "looks across first": Mistake(
             "The memories are read before the self-attention, by words that know nothing of the words before them. "
             "See section 7.5.",
-            _in_order(
-                lambda back, first, second, x: _one_after_the_other(first, second, back)(x)
-            ),
+            {
+                "        x = x + self.self_attn(x, is_causal=True)[0]\n": "",
+                "return x": "return x + self.self_attn(x, is_causal=True)[0]",
+            },
         ),
         "memory widths confused": Mistake(
             "The attentions do not expect the widths of their memories: first_attn reads vectors of width d_first, "
             "second_attn vectors of width d_second, and self_attn the targets. See section 7.2.",
-            _block(widths=lambda self, d_first, d_second: (d_second, d_first)),
+            {"d_memory=d_first": "d_memory=d_second", "d_memory=d_second": "d_memory=d_first"},
         ),
         "memory's width given as d_in": Mistake(
             "d_in is the width of the side that asks, the targets; the memory's width has a name of its own. See "
             "section 7.2.",
-            _MemoryWidthAsInput,
+            {"d_memory=d_first": "d_in=d_first", "d_memory=d_second": "d_in=d_second"},
         ),
         CHANGES_ITS_INPUT: Mistake(
             "`x += …` writes into the caller's targets; `x = x + …` makes new ones. See section 5.10."
@@ -938,14 +667,7 @@ TwoMemoryBlock = Exercise(
         "memory asks, under its own mask": Mistake(
             "The memories ask and the targets answer, and each mask hides targets where its memory has padding: "
             "an attention gets first who asks, then the memory that its mask belongs to. See section 7.2.",
-            _block(
-                read_first=lambda self, x, first, second, a, b: self.first_attn(
-                    first, x, mask=a
-                )[0],
-                read_second=lambda self, x, first, second, a, b: self.second_attn(
-                    second, x, mask=b
-                )[0],
-            ),
+            {"(x, first, mask": "(first, x, mask", "(x, second, mask": "(second, x, mask"},
         ),
     },
 )
@@ -967,122 +689,94 @@ def _vectors_and_a_matrix(draw):
     yield "float64", *sizes(2, 3, 7, 5, 2, 11, dtype=torch.float64)
 
 
-def _cut(matrix, d_in, d_memory):
-    """The columns for x and the columns for the memory."""
-    return matrix[:, :d_in], matrix[:, d_in:]
-
-
-@made_in_parts
-def _score(
-    combine=lambda q, k, w: torch.tanh(q + k) @ w, cut=_cut, after=lambda scores: scores
-):
-    """An answer that cuts the matrix, combines queries and keys, or finishes the scores in its own way."""
-
-    def answer(x, memory, matrix, score_weight):
-        for_x, for_memory = cut(matrix, x.size(-1), memory.size(-1))
-        q, k = x @ for_x.mT, memory @ for_memory.mT
-        return after(combine(q[:, :, None], k[:, None], score_weight))
-
-    return answer
+def _concat(x, memory, matrix, score_weight):
+    for_x, for_memory = matrix[:, : x.size(-1)], matrix[:, x.size(-1) :]
+    q, k = x @ for_x.mT, memory @ for_memory.mT
+    scores = torch.tanh(q[:, :, None] + k[:, None]) @ score_weight
+    return scores
 
 
 concat_scores = Exercise(
     name="concat_scores",
     trials=_vectors_and_a_matrix,
-    right=_score(),
+    right=_concat,
     returns=("scores",),
     mistakes={
         "no tanh": Mistake(
             "There is no tanh: without it the query adds the same number to all scores of its row, "
             "and cannot ask for anything. See section 7.6.",
-            _score(lambda q, k, w: (q + k) @ w),
+            {"torch.tanh": ""},
         ),
         "tanh after the sum with w": Mistake(
             "All scores lie between −1 and 1: the tanh is taken of the finished score, "
             "and it belongs to each entry of the sum, before w weighs them. See section 7.6.",
-            _score(lambda q, k, w: torch.tanh((q + k) @ w)),
+            {"tanh(q[:, :, None] + k[:, None]) @ score_weight": "tanh((q[:, :, None] + k[:, None]) @ score_weight)"},
         ),
         "tanh before the sum": Mistake(
             "Query and key each go through tanh alone and are added then: so they never meet inside the tanh, "
             "and the query cannot change which key wins. See section 7.6.",
-            _score(lambda q, k, w: (torch.tanh(q) + torch.tanh(k)) @ w),
+            {"torch.tanh(q[:, :, None] + k[:, None])": "(torch.tanh(q)[:, :, None] + torch.tanh(k)[:, None])"},
         ),
         "multiplied instead of added": Mistake(
             "Query and key are multiplied entry by entry; a matrix times two vectors put end to end is a sum. See "
             "section 7.6.",
-            _score(lambda q, k, w: torch.tanh(q * k) @ w),
+            {"None] + k": "None] * k"},
         ),
         "sigmoid instead of tanh": Mistake(
             "Query and key are squashed by a sigmoid, to numbers from 0 to 1; it is a tanh, from −1 to 1. See section "
             "7.6.",
-            _score(lambda q, k, w: torch.sigmoid(q + k) @ w),
+            {"tanh": "sigmoid"},
         ),
         "score_weight forgotten": Mistake(
             "The entries are added up as they are: score_weight is not used. See section 7.6.",
-            _score(lambda q, k, w: torch.tanh(q + k).sum(-1)),
+            {" @ score_weight": ".sum(-1)"},
         ),
         "halves of the matrix swapped": Mistake(
             "The first columns of the matrix meet the memory and the last ones x: "
             "in [x; m] x comes first. See section 7.6.",
-            _score(
-                cut=lambda matrix, d_in, d_memory: (
-                    matrix[:, d_memory:],
-                    matrix[:, :d_memory],
-                )
-            ),
+            {
+                "matrix[:, : x.size(-1)]": "matrix[:, memory.size(-1) :]",
+                "matrix[:, x.size(-1) :]": "matrix[:, : memory.size(-1)]",
+            },
         ),
         "matrix cut in the middle": Mistake(
             "The matrix is cut into two equal halves, which fit only when x and memory are of one width: "
             "its first d_in columns belong to x. See section 7.6.",
-            _score(cut=lambda matrix, d_in, d_memory: matrix.chunk(2, dim=1)),
+            {"matrix[:, : x.size(-1)], matrix[:, x.size(-1) :]": "matrix.chunk(2, dim=1)"},
         ),
         "result transposed": Mistake(
             "The memory's vectors stand in the rows: the scores have a row for each x, (B, T, S). See section 7.1.",
-            _score(after=lambda scores: scores.mT),
+            {"return scores": "return scores.mT"},
         ),
         "dot product instead": Mistake(
             "Queries and keys are multiplied and added up, which is the dot product: score_weight and tanh are "
             "not used. See section 7.6.",
-            lambda x, memory, matrix, score_weight: (
-                (x @ matrix[:, : x.size(-1)].mT) @ (memory @ matrix[:, x.size(-1) :].mT).mT
-            ),
+            {"torch.tanh(q[:, :, None] + k[:, None]) @ score_weight": "q @ k.mT"},
         ),
         "key subtracted": Mistake(
             "The key is subtracted from the query; a matrix times two vectors put end to end is a sum. See section "
             "7.6.",
-            _score(lambda q, k, w: torch.tanh(q - k) @ w),
+            {"None] + k": "None] - k"},
         ),
         "matrix not transposed": Mistake(
             "matrix is (D, d_in + d_memory), as in nn.Linear: vectors that stand in rows are multiplied by its "
             "transpose. See section 3.9.",
-            lambda x, memory, matrix, score_weight: (
-                torch.tanh(
-                    (x @ matrix[:, : x.size(-1)])[:, :, None]
-                    + (memory @ matrix[:, x.size(-1) :])[:, None]
-                )
-                @ score_weight
-            ),
+            {"for_x.mT": "for_x", "for_memory.mT": "for_memory"},
         ),
         "rows cut instead of columns": Mistake(
             "The matrix is cut by its rows: it is (D, d_in + d_memory), and the columns are what belongs to x and to "
             "the memory. See section 7.6.",
-            lambda x, memory, matrix, score_weight: (
-                torch.tanh(
-                    (x @ matrix[: x.size(-1)])[:, :, None]
-                    + (memory @ matrix[x.size(-1) :])[:, None]
-                )
-                @ score_weight
-            ),
+            {
+                "[:, : x.size(-1)]": "[: x.size(-1)]",
+                "[:, x.size(-1) :]": "[x.size(-1) :]",
+                "for_x.mT": "for_x",
+                "for_memory.mT": "for_memory",
+            },
         ),
         "no axes for the pairs": Mistake(
             "Queries (B, T, D) and keys (B, S, D) are added as they are, which pairs each query with one key at most: "
             "each needs an axis of length 1 for the other. See section 7.6.",
-            lambda x, memory, matrix, score_weight: (
-                torch.tanh(
-                    x @ matrix[:, : x.size(-1)].mT + memory @ matrix[:, x.size(-1) :].mT
-                )
-                @ score_weight
-            ),
+            {"q[:, :, None] + k[:, None]": "q + k"},
         ),
         "sum with w left out": Mistake(
             "Every pair still has D numbers, tanh of its sum: score_weight makes one of them. See section 7.6.",
@@ -1097,12 +791,12 @@ concat_scores = Exercise(
         ),
         "softmax too early": Mistake(
             "These are weights already: every row sums to 1, and the exercise asks for the scores. See section 7.6.",
-            _score(after=softmax),
+            {"return scores": "return softmax(scores)"},
         ),
         "scale added": Mistake(
             "The scores are divided by √D, and this score has no scale: tanh keeps every entry small, "
             "whatever the keys. See section 7.6.",
-            lambda *inputs: _score()(*inputs) / math.sqrt(inputs[-1].numel()),
+            {"return scores": "return scores / math.sqrt(score_weight.numel())"},
         ),
     },
 )
@@ -1128,157 +822,112 @@ def _weights_and_alignments(draw):
     yield "float64", *sizes(17, 5, 7, 11, dtype=torch.float64)
 
 
-def _share(
-    found_of=lambda weights: weights.mean(dim=1).argmax(dim=-1),
-    counted=lambda gold: gold >= 0,
-):
-    """An answer that finds the positions, or picks the words that count, in its own way."""
-
-    def answer(weights, gold):
-        return (found_of(weights) == gold)[counted(gold)].double().mean().item()
-
-    return answer
+def _share(weights, gold):
+    found = weights.mean(dim=1).argmax(dim=-1)  # (B, T)
+    return (found == gold)[gold >= 0].double().mean().item()
 
 
 def _share_of_each_sentence(weights, gold):
-    shares = [_share()(w[None], g[None]) for w, g in zip(weights, gold, strict=True)]
+    shares = [_share(w[None], g[None]) for w, g in zip(weights, gold, strict=True)]
     return sum(shares) / len(shares)
-
-
-def _weight_on_known(weights, gold):
-    known = gold.clamp(min=0)[..., None]  # (B, T, 1)
-    return weights.mean(dim=1).gather(-1, known)[..., 0][gold >= 0].mean().item()
-
-
-def _share_of_all_heads(weights, gold):
-    right = weights.argmax(dim=-1) == gold[:, None]  # (B, H, T)
-    return right.mT[gold >= 0].double().mean().item()
 
 
 alignment_share = Exercise(
     name="alignment_share",
     trials=_weights_and_alignments,
-    right=_share(),
+    right=_share,
     returns=("share",),
     mistakes={
         "first head only": Mistake(
             "Only the first head is asked: average over the heads before you look for the largest weight. See section "
             "7.9.",
-            _share(lambda weights: weights[:, 0].argmax(dim=-1)),
+            {".mean(dim=1)": "[:, 0]"},
         ),
         "argmax before the mean": Mistake(
             "Each head is scored by itself and the shares are averaged; the exercise averages the weights first. "
             "With one head both are the same. See section 7.9.",
-            _share_of_all_heads,
+            {".mean(dim=1)": "", "(found == gold)": "(found == gold[:, None]).mT"},
         ),
         "largest head instead of the mean": Mistake(
             "The head with the largest single weight decides; average the heads, and all of them do. See section 7.9.",
-            _share(lambda weights: weights.amax(dim=1).argmax(dim=-1)),
+            {"mean(dim=1)": "amax(dim=1)"},
         ),
         "heads vote": Mistake(
             "Each head names a position and the most frequent one wins; the exercise averages the weights, "
             "so that a head counts by how sure it is. See section 7.9.",
-            _share(lambda weights: weights.argmax(dim=-1).mode(dim=1).values),
+            {"mean(dim=1).argmax(dim=-1)": "argmax(dim=-1).mode(dim=1).values"},
         ),
         "one head is enough": Mistake(
             "A word counts as right if any head finds it, so the share is too large: average the heads first. See "
             "section 7.9.",
-            lambda weights, gold: (
-                (weights.argmax(dim=-1) == gold[:, None])
-                .any(dim=1)[gold >= 0]
-                .double()
-                .mean()
-                .item()
-            ),
+            {".mean(dim=1)": "", "(found == gold)": "(found == gold[:, None]).any(dim=1)"},
         ),
         "heads not averaged": Mistake(
             "The heads are still there, one axis more than gold has: average them first. See section 7.9.",
-            lambda weights, gold: (
-                (weights.argmax(dim=-1) == gold)[gold >= 0].double().mean().item()
-            ),
+            {".mean(dim=1)": ""},
         ),
         "rows off by one": Mistake(
             "Each row is compared with the word before it: row t belongs to the word that it is about to write, "
             "and gold names that word at t already. See section 7.9.",
-            lambda weights, gold: (
-                (weights.mean(dim=1).argmax(dim=-1)[:, 1:] == gold[:, :-1])[
-                    gold[:, :-1] >= 0
-                ]
-                .double()
-                .mean()
-                .item()
-            ),
+            {"(found == gold)[gold >= 0]": "(found[:, 1:] == gold[:, :-1])[gold[:, :-1] >= 0]"},
         ),
         "mean over the batch": Mistake(
             "The sentences are averaged instead of the heads: the heads are the second axis of (B, H, T, S). See "
             "section 7.5.",
-            _share(lambda weights: weights.mean(dim=0).argmax(dim=-1)),
+            {"mean(dim=1)": "mean(dim=0)"},
         ),
         "largest over the target words": Mistake(
             "It looks down the columns, for the target word that looks most at a position; "
             "the row of a target word is the last axis. See section 7.9.",
-            _share(lambda weights: weights.mean(dim=1).argmax(dim=-2)),
+            {"argmax(dim=-1)": "argmax(dim=-2)"},
         ),
         "cut to a whole number": Mistake(
             "This is 1 if every word is right and 0 if one is not: `//` cuts off what is behind the point, and `/` "
             "keeps it. See section 7.8.",
-            lambda weights, gold: float(_share()(weights, gold) == 1),
+            {".item()": ".item() // 1"},
         ),
         "first sentence only": Mistake(
             "Only the first sentence is looked at, and the words of all of them count. See section 7.8.",
-            lambda weights, gold: _share()(weights[:1], gold[:1]),
+            {"    found": "    weights, gold = weights[:1], gold[:1]\n    found"},
         ),
         "largest of all": Mistake(
             "One place is compared with every word: `argmax` without an axis gives the place of the one largest weight "
             "of all, counted through the whole batch. Each row has a largest weight of its own. See section 7.9.",
-            _share(lambda weights: weights.mean(dim=1).argmax()),
+            {"argmax(dim=-1)": "argmax()"},
         ),
         "−1 counted": Mistake(
             "The words with −1 count as wrong, so the share is too small: they have no right position "
             "and must not count at all. See section 7.8.",
-            _share(counted=lambda gold: torch.ones_like(gold, dtype=torch.bool)),
+            {"[gold >= 0]": ""},
         ),
         "−1 counted as right": Mistake(
             "The words with −1 count as right, so the share is too large: they have no right position "
             "and must not count at all. See section 7.8.",
-            lambda weights, gold: (
-                ((weights.mean(dim=1).argmax(dim=-1) == gold) | (gold < 0))
-                .double()
-                .mean()
-                .item()
-            ),
+            {"(found == gold)[gold >= 0]": "((found == gold) | (gold < 0))"},
         ),
         "−1 taken for position 0": Mistake(
             "A word with −1 counts as right when its row looks at the first position: −1 is no position, "
             "and these words must not count at all. See section 7.8.",
-            lambda weights, gold: _share()(weights, gold.clamp(min=0)),
+            {"    found": "    gold = gold.clamp(min=0)\n    found"},
         ),
         "whole sentences counted": Mistake(
             "This is the share of sentences in which every word is right; the exercise counts the words. See section "
             "7.8.",
-            lambda weights, gold: (
-                ((weights.mean(dim=1).argmax(dim=-1) == gold) | (gold < 0))
-                .all(dim=1)
-                .double()
-                .mean()
-                .item()
-            ),
+            {"(found == gold)[gold >= 0]": "((found == gold) | (gold < 0)).all(dim=1)"},
         ),
         "one truth value for each word": Mistake(
             "These are the words one by one, right or wrong; their mean, as a float, is the share. See section 7.8.",
-            sign=lambda found, *inputs: (
-                isinstance(found, Tensor) and found.dtype == torch.bool and found.dim() > 0
-            ),
+            sign=lambda found, *inputs: isinstance(found, Tensor) and found.dtype == torch.bool and found.dim() > 0,
         ),
         "weight instead of share": Mistake(
             "This is the mean weight on the known position; the question is how often that weight is the largest "
             "of its row. See section 7.8.",
-            _weight_on_known,
+            {"(found == gold)": "weights.mean(dim=1).gather(-1, gold.clamp(min=0)[..., None])[..., 0]"},
         ),
         "position 0 left out": Mistake(
             "Words that belong to the first position do not count: 0 is a position like any other, and −1 is none. "
             "See section 7.7.",
-            _share(counted=lambda gold: gold > 0),
+            {">= 0": "> 0"},
         ),
         "mean over the sentences": Mistake(
             "A batch of one is right: with more sentences each has a share of its own and the shares are averaged, "
@@ -1288,11 +937,11 @@ alignment_share = Exercise(
         "counted instead of averaged": Mistake(
             "This is the number of words that are right, and a share is that number divided by all that count. "
             "See section 7.8.",
-            lambda weights, gold: float((weights.mean(dim=1).argmax(dim=-1) == gold).sum()),
+            {"mean().item()": "sum().item()"},
         ),
         "percentage": Mistake(
             "This is a percentage, a hundred times the share: 1.0 stands for all. See section 7.8.",
-            lambda weights, gold: 100 * _share()(weights, gold),
+            {"return (": "return 100 * ("},
         ),
         "a tensor instead of a number": Mistake(
             "It returns a tensor that holds one number; a float has no device and no history of gradients, "

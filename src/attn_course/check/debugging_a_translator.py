@@ -57,14 +57,9 @@ def _share(right, counted):
 
 
 def _word_accuracy(logits, tgt, pad_id):
+    guesses = logits.argmax(dim=-1)
     words = tgt != pad_id
-    return _share((_guesses(logits) == tgt) & words, words)
-
-
-def _mean_of_sentences(logits, tgt, pad_id):
-    words = tgt != pad_id
-    right = (_guesses(logits) == tgt) & words
-    return (right.sum(dim=1) / words.sum(dim=1)).mean().item()
+    return ((guesses == tgt) & words).sum().item() / words.sum().item()
 
 
 word_accuracy = Exercise(
@@ -76,119 +71,96 @@ word_accuracy = Exercise(
         "padding counted": Mistake(
             "Padding is counted like words: a program that says padding everywhere gets the share of padding "
             "without knowing a word. See section 11.2.",
-            lambda logits, tgt, pad_id: (_guesses(logits) == tgt).float().mean().item(),
+            {" & words": "", "words.sum().item()": "words.numel()"},
         ),
         "padding counted as right": Mistake(
             "Every place of padding counts as right, so the number is high before anything is learned: "
             "padding has to be left out of both counts. See section 11.3.",
-            lambda logits, tgt, pad_id: (
-                ((_guesses(logits) == tgt) | (tgt == pad_id)).float().mean().item()
-            ),
+            {"& words": "| ~words", "words.sum().item()": "words.numel()"},
         ),
         "padding in the denominator": Mistake(
             "The right words are divided by the number of all places, so a perfect program does not get 1: "
             "divide by the number of words. See section 11.3.",
-            lambda logits, tgt, pad_id: (
-                ((_guesses(logits) == tgt) & (tgt != pad_id)).float().mean().item()
-            ),
+            {"words.sum().item()": "words.numel()"},
         ),
         "padding in the numerator": Mistake(
             "Right padding is counted, and the sum is divided by the number of words: this can exceed 1. See section "
             "11.3.",
-            lambda logits, tgt, pad_id: _share(_guesses(logits) == tgt, tgt != pad_id),
+            {" & words": ""},
         ),
         "padding of the guesses": Mistake(
             "Places are left out where the guess is padding; a word for which the program says padding is a mistake "
             "and has to count. Look for padding in the targets. See section 11.3.",
-            lambda logits, tgt, pad_id: _share(
-                (_guesses(logits) == tgt) & (_guesses(logits) != pad_id),
-                _guesses(logits) != pad_id,
-            ),
+            {"tgt != pad_id": "guesses != pad_id"},
         ),
         "padding of both": Mistake(
             "Places are left out where the guess is padding too; a word for which the program says padding is a "
             "mistake and has to count. See section 11.3.",
-            lambda logits, tgt, pad_id: _share(
-                (_guesses(logits) == tgt) & (tgt != pad_id),
-                (_guesses(logits) != pad_id) & (tgt != pad_id),
-            ),
+            {"tgt != pad_id": "(tgt != pad_id) & (guesses != pad_id)"},
         ),
         "padding only": Mistake(
             "This is the accuracy at the padding: the mask is upside down, True has to mean a word. See section 11.3.",
             sign=lambda found, logits, tgt, pad_id: (
-                math.isclose(
-                    found,
-                    (_guesses(logits) == tgt)[tgt == pad_id].float().mean().item(),
-                    abs_tol=1e-5,
-                )
+                math.isclose(found, (_guesses(logits) == tgt)[tgt == pad_id].float().mean().item(), abs_tol=1e-5)
                 if (tgt == pad_id).any()
                 else None
             ),
         ),
         "pad id ignored": Mistake(
             "Padding is taken to be 0 whatever `pad_id` says. See section 11.3.",
-            lambda logits, tgt, pad_id: _word_accuracy(logits, tgt, 0),
+            {"tgt != pad_id": "tgt != 0"},
         ),
         "mean of sentences": Mistake(
             "This is the mean of the sentences' accuracies, in which a word of a short sentence counts more than "
             "a word of a long one; count the words of all sentences together. See section 11.3.",
-            _mean_of_sentences,
+            {
+                "return (": "return ((",
+                "words).sum().item() / words.sum().item()": "words).sum(dim=1) / words.sum(dim=1)).mean().item()",
+            },
         ),
         "whole sentences counted": Mistake(
             "This is the share of sentences without any mistake; asked for is the share of words. See section 11.3.",
-            lambda logits, tgt, pad_id: (
-                ((_guesses(logits) == tgt) | (tgt == pad_id))
-                .all(dim=1)
-                .float()
-                .mean()
-                .item()
-            ),
+            {"& words).sum().item() / words.sum().item()": "| ~words).all(dim=1).float().mean().item()"},
         ),
         "largest over the positions": Mistake(
             "The largest logit is sought along the positions: the vocabulary is the last axis of (B, T, V). See "
             "section 11.1.",
-            lambda logits, tgt, pad_id: _share(
-                (logits.argmax(dim=1) == tgt) & (tgt != pad_id), tgt != pad_id
-            ),
+            {"dim=-1": "dim=1"},
         ),
         "percentage": Mistake(
             "The share is a hundred times too large: asked for is a number from 0 to 1, not percent. See section 11.3.",
-            lambda logits, tgt, pad_id: 100 * _word_accuracy(logits, tgt, pad_id),
+            {"return": "return 100 *"},
         ),
         "count instead of share": Mistake(
             "This is the number of right words; divide it by the number of words. See section 11.3.",
-            sign=lambda found, logits, tgt, pad_id: (
-                found == ((_guesses(logits) == tgt) & (tgt != pad_id)).sum().item()
-            ),
+            sign=lambda found, logits, tgt, pad_id: found == ((_guesses(logits) == tgt) & (tgt != pad_id)).sum().item(),
         ),
         "share of the wrong": Mistake(
             "This is the share of wrong words; asked for is that of right ones. See section 11.3.",
-            lambda logits, tgt, pad_id: 1 - _word_accuracy(logits, tgt, pad_id),
+            {"return": "return 1 -"},
         ),
         "shifted again": Mistake(
             "Logits and targets are moved against each other by one place: the logits at a place are about the target "
             "at that place, whose shift has been made already. See section 11.5.",
-            lambda logits, tgt, pad_id: _word_accuracy(logits[:, :-1], tgt[:, 1:], pad_id),
+            {"    guesses =": "    logits, tgt = logits[:, :-1], tgt[:, 1:]\n    guesses ="},
         ),
         "shifted the other way": Mistake(
             "The logits of a place are compared with the target of the place before; both belong to the same place. "
             "See section 11.5.",
-            lambda logits, tgt, pad_id: _word_accuracy(logits[:, 1:], tgt[:, :-1], pad_id),
+            {"    guesses =": "    logits, tgt = logits[:, 1:], tgt[:, :-1]\n    guesses ="},
         ),
         "last word left out": Mistake(
             "The last place of every sentence is not looked at: logits and targets are as long as each other, and all "
             "places count. See section 11.1.",
-            lambda logits, tgt, pad_id: _word_accuracy(logits[:, :-1], tgt[:, :-1], pad_id),
+            {"    guesses =": "    logits, tgt = logits[:, :-1], tgt[:, :-1]\n    guesses ="},
         ),
         "divided by the sentences": Mistake(
             "The right words are divided by the number of sentences; divide by the number of words. See section 11.3.",
-            lambda logits, tgt, pad_id: (
-                ((_guesses(logits) == tgt) & (tgt != pad_id)).sum().item() / len(tgt)
-            ),
+            {"words.sum().item()": "len(tgt)"},
         ),
         "smallest logit": Mistake(
             "The guess is the word with the smallest logit; the most probable one has the largest. See section 11.1.",
-            lambda logits, tgt, pad_id: _word_accuracy(-logits, tgt, pad_id),
+            {"argmax": "argmin"},
         ),
         "a tensor instead of a number": Mistake(
             "It returns a tensor, and is asked for a Python number: a list of such tensors keeps what they were "
@@ -203,13 +175,7 @@ word_accuracy = Exercise(
         "pad class removed": Mistake(
             "Padding is not allowed as a guess, so a word for which the program says padding counts as its second "
             "choice; a guess is the largest of all logits. See section 11.3.",
-            lambda logits, tgt, pad_id: _word_accuracy(
-                logits.masked_fill(
-                    torch.arange(logits.size(-1), device=logits.device) == pad_id, -math.inf
-                ),
-                tgt,
-                pad_id,
-            ),
+            {"logits.argmax": "logits.index_fill(-1, tgt.new_tensor([pad_id]), -math.inf).argmax"},
         ),
         "loss instead of the accuracy": Mistake(
             "This is the mean loss of the words; asked for is the share of words that are guessed right. See section "
@@ -220,11 +186,7 @@ word_accuracy = Exercise(
             "Only ids above pad_id count as words: that is right where the padding is 0, and every other id is a word "
             "all the same. Ask whether they differ. See section 11.3.",
             sign=lambda found, logits, tgt, pad_id: (
-                math.isclose(
-                    found,
-                    _share((_guesses(logits) == tgt) & (tgt > pad_id), tgt > pad_id),
-                    abs_tol=1e-5,
-                )
+                math.isclose(found, _share((_guesses(logits) == tgt) & (tgt > pad_id), tgt > pad_id), abs_tol=1e-5)
                 if (tgt > pad_id).any()
                 else None
             ),
@@ -232,20 +194,17 @@ word_accuracy = Exercise(
         "probability instead of a guess": Mistake(
             "This is the mean probability of the words; asked for is how often a word is the most probable one. See "
             "section 11.3.",
-            lambda logits, tgt, pad_id: _mean_over_words(
-                _pick(logits.softmax(dim=-1), tgt), tgt, pad_id
-            ).item(),
+            lambda logits, tgt, pad_id: _mean_over_words(_pick(logits.softmax(dim=-1), tgt), tgt, pad_id).item(),
         ),
         "first sentence only": Mistake(
             "Only the first sentence of the batch is looked at. See section 11.3.",
-            lambda logits, tgt, pad_id: _word_accuracy(logits[:1], tgt[:1], pad_id),
+            {"    guesses =": "    logits, tgt = logits[:1], tgt[:1]\n    guesses ="},
         ),
         "whole division": Mistake(
             "The accuracy is 0 unless every word is right: // divides whole numbers and drops the rest. See section "
             "11.3.",
             lambda logits, tgt, pad_id: float(
-                ((_guesses(logits) == tgt) & (tgt != pad_id)).sum().item()
-                // (tgt != pad_id).sum().item()
+                ((_guesses(logits) == tgt) & (tgt != pad_id)).sum().item() // (tgt != pad_id).sum().item()
             ),
         ),
     },
@@ -274,9 +233,7 @@ def _loss_and_gradient(answer, logits, tgt, pad_id):
         return loss.detach(), logits.detach()
     if not loss.requires_grad:
         return loss, torch.zeros_like(logits.detach())
-    (gradient,) = torch.autograd.grad(
-        loss, logits, allow_unused=True, materialize_grads=True
-    )
+    (gradient,) = torch.autograd.grad(loss, logits, allow_unused=True, materialize_grads=True)
     return loss.detach(), gradient
 
 
@@ -291,27 +248,13 @@ def _mean_over_words(table, tgt, pad_id):
 
 
 def _word_loss(logits, tgt, pad_id):
-    return _mean_over_words(_minus_log(logits, tgt), tgt, pad_id)
-
-
-def _loss_of(table):
-    """An answer that averages its own table (B, T) over the words."""
-    return lambda logits, tgt, pad_id: _mean_over_words(table(logits, tgt), tgt, pad_id)
+    losses = -torch.log_softmax(logits, dim=-1).gather(-1, tgt[..., None])[..., 0]  # (B, T)
+    words = tgt != pad_id
+    return losses.masked_fill(~words, 0.0).sum() / words.sum()
 
 
 def _pick(table, tgt):
     return table.gather(-1, tgt[..., None])[..., 0]
-
-
-def _mean_loss_of_sentences(logits, tgt, pad_id):
-    words = tgt != pad_id
-    table = _minus_log(logits, tgt).masked_fill(~words, 0.0)
-    return (table.sum(dim=1) / words.sum(dim=1)).mean()
-
-
-def _without_the_pad(logits, tgt, pad_id):
-    column = torch.arange(logits.size(-1), device=logits.device) == pad_id
-    return _word_loss(logits.masked_fill(column, -math.inf), tgt, pad_id)
 
 
 def _gradient_of_words(logits, tgt, pad_id):
@@ -328,14 +271,12 @@ word_loss = Exercise(
     mistakes={
         "padding counted": Mistake(
             "The loss is averaged over padding too, so most is gained by learning to say padding. See section 11.3.",
-            lambda logits, tgt, pad_id: _minus_log(logits, tgt).mean(),
+            {".masked_fill(~words, 0.0).sum() / words.sum()": ".mean()"},
         ),
         "padding in the denominator": Mistake(
             "Padding adds nothing to the sum and is still counted when the sum is divided: "
             "the more padding, the smaller the loss. Divide by the number of words. See section 11.3.",
-            lambda logits, tgt, pad_id: (
-                _word_loss(logits, tgt, pad_id) * (tgt != pad_id).float().mean()
-            ),
+            {"words.sum()": "words.numel()"},
         ),
         "padding only": Mistake(
             "This is the loss at the padding: the mask is upside down, True has to mean a word. See section 11.3.",
@@ -347,32 +288,32 @@ word_loss = Exercise(
         ),
         "pad id ignored": Mistake(
             "Padding is taken to be 0 whatever `pad_id` says. See section 11.3.",
-            lambda logits, tgt, pad_id: _word_loss(logits, tgt, 0),
+            {"tgt != pad_id": "tgt != 0"},
         ),
         "pad class removed": Mistake(
             "The class of padding is taken out of the softmax; a program has to learn that a word is not padding, too. "
             "What is left out are places, not a class. See section 11.3.",
-            _without_the_pad,
+            {"softmax(logits,": "softmax(logits.index_fill(-1, tgt.new_tensor([pad_id]), -math.inf),"},
         ),
         "softmax twice": Mistake(
             "The softmax is taken twice, so no probability can come near 1 and the loss cannot come near 0. See "
             "section 11.4.",
-            _loss_of(lambda logits, tgt: _minus_log(torch.softmax(logits, dim=-1), tgt)),
+            {"softmax(logits,": "softmax(logits.softmax(dim=-1),"},
         ),
         "no softmax": Mistake(
             "These are the logits of the targets, with a minus: without a softmax, the loss falls without end "
             "as the logits grow. See section 11.4.",
-            _loss_of(lambda logits, tgt: -_pick(logits, tgt)),
+            {"torch.log_softmax(logits, dim=-1)": "logits"},
         ),
         "logarithm forgotten": Mistake(
             "This averages the probabilities themselves, with a minus; the loss is minus their logarithm, "
             "which grows without end as a probability nears 0. See section 11.4.",
-            _loss_of(lambda logits, tgt: -_pick(torch.softmax(logits, dim=-1), tgt)),
+            {"log_softmax": "softmax"},
         ),
         "sign forgotten": Mistake(
             "The sign is missing: logarithms of probabilities are negative, and the loss is minus their mean. "
             "See section 11.4.",
-            lambda logits, tgt, pad_id: -_word_loss(logits, tgt, pad_id),
+            {"-torch": "torch"},
         ),
         "softmax overflows": Mistake(
             "With large logits a probability rounds to 0, or its exponential to infinity, and the loss is infinite or "
@@ -383,92 +324,85 @@ word_loss = Exercise(
             "The loss is cut off, by a small number that is added under the logarithm, or by a bound for probabilities "
             "or logits: however wrong the model is, it hears no more, and its gradient is gone. See section 11.4.",
             sign=lambda found, logits, tgt, pad_id: (
-                logits.abs().max() > 100
-                and found[0].isfinite()
-                and 0 < found[0] < _word_loss(logits, tgt, pad_id) / 2
+                logits.abs().max() > 100 and found[0].isfinite() and 0 < found[0] < _word_loss(logits, tgt, pad_id) / 2
             ),
         ),
         "every word of the vocabulary averaged": Mistake(
             "The logarithms of all words of the vocabulary are averaged; only that of the target is asked for at each "
             "position. See section 11.4.",
-            _loss_of(lambda logits, tgt: -torch.log_softmax(logits, dim=-1).mean(dim=-1)),
+            {"gather(-1, tgt[..., None])[..., 0]": "mean(dim=-1)"},
         ),
         "softmax over the positions": Mistake(
             "The softmax runs over the positions, so a word's probability depends on how long the sentence is: "
             "the vocabulary is the last axis. See section 11.1.",
-            _loss_of(lambda logits, tgt: -_pick(torch.log_softmax(logits, dim=1), tgt)),
+            {"dim=-1": "dim=1"},
         ),
         "mean of sentences": Mistake(
             "This is the mean of the sentences' losses, in which a word of a short sentence counts more than a word "
             "of a long one; average over the words of all sentences together. See section 11.3.",
-            _mean_loss_of_sentences,
+            {
+                "return losses": "return (losses",
+                "0.0).sum() / words.sum()": "0.0).sum(dim=1) / words.sum(dim=1)).mean()",
+            },
         ),
         "sum instead of mean": Mistake(
             "This is the sum over the words, so a larger batch means a larger loss and a larger step: "
             "divide by the number of words. See section 11.3.",
-            lambda logits, tgt, pad_id: (
-                _word_loss(logits, tgt, pad_id) * (tgt != pad_id).sum()
-            ),
+            {" / words.sum()": ""},
         ),
         "shifted again": Mistake(
             "Logits and targets are moved against each other by one place: the logits at a place are about the target "
             "at that place, whose shift has been made already. See section 11.5.",
-            lambda logits, tgt, pad_id: _word_loss(logits[:, :-1], tgt[:, 1:], pad_id),
+            {"    losses =": "    logits, tgt = logits[:, :-1], tgt[:, 1:]\n    losses ="},
         ),
         "shifted the other way": Mistake(
             "The logits of a place are compared with the target of the place before; both belong to the same place. "
             "See section 11.5.",
-            lambda logits, tgt, pad_id: _word_loss(logits[:, 1:], tgt[:, :-1], pad_id),
+            {"    losses =": "    logits, tgt = logits[:, 1:], tgt[:, :-1]\n    losses ="},
         ),
         "padding in the numerator": Mistake(
             "The losses of padding are added up too, and the sum is divided by the number of words alone: leave them "
             "out of both. See section 11.3.",
-            lambda logits, tgt, pad_id: (
-                _minus_log(logits, tgt).sum() / (tgt != pad_id).sum()
-            ),
+            {".masked_fill(~words, 0.0)": ""},
         ),
         "divided by the sentences": Mistake(
             "The sum over the words is divided by the number of sentences, so that long sentences count more: "
             "divide by the number of words. See section 11.3.",
-            lambda logits, tgt, pad_id: (
-                _word_loss(logits, tgt, pad_id) * (tgt != pad_id).sum() / len(tgt)
-            ),
+            {"words.sum()": "len(tgt)"},
         ),
         "one minus the probability": Mistake(
             "This averages one minus the probabilities; the loss is minus their logarithm, which grows without end as "
             "a probability nears 0. See section 11.4.",
-            _loss_of(lambda logits, tgt: 1 - _pick(torch.softmax(logits, dim=-1), tgt)),
+            {"-torch.log_softmax": "1 - torch.softmax"},
         ),
         "logarithm of the mean": Mistake(
             "The probabilities are averaged first and the logarithm is taken of their mean: each word has a logarithm "
             "of its own, and these are averaged. See section 11.4.",
-            lambda logits, tgt, pad_id: (
-                -_mean_over_words(
-                    _pick(torch.softmax(logits, dim=-1), tgt), tgt, pad_id
-                ).log()
-            ),
+            {
+                "-torch.log_softmax": "torch.softmax",
+                "return losses": "return -(losses",
+                "words.sum()": "words.sum()).log()",
+            },
         ),
         "another base": Mistake(
             "The logarithm is that to the base 2; the loss takes the natural one. See section 11.4.",
-            lambda logits, tgt, pad_id: _word_loss(logits, tgt, pad_id) / math.log(2),
+            {"words.sum()": "words.sum() / math.log(2)"},
         ),
         "perplexity": Mistake(
             "This is e to the power of the loss, the perplexity; asked for is the loss itself. See section 11.4.",
-            lambda logits, tgt, pad_id: _word_loss(logits, tgt, pad_id).exp(),
+            {"return losses": "return (losses", "words.sum()": "words.sum()).exp()"},
         ),
         "no gradient": Mistake(
             "The loss has no gradient, so nothing can be learned from it: detach, item, argmax or no_grad stands "
             "between it and the logits. See section 11.9.",
-            lambda logits, tgt, pad_id: _word_loss(logits.detach(), tgt, pad_id),
+            {"softmax(logits,": "softmax(logits.detach(),"},
         ),
         "gradient of one part missing": Mistake(
             "The loss is right, and its gradient is not: something on the way is detached, so that only a part of the "
             "logits learns. See section 11.9.",
             sign=lambda found, logits, tgt, pad_id: (
                 torch.allclose(found[0], _word_loss(logits, tgt, pad_id), rtol=1e-4)
-                and not torch.allclose(
-                    found[1], _gradient_of_words(logits, tgt, pad_id), atol=1e-6
-                )
+                and not torch.allclose(found[1], _gradient_of_words(logits, tgt, pad_id), atol=1e-6)
             ),
         ),
         "one loss for each word": Mistake(
@@ -478,7 +412,7 @@ word_loss = Exercise(
         "most probable word": Mistake(
             "This is minus the logarithm of the largest probability at each place, whatever the target is: a model "
             "that is sure of the wrong word would have no loss. See section 11.4.",
-            _loss_of(lambda logits, tgt: -torch.log_softmax(logits, dim=-1).amax(dim=-1)),
+            {"gather(-1, tgt[..., None])[..., 0]": "amax(dim=-1)"},
         ),
         CHANGES_ITS_INPUT: Mistake(
             "The caller still needs the logits, to count what is right. Work on a copy. See section 11.3."
@@ -536,170 +470,137 @@ def _sentences(draw):
     yield "a model that ignores the source", *trial(11, 5, 7, 13, False)
 
 
-def _words_right(logits, write):
-    return _word_accuracy(logits, write, 0)
+def _swapped_accuracy(model, src, read, write):
+    others = src.roll(1, dims=0)
+    guesses = model(others, read).argmax(dim=-1)
+    words = write != 0
+    return ((guesses == write) & words).sum().item() / words.sum().item()
 
 
 swapped_accuracy = Exercise(
     name="swapped_accuracy",
     trials=_sentences,
-    right=lambda model, src, read, write: _words_right(
-        model(src.roll(1, dims=0), read), write
-    ),
+    right=_swapped_accuracy,
     returns=("the accuracy",),
     mistakes={
         "nothing swapped": Mistake(
             "Each sentence still has its own source, so this is the ordinary accuracy: "
             "the sources have to move to other rows, and the targets stay. See section 11.5.",
-            lambda model, src, read, write: _words_right(model(src, read), write),
+            {".roll(1, dims=0)": ""},
         ),
         "words of a source moved": Mistake(
             "The words move within each source instead of the sources moving to other sentences: "
             "the sentences are the first axis. See section 11.5.",
-            lambda model, src, read, write: _words_right(
-                model(src.roll(1, dims=1), read), write
-            ),
+            {"dims=0": "dims=1"},
         ),
         "rolled without an axis": Mistake(
             "`roll` without an axis moves the words of the flattened tensor, one word from each source to the next: "
             "say which axis. See section 11.5.",
-            lambda model, src, read, write: _words_right(model(src.roll(1), read), write),
+            {", dims=0": ""},
         ),
         "next instead of the one before": Mistake(
             "Each sentence gets the source of the next one; asked for is that of the one before. See section 11.5.",
-            lambda model, src, read, write: _words_right(
-                model(src.roll(-1, dims=0), read), write
-            ),
+            {"roll(1,": "roll(-1,"},
         ),
         "order turned round": Mistake(
             "The order of the sources is turned round, and in the middle of an odd number one sentence keeps its own. "
             "See section 11.5.",
-            lambda model, src, read, write: _words_right(model(src.flip(0), read), write),
+            {"roll(1, dims=0)": "flip(0)"},
         ),
         "what is written moved along": Mistake(
             "What is to be written moves along with the sources and what is read does not, so the decoder reads one "
             "sentence and is judged by another: only the sources move. See section 11.5.",
-            lambda model, src, read, write: _words_right(
-                model(src.roll(1, 0), read), write.roll(1, 0)
-            ),
+            {"    words =": "    write = write.roll(1, dims=0)\n    words ="},
         ),
         "what is read moved along": Mistake(
             "What the decoder reads moves along with the sources, so it is judged by a sentence that it did not read: "
             "only the sources move. See section 11.5.",
-            lambda model, src, read, write: _words_right(
-                model(src.roll(1, 0), read.roll(1, 0)), write
-            ),
+            {"(others, read)": "(others, read.roll(1, dims=0))"},
         ),
         "source blanked": Mistake(
             "The sources are blanked, and a model that has never seen an empty source may do anything: "
             "give each sentence a source of another one. See section 11.5.",
-            lambda model, src, read, write: _words_right(
-                model(torch.zeros_like(src), read), write
-            ),
+            {"src.roll(1, dims=0)": "torch.zeros_like(src)"},
         ),
         "fed what it must write": Mistake(
             "The decoder is given `write`, the words that it must say; it reads `read`. See section 11.5.",
-            lambda model, src, read, write: _words_right(
-                model(src.roll(1, dims=0), write), write
-            ),
+            {"(others, read)": "(others, write)"},
         ),
         "padding counted": Mistake(
             "Padding is counted like words; look where `write` is not 0. See section 11.3.",
-            lambda model, src, read, write: (
-                (_guesses(model(src.roll(1, 0), read)) == write).float().mean().item()
-            ),
+            {" & words": "", "words.sum().item()": "words.numel()"},
         ),
         "padding of what is read": Mistake(
             "Padding is looked for in `read`, which is longer by one: where it holds the end of a sentence, `write` is "
             "padding already. Look where `write` is not 0. See section 11.5.",
-            lambda model, src, read, write: _share(
-                (_guesses(model(src.roll(1, 0), read)) == write) & (read != 0), read != 0
-            ),
+            {"write != 0": "read != 0"},
         ),
         "shifted again": Mistake(
             "`read` and `write` are shifted already; shifted once more, the next word but one is asked for. See "
             "section 11.5.",
-            lambda model, src, read, write: _words_right(
-                model(src.roll(1, 0), read[:, :-1]), write[:, 1:]
-            ),
+            {"(others, read)": "(others, read[:, :-1])", "    words =": "    write = write[:, 1:]\n    words ="},
         ),
         "padding in the denominator": Mistake(
             "The right words are divided by the number of all places, padding included: "
             "divide by the number of words. See section 11.3.",
-            lambda model, src, read, write: (
-                ((_guesses(model(src.roll(1, 0), read)) == write) & (write != 0))
-                .float()
-                .mean()
-                .item()
-            ),
+            {"words.sum().item()": "words.numel()"},
         ),
         "compared with what was read": Mistake(
             "The guesses are compared with what the decoder has read; they have to be compared with what it should "
             "write. See section 11.5.",
-            lambda model, src, read, write: _words_right(model(src.roll(1, 0), read), read),
+            {"    words =": "    write = read\n    words ="},
         ),
         "difference returned": Mistake(
             "This is how much the accuracy falls; asked for is the accuracy with the wrong sources itself. See section "
             "11.5.",
             lambda model, src, read, write: (
-                _words_right(model(src, read), write)
-                - _words_right(model(src.roll(1, 0), read), write)
+                _word_accuracy(model(src, read), write, 0) - _swapped_accuracy(model, src, read, write)
             ),
         ),
         "percentage": Mistake(
             "The share is a hundred times too large: asked for is a number from 0 to 1, not percent. See section 11.3.",
-            lambda model, src, read, write: (
-                100 * _words_right(model(src.roll(1, 0), read), write)
-            ),
+            {"return": "return 100 *"},
         ),
         "mean of sentences": Mistake(
             "This is the mean of the sentences' accuracies, in which a word of a short sentence counts more than a "
             "word of a long one; count the words of all sentences together. See section 11.3.",
-            lambda model, src, read, write: _mean_of_sentences(
-                model(src.roll(1, dims=0), read), write, 0
-            ),
+            {
+                "return (": "return ((",
+                "words).sum().item() / words.sum().item()": "words).sum(dim=1) / words.sum(dim=1)).mean().item()",
+            },
         ),
         "largest over the positions": Mistake(
             "The largest logit is sought along the positions: the vocabulary is the last axis of (B, T, V). See "
             "section 11.1.",
-            lambda model, src, read, write: _share(
-                (model(src.roll(1, 0), read).argmax(dim=1) == write) & (write != 0),
-                write != 0,
-            ),
+            {"dim=-1": "dim=1"},
         ),
         "padding in the numerator": Mistake(
             "Right padding is counted, and the sum is divided by the number of words: look where `write` is not 0 in "
             "both. See section 11.3.",
-            lambda model, src, read, write: _share(
-                _guesses(model(src.roll(1, 0), read)) == write, write != 0
-            ),
+            {" & words": ""},
         ),
         "share of the wrong": Mistake(
             "This is the share of wrong words; asked for is that of right ones. See section 11.3.",
-            lambda model, src, read, write: (
-                1 - _words_right(model(src.roll(1, dims=0), read), write)
-            ),
+            {"return": "return 1 -"},
         ),
         "last source for all": Mistake(
             "Every sentence gets the source of the last one; each is to get that of the sentence before it. See "
             "section 11.5.",
-            lambda model, src, read, write: _words_right(
-                model(src[-1:].expand_as(src), read), write
-            ),
+            {"src.roll(1, dims=0)": "src[-1:].expand_as(src)"},
         ),
         "first source for all": Mistake(
             "Every sentence gets the source of the first one; each is to get that of the sentence before it. "
             "See section 11.5.",
-            lambda model, src, read, write: _words_right(
-                model(src[:1].expand_as(src), read), write
-            ),
+            {"src.roll(1, dims=0)": "src[:1].expand_as(src)"},
         ),
         "first sentence left out": Mistake(
             "The first sentence is left out, since none stands before it; it gets the source of the last. See section "
             "11.5.",
-            lambda model, src, read, write: _words_right(
-                model(src[:-1], read[1:]), write[1:]
-            ),
+            {
+                "src.roll(1, dims=0)": "src[:-1]",
+                "(others, read)": "(others, read[1:])",
+                "    words =": "    write = write[1:]\n    words =",
+            },
         ),
         "a tensor instead of a number": Mistake(
             "It returns a tensor, and is asked for a Python number. See section 11.9.",
@@ -708,16 +609,12 @@ swapped_accuracy = Exercise(
         "first sentence keeps its own": Mistake(
             "The first sentence keeps its own source, and the others get that of the one before: the first gets that "
             "of the last, as `roll` does it. See section 11.5.",
-            lambda model, src, read, write: _words_right(
-                model(torch.cat([src[:1], src[:-1]]), read), write
-            ),
+            {"src.roll(1, dims=0)": "torch.cat([src[:1], src[:-1]])"},
         ),
         "one sentence too far": Mistake(
             "Each sentence gets the source of the one before the last; asked for is that of the one before. See "
             "section 11.5.",
-            lambda model, src, read, write: _words_right(
-                model(src.roll(2, 0), read), write
-            ),
+            {"roll(1,": "roll(2,"},
         ),
     },
 )
@@ -783,107 +680,17 @@ def _train_and_look(answer, losses, width):
         return None
     if not all(isinstance(value, Tensor) for value in nn.Module.state_dict(model).values()):
         raise Remark("The model's state is no longer made of tensors. See section 11.10.")
-    overwritten = sorted(
-        name for name in vars(model) if callable(getattr(nn.Module, name, None))
-    )
+    overwritten = sorted(name for name in vars(model) if callable(getattr(nn.Module, name, None)))
     weights = [parameter.mean().item() for parameter in nn.Module.parameters(model)]
     # After epoch k all of these are k + 1.
-    return (
-        weights[0],
-        weights[1],
-        float(model.seen),
-        best,
-        run_epoch.epoch,
-        ", ".join(overwritten),
-    )
+    return (weights[0], weights[1], float(model.seen), best, run_epoch.epoch, ", ".join(overwritten))
 
 
-def _keep(
-    *,
-    copy_of=lambda model: copy.deepcopy(model.state_dict()),
-    put_back=lambda model, best: model.load_state_dict(best),
-    better=lambda loss, lowest: loss < lowest,
-    update=True,
-    start=math.inf,
-    count_from=0,
-    epochs_left_out=0,
-    previous=False,
-):
-    """An answer that keeps, compares or puts back in its own way."""
-
-    def answer(model, run_epoch, num_epochs):
-        lowest, best, best_epoch = start, None, None
-        for epoch in range(num_epochs - epochs_left_out):
-            loss = run_epoch()
-            if better(loss, lowest):
-                best, best_epoch = copy_of(model), epoch + count_from
-                lowest = loss if update else lowest
-            if previous:
-                lowest = loss
-        put_back(model, best)
-        return best_epoch
-
-    return answer
-
-
-def _overwrite(model, best):
-    model.parameters = best
-
-
-def _only_parameters(model):
-    return [parameter.detach().clone() for parameter in model.parameters()]
-
-
-def _copy_parameters(model, best):
-    with torch.no_grad():
-        for parameter, kept in zip(model.parameters(), best, strict=True):
-            parameter.copy_(kept)
-
-
-def _copy_before(model, run_epoch, num_epochs):
-    lowest, best, best_epoch = math.inf, None, None
-    for epoch in range(num_epochs):
-        before = copy.deepcopy(model.state_dict())
-        loss = run_epoch()
-        if loss < lowest:
-            lowest, best, best_epoch = loss, before, epoch
-    model.load_state_dict(best)
-    return best_epoch
-
-
-def _lowest_returned(model, run_epoch, num_epochs):
-    lowest, best = math.inf, None
-    for _ in range(num_epochs):
-        loss = run_epoch()
-        if loss < lowest:
-            lowest, best = loss, copy.deepcopy(model.state_dict())
-    model.load_state_dict(best)
-    return lowest
-
-
-def _called_too_often(model, run_epoch, num_epochs):
-    for _ in range(num_epochs + 1):
-        run_epoch()
-
-
-def _restored_on_the_way(model, run_epoch, num_epochs):
+def _keep_best(model, run_epoch, num_epochs):
     lowest, best, best_epoch = math.inf, None, None
     for epoch in range(num_epochs):
         loss = run_epoch()
         if loss < lowest:
-            lowest, best_epoch = loss, epoch
-            best = copy.deepcopy(model.state_dict())
-        model.load_state_dict(best)
-    return best_epoch
-
-
-def _first_rise(model, run_epoch, num_epochs):
-    """Keeps nothing any more once a loss has risen, but runs to the end."""
-    lowest, best, best_epoch, falling = math.inf, None, None, True
-    for epoch in range(num_epochs):
-        loss = run_epoch()
-        falling = falling and loss < lowest
-        if falling:
             lowest, best_epoch = loss, epoch
             best = copy.deepcopy(model.state_dict())
     model.load_state_dict(best)
@@ -898,7 +705,7 @@ def _nothing_kept(found, losses, width):
 keep_best = Exercise(
     name="keep_best",
     trials=_curves,
-    right=_keep(),
+    right=_keep_best,
     returns=(
         "the weight that is left in the model (k + 1 after epoch k)",
         "the bias that is left in the model (k + 1 after epoch k)",
@@ -912,45 +719,54 @@ keep_best = Exercise(
         "method instead of weights": Mistake(
             "What is kept is a method, not weights, and then it overwrites the method of the model: "
             "the model still holds the weights of its last epoch. See section 11.10.",
-            _keep(copy_of=lambda model: model.parameters, put_back=_overwrite),
+            {
+                "copy.deepcopy(model.state_dict())": "model.parameters",
+                "model.load_state_dict(best)": "model.parameters = best",
+            },
         ),
         "shares memory": Mistake(
             "The model ends with the weights of its last epoch: either what was kept are the model's own tensors, "
             "which every later step changes in place, or the copy was never put back into the model. See section "
             "11.10.",
-            _keep(copy_of=lambda model: model.state_dict()),
+            {"copy.deepcopy(model.state_dict())": "model.state_dict()"},
         ),
         "buffers forgotten": Mistake(
             "The parameters are those of the best epoch and the buffer is that of the last: "
             "the state of a model is more than its parameters. See section 11.10.",
-            _keep(copy_of=_only_parameters, put_back=_copy_parameters),
+            {
+                "model.state_dict()": "dict(model.named_parameters())",
+                "load_state_dict(best)": "load_state_dict(best, strict=False)",
+            },
         ),
         "highest instead of lowest": Mistake(
             "The epoch with the highest loss is kept; the best is the one with the lowest. See section 11.10.",
-            _keep(better=lambda loss, lowest: loss > lowest, start=-math.inf),
+            {"loss < lowest": "loss > lowest", "math.inf": "-math.inf"},
         ),
         "later of two equals": Mistake(
             "Of two epochs with the same loss the later one is kept; the first is asked for: "
             "replace what is kept only by something better. See section 11.10.",
-            _keep(better=lambda loss, lowest: loss <= lowest),
+            {"loss < lowest": "loss <= lowest"},
         ),
         "compared with the epoch before": Mistake(
             "A loss is compared with that of the epoch before, so a small dip late in the training counts as the best: "
             "compare it with the lowest so far. See section 11.10.",
-            _keep(previous=True),
+            {"state_dict())\n": "state_dict())\n        lowest = loss\n"},
         ),
         "lowest never updated": Mistake(
             "Every epoch counts as the best, because the lowest loss so far is never updated. See section 11.10.",
-            _keep(update=False),
+            {"lowest, best_epoch = loss, epoch": "best_epoch = epoch"},
         ),
         "copied before the epoch": Mistake(
             "The weights are copied before the epoch that gave the loss; the loss belongs to the weights after it. "
             "See section 11.10.",
-            _copy_before,
+            {
+                "        loss =": "        before = copy.deepcopy(model.state_dict())\n        loss =",
+                "best = copy.deepcopy(model.state_dict())": "best = before",
+            },
         ),
         "epochs counted from 1": Mistake(
             "The weights are right, and the epoch is counted from 1; count from 0. See section 11.10.",
-            _keep(count_from=1),
+            {"= loss, epoch": "= loss, epoch + 1"},
         ),
         "model returned": Mistake(
             "A model is returned; asked for is the number of the best epoch, and the best state in the model that was "
@@ -960,7 +776,7 @@ keep_best = Exercise(
         "lowest starts at 0": Mistake(
             "No epoch is ever the best: the lowest loss so far starts so low that no loss is below it. See section "
             "11.10.",
-            _keep(start=0.0),
+            {"math.inf": "0.0"},
         ),
         "too few epochs": Mistake(
             "Fewer epochs are run than `num_epochs`; a loss that has risen may fall again, and lower. See section "
@@ -969,35 +785,34 @@ keep_best = Exercise(
         ),
         "loss returned": Mistake(
             "The lowest loss is returned; asked for is the number of its epoch. See section 11.10.",
-            _lowest_returned,
+            {"return best_epoch": "return lowest"},
         ),
         "called too often": Mistake(
             "`run_epoch` is called more than num_epochs times: each call trains for one epoch and returns its loss, "
             "so call it once in each. See section 11.10.",
-            _called_too_often,
+            {"range(num_epochs)": "range(num_epochs + 1)"},
         ),
         "restored on the way": Mistake(
             "The best state is put back after every epoch, so that the training begins again from there each time: "
             "put it back once, at the end. See section 11.10.",
-            _restored_on_the_way,
+            {"    model.load": "        model.load"},
         ),
         "kept until the first rise": Mistake(
             "Nothing is kept any more once a loss has risen; a later epoch may be better still. See section 11.10.",
-            _first_rise,
+            {
+                "None, None\n": "None, None\n    falling = True\n",
+                "        if loss": "        falling = falling and loss < lowest\n        if falling and loss",
+            },
         ),
         "number of epochs returned": Mistake(
             "The right weights are there, and it returns how many epochs were run; asked for is which of them was the "
             "best. See section 11.10.",
-            lambda model, run_epoch, num_epochs: (
-                _keep()(model, run_epoch, num_epochs) is None or num_epochs
-            ),
+            {"return best_epoch": "return num_epochs"},
         ),
         "last epoch returned": Mistake(
             "The weights are right, and the number of the last epoch is returned; asked for is that of the best. See "
             "section 11.10.",
-            lambda model, run_epoch, num_epochs: (
-                _keep()(model, run_epoch, num_epochs) * 0 + num_epochs - 1
-            ),
+            {"return best_epoch": "return num_epochs - 1"},
         ),
         "lowest starts too low": Mistake(
             "Where no loss is below the number that the lowest starts with, no epoch is kept, and the model has the "
@@ -1062,105 +877,24 @@ def _evaluate_and_look(answer, batches, table, training):
     return loss, model.dropped, model.recorded, gradients, model.training, learns
 
 
-def _evaluate(
-    *,
-    add=lambda logits, write: _minus_log(logits, write).masked_fill(write == 0, 0.0).sum(),
-    count=lambda write: (write != 0).sum().item(),
-    finish=lambda total, counted, batches: total / counted,
-    use_eval=True,
-    use_no_grad=True,
-    target="write",
-    shown="read",
-    cut=lambda read, write: (read, write),
-    back=lambda model, training: model.train(training),
-):
-    """An answer that evaluates in its own way."""
-
-    def answer(model, batches):
-        training = model.training
-        if use_eval:
-            model.eval()
-        total, counted = 0.0, 0
-        with torch.set_grad_enabled(not use_no_grad):
-            for src, read, write in batches:
-                read, write = cut(read, write)
-                goal = write if target == "write" else read
-                total += add(model(src, read if shown == "read" else write), goal).item()
-                counted += count(goal)
-        back(model, training)
-        return finish(total, counted, batches)
-
-    return answer
-
-
-def _mean_of_batch(logits, write):
-    return F.cross_entropy(logits.mT, write, ignore_index=0)
-
-
-def _gradients_stay_off(model, batches):
-    found = _evaluate()(model, batches)
-    torch.set_grad_enabled(False)
-    return found
-
-
-def _last_batch_only(model, batches):
-    found = 0.0
-    for batch in batches:
-        found = _evaluate()(model, [batch])
-    return found
-
-
-def _frozen(model, batches):
-    found = _evaluate()(model, batches)
-    model.requires_grad_(False)
-    return found
-
-
-def _frozen_and_mode_not_restored(model, batches):
-    found = _evaluate(back=lambda model, training: None)(model, batches)
-    model.requires_grad_(False)
-    return found
-
-
-def _mean_over_sentences(model, batches):
-    """The mean of the sentences' means."""
-    count = 0
-
-    def add(logits, write):
-        nonlocal count
-        count += len(write)
-        words = write != 0
-        table = _minus_log(logits, write).masked_fill(~words, 0.0)
-        return (table.sum(1) / words.sum(1)).sum()
-
-    return _evaluate(add=add, finish=lambda total, counted, batches: total / count)(
-        model, batches
-    )
-
-
-def _by_what_is_read(also_in_sum):
-    """Words are looked for in what is read, in the divisor at least."""
-
-    def answer(model, batches):
-        training = model.training
-        model.eval()
-        total = words = 0
-        with torch.no_grad():
-            for src, read, write in batches:
-                counted = read != 0
-                table = _minus_log(model(src, read), write)
-                total += table[counted if also_in_sum else write != 0].sum().item()
-                words += counted.sum().item()
-        model.train(training)
-        return total / words
-
-    return answer
+def _evaluate(model, batches):
+    training = model.training
+    model.eval()
+    total, counted = 0.0, 0
+    with torch.no_grad():
+        for src, read, write in batches:
+            words = write != 0
+            losses = _minus_log(model(src, read), write)
+            total += losses[words].sum().item()
+            counted += words.sum().item()
+    model.train(training)
+    return total / counted
 
 
 evaluate = Exercise(
     name="evaluate",
     trials=_batches,
-    right=_evaluate(),
+    right=_evaluate,
     returns=(
         "the loss",
         "whether dropout was on while the model ran",
@@ -1174,221 +908,190 @@ evaluate = Exercise(
         "dropout left on": Mistake(
             "The model runs in training mode, with dropout on: two evaluations of the same weights differ. "
             "See section 11.9.",
-            _evaluate(use_eval=False),
+            {"    model.eval()\n": ""},
         ),
         "graph recorded": Mistake(
             "The loss is right, and a graph was recorded for a backward pass that never comes: "
             "this costs memory and time, and `eval()` does not prevent it. See section 11.9.",
-            _evaluate(use_no_grad=False),
+            {"no_grad": "enable_grad"},
         ),
         "dropout on and graph recorded": Mistake(
             "The model runs as in training, with dropout on and a graph recorded: "
             "turn off both, for they are two different things. See section 11.9.",
-            _evaluate(use_eval=False, use_no_grad=False),
+            {"    model.eval()\n": "", "no_grad": "enable_grad"},
         ),
         "mode not restored": Mistake(
             "The model is left in evaluation mode, so the rest of the training runs without dropout. See section 11.9.",
-            _evaluate(back=lambda model, training: None),
+            {"    model.train(training)\n": ""},
         ),
         "always back to training": Mistake(
             "The model is left in training mode whatever it was in before: remember the mode, and restore that one. "
             "See section 11.9.",
-            _evaluate(back=lambda model, training: model.train()),
+            {"train(training)": "train()"},
         ),
         "gradients stay off": Mistake(
             "Gradients stay off after the evaluation, and the next training step stops with an error: "
             "a `with` block turns them on again by itself. See section 11.9.",
-            _gradients_stay_off,
+            {"    return": "    torch.set_grad_enabled(False)\n    return"},
         ),
         "mean over the batches": Mistake(
             "This is the mean of the batches' means, in which a word of a small batch counts more than a word of a "
             "large one: add up losses and words over all batches, then divide. See section 11.9.",
-            _evaluate(
-                add=_mean_of_batch,
-                finish=lambda total, counted, batches: total / len(batches),
-            ),
+            {"losses[words].sum()": "losses[words].mean()", "words.sum().item()": "1"},
         ),
         "weighted by sentences": Mistake(
             "Each batch counts by its number of sentences; its loss is a mean over words, "
             "so it has to count by its number of words. See section 11.9.",
-            _evaluate(
-                add=lambda logits, write: _mean_of_batch(logits, write) * len(write),
-                count=len,
-            ),
+            {"losses[words].sum().item()": "losses[words].mean().item() * len(src)", "words.sum().item()": "len(src)"},
         ),
         "padding counted": Mistake(
             "The loss is averaged over padding too: leave out the places where `write` is 0. See section 11.3.",
-            _evaluate(
-                add=lambda logits, write: _minus_log(logits, write).sum(),
-                count=lambda write: write.numel(),
-            ),
+            {"losses[words]": "losses", "words.sum().item()": "words.numel()"},
         ),
         "padding in the denominator": Mistake(
             "The loss of the words is divided by the number of all places, padding included: "
             "divide by the number of words. See section 11.3.",
-            _evaluate(count=lambda write: write.numel()),
+            {"words.sum().item()": "words.numel()"},
         ),
         "padding in the numerator": Mistake(
             "The loss at padding is added up too, and divided by the number of words alone: leave out the places where "
             "`write` is 0. See section 11.3.",
-            _evaluate(add=lambda logits, write: _minus_log(logits, write).sum()),
+            {"losses[words]": "losses"},
         ),
         "means divided by the words": Mistake(
             "The batches' means are added up and divided by the number of words, so the words are divided by twice: "
             "add up the sums of the batches. See section 11.9.",
-            _evaluate(add=_mean_of_batch),
+            {"[words].sum()": "[words].mean()"},
         ),
         "fed what it must write": Mistake(
             "The decoder is given `write`, the words that it must say; it reads `read`. See section 11.5.",
-            _evaluate(shown="write"),
+            {"model(src, read)": "model(src, write)"},
         ),
         "shifted again": Mistake(
             "`read` and `write` are shifted already; shifted once more, the next word but one is asked for. See "
             "section 11.5.",
-            _evaluate(cut=lambda read, write: (read[:, :-1], write[:, 1:])),
+            {"            words =": "            read, write = read[:, :-1], write[:, 1:]\n            words ="},
         ),
         "sum instead of mean": Mistake(
             "This is the sum over all words; divide it by their number. See section 11.9.",
-            _evaluate(finish=lambda total, counted, batches: total),
+            {" / counted": ""},
         ),
         "means added up": Mistake(
             "The batches' means are added up, so more batches mean a larger loss. See section 11.9.",
-            _evaluate(add=_mean_of_batch, finish=lambda total, counted, batches: total),
+            {"[words].sum()": "[words].mean()", " / counted": ""},
         ),
         "divided by the number of batches": Mistake(
             "The sum over all words is divided by the number of batches; divide it by the number of words. See section "
             "11.9.",
-            _evaluate(finish=lambda total, counted, batches: total / len(batches)),
+            {"/ counted": "/ len(batches)"},
         ),
         "last batch only": Mistake(
-            "This is the loss of the last batch alone. See section 11.9.",
-            _last_batch_only,
+            "This is the loss of the last batch alone. See section 11.9.", {"in batches": "in batches[-1:]"}
         ),
         "compared with what was read": Mistake(
             "The logits are compared with what the decoder has read; they have to be compared with what it should "
             "write. See section 11.5.",
-            _evaluate(target="read"),
+            {"            words =": "            write = read\n            words ="},
         ),
         "softmax twice": Mistake(
             "The model's logits go through a softmax before the cross-entropy, which takes one itself. See section "
             "11.4.",
-            _evaluate(
-                add=lambda logits, write: (
-                    _minus_log(torch.softmax(logits, dim=-1), write)
-                    .masked_fill(write == 0, 0.0)
-                    .sum()
-                ),
-            ),
+            {"model(src, read)": "model(src, read).softmax(dim=-1)"},
         ),
         "weights frozen": Mistake(
             "The weights require no gradient any more after the evaluation, so that the rest of the training changes "
             "nothing: a `with` block leaves them as they are. See section 11.9.",
-            _frozen,
+            {"    return": "    model.requires_grad_(False)\n    return"},
         ),
         "weights frozen and mode not restored": Mistake(
             "After the evaluation the weights require no gradient any more and the model is left in evaluation mode. "
             "See section 11.9.",
-            _frozen_and_mode_not_restored,
+            {"model.train(training)": "model.requires_grad_(False)"},
         ),
         "mode not restored and graph recorded": Mistake(
             "The model is left in evaluation mode, and a graph was recorded for a backward pass that never comes: "
             "`eval()` does not prevent that. See section 11.9.",
-            _evaluate(use_no_grad=False, back=lambda model, training: None),
+            {"    model.train(training)\n": "", "no_grad": "enable_grad"},
         ),
         "always back to training and graph recorded": Mistake(
             "The model is left in training mode whatever it was in before, and a graph was recorded for a backward "
             "pass that never comes. See section 11.9.",
-            _evaluate(use_no_grad=False, back=lambda model, training: model.train()),
+            {"train(training)": "train()", "no_grad": "enable_grad"},
         ),
         "padding of what is read": Mistake(
             "Words are looked for in `read`, which is longer by one: where it holds the end of a sentence, `write` is "
             "padding already. Look where `write` is not 0. See section 11.5.",
-            _by_what_is_read(also_in_sum=True),
+            {"write != 0": "read != 0"},
         ),
         "divided by the words that are read": Mistake(
             "The losses of the words are divided by the number of tokens in `read`, which is longer by one in each "
             "padded sentence: count those of `write`. See section 11.5.",
-            _by_what_is_read(also_in_sum=False),
+            {"words.sum().item()": "(read != 0).sum().item()"},
         ),
         "padding counted and mean over the batches": Mistake(
             "The mean of each batch is taken over padding too, and then over the batches: add up losses and words "
             "over all batches, without padding, then divide. See section 11.9.",
-            _evaluate(
-                add=lambda logits, write: F.cross_entropy(logits.mT, write),
-                finish=lambda total, counted, batches: total / len(batches),
-            ),
+            {"losses[words].sum()": "losses.mean()", "words.sum().item()": "1"},
         ),
         "mean over the sentences": Mistake(
             "This is the mean of the sentences' means, in which a word of a short sentence counts more than a word of "
             "a long one: add up losses and words, then divide. See section 11.9.",
-            _mean_over_sentences,
+            {
+                "losses[words].sum()": "(losses.masked_fill(~words, 0.0).sum(1) / words.sum(1)).sum()",
+                "words.sum().item()": "len(src)",
+            },
         ),
         "divided by the sentences": Mistake(
             "The sum over all words is divided by the number of sentences; divide it by the number of words. See "
             "section 11.9.",
-            _evaluate(count=len),
+            {"words.sum().item()": "len(src)"},
         ),
         "perplexity": Mistake(
             "This is e to the power of the loss, the perplexity; asked for is the loss itself. See section 11.4.",
-            lambda model, batches: math.exp(_evaluate()(model, batches)),
+            {"total / counted": "math.exp(total / counted)"},
         ),
         "sign forgotten": Mistake(
             "The sign is missing: logarithms of probabilities are negative, and the loss is minus their mean. "
             "See section 11.4.",
-            lambda model, batches: -_evaluate()(model, batches),
+            {"return total": "return -total"},
         ),
         "accuracy": Mistake(
             "This is the share of right words; asked for is the loss. See section 11.3.",
-            _evaluate(
-                add=lambda logits, write: (
-                    (_guesses(logits) == write) & (write != 0)
-                ).sum(),
-            ),
+            {"losses = _minus_log(model(src, read), write)": "losses = model(src, read).argmax(dim=-1) == write"},
         ),
         "a tensor instead of a number": Mistake(
             "It returns a tensor, and is asked for a Python number: a list of such tensors keeps what they were "
             "computed from. See section 11.9.",
-            sign=lambda found, *inputs: (
-                isinstance(found[0], Tensor) and found[0].dim() == 0
-            ),
+            sign=lambda found, *inputs: isinstance(found[0], Tensor) and found[0].dim() == 0,
         ),
         "opposite mode restored": Mistake(
             "The model is left in the opposite of the mode that it was in: remember the mode before `eval()`, and "
             "restore that one. See section 11.9.",
-            _evaluate(back=lambda model, training: model.train(not training)),
+            {"train(training)": "train(not training)"},
         ),
         "first batch only, and mode not restored": Mistake(
             "It returns after the first batch, and before the mode is restored: the return stands inside the loop. See "
             "section 11.9.",
-            lambda model, batches: _evaluate(back=lambda model, training: None)(
-                model, batches[:1]
-            ),
+            {"in batches": "in batches[:1]", "    model.train(training)\n": ""},
         ),
         "first batch only": Mistake(
             "This is the loss of the first batch alone. See section 11.9.",
-            lambda model, batches: _evaluate()(model, batches[:1]),
+            {"in batches": "in batches[:1]"},
         ),
         "reshaped instead of transposed": Mistake(
             "`cross_entropy` wants the vocabulary on axis 1, and the logits are brought into that shape by reshaping, "
             "which mixes words and positions: swap the axes. See section 11.4.",
-            _evaluate(
-                add=lambda logits, write: F.cross_entropy(
-                    logits.reshape(len(logits), logits.size(2), -1),
-                    write,
-                    ignore_index=0,
-                    reduction="sum",
-                )
-            ),
+            {"model(src, read)": "(logits := model(src, read)).reshape(len(src), logits.size(2), -1).mT"},
         ),
         "dropout on, graph recorded and mean over the batches": Mistake(
             "The model runs in training mode, with dropout on, a graph is recorded for a backward pass that never "
             "comes, and the batches' means are averaged, however few words a batch has. See section 11.9.",
-            _evaluate(
-                use_eval=False,
-                use_no_grad=False,
-                add=_mean_of_batch,
-                finish=lambda total, counted, batches: total / len(batches),
-            ),
+            {
+                "    model.eval()\n": "",
+                "no_grad": "enable_grad",
+                "[words].sum()": "[words].mean()",
+                "words.sum().item()": "1",
+            },
         ),
     },
 )

@@ -6,6 +6,7 @@ from collections import Counter
 import torch
 from torch import Tensor
 
+from attn_course.check.edits import Edited
 from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake, Remark
 
 # ---------------------------------------------------------------- greedy search
@@ -45,9 +46,7 @@ def _listen(answer, next_logits, bos_id, eos_id, max_len):
         nonlocal calls
         calls += 1
         if calls > max_len + 9:
-            raise Remark(
-                "The loop does not stop when max_len tokens are written. See section 13.2."
-            )
+            raise Remark("The loop does not stop when max_len tokens are written. See section 13.2.")
         return next_logits(ids)
 
     found = answer(counted, bos_id, eos_id, max_len)
@@ -58,130 +57,91 @@ def _listen(answer, next_logits, bos_id, eos_id, max_len):
     return list(found) if isinstance(found, tuple) else found
 
 
-def _greedy(
-    choose=lambda logits: int(logits[-1].argmax()),
-    *,
-    read=lambda ids: ids,
-    until=lambda token, eos_id: token == eos_id,
-    limit=lambda max_len: max_len,
-    give=lambda ids, eos_id: ids[1:],
-):
-    def answer(next_logits, bos_id, eos_id, max_len):
-        ids = [bos_id]
-        while len(ids) <= limit(max_len):
-            ids.append(choose(next_logits(read(ids))))
-            if until(ids[-1], eos_id):
-                break
-        return give(ids, eos_id)
-
-    return answer
-
-
-def _at_the_beginning(*, stop):
-    """A beginning in the midst of the text ends it, or is left out."""
-
-    def answer(next_logits, bos_id, eos_id, max_len):
-        ids = _greedy()(next_logits, bos_id, eos_id, max_len)
-        if bos_id not in ids:
-            return ids
-        return ids[: ids.index(bos_id) + 1] if stop else [i for i in ids if i != bos_id]
-
-    return answer
-
-
-def _one_at_least(next_logits, bos_id, eos_id, max_len):
-    return _greedy()(next_logits, bos_id, eos_id, max(max_len, 1))
-
-
-def _filled_up(next_logits, bos_id, eos_id, max_len):
-    ids = _greedy()(next_logits, bos_id, eos_id, max_len)
-    return ids + [eos_id] * (max_len - len(ids))
+def _greedy(next_logits, bos_id, eos_id, max_len):
+    ids = [bos_id]
+    while len(ids) <= max_len:
+        ids.append(int(next_logits(ids)[-1].argmax()))
+        if ids[-1] == eos_id:
+            break
+    return ids[1:]
 
 
 write_greedily = Exercise(
     name="write_greedily",
     trials=_writers,
-    right=_greedy(),
+    right=_greedy,
     use=_listen,
     returns=("ids",),
     mistakes={
         "only the last token": Mistake(
             "The model is asked with the last token alone, and has forgotten what was written before: "
             "hand over all of it each time. See section 13.2.",
-            _greedy(read=lambda ids: ids[-1:]),
+            {"next_logits(ids)": "next_logits(ids[-1:])"},
         ),
         "first row": Mistake(
             "Every token is chosen from the first row of the logits, which is about the first token; "
             "the next one is in the last row. See section 13.2.",
-            _greedy(lambda logits: int(logits[0].argmax())),
+            {"[-1].argmax": "[0].argmax"},
         ),
         "largest of all rows": Mistake(
             "The largest logit is looked for in all rows at once; only the last row is about the next token. See "
             "section 13.2.",
-            _greedy(lambda logits: int(logits.argmax())),
+            {"[-1].argmax": ".argmax"},
         ),
         "beginning returned": Mistake(
             "The beginning stands in front of what is returned; it is read, and nobody wrote it. See section 13.2.",
-            _greedy(give=lambda ids, eos_id: ids),
+            {"ids[1:]": "ids"},
         ),
         "end not returned": Mistake(
             "The end is missing from what is returned: it is a token that was written like the others. See section "
             "13.2.",
-            _greedy(give=lambda ids, eos_id: [i for i in ids[1:] if i != eos_id]),
+            {"return ids[1:]": "return [i for i in ids[1:] if i != eos_id]"},
         ),
         "goes on after the end": Mistake(
             "It writes on after the end of the sentence: what follows an end means nothing. See section 13.2.",
-            _greedy(until=lambda token, eos_id: False),
+            {"        if ids[-1] == eos_id:\n            break\n": ""},
         ),
         "does not stop": Mistake(
             "A model that never writes the end keeps this loop going for ever: "
             "stop when `max_len` tokens are written. See section 13.2.",
-            _greedy(limit=lambda max_len: math.inf),
+            {"len(ids) <= max_len": "True"},
         ),
         "one token too few": Mistake(
             "A sentence that is cut off has one token too few: "
             "`max_len` counts what is written, and the beginning is not. See section 13.2.",
-            _greedy(limit=lambda max_len: max_len - 1),
+            {"<= max_len": "< max_len"},
         ),
         "one token too many": Mistake(
             "A sentence that is cut off has one token too many: `max_len` are allowed. See section 13.2.",
-            _greedy(limit=lambda max_len: max_len + 1),
+            {"<= max_len": "<= max_len + 1"},
         ),
         "end added": Mistake(
             "A sentence that is cut off ends with an end that the model did not write. See section 13.2.",
-            _greedy(
-                give=lambda ids, eos_id: (
-                    ids[1:] if ids[-1] == eos_id else [*ids[1:], eos_id]
-                )
-            ),
+            {"ids[1:]": "ids[1:] if ids[-1] == eos_id else [*ids[1:], eos_id]"},
         ),
         "end over the last token": Mistake(
             "A sentence that is cut off has an end in the place of its last token, "
             "and the model wrote another token there. See section 13.2.",
-            _greedy(
-                give=lambda ids, eos_id: (
-                    ids[1:] if ids[-1] == eos_id else [*ids[1:-1], eos_id]
-                )
-            ),
+            {"ids[1:]": "ids[1:] if ids[-1] == eos_id else [*ids[1:-1], eos_id]"},
         ),
         "least probable": Mistake(
             "It takes the smallest logit each time; the most probable token has the largest. See section 13.1.",
-            _greedy(lambda logits: int(logits[-1].argmin())),
+            {"argmax": "argmin"},
         ),
         "drawn at random": Mistake(
             "The tokens are drawn by their probabilities; "
             "greedy search leaves nothing to chance and takes the most probable. See section 13.1.",
-            _greedy(lambda logits: int(torch.multinomial(logits[-1].softmax(-1), 1))),
+            {"argmax()": "softmax(-1).multinomial(1)"},
         ),
         "stops at the beginning": Mistake(
             "The loop stops as soon as the model writes the beginning, as if that were an end: only eos_id ends a "
             "sentence. See section 13.2.",
-            _at_the_beginning(stop=True),
+            {"== eos_id": "in (eos_id, bos_id)"},
         ),
         "beginning left out": Mistake(
             "A token that the model wrote is missing: the beginning is left out wherever it stands, and only the "
             "first one was not written. See section 13.2.",
-            _at_the_beginning(stop=False),
+            {"ids[1:]": "[i for i in ids if i != bos_id]"},
         ),
         "tensors in the list": Mistake(
             "The list holds tensors of one number each; asked for are Python integers, which `.item()` makes of them. "
@@ -195,42 +155,39 @@ write_greedily = Exercise(
         "first row of the last": Mistake(
             "The row before the last is read: it is about the token that was written last, and the last row about the "
             "next. See section 13.2.",
-            _greedy(lambda logits: int(logits[max(len(logits) - 2, 0)].argmax())),
+            {"(ids)[-1]": "(ids)[max(len(ids) - 2, 0)]"},
         ),
         "beginning counted": Mistake(
             "The beginning is returned, and counts among the max_len tokens: it is read, and nobody wrote it. "
             "See section 13.2.",
-            _greedy(
-                limit=lambda max_len: max_len - 1,
-                give=lambda ids, eos_id: ids,
-            ),
+            {"<=": "<", "ids[1:]": "ids"},
         ),
         "last token only": Mistake(
             "It returns the token that was written last; asked for are all of them. See section 13.2.",
-            _greedy(give=lambda ids, eos_id: ids[-1:]),
+            {"ids[1:]": "ids[-1:]"},
         ),
         "one token whatever is allowed": Mistake(
             "With max_len = 0 a token is written: the first one comes before max_len is looked at. See section 13.2.",
-            _one_at_least,
+            {"<= max_len": "<= max(max_len, 1)"},
         ),
         "filled up with ends": Mistake(
             "After the end more ends follow, up to `max_len`: a sentence stops with the first of them. See section "
             "13.2.",
-            _filled_up,
+            {"ids[1:]": "ids[1:] + [eos_id] * (max_len + 1 - len(ids))"},
         ),
         "first token lost": Mistake(
             "The first token that was written is missing: the beginning is cut off, and one token more. See section "
             "13.2.",
-            _greedy(give=lambda ids, eos_id: ids[2:]),
+            {"ids[1:]": "ids[2:]"},
         ),
         "first token only": Mistake(
             "It writes one token and returns: the return stands inside the loop. See section 13.2.",
-            _greedy(until=lambda token, eos_id: True),
+            {"        if ids[-1] == eos_id:\n            break": "        break"},
         ),
         "softmax over the positions": Mistake(
             "The softmax runs over the positions, the first axis, so that a token is compared with itself at other "
             "places: the vocabulary is the last axis. See section 13.1.",
-            _greedy(lambda logits: int(logits.softmax(0)[-1].argmax())),
+            {"[-1].argmax": ".softmax(0)[-1].argmax"},
         ),
     },
 )
@@ -241,10 +198,7 @@ write_greedily = Exercise(
 
 def _beams(draw):
     def step(K, V, **kind):
-        return (
-            -5 * draw(K, **kind).abs().sort().values,
-            (2 * draw(K, V, **kind)).log_softmax(-1),
-        )
+        return (-5 * draw(K, **kind).abs().sort().values, (2 * draw(K, V, **kind)).log_softmax(-1))
 
     yield "three beams", *step(3, 7)
     yield "a beam of one", *step(1, 5)
@@ -263,18 +217,11 @@ def _beams(draw):
     yield "float64", *step(2, 3, dtype=torch.float64)
 
 
-def _step(
-    join=lambda log_probs, following: log_probs[:, None] + following,
-    *,
-    give=lambda best, index, K, V: (index // V, index % V, best),
-    largest=True,
-):
-    def answer(log_probs, next_log_probs):
-        K, V = next_log_probs.shape
-        best, index = join(log_probs, next_log_probs).flatten().topk(K, largest=largest)
-        return give(best, index, K, V)
-
-    return answer
+def _step(log_probs, next_log_probs):
+    K, V = next_log_probs.shape
+    totals = log_probs[:, None] + next_log_probs
+    best, index = totals.flatten().topk(K)
+    return index // V, index % V, best
 
 
 def _each_its_own(log_probs, following):
@@ -292,16 +239,6 @@ def _only_the_best_beam(log_probs, following):
     first = log_probs.argmax()
     best, tokens = following[first].topk(len(log_probs))
     return torch.full_like(tokens, int(first)), tokens, best + log_probs[first]
-
-
-def _with_new_as_totals(log_probs, following):
-    parents, tokens, _ = _step()(log_probs, following)
-    return parents, tokens, following[parents, tokens]
-
-
-def _in_order(best, index, V):
-    order = index.argsort()
-    return index[order] // V, index[order] % V, best[order]
 
 
 def _same_where_sure(answer):
@@ -331,14 +268,14 @@ def _each_token_once(log_probs, following):
 
 
 def _shared_out(log_probs, following):
-    parents, tokens, totals = _step()(log_probs, following)
+    parents, tokens, totals = _step(log_probs, following)
     return parents, tokens, totals - (log_probs[:, None] + following).flatten().logsumexp(0)
 
 
 beam_step = Exercise(
     name="beam_step",
     trials=_beams,
-    right=_step(),
+    right=_step,
     returns=("parents", "tokens", "totals"),
     mistakes={
         "each beam keeps its best": Mistake(
@@ -353,52 +290,48 @@ beam_step = Exercise(
         ),
         "old log-probabilities forgotten": Mistake(
             "Only the new token counts: what a beam has cost up to here is not added. See section 13.3.",
-            _step(lambda log_probs, following: following),
+            {"log_probs[:, None] + ": ""},
         ),
         "multiplied instead of added": Mistake(
             "Logarithms are multiplied; a product of probabilities is a sum of their logarithms. See section 13.1.",
-            _step(lambda log_probs, following: log_probs[:, None] * following),
+            {"[:, None] +": "[:, None] *"},
         ),
         "parents and tokens swapped": Mistake(
             "Parents and tokens have changed places: "
             "in a flattened (K, V) the quotient by V is the row, the remainder the column. See section 13.3.",
-            _step(give=lambda best, index, K, V: (index % V, index // V, best)),
+            {"index // V, index % V": "index % V, index // V"},
         ),
         "divided by the number of beams": Mistake(
             "The flat places are divided by K: a row of (K, V) has V entries. See section 13.3.",
-            _step(give=lambda best, index, K, V: (index // K, index % K, best)),
+            {"index // V, index % V": "index // K, index % K"},
         ),
         "flat places as tokens": Mistake(
             "The tokens are places in the flattened table, and can be V or more; "
             "what is left after division by V is the token. See section 13.3.",
-            _step(give=lambda best, index, K, V: (index // V, index, best)),
+            {"index % V": "index"},
         ),
         "smallest instead of largest": Mistake(
             "These are the least probable continuations: logarithms of probabilities are negative, "
             "and the best are nearest to 0. See section 13.1.",
-            sign=_same_where_sure(_step(largest=False)),
+            sign=_same_where_sure(Edited(_step, {"topk(K)": "topk(K, largest=False)"})),
         ),
         "worst first": Mistake(
             "The K continuations are the right ones in the wrong order: best first. See section 13.3.",
-            _step(
-                give=lambda *a: tuple(t.flip(0) for t in (a[1] // a[3], a[1] % a[3], a[0]))
-            ),
+            {"    return": "    best, index = best.flip(0), index.flip(0)\n    return"},
         ),
         "no axis for the tokens": Mistake(
             "(K,) and (K, V) do not line up: the beams' own numbers need an axis of length 1 for the tokens, "
             "or they are added to the columns. See section 13.3.",
-            _step(lambda log_probs, following: log_probs + following),
+            {"log_probs[:, None]": "log_probs"},
         ),
         "new log-probabilities as totals": Mistake(
             "Parents and tokens are right, but the totals are those of the new tokens alone: "
             "the next step needs the sum. See section 13.3.",
-            _with_new_as_totals,
+            {"% V, best": "% V, next_log_probs.flatten()[index]"},
         ),
         "probabilities as totals": Mistake(
             "The totals are probabilities; the next step adds logarithms to them. See section 13.1.",
-            sign=_same_where_sure(
-                _step(give=lambda best, index, K, V: (index // V, index % V, best.exp()))
-            ),
+            sign=_same_where_sure(Edited(_step, {"index % V, best": "index % V, best.exp()"})),
         ),
         "only the best beam": Mistake(
             "All continuations come from the one best beam: the others are there to be given a chance. See section "
@@ -414,32 +347,29 @@ beam_step = Exercise(
         ),
         "divided without rounding": Mistake(
             "The parents are fractions: `/` divides exactly, and a row has a whole number. See section 13.3.",
-            lambda log_probs, following: (
-                (found := _step()(log_probs, following))[0] + found[1] / following.size(1),
-                *found[1:],
-            ),
+            {"index // V": "index / V"},
         ),
         "results in another order": Mistake(
             "All three are there in another order than asked for: parents, tokens, totals. See section 13.3.",
-            _step(give=lambda best, index, K, V: (best, index // V, index % V)),
+            {"index // V, index % V, best": "best, index // V, index % V"},
         ),
         "mean of the two": Mistake(
             "The total is the mean of the old and the new log-probability; logarithms of a product are added. "
             "See section 13.1.",
-            _step(lambda log_probs, following: (log_probs[:, None] + following) / 2),
+            {"log_probs[:, None] + next_log_probs": "(log_probs[:, None] + next_log_probs) / 2"},
         ),
         "probabilities added": Mistake(
             "Probabilities are added, and the probability of a text is a product: add logarithms. See section 13.1.",
-            _step(lambda log_probs, following: log_probs.exp()[:, None] + following.exp()),
+            {"log_probs[:, None] + next_log_probs": "log_probs.exp()[:, None] + next_log_probs.exp()"},
         ),
         "softmax once more": Mistake(
             "The new log-probabilities go through a softmax; they are logarithms of probabilities already. See "
             "section 13.1.",
-            _step(lambda log_probs, following: log_probs[:, None] + following.softmax(-1)),
+            {"+ next_log_probs": "+ next_log_probs.softmax(-1)"},
         ),
         "K of all rows, unsorted by beams": Mistake(
             "The right continuations are there in the order of their beams; the best comes first. See section 13.3.",
-            _step(give=lambda best, index, K, V: _in_order(best, index, V)),
+            {"    return": "    order = index.argsort()\n    best, index = best[order], index[order]\n    return"},
         ),
         "tokens over the beams": Mistake(
             "The best are looked for along the beams, the first axis, and not along the tokens. See section 13.3.",
@@ -447,24 +377,18 @@ beam_step = Exercise(
                 None if len(log_probs) == 1 else found[2].shape == (following.size(1),)
             ),
         ),
-        CHANGES_ITS_INPUT: Mistake(
-            "The beams are still needed as they were: add into a new tensor. See section 5.10.",
-        ),
+        CHANGES_ITS_INPUT: Mistake("The beams are still needed as they were: add into a new tensor. See section 5.10."),
         "probabilities on the way": Mistake(
             "Short texts are right, and in long ones all totals are −∞: probabilities that small round to 0. Stay with "
             "logarithms, and add them. See section 13.1.",
             sign=lambda found, log_probs, following: (
-                bool((log_probs < -80).all() and found[2].isinf().any())
-                if log_probs.isfinite().all()
-                else None
+                bool((log_probs < -80).all() and found[2].isinf().any()) if log_probs.isfinite().all() else None
             ),
         ),
         "axis lost with one beam": Mistake(
             "Several beams are right, and with one the results have no axis left: they are (K,) for every K, so "
             "nothing is squeezed. See section 13.3.",
-            sign=lambda found, log_probs, following: (
-                len(log_probs) == 1 and all(part.dim() == 0 for part in found)
-            ),
+            sign=lambda found, log_probs, following: len(log_probs) == 1 and all(part.dim() == 0 for part in found),
         ),
         "places after sorting as tokens": Mistake(
             "Parents and totals are right, and the tokens are places in a row that has been sorted: a token is its "
@@ -510,11 +434,9 @@ def _top(x):
     return x.amax(dim=-1, keepdim=True)
 
 
-def _keep(kept, *, fill=-math.inf, of=lambda logits: logits):
-    """An answer that keeps the tokens for which ``kept(probs, logits, p)``."""
-    return lambda logits, p: of(logits).masked_fill(
-        ~kept(logits.softmax(-1), logits, p), fill
-    )
+def _keep(logits, p):
+    probs = logits.softmax(-1)
+    return logits.masked_fill(probs < p * probs.amax(dim=-1, keepdim=True), -math.inf)
 
 
 def _rightly(probs, logits, p):
@@ -530,98 +452,97 @@ def _nucleus(probs, logits, p):
 keep_min_p = Exercise(
     name="keep_min_p",
     trials=_logits_and_p,
-    right=_keep(_rightly),
+    right=_keep,
     returns=("logits",),
     mistakes={
         "compared with p itself": Mistake(
             "Tokens are dropped whose own probability is below p, and where no token reaches p none is left; "
             "the limit is p times the largest probability of the row. See section 13.5.",
-            _keep(lambda probs, logits, p: probs >= p),
+            {" * probs.amax(dim=-1, keepdim=True)": ""},
         ),
         "logits instead of probabilities": Mistake(
             "The logits themselves are compared, and p times a logit means nothing: "
             "adding 40 to all of them would change what is kept. Compare probabilities. See section 13.5.",
-            _keep(lambda probs, logits, p: logits >= p * _top(logits)),
+            {"logits.softmax(-1)": "logits"},
         ),
         "one maximum for all": Mistake(
             "The largest probability of the whole batch sets the limit for all rows; each has its own. See section "
             "13.5.",
-            _keep(lambda probs, logits, p: probs >= p * probs.max()),
+            {"amax(dim=-1, keepdim=True)": "max()"},
         ),
         "maximum over the batch": Mistake(
             "The largest probability is looked for along the first axis, among the same token of other rows; "
             "look along the last. See section 13.5.",
-            _keep(lambda probs, logits, p: probs >= p * probs.amax(dim=0, keepdim=True)),
+            {"dim=-1": "dim=0"},
         ),
         "softmax over the batch": Mistake(
             "The probabilities sum to 1 down the batch: the softmax runs over the first axis, "
             "and each row has a choice of its own to make. See section 13.5.",
-            lambda logits, p: logits.masked_fill(
-                ~_rightly(logits.softmax(0), logits, p), -math.inf
-            ),
+            {"softmax(-1)": "softmax(0)"},
         ),
         "the others kept": Mistake(
             "The probable tokens are dropped and the improbable ones kept. See section 13.5.",
-            _keep(lambda probs, logits, p: probs < p * _top(probs)),
+            {"probs < p": "probs >= p"},
         ),
         "dropped logits set to 0": Mistake(
             "Dropped tokens have the logit 0, and e⁰ is 1: they can still be drawn. "
             "Which logit has the probability 0? See section 13.5.",
             sign=lambda found, logits, p: (
-                torch.allclose(found, _keep(_rightly, fill=0.0)(logits, p))
+                torch.allclose(found, logits.where(_rightly(logits.softmax(-1), logits, p), 0.0))
                 if logits.isfinite().all()
                 else None
             ),
         ),
         "probabilities returned": Mistake(
             "These are probabilities; asked for are logits, so that other filters can follow. See section 13.5.",
-            _keep(_rightly, fill=0.0, of=lambda logits: logits.softmax(-1)),
+            {"return logits": "return probs", "-math.inf": "0.0"},
         ),
         "probabilities among −∞": Mistake(
             "What is kept has become a probability, and what is dropped −∞: asked for are the logits as they were. "
             "See section 13.5.",
-            _keep(_rightly, of=lambda logits: logits.softmax(-1)),
+            {"return logits": "return probs"},
         ),
         "renormalised probabilities": Mistake(
             "These are the probabilities after the filter; asked for are the logits that give them. See section 13.5.",
-            lambda logits, p: _keep(_rightly)(logits, p).softmax(-1),
+            {"-math.inf)": "-math.inf).softmax(-1)"},
         ),
         "logarithms of probabilities returned": Mistake(
             "The right tokens are kept, but not as they were: these are logarithms of probabilities. See section 13.5.",
-            _keep(_rightly, of=lambda logits: logits.log_softmax(-1)),
+            {"return logits": "return logits.log_softmax(-1)"},
         ),
         "above instead of at least": Mistake(
             "With p = 1 nothing is left: a token that reaches the limit exactly stays, "
             "and the most probable always does. See section 13.5.",
-            _keep(lambda probs, logits, p: probs > p * _top(probs)),
+            {"probs < p": "probs <= p"},
         ),
         "one minus p": Mistake(
             "The limit is 1 − p of the largest probability instead of p. See section 13.5.",
-            _keep(lambda probs, logits, p: probs >= (1 - p) * _top(probs)),
+            {"p * probs": "(1 - p) * probs"},
         ),
         "top-p": Mistake(
             "This keeps the fewest tokens that sum to p: that is top-p, and this filter compares each token "
             "with the most probable one. See section 13.5.",
-            _keep(_nucleus),
+            {"probs < p * probs.amax(dim=-1, keepdim=True)": "~_nucleus(probs, logits, p)"},
         ),
         "distance instead of factor": Mistake(
             "Tokens are kept whose probability is at most p below the largest; "
             "the limit is p times the largest, a factor and not a distance. See section 13.5.",
-            _keep(lambda probs, logits, p: probs >= _top(probs) - p),
+            {"p * probs.amax(dim=-1, keepdim=True)": "probs.amax(dim=-1, keepdim=True) - p"},
         ),
         "p without its logarithm": Mistake(
             "The logits are compared with the largest less p: a factor of p between probabilities is "
             "a distance of log p between logits. See section 13.5.",
-            _keep(lambda probs, logits, p: logits >= _top(logits) - p),
+            {
+                "logits.softmax(-1)": "logits",
+                "p * probs.amax(dim=-1, keepdim=True)": "probs.amax(dim=-1, keepdim=True) - p",
+            },
         ),
         "a large negative number instead of −∞": Mistake(
             "What is dropped has a very negative logit and not −∞, so that it can be drawn after all, "
             "once in a very long while. See section 13.5.",
             sign=lambda found, logits, p: (
                 ((found < -1e3) & found.isfinite() & logits.isfinite()).any()
-                and bool(
-                    (found >= logits - 1e-4)[_rightly(logits.softmax(-1), logits, p)].all()
-                )
+                and bool((found >= logits - 1e-4)[_rightly(logits.softmax(-1), logits, p)].all())
             ),
         ),
         "a mask instead of logits": Mistake(
@@ -631,66 +552,61 @@ keep_min_p = Exercise(
         "only what is kept": Mistake(
             "The dropped tokens are gone, and with them the places of the others: "
             "a token is known by its place, so the shape has to stay. See section 13.5.",
-            lambda logits, p: logits[_rightly(logits.softmax(-1), logits, p)],
+            {".masked_fill(probs < ": "[probs >= ", ", -math.inf)": "]"},
         ),
         "only the probabilities that are kept": Mistake(
             "Only the probabilities of the kept tokens are left, without their places: "
             "asked for are logits in the shape that they had. See section 13.5.",
-            lambda logits, p: logits.softmax(-1)[_rightly(logits.softmax(-1), logits, p)],
+            {"return logits.masked_fill(probs < ": "return probs[probs >= ", ", -math.inf)": "]"},
         ),
         "maximum of the logits": Mistake(
             "The limit is p times the largest probability of the row, and the logits themselves are compared with it: "
             "compare probabilities. See section 13.5.",
-            _keep(lambda probs, logits, p: logits >= p * _top(probs)),
+            {"probs < p": "logits < p"},
         ),
         "top-k": Mistake(
             "A number of tokens is kept that does not depend on how probable they are; each token is compared with "
             "the most probable one of its row. See section 13.5.",
-            _keep(
-                lambda probs, logits, p: (
-                    probs.argsort(-1, descending=True).argsort(-1)
-                    < max(1, int(p * probs.size(-1)))
-                )
-            ),
+            {
+                "probs < p *": "probs.argsort(-1, descending=True).argsort(-1) >= max(1, int(p * logits.size(-1)))",
+                " probs.amax(dim=-1, keepdim=True)": "",
+            },
         ),
         "mean instead of the largest": Mistake(
             "The limit is p times the mean probability of the row; it is p times the largest. See section 13.5.",
-            _keep(lambda probs, logits, p: probs >= p * probs.mean(dim=-1, keepdim=True)),
+            {"amax(": "mean("},
         ),
         "axis of the maximum lost": Mistake(
             "The largest probabilities have lost their axis, so that they do not line up with the rows: keep it, with "
             "keepdim=True. See section 13.5.",
-            _keep(lambda probs, logits, p: probs >= p * probs.amax(dim=-1)),
+            {", keepdim=True": ""},
         ),
         "+∞": Mistake(
             "Dropped tokens have the logit +∞, which takes all of the probability: which logit has the probability 0? "
             "See section 13.5.",
-            _keep(_rightly, fill=math.inf),
+            {"-math.inf": "math.inf"},
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "The logits are the model's, and others may want them as they were: work on a new tensor. See section "
-            "13.5.",
+            "The logits are the model's, and others may want them as they were: work on a new tensor. See section 13.5."
         ),
         "exponentials without a softmax": Mistake(
             "With logits in the hundreds nothing is dropped: their exponentials are infinite, and infinite is not less "
             "than infinite. A softmax subtracts the largest first. See section 13.5.",
-            _keep(lambda probs, logits, p: ~(logits.exp() < p * _top(logits.exp()))),
+            {"softmax(-1)": "exp()"},
         ),
         "first axis": Mistake(
             "Softmax and maximum run along the first axis, and the tokens are the last one. See section 13.5.",
-            lambda logits, p: logits.masked_fill(
-                logits.softmax(0) < p * logits.softmax(0).amax(0, keepdim=True), -math.inf
-            ),
+            {"softmax(-1)": "softmax(0)", "dim=-1": "dim=0"},
         ),
         "axis 1": Mistake(
             "A batch (B, V) is right, and with other leading axes the maximum is taken along one of these: the tokens "
             "are the last axis, -1, and not always axis 1. See section 13.5.",
-            _keep(lambda probs, logits, p: ~(probs < p * probs.amax(dim=1, keepdim=True))),
+            {"dim=-1": "dim=1"},
         ),
         "renormalised": Mistake(
             "What is dropped is right, and what is kept has changed: these are logarithms of probabilities that sum to "
             "1 again. The exercise asks for the logits as they were. See section 13.5.",
-            lambda logits, p: _keep(_rightly)(logits, p).log_softmax(-1),
+            {"-math.inf)": "-math.inf).log_softmax(-1)"},
         ),
     },
 )
@@ -710,26 +626,15 @@ def _corpora(draw):
             reference = draw.ints(length, high=vocab).tolist()
             other = draw.ints(length + 3, high=vocab).tolist()
             keep = draw.ints(length, high=3).tolist()
-            hypothesis = [
-                r if k else o for r, o, k in zip(reference, other, keep, strict=False)
-            ]
+            hypothesis = [r if k else o for r, o, k in zip(reference, other, keep, strict=False)]
             cut = int(draw.ints(1, high=3))
-            hypothesis = [
-                hypothesis[: max(n, length - cut)],
-                hypothesis + other[-cut:],
-                hypothesis,
-            ][cut]
+            hypothesis = [hypothesis[: max(n, length - cut)], hypothesis + other[-cut:], hypothesis][cut]
             hypotheses.append([_WORDS[i] for i in hypothesis])
             references.append([_WORDS[i] for i in reference])
         return hypotheses, references, n
 
     yield "one pair, single words", *corpus(1, 7, 5, 1)
-    yield (
-        "a word repeated",
-        [["the"] * 5, ["a", "cat"]],
-        [["the", "cat", "the"], ["the", "cat"]],
-        1,
-    )
+    yield ("a word repeated", [["the"] * 5, ["a", "cat"]], [["the", "cat", "the"], ["the", "cat"]], 1)
     yield "several pairs, single words", *corpus(5, 7, 4, 1)
     yield "pairs of words", *corpus(7, 5, 3, 2)
     yield "sentences shorter than n", *corpus(11, 3, 2, 3)
@@ -743,24 +648,11 @@ def _corpora(draw):
     yield (
         "words that look alike when they are glued",
         [["a", "part", "of", "it"], ["now", "here"]],
-        [
-            ["apart", "of", "it", "all"],
-            ["no", "where"],
-        ][:2],
+        [["apart", "of", "it", "all"], ["no", "where"]][:2],
         2,
     )
-    yield (
-        "glued alike",
-        [["be", "for", "e"], ["a", "cat"]],
-        [["b", "efor", "e"], ["be", "fore"]],
-        2,
-    )
-    yield (
-        "capitals",
-        [["The", "cat", "the", "mat"], ["a", "dog"]],
-        [["the", "cat", "The"], ["A", "dog"]],
-        1,
-    )
+    yield ("glued alike", [["be", "for", "e"], ["a", "cat"]], [["b", "efor", "e"], ["be", "fore"]], 2)
+    yield ("capitals", [["The", "cat", "the", "mat"], ["a", "dog"]], [["the", "cat", "The"], ["A", "dog"]], 1)
     yield "nothing in common", [["a", "a"], ["a"]], [["the", "cat"], ["dog"]], 1
 
 
@@ -778,25 +670,17 @@ def _share(pairs):
     return hits / totals if totals else 0.0
 
 
-def _precision(count=_ngrams, hits=_hits, total=lambda mine, theirs: sum(mine.values())):
-    def answer(hypotheses, references, n):
-        counted = [
-            (count(h, n), count(r, n)) for h, r in zip(hypotheses, references, strict=True)
-        ]
-        return _share([(hits(h, r), total(h, r)) for h, r in counted])
-
-    return answer
-
-
-_right_precision = _precision()
+def _right_precision(hypotheses, references, n):
+    hits = total = 0
+    for h, r in zip(hypotheses, references, strict=True):
+        mine, theirs = _ngrams(h, n), _ngrams(r, n)
+        hits += (mine & theirs).total()
+        total += mine.total()
+    return hits / total if total else 0.0
 
 
 def _mean_of_sentences(hypotheses, references, n, counts=lambda h, n: len(h) >= n):
-    shares = [
-        _right_precision([h], [r], n)
-        for h, r in zip(hypotheses, references, strict=True)
-        if counts(h, n)
-    ]
+    shares = [_right_precision([h], [r], n) for h, r in zip(hypotheses, references, strict=True) if counts(h, n)]
     return sum(shares) / len(shares)
 
 
@@ -811,24 +695,6 @@ def _corpus_counts(sentences, n):
 def _clipped_by_the_corpus(hypotheses, references, n):
     mine, theirs = _corpus_counts(hypotheses, n), _corpus_counts(references, n)
     return _share([(_hits(mine, theirs), sum(mine.values()))])
-
-
-def _all_orders(hypotheses, references, n):
-    counted = [
-        (_ngrams(h, m), _ngrams(r, m))
-        for h, r in zip(hypotheses, references, strict=True)
-        for m in range(1, n + 1)
-    ]
-    return _share([(_hits(h, r), sum(h.values())) for h, r in counted])
-
-
-def _place_by_place(hypotheses, references, n):
-    hits = total = 0
-    for h, r in zip(hypotheses, references, strict=True):
-        for i in range(len(h) - n + 1):
-            hits += h[i : i + n] == r[i : i + n]
-            total += 1
-    return hits / total
 
 
 def _give_lists(answer, hypotheses, references, n):
@@ -849,6 +715,10 @@ def _glued(words, n, between=""):
     return Counter(between.join(g) for g in _ngrams(words, n).elements())
 
 
+def _in_any_order(words, n):
+    return Counter(tuple(sorted(gram)) for gram in _ngrams(words, n).elements())
+
+
 clipped_precision = Exercise(
     name="clipped_precision",
     trials=_corpora,
@@ -859,7 +729,7 @@ clipped_precision = Exercise(
         "not clipped": Mistake(
             "A word that is repeated counts every time, however often the reference has it: "
             "*the the the the* would be perfect. See section 13.6.",
-            _precision(hits=lambda h, r: sum(c for g, c in h.items() if g in r)),
+            {"(mine & theirs).total()": "sum(c for g, c in mine.items() if g in theirs)"},
         ),
         "clipped by the corpus": Mistake(
             "The counts are clipped by those of all references together; "
@@ -869,7 +739,7 @@ clipped_precision = Exercise(
         "recall": Mistake(
             "The hits are divided by the n-grams of the references, or the arguments have changed places: "
             "a precision is a share of what was written. See section 13.6.",
-            _precision(total=lambda h, r: sum(r.values())),
+            {"total += mine": "total += theirs"},
         ),
         "mean of sentences": Mistake(
             "Each sentence has a share of its own and these are averaged; "
@@ -883,80 +753,62 @@ clipped_precision = Exercise(
         ),
         "each kind counted once": Mistake(
             "Every n-gram counts once, however often it occurs: a set forgets how often. See section 13.6.",
-            _precision(
-                hits=lambda h, r: len(h.keys() & r.keys()), total=lambda h, r: len(h)
-            ),
+            {"(mine & theirs).total()": "len(mine & theirs)", "mine.total()": "len(mine)"},
         ),
         "hits counted once": Mistake(
             "An n-gram that the reference has twice and the hypothesis too is one hit; they are two. See section 13.6.",
-            _precision(hits=lambda h, r: len(h.keys() & r.keys())),
+            {"(mine & theirs).total()": "len(mine & theirs)"},
         ),
         "last n-gram lost": Mistake(
             "The last n-gram of every sentence is missing: a sentence of 5 words has 4 pairs. See section 13.6.",
-            _precision(lambda words, n: _ngrams(words[:-1], n)),
+            {"_ngrams(h, n), _ngrams(r, n)": "_ngrams(h[:-1], n), _ngrams(r[:-1], n)"},
         ),
         "shorter n-grams at the end": Mistake(
             "The ends of the sentences are counted as n-grams too, though fewer than n words are left there: "
             "a slice that reaches over the end is shorter, and no error. See section 13.6.",
-            _precision(
-                lambda words, n: Counter(tuple(words[i : i + n]) for i in range(len(words)))
-            ),
+            {"_ngrams(h, n), _ngrams(r, n)": "(Counter(tuple(s[i : i + n]) for i in range(len(s))) for s in (h, r))"},
         ),
         "across sentences": Mistake(
             "N-grams reach from one sentence into the next: count them in each sentence by itself. See section 13.6.",
-            lambda h, r, n: _right_precision(_joined(h), _joined(r), n),
+            {"    hits =": "    hypotheses, references = _joined(hypotheses), _joined(references)\n    hits ="},
         ),
         "single words": Mistake(
             "For n = 1 all is right, and for larger n it still counts single words. See section 13.6.",
-            lambda h, r, n: _right_precision(h, r, 1),
+            {"    hits =": "    n = 1\n    hits ="},
         ),
         "order of the words ignored": Mistake(
             "*on the* and *the on* count as the same: the words of an n-gram have an order. See section 13.6.",
-            _precision(
-                lambda words, n: Counter(
-                    tuple(sorted(g)) for g in _ngrams(words, n).elements()
-                )
-            ),
+            {"_ngrams(h, n), _ngrams(r, n)": "_in_any_order(h, n), _in_any_order(r, n)"},
         ),
         "all orders together": Mistake(
             "The n-grams of all orders from 1 to n are counted together; asked for is one order. See section 13.6.",
-            _all_orders,
+            {"_ngrams(h, n), _ngrams(r, n)": "(sum((_ngrams(s, m + 1) for m in range(n)), Counter()) for s in (h, r))"},
         ),
         "divided by the words": Mistake(
             "The hits are divided by the number of words; a sentence of 5 words has 4 pairs, not 5. See section 13.6.",
-            lambda h, r, n: _share(
-                [
-                    (_hits(_ngrams(a, n), _ngrams(b, n)), len(a))
-                    for a, b in zip(h, r, strict=True)
-                ]
-            ),
+            {"mine.total()": "len(h)"},
         ),
         "place by place": Mistake(
             "An n-gram counts only where the reference has it at the very same place: "
             "one word more at the beginning, and nothing is right any more. See section 13.6.",
-            _place_by_place,
+            {"(mine & theirs).total()": "sum(h[i : i + n] == r[i : i + n] for i in range(len(h) - n + 1))"},
         ),
         "characters instead of words": Mistake(
             "These are n-grams of characters, as chrF counts them; BLEU counts words. See section 13.6.",
-            _precision(lambda words, n: _ngrams(" ".join(words), n)),
+            {"_ngrams(h, n), _ngrams(r, n)": "_ngrams(' '.join(h), n), _ngrams(' '.join(r), n)"},
         ),
         "short sentences counted below zero": Mistake(
             "A sentence of one word has no triple, and not −1: "
             "the number of n-grams is the length less n plus 1 only where that is not negative. See section 13.6.",
-            lambda h, r, n: (
-                sum(_hits(_ngrams(a, n), _ngrams(b, n)) for a, b in zip(h, r, strict=True))
-                / sum(len(a) - n + 1 for a in h)
-            ),
+            {"mine.total()": "len(h) - n + 1"},
         ),
         "percentage": Mistake(
             "The share is a hundred times too large: asked for is a number from 0 to 1. See section 13.6.",
-            lambda *inputs: 100 * _right_precision(*inputs),
+            {"return hits": "return 100 * hits"},
         ),
         "count instead of share": Mistake(
             "This is the number of hits; divide it by the number of n-grams that were written. See section 13.6.",
-            lambda h, r, n: float(
-                sum(_hits(_ngrams(a, n), _ngrams(b, n)) for a, b in zip(h, r, strict=True))
-            ),
+            {"hits / total if total else 0.0": "float(hits)"},
         ),
         "brevity penalty included": Mistake(
             "The brevity penalty is multiplied in; the precision of one n is asked for, and the penalty belongs to "
@@ -966,41 +818,39 @@ clipped_precision = Exercise(
         "words glued": Mistake(
             "The words of an n-gram are glued into one string, so that *a part* and *apart* look alike: keep them "
             "apart, in a tuple. See section 13.6.",
-            _precision(_glued),
+            {"_ngrams(h, n), _ngrams(r, n)": "_glued(h, n), _glued(r, n)"},
         ),
         "capitals ignored": Mistake(
             "*The* and *the* count as the same word; the words are compared as they were given. See section 13.6.",
-            _precision(lambda words, n: _ngrams([word.lower() for word in words], n)),
+            {"_ngrams(h, n), _ngrams(r, n)": "(_ngrams([word.lower() for word in s], n) for s in (h, r))"},
         ),
         "divided by the longer": Mistake(
             "The hits are divided by the n-grams of the longer of the two sentences; a precision is a share of what "
             "was written. See section 13.6.",
-            _precision(total=lambda h, r: max(sum(h.values()), sum(r.values()))),
+            {"mine.total()": "max(mine.total(), theirs.total())"},
         ),
         "1 less": Mistake(
             "This is the share of n-grams that are no hits; asked for is that of the hits. See section 13.6.",
-            lambda *inputs: 1 - _right_precision(*inputs),
+            {"hits / total if total else 0.0": "1 - (hits / total if total else 0.0)"},
         ),
         "F-score": Mistake(
             "The hits are divided by the n-grams of both together, half of them: a precision is a share of what was "
             "written. See section 13.6.",
-            _precision(total=lambda h, r: (sum(h.values()) + sum(r.values())) / 2),
+            {"mine.total()": "(mine.total() + theirs.total()) / 2"},
         ),
         "larger of the two counts": Mistake(
             "The larger of the two counts is taken, so that n-grams count that only the reference has: | joins two "
             "counters, & takes the smaller counts. See section 13.6.",
-            _precision(hits=lambda h, r: sum((h | r).values())),
+            {"mine & theirs": "mine | theirs"},
         ),
         "sentences without a hit left out": Mistake(
             "A hypothesis without any hit is left out, its n-grams too: what is wrong has to count below the line. See "
             "section 13.6.",
-            _precision(
-                total=lambda h, r: sum(h.values()) if _hits(h, r) else 0,
-            ),
+            {"mine.total()": "mine.total() * bool(mine & theirs)"},
         ),
         "first sentence only": Mistake(
             "Only the first hypothesis is looked at: the return may stand inside the loop. See section 13.6.",
-            lambda h, r, n: _right_precision(h[:1], r[:1], n),
+            {"    hits =": "    hypotheses, references = hypotheses[:1], references[:1]\n    hits ="},
         ),
     },
 )
@@ -1057,15 +907,8 @@ def _error(rate):
     return answer
 
 
-def _aer(A, S, P, AS, AP, AuS):
-    return 1 - (AS + AP) / (A + S)
-
-
 def _mean_error(predicted, sure, possible):
-    rates = [
-        _error(_aer)([a], [s], [p])
-        for a, s, p in zip(predicted, sure, possible, strict=True)
-    ]
+    rates = [_link_error([a], [s], [p]) for a, s, p in zip(predicted, sure, possible, strict=True)]
     return sum(rates) / len(rates)
 
 
@@ -1080,52 +923,47 @@ def _give_sets(answer, predicted, sure, possible):
     return float(found) if isinstance(found, int) else found
 
 
-def _unions(predicted, sure, possible):
-    triples = list(zip(predicted, sure, possible, strict=True))
-    hits = sum(len(a | s) + len(a | p) for a, s, p in triples)
-    return 1 - hits / sum(len(a) + len(s) for a, s, p in triples)
-
-
-def _cut_down(predicted, sure, possible):
-    possibly = [a & p for a, p in zip(predicted, possible, strict=True)]
-    return _error(_aer)(possibly, sure, possible)
+def _link_error(predicted, sure, possible):
+    hits = total = 0
+    for a, s, p in zip(predicted, sure, possible, strict=True):
+        hits += len(a & s) + len(a & p)
+        total += len(a) + len(s)
+    return 1 - hits / total
 
 
 link_error = Exercise(
     name="link_error",
     trials=_alignments,
-    right=_error(_aer),
+    right=_link_error,
     use=_give_sets,
     returns=("the rate",),
     mistakes={
         "precision": Mistake(
             "Only what was predicted is looked at: a link that is missing costs nothing. See section 13.9.",
-            _error(lambda A, S, P, AS, AP, AuS: 1 - AP / A),
+            {"len(a & s) + ": "", "len(a) + len(s)": "len(a)"},
         ),
         "recall": Mistake(
             "Only the sure links are looked at: a link that should not be there costs nothing. See section 13.9.",
-            _error(lambda A, S, P, AS, AP, AuS: 1 - AS / S),
+            {" + len(a & p)": "", "len(a) + len(s)": "len(s)"},
         ),
         "possible links ignored": Mistake(
             "A predicted link that is possible counts as wrong: of the two hits in the formula, "
             "the second is among the possible ones. See section 13.9.",
-            _error(lambda A, S, P, AS, AP, AuS: 1 - 2 * AS / (A + S)),
+            {"len(a & p)": "len(a & s)"},
         ),
         "possible links demanded": Mistake(
             "Possible links that were not predicted count as missing: they may be there and need not, "
             "so below the line stand the sure ones. See section 13.9.",
-            _error(lambda A, S, P, AS, AP, AuS: 1 - (AS + AP) / (A + P)),
+            {"len(a) + len(s)": "len(a) + len(p)"},
         ),
         "possible links only": Mistake(
             "Both hits are counted among the possible links; the first is among the sure ones. See section 13.9.",
-            _error(lambda A, S, P, AS, AP, AuS: 1 - 2 * AP / (A + S)),
+            {"len(a & s)": "len(a & p)"},
         ),
         "possible links without the sure": Mistake(
             "The sure links are taken out of the possible ones, or taken not to be among them: "
             "what is sure is possible too, and counts in both hits. See section 13.9.",
-            lambda predicted, sure, possible: _error(_aer)(
-                predicted, sure, [p - s for s, p in zip(sure, possible, strict=True)]
-            ),
+            {"len(a & p)": "len(a & (p - s))"},
         ),
         "harmonic mean": Mistake(
             "This is one minus the harmonic mean of precision and recall, which is the rate only where "
@@ -1134,7 +972,7 @@ link_error = Exercise(
         ),
         "score instead of error": Mistake(
             "This is how much is right; asked for is one minus that, so that 0 is best. See section 13.9.",
-            _error(lambda *counts: 1 - _aer(*counts)),
+            {"1 - hits": "hits"},
         ),
         "mean of sentences": Mistake(
             "Each sentence has a rate of its own and these are averaged; "
@@ -1148,32 +986,30 @@ link_error = Exercise(
         "divided by the union": Mistake(
             "The hits are divided by the links that are in either; below the line stands |A| + |S|, "
             "where a link that is in both counts twice. See section 13.9.",
-            _error(lambda A, S, P, AS, AP, AuS: 1 - AS / AuS),
+            {" + len(a & p)": "", "len(a) + len(s)": "len(a | s)"},
         ),
         "hits counted once": Mistake(
             "Even a perfect prediction has an error of a half: below the line every hit stands twice, "
             "so above it there are two counts of hits as well. See section 13.9.",
-            _error(lambda A, S, P, AS, AP, AuS: 1 - AS / (A + S)),
+            {" + len(a & p)": ""},
         ),
         "links turned around": Mistake(
             "The predicted links are read the other way round: in all three a link is "
             "(place of the target word, place of the source word). See section 13.9.",
-            lambda predicted, sure, possible: _error(_aer)(
-                _turned(predicted), sure, possible
-            ),
+            {"    hits =": "    predicted = _turned(predicted)\n    hits ="},
         ),
         "sentences thrown together": Mistake(
             "With one sentence all is right: with several, the same link in two sentences is counted once. "
             "Count in each sentence by itself. See section 13.9.",
-            lambda *alignments: _error(_aer)(*([set().union(*a)] for a in alignments)),
+            lambda *alignments: _link_error(*([set().union(*a)] for a in alignments)),
         ),
         "divided by the predicted links": Mistake(
             "Both hits are divided by the predicted links alone; below the line stands |A| + |S|. See section 13.9.",
-            _error(lambda A, S, P, AS, AP, AuS: 1 - (AS + AP) / A),
+            {"len(a) + len(s)": "len(a)"},
         ),
         "percentage": Mistake(
             "The rate is a hundred times too large: asked for is a number from 0 to 1. See section 13.9.",
-            _error(lambda *counts: 100 * _aer(*counts)),
+            {"1 - hits / total": "100 * (1 - hits / total)"},
         ),
         "mean of precision and recall": Mistake(
             "This is one minus the mean of precision and recall; "
@@ -1183,17 +1019,17 @@ link_error = Exercise(
         "unions instead of intersections": Mistake(
             "Links count as hits that only one of the two sets has: | joins two sets, & keeps what both of them have. "
             "See section 13.9.",
-            _unions,
+            {"a & s": "a | s", "a & p": "a | p"},
         ),
         "predicted links cut down": Mistake(
             "Predicted links that are wrong do not count below the line either: the predicted set is cut down to the "
             "hits, perhaps by &=, before its links are counted. See section 13.9.",
-            _cut_down,
+            {"        hits": "        a = a & p\n        hits"},
         ),
         "hits by the union": Mistake(
             "The hits are right, and divided by the number of links in the union; below the line the predicted and the "
             "sure links are added up, also those that are both. See section 13.9.",
-            _error(lambda A, S, P, AS, AP, AuS: 1 - (AS + AP) / AuS),
+            {"len(a) + len(s)": "len(a | s)"},
         ),
         "fraction without brackets": Mistake(
             "The rate is far above 1: without brackets the hits are divided by the first number alone, and the second "

@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor
 
+from attn_course.check.edits import Edited
 from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake
 from attn_course.check.largest import Aside, largest_tensor
 from attn_course.functional import attention
@@ -39,15 +40,8 @@ def _pairs_of_blocks(draw):
     yield "float64", *_two_blocks(draw, 2, 3, 5, dtype=torch.float64)
     hidden = _two_blocks(draw, 5, 2, 3)
     seen = torch.tensor([True, False, True, False, True], device=draw.device)[:, None]
-    for place in (
-        0,
-        3,
-    ):  # queries 1 and 3 see nothing in the first block, 3 nothing in either
-        nothing = (
-            seen
-            if place == 0
-            else seen | (torch.arange(5, device=draw.device) == 1)[:, None]
-        )
+    for place in (0, 3):  # queries 1 and 3 see nothing in the first block, 3 nothing in either
+        nothing = seen if place == 0 else seen | (torch.arange(5, device=draw.device) == 1)[:, None]
         hidden[place] = hidden[place].masked_fill(~nothing, -math.inf)
         hidden[place + 1] = hidden[place + 1] * nothing
         hidden[place + 2] = hidden[place + 2] * nothing
@@ -58,63 +52,13 @@ def _merge_in_tuples(answer, largest_1, total_1, mixed_1, largest_2, total_2, mi
     return answer((largest_1, total_1, mixed_1), (largest_2, total_2, mixed_2))
 
 
-def _finite(largest):
-    return largest.masked_fill(largest == -math.inf, 0.0)
-
-
-def _factors(first, second, *, largest=torch.maximum, safe=True):
-    """The common maximum and what each block is multiplied by."""
-    common = largest(first[0], second[0])
-    base = _finite(common) if safe else common
-    return common, torch.exp(first[0] - base), torch.exp(second[0] - base)
-
-
-def _merging(
-    *, factors=_factors, on_total=True, on_mixed=True, combine=torch.add, finish=None
-):
-    def answer(first, second):
-        common, one, two = factors(first, second)
-        rescaled = one * first[1], two * second[1]
-        total = combine(*(rescaled if on_total else (first[1], second[1])))
-        rescaled = one * first[2], two * second[2]
-        mixed = combine(*(rescaled if on_mixed else (first[2], second[2])))
-        return finish(common, total, mixed) if finish else (common, total, mixed)
-
-    return answer
-
-
-def _with_factors(rule):
-    """Other factors, from the common maximum and the block's own."""
-
-    def factors(first, second):
-        common, _, _ = _factors(first, second)
-        return common, rule(first[0], common), rule(second[0], common)
-
-    return factors
-
-
-def _only_one_rescaled(place):
-    def factors(first, second):
-        common, *both = _factors(first, second)
-        both[1 - place] = torch.ones_like(both[0])
-        return common, *both
-
-    return factors
-
-
-def _exchanged(first, second):
-    common, one, two = _factors(first, second)
-    return common, two, one
-
-
-def _without_the_maximum(first, second):
-    zero = torch.zeros_like(first[0])
-    return torch.maximum(first[0], second[0]), first[0].exp() + zero, second[0].exp() + zero
-
-
-def _largest_of_both(first, second):
-    """The logarithm of a sum in the place of the maximum."""
-    return torch.logaddexp(first, second)
+def _join(first, second):
+    largest = torch.maximum(first[0], second[0])
+    base = largest.masked_fill(largest == -math.inf, 0.0)
+    one, two = torch.exp(first[0] - base), torch.exp(second[0] - base)
+    total = one * first[1] + two * second[1]
+    mixed = one * first[2] + two * second[2]
+    return largest, total, mixed
 
 
 def _in_plain_trials(is_plain, *answers):
@@ -139,122 +83,107 @@ def _no_edge(largest_1, total_1, mixed_1, largest_2, total_2, mixed_2):
     return all(bool((largest.abs() < 80).all()) for largest in (largest_1, largest_2))
 
 
-def _merged(**changes):
-    """A sign: the blocks are merged with these changes, wherever no score is large or hidden."""
-    return _in_plain_trials(
-        _no_edge, lambda *blocks: _merge_in_tuples(_merging(**changes), *blocks)
-    )
+def _merged(edits):
+    """A sign: the blocks are merged with these edits, wherever no score is large or hidden."""
+    edited = Edited(_join, edits)
+    return _in_plain_trials(_no_edge, lambda *blocks: _merge_in_tuples(edited, *blocks))
 
 
 def _with_sums_in_the_mixes(*blocks):
-    largest, total, _ = _merge_in_tuples(_merging(), *blocks)
+    largest, total, _ = _merge_in_tuples(_join, *blocks)
     weighed = [*blocks[:2], blocks[1] * blocks[2], *blocks[3:5], blocks[4] * blocks[5]]
-    return largest, total, _merge_in_tuples(_merging(), *weighed)[2]
+    return largest, total, _merge_in_tuples(_join, *weighed)[2]
 
 
 def _one_query_decides(first, second):
     for one, other in ((first, second), (second, first)):
         if (one[0] == -math.inf).any():
             return other
-    return _merging()(first, second)
+    return _join(first, second)
 
 
 join_blocks = Exercise(
     name="join_blocks",
     trials=_pairs_of_blocks,
-    right=_merging(),
+    right=_join,
     use=_merge_in_tuples,
     returns=("largest", "total", "mixed"),
     mistakes={
         "no rescaling": Mistake(
             "Sums and mixes are added as they are, although each block counted its exponentials from a largest score "
             "of its own: the block with the smaller scores weighs too much. See section 16.3.",
-            _merging(on_total=False, on_mixed=False),
+            {
+                "one * first[1] + two * second[1]": "first[1] + second[1]",
+                "one * first[2] + two * second[2]": "first[2] + second[2]",
+            },
         ),
         "sum not rescaled": Mistake(
             "The mix of values is brought to the common maximum and the sum of exponentials is not: "
             "divided in the end, the weights will not sum to 1. See section 16.3.",
-            _merging(on_total=False),
+            {"one * first[1] + two * second[1]": "first[1] + second[1]"},
         ),
         "output not rescaled": Mistake(
             "The sum of exponentials is brought to the common maximum and the mix of values is not: "
             "it belongs to the same exponentials and takes the same factor. See section 16.3.",
-            _merging(on_mixed=False),
+            {"one * first[2] + two * second[2]": "first[2] + second[2]"},
         ),
         "factor upside down": Mistake(
             "The factors are exp(new − old), which grow; what was counted from a smaller maximum has to shrink. "
             "See section 16.3.",
-            sign=_merged(
-                factors=_with_factors(lambda own, common: torch.exp(_finite(common) - own))
-            ),
+            sign=_merged({"first[0] - base": "base - first[0]", "second[0] - base": "base - second[0]"}),
         ),
         "factors exchanged": Mistake(
             "Each block is multiplied by the factor of the other: the block with the larger maximum stays as it is, "
             "and the other one shrinks. See section 16.3.",
-            _merging(factors=_exchanged),
+            {"one, two": "two, one"},
         ),
         "only the first block rescaled": Mistake(
             "The first block is brought to the common maximum and the second is not. That is right for the rows in "
             "which the second has the larger score, and for no others. See section 16.3.",
-            _merging(factors=_only_one_rescaled(0)),
+            {"torch.exp(second[0] - base)": "torch.ones_like(base)"},
         ),
         "only the second block rescaled": Mistake(
             "The second block is brought to the common maximum and the first is not. That is right for the rows in "
             "which the first has the larger score, and for no others. See section 16.3.",
-            _merging(factors=_only_one_rescaled(1)),
+            {"torch.exp(first[0] - base)": "torch.ones_like(base)"},
         ),
         "maximum of the last block": Mistake(
             "Both blocks are counted from the second block's largest score. Where the first had a larger one its "
             "factor is above 1, and with scores in the hundreds it is infinite. See section 16.3.",
-            _merging(
-                factors=lambda first, second: _factors(
-                    first, second, largest=lambda one, two: two, safe=False
-                )
-            ),
+            {
+                "torch.maximum(first[0], second[0])": "second[0]",
+                "largest.masked_fill(largest == -math.inf, 0.0)": "largest",
+            },
         ),
         "smaller maximum": Mistake(
             "The common maximum is the smaller of the two largest scores: exponents above 0, which overflow. See "
             "section 16.3.",
-            sign=_merged(
-                factors=lambda first, second: _factors(first, second, largest=torch.minimum)
-            ),
+            sign=_merged({"maximum": "minimum"}),
         ),
         "counted from 0": Mistake(
             "Each block is multiplied by exp(largest), so that everything is counted from 0 and not from the common "
             "maximum: with scores in the hundreds it is infinite. See section 16.2.",
-            sign=_merged(factors=_without_the_maximum),
+            sign=_merged({"first[0] - base": "first[0]", "second[0] - base": "second[0]"}),
         ),
         "divided too early": Mistake(
             "The mix is divided by the sum already. The next block could not be merged with that: "
             "the division comes once, at the end. See section 16.3.",
-            _merging(
-                finish=lambda common, total, mixed: (
-                    common,
-                    total,
-                    mixed / total.masked_fill(total == 0, 1.0),
-                )
-            ),
+            {"total, mixed\n": "total, mixed / total.masked_fill(total == 0, 1.0)\n"},
         ),
         "-inf minus -inf": Mistake(
             "A query that sees nothing in either block gets nan: its largest score is −∞ twice, and −∞ − (−∞) is no "
             "number. See section 16.3.",
-            _merging(factors=lambda first, second: _factors(first, second, safe=False)),
+            {"largest.masked_fill(largest == -math.inf, 0.0)": "largest"},
         ),
         "0 returned for -inf": Mistake(
             "For a query that sees nothing in either block a number comes back as the largest score, and it has none: "
             "−∞ stays. What replaces it belongs into the exponents alone. See section 16.3.",
-            _merging(finish=lambda common, total, mixed: (_finite(common), total, mixed)),
+            {"return largest": "return base"},
         ),
         "maximum over the queries": Mistake(
             "One largest score is taken for all queries; each query has its own row, and its own maximum. See section "
             "16.3.",
-            _merging(
-                factors=lambda first, second: _factors(
-                    first,
-                    second,
-                    largest=lambda one, two: torch.maximum(one, two).amax().expand_as(one),
-                )
-            ),
+            {"second[0])\n    base": "second[0]).amax().expand_as(first[0])\n    base"},
         ),
         CHANGES_ITS_INPUT: Mistake(
             "Whoever called it finds other numbers there afterwards, and could not merge that block again. See section "
@@ -267,33 +196,23 @@ join_blocks = Exercise(
             sign=lambda found, *blocks: (
                 None
                 if any((largest == -math.inf).any() for largest in blocks[::3])
-                else not _no_edge(*blocks)
-                and not (found[1].isfinite().all() and found[2].isfinite().all())
+                else not _no_edge(*blocks) and not (found[1].isfinite().all() and found[2].isfinite().all())
             ),
         ),
         "logarithm of a sum as the maximum": Mistake(
             "The largest score that comes back is larger than both: it is the logarithm of a sum of exponentials, and "
             "the maximum of the two is asked for. See section 16.3.",
-            sign=_merged(
-                factors=lambda first, second: _factors(
-                    first, second, largest=_largest_of_both
-                )
-            ),
+            sign=_merged({"maximum": "logaddexp"}),
         ),
         "sum multiplied into the mix": Mistake(
             "The mix of each block is multiplied by its sum of exponentials as well as by its factor: it has been "
             "mixed by these exponentials already. See section 16.3.",
-            sign=_in_plain_trials(
-                _no_edge,
-                _with_sums_in_the_mixes,
-            ),
+            sign=_in_plain_trials(_no_edge, _with_sums_in_the_mixes),
         ),
         "blocks averaged": Mistake(
             "Sum and mix are half of what they should be: the two blocks are added and not averaged, and nothing is "
             "divided before the end. See section 16.3.",
-            sign=_merged(
-                finish=lambda common, total, mixed: (common, total / 2, mixed / 2)
-            ),
+            sign=_merged({"total, mixed\n": "total / 2, mixed / 2\n"}),
         ),
         "one query decides for all": Mistake(
             "As soon as one query sees nothing in a block, that block is left out for all of them. Each query has its "
@@ -334,51 +253,24 @@ def _places(q, k, *, align="bottom-right"):
 
 
 def _if_visible(rule, **places):
-    return lambda q, k, v, block_size: _whole(
-        q, k, v, rule(*_places(q, k, **places), block_size)
-    )
+    return lambda q, k, v, block_size: _whole(q, k, v, rule(*_places(q, k, **places), block_size))
 
 
-def _in_blocks(
-    *,
-    scale=None,
-    dim=-1,
-    on_total=True,
-    on_mixed=True,
-    divide=True,
-    safe=True,
-    running=True,
-    subtract=True,
-    mask=None,
-    start_at=-math.inf,
-):
-    """The loop, with one of its steps done in another way."""
-
-    def answer(q, k, v, block_size):
-        T, S = q.size(-2), k.size(-2)
-        visible = make_causal_mask(T, S, device=q.device)
-        largest = q.new_full((*q.shape[:-1], 1), start_at)
-        total, mixed = torch.zeros_like(largest), q.new_zeros(*q.shape[:-1], v.size(-1))
-        q = q / (scale or math.sqrt)(q.size(-1))
-        for start in range(0, S, block_size):
-            block = slice(start, min(start + block_size, S))
-            scores = q @ k[..., block, :].mT
-            seen = visible[:, block] if mask is None else mask(T, S, scores.size(-1), start)
-            scores = scores.masked_fill(~seen.to(q.device), -math.inf)
-            new = scores.amax(-1, keepdim=True)
-            new = torch.maximum(largest, new) if running else new
-            base = _finite(new) if safe else new
-            base = base if subtract else torch.zeros_like(base)
-            old = torch.exp(largest - base) if subtract else torch.ones_like(largest)
-            powers = torch.exp(scores - base)
-            total = total * (old if on_total else 1) + powers.sum(-1, keepdim=True)
-            mixed = mixed * (old if on_mixed else 1) + powers @ v[..., block, :]
-            largest = new
-        if not divide:
-            return mixed
-        return mixed / (total.masked_fill(total == 0, 1.0) if safe else total)
-
-    return answer
+def _in_blocks(q, k, v, block_size):
+    visible = make_causal_mask(q.size(-2), k.size(-2), device=q.device)
+    largest = q.new_full((*q.shape[:-1], 1), -math.inf)
+    total, mixed = torch.zeros_like(largest), q.new_zeros(*q.shape[:-1], v.size(-1))
+    for start in range(0, k.size(-2), block_size):
+        block = slice(start, start + block_size)
+        scores = q @ k[..., block, :].mT / math.sqrt(q.size(-1))
+        scores = scores.masked_fill(~visible[:, block], -math.inf)
+        new = torch.maximum(largest, scores.amax(-1, keepdim=True))
+        base = new.masked_fill(new == -math.inf, 0.0)
+        old, powers = torch.exp(largest - base), torch.exp(scores - base)
+        total = old * total + powers.sum(-1, keepdim=True)
+        mixed = old * mixed + powers @ v[..., block, :]
+        largest = new
+    return mixed / total.masked_fill(total == 0, 1.0)
 
 
 def _each_block_alone(how):
@@ -395,33 +287,20 @@ def _each_block_alone(how):
 def _from_scores(rule):
     """What comes out if ``rule`` makes the weights from scaled scores (T, S) and what is visible."""
     return lambda q, k, v, block_size: (
-        rule(
-            q @ k.mT / math.sqrt(q.size(-1)),
-            make_causal_mask(q.size(-2), k.size(-2), device=q.device),
-        )
-        @ v
+        rule(q @ k.mT / math.sqrt(q.size(-1)), make_causal_mask(q.size(-2), k.size(-2), device=q.device)) @ v
     )
 
 
-def _whole_blocks_only(q, k, v, block_size):
-    visible = make_causal_mask(q.size(-2), k.size(-2), device=q.device)
-    visible[:, k.size(-2) // block_size * block_size :] = False
-    return _whole(q, k, v, visible)
+def _each_block_from_its_corner(q, k, scores):
+    T, width = q.size(-2), scores.size(-1)
+    seen = make_causal_mask(T, T)[:, :width] if width <= T else make_causal_mask(T, width)
+    return seen.to(q.device)
 
 
-def _first_block_only(q, k, v, block_size):
-    visible = make_causal_mask(q.size(-2), k.size(-2), device=q.device)
-    visible[:, block_size:] = False
-    return _whole(q, k, v, visible)
-
-
-def _each_block_from_its_corner(T, S, width, start):
-    return make_causal_mask(T, T)[:, :width] if width <= T else make_causal_mask(T, width)
-
-
-def _each_block_from_0(T, S, width, start):
+def _each_block_from_0(q, k, scores):
     """As if the keys of each block were the first of all; the queries stand where they should."""
-    return torch.arange(width) <= torch.arange(S - T, S)[:, None]
+    T, S = q.size(-2), k.size(-2)
+    return (torch.arange(scores.size(-1)) <= torch.arange(S - T, S)[:, None]).to(q.device)
 
 
 def _nothing_hidden_or_large(q, k, v, block_size):
@@ -439,8 +318,9 @@ def _overflows_in_the_first_block(out, q, k, v, block_size):
     return not out[..., :block_size, :].isfinite().all() if (scores > 90).any() else None
 
 
-def _attended(**changes):
-    return lambda *inputs: (_in_blocks(**changes)(*inputs),)
+def _attended(edits):
+    edited = Edited(_in_blocks, edits)
+    return lambda *inputs: (edited(*inputs),)
 
 
 def _values_as_wide_as_queries(q, k, v, block_size):
@@ -449,13 +329,13 @@ def _values_as_wide_as_queries(q, k, v, block_size):
     visible = make_causal_mask(q.size(-2), k.size(-2), device=q.device)[:, block]
     scores = (q @ k[..., block, :].mT).masked_fill(~visible, -math.inf)
     torch.zeros_like(q) * torch.ones_like(scores[..., :1]) + scores.exp() @ v[..., block, :]
-    return _in_blocks()(q, k, v, block_size)
+    return _in_blocks(q, k, v, block_size)
 
 
 def _filled_up(q, k, v, block_size):
     rest = -k.size(-2) % block_size
     k, v = (torch.nn.functional.pad(x, (0, 0, 0, rest)) for x in (k, v))
-    return _in_blocks()(q, k, v, block_size)
+    return _in_blocks(q, k, v, block_size)
 
 
 def _as_many_keys_as_queries(q, k, v, block_size):
@@ -465,33 +345,11 @@ def _as_many_keys_as_queries(q, k, v, block_size):
     return _whole(q, k, v, visible)
 
 
-def _divided_in_each_block(q, k, v, block_size):
-    T, S = q.size(-2), k.size(-2)
-    visible = make_causal_mask(T, S, device=q.device)
-    largest = q.new_full((*q.shape[:-1], 1), -math.inf)
-    total, mixed = torch.zeros_like(largest), q.new_zeros(*q.shape[:-1], v.size(-1))
-    for start in range(0, S, block_size):
-        block = slice(start, start + block_size)
-        scores = q @ k[..., block, :].mT / math.sqrt(q.size(-1))
-        scores = scores.masked_fill(~visible[:, block], -math.inf)
-        new = torch.maximum(largest, scores.amax(-1, keepdim=True))
-        old, powers = torch.exp(largest - _finite(new)), torch.exp(scores - _finite(new))
-        total = total * old + powers.sum(-1, keepdim=True)
-        mixed = (mixed * old + powers @ v[..., block, :]) / total.masked_fill(
-            total == 0, 1.0
-        )
-        largest = new
-    return mixed
-
-
 def _watched(answer, q, k, v, block_size):
     """The output, and whether a whole table was made, which one long trial can tell."""
     out, largest = largest_tensor(lambda: answer(q, k, v, block_size))
     T, S = q.size(-2), k.size(-2)
-    is_long = (
-        4 * max(T * (block_size + q.size(-1) + v.size(-1)), S * (k.size(-1) + v.size(-1)))
-        < T * S
-    )
+    is_long = 4 * max(T * (block_size + q.size(-1) + v.size(-1)), S * (k.size(-1) + v.size(-1))) < T * S
     if out is None:
         return None
     mistakes = attend_in_blocks.mistakes
@@ -504,24 +362,24 @@ _own_block = _if_visible(lambda t, s, size: (s <= t) & (s // size == t // size))
 attend_in_blocks = Exercise(
     name="attend_in_blocks",
     trials=_causal_inputs,
-    right=_in_blocks(),
+    right=_in_blocks,
     use=_watched,
     returns=("out", "whether a table of all scores was made"),
     mistakes={
         "no rescaling": Mistake(
             "When a block brings a larger score, what was added up before is not brought to the new maximum: "
             "early blocks weigh too much. See section 16.2.",
-            _in_blocks(on_total=False, on_mixed=False),
+            {"old * total": "total", "old * mixed": "mixed"},
         ),
         "sum not rescaled": Mistake(
             "The mix of values is brought to the new maximum and the sum of exponentials is not: "
             "the weights do not sum to 1. See section 16.2.",
-            _in_blocks(on_total=False),
+            {"old * total": "total"},
         ),
         "output not rescaled": Mistake(
             "The sum of exponentials is brought to the new maximum and the mix of values is not: "
             "early values weigh too much. See section 16.2.",
-            _in_blocks(on_mixed=False),
+            {"old * mixed": "mixed"},
         ),
         "blocks averaged": Mistake(
             "Each block has a softmax of its own and the outputs are averaged, so a block of weak scores counts as "
@@ -536,7 +394,7 @@ attend_in_blocks = Exercise(
         "not divided": Mistake(
             "The values are mixed by exponentials, and the sum of these has not been divided by at the end. See "
             "section 16.2.",
-            _in_blocks(divide=False),
+            {" / total.masked_fill(total == 0, 1.0)": ""},
         ),
         "no maximum": Mistake(
             "With scores in the thousands there are infinite numbers or none: no maximum is subtracted before the "
@@ -546,15 +404,19 @@ attend_in_blocks = Exercise(
         "maximum of the last block": Mistake(
             "The maximum is the last block's and not the largest so far: what was added up before is multiplied by a "
             "factor above 1 that overflows, and a block in which a query sees nothing makes nan. See section 16.3.",
-            _in_blocks(running=False, safe=False),
+            {
+                "torch.maximum(largest, scores.amax(-1, keepdim=True))": "scores.amax(-1, keepdim=True)",
+                "new.masked_fill(new == -math.inf, 0.0)": "new",
+                "total.masked_fill(total == 0, 1.0)": "total",
+            },
         ),
         "-inf minus -inf": Mistake(
             "A query that sees no key at all gets nan: −∞ − (−∞) in the exponent, or 0/0 at the end. See section 16.3.",
-            _in_blocks(safe=False),
+            {"new.masked_fill(new == -math.inf, 0.0)": "new", "total.masked_fill(total == 0, 1.0)": "total"},
         ),
         "future ignored": Mistake(
             "Every query sees its whole future: no score is hidden. See section 16.4.",
-            _if_visible(lambda t, s, size: (s <= s) & (t == t)),
+            {"        scores = scores.masked_fill(~visible[:, block], -math.inf)\n": ""},
         ),
         "aligned top-left": Mistake(
             "With fewer queries than keys the first query is put at the first key, "
@@ -562,8 +424,7 @@ attend_in_blocks = Exercise(
             _if_visible(lambda t, s, size: s <= t, align="top-left"),
         ),
         "shows one future token": Mistake(
-            "Every query sees one token of its future. See section 16.4.",
-            _if_visible(lambda t, s, size: s <= t + 1),
+            "Every query sees one token of its future. See section 16.4.", _if_visible(lambda t, s, size: s <= t + 1)
         ),
         "hides the diagonal": Mistake(
             "No query sees itself, and the first sees nothing: the rule is itself and what came before. See section "
@@ -585,17 +446,15 @@ attend_in_blocks = Exercise(
             "the block. See section 16.4.",
             sign=_in_plain_trials(
                 _nothing_hidden_or_large,
-                _attended(mask=_each_block_from_its_corner),
-                _attended(mask=_each_block_from_0),
+                _attended({"visible[:, block]": "_each_block_from_its_corner(q, k, scores)"}),
+                _attended({"visible[:, block]": "_each_block_from_0(q, k, scores)"}),
             ),
         ),
         "own block only": Mistake(
             "Each query sees the keys of its own block and none of those before, and all of its past counts. See "
             "section 16.4.",
             sign=lambda found, q, k, v, block_size: (
-                torch.allclose(
-                    found[0], _own_block(q, k, v, block_size), rtol=1e-3, atol=1e-5
-                )
+                torch.allclose(found[0], _own_block(q, k, v, block_size), rtol=1e-3, atol=1e-5)
                 if q.size(-2) == k.size(-2)
                 else None
             ),
@@ -603,23 +462,21 @@ attend_in_blocks = Exercise(
         "last block forgotten": Mistake(
             "When the length is no multiple of the block, the keys that are left over are never looked at. See section "
             "16.4.",
-            _whole_blocks_only,
+            {"range(0, k.size(-2), block_size)": "range(0, k.size(-2) - block_size + 1, block_size)"},
         ),
         "first block only": Mistake(
             "Only the first block of keys counts: the result does not change with the others. See section 16.4.",
-            _first_block_only,
+            {"range(0, k.size(-2), block_size)": "range(0, 1)"},
         ),
         "no scale": Mistake(
             "The scores are not divided by √D, so the largest takes too much. See section 3.4.",
-            _in_blocks(scale=lambda width: 1.0),
+            {" / math.sqrt(q.size(-1))": ""},
         ),
         "divided by the width itself": Mistake(
-            "The scores are divided by D and not by its root. See section 3.4.",
-            _in_blocks(scale=float),
+            "The scores are divided by D and not by its root. See section 3.4.", {"math.sqrt(q.size(-1))": "q.size(-1)"}
         ),
         "mask inverted": Mistake(
-            "Every query sees its future and nothing else. See section 5.4.",
-            _if_visible(lambda t, s, size: s > t),
+            "Every query sees its future and nothing else. See section 5.4.", {"~visible": "visible"}
         ),
         "mask after the softmax": Mistake(
             "Hidden keys count in the sum that is divided by, so the weights of a row sum to less than 1: "
@@ -638,14 +495,17 @@ attend_in_blocks = Exercise(
         "divided in each block": Mistake(
             "The mix is divided by the sum in every block, and goes on as if it had not been: divide once, at the end. "
             "See section 16.2.",
-            _divided_in_each_block,
+            {
+                "        largest =": "        mixed = mixed / total.masked_fill(total == 0, 1.0)\n        largest =",
+                "return mixed / total.masked_fill(total == 0, 1.0)": "return mixed",
+            },
         ),
         "the whole table": Mistake(
             "The numbers are right, and a table of all T · S scores was made on the way: with one block of keys at a "
             "time, no tensor is larger than T times block_size or the queries. See section 16.4.",
-            lambda q, k, v, block_size: attention(
-                q, k, v, make_causal_mask(q.size(-2), k.size(-2), device=q.device)
-            )[0],
+            lambda q, k, v, block_size: attention(q, k, v, make_causal_mask(q.size(-2), k.size(-2), device=q.device))[
+                0
+            ],
         ),
         CHANGES_ITS_INPUT: Mistake(
             "Whoever called it finds other numbers there afterwards: work on copies. See section 16.4."
@@ -653,14 +513,12 @@ attend_in_blocks = Exercise(
         "maximum begins at 0": Mistake(
             "A row whose scores all lie far below 0 gets zeros: the largest score so far begins at 0, and no score "
             "comes near it. Before the first block it is −∞. See section 16.2.",
-            _in_blocks(start_at=0.0),
+            {"1), -math.inf": "1), 0.0"},
         ),
         "scaled by the width of the values": Mistake(
             "The scores are divided by the root of the width of the values; it is the queries and keys whose products "
             "are added up. See section 3.4.",
-            lambda q, k, v, block_size: _in_blocks()(
-                q * math.sqrt(q.size(-1) / v.size(-1)), k, v, block_size
-            ),
+            {"q.size(-1))\n        scores": "v.size(-1))\n        scores"},
         ),
         "mix as wide as the queries": Mistake(
             "What the values are added up in is as wide as the queries, and values may have a width of their own. "
@@ -679,9 +537,7 @@ attend_in_blocks = Exercise(
         ),
         "weights returned": Mistake(
             "The exercise asks for the output alone, and something is returned beside it. See section 16.4.",
-            sign=lambda found, *inputs: (
-                isinstance(found[0], tuple | list) and len(found[0]) > 1
-            ),
+            sign=lambda found, *inputs: isinstance(found[0], tuple | list) and len(found[0]) > 1,
         ),
     },
 )
@@ -694,11 +550,7 @@ def _heads_and_groups(draw):
     yield "two heads to a group", draw(1, 4, 3, 5), draw(1, 2, 3, 5), draw(1, 2, 3, 2), None
     yield "three heads to a group", *_grouped(draw, 2, 6, 2, 5, 7), draw.mask(5, 7)
     yield "as many groups as heads in a group", *_grouped(draw, 3, 9, 3, 2, 5), None
-    yield (
-        "multi-query",
-        *_grouped(draw, 2, 3, 1, 5, 5),
-        make_causal_mask(5, device=draw.device),
-    )
+    yield ("multi-query", *_grouped(draw, 2, 3, 1, 5, 5), make_causal_mask(5, device=draw.device))
     yield "a group for each head", *_grouped(draw, 2, 3, 3, 7, 2), None
     yield "a mask for each head", *_grouped(draw, 2, 6, 3, 5, 7), draw.mask(2, 6, 5, 7)
     yield "a mask for each sequence", *_grouped(draw, 3, 4, 2, 5, 7), draw.mask(3, 1, 5, 7)
@@ -726,10 +578,6 @@ def _interleave(x, times):
     return x.repeat_interleave(times, dim=1)
 
 
-def _tile(x, times):
-    return x.repeat(1, times, 1, 1)
-
-
 def _masked_afterwards(q, k, v, mask):
     k, v = (_interleave(x, q.size(1) // x.size(1)) for x in (k, v))
     weights = attention(q, k, v)[1]
@@ -743,26 +591,35 @@ def _fold_the_queries(how_out):
     return answer
 
 
+def _repeat_groups(q, k, v, mask):
+    times = q.size(1) // k.size(1)
+    k, v = k.repeat_interleave(times, dim=1), v.repeat_interleave(times, dim=1)
+    return attention(q, k, v, mask if mask is None or mask.dim() in (2, 4) else mask[:, None])[0]
+
+
 grouped_attention = Exercise(
     name="grouped_attention",
     trials=_heads_and_groups,
-    right=lambda q, k, v, mask: _over_heads(_interleave)(q, k, v, mask),
+    right=_repeat_groups,
     returns=("out",),
     mistakes={
         "heads tiled": Mistake(
             "The shapes are right and the heads read the wrong group: the groups are laid out as 0, 1, 0, 1, "
             "and heads that share a group lie side by side, 0, 0, 1, 1. See section 16.7.",
-            _over_heads(_tile),
+            {
+                "k.repeat_interleave(times, dim=1)": "k.repeat(1, times, 1, 1)",
+                "v.repeat_interleave(times, dim=1)": "v.repeat(1, times, 1, 1)",
+            },
         ),
         "keys tiled": Mistake(
             "The values are repeated in the right order and the keys in another, 0, 1, 0, 1: "
             "a head compares with the keys of one group and collects the values of the other. See section 16.7.",
-            _over_heads(_tile, _interleave),
+            {"k.repeat_interleave(times, dim=1)": "k.repeat(1, times, 1, 1)"},
         ),
         "values tiled": Mistake(
             "The keys are repeated in the right order and the values in another, 0, 1, 0, 1: "
             "a head compares with the keys of one group and collects the values of the other. See section 16.7.",
-            _over_heads(_interleave, _tile),
+            {"v.repeat_interleave(times, dim=1)": "v.repeat(1, times, 1, 1)"},
         ),
         "first group for all": Mistake(
             "All heads read the first group; each group serves only its own share of the heads. See section 16.7.",
@@ -771,27 +628,17 @@ grouped_attention = Exercise(
         "mean of the groups": Mistake(
             "The groups are averaged, so that all heads read the same keys and values: that is multi-query attention, "
             "and here every group keeps its own. See section 16.7.",
-            _over_heads(
-                lambda x, times: x.mean(1, keepdim=True).expand(
-                    -1, x.size(1) * times, -1, -1
-                )
-            ),
+            _over_heads(lambda x, times: x.mean(1, keepdim=True).expand(-1, x.size(1) * times, -1, -1)),
         ),
         "sum over the groups": Mistake(
             "The groups are added up, so that all heads read the same keys and values; "
             "every group keeps its own. See section 16.7.",
-            _over_heads(
-                lambda x, times: x.sum(1, keepdim=True).expand(
-                    -1, x.size(1) * times, -1, -1
-                )
-            ),
+            _over_heads(lambda x, times: x.sum(1, keepdim=True).expand(-1, x.size(1) * times, -1, -1)),
         ),
         "heads in another order": Mistake(
             "The averages are right and the heads come out in another order: "
             "all first heads of the groups, then all second ones. See section 16.7.",
-            _fold_the_queries(
-                lambda out, G: out.unflatten(1, (G, -1)).transpose(1, 2).flatten(1, 2)
-            ),
+            _fold_the_queries(lambda out, G: out.unflatten(1, (G, -1)).transpose(1, 2).flatten(1, 2)),
         ),
         "groups not joined": Mistake(
             "The numbers are right, but the heads stand in two axes, group and head within the group; "
@@ -804,7 +651,7 @@ grouped_attention = Exercise(
         ),
         "mask ignored": Mistake(
             "Hidden keys have a weight: the mask does nothing. See section 5.1.",
-            lambda q, k, v, m: _over_heads(_interleave)(q, k, v, None),
+            {"mask if mask is None or mask.dim() in (2, 4) else mask[:, None]": "None"},
         ),
         "mask inverted": Mistake(
             "The hidden keys have all the weight: the mask is True where a query may attend. See section 5.4.",
@@ -816,13 +663,11 @@ grouped_attention = Exercise(
         ),
         "no scale": Mistake(
             "The scores are not divided by √D, so the largest takes too much. See section 3.4.",
-            lambda q, k, v, m: _over_heads(_interleave)(q * math.sqrt(q.size(-1)), k, v, m),
+            {"attention(q,": "attention(q * math.sqrt(q.size(-1)),"},
         ),
         "softmax over the queries": Mistake(
             "The columns sum to 1, so the keys share out the queries; a row belongs to a query. See section 3.4.",
-            lambda q, k, v, m: _softmax_over_queries(
-                q, _interleave(k, q.size(1) // k.size(1)), v, m
-            ),
+            lambda q, k, v, m: _softmax_over_queries(q, _interleave(k, q.size(1) // k.size(1)), v, m),
         ),
         "mask of the first head for all": Mistake(
             "With a mask for each head, the first head's is used for all of them. See section 16.7.",
@@ -842,21 +687,14 @@ grouped_attention = Exercise(
             "All heads of a group give the same output: their queries are averaged. What the heads of a group share is "
             "the keys and values; each keeps its own queries. See section 16.7.",
             lambda q, k, v, m: _over_heads(_interleave)(
-                _interleave(
-                    q.unflatten(1, (k.size(1), -1)).mean(2), q.size(1) // k.size(1)
-                ),
-                k,
-                v,
-                m,
+                _interleave(q.unflatten(1, (k.size(1), -1)).mean(2), q.size(1) // k.size(1)), k, v, m
             ),
         ),
         "one head for each group": Mistake(
             "There are as many heads in the output as groups, and there are as many as the queries have: several heads "
             "read the same group, each with its own queries. See section 16.7.",
             sign=lambda found, q, k, v, m: (
-                found.shape == (*k.shape[:2], q.size(2), v.size(3))
-                if q.size(1) > k.size(1)
-                else None
+                found.shape == (*k.shape[:2], q.size(2), v.size(3)) if q.size(1) > k.size(1) else None
             ),
         ),
         "mask of the first sequence for all": Mistake(
@@ -869,9 +707,7 @@ grouped_attention = Exercise(
             lambda q, k, v, m: attention(
                 q,
                 *(
-                    x.repeat_interleave(q.size(1) // k.size(1), dim=2).reshape(
-                        *q.shape[:2], *x.shape[2:]
-                    )
+                    x.repeat_interleave(q.size(1) // k.size(1), dim=2).reshape(*q.shape[:2], *x.shape[2:])
                     for x in (k, v)
                 ),
                 m,
@@ -881,10 +717,7 @@ grouped_attention = Exercise(
             "Hidden keys have a weight: their scores are 0, and 0 is a score like any other. See section 5.1.",
             lambda q, k, v, m: (
                 (
-                    q
-                    @ _interleave(k, q.size(1) // k.size(1)).mT
-                    / math.sqrt(q.size(-1))
-                    * (1 if m is None else m)
+                    q @ _interleave(k, q.size(1) // k.size(1)).mT / math.sqrt(q.size(-1)) * (1 if m is None else m)
                 ).softmax(-1)
                 @ _interleave(v, q.size(1) // v.size(1))
             ),
@@ -892,34 +725,26 @@ grouped_attention = Exercise(
         "two heads to a group, whatever is given": Mistake(
             "Two heads to a group are right, and with any other number it stops: how many there are is the heads of "
             "the queries divided by those of the keys. See section 16.7.",
-            lambda q, k, v, m: attention(q, _interleave(k, 2), _interleave(v, 2), m)[0],
+            {"q.size(1) // k.size(1)": "2"},
         ),
         "repeated as often as there are groups": Mistake(
             "Each group is repeated as often as there are groups; it serves as many heads as the queries have for each "
             "group, H // G. See section 16.7.",
-            lambda q, k, v, m: attention(
-                q, _interleave(k, k.size(1)), _interleave(v, v.size(1)), m
-            )[0],
+            {"q.size(1) // k.size(1)": "k.size(1)"},
         ),
         "heads and tokens in another order": Mistake(
             "The numbers are right, and heads and tokens have changed places: the output is (B, H, T, Dv), as the "
             "queries are. See section 16.7.",
-            lambda q, k, v, m: _over_heads(_interleave)(q, k, v, m).transpose(1, 2),
+            {"[0]": "[0].transpose(1, 2)"},
         ),
         "weights returned": Mistake(
             "The exercise asks for the output alone, and `attention` returns the weights beside it. See section 3.7.",
-            sign=lambda found, q, *others: (
-                isinstance(found, tuple | list) and len(found) == 2
-            ),
+            sign=lambda found, q, *others: isinstance(found, tuple | list) and len(found) == 2,
         ),
         "repeated without an axis": Mistake(
             "`repeat_interleave` without an axis repeats the numbers of the flattened tensor: say which axis holds the "
             "heads, dim=1. See section 16.7.",
-            lambda q, k, v, m: attention(
-                q,
-                *(x.repeat_interleave(q.size(1) // k.size(1)) for x in (k, v)),
-                m,
-            )[0],
+            lambda q, k, v, m: attention(q, *(x.repeat_interleave(q.size(1) // k.size(1)) for x in (k, v)), m)[0],
         ),
     },
 )
@@ -947,23 +772,12 @@ def _streams(draw):
     yield "more sinks than keys", 3, 3, 2, 7
 
 
-def _stream(
-    num_queries,
-    num_keys,
-    window,
-    num_sink_tokens,
-    *,
-    near=None,
-    far=None,
-    offset=None,
-    both=None,
-):
-    offset = num_keys - num_queries if offset is None else offset
-    t = torch.arange(num_queries)[:, None] + offset
+def _stream(num_queries, num_keys, window, num_sink_tokens):
+    t = torch.arange(num_queries)[:, None] + num_keys - num_queries
     s = torch.arange(num_keys)
-    recent = near(t, s, window) if near else (s <= t) & (s > t - window)
-    sink = far(t, s, num_sink_tokens) if far else (s < num_sink_tokens) & (s <= t)
-    return both(recent, sink) if both else recent | sink
+    near = (s <= t) & (s > t - window)
+    sinks = (s <= t) & (s < num_sink_tokens)
+    return near | sinks
 
 
 def _mask_on_any_device(answer, num_queries, num_keys, window, num_sink_tokens):
@@ -971,94 +785,84 @@ def _mask_on_any_device(answer, num_queries, num_keys, window, num_sink_tokens):
     return found.cpu() if isinstance(found, Tensor) else found
 
 
-def _streaming(**changes):
-    return lambda *sizes: _stream(*sizes, **changes)
-
-
 streaming_mask = Exercise(
     name="streaming_mask",
     trials=_streams,
-    right=lambda num_queries, num_keys, window, num_sink_tokens: _stream(
-        num_queries, num_keys, window, num_sink_tokens
-    ),
+    right=_stream,
     use=_mask_on_any_device,
     returns=("mask",),
     mistakes={
         "window too long": Mistake(
             "Each query sees one key more than the window holds: the window counts the query's own position. See "
             "section 16.9.",
-            _streaming(near=lambda t, s, w: (s <= t) & (s >= t - w)),
+            {"> t - window": ">= t - window"},
         ),
         "window too short": Mistake(
             "Each query sees one key less than the window holds: a window of 1 is the query itself. See section 16.9.",
-            _streaming(near=lambda t, s, w: (s <= t) & (s > t - w + 1)),
+            {"> t - window": "> t - window + 1"},
         ),
         "future ignored": Mistake(
             "The window reaches into the future on the other side of the query; it is cut out of the past. See section "
             "16.9.",
-            _streaming(near=lambda t, s, w: (s - t).abs() < w),
+            {"(s <= t) & (s > t - window)": "(s - t).abs() < window"},
         ),
         "no window": Mistake(
             "Each query sees its whole past: nothing is ever forgotten. See section 16.9.",
-            _streaming(near=lambda t, s, w: s <= t),
+            {" & (s > t - window)": ""},
         ),
         "sinks in the future": Mistake(
             "The first queries see sinks that come after them: a sink is the past of some queries and the future of "
             "others. See section 16.10.",
-            _streaming(far=lambda t, s, n: (s < n).expand(len(t), -1)),
+            {"(s <= t) & (s < num_sink_tokens)": "s < num_sink_tokens"},
         ),
         "sinks forgotten": Mistake(
             "The first tokens leave with the window: the sinks are not kept. See section 16.10.",
-            _streaming(far=lambda t, s, n: (s < 0) & (s <= t)),
+            {"near | sinks": "near"},
         ),
         "one sink too many": Mistake(
             "One token too many is kept at the beginning: sinks are positions 0 to num_sink_tokens − 1. "
             "See section 16.10.",
-            _streaming(far=lambda t, s, n: (s <= n) & (s <= t)),
+            {"s < num": "s <= num"},
         ),
         "sinks alone": Mistake(
             "A key has to be a sink and in the window, and it takes only one of the two. See section 16.10.",
-            _streaming(both=torch.logical_and),
+            {"near | sinks": "near & sinks"},
         ),
         "sinks taken from the window": Mistake(
             "The sinks are counted among the keys of the window, which is then too short: "
             "they come in addition to it. See section 16.10.",
-            lambda T, S, window, n: _stream(T, S, max(window - n, 1), n),
+            {"    t =": "    window = max(window - num_sink_tokens, 1)\n    t ="},
         ),
         "aligned top-left": Mistake(
             "With fewer queries than keys the first query is put at the first key, "
             "and the queries are the newest positions. See section 16.4.",
-            _streaming(offset=0),
+            {" + num_keys - num_queries": ""},
         ),
         "mask inverted": Mistake(
             "The mask is upside down: it is True where a query may not look. See section 5.4.",
-            lambda *sizes: ~_stream(*sizes),
+            {"near | sinks": "~(near | sinks)"},
         ),
         "rows and columns swapped": Mistake(
             "The table lies on its side: queries go down and keys across. See section 5.1.",
-            lambda *sizes: _stream(*sizes).mT,
+            {"near | sinks": "(near | sinks).mT"},
         ),
         "numbers instead of booleans": Mistake(
             "The cells are right, but they are numbers, 1 and 0, and a mask holds True and False. See section 5.4.",
-            lambda *sizes: _stream(*sizes).long(),
+            {"near | sinks": "(near | sinks).long()"},
         ),
         "no causal condition": Mistake(
             "Every query sees its whole future: nothing asks that a key comes no later than its query. See "
             "section 16.9.",
-            _streaming(near=lambda t, s, w: s > t - w),
+            {"(s <= t) & (s > t - window)": "s > t - window"},
         ),
         "last keys as sinks": Mistake(
             "The last keys are kept for all later queries; sinks are the first tokens of the text. See section 16.10.",
-            lambda T, S, w, n: _stream(
-                T, S, w, n, far=lambda t, s, _: (s >= S - n) & (s <= t)
-            ),
+            {"s < num_sink_tokens": "s >= num_keys - num_sink_tokens"},
         ),
         "one window for all queries": Mistake(
             "The window is counted back from the last key for all queries; each has one of its own, which ends where "
             "it stands. See section 16.9.",
-            lambda T, S, w, n: _stream(
-                T, S, w, n, near=lambda t, s, _: (s >= S - w) & (s <= t)
-            ),
+            {"s > t - window": "s >= num_keys - window"},
         ),
         "numbers to add": Mistake(
             "It returns numbers to be added to the scores; a mask holds True and False. See section 5.4.",
@@ -1073,14 +877,12 @@ streaming_mask = Exercise(
         ),
         "does not see itself": Mistake(
             "No query sees itself; a window of 1 is the query's own position. See section 16.9.",
-            _streaming(
-                both=lambda near, far: (near | far).tril(near.size(1) - near.size(0) - 1)
-            ),
+            {"near | sinks": "(near | sinks) & (s < t)"},
         ),
         "queries taken for sinks": Mistake(
             "The first queries see all of their past, and no key stays visible: sinks are keys, the columns of the "
             "table, and not its rows. See section 16.10.",
-            _streaming(far=lambda t, s, n: (t < n) & (s <= t)),
+            {"s < num_sink_tokens": "t < num_sink_tokens"},
         ),
     },
 )
@@ -1101,175 +903,113 @@ def _models(draw):
     yield "what may be left out left out", 3, 10, 5, 7, 11, None, None, None
 
 
-def _bytes_of(
-    layers,
-    heads,
-    kv_heads,
-    head_dim,
-    tokens,
-    batch,
-    size,
-    window,
-    *,
-    tensors=2,
-    kept=lambda tokens, window: min(tokens, window),
-):
-    tokens = tokens if window is None else kept(tokens, window)
-    return tensors * layers * kv_heads * head_dim * tokens * batch * size
-
-
-def _count_bytes(
-    answer,
-    num_layers,
-    num_heads,
-    num_kv_heads,
-    head_dim,
-    num_tokens,
-    batch,
-    bytes_per_number,
-    window,
-):
+def _count_bytes(answer, num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch, bytes_per_number, window):
     more = {"batch": batch, "bytes_per_number": bytes_per_number, "window": window}
     if batch is None:
         more = {}
     return answer(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, **more)
 
 
-def _bytes(change=lambda *sizes: sizes, **options):
-    def answer(
-        num_layers,
-        num_heads,
-        num_kv_heads,
-        head_dim,
-        num_tokens,
-        batch=1,
-        bytes_per_number=2,
-        window=None,
-    ):
-        return _bytes_of(
-            *change(
-                num_layers,
-                num_heads,
-                num_kv_heads,
-                head_dim,
-                num_tokens,
-                batch,
-                bytes_per_number,
-                window,
-            ),
-            **options,
-        )
-
-    return answer
+def _bytes(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch=1, bytes_per_number=2, window=None):
+    tokens = num_tokens if window is None else min(num_tokens, window)
+    return 2 * num_layers * num_kv_heads * head_dim * tokens * batch * bytes_per_number
 
 
 cache_bytes = Exercise(
     name="cache_bytes",
     trials=_models,
-    right=_bytes(),
+    right=_bytes,
     use=_count_bytes,
     returns=("the number of bytes",),
     mistakes={
         "values forgotten": Mistake(
-            "Half is missing: a token leaves a key and a value. See section 16.7.",
-            _bytes(tensors=1),
+            "Half is missing: a token leaves a key and a value. See section 16.7.", {"2 * num_layers": "num_layers"}
         ),
         "query heads counted": Mistake(
             "The heads of the queries are counted, and only those of the keys and values are stored. See section 16.7.",
-            _bytes(lambda L, H, G, *rest: (L, H, H, *rest)),
+            {"* num_kv_heads": "* num_heads"},
         ),
         "queries counted": Mistake(
             "Three tensors are counted. A query is used once, in its own step, and is never stored. See section 16.7.",
-            _bytes(tensors=3),
+            {"2 * num_layers": "3 * num_layers"},
         ),
         "one layer": Mistake(
             "It is the cache of one layer, and every layer has its own. See section 16.7.",
-            _bytes(lambda L, *rest: (1, *rest)),
+            {"* num_layers": "* 1"},
         ),
         "one head": Mistake(
             "It counts one head of keys and values, and there are num_kv_heads. See section 16.7.",
-            _bytes(lambda L, H, G, *rest: (L, H, 1, *rest)),
+            {"* num_kv_heads": "* 1"},
         ),
         "batch forgotten": Mistake(
             "It is the cache of one sequence, and each of the batch needs its own. See section 16.7.",
-            _bytes(lambda *s: (*s[:5], 1, *s[6:])),
+            {" * batch": ""},
         ),
         "numbers instead of bytes": Mistake(
             "It counts numbers, and each of them takes bytes_per_number bytes. See section 16.7.",
-            _bytes(lambda *s: (*s[:6], 1, s[7])),
+            {" * bytes_per_number": ""},
         ),
         "two bytes whatever is asked": Mistake(
             "It takes two bytes for each number, whatever bytes_per_number says. See section 16.7.",
-            _bytes(lambda *s: (*s[:6], 2, s[7])),
+            {"* bytes_per_number": "* 2"},
         ),
         "four bytes whatever is asked": Mistake(
             "It takes four bytes for each number, whatever bytes_per_number says. See section 16.7.",
-            _bytes(lambda *s: (*s[:6], 4, s[7])),
+            {"* bytes_per_number": "* 4"},
         ),
         "bits instead of bytes": Mistake(
             "It is eight times too large: a byte has eight bits. See section 16.7.",
-            _bytes(lambda *s: (*s[:6], 8 * s[6], s[7])),
+            {"* bytes_per_number": "* bytes_per_number * 8"},
         ),
         "window ignored": Mistake(
             "The cache grows with the text, although a window keeps only the last keys and values. See section 16.9.",
-            _bytes(lambda *s: (*s[:7], None)),
+            {"num_tokens if window is None else min(num_tokens, window)": "num_tokens"},
         ),
         "window always full": Mistake(
             "It counts a full window even for a text that is shorter: no more tokens are stored than there were. "
             "See section 16.9.",
-            _bytes(kept=lambda tokens, window: window),
+            {"min(num_tokens, window)": "window"},
         ),
         "window added": Mistake(
             "The window is added to the tokens; it is a limit to them. See section 16.9.",
-            _bytes(kept=lambda tokens, window: tokens + window),
+            {"min(num_tokens, window)": "num_tokens + window"},
         ),
         "window for the whole batch": Mistake(
             "The window is a limit to the tokens of the whole batch; each sequence keeps as many. See section 16.9.",
-            _bytes(lambda *s: (*s[:4], s[4] * s[5], 1, *s[6:])),
+            {"    tokens =": "    num_tokens, batch = num_tokens * batch, 1\n    tokens ="},
         ),
         "heads of a group counted": Mistake(
             "It counts how many query heads share a group; stored are the keys and values of the groups, num_kv_heads. "
             "See section 16.7.",
-            _bytes(lambda L, H, G, *rest: (L, H, H // G, *rest)),
+            {"* num_kv_heads": "* (num_heads // num_kv_heads)"},
         ),
         "window and one more": Mistake(
             "One token too many is stored: the newest is one of those in the window. See section 16.9.",
-            _bytes(kept=lambda tokens, window: min(tokens, window + 1)),
+            {"min(num_tokens, window)": "min(num_tokens, window + 1)"},
         ),
         "width divided among the heads": Mistake(
             "The width is divided by the number of heads; head_dim is that of one head already. See section 16.7.",
-            _bytes(lambda L, H, G, D, *rest: (L, H, G, D // H, *rest)),
+            {"* head_dim": "* (head_dim // num_heads)"},
         ),
         "width of a head forgotten": Mistake(
             "Each head is counted as one number for each token; it has head_dim of them. See section 16.7.",
-            _bytes(lambda L, H, G, D, *rest: (L, H, G, 1, *rest)),
+            {" * head_dim": ""},
         ),
         "tables of scores counted": Mistake(
             "It counts the tables of scores, which nobody keeps: what is stored grows with the tokens and not with "
             "their square. See section 16.7.",
-            lambda L, H, G, D, tokens, batch=1, bytes_per_number=2, window=None: (
-                L
-                * H
-                * tokens
-                * (tokens if window is None else min(tokens, window))
-                * batch
-                * bytes_per_number
-            ),
+            {"2 * num_layers * num_kv_heads * head_dim": "num_layers * num_heads * num_tokens"},
         ),
         "no window not expected": Mistake(
             "With a window it is right, and without one it stops: window may be None, and then all tokens are stored. "
             "See section 16.9.",
-            lambda L, H, G, D, tokens, batch=1, bytes_per_number=2, window=None: _bytes_of(
-                L, H, G, D, min(tokens, window), batch, bytes_per_number, None
-            ),
+            {"num_tokens if window is None else ": ""},
         ),
         "a larger unit": Mistake(
             "It is a number of KiB, MiB or GiB, with a fraction; asked for is a number of bytes, an int. See section "
             "16.7.",
             sign=lambda found, *sizes: any(
-                math.isclose(
-                    found * unit**power, _count_bytes(_bytes(), *sizes), rel_tol=1e-6
-                )
+                math.isclose(found * unit**power, _count_bytes(_bytes, *sizes), rel_tol=1e-6)
                 for unit in (1000, 1024)
                 for power in (1, 2, 3)
             ),

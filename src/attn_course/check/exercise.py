@@ -14,7 +14,6 @@ the right numbers, nor what it does with inputs that no trial has.
 import contextlib
 import copy
 import dis
-import functools
 import inspect
 import io
 import itertools
@@ -26,7 +25,7 @@ import traceback
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +34,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from attn_course.check import facts, readings
+from attn_course.check.edits import Edited
 from attn_course.check.limit import DoesNotEnd, stop_after
 from attn_course.device import default_device, get_random_state, set_random_state
 
@@ -44,24 +44,14 @@ SEEDS = (0, 1, 2)
 SECONDS_A_TRIAL = 10.0
 SECONDS_IN_ALL = 20.0
 # How far apart two right ways of computing the same number may be: some thousand times what one rounding costs.
-_TOLERANCES = {
-    torch.float64: 1e-10,
-    torch.float32: 1e-4,
-    torch.float16: 5e-3,
-    torch.bfloat16: 4e-2,
-}
+_TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 4e-2}
 # In float64 a result that is right to float32's digits is looked at again. One factor that was rounded, such as the
 # root of torch.tensor(7), changes the eighth digit and nothing else: that is told, not refused. An answer that takes
 # what it was given, or a table of its own, through float32 is refused. Whoever makes a mistake may do either besides,
 # so mistakes are compared as loosely.
 _LOOSE = {**_TOLERANCES, torch.float64: 1e-6}
 # Gradients add up many products.
-_GRADIENTS = {
-    torch.float64: 1e-6,
-    torch.float32: 1e-3,
-    torch.float16: 2e-2,
-    torch.bfloat16: 1e-1,
-}
+_GRADIENTS = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 CHANGES_ITS_INPUT = "changes its input"
 FLOAT32_INSIDE = "float32 inside"
 NO_GRADIENT = "no gradient"
@@ -124,13 +114,14 @@ class Mistake:
 
     Args:
         says: what is wrong, in one sentence that names the symptom, then the section to read: "… See section 3.4."
-        answer: an answer that makes this mistake; whoever gets the same results in every trial made it too.
+        answer: an answer that makes this mistake, or what is replaced by what in the right one to make it, as in
+            ``{"softmax(-1)": "softmax(-2)"}``; whoever gets the same results in every trial made it too.
         sign: where no answer can stand for the mistake: whether ``sign(found, *inputs)`` in every trial that fails.
             It returns None in a later trial that cannot tell, such as one without the row in which it shows.
     """
 
     says: str
-    answer: Callable | None = None
+    answer: Callable | dict[str, str] | None = None
     sign: Callable[..., bool | None] | None = None
 
 
@@ -150,31 +141,6 @@ class Verdict:
 
     def __str__(self) -> str:
         return self.text
-
-
-def made_in_parts(make: Callable) -> Callable:
-    """Let a function that makes answers out of parts note which parts of an answer are not the right ones.
-
-    Then two mistakes in two parts can be made together, and are told together.
-
-    Args:
-        make: takes parts, each of which is by default that of the right answer.
-    """
-    signature = inspect.signature(make)
-
-    @functools.wraps(make)
-    def noting(*parts: Any, **more: Any) -> Callable:
-        named = signature.bind(*parts, **more).arguments
-        answer = make(**named)
-        answer.parts = {
-            name: part
-            for name, part in named.items()
-            if part is not signature.parameters[name].default
-        }
-        answer.make = noting
-        return answer
-
-    return noting
 
 
 class Remark(Exception):
@@ -226,9 +192,7 @@ def set_parameters(module: nn.Module) -> nn.Module:
     The same name and shape get the same numbers in every layer, in whatever order they were made.
     """
     for name, parameter in module.named_parameters():
-        rng = torch.Generator().manual_seed(
-            zlib.crc32(f"{name} {tuple(parameter.shape)}".encode())
-        )
+        rng = torch.Generator().manual_seed(zlib.crc32(f"{name} {tuple(parameter.shape)}".encode()))
         with torch.no_grad():
             parameter.copy_(torch.randn(parameter.shape, generator=rng) * 0.5)
     if _layers is not None:
@@ -236,9 +200,22 @@ def set_parameters(module: nn.Module) -> nn.Module:
     return module
 
 
-_layers: list[nn.Module] | None = (
-    None  # those of one answer, while its gradients are looked at
-)
+_layers: list[nn.Module] | None = None  # those of one answer, while its gradients are looked at
+
+
+def weights_and_gradient(answer: Callable, scores: Tensor, *others: Any) -> tuple | None:
+    """Call the answer plainly, and once more to take the gradient of a sum of unlike shares of its weights."""
+    before = scores.clone()
+    weights = answer(scores, *others)
+    if weights is None:
+        return None
+    leaf = before.requires_grad_()
+    again = answer(leaf + 0, *others)
+    if not isinstance(weights, Tensor) or not isinstance(again, Tensor) or again.grad_fn is None:
+        return weights, None
+    shares = torch.arange(again.numel(), device=again.device).reshape(again.shape) % 5
+    (again * shares.to(again)).sum().backward()
+    return weights.detach(), leaf.grad
 
 
 def _call(answer: Callable, *inputs: Any) -> Any:
@@ -274,6 +251,12 @@ class Exercise:
     seeds: tuple[int, ...] = field(default=SEEDS)
     gradients: bool = False
 
+    def __post_init__(self) -> None:
+        for name, mistake in self.mistakes.items():
+            if isinstance(mistake.answer, dict):
+                edited = Edited(self.right, mistake.answer, f"check.{self.name}: {name}")
+                self.mistakes[name] = replace(mistake, answer=edited)
+
     def __call__(self, answer: Callable) -> None:
         """Run the answer on fresh inputs and print the verdict.
 
@@ -290,9 +273,7 @@ class Exercise:
         if problem := self._not_an_answer(answer):
             return Verdict(False, problem)
         with _same_random_state(), torch.enable_grad(), warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # the verdict says what is wrong, and says it once
+            warnings.simplefilter("ignore")  # the verdict says what is wrong, and says it once
             left, runs = SECONDS_IN_ALL, []
             for trial in self._all_trials():
                 runs.append(run := _Run(self, answer, trial, heard=not runs, limit=left))
@@ -302,29 +283,18 @@ class Exercise:
             return self._judge(answer, runs)
 
     def _all_trials(self) -> list[tuple]:
-        return [
-            (seed, *trial) for seed in self.seeds for trial in self.trials(Random(seed))
-        ]
+        return [(seed, *trial) for seed in self.seeds for trial in self.trials(Random(seed))]
 
     def _not_an_answer(self, answer: Any) -> str | None:
         wanted = "class" if inspect.isclass(self.right) else "function"
         fits = callable(answer) and inspect.isclass(answer) == inspect.isclass(self.right)
         if fits and not isinstance(answer, nn.Module):
             return None
-        what = (
-            "the class itself"
-            if inspect.isclass(answer)
-            else f"a value of type {type(answer).__name__}"
-        )
-        if (
-            callable(answer)
-            and not inspect.isclass(answer)
-            and not isinstance(answer, nn.Module)
-        ):
+        what = "the class itself" if inspect.isclass(answer) else f"a value of type {type(answer).__name__}"
+        if callable(answer) and not inspect.isclass(answer) and not isinstance(answer, nn.Module):
             what = "a function"
         return (
-            f"Hand over the {wanted} itself, without calling it: check.{self.name}({self.name}). "
-            f"This check got {what}."
+            f"Hand over the {wanted} itself, without calling it: check.{self.name}({self.name}). This check got {what}."
         )
 
     def _judge(self, answer: Callable, runs: list["_Run"]) -> Verdict:
@@ -337,11 +307,7 @@ class Exercise:
             return Verdict(False, self._returned_nothing(answer))
         if name := self._known_mistake(runs, first):
             said = f"Not right yet. {self.mistakes[name].says}"
-            return Verdict(
-                False,
-                said if first.error is None else f"{said}\n{first.error_text()}",
-                name,
-            )
+            return Verdict(False, said if first.error is None else f"{said}\n{first.error_text()}", name)
         if isinstance(first.error, Remark):
             return Verdict(False, first.error_text(), first.error.mistake)
         if default := self._known_default(answer, runs, first):
@@ -352,9 +318,7 @@ class Exercise:
             return Verdict(False, f"Not right yet. {says}\n{text}" if name else text, name)
         if changed is not None:
             return self._changes_input(changed)
-        names = self._mistakes_by_result(runs, first) or self._mistakes_by_trial(
-            runs, first
-        )
+        names = self._mistakes_by_result(runs, first) or self._mistakes_by_trial(runs, first)
         if names:
             return self._judge_two(names)
         return self._judge_difference(runs, first)
@@ -369,9 +333,7 @@ class Exercise:
         pairs = [(run.found, run.expected) for run in failed]
         known = part = None
         if self.accepts is None:
-            with contextlib.suppress(
-                Exception
-            ):  # a result may refuse whatever is asked of it
+            with contextlib.suppress(Exception):  # a result may refuse whatever is asked of it
                 known = (
                     facts.general_mistake(pairs, self.returns)
                     or self._known_reading(runs, first)
@@ -383,14 +345,10 @@ class Exercise:
         if known:
             text = first.difference_text(f"Not right yet. {known[1]}")
         else:
-            text = first.difference_text(
-                "Not right yet, and none of the mistakes this check knows."
-            )
+            text = first.difference_text("Not right yet, and none of the mistakes this check knows.")
         if part:
             text += f"\n  In every trial that fails: {part}."
-        return Verdict(
-            False, text + self._right_in(runs, first), known[0] if known else None
-        )
+        return Verdict(False, text + self._right_in(runs, first), known[0] if known else None)
 
     def _judge_closely(self, runs: list["_Run"]) -> Verdict:
         """All values are right: look at the last digits and at the gradients."""
@@ -407,14 +365,10 @@ class Exercise:
         if self.gradients and (verdict := self._judge_gradients(runs)):
             return verdict
         if others := self._other_defaults(runs[0].answer):
-            return self._told(
-                ANOTHER_DEFAULT, f"All is right but for one thing: {others[0][2]}"
-            )
+            return self._told(ANOTHER_DEFAULT, f"All is right but for one thing: {others[0][2]}")
         return Verdict(True, self._accepted(runs).text + told)
 
-    def _known_default(
-        self, answer: Callable, runs: list["_Run"], first: "_Run"
-    ) -> tuple[str, str] | None:
+    def _known_default(self, answer: Callable, runs: list["_Run"], first: "_Run") -> tuple[str, str] | None:
         """Whether all would be right if an argument had the default that the exercise gives it."""
         for name, default, says in self._other_defaults(answer):
             lacks = default is inspect.Parameter.empty
@@ -445,11 +399,7 @@ class Exercise:
             have = _parameters(found)
             for name, parameter in _parameters(wanted).items():
                 default = parameter.default
-                if (
-                    name not in have
-                    or default is parameter.empty
-                    or have[name].default == default
-                ):
+                if name not in have or default is parameter.empty or have[name].default == default:
                     continue
                 has = have[name].default
                 what = "no default" if has is parameter.empty else f"the default {has}"
@@ -483,11 +433,7 @@ class Exercise:
         """The trials that went right before the first failure and after it, which tell where to look."""
         failed = {run.what for run in runs if not run.is_right}
         before = dict.fromkeys(run.what for run in runs[: runs.index(first)])
-        after = [
-            what
-            for what in dict.fromkeys(run.what for run in runs)
-            if what not in failed and what not in before
-        ]
+        after = [what for what in dict.fromkeys(run.what for run in runs) if what not in failed and what not in before]
         text = f"\n  Right until then: {', '.join(before)}." if before else ""
         return text + (f"\n  Right after it: {', '.join(after)}." if after else "")
 
@@ -498,11 +444,7 @@ class Exercise:
 
     def _changes_input(self, run: "_Run") -> Verdict:
         known = self.mistakes.get(CHANGES_ITS_INPUT)
-        says = (
-            known.says
-            if known
-            else "Whoever called it finds other numbers there afterwards: work on a copy."
-        )
+        says = known.says if known else "Whoever called it finds other numbers there afterwards: work on a copy."
         text = f"Not right yet. {self.name} changes {run.changed}, which it was given, in place. {says}"
         return Verdict(False, text, CHANGES_ITS_INPUT)
 
@@ -546,16 +488,12 @@ class Exercise:
     def _known_reading(self, runs: list["_Run"], first: "_Run") -> tuple[str, str] | None:
         """Of which other inputs the results would be the right ones: the mistake's name and a sentence, or None."""
         before = [run.inputs_by_name() for run in runs if run.is_right]
-        for name, says, answer in readings.readings(
-            self.right, first.inputs_by_name(), before
-        ):
+        for name, says, answer in readings.readings(self.right, first.inputs_by_name(), before):
             if self._fits(Mistake(says, answer), runs, first):
                 return name, says
         return None
 
-    def _mistake_and_fact(
-        self, runs: list["_Run"], first: "_Run"
-    ) -> tuple[str, str] | None:
+    def _mistake_and_fact(self, runs: list["_Run"], first: "_Run") -> tuple[str, str] | None:
         """A mistake after which one thing more was done to all results, such as a transpose."""
         runs = [first, *(run for run in runs if run is not first and run.found is not None)]
         for name, mistake in self.mistakes.items():
@@ -566,9 +504,7 @@ class Exercise:
                 made, error = run._attempt(mistake.answer, _copy(run.inputs))
                 if error is not None:
                     break
-                if run._differs(
-                    run.found, made, _LOOSE
-                ):  # elsewhere the second thing does not show
+                if run._differs(run.found, made, _LOOSE):  # elsewhere the second thing does not show
                     pairs.append((run.found, made))
             else:
                 fact = facts.general_mistake(pairs, self.returns)
@@ -583,10 +519,7 @@ class Exercise:
         if (
             count < 2
             or self.accepts
-            or not all(
-                isinstance(run.found, tuple | list) and len(run.found) == count
-                for run in runs
-            )
+            or not all(isinstance(run.found, tuple | list) and len(run.found) == count for run in runs)
         ):
             return []
         named = []
@@ -595,9 +528,7 @@ class Exercise:
             if all(_difference(f, e, ("",), _LOOSE) is None for _, f, e in parts):
                 continue
             for name, mistake in self.mistakes.items():
-                if mistake.answer is not None and all(
-                    run.makes(mistake.answer, place) for run in runs
-                ):
+                if mistake.answer is not None and all(run.makes(mistake.answer, place) for run in runs):
                     named.append(name)
                     break
             else:
@@ -609,13 +540,9 @@ class Exercise:
         failed = [run for run in runs if not run.is_right]
         right = [run for run in runs if run.is_right]
         for name, mistake in self.mistakes.items():
-            if not first.agrees_with(mistake) or any(
-                run.agrees_with(mistake) is False for run in right
-            ):
+            if not first.agrees_with(mistake) or any(run.agrees_with(mistake) is False for run in right):
                 continue
-            left = [
-                run for run in failed if run.agrees_with(mistake, exactly=False) is False
-            ]
+            left = [run for run in failed if run.agrees_with(mistake, exactly=False) is False]
             if 2 * len(left) > len(failed):
                 continue
             for other, more in self.mistakes.items():
@@ -624,20 +551,14 @@ class Exercise:
         return []
 
     def _mistakes_by_part(self, runs: list["_Run"], first: "_Run") -> list[str]:
-        """Two mistakes that change two parts of an answer, where the answers were made part by part.
-
-        Such an answer comes from a function under :func:`made_in_parts`.
-        """
+        """Two mistakes that each replace one part of the right answer's text; with more, a check would take seconds."""
         if not facts.of_one_shape(first.found, first.expected):
             return []
-        made = [
-            (name, mistake.answer)
-            for name, mistake in self.mistakes.items()
-            if hasattr(mistake.answer, "parts")
-        ]
-        for (one, answer), (other, more) in itertools.combinations(made, 2):
-            if answer.make is more.make and not answer.parts.keys() & more.parts.keys():
-                both = Mistake("", answer.make(**answer.parts, **more.parts))
+        made = [(name, mistake.answer) for name, mistake in self.mistakes.items() if isinstance(mistake.answer, Edited)]
+        made = [(name, edited) for name, edited in made if len(edited.edits) == 1]
+        for (one, edited), (other, more) in itertools.combinations(made, 2):
+            if edits := edited.together_with(more):
+                both = Mistake("", edits)
                 if first.agrees_with(both) and all(run.agrees_with(both) for run in runs):
                     return [one, other]
         return []
@@ -646,31 +567,19 @@ class Exercise:
 class _Run:
     """One answer on one trial: what came out, and how it compares."""
 
-    def __init__(
-        self,
-        exercise: Exercise,
-        answer: Callable,
-        trial: tuple,
-        *,
-        heard: bool,
-        limit: float,
-    ) -> None:
+    def __init__(self, exercise: Exercise, answer: Callable, trial: tuple, *, heard: bool, limit: float) -> None:
         self.exercise = exercise
         self.seed, self.what, *self.inputs = trial
         self.answer, self.limit = answer, min(limit, SECONDS_A_TRIAL)
         given, started = _copy(self.inputs), time.process_time()
         # What an answer prints is worth reading once.
-        with (
-            contextlib.nullcontext() if heard else contextlib.redirect_stdout(io.StringIO())
-        ):
+        with contextlib.nullcontext() if heard else contextlib.redirect_stdout(io.StringIO()):
             self.found, self.error = self._attempt_in_time(answer, given)
         self.seconds = time.process_time() - started
         given_too = _copy(self.inputs)
         self.expected, error = self._attempt(exercise.right, given_too)
         if error is not None:
-            raise RuntimeError(
-                f"the right answer of check.{exercise.name} fails on {self.what!r}"
-            ) from error
+            raise RuntimeError(f"the right answer of check.{exercise.name} fails on {self.what!r}") from error
         self.changed = self._changed_input(given, given_too)
         self.is_right = self.error is None and self._is_right()
 
@@ -681,9 +590,7 @@ class _Run:
         except (Exception, SystemExit) as error:
             return None, error
 
-    def _attempt_in_time(
-        self, answer: Callable, inputs: list
-    ) -> tuple[Any, BaseException | None]:
+    def _attempt_in_time(self, answer: Callable, inputs: list) -> tuple[Any, BaseException | None]:
         try:
             return stop_after(self.limit, lambda: self._attempt(answer, inputs))
         except DoesNotEnd as last:
@@ -748,11 +655,7 @@ class _Run:
     def makes(self, answer: Callable, place: int) -> bool:
         """Whether one of several results is the one that another answer returns there."""
         results, error = self._attempt(answer, _copy(self.inputs))
-        if (
-            error is not None
-            or not isinstance(results, tuple | list)
-            or len(results) <= place
-        ):
+        if error is not None or not isinstance(results, tuple | list) or len(results) <= place:
             return False
         alike = _typed_like(self.found[place], results[place])
         return _difference(alike, results[place], ("",), _LOOSE) is None
@@ -760,9 +663,7 @@ class _Run:
     def known_error(self) -> tuple[str, str] | None:
         """The name of a mistake that stops with this error in every exercise, and a sentence."""
         for pattern, known in _ERRORS.items():
-            if isinstance(self.error, RuntimeError | TypeError) and re.search(
-                pattern, str(self.error)
-            ):
+            if isinstance(self.error, RuntimeError | TypeError) and re.search(pattern, str(self.error)):
                 return known
         return None
 
@@ -797,9 +698,7 @@ class _Run:
 
     def _tried_text(self) -> str:
         inputs = self._inputs_text()
-        return (
-            f"\n  Tried: {self.what}; {inputs}." if inputs else f"\n  Tried: {self.what}."
-        )
+        return f"\n  Tried: {self.what}; {inputs}." if inputs else f"\n  Tried: {self.what}."
 
     def _line_text(self, error: BaseException) -> str:
         line = _line_of_answer(error, self.answer)
@@ -850,19 +749,14 @@ class _Gradients(_Run):
                     f"the gradient of check.{self.exercise.name}'s right answer fails on {self.what!r}"
                 ) from error
             self.found, self.error = self._attempt_in_time(self.answer, _copy(self.inputs))
-        self.is_right = self.error is None and not self._differs(
-            self.found, self.expected, _GRADIENTS
-        )
+        self.is_right = self.error is None and not self._differs(self.found, self.expected, _GRADIENTS)
 
     def _use(self, answer: Callable, inputs: list) -> dict[str, Tensor]:
         global _layers
         names = [*self._names(), *map(str, range(len(inputs)))]
         leaves = dict(_leaves(zip(names, inputs, strict=False)))
         # Copies are handed over, so that whoever may write into an input still may.
-        given = [
-            leaves[name] * 1 if name in leaves else value
-            for name, value in zip(names, inputs, strict=False)
-        ]
+        given = [leaves[name] * 1 if name in leaves else value for name, value in zip(names, inputs, strict=False)]
         _layers = []
         try:
             found = self.exercise.use(answer, *given)
@@ -885,8 +779,7 @@ class _Gradients(_Run):
 
     def _differs(self, found: Any, expected: Any, tolerances: dict) -> bool:
         return not isinstance(found, dict) or any(
-            name not in found
-            or _tensor_difference(found[name], wanted, name, _GRADIENTS) is not None
+            name not in found or _tensor_difference(found[name], wanted, name, _GRADIENTS) is not None
             for name, wanted in expected.items()
         )
 
@@ -898,9 +791,7 @@ class _Gradients(_Run):
             return NO_GRADIENT, text + self._line_text(self.error) + self._tried_text()
         missed = [name for name in self.expected if name not in self.found]
         if missed:
-            listed = " and ".join(
-                missed if len(missed) < 5 else [*missed[:3], f"{len(missed) - 3} more"]
-            )
+            listed = " and ".join(missed if len(missed) < 5 else [*missed[:3], f"{len(missed) - 3} more"])
             text = (
                 f"The numbers are right, but no gradient comes back to {listed}, "
                 "so nothing is learned there: somewhere a tensor is taken out of the computation, "
@@ -908,9 +799,7 @@ class _Gradients(_Run):
             )
             return NO_GRADIENT, text + self._tried_text()
         differences = (
-            _tensor_difference(
-                self.found[name], wanted, f"the gradient of {name}", _GRADIENTS
-            )
+            _tensor_difference(self.found[name], wanted, f"the gradient of {name}", _GRADIENTS)
             for name, wanted in self.expected.items()
         )
         text = f"The numbers are right, but the gradient is not. {next(filter(None, differences))}"
@@ -943,11 +832,7 @@ def _typed_like(found: Any, wanted: Any) -> Any:
 def _tensors(found: Any) -> list[Tensor]:
     if isinstance(found, Tensor):
         return [found]
-    return (
-        [t for part in found for t in _tensors(part)]
-        if isinstance(found, tuple | list)
-        else []
-    )
+    return [t for part in found for t in _tensors(part)] if isinstance(found, tuple | list) else []
 
 
 class _Float32Inside(BaseException):
@@ -961,9 +846,7 @@ class _NoFloat32(TorchDispatchMode):
         super().__init__()
         self.anew = anew
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         result = func(*args, **(kwargs or {}))
         converts = any(t.dtype == torch.float64 for t in _tensors(args))
         for made in _tensors(result):
@@ -976,24 +859,15 @@ class _NoFloat32(TorchDispatchMode):
 # ---------------------------------------------------------------- comparing
 
 
-def _difference(
-    found: Any, expected: Any, names: tuple[str, ...], tolerances: dict
-) -> str | None:
+def _difference(found: Any, expected: Any, names: tuple[str, ...], tolerances: dict) -> str | None:
     """The first thing in which a result differs from the expected one, as a sentence; None if nothing does."""
     if isinstance(expected, tuple):
         if not isinstance(found, tuple | list):
-            what = (
-                f"one tensor of the shape {_describe(found)}"
-                if _has_axes(found)
-                else _describe(found)
-            )
+            what = f"one tensor of the shape {_describe(found)}" if _has_axes(found) else _describe(found)
             return f"It returns {what}; expected are {len(expected)} results, {' and '.join(names)}."
         if len(found) != len(expected):
             return f"It returns {len(found)} results; expected are {len(expected)}, {' and '.join(names)}."
-        differences = (
-            _difference(f, e, (n,), tolerances)
-            for f, e, n in zip(found, expected, names, strict=True)
-        )
+        differences = (_difference(f, e, (n,), tolerances) for f, e, n in zip(found, expected, names, strict=True))
         return next((difference for difference in differences if difference), None)
     name = names[0] if len(names) == 1 else "the result"
     if isinstance(expected, Tensor):
@@ -1004,14 +878,10 @@ def _difference(
         equal = type(found) is type(expected) and bool(found == expected)
     except Exception:
         equal = False
-    return (
-        None if equal else f"{name} is {_describe(found)}, expected {_describe(expected)}."
-    )
+    return None if equal else f"{name} is {_describe(found)}, expected {_describe(expected)}."
 
 
-def _tensor_difference(
-    found: Any, expected: Tensor, name: str, tolerances: dict
-) -> str | None:
+def _tensor_difference(found: Any, expected: Tensor, name: str, tolerances: dict) -> str | None:
     if not isinstance(found, Tensor):
         return f"{name} must be a tensor, and is {_describe(found)}."
     if found.device != expected.device:
@@ -1020,9 +890,7 @@ def _tensor_difference(
             "make new tensors where the inputs are."
         )
     if found.shape != expected.shape:
-        return (
-            f"{name} has the shape {tuple(found.shape)}, expected {tuple(expected.shape)}."
-        )
+        return f"{name} has the shape {tuple(found.shape)}, expected {tuple(expected.shape)}."
     if found.dtype != expected.dtype:
         rule = (
             "the answers are True and False."
@@ -1047,21 +915,10 @@ def _number_difference(found: Any, expected: float, name: str) -> str | None:
         return f"{name} must be a Python {type(expected).__name__}, and is {_describe(found)}{hint}."
     if isinstance(found, float) and type(expected) is int:
         return f"{name} must be of the type int, and is the float {found!r}; // divides whole numbers."
-    kinds = (
-        (bool,)
-        if isinstance(expected, bool)
-        else (int,)
-        if isinstance(expected, int)
-        else (int, float)
-    )
-    if not isinstance(found, kinds) or (
-        isinstance(found, bool) and not isinstance(expected, bool)
-    ):
+    kinds = (bool,) if isinstance(expected, bool) else (int,) if isinstance(expected, int) else (int, float)
+    if not isinstance(found, kinds) or (isinstance(found, bool) and not isinstance(expected, bool)):
         return f"{name} must be of the type {type(expected).__name__}, and is {_describe(found)}."
-    if found == expected or (
-        isinstance(expected, float)
-        and math.isclose(found, expected, rel_tol=1e-5, abs_tol=1e-7)
-    ):
+    if found == expected or (isinstance(expected, float) and math.isclose(found, expected, rel_tol=1e-5, abs_tol=1e-7)):
         return None
     is_found, is_expected = _unlike(found, expected)
     return f"{name} is {is_found}, expected {is_expected}."
@@ -1087,11 +944,7 @@ def _has_axes(value: Any) -> bool:
 def _describe(value: Any) -> str:
     """A value in a few words: the shape of a tensor, a number itself, else the type."""
     if isinstance(value, Tensor):
-        return (
-            str(tuple(value.shape))
-            if value.dim()
-            else f"a tensor of one number, {_number(value)}"
-        )
+        return str(tuple(value.shape)) if value.dim() else f"a tensor of one number, {_number(value)}"
     if value is None or isinstance(value, bool | int | float):
         return _number(value)
     if isinstance(value, str):
@@ -1148,26 +1001,17 @@ def _line_of_answer(error: BaseException, answer: Callable) -> tuple[int, str] |
     function = answer
     if inspect.isclass(answer):  # a class may inherit all that it does
         own = [base for base in answer.__mro__ if not base.__module__.startswith("torch")]
-        functions = (
-            f for base in own for f in vars(base).values() if inspect.isfunction(f)
-        )
+        functions = (f for base in own for f in vars(base).values() if inspect.isfunction(f))
         function = next(functions, None)
     file = getattr(getattr(function, "__code__", None), "co_filename", None)
-    lines = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename == file
-    ]
+    lines = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     return (lines[-1].lineno, lines[-1].line or "") if lines else None
 
 
 def _parameters(function: Callable) -> dict[str, inspect.Parameter]:
     try:
         return dict(inspect.signature(function).parameters)
-    except (
-        TypeError,
-        ValueError,
-    ):  # some of what is written in C does not say what it takes
+    except (TypeError, ValueError):  # some of what is written in C does not say what it takes
         return {}
 
 

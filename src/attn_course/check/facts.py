@@ -39,14 +39,7 @@ AVERAGED = "averaged over an axis"
 # What is done to a result on top of a mistake, and cannot be taken for the mistake itself. A factor, a type or an order
 # of results is none of these: it holds beside the mistake's result, and what is said of it would be untrue of the right
 # one.
-SECOND = {
-    AXIS_TOO_MANY,
-    AXIS_MISSING,
-    AXES_IN_ANOTHER_ORDER,
-    REVERSED,
-    SIGN,
-    INVERTED,
-}
+SECOND = {AXIS_TOO_MANY, AXIS_MISSING, AXES_IN_ANOTHER_ORDER, REVERSED, SIGN, INVERTED}
 SYMPTOMS = {
     RESULTS_SWAPPED: "All results are right, and stand in another order.",
     RESULT_MISSING: "One result is returned where several are asked for.",
@@ -96,24 +89,16 @@ def partly_right(pairs: Pairs, names: tuple[str, ...]) -> str | None:
     if not pairs:
         return None
     if isinstance(pairs[0][1], tuple):
-        if not all(
-            isinstance(f, tuple | list) and len(f) == len(e) == len(names) for f, e in pairs
-        ):
+        if not all(isinstance(f, tuple | list) and len(f) == len(e) == len(names) for f, e in pairs):
             return None
         right, wrong = [], []
         for place, name in enumerate(names):
             of_one = [(found[place], expected[place]) for found, expected in pairs]
             (right if _all_same(of_one) else wrong).append(name)
-        said = (
-            f"{' and '.join(right)} right, {' and '.join(wrong)} not"
-            if right and wrong
-            else ""
-        )
+        said = f"{' and '.join(right)} right, {' and '.join(wrong)} not" if right and wrong else ""
         if len(wrong) == 1:
             place = names.index(wrong[0])
-            of_one = [
-                (f[place], e[place]) for f, e in pairs if not same(f[place], e[place])
-            ]
+            of_one = [(f[place], e[place]) for f, e in pairs if not same(f[place], e[place])]
             where = _where_right(of_one, wrong[0])
             return ". ".join(part for part in (said, where) if part) or None
         return said or None
@@ -139,9 +124,7 @@ def same(found: Any, expected: Any) -> bool:
             return False
         half = expected.dtype in (torch.float16, torch.bfloat16)
         rtol, atol = (1e-2, 1e-3) if half else (1e-3, 1e-5)
-        return torch.allclose(
-            _plain(found), _plain(expected), rtol=rtol, atol=atol, equal_nan=True
-        )
+        return torch.allclose(_plain(found), _plain(expected), rtol=rtol, atol=atol, equal_nan=True)
     try:
         if isinstance(expected, float):
             return math.isclose(found, expected, rel_tol=1e-5, abs_tol=1e-7)
@@ -171,14 +154,8 @@ def _of_several(pairs: Pairs, names: tuple[str, ...]) -> tuple[str, str] | None:
         return None
     if all(isinstance(found, tuple | list) and len(found) == count for found, _ in pairs):
         for order in itertools.islice(itertools.permutations(range(count)), 1, 24):
-            if all(
-                _all_same((found[order[i]], expected[i]) for i in range(count))
-                for found, expected in pairs
-            ):
-                return (
-                    RESULTS_SWAPPED,
-                    f"All results are right, in the wrong order: {', then '.join(names)}.",
-                )
+            if all(_all_same((found[order[i]], expected[i]) for i in range(count)) for found, expected in pairs):
+                return (RESULTS_SWAPPED, f"All results are right, in the wrong order: {', then '.join(names)}.")
         wrong = [
             place
             for place in range(count)
@@ -196,16 +173,9 @@ def _of_several(pairs: Pairs, names: tuple[str, ...]) -> tuple[str, str] | None:
         return None
     for place, name in enumerate(names):
         if _all_same(
-            (
-                found[0] if isinstance(found, tuple | list) and len(found) == 1 else found,
-                e[place],
-            )
-            for found, e in pairs
+            (found[0] if isinstance(found, tuple | list) and len(found) == 1 else found, e[place]) for found, e in pairs
         ):
-            return (
-                RESULT_MISSING,
-                f"Only {name} is returned; asked for are {count} results, {' and '.join(names)}.",
-            )
+            return (RESULT_MISSING, f"Only {name} is returned; asked for are {count} results, {' and '.join(names)}.")
     return None
 
 
@@ -220,10 +190,7 @@ def _tensors_at(pairs: Pairs, place: int) -> Pairs:
 
 
 def _of_one(pairs: Pairs, name: str) -> tuple[str, str] | None:
-    if all(
-        isinstance(found, Tensor) and isinstance(expected, Tensor)
-        for found, expected in pairs
-    ):
+    if all(isinstance(found, Tensor) and isinstance(expected, Tensor) for found, expected in pairs):
         if any(f.device != e.device or f.is_sparse or f.is_complex() for f, e in pairs):
             return None
         if all(found.numel() == expected.numel() == 1 for found, expected in pairs):
@@ -235,9 +202,7 @@ def _of_one(pairs: Pairs, name: str) -> tuple[str, str] | None:
 
 
 def _array(pairs: Pairs, name: str) -> tuple[str, str] | None:
-    if not all(
-        isinstance(f, np.ndarray | list) and isinstance(e, Tensor) for f, e in pairs
-    ):
+    if not all(isinstance(f, np.ndarray | list) and isinstance(e, Tensor) for f, e in pairs):
         return None
     tensors = [(torch.as_tensor(f), e.detach().cpu()) for f, e in pairs]
     if not _all_same(tensors):
@@ -253,9 +218,7 @@ def _type(pairs: Pairs, name: str) -> tuple[str, str] | None:
     if all(found.dtype != expected.dtype for found, expected in pairs) and _all_same(pairs):
         found, expected = pairs[0]
         rule = (
-            "answers are True and False"
-            if expected.dtype == torch.bool
-            else "a result has the type of what was given"
+            "answers are True and False" if expected.dtype == torch.bool else "a result has the type of what was given"
         )
         return (
             TYPE_NOT_KEPT,
@@ -271,9 +234,7 @@ def _axes(pairs: Pairs, name: str) -> tuple[str, str] | None:
 
     if any(found.dim() == expected.dim() for found, expected in pairs):
         return None
-    if not _all_same(
-        (without_ones(found), without_ones(expected)) for found, expected in pairs
-    ):
+    if not _all_same((without_ones(found), without_ones(expected)) for found, expected in pairs):
         return None
     if all(found.dim() > expected.dim() for found, expected in pairs):
         return (
@@ -307,11 +268,7 @@ def _order(pairs: Pairs, name: str) -> tuple[str, str] | None:
         ]
     for axis in range(-1, -1 - min(dims), -1):
         changes += [
-            (
-                REVERSED,
-                f"along axis {axis} they stand in the reverse order",
-                lambda t, axis=axis: t.flip(axis),
-            ),
+            (REVERSED, f"along axis {axis} they stand in the reverse order", lambda t, axis=axis: t.flip(axis)),
             (
                 SHIFTED,
                 f"along axis {axis} they stand one place too late, the last in front",
@@ -377,14 +334,10 @@ def _line(pairs: Pairs, name: str) -> tuple[str, str] | None:
         if all(abs(factor - 1) > 1e-2 for factor in factors):
             return (
                 FACTOR,
-                f"Every number in {name} is {_times(factors[0])} what it should be"
-                f"{_elsewhere(_times, factors)}.",
+                f"Every number in {name} is {_times(factors[0])} what it should be{_elsewhere(_times, factors)}.",
             )
     if None not in offsets and all(abs(offset) > 1e-2 for offset in offsets):
-        return (
-            OFFSET,
-            f"Every number in {name} is {_by(offsets[0])}{_elsewhere(_by, offsets)}.",
-        )
+        return (OFFSET, f"Every number in {name} is {_by(offsets[0])}{_elsewhere(_by, offsets)}.")
     return None
 
 
@@ -417,14 +370,12 @@ _FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def _function(pairs: Pairs, name: str) -> tuple[str, str] | None:
-    if any(
-        f.shape != e.shape or not f.is_floating_point() or e.numel() < 3 for f, e in pairs
-    ):
+    if any(f.shape != e.shape or not f.is_floating_point() or e.numel() < 3 for f, e in pairs):
         return None
     for words, function in _FUNCTIONS.items():
-        if _all_same(
-            (_plain(found), function(_plain(expected))) for found, expected in pairs
-        ) and any(found.isfinite().all() for found, _ in pairs):
+        if _all_same((_plain(found), function(_plain(expected))) for found, expected in pairs) and any(
+            found.isfinite().all() for found, _ in pairs
+        ):
             return FUNCTION, f"Every number in {name} is {words} what it should be."
     return None
 
@@ -433,15 +384,10 @@ def _reduced(pairs: Pairs, name: str) -> tuple[str, str] | None:
     if any(f.dim() >= e.dim() or e.dtype == torch.bool for f, e in pairs):
         return None
     for axis in range(-1, -1 - min(expected.dim() for _, expected in pairs), -1):
-        for mistake, words, reduce in (
-            (ADDED_UP, "added up", torch.sum),
-            (AVERAGED, "averaged", torch.mean),
-        ):
+        for mistake, words, reduce in ((ADDED_UP, "added up", torch.sum), (AVERAGED, "averaged", torch.mean)):
             if any(expected.size(axis) == 1 for _, expected in pairs):
                 continue
-            if _all_same(
-                (_plain(found), reduce(_plain(expected), axis)) for found, expected in pairs
-            ):
+            if _all_same((_plain(found), reduce(_plain(expected), axis)) for found, expected in pairs):
                 return (
                     mistake,
                     f"The numbers in {name} are right and then {words} over axis {axis}, which should stay: "
@@ -456,19 +402,14 @@ def _places(pairs: Pairs, name: str) -> tuple[str, str] | None:
         if not expected.is_floating_point() or found.numel() != expected.numel():
             return None
         values = _plain(expected).flatten().sort().values
-        if len(values.unique()) < 4 or not same(
-            _plain(found).flatten().sort().values, values
-        ):
+        if len(values.unique()) < 4 or not same(_plain(found).flatten().sort().values, values):
             return None
     found, expected = pairs[0]
     if found.shape != expected.shape:
         shapes = f": the shape is {tuple(found.shape)}, expected {tuple(expected.shape)}"
     else:
         shapes = ", in the right shape"
-    return (
-        OTHER_PLACES,
-        f"{name} holds the right numbers, and not in their places{shapes}.",
-    )
+    return (OTHER_PLACES, f"{name} holds the right numbers, and not in their places{shapes}.")
 
 
 def _of_numbers(pairs: Pairs, name: str) -> tuple[str, str] | None:
@@ -476,27 +417,19 @@ def _of_numbers(pairs: Pairs, name: str) -> tuple[str, str] | None:
     if any(type(number) not in (int, float) for pair in pairs for number in pair):
         return None
     differences = [found - expected for found, expected in pairs]
-    if len({expected for _, expected in pairs}) < 3 or not all(
-        map(math.isfinite, differences)
-    ):
+    if len({expected for _, expected in pairs}) < 3 or not all(map(math.isfinite, differences)):
         return None
     if all(type(f) is type(e) is int for f, e in pairs) and len(set(differences)) == 1:
         return OFFSET, f"{name} is {_by(differences[0])}, in every trial that fails."
     if any(expected == 0 for _, expected in pairs):
         return None
     factors = [found / expected for found, expected in pairs]
-    if (
-        all(math.isclose(factor, factors[0], rel_tol=1e-4) for factor in factors)
-        and factors[0]
-    ):
+    if all(math.isclose(factor, factors[0], rel_tol=1e-4) for factor in factors) and factors[0]:
         if math.isclose(factors[0], -1, rel_tol=1e-4):
             return SIGN, f"{name} has the wrong sign."
         if math.isclose(factors[0], 1, rel_tol=1e-4):  # of another type, or nearly right
             return None
-        return (
-            FACTOR,
-            f"{name} is {_times(factors[0])} what it should be, in every trial that fails.",
-        )
+        return (FACTOR, f"{name} is {_times(factors[0])} what it should be, in every trial that fails.")
     return None
 
 
@@ -505,23 +438,16 @@ def _of_numbers(pairs: Pairs, name: str) -> tuple[str, str] | None:
 
 def _where_right(pairs: Pairs, name: str) -> str | None:
     """Along which axis the first or the last is right and the others are not, or that only nan is wrong."""
-    if not pairs or not all(
-        isinstance(f, Tensor) and isinstance(e, Tensor) and f.shape == e.shape
-        for f, e in pairs
-    ):
+    if not pairs or not all(isinstance(f, Tensor) and isinstance(e, Tensor) and f.shape == e.shape for f, e in pairs):
         return None
-    close = [
-        torch.isclose(_plain(f), _plain(e), rtol=1e-3, atol=1e-5, equal_nan=True)
-        for f, e in pairs
-    ]
+    close = [torch.isclose(_plain(f), _plain(e), rtol=1e-3, atol=1e-5, equal_nan=True) for f, e in pairs]
     if all(
         bool((right | f.detach().to_dense().cpu().isnan()).all()) and bool(right.any())
         for right, (f, _) in zip(close, pairs, strict=True)
     ):
         return f"{name} is right but for the places that are nan"
     if all(
-        bool((right | (_plain(f) == 0)).all()) and bool(right.any())
-        for right, (f, _) in zip(close, pairs, strict=True)
+        bool((right | (_plain(f) == 0)).all()) and bool(right.any()) for right, (f, _) in zip(close, pairs, strict=True)
     ):
         return f"{name} is right but for some places that are 0"
     dims = min(right.dim() for right in close)
@@ -529,17 +455,13 @@ def _where_right(pairs: Pairs, name: str) -> str | None:
         if any(right.size(axis) < 2 for right in close):
             continue
         along = [right.movedim(axis, 0).flatten(1).all(dim=1) for right in close]
-        place = (
-            "in the first row" if axis == 0 and dims == 1 else f"at index 0 of axis {axis}"
-        )
+        place = "in the first row" if axis == 0 and dims == 1 else f"at index 0 of axis {axis}"
         if all(right[0] and not right[1:].any() for right in along):
             return f"{name} is right {place}, and wrong from the second on"
         if all(right[-1] and not right[:-1].any() for right in along):
             return f"{name} is right at the last index of axis {axis} only"
         if all(not right[0] and right[1:].all() for right in along):
-            return (
-                f"{name} is wrong at index 0 of axis {axis}, and right from the second on"
-            )
+            return f"{name} is wrong at index 0 of axis {axis}, and right from the second on"
         if all(not right[-1] and right[:-1].all() for right in along):
             return f"{name} is wrong at the last index of axis {axis} only"
     return None

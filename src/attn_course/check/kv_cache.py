@@ -46,23 +46,16 @@ def _attend(q, keys, values, end):
 
 
 def _step(q, k, v, keys, values, length):
-    end = _keep(k, v, keys, values, length)
-    return _attend(q, keys, values, end)
+    end = length + k.size(2)
+    keys[:, :, length:end] = k
+    values[:, :, length:end] = v
+    return attention(q, keys[:, :, :end], values[:, :, :end])[0]
 
 
 def _attends_first(q, k, v, keys, values, length):
     out = _attend(q, keys, values, length)
     _keep(k, v, keys, values, length)
     return out
-
-
-def _beside_the_cache(q, k, v, keys, values, length):
-    return _step(q, k, v, keys.clone(), values.clone(), length)
-
-
-def _to_the_end(q, k, v, keys, values, length):
-    _keep(k, v, keys, values, length)
-    return attention(q, keys, values)[0]
 
 
 def _one_place_too_far(q, k, v, keys, values, length):
@@ -77,39 +70,8 @@ def _over_the_last(q, k, v, keys, values, length):
     return _attend(q, keys, values, length)
 
 
-def _over_the_first(q, k, v, keys, values, length):
-    _keep(k, v, keys, values, 0)
-    return _attend(q, keys, values, length + 1)
-
-
-def _only(which):
-    def answer(q, k, v, keys, values, length):
-        (keys if which == "keys" else values)[:, :, length : length + 1] = (
-            k if which == "keys" else v
-        )
-        return _attend(q, keys, values, length + 1)
-
-    return answer
-
-
-def _top_left_step(q, k, v, keys, values, length):
-    end = _keep(k, v, keys, values, length)
-    mask = torch.ones(1, end, dtype=torch.bool, device=q.device).tril()
-    return attention(q, keys[:, :, :end], values[:, :, :end], mask)[0]
-
-
-def _itself_alone(q, k, v, keys, values, length):
-    _keep(k, v, keys, values, length)
-    return attention(q, k, v)[0]
-
-
 def _behind_the_free_places(q, k, v, keys, values, length):
     keys, values = torch.cat([keys, k], dim=2), torch.cat([values, v], dim=2)
-    return attention(q, keys, values)[0]
-
-
-def _in_the_last_place(q, k, v, keys, values, length):
-    _keep(k, v, keys, values, keys.size(2) - 1)
     return attention(q, keys, values)[0]
 
 
@@ -119,18 +81,8 @@ def _returns_weights(found, *inputs):
     return isinstance(out, tuple) and len(out) == 2 and out[0].shape == inputs[0].shape
 
 
-def _unscaled(q, k, v, keys, values, length):
-    return _step(q * math.sqrt(q.size(-1)), k, v, keys, values, length)
-
-
 def _attend_alone(q, k, v, keys, values, length):
     return _attend(q, keys, values, length)
-
-
-def _reads_the_old_row(q, k, v, keys, values, length):
-    out = _attend(q, keys, values, length + 1)
-    _keep(k, v, keys, values, length)
-    return out
 
 
 def _but_in_an_empty_cache(answer):
@@ -149,24 +101,6 @@ def _agrees(found, answer, *inputs):
     return all(torch.allclose(f, w, rtol=1e-4, atol=1e-5) for f, w in pairs)
 
 
-def _kept_for_this_step_only(which):
-    def answer(q, k, v, keys, values, length):
-        out = _step(q, k, v, keys.clone(), values.clone(), length)
-        _keep(
-            k,
-            v,
-            *((keys, values.clone()) if which == "keys" else (keys.clone(), values)),
-            length,
-        )
-        return out
-
-    return answer
-
-
-def _first_of_the_batch(q, k, v, keys, values, length):
-    return _step(q, k[:1].expand_as(k), v[:1].expand_as(v), keys, values, length)
-
-
 def _moved_up(q, k, v, keys, values, length):
     for kept, new in ((keys, k), (values, v)):
         kept[:] = torch.cat([kept[:, :, 1:], new], dim=2)
@@ -178,16 +112,6 @@ def _free_places_score_0(q, k, v, keys, values, length):
     scores = q @ keys.mT / math.sqrt(q.size(-1))
     scores[..., end:] = 0
     return scores.softmax(-1) @ values
-
-
-def _with_its_axis(q, k, v, keys, values, length):
-    keys[:, :, length] = k
-    return _step(q, k, v, keys, values, length)
-
-
-def _along_the_heads(q, k, v, keys, values, length):
-    keys[:, length : length + 1] = k
-    return _step(q, k, v, keys, values, length)
 
 
 def _returns_the_cache(found, q, *inputs):
@@ -216,20 +140,18 @@ cache_step = Exercise(
         "not kept": Mistake(
             "The output is right, and the cache is what it was: the key and the value went into new tensors, "
             "so the next token will not find them. See section 15.2.",
-            _beside_the_cache,
+            {"    end =": "    keys, values = keys.clone(), values.clone()\n    end ="},
         ),
         "sees what is not there": Mistake(
             "It attends to all rows of the cache, those behind the new token too: they hold zeros or an old text. "
             "See section 15.2.",
-            _to_the_end,
+            {"keys[:, :, :end], values[:, :, :end]": "keys, values"},
         ),
         "one place too far": Mistake(
             "The new token stands one row too far, so that there is a row without a token before it: "
             "rows are counted from 0. See section 15.2.",
             sign=lambda found, *inputs: (
-                _agrees(found, _one_place_too_far, *inputs)
-                if inputs[-1] + 1 < inputs[3].size(2)
-                else None
+                _agrees(found, _one_place_too_far, *inputs) if inputs[-1] + 1 < inputs[3].size(2) else None
             ),
         ),
         "last token overwritten": Mistake(
@@ -240,31 +162,31 @@ cache_step = Exercise(
         "first token overwritten": Mistake(
             "The new token is written into row 0, over the first token of the text: it belongs behind those "
             "that are there. See section 15.2.",
-            _over_the_first,
+            {"keys[:, :, length:end]": "keys[:, :, :1]", "values[:, :, length:end]": "values[:, :, :1]"},
         ),
         "values not kept": Mistake(
             "The new key is in the cache and the new value is not: the new token's weight meets what stood in "
             "that row before. See section 15.2.",
-            _only("keys"),
+            {"    values[:, :, length:end] = v\n": ""},
         ),
         "keys not kept": Mistake(
             "The new value is in the cache and the new key is not: the new token's score comes from what stood in "
             "that row before. See section 15.2.",
-            _only("values"),
+            {"    keys[:, :, length:end] = k\n": ""},
         ),
         "keys and values swapped": Mistake(
             "Keys were kept as values and values as keys. See section 15.2.",
-            lambda q, k, v, keys, values, length: _step(q, v, k, keys, values, length),
+            {"= k\n": "= v\n", "= v\n": "= k\n"},
         ),
         "aligned top-left": Mistake(
             "The query sees the first key alone, whatever it asks: a causal mask with one row is aligned top-left "
             "here, and the newest token needs no mask. See section 15.5.",
-            _top_left_step,
+            {"values[:, :, :end])": "values[:, :, :end], make_causal_mask(end, device=q.device)[:1])"},
         ),
         "sees itself alone": Mistake(
             "The new token attends to its own key and value alone, and not to those in the cache: "
             "the output is its value. See section 15.2.",
-            _itself_alone,
+            {"keys[:, :, :end], values[:, :, :end]": "k, v"},
         ),
         "behind the free places": Mistake(
             "The new token goes behind all places of the cache, the free ones included, and they are seen: "
@@ -274,41 +196,43 @@ cache_step = Exercise(
         "last place": Mistake(
             "The new token goes into the last place of the cache: the first that is free is row `length`, and what "
             "stands behind it means nothing. See section 15.2.",
-            _in_the_last_place,
+            {"end = length + k.size(2)": "length, end = -1, None"},
         ),
         "key kept as value": Mistake(
             "The new key was kept twice, the second time in place of the value. See section 15.2.",
-            lambda q, k, v, keys, values, length: _step(q, k, k, keys, values, length),
+            {"= v": "= k"},
         ),
         "weights returned": Mistake(
             "The exercise asks for the output alone, and `attention` returns the weights beside it. See section 3.7.",
             sign=_returns_weights,
         ),
         "no scale": Mistake(
-            "The scores are not divided by √D. See section 3.4.", _unscaled
+            "The scores are not divided by √D. See section 3.4.",
+            {"attention(q,": "attention(q * math.sqrt(q.size(-1)),"},
         ),
         "attends to the old row": Mistake(
             "The row of the new token is attended to before the token is written into it, so what stood there before "
             "is seen: write first. See section 15.2.",
-            _reads_the_old_row,
+            {
+                "    keys[": "    out = attention(q, keys[:, :, :end], values[:, :, :end])[0]\n    keys[",
+                "return attention(q, keys[:, :, :end], values[:, :, :end])[0]": "return out",
+            },
         ),
-        CHANGES_ITS_INPUT: Mistake(
-            "The cache is there to be written to, and nothing else. See section 15.2.",
-        ),
+        CHANGES_ITS_INPUT: Mistake("The cache is there to be written to, and nothing else. See section 15.2."),
         "value kept for this step only": Mistake(
             "The output and the keys are right, and the new value is not in the cache afterwards: it went into a new "
             "tensor, so the next token will not find it. See section 15.2.",
-            _kept_for_this_step_only("keys"),
+            {"    values[": "    values = values.clone()\n    values["},
         ),
         "key kept for this step only": Mistake(
             "The output and the values are right, and the new key is not in the cache afterwards: it went into a new "
             "tensor, so the next token will not find it. See section 15.2.",
-            _kept_for_this_step_only("values"),
+            {"    keys[": "    keys = keys.clone()\n    keys["},
         ),
         "first of the batch for all": Mistake(
             "The first text of the batch is right, and its new key and value are kept for all the others: each text "
             "has its own. See section 15.2.",
-            _first_of_the_batch,
+            {"= k\n": "= k[:1]\n", "= v\n": "= v[:1]\n"},
         ),
         "cache moved up": Mistake(
             "All rows are moved up by one, and the new token stands in the last of them: the old ones stay where they "
@@ -323,11 +247,11 @@ cache_step = Exercise(
         "axis of the token left": Mistake(
             "`keys[:, :, length]` has no axis for the token any more, and the new key has one, of length 1: write to "
             "`keys[:, :, length : length + 1]`. See section 15.2.",
-            _with_its_axis,
+            {"keys[:, :, length:end]": "keys[:, :, length]"},
         ),
         "along the heads": Mistake(
             "The new key goes along axis 1, which is that of the heads: the tokens are axis 2. See section 15.2.",
-            _along_the_heads,
+            {"keys[:, :, length:end]": "keys[:, length:end]"},
         ),
         "cache returned": Mistake(
             "The exercise asks for the output alone: keys and values are written in place, so whoever called has them. "
@@ -358,8 +282,9 @@ def _chunks(draw):
 def _place(pads, cached, num_new):
     columns = torch.arange(cached + num_new, device=pads.device)
     positions = (columns[cached:] - pads[:, None]).clamp(min=0)
-    causal = make_causal_mask(num_new, cached + num_new, device=pads.device)
-    return positions, causal & (columns >= pads[:, None])[:, None]
+    real = (columns >= pads[:, None])[:, None]  # (B, 1, S)
+    mask = (columns <= columns[cached:, None]) & real
+    return positions, mask
 
 
 def _of_words_alone(answer, pads, cached, num_new):
@@ -380,37 +305,6 @@ def _of_words_alone(answer, pads, cached, num_new):
     return positions, mask
 
 
-def _elsewhere(of_positions):
-    """Right masks, with other positions."""
-
-    def answer(pads, cached, num_new):
-        positions, mask = _place(pads, cached, num_new)
-        return of_positions(positions, pads, cached, num_new), mask
-
-    return answer
-
-
-def _masked(of_mask):
-    """Right positions, with another mask."""
-
-    def answer(pads, cached, num_new):
-        positions, mask = _place(pads, cached, num_new)
-        columns = torch.arange(cached + num_new, device=pads.device)
-        real = (columns >= pads[:, None])[:, None]  # (B, 1, S)
-        return positions, of_mask(mask, columns, real, pads, cached)
-
-    return answer
-
-
-def _columns_of(positions, pads, cached, num_new):
-    return torch.arange(cached, cached + num_new, device=pads.device).expand_as(positions)
-
-
-def _at_front(mask, columns, real, pads, cached):
-    queries = columns[cached:, None] - cached
-    return (columns <= queries) & real
-
-
 place_chunk = Exercise(
     name="place_chunk",
     trials=_chunks,
@@ -420,140 +314,93 @@ place_chunk = Exercise(
     mistakes={
         "positions from 0": Mistake(
             "Every chunk begins at position 0 again. What is in the cache has come before it. See section 15.6.",
-            _elsewhere(
-                lambda positions, pads, cached, num_new: (
-                    torch.arange(num_new, device=pads.device)
-                    - (pads[:, None] - cached).clamp(min=0)
-                ).clamp(min=0)
-            ),
+            {"columns[cached:] - pads[:, None]": "columns[:num_new] - (pads[:, None] - cached).clamp(min=0)"},
         ),
         "positions from 0 and padding subtracted": Mistake(
             "The positions of a chunk begin at 0, less the padding: the columns in the cache have come before it. "
             "See section 15.6.",
-            _elsewhere(
-                lambda positions, pads, cached, num_new: (
-                    torch.arange(num_new, device=pads.device) - pads[:, None]
-                ).clamp(min=0)
-            ),
+            {"columns[cached:] -": "columns[:num_new] -"},
         ),
         "columns counted": Mistake(
             "The positions are the numbers of the columns, so that a padded text does not begin at 0: "
             "positions count words. See section 15.6.",
-            _elsewhere(_columns_of),
+            {"(columns[cached:] - pads[:, None]).clamp(min=0)": "columns[cached:].expand(len(pads), -1)"},
         ),
         "positions from 1": Mistake(
             "The first word of each text stands at 1: positions count from 0. See section 15.6.",
-            _elsewhere(lambda positions, pads, cached, num_new: positions + 1),
+            {"clamp(min=0)": "clamp(min=0) + 1"},
         ),
         "all at the end": Mistake(
             "All tokens of a chunk have the position of its last one: each column counts one further. See section "
             "15.6.",
-            _elsewhere(
-                lambda positions, pads, cached, num_new: positions[:, -1:].expand_as(
-                    positions
-                )
-            ),
+            {"return positions,": "return positions[:, -1:].expand_as(positions),"},
         ),
         "aligned top-left": Mistake(
             "The mask aligns the first query with the first key, so that a chunk does not see most of the cache, "
             "nor itself: the last query belongs to the last key. See section 15.5.",
-            _masked(_at_front),
+            {"columns[cached:, None]": "columns[:num_new, None]"},
         ),
         "chunk sees its future": Mistake(
             "Within the chunk every token sees those that come after it: the causal mask is missing, or is not asked "
             "for beside the padding. See section 15.5.",
-            _masked(lambda mask, columns, real, pads, cached: real.expand_as(mask)),
+            {"(columns <= columns[cached:, None]) & real": "real.expand(-1, num_new, -1)"},
         ),
         "padding seen": Mistake(
             "The mask is causal and does not hide the padding at the beginning of the rows. See section 15.6.",
-            _masked(
-                lambda mask, columns, real, pads, cached: (
-                    columns <= columns[cached:, None]
-                ).expand_as(mask)
-            ),
+            {" & real": " & torch.ones_like(real)"},
         ),
         "padding taken to be on the right": Mistake(
             "The mask hides the last columns of a padded row instead of the first, its words among them: "
             "the padding is on the left. See section 15.6.",
-            _masked(
-                lambda mask, columns, real, pads, cached: (
-                    (columns <= columns[cached:, None])
-                    & (columns < len(columns) - pads[:, None])[:, None]
-                )
-            ),
+            {" & real": " & (columns < len(columns) - pads[:, None])[:, None]"},
         ),
         "does not see itself": Mistake(
             "No token sees itself: a query may attend to keys up to its own column, that one included. See section "
             "15.5.",
-            _masked(
-                lambda mask, columns, real, pads, cached: (
-                    (columns < columns[cached:, None]) & real
-                )
-            ),
+            {"<=": "<"},
         ),
         "cache not seen": Mistake(
             "The mask has a column for each new token and none for those in the cache: S counts both. See section "
             "15.5.",
-            _masked(lambda mask, columns, real, pads, cached: mask[:, :, cached:]),
+            {"return positions, mask": "return positions, mask[:, :, cached:]"},
         ),
         "first word hidden": Mistake(
             "The mask hides the first word of each row with the padding: with n columns of padding it stands in "
             "column n, counted from 0. See section 15.6.",
-            _masked(
-                lambda mask, columns, real, pads, cached: (
-                    mask & (columns > pads[:, None])[:, None]
-                )
-            ),
+            {">=": ">"},
         ),
         "mask inverted": Mistake(
             "The mask is True where a token may not look: True means may attend. See section 5.4.",
-            _masked(lambda mask, columns, real, pads, cached: ~mask),
+            {"return positions, mask": "return positions, ~mask"},
         ),
         "one mask for all rows": Mistake(
             "The mask is (T, S), the same for all rows, so it cannot hide the padding of each: "
             "the rows come first, (B, T, S). See section 15.6.",
-            _masked(
-                lambda mask, columns, real, pads, cached: columns <= columns[cached:, None]
-            ),
+            {" & real": ""},
         ),
         "padding not looked at": Mistake(
             "Padding counts as words: positions are the numbers of the columns, and the mask hides none of it. "
             "See section 15.6.",
-            lambda pads, cached, num_new: (
-                torch.arange(cached, cached + num_new, device=pads.device).expand(
-                    len(pads), -1
-                ),
-                make_causal_mask(num_new, cached + num_new, device=pads.device).expand(
-                    len(pads), -1, -1
-                ),
-            ),
+            {
+                "(columns[cached:] - pads[:, None]).clamp(min=0)": "columns[cached:].expand(len(pads), -1)",
+                " & real": " & torch.ones_like(real)",
+            },
         ),
         "padding added": Mistake(
             "The padding is added to the positions: a word behind n columns of padding has a smaller number than "
             "its column, by n. See section 15.6.",
-            _elsewhere(
-                lambda positions, pads, cached, num_new: (
-                    torch.arange(cached, cached + num_new, device=pads.device)
-                    + pads[:, None]
-                )
-            ),
+            {"(columns[cached:] - pads[:, None]).clamp(min=0)": "columns[cached:] + pads[:, None]"},
         ),
         "padding in each chunk": Mistake(
             "The mask looks for the padding at the beginning of the chunk: it is at the beginning of the row, "
             "and may be in the cache by now. See section 15.6.",
-            _masked(
-                lambda mask, columns, real, pads, cached: (
-                    (columns <= columns[cached:, None])
-                    & ((columns < cached) | (columns - cached >= pads[:, None]))[:, None]
-                )
-            ),
+            {"(columns >= pads[:, None])": "((columns < cached) | (columns - cached >= pads[:, None]))"},
         ),
         "a row for each column": Mistake(
             "The mask has a row for each column, those in the cache included: its rows are the queries, and only "
             "the columns of the chunk have one, (B, T, S). See section 15.5.",
             sign=lambda found, pads, cached, num_new: (
-                cached > 0
-                and found[1].shape == (len(pads), cached + num_new, cached + num_new)
+                cached > 0 and found[1].shape == (len(pads), cached + num_new, cached + num_new)
             ),
         ),
         "one row for all queries": Mistake(
@@ -571,9 +418,7 @@ place_chunk = Exercise(
         "positions of all columns": Mistake(
             "There is a position for each column, those in the cache included, and the exercise asks for those of "
             "the chunk, (B, T). See section 15.6.",
-            sign=lambda found, pads, cached, num_new: (
-                cached > 0 and found[0].shape == (len(pads), cached + num_new)
-            ),
+            sign=lambda found, pads, cached, num_new: cached > 0 and found[0].shape == (len(pads), cached + num_new),
         ),
         "not integers": Mistake(
             "The positions are right and are not whole numbers by type: a table is indexed by integers. See section "
@@ -581,9 +426,7 @@ place_chunk = Exercise(
             sign=lambda found, pads, cached, num_new: (
                 found[0].is_floating_point()
                 and torch.equal(
-                    _of_words_alone(
-                        lambda *_: (found[0].long(), found[1]), pads, cached, num_new
-                    )[0],
+                    _of_words_alone(lambda *_: (found[0].long(), found[1]), pads, cached, num_new)[0],
                     _of_words_alone(_place, pads, cached, num_new)[0],
                 )
             ),
@@ -598,40 +441,26 @@ place_chunk = Exercise(
                 )
             ),
         ),
-        CHANGES_ITS_INPUT: Mistake(
-            "The next chunk will be told another padding: work on a copy. See section 15.6."
-        ),
+        CHANGES_ITS_INPUT: Mistake("The next chunk will be told another padding: work on a copy. See section 15.6."),
         "padding subtracted in the first chunk only": Mistake(
             "The first chunk is right, and in those after it the positions are the numbers of the columns: the padding "
             "stands before every later word as well. See section 15.6.",
-            _elsewhere(
-                lambda positions, pads, cached, num_new: (
-                    positions
-                    if cached == 0
-                    else _columns_of(positions, pads, cached, num_new)
-                )
-            ),
+            {"- pads[:, None]": "- pads[:, None] * (cached == 0)"},
         ),
         "first row's padding for all": Mistake(
             "The first row is right, and its padding is taken for that of all rows: each has its own. See section "
             "15.6.",
-            lambda pads, cached, num_new: _place(pads[:1].expand_as(pads), cached, num_new),
+            {"    columns =": "    pads = pads[:1].expand_as(pads)\n    columns ="},
         ),
         "padding of the chunk seen": Mistake(
             "The padding in the cache is hidden, and that inside the chunk is not. See section 15.6.",
-            _masked(
-                lambda mask, columns, real, pads, cached: (
-                    (columns <= columns[cached:, None]) & (real | (columns >= cached))
-                )
-            ),
+            {" & real": " & (real | (columns >= cached))"},
         ),
         "all at the beginning": Mistake(
             "All tokens of a chunk have the position of its first one: each column counts one further. See section "
             "15.6.",
             sign=lambda found, pads, cached, num_new: (
-                torch.equal(found[0], (cached - pads)[:, None].expand(-1, num_new))
-                if (cached >= pads).all()
-                else None
+                torch.equal(found[0], (cached - pads)[:, None].expand(-1, num_new)) if (cached >= pads).all() else None
             ),
         ),
         "an axis of heads": Mistake(
@@ -678,95 +507,19 @@ def _places(q, start):
     return torch.arange(start, start + q.size(2), device=q.device)
 
 
-def _rotary(q, k, v, keys, values, length, *, q_from=None, k_from=None, mask=None):
-    """A right step, but for where queries and keys are said to stand (False: not turned) and for the mask."""
-    q_from = length if q_from is None else q_from
-    k_from = length if k_from is None else k_from
-    q = q if q_from is False else rotate(q, _places(q, q_from))
-    k = k if k_from is False else rotate(k, _places(k, k_from))
-    end = _keep(k, v, keys, values, length)
-    mask = (
-        make_causal_mask(q.size(2), end, device=q.device) if mask is None else mask(q, end)
-    )
-    return attention(q, keys[:, :, :end], values[:, :, :end], mask)[0]
-
-
-def _turned(**places):
-    def answer(q, k, v, keys, values, length):
-        told = {name: place(length) for name, place in places.items()}
-        return _rotary(q, k, v, keys, values, length, **told)
-
-    return answer
-
-
-def _with_mask(mask):
-    return lambda *inputs: _rotary(*inputs, mask=mask)
-
-
-def _all_keys_turned_again(q, k, v, keys, values, length):
-    end = _keep(k, v, keys, values, length)
-    here = _places(q, length)
+def _rotary(q, k, v, keys, values, length):
+    end = length + k.size(2)
+    places = torch.arange(length, end, device=q.device)
+    keys[:, :, length:end] = rotate(k, places)
+    values[:, :, length:end] = v
     mask = make_causal_mask(q.size(2), end, device=q.device)
-    return attention(rotate(q, here), rotate(keys[:, :, :end]), values[:, :, :end], mask)[0]
-
-
-def _turned_before_and_after(q, k, v, keys, values, length):
-    here = _places(q, length)
-    end = _keep(rotate(k, here), v, keys, values, length)
-    mask = make_causal_mask(q.size(2), end, device=q.device)
-    return attention(rotate(q, here), rotate(keys[:, :, :end]), values[:, :, :end], mask)[0]
-
-
-def _all_keys_turned_in_the_cache(q, k, v, keys, values, length):
-    end = _keep(k, v, keys, values, length)
-    keys[:, :, :end] = rotate(keys[:, :, :end])
-    mask = make_causal_mask(q.size(2), end, device=q.device)
-    return attention(
-        rotate(q, _places(q, length)), keys[:, :, :end], values[:, :, :end], mask
-    )[0]
-
-
-def _rotary_beside_the_cache(q, k, v, keys, values, length):
-    return _rotary(q, k, v, keys.clone(), values.clone(), length)
-
-
-def _all_at_one_place(q, k, v, keys, values, length, further=0):
-    at = torch.full((q.size(2),), length + further, device=q.device)
-    end = _keep(rotate(k, at), v, keys, values, length)
-    mask = make_causal_mask(q.size(2), end, device=q.device)
-    return attention(rotate(q, at), keys[:, :, :end], values[:, :, :end], mask)[0]
-
-
-def _all_at_the_end(q, k, v, keys, values, length):
-    return _all_at_one_place(q, k, v, keys, values, length, q.size(2) - 1)
-
-
-def _sees_the_chunk_alone(q, k, v, keys, values, length):
-    here = _places(q, length)
-    _keep(rotate(k, here), v, keys, values, length)
-    mask = make_causal_mask(q.size(2), device=q.device)
-    return attention(rotate(q, here), rotate(k, here), v, mask)[0]
+    return attention(rotate(q, places), keys[:, :, :end], values[:, :, :end], mask)[0]
 
 
 def _sees_the_old_alone(q, k, v, keys, values, length):
     here = _places(q, length)
     _keep(rotate(k, here), v, keys, values, length)
     return _attend(rotate(q, here), keys, values, length)
-
-
-def _to_the_last_place(q, k, v, keys, values, length):
-    here = _places(q, length)
-    _keep(rotate(k, here), v, keys, values, length)
-    mask = make_causal_mask(q.size(2), keys.size(2), device=q.device)
-    return attention(rotate(q, here), keys, values, mask)[0]
-
-
-def _top_left(q, end):
-    return torch.ones(q.size(2), end, dtype=torch.bool, device=q.device).tril()
-
-
-def _everything(q, end):
-    return torch.ones(q.size(2), end, dtype=torch.bool, device=q.device)
 
 
 def _turn_halves(x, places):
@@ -776,29 +529,6 @@ def _turn_halves(x, places):
     cos, sin = angles.cos().to(x), angles.sin().to(x)
     a, b = x.chunk(2, dim=-1)
     return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)
-
-
-def _in_halves(q, k, v, keys, values, length):
-    here = _places(q, length)
-    end = _keep(_turn_halves(k, here), v, keys, values, length)
-    mask = make_causal_mask(q.size(2), end, device=q.device)
-    return attention(_turn_halves(q, here), keys[:, :, :end], values[:, :, :end], mask)[0]
-
-
-def _kept_as_it_came(q, k, v, keys, values, length):
-    out = _rotary(q, k, v, keys.clone(), values, length)
-    _keep(k, v, keys, values, length)
-    return out
-
-
-def _counted_from_the_end(q, k, v, keys, values, length):
-    start = keys.size(2) - q.size(2)
-    return _rotary(q, k, v, keys, values, length, q_from=start, k_from=start)
-
-
-def _turned_by_all_positions(q, k, v, keys, values, length):
-    rotate(k, torch.arange(length + q.size(2), device=q.device))
-    return _rotary(q, k, v, keys, values, length)
 
 
 rotary_step = Exercise(
@@ -811,41 +541,44 @@ rotary_step = Exercise(
         "positions from 0": Mistake(
             "The new tokens are turned as if the text began with them: the first of them stands at `length`. "
             "See section 15.2.",
-            _turned(q_from=lambda length: 0, k_from=lambda length: 0),
+            {"torch.arange(length, end, device=q.device)": "torch.arange(k.size(2), device=q.device)"},
         ),
         "queries from 0": Mistake(
             "The new keys are turned by their positions and the queries as if the text began with them. See section "
             "15.2.",
-            _turned(q_from=lambda length: 0),
+            {"rotate(q, places)": "rotate(q)"},
         ),
         "keys from 0": Mistake(
             "The queries are turned by their positions and the new keys as if the text began with them. See section "
             "15.2.",
-            _turned(k_from=lambda length: 0),
+            {"rotate(k, places)": "rotate(k)"},
         ),
         "one place too far": Mistake(
             "The new tokens are turned by one position too much, so there is a gap between them and the cache: "
             "the first of them stands at `length`. See section 15.2.",
-            _turned(q_from=lambda length: length + 1, k_from=lambda length: length + 1),
+            {"torch.arange(length, end, device=q.device)": "torch.arange(length, end, device=q.device) + 1"},
         ),
         "all at one place": Mistake(
             "One new token is right, and of several all are turned as if they stood where the first one does. "
             "See section 15.2.",
-            _all_at_one_place,
+            {"torch.arange(length, end, device=q.device)": "torch.full((k.size(2),), length, device=q.device)"},
         ),
         "one place too early": Mistake(
             "The new tokens are turned by one position too few, so the first of them stands where the last one in "
             "the cache does: it belongs at `length`. See section 15.2.",
-            _turned(q_from=lambda length: length - 1, k_from=lambda length: length - 1),
+            {"torch.arange(length, end, device=q.device)": "torch.arange(length, end, device=q.device) - 1"},
         ),
         "all at the end": Mistake(
             "One new token is right, and of several all are turned as if they stood where the last one does. "
             "See section 15.2.",
-            _all_at_the_end,
+            {"torch.arange(length, end, device=q.device)": "torch.full((k.size(2),), end - 1, device=q.device)"},
         ),
         "sees the chunk alone": Mistake(
             "The new tokens attend to each other alone, and not to those in the cache. See section 15.2.",
-            _sees_the_chunk_alone,
+            {
+                "make_causal_mask(q.size(2), end,": "make_causal_mask(q.size(2),",
+                "keys[:, :, :end], values[:, :, :end]": "rotate(k, places), v",
+            },
         ),
         "new tokens left out": Mistake(
             "The new tokens are kept, and attend to the old ones alone: each sees itself and those before it. "
@@ -854,57 +587,58 @@ rotary_step = Exercise(
         ),
         "mask inverted": Mistake(
             "The mask is True where a token may not look: True means may attend. See section 5.4.",
-            _with_mask(lambda q, end: ~make_causal_mask(q.size(2), end, device=q.device)),
+            {"mask)[0]": "~mask)[0]"},
         ),
         "keys kept unturned": Mistake(
             "The new keys go into the cache as they are, between others that have been turned: "
             "turn them before they are kept. See section 15.2.",
-            _turned(k_from=lambda length: False),
+            {"rotate(k, places)": "k"},
         ),
         "keys turned again": Mistake(
             "All keys of the cache are turned, the old ones for a second time: each is turned once, "
             "before it is kept. See section 15.2.",
-            _all_keys_turned_again,
+            {"rotate(k, places)": "k", "keys[:, :, :end]": "rotate(keys[:, :, :end])"},
         ),
         "new keys turned again": Mistake(
             "The new keys are turned before they are kept, and then all of the cache once more: "
             "each key is turned once. See section 15.2.",
-            _turned_before_and_after,
+            {"keys[:, :, :end]": "rotate(keys[:, :, :end])"},
         ),
         "keys turned again in the cache": Mistake(
             "The old keys in the cache are turned a second time, and stay so: with every step they turn on. "
             "Each is turned once, before it is kept. See section 15.2.",
-            _all_keys_turned_in_the_cache,
+            {"rotate(k, places)\n": "k\n    keys[:, :, :end] = rotate(keys[:, :, :end])\n"},
         ),
         "only the keys turned": Mistake(
             "The queries are not turned, so a score depends on where the key stands and not on the distance. "
             "See section 8.4.",
-            _turned(q_from=lambda length: False),
+            {"rotate(q, places)": "q"},
         ),
         "nothing turned": Mistake(
             "Neither the queries nor the new keys are turned; `rotate` returns a new tensor. See section 15.2.",
-            _turned(q_from=lambda length: False, k_from=lambda length: False),
+            {"rotate(k, places)": "k", "rotate(q, places)": "q"},
         ),
         "values turned": Mistake(
             "The new values were turned as well; only queries and keys are. See section 8.4.",
-            lambda q, k, v, keys, values, length: _rotary(
-                q, k, rotate(v, _places(v, length)), keys, values, length
-            ),
+            {"= v\n": "= rotate(v, places)\n"},
         ),
         "aligned top-left": Mistake(
             "The mask takes the first new token for the first of the text, and hides most of the cache from it: "
             "the last query belongs to the last key. See section 15.5.",
-            _with_mask(_top_left),
+            {"make_causal_mask(q.size(2), end, device=q.device)": "make_causal_mask(end)[: q.size(2)].to(q.device)"},
         ),
         "chunk sees its future": Mistake(
             "One new token is right, and of several each sees those that come after it: "
             "the causal mask is missing. See section 15.5.",
-            _with_mask(_everything),
+            {", mask)": ")"},
         ),
         "sees what is not there": Mistake(
             "The mask counts all places of the cache as keys, so the new tokens see what stands behind them: "
             "attend to the places that are filled. See section 15.2.",
-            _to_the_last_place,
+            {
+                "make_causal_mask(q.size(2), end,": "make_causal_mask(q.size(2), keys.size(2),",
+                "keys[:, :, :end], values[:, :, :end]": "keys, values",
+            },
         ),
         "weights returned": Mistake(
             "The exercise asks for the outputs alone, and `attention` returns the weights beside them. See section "
@@ -914,39 +648,37 @@ rotary_step = Exercise(
         "not kept": Mistake(
             "The outputs are right, and the cache is what it was: keys and values went into new tensors, "
             "so the next token will not find them. See section 15.2.",
-            _rotary_beside_the_cache,
+            {"    end =": "    keys, values = keys.clone(), values.clone()\n    end ="},
         ),
         "no scale": Mistake(
             "The scores are not divided by √D. See section 3.4.",
-            lambda q, *others: _rotary(q * math.sqrt(q.size(-1)), *others),
+            {"rotate(q, places)": "rotate(q, places) * math.sqrt(q.size(-1))"},
         ),
         "other convention": Mistake(
             "Queries and keys are turned in halves, column i with column i + D/2, and the keys in the cache were "
             "turned in neighbours, as `rotate` does: one cache, one convention. See section 8.4.",
-            _in_halves,
+            {"rotate(k, places)": "_turn_halves(k, places)", "rotate(q, places)": "_turn_halves(q, places)"},
         ),
-        CHANGES_ITS_INPUT: Mistake(
-            "The cache is there to be written to, and nothing else. See section 15.2.",
-        ),
+        CHANGES_ITS_INPUT: Mistake("The cache is there to be written to, and nothing else. See section 15.2."),
         "turned for this step only": Mistake(
             "The outputs are right, and the new keys are in the cache as they came, not turned: the next step would "
             "compare with them as they are. See section 15.2.",
-            _kept_as_it_came,
+            {"    keys[": "    kept, keys = keys, keys.clone()\n    kept[:, :, length:end] = k\n    keys["},
         ),
         "counted from the end of the cache": Mistake(
             "The new tokens are turned as if they were the last that the cache has room for: the first of them stands "
             "at `length`, however large the cache is. See section 15.2.",
-            _counted_from_the_end,
+            {"torch.arange(length, end, device=q.device)": "torch.arange(keys.size(2), device=q.device)[-k.size(2) :]"},
         ),
         "no mask and positions from 0": Mistake(
             "The new tokens are turned as if the text began with them, and each sees those that come after it: the "
             "first stands at `length`, and a causal mask is missing. See section 15.5.",
-            lambda *inputs: _rotary(*inputs, q_from=0, k_from=0, mask=_everything),
+            {"torch.arange(length, end, device=q.device)": "torch.arange(k.size(2), device=q.device)", ", mask)": ")"},
         ),
         "positions of all tokens": Mistake(
             "There is a position for each token of the text, and only the new ones are turned: theirs are those from "
             "`length` on. See section 15.2.",
-            _turned_by_all_positions,
+            {"torch.arange(length, end, device=q.device)": "torch.arange(end, device=q.device)"},
         ),
         "cache returned": Mistake(
             "The exercise asks for the outputs alone: keys and values are written in place, so whoever called has "
@@ -984,21 +716,9 @@ def _rows(parents):
 
 
 def _follow(keys, values, parents):
-    rows = _rows(parents)
+    B, K = parents.shape
+    rows = (torch.arange(B, device=parents.device)[:, None] * K + parents).flatten()
     return keys[:, rows], values[:, rows]
-
-
-def _by_rows(rows_of):
-    def answer(keys, values, parents):
-        rows = rows_of(parents)
-        return keys[:, rows], values[:, rows]
-
-    return answer
-
-
-def _far_sources(parents):
-    B = len(parents)
-    return (torch.arange(B, device=parents.device)[:, None] * B + parents).flatten()
 
 
 def _sent(keys, values, parents):
@@ -1028,17 +748,12 @@ def _first_layer(keys, values, parents):
 
 def _last_layer(keys, values, parents):
     moved = _follow(keys, values, parents)
-    return tuple(
-        torch.cat([kept[:-1], new[-1:]])
-        for kept, new in zip((keys, values), moved, strict=True)
-    )
+    return tuple(torch.cat([kept[:-1], new[-1:]]) for kept, new in zip((keys, values), moved, strict=True))
 
 
 def _rows_by_beams(parents):
     """Row numbers if the beams came first and the sources second, in either order of the new beams."""
-    rows = (
-        parents * len(parents) + torch.arange(len(parents), device=parents.device)[:, None]
-    )
+    rows = parents * len(parents) + torch.arange(len(parents), device=parents.device)[:, None]
     return rows.flatten(), rows.T.flatten()
 
 
@@ -1048,15 +763,11 @@ def _new_tensors(answer, keys, values, parents):
         return found
     given = {tensor.untyped_storage().data_ptr() for tensor in (keys, values)}
     shares = any(
-        isinstance(new, Tensor)
-        and new.device == keys.device
-        and new.untyped_storage().data_ptr() in given
+        isinstance(new, Tensor) and new.device == keys.device and new.untyped_storage().data_ptr() in given
         for new in found
     )
     # Where a beam moves, new tensors come by themselves, or the numbers are wrong.
-    nothing_moves = torch.equal(
-        _rows(parents), torch.arange(parents.numel(), device=keys.device)
-    )
+    nothing_moves = torch.equal(_rows(parents), torch.arange(parents.numel(), device=keys.device))
     return (*found, shares and nothing_moves)
 
 
@@ -1067,9 +778,7 @@ def _one_left_behind(place):
         if len(_rows(parents)) == len(parents):  # a single beam has nowhere to go
             return None
         moved, given = _follow(keys, values, parents), (keys, values)
-        return torch.equal(found[place], given[place]) and torch.equal(
-            found[1 - place], moved[1 - place]
-        )
+        return torch.equal(found[place], given[place]) and torch.equal(found[1 - place], moved[1 - place])
 
     return sign
 
@@ -1084,12 +793,12 @@ follow_beams = Exercise(
         "sources mixed up": Mistake(
             "With one source it is right; with several, all of them go on from beams of the first: "
             "`parents` counts the beams of each source from 0. See section 15.7.",
-            _by_rows(lambda parents: parents.flatten()),
+            {"(torch.arange(B, device=parents.device)[:, None] * K + parents)": "parents"},
         ),
         "sources counted in sources": Mistake(
             "The rows of a source are looked for in the wrong place: before source b stand b times K rows, "
             "and not b times B. See section 15.7.",
-            _by_rows(_far_sources),
+            {"* K": "* B"},
         ),
         "values left behind": Mistake(
             "The keys have moved and the values have not: a beam would compare with its own text "
@@ -1104,29 +813,22 @@ follow_beams = Exercise(
         "layers instead of rows": Mistake(
             "It is the layers that are put in another order: the first axis holds these, "
             "and the rows are the second. See section 15.7.",
-            lambda keys, values, parents: (keys[_rows(parents)], values[_rows(parents)]),
+            {"keys[:, rows], values[:, rows]": "keys[rows], values[rows]"},
         ),
         "heads instead of rows": Mistake(
             "It is the heads that are chosen: the axes are layers, rows and heads, and the rows are the second. "
             "See section 15.7.",
-            lambda keys, values, parents: (
-                keys[:, :, _rows(parents)],
-                values[:, :, _rows(parents)],
-            ),
+            {"keys[:, rows], values[:, rows]": "keys[:, :, rows], values[:, :, rows]"},
         ),
         "sources one row apart": Mistake(
             "The rows of a source are looked for one row after those of the source before: each source has K. "
             "See section 15.7.",
-            _by_rows(
-                lambda parents: (
-                    torch.arange(len(parents), device=parents.device)[:, None] + parents
-                ).flatten()
-            ),
+            {" * K": ""},
         ),
         "beams before sources": Mistake(
             "The rows are in the order of the beams, the first beams of all sources first: "
             "all beams of the first source come first. See section 15.7.",
-            _by_rows(lambda parents: _rows(parents).view(parents.shape).T.flatten()),
+            {".flatten()": ".T.flatten()"},
         ),
         "first layer only": Mistake(
             "Only the first layer follows the beams; every layer keeps keys and values of its own. See section 15.7.",
@@ -1144,11 +846,11 @@ follow_beams = Exercise(
         ),
         "nothing moved": Mistake(
             "Keys and values are what they were: each beam would go on from the text of another. See section 15.7.",
-            lambda keys, values, parents: (keys.clone(), values.clone()),
+            {"keys[:, rows], values[:, rows]": "keys.clone(), values.clone()"},
         ),
         "keys and values swapped": Mistake(
             "Both have followed the beams, in the wrong order: first the keys, then the values. See section 15.7.",
-            lambda keys, values, parents: _follow(values, keys, parents),
+            {"keys[:, rows], values[:, rows]": "values[:, rows], keys[:, rows]"},
         ),
         "an axis too many": Mistake(
             "The rows have two axes, sources and beams; the cache has one for both, B · K. See section 15.7.",
@@ -1161,9 +863,7 @@ follow_beams = Exercise(
             "the next token into the new cache changes the old one too. Return new tensors. See section 15.7.",
             lambda keys, values, parents: (
                 (keys, values)
-                if torch.equal(
-                    _rows(parents), torch.arange(keys.size(1), device=keys.device)
-                )
+                if torch.equal(_rows(parents), torch.arange(keys.size(1), device=keys.device))
                 else _follow(keys, values, parents)
             ),
         ),
@@ -1182,12 +882,12 @@ follow_beams = Exercise(
         "first source's parents for all": Mistake(
             "The first source is right, and its parents are taken for all the others: each source has a row of its "
             "own. See section 15.7.",
-            _by_rows(lambda parents: _rows(parents[:1].expand_as(parents))),
+            {"+ parents": "+ parents[0]"},
         ),
         "parents sorted": Mistake(
             "The right beams are there in another order: the parents are sorted, and the new beam k goes on from "
             "parents[b, k]. See section 15.7.",
-            _by_rows(lambda parents: _rows(parents.sort(dim=1).values)),
+            {"+ parents": "+ parents.sort(dim=1).values"},
         ),
         "each parent once": Mistake(
             "Rows are missing: a beam that two new ones go on from is there once, and there have to be two copies of "
@@ -1195,10 +895,7 @@ follow_beams = Exercise(
             sign=lambda found, keys, values, parents: (
                 any(
                     torch.equal(found[0], keys[:, rows])
-                    for rows in (
-                        _rows(parents).unique(),
-                        torch.tensor([*dict.fromkeys(_rows(parents).tolist())]),
-                    )
+                    for rows in (_rows(parents).unique(), torch.tensor([*dict.fromkeys(_rows(parents).tolist())]))
                 )
                 if len(_rows(parents).unique()) < parents.numel()
                 else None
@@ -1207,7 +904,7 @@ follow_beams = Exercise(
         "one row too early": Mistake(
             "Each new beam goes on from the row before the right one: rows and beams are counted from 0. See section "
             "15.7.",
-            _by_rows(lambda parents: _rows(parents) - 1),
+            {"+ parents": "+ parents - 1"},
         ),
         "last layer only": Mistake(
             "Only the last layer follows the beams; every layer keeps keys and values of its own. See section 15.7.",
@@ -1241,9 +938,9 @@ def _calls(draw):
 
 def _cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
     T, S = num_new, cached + num_new
-    of_one = 2 * num_weights * T + 4 * num_layers * d_model * T * S
-    kept = 2 * num_layers * d_model * S * batch
-    return batch * of_one, size * (num_weights + kept)
+    flops = batch * (2 * num_weights * T + 4 * num_layers * d_model * T * S)
+    fetched = num_weights + 2 * num_layers * d_model * S * batch
+    return flops, size * fetched
 
 
 def _whole_numbers(answer, num_layers, d_model, num_weights, batch, cached, num_new, size):
@@ -1251,20 +948,6 @@ def _whole_numbers(answer, num_layers, d_model, num_weights, batch, cached, num_
     if not isinstance(found, tuple | list):
         return found
     return tuple(int(n) if isinstance(n, float) and n.is_integer() else n for n in found)
-
-
-def _counted(flops=None, fetched=None):
-    """An answer with another count of the FLOPs or of the numbers fetched; the names are those of the formula."""
-
-    def answer(num_layers, d_model, num_weights, batch, cached, num_new, size):
-        right = _cost(num_layers, d_model, num_weights, batch, cached, num_new, size)
-        names = (num_layers, d_model, num_weights, batch, num_new, cached + num_new)
-        return (
-            right[0] if flops is None else flops(*names),
-            right[1] if fetched is None else size * fetched(*names),
-        )
-
-    return answer
 
 
 call_cost = Exercise(
@@ -1277,164 +960,141 @@ call_cost = Exercise(
         "one operation a weight": Mistake(
             "The bytes are right, and the weights cost half of what they should: "
             "each is a multiplication and an addition. See section 15.9.",
-            _counted(flops=lambda L, E, N, B, T, S: B * (N * T + 4 * L * E * T * S)),
+            {"2 * num_weights": "num_weights"},
         ),
         "half of the attention": Mistake(
             "The bytes are right, and the attention costs half of what it should: scores and the average of the "
             "values are two products of the same size. See section 15.9.",
-            _counted(flops=lambda L, E, N, B, T, S: B * (2 * N * T + 2 * L * E * T * S)),
+            {"4 * num_layers": "2 * num_layers"},
         ),
         "attention left out": Mistake(
             "The bytes are right, and the FLOPs are those of the weights alone: the scores and the average of the "
             "values are missing. See section 15.9.",
-            _counted(flops=lambda L, E, N, B, T, S: B * 2 * N * T),
+            {" + 4 * num_layers * d_model * T * S": ""},
         ),
         "attention of one layer": Mistake(
             "The bytes are right, and the attention is counted for one layer: every layer has one. See section 15.9.",
-            _counted(flops=lambda L, E, N, B, T, S: B * (2 * N * T + 4 * E * T * S)),
+            {"4 * num_layers": "4"},
         ),
         "FLOPs of one text": Mistake(
             "The bytes are right, and the FLOPs are those of one text: each text of the batch has to be computed. "
             "See section 15.9.",
-            _counted(flops=lambda L, E, N, B, T, S: 2 * N * T + 4 * L * E * T * S),
+            {"flops = batch * ": "flops = "},
         ),
         "FLOPs of one token": Mistake(
             "One new token is right, and several cost as much as one: every new token goes through all weights. "
             "See section 15.9.",
-            _counted(flops=lambda L, E, N, B, T, S: B * (2 * N + 4 * L * E * S)),
+            {"num_weights * T": "num_weights", "* T * S": "* S"},
         ),
         "everything computed again": Mistake(
             "The bytes are right, and the FLOPs are those of reading the whole text again: "
             "what is in the cache is not computed. See section 15.9.",
-            _counted(flops=lambda L, E, N, B, T, S: B * (2 * N * S + 4 * L * E * S * S)),
+            {"2 * num_weights * T": "2 * num_weights * S", "d_model * T * S": "d_model * S * S"},
         ),
         "weights fetched for each text": Mistake(
             "The FLOPs are right, and the weights are fetched once for each text: a batch shares them. See section "
             "15.9.",
-            _counted(fetched=lambda L, E, N, B, T, S: B * (N + 2 * L * E * S)),
+            {"= num_weights +": "= batch * num_weights +"},
         ),
         "cache of one text": Mistake(
             "The FLOPs are right, and only the cache of one text is fetched: each has its own. See section 15.9.",
-            _counted(fetched=lambda L, E, N, B, T, S: N + 2 * L * E * S),
+            {"S * batch": "S"},
         ),
         "keys without values": Mistake(
             "The FLOPs are right, and half of the cache is fetched: there are keys and values. See section 15.9.",
-            _counted(fetched=lambda L, E, N, B, T, S: N + L * E * S * B),
+            {"+ 2 * num_layers * d_model * S": "+ num_layers * d_model * S"},
         ),
         "cache of one layer": Mistake(
             "The FLOPs are right, and the cache of one layer is fetched: every layer has its own. See section 15.9.",
-            _counted(fetched=lambda L, E, N, B, T, S: N + 2 * E * S * B),
+            {"2 * num_layers * d_model * S * batch": "2 * d_model * S * batch"},
         ),
         "weights alone": Mistake(
             "The FLOPs are right, and the cache is not fetched: a step needs the weights and all keys and values. "
             "See section 15.9.",
-            _counted(fetched=lambda L, E, N, B, T, S: N),
+            {" + 2 * num_layers * d_model * S * batch": ""},
         ),
         "new tokens left out": Mistake(
             "The new tokens are not among the keys and values: they are kept first, and seen and fetched with the "
             "others. See section 15.9.",
-            lambda L, E, N, batch, cached, num_new, size: (
-                batch * (2 * N * num_new + 4 * L * E * num_new * cached),
-                size * (N + 2 * L * E * cached * batch),
-            ),
+            {"cached + num_new\n": "cached\n"},
         ),
         "new tokens not seen": Mistake(
             "The bytes are right, and the new tokens are not among the keys that a query meets: "
             "it sees them as well as the cache. See section 15.9.",
-            lambda L, E, N, batch, cached, num_new, size: (
-                batch * (2 * N * num_new + 4 * L * E * num_new * cached),
-                _cost(L, E, N, batch, cached, num_new, size)[1],
-            ),
+            {"T * S)": "T * cached)"},
         ),
         "new tokens not fetched": Mistake(
             "The FLOPs are right, and the keys and values of the new tokens are not fetched: "
             "they are kept first, and read with the others. See section 15.9.",
-            _counted(fetched=lambda L, E, N, B, T, S: N + 2 * L * E * (S - T) * B),
+            {"S * batch": "cached * batch"},
         ),
         "batch left out": Mistake(
             "With one text it is right, and several cost as much as one: each has to be computed, and has a cache "
             "of its own. See section 15.9.",
-            lambda L, E, N, batch, *others: _cost(L, E, N, 1, *others),
+            {"    T, S": "    batch = 1\n    T, S"},
         ),
         "attention of one text": Mistake(
             "The bytes are right, and the attention is that of one text, beside weights that are used for all: "
             "both are computed for each. See section 15.9.",
-            _counted(flops=lambda L, E, N, B, T, S: 2 * N * T * B + 4 * L * E * T * S),
+            {"batch * (2 * num_weights * T": "2 * num_weights * T * batch", "T * S)": "T * S"},
         ),
         "cache not seen": Mistake(
             "The bytes are right, and the new tokens meet no keys but their own: they see those in the cache too. "
             "See section 15.9.",
-            _counted(flops=lambda L, E, N, B, T, S: B * (2 * N * T + 4 * L * E * T * T)),
+            {"T * S": "T * T"},
         ),
         "half under the mask": Mistake(
             "The bytes are right, and the scores that the causal mask hides are not counted: the formula counts "
             "T times S of them. See section 15.9.",
-            lambda L, E, N, batch, cached, num_new, size: (
-                batch
-                * (
-                    2 * N * num_new
-                    + 4 * L * E * sum(range(cached + 1, cached + num_new + 1))
-                ),
-                _cost(L, E, N, batch, cached, num_new, size)[1],
-            ),
+            {"T * S)": "sum(range(cached + 1, S + 1)))"},
         ),
         "new tokens alone fetched": Mistake(
             "The FLOPs are right, and only the keys and values of the new tokens are fetched: they meet those in "
             "the cache. See section 15.9.",
-            _counted(fetched=lambda L, E, N, B, T, S: N + 2 * L * E * T * B),
+            {"S * batch": "T * batch"},
         ),
         "cache fetched for each token": Mistake(
             "The FLOPs are right, and the cache is fetched once for each new token: once for all of the call. "
             "See section 15.9.",
-            _counted(fetched=lambda L, E, N, B, T, S: N + 2 * L * E * T * S * B),
+            {"S * batch": "S * batch * T"},
         ),
         "cache in numbers": Mistake(
             "The FLOPs are right; the weights are counted in bytes and the cache in numbers: each has `size` bytes. "
             "See section 15.9.",
-            lambda L, E, N, batch, cached, num_new, size: (
-                _cost(L, E, N, batch, cached, num_new, size)[0],
-                size * N + 2 * L * E * (cached + num_new) * batch,
-            ),
+            {"num_weights +": "num_weights * size +", "size * fetched": "fetched"},
         ),
         "numbers instead of bytes": Mistake(
             "The FLOPs are right, and it counts numbers instead of bytes: each has `size` of them. See section 15.9.",
-            lambda L, E, N, batch, cached, num_new, size: _cost(
-                L, E, N, batch, cached, num_new, 1
-            ),
+            {"size * fetched": "fetched"},
         ),
         "results swapped": Mistake(
             "Both results are there, in the wrong order: first the FLOPs, then the bytes. See section 15.9.",
-            lambda *sizes: _cost(*sizes)[::-1],
+            {"flops, size * fetched": "size * fetched, flops"},
         ),
         "weights in numbers": Mistake(
             "The FLOPs are right; the cache is counted in bytes and the weights in numbers: each has `size` bytes. See "
             "section 15.9.",
-            lambda L, E, N, batch, cached, num_new, size: (
-                _cost(L, E, N, batch, cached, num_new, size)[0],
-                N + size * 2 * L * E * (cached + num_new) * batch,
-            ),
+            {"+ 2 * num_layers": "+ size * 2 * num_layers", "size * fetched": "fetched"},
         ),
         "weights times the layers": Mistake(
             "The weights are multiplied by the number of layers, and `num_weights` are those of all layers together. "
             "See section 15.9.",
-            lambda L, E, N, *others: _cost(L, E, L * N, *others),
+            {"    T, S": "    num_weights *= num_layers\n    T, S"},
         ),
         "twelve squares instead of the weights": Mistake(
             "The weights are taken to be 12 E² in each layer, which leaves out the matrix of the vocabulary and every "
             "other shape: their number is given, `num_weights`. See section 15.9.",
-            lambda L, E, N, *others: _cost(L, E, 12 * L * E**2, *others),
+            {"    T, S": "    num_weights = 12 * num_layers * d_model**2\n    T, S"},
         ),
         "batch as one long text": Mistake(
             "The bytes are right, and the FLOPs are those of one text as long as all of them: a text meets its own "
             "keys, and not those of its neighbours. See section 15.9.",
-            _counted(
-                flops=lambda L, E, N, B, T, S: 2 * N * T * B + 4 * L * E * (T * B) * (S * B)
-            ),
+            {"4 * num_layers": "4 * batch * num_layers"},
         ),
         "one operation for a product and a sum": Mistake(
             "The bytes are right, and the FLOPs are half of what they should be: a multiplication and an addition are "
             "two. See section 15.9.",
-            _counted(flops=lambda L, E, N, B, T, S: B * (N * T + 2 * L * E * T * S)),
+            {"2 * num_weights * T + 4 * num_layers": "num_weights * T + 2 * num_layers"},
         ),
     },
 )

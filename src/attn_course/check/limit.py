@@ -80,9 +80,7 @@ class _Watch:
         self.fired, self.over = False, False
         self.lock, self.running = threading.Lock(), threading.Lock()
         self.running.acquire()
-        with contextlib.suppress(
-            RuntimeError
-        ):  # no threads in a browser, so no limit there
+        with contextlib.suppress(RuntimeError):  # no threads in a browser, so no limit there
             threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self) -> None:

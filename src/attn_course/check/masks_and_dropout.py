@@ -13,6 +13,7 @@ from attn_course.check.exercise import (
     Mistake,
     Remark,
     set_parameters,
+    weights_and_gradient,
 )
 from attn_course.functional import attention, softmax
 from attn_course.masks import make_causal_mask, make_padding_mask, make_sliding_window_mask
@@ -34,71 +35,62 @@ def _tokenized(draw):
     yield "as many sentences as tokens", ones_where_real(2, 5, 1, 4, 3), 5
 
 
-def _visible(attention_mask, num_queries, *, ahead=0, align="bottom-right"):
-    """Causal and padding as two masks that broadcast; each query sees ``ahead`` tokens of its future."""
+def _mask_for_new_tokens(attention_mask, num_queries):
     S = attention_mask.size(1)
-    first = 0 if align == "top-left" else S - num_queries
-    position = torch.arange(num_queries)[:, None] + first  # (T, 1)
-    return torch.arange(S) <= position + ahead, attention_mask.bool()[:, None, :]
-
-
-def _both(causal, padding):
-    return causal & padding
+    keys, queries = torch.arange(S), torch.arange(S - num_queries, S)[:, None]
+    causal = keys <= queries
+    real = attention_mask.bool()[:, None, :]
+    return causal & real
 
 
 mask_for_new_tokens = Exercise(
     name="mask_for_new_tokens",
     trials=_tokenized,
-    right=lambda attention_mask, num_queries: _both(*_visible(attention_mask, num_queries)),
+    right=_mask_for_new_tokens,
     returns=("mask",),
     mistakes={
         "mask inverted": Mistake(
             "The mask is upside down: it is True where a query may not look, and in this course True means "
             "may attend. See section 5.4.",
-            lambda ones, T: ~_both(*_visible(ones, T)),
+            {"causal & real": "~(causal & real)"},
         ),
         "hides the diagonal": Mistake(
             "No query sees itself: the rule is itself and what came before. See section 5.1.",
-            lambda ones, T: _both(*_visible(ones, T, ahead=-1)),
+            {"<= queries": "< queries"},
         ),
         "shows one future token": Mistake(
             "Every query sees one token of its future, the very one that a model has to guess. See section 5.1.",
-            lambda ones, T: _both(*_visible(ones, T, ahead=1)),
+            {"<= queries": "<= queries + 1"},
         ),
         "aligned top-left": Mistake(
             "With fewer queries than keys the triangle starts in the wrong corner: the first query stands at the "
             "first key, and the queries are the newest positions. See section 5.6.",
-            lambda ones, T: _both(*_visible(ones, T, align="top-left")),
+            {"S - num_queries, S": "num_queries"},
         ),
         "padding on the queries": Mistake(
             "The rows of the pads are hidden and their columns are not: real queries see padding. See section 5.3.",
-            lambda ones, T: _visible(ones, T)[0] & ones.bool()[:, -T:, None],
+            {"[:, None, :]": "[:, -num_queries:, None]"},
         ),
         "padding ignored": Mistake(
             "The future is hidden, but the pads are not. See section 5.3.",
-            lambda ones, T: _visible(ones, T)[0].expand(len(ones), -1, -1),
+            {"causal & real": "causal.expand(len(real), -1, -1)"},
         ),
         "future ignored": Mistake(
             "The pads are hidden, but every query sees its whole future. See section 5.1.",
-            lambda ones, T: _visible(ones, T)[1].expand(-1, T, -1),
+            {"causal & real": "real.expand(-1, num_queries, -1)"},
         ),
         "padding inverted": Mistake(
             "Pads are visible and real tokens are hidden: a tokenizer's 1 stands for a real token. See section 5.4.",
-            lambda ones, T: _visible(ones, T)[0] & (ones == 0)[:, None, :],
+            {"attention_mask.bool()": "(attention_mask == 0)"},
         ),
         "padding on the wrong side": Mistake(
             "The hidden columns are the last ones, and the pads stand in the first: this padding is on the left. "
             "See section 5.3.",
-            lambda ones, T: (
-                _visible(ones, T)[0] & make_padding_mask(ones.sum(dim=1), ones.size(1))
-            ),
+            {"attention_mask.bool()[:, None, :]": "make_padding_mask(attention_mask.sum(dim=1), S)"},
         ),
         "pads see themselves": Mistake(
             "A pad sees itself. A pad is no key for anybody, so its own row stays empty. See section 5.5.",
-            lambda ones, T: (
-                _both(*_visible(ones, T))
-                | (_visible(ones, T)[0] & ~_visible(ones, T, ahead=-1)[0])
-            ),
+            {"causal & real": "causal & (real | (keys == queries))"},
         ),
         "one mask for all sentences": Mistake(
             "The mask has no axis for the batch, so it cannot know which tokens of a sentence are pads. See section "
@@ -108,36 +100,36 @@ mask_for_new_tokens = Exercise(
         "rows of all queries": Mistake(
             "The mask has a row for every token, and it needs rows for the newest num_queries only: they are the last. "
             "See section 5.6.",
-            lambda ones, T: _both(*_visible(ones, ones.size(1))),
+            {"S - num_queries, S": "S"},
         ),
         "one row for all queries": Mistake(
             "It is the mask of the padding alone, with one row for all queries: each sees its whole future. See "
             "section 5.1.",
-            lambda ones, T: _visible(ones, T)[1],
+            {"causal & real": "real"},
         ),
         "no axis for the queries": Mistake(
             "The padding (B, S) lacks the axis of the queries, so the sentences of the batch are taken for queries. "
             "See section 5.3.",
-            lambda ones, T: _visible(ones, T)[0] & ones.bool(),
+            {"[:, None, :]": ""},
         ),
         "joined by or": Mistake(
             "A key is visible as soon as one of the two masks allows it, and it takes both: no future and no padding. "
             "See section 5.3.",
-            lambda ones, T: _visible(ones, T)[0] | _visible(ones, T)[1],
+            {"causal & real": "causal | real"},
         ),
         "rows and columns swapped": Mistake(
             "Every token sees itself and its future: the table lies on its side, and a row belongs to a query. "
             "See section 5.1.",
-            lambda ones, T: _visible(ones, T)[0].mT & _visible(ones, T)[1],
+            {"causal & real": "causal.mT & real"},
         ),
         "numbers instead of booleans": Mistake(
             "The cells are right, but they are numbers, 1 and 0, and a mask holds True and False. See section 5.4.",
-            lambda ones, T: _both(*_visible(ones, T)).long(),
+            {"causal & real": "(causal & real).long()"},
         ),
         "first sentence's padding for all": Mistake(
             "The padding of the first sentence hides keys in all sentences: each has a row of its own in "
             "attention_mask. See section 5.3.",
-            lambda ones, T: _both(*_visible(ones[:1].expand_as(ones), T)),
+            {"    S =": "    attention_mask = attention_mask[:1].expand_as(attention_mask)\n    S ="},
         ),
         "nothing visible": Mistake(
             "No query sees anything: `~` on integers flips their bits, and makes −2 of 1, which is True like −1. "
@@ -168,9 +160,7 @@ def _weights_to_drop(draw):
 def _same_along(kept, hidden, dim):
     """Whether all slices along an axis of at least two keep the same weights, hidden ones aside."""
     first = kept.narrow(dim, 0, 1)
-    return kept.size(dim) > 1 and bool(
-        ((kept == first) | hidden | hidden.narrow(dim, 0, 1)).all()
-    )
+    return kept.size(dim) > 1 and bool(((kept == first) | hidden | hidden.narrow(dim, 0, 1)).all())
 
 
 def _drop_and_describe(answer, weights, p, training):
@@ -179,11 +169,7 @@ def _drop_and_describe(answer, weights, p, training):
     dropped = answer(weights, p, training)
     if dropped is None:
         return None
-    if (
-        not isinstance(dropped, Tensor)
-        or dropped.shape != before.shape
-        or dropped.dtype != before.dtype
-    ):
+    if not isinstance(dropped, Tensor) or dropped.shape != before.shape or dropped.dtype != before.dtype:
         raise Remark(
             "drop_weights must return a tensor of the shape and type of its weights, "
             f"{tuple(before.shape)} and {before.dtype}. See section 5.8."
@@ -213,10 +199,8 @@ def _drop_and_describe(answer, weights, p, training):
         bool(fallen.flatten(0, -2).any(dim=0).all()),
         bool((counts == counts.flatten()[0]).all()),
         all(bool((one & other).any()) for one, other in halves),
-        bool(fallen.any())
-        and len({int((one == 0).sum()) for one in (dropped, again, *more)}) == 1,
-        bool(fallen.any() and kept.any())
-        and bool(before[fallen].max() <= before[kept].min()),
+        bool(fallen.any()) and len({int((one == 0).sum()) for one in (dropped, again, *more)}) == 1,
+        bool(fallen.any() and kept.any()) and bool(before[fallen].max() <= before[kept].min()),
     )
 
 
@@ -237,9 +221,7 @@ def _seeded(weights, p):
 
 def _dropped_alike(number):
     """The sign that slices of the weights fall together; ``number`` is that of the description."""
-    return lambda found, weights, p, training: (
-        training and p > 0 and 0 < found[0] < 1 and found[number]
-    )
+    return lambda found, weights, p, training: training and p > 0 and 0 < found[0] < 1 and found[number]
 
 
 drop_weights = Exercise(
@@ -281,9 +263,7 @@ drop_weights = Exercise(
         "rescaled in evaluation": Mistake(
             "It makes up for the loss in evaluation, by a factor of 1 − p there; here training does, and evaluation "
             "leaves the weights as they are. See section 5.8.",
-            lambda weights, p, training: (
-                _drop(weights, p, scale=1) if training else weights * (1 - p)
-            ),
+            lambda weights, p, training: _drop(weights, p, scale=1) if training else weights * (1 - p),
         ),
         "multiplied instead of divided": Mistake(
             "The weights that were kept are multiplied by 1 − p, so they shrink when they have to grow. See section "
@@ -293,24 +273,16 @@ drop_weights = Exercise(
         "divided by p": Mistake(
             "The weights that were kept are divided by p, the share that falls; the share that stays is 1 − p. "
             "See section 5.8.",
-            _only_in_training(
-                lambda weights, p: _drop(weights, p, scale=1 / p if p else math.inf)
-            ),
+            _only_in_training(lambda weights, p: _drop(weights, p, scale=1 / p if p else math.inf)),
         ),
         "keeps the share p": Mistake(
             "A share of p is kept and the rest falls: p is the probability to become 0. See section 5.8.",
-            sign=lambda found, weights, p, training: (
-                training and found[0] == round(1 - p, 1)
-            ),
+            sign=lambda found, weights, p, training: training and found[0] == round(1 - p, 1),
         ),
         "draws from a normal distribution": Mistake(
             "The share that falls is that of the normal numbers below p, and not p: what is compared with p has to be "
             "spread evenly between 0 and 1. See section 5.8.",
-            _only_in_training(
-                lambda weights, p: _drop(
-                    weights, p, keep=lambda w, p: torch.randn_like(w) >= p
-                )
-            ),
+            _only_in_training(lambda weights, p: _drop(weights, p, keep=lambda w, p: torch.randn_like(w) >= p)),
         ),
         "rows renormalised": Mistake(
             "The rows are made to sum to 1 again. Dropout leaves them as they fall, and is right on average only. "
@@ -333,9 +305,7 @@ drop_weights = Exercise(
         "one draw for all weights": Mistake(
             "In one call no weight becomes 0, or all of them do: each weight needs a draw of its own, and one that "
             "falls has to be 0. See section 5.8.",
-            sign=lambda found, weights, p, training: (
-                training and p > 0 and found[0] in (0, 1)
-            ),
+            sign=lambda found, weights, p, training: training and p > 0 and found[0] in (0, 1),
         ),
         "the same draw in every call": Mistake(
             "Two calls drop the same weights: a seed is set inside, or a draw is kept, and every step of training "
@@ -344,14 +314,12 @@ drop_weights = Exercise(
         ),
         CHANGES_ITS_INPUT: Mistake(
             "The weights are often wanted afterwards, for a picture or for another draw: make new ones. See section "
-            "5.10.",
+            "5.10."
         ),
         "a key that never falls": Mistake(
             "Some key is kept by every query: whatever happens to the others, each weight falls with probability p. "
             "See section 5.8.",
-            sign=lambda found, weights, p, training: (
-                not found[8] if training and p and found[2] else None
-            ),
+            sign=lambda found, weights, p, training: not found[8] if training and p and found[2] else None,
         ),
         "as many in every row": Mistake(
             "Every query loses the same number of keys: whether a weight falls has nothing to do with the others. "
@@ -364,24 +332,18 @@ drop_weights = Exercise(
             "Every call drops exactly as many weights: whether a weight falls has nothing to do with the others, "
             "so their number varies from call to call. See section 5.8.",
             sign=lambda found, weights, p, training: (
-                found[11] and not found[7]
-                if training and p and bool((weights != 0).all())
-                else None
+                found[11] and not found[7] if training and p and bool((weights != 0).all()) else None
             ),
         ),
         "the smallest fall": Mistake(
             "It is the smallest weights that fall, the same in every call: dropout draws which, and the largest are "
             "as likely to fall as any other. See section 5.8.",
-            sign=lambda found, weights, p, training: (
-                found[12] if training and p and 0 < found[0] < 1 else None
-            ),
+            sign=lambda found, weights, p, training: found[12] if training and p and 0 < found[0] < 1 else None,
         ),
         "mirrored draws": Mistake(
             "Of two weights that mirror each other, one at most falls: the same random numbers are used twice. "
             "See section 5.8.",
-            sign=lambda found, weights, p, training: (
-                not found[10] if training and p else None
-            ),
+            sign=lambda found, weights, p, training: not found[10] if training and p else None,
         ),
     },
 )
@@ -402,11 +364,7 @@ def _scores_and_masks(draw):
     mask = draw.mask(3, 5)
     mask[:, 4] = False
     mask[:, 0] = True
-    yield (
-        "a loud hidden key",
-        draw(3, 5).index_fill(-1, torch.tensor(4, device=draw.device), _LOUD),
-        mask,
-    )
+    yield ("a loud hidden key", draw(3, 5).index_fill(-1, torch.tensor(4, device=draw.device), _LOUD), mask)
     yield "large scores", 100 * draw(3, 7), draw.mask(3, 7)
     yield "low scores", draw(3, 7) - _LOW, draw.mask(3, 7)
     some = draw.mask(2, 3, 7)
@@ -419,23 +377,8 @@ def _scores_and_masks(draw):
     yield "float64", draw(3, 7, dtype=torch.float64), draw.mask(3, 7)
 
 
-def _weights_and_gradient(answer, scores, mask):
-    """Call the answer plainly, and once more to take the gradient of a sum of unlike shares of its weights."""
-    before = scores.clone()
-    weights = answer(scores, mask)
-    if weights is None:
-        return None
-    leaf = before.requires_grad_()
-    again = answer(leaf + 0, mask)
-    if (
-        not isinstance(weights, Tensor)
-        or not isinstance(again, Tensor)
-        or again.grad_fn is None
-    ):
-        return weights, None
-    shares = torch.arange(again.numel(), device=again.device).reshape(again.shape) % 5
-    (again * shares.to(again)).sum().backward()
-    return weights.detach(), leaf.grad
+def _weights_and_gradient(answer, scores, mask):  # the names of the inputs are those that a learner reads
+    return weights_and_gradient(answer, scores, mask)
 
 
 def _fill(scores, mask, value=-math.inf):
@@ -465,10 +408,7 @@ def _large_scores_give_nan(found, scores, mask):
 
 def _hidden_keys_count_as_0(found, scores, mask):
     """Whether the weights are those of hidden scores of 0, empty rows aside, which may have been cleared."""
-    wanted, some = (
-        torch.softmax(_fill(scores, mask, 0.0), dim=-1),
-        mask.any(dim=-1, keepdim=True),
-    )
+    wanted, some = (torch.softmax(_fill(scores, mask, 0.0), dim=-1), mask.any(dim=-1, keepdim=True))
     return torch.allclose(found[0] * some, wanted * some, rtol=1e-2, atol=1e-3)
 
 
@@ -556,16 +496,13 @@ masked_softmax = Exercise(
         "softmax over the queries, then hidden": Mistake(
             "The rows do not sum to 1, the columns do: the softmax runs over the queries, and hiding the weights once "
             "more does not change that. See section 3.7.",
-            lambda scores, mask: torch.softmax(_fill(scores, mask), dim=-2).masked_fill(
-                ~mask, 0.0
-            ),
+            lambda scores, mask: torch.softmax(_fill(scores, mask), dim=-2).masked_fill(~mask, 0.0),
         ),
         "one softmax for all rows": Mistake(
             "All visible weights together sum to 1: one softmax serves the whole table, as over `scores[mask]`, and "
             "each row needs one of its own. See section 3.7.",
             sign=lambda found, scores, mask: (
-                abs(float(found[0].sum()) - 1) < 1e-2
-                and found[0].flatten(0, -2).size(0) > 1
+                abs(float(found[0].sum()) - 1) < 1e-2 and found[0].flatten(0, -2).size(0) > 1
             ),
         ),
         "softmax over a fixed axis": Mistake(
@@ -602,8 +539,7 @@ masked_softmax = Exercise(
             "The weights are right, and no gradient comes back to the scores: somewhere a tensor is taken out of the "
             "computation, by detach, data, no_grad or NumPy. See section 3.8.",
             sign=lambda found, scores, mask: (
-                found[1] is None
-                and torch.allclose(found[0], softmax(_fill(scores, mask)), atol=1e-2)
+                found[1] is None and torch.allclose(found[0], softmax(_fill(scores, mask)), atol=1e-2)
             ),
         ),
         "nan in empty rows": Mistake(
@@ -627,7 +563,7 @@ masked_softmax = Exercise(
         ),
         CHANGES_ITS_INPUT: Mistake(
             "A caller who takes another softmax of these scores gets one under your mask: fill a copy. See section "
-            "5.10.",
+            "5.10."
         ),
         "one empty row empties all": Mistake(
             "As soon as one row has nothing to see, all rows are 0: only the empty one is to be. See section 5.5.",
@@ -651,23 +587,11 @@ def _functions_of_sequences(draw):
     yield "a window of 3", attend(make_sliding_window_mask(11, 3)), draw(11, 2).cpu()
     yield "no mask", attend(None), draw(5, 2).cpu()
     yield "outputs in another order", lambda x: x.roll(2, dims=0), draw(5, 3).cpu()
-    yield (
-        "one feature of two that moves",
-        lambda x: torch.stack([x.sum(1), x[:, 0] * 0], 1),
-        draw(3, 2).cpu(),
-    )
-    yield (
-        "the other feature of two that moves",
-        lambda x: torch.stack([x[:, 0] * 0, x.sum(1)], 1),
-        draw(3, 2).cpu(),
-    )
+    yield ("one feature of two that moves", lambda x: torch.stack([x.sum(1), x[:, 0] * 0], 1), draw(3, 2).cpu())
+    yield ("the other feature of two that moves", lambda x: torch.stack([x[:, 0] * 0, x.sum(1)], 1), draw(3, 2).cpu())
     yield "a function of the last feature", lambda x: x[:, 2:].cumsum(0), draw(5, 3).cpu()
     yield "a detached function", lambda x: x + x.detach().mean(0), draw(5, 3).cpu()
-    yield (
-        "two features that move apart",
-        lambda x: torch.stack([x.sum(1), -x.sum(1)], 1),
-        draw(3, 2).cpu(),
-    )
+    yield ("two features that move apart", lambda x: torch.stack([x.sum(1), -x.sum(1)], 1), draw(3, 2).cpu())
     # Numbers added to all features alike cancel exactly, as they nearly do in a layer that normalises first.
     yield (
         "a layer that normalises first",
@@ -687,34 +611,17 @@ def _ask_and_compare(answer, fn, x):
     return None if sees is None else (sees, torch.equal(x, before))
 
 
-def _find(
-    fn,
-    x,
-    *,
-    change=lambda row: row + torch.rand_like(row) + 0.5,
-    moved=lambda new, old: (new != old).any(-1),
-    pile_up=False,
-):
-    """Change one input after the other, and say in a table which outputs moved."""
-    out, changed, columns = fn(x), x.clone(), []
+def _find(fn, x):
+    out, columns = fn(x), []
     for s in range(len(x)):
-        changed = changed if pile_up else x.clone()
-        changed[s] = change(changed[s])
-        columns.append(moved(fn(changed), out))
+        changed = x.clone()
+        changed[s] += torch.rand_like(x[s]) + 0.5
+        columns.append((fn(changed) != out).any(dim=-1))
     return torch.stack(columns, dim=1)
-
-
-def _find_with_the_future(fn, x):
-    later = torch.ones(len(x), len(x), dtype=x.dtype).triu()  # row s: s and all that follow
-    return torch.stack([(fn(x + row[:, None]) != fn(x)).any(-1) for row in later], dim=1)
 
 
 def _find_by_gradient(fn, x):
     return torch.autograd.functional.jacobian(fn, x).abs().amax(dim=(1, 3)) != 0
-
-
-def _first_feature_only(row):
-    return torch.cat([row[:1] + 1.0, row[1:]])
 
 
 who_sees_whom = Exercise(
@@ -726,73 +633,64 @@ who_sees_whom = Exercise(
     mistakes={
         "rows and columns swapped": Mistake(
             "The table lies on its side: it has a row for each input, and a row belongs to an output. See section 5.7.",
-            lambda fn, x: _find(fn, x).T,
+            {"dim=1": "dim=0"},
         ),
         "all features have to move": Mistake(
             "An output of which only some features move counts as one that did not: one feature is enough. See section "
             "5.7.",
-            lambda fn, x: _find(fn, x, moved=lambda new, old: (new != old).all(-1)),
+            {"any(": "all("},
         ),
         "only the first feature is compared": Mistake(
             "Only the first feature of an output is compared, and another one may be what moves. See section 5.7.",
-            lambda fn, x: _find(fn, x, moved=lambda new, old: (new != old)[:, 0]),
+            {".any(dim=-1)": "[:, 0]"},
         ),
         "changes cancel": Mistake(
             "When one feature of an output rises and another falls, nothing is noticed: in a sum or a mean their "
             "changes cancel. Compare each by itself. See section 5.7.",
-            lambda fn, x: _find(fn, x, moved=lambda new, old: (new - old).sum(-1) != 0),
+            {"(fn(changed) != out).any(dim=-1)": "(fn(changed) - out).sum(dim=-1) != 0"},
         ),
         "the same change for all features": Mistake(
             "In a layer that normalises first nothing moves: a number that is added to all features alike is taken "
             "away there. Change each feature by a number of its own, at random. See section 5.7.",
-            lambda fn, x: _find(fn, x, change=lambda row: row + 1.0),
+            {"torch.rand_like(x[s]) + 0.5": "1.0"},
         ),
         "only a rise counts": Mistake(
             "An output that falls counts as one that did not change. See section 5.7.",
-            lambda fn, x: _find(
-                fn,
-                x,
-                change=lambda row: row + 1.0,  # what rises depends on the change
-                moved=lambda new, old: (new > old).any(-1),
-            ),
+            {"torch.rand_like(x[s]) + 0.5": "1.0", "!= out": "> out"},
         ),
         "true where nothing changed": Mistake(
             "It is the wrong way round: the table is True where an output stays as it was. See section 5.7.",
-            lambda fn, x: ~_find(fn, x),
+            {"return torch": "return ~torch"},
         ),
         "true where nothing changed, and one change for all features": Mistake(
             "It is the wrong way round, True where an output stays as it was; and one number is added to all features "
             "alike, which a layer that normalises first takes away. See section 5.7.",
-            lambda fn, x: ~_find(fn, x, change=lambda row: row + 1.0),
+            {"torch.rand_like(x[s]) + 0.5": "1.0", "return torch": "return ~torch"},
         ),
         "outputs compared as a whole": Mistake(
             "As soon as one output changes, all of them count as changed: compare each output with itself. See section "
             "5.7.",
-            lambda fn, x: _find(
-                fn,
-                x,
-                moved=lambda new, old: (new != old).any().expand(len(new)),
-            ),
+            {"any(dim=-1)": "any().expand(len(x))"},
         ),
         "an input that is nan": Mistake(
             "The changed input is nan or infinite, and a hidden one spoils the outputs too, since 0 times nan is nan. "
             "Change it by a number. See section 5.3.",
-            lambda fn, x: _find(fn, x, change=lambda row: row * math.nan),
+            {"+= torch.rand_like(x[s]) + 0.5": "= math.nan"},
         ),
         "zeros are not changed": Mistake(
             "An input of zeros stays as it was: multiplying it, or setting it to 0, is no change there. See section "
             "5.7.",
-            lambda fn, x: _find(fn, x, change=lambda row: row * 2),
+            {"+= torch.rand_like(x[s]) + 0.5": "*= 2"},
         ),
         "the changes pile up": Mistake(
             "When input s is tried, the inputs before it are still changed, so their influence counts as that of s. "
             "See section 5.7.",
-            lambda fn, x: _find(fn, x, pile_up=True),
+            {"    for": "    changed = x.clone()\n    for", "        changed = x.clone()\n": ""},
         ),
         "the whole future is changed": Mistake(
             "Input s is changed together with all that follow it, so the table cannot tell which of them an output "
             "depends on. See section 5.7.",
-            _find_with_the_future,
+            {"changed[s] += torch.rand_like(x[s]) + 0.5": "changed[s:] += 1.0"},
         ),
         "asks the gradient": Mistake(
             "An influence that autograd does not record is missed: this asks the derivative, and the exercise asks "
@@ -802,16 +700,14 @@ who_sees_whom = Exercise(
         "a tolerance hides the faint": Mistake(
             "A faint influence is taken for none: the comparison allows for rounding, and what does not depend on "
             "an input stays the same to the last bit. See section 5.7.",
-            lambda fn, x: _find(
-                fn, x, moved=lambda new, old: (~torch.isclose(new, old)).any(-1)
-            ),
+            {"(fn(changed) != out)": "(~torch.isclose(fn(changed), out))"},
         ),
         "one feature is changed": Mistake(
             "Only the first feature of an input is changed, and a function may read the others. See section 5.7.",
-            lambda fn, x: _find(fn, x, change=_first_feature_only),
+            {"changed[s] += torch.rand_like(x[s]) + 0.5": "changed[s, 0] += 1.0"},
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "The changes stay in the caller's numbers after the call: change a clone. See section 5.10.",
+            "The changes stay in the caller's numbers after the call: change a clone. See section 5.10."
         ),
         "always the causal table": Mistake(
             "This is the causal table, whatever the function is: run fn on changed inputs and compare. See section "
@@ -835,29 +731,9 @@ def _sizes_and_sentences(draw):
 
     yield "one sentence", 3, 5, 11, 2, 0.0, False, draw(1, 7, 3), None
     yield "a batch", 3, 2, 7, 3, 0.0, False, draw(2, 5, 3), None
-    yield (
-        "a sentence with padding, then one without",
-        3,
-        2,
-        7,
-        3,
-        0.0,
-        False,
-        draw(1, 5, 3),
-        padding(3, max_len=5),
-    )
+    yield ("a sentence with padding, then one without", 3, 2, 7, 3, 0.0, False, draw(1, 5, 3), padding(3, max_len=5))
     yield "a batch with padding", 2, 5, 11, 3, 0.0, False, draw(3, 7, 2), padding(7, 2, 5)
-    yield (
-        "padding on the left",
-        2,
-        3,
-        7,
-        5,
-        0.0,
-        False,
-        draw(3, 7, 2),
-        padding(7, 2, 5, side="left"),
-    )
+    yield ("padding on the left", 2, 3, 7, 5, 0.0, False, draw(3, 7, 2), padding(7, 2, 5, side="left"))
     yield "float64", 3, 5, 7, 2, 0.0, False, draw(2, 5, 3, dtype=torch.float64), None
     yield "dropout in training", 17, 34, 19, 5, 0.3, True, _one_hot(draw, 64, 17), None
     yield "dropout in evaluation", 17, 34, 19, 5, 0.3, False, _one_hot(draw, 64, 17), None
@@ -868,43 +744,21 @@ def _one_hot(draw, batch, num_tokens):
 
 
 class _WindowAttention(nn.Module):
-    """A right answer, with a method for each part in which learners go wrong."""
-
     def __init__(self, d_in, d_out, max_len, window, dropout=0.0):
         super().__init__()
-        for name in _PROJECTIONS:
-            self.add_module(name, nn.Linear(d_in, d_out, bias=False))
+        self.q_proj = nn.Linear(d_in, d_out, bias=False)
+        self.k_proj = nn.Linear(d_in, d_out, bias=False)
+        self.v_proj = nn.Linear(d_in, d_out, bias=False)
+        self.register_buffer("mask", make_sliding_window_mask(max_len, window))
         self.p = dropout
-        self.keep_mask(self.make_mask(max_len, window))
-
-    def make_mask(self, max_len, window):
-        return make_sliding_window_mask(max_len, window)
-
-    def keep_mask(self, mask):
-        self.register_buffer("mask", mask)
-
-    def cut(self, num_tokens):
-        return self.mask[:num_tokens, :num_tokens]
-
-    def hide(self, mask, padding):
-        return mask & padding
-
-    def drop(self, weights):
-        return F.dropout(weights, self.p, self.training)
-
-    def average(self, q, k, v, mask):
-        return self.drop(attention(q, k, v, mask)[1]) @ v
 
     def forward(self, x, padding=None):
-        mask = self.cut(x.size(1))
+        q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        mask = self.mask[: x.size(1), : x.size(1)]
         if padding is not None:
-            mask = self.hide(mask, padding)
-        return self.average(self.q_proj(x), self.k_proj(x), self.v_proj(x), mask)
-
-
-def _window_attention(**methods):
-    """A layer in which some of the parts are replaced."""
-    return type("WindowAttention", (_WindowAttention,), methods)
+            mask = mask & padding
+        weights = attention(q, k, v, mask)[1]
+        return F.dropout(weights, self.p, self.training) @ v
 
 
 def _build_and_ask(answer, d_in, d_out, max_len, window, dropout, training, x, padding):
@@ -965,25 +819,11 @@ def _drops(*, weights=True, whole, alike):
     return sign
 
 
-def _and_in_place(self, mask, padding):
-    mask &= padding
-    return mask
-
-
-def _attend_with_dropped_scores(self, q, k, v, mask):
-    scores = self.drop(q @ k.mT / math.sqrt(q.size(-1)))
-    return softmax(_fill(scores, mask)) @ v
-
-
 def _spoils_the_next_call(found, *inputs):
-    if (
-        inputs[-1] is None or len(inputs[-2]) > 1
-    ):  # one sentence's padding in the buffer spoils a batch at once
+    if inputs[-1] is None or len(inputs[-2]) > 1:  # one sentence's padding in the buffer spoils a batch at once
         return None
     right = _build_and_ask(_WindowAttention, *inputs)
-    same = [
-        torch.allclose(f, r, atol=1e-4) for f, r in zip(found[:2], right[:2], strict=True)
-    ]
+    same = [torch.allclose(f, r, atol=1e-4) for f, r in zip(found[:2], right[:2], strict=True)]
     return same == [True, False]
 
 
@@ -1008,37 +848,25 @@ WindowAttention = Exercise(
         "mask inverted": Mistake(
             "Each token sees what the window hides, and nothing in the window: the mask is upside down. See section "
             "5.4.",
-            _window_attention(cut=lambda self, T: ~self.mask[:T, :T]),
+            {"= self.mask[": "= ~self.mask["},
         ),
         "no window": Mistake(
             "Every token sees its whole past: the mask is causal and has no window. See section 5.6.",
-            _window_attention(
-                make_mask=lambda self, max_len, window: make_causal_mask(max_len)
-            ),
+            {"make_sliding_window_mask(max_len, window)": "make_causal_mask(max_len)"},
         ),
         "window off by one": Mistake(
             "The window is one token too wide: it counts the token itself too. See section 5.6.",
-            _window_attention(
-                make_mask=lambda self, n, window: make_sliding_window_mask(n, window + 1)
-            ),
+            {"max_len, window))": "max_len, window + 1))"},
         ),
         "future ignored": Mistake(
             "Each token sees the nearest tokens on both sides: the window is cut out of the past only. See section "
             "5.6.",
-            _window_attention(
-                make_mask=lambda self, n, w: (
-                    make_sliding_window_mask(n, w) | make_sliding_window_mask(n, w).T
-                )
-            ),
+            {"make_sliding_window_mask(max_len, window)": "(m := make_sliding_window_mask(max_len, window)) | m.T"},
         ),
         "window too narrow": Mistake(
             "The window is one token too narrow: the token itself is one of its tokens, and window − 1 others are "
             "before it. See section 5.6.",
-            _window_attention(
-                make_mask=lambda self, n, window: make_sliding_window_mask(n, window).triu(
-                    2 - window
-                )
-            ),
+            {"max_len, window))": "max_len, window).triu(2 - window))"},
         ),
         "weights returned": Mistake(
             "Something comes back beside the outputs; the exercise asks for the outputs alone. See section 5.9.",
@@ -1048,68 +876,56 @@ WindowAttention = Exercise(
             "The first token sees nothing, not even itself: the window ends with the token, it does not stop short of "
             "it. See section 5.6.",
             sign=lambda found, *inputs: (
-                None
-                if found[0] is None or inputs[-1] is not None
-                else not found[0][:, 0].any()
+                None if found[0] is None or inputs[-1] is not None else not found[0][:, 0].any()
             ),
         ),
         "future shown": Mistake(
             "Every token sees its whole future: the past ends at the window, and nothing hides what comes after. "
             "See section 5.6.",
-            _window_attention(
-                make_mask=lambda self, n, w: (
-                    make_sliding_window_mask(n, w) | ~make_causal_mask(n)
-                )
-            ),
+            {"max_len, window))": "max_len, window) | ~make_causal_mask(max_len))"},
         ),
         "rows and columns swapped": Mistake(
             "Each token sees the nearest tokens of its future: the mask lies on its side, and a row belongs to a "
             "query. See section 5.1.",
-            _window_attention(
-                make_mask=lambda self, n, w: make_sliding_window_mask(n, w).T
-            ),
+            {"max_len, window))": "max_len, window).T)"},
         ),
         "mask ignored": Mistake(
             "Every token sees every other: the mask plays no part, or its corner is too small and is stretched over "
             "all. See section 5.9.",
-            _window_attention(cut=lambda self, T: torch.ones_like(self.mask)[:T, :T]),
+            {"= self.mask[": "= torch.ones_like(self.mask)["},
         ),
         "mask after the softmax": Mistake(
             "The hidden tokens took their share before the mask hid them, so the weights are too small. See section "
             "5.2.",
-            _window_attention(
-                average=lambda self, q, k, v, mask: (
-                    self.drop(attention(q, k, v)[1] * mask) @ v
-                )
-            ),
+            {", mask)[1]": ")[1] * mask"},
         ),
         "mask not cut": Mistake(
             "The mask is as large as the longest sentence, and this one is shorter: cut out the corner it needs. "
             "See section 5.9.",
-            _window_attention(cut=lambda self, T: self.mask),
+            {"[: x.size(1), : x.size(1)]": ""},
         ),
         "padding ignored": Mistake(
             "The pads are seen like any other token: padding is handed over and not used. See section 5.3.",
-            _window_attention(hide=lambda self, mask, padding: mask),
+            {"mask & padding": "mask"},
         ),
         "padding replaces the mask": Mistake(
             "With padding, every real token is seen by all: the padding stands in the place of the mask, and both have "
             "to hold. See section 5.3.",
-            _window_attention(hide=lambda self, mask, padding: mask.new_ones(()) & padding),
+            {"mask & padding": "padding"},
         ),
         "joined by or": Mistake(
             "With padding, a key is visible as soon as the window or the padding allows it, and it takes both. "
             "See section 5.3.",
-            _window_attention(hide=lambda self, mask, padding: mask | padding),
+            {"mask & padding": "mask | padding"},
         ),
         "padding inverted": Mistake(
             "Real tokens are hidden and pads are seen: padding is True at real tokens already. See section 5.4.",
-            _window_attention(hide=lambda self, mask, padding: mask & ~padding),
+            {"& padding": "& ~padding"},
         ),
         "padding on the queries": Mistake(
             "The pads are hidden as queries and seen as keys: padding belongs to the columns of the mask. See section "
             "5.3.",
-            _window_attention(hide=lambda self, mask, padding: mask & padding.mT),
+            {"& padding": "& padding.mT"},
         ),
         "changes its buffer": Mistake(
             "The first call is right, and the next one, without padding, still hides the first one's pads: "
@@ -1119,69 +935,42 @@ WindowAttention = Exercise(
         "writes padding into the buffer": Mistake(
             "The padding is joined to the mask in place, and what has an axis for the batch does not fit into the "
             "slice; in another shape it would fit, and ruin the buffer. See section 5.10.",
-            _window_attention(hide=_and_in_place),
+            {"mask = mask & padding": "mask &= padding"},
         ),
         "no buffer": Mistake(
             "The numbers are right, but the layer has no buffer: its mask would not move to a GPU with it. See section "
             "5.9.",
-            _window_attention(
-                keep_mask=lambda self, mask: setattr(self, "mask", mask),
-                cut=lambda self, T: self.mask[:T, :T].to(self.q_proj.weight.device),
-            ),
+            {'self.register_buffer("mask", ': "self.mask = (", "= self.mask[": "= self.mask.to(x.device)["},
         ),
         "no scale": Mistake(
             "The scores are not scaled by the root of d_out. See section 3.4.",
-            _window_attention(
-                average=lambda self, q, k, v, mask: (
-                    self.drop(softmax(_fill(q @ k.mT, mask))) @ v
-                )
-            ),
+            {"attention(q,": "attention(q * math.sqrt(q.size(-1)),"},
         ),
         "scaled by the width of the tokens": Mistake(
             "The scores are divided by the root of d_in, the width of the tokens; what counts is the width of queries "
             "and keys, d_out. See section 3.6.",
-            _window_attention(
-                average=lambda self, q, k, v, mask: (
-                    self.drop(
-                        attention(
-                            q * math.sqrt(q.size(-1) / self.q_proj.in_features), k, v, mask
-                        )[1]
-                    )
-                    @ v
-                )
-            ),
+            {"attention(q,": "attention(q * math.sqrt(q.size(-1) / x.size(-1)),"},
         ),
         "queries and keys swapped": Mistake(
             "Queries and keys have changed places: a row of the scores belongs to a query. See section 3.3.",
-            _window_attention(
-                average=lambda self, q, k, v, mask: (
-                    self.drop(attention(k, q, v, mask)[1]) @ v
-                )
-            ),
+            {"attention(q, k,": "attention(k, q,"},
         ),
         "nan in empty rows": Mistake(
             "Where a token sees padding only, the output is nan: a plain softmax divides 0 by 0 there. See section "
             "5.5.",
-            sign=lambda found, *inputs: (
-                found[0] is not None and bool(found[0].isnan().any())
-            ),
+            sign=lambda found, *inputs: found[0] is not None and bool(found[0].isnan().any()),
         ),
         "no dropout": Mistake(
-            "Nothing is dropped in training. See section 5.8.",
-            _window_attention(drop=lambda self, weights: weights),
+            "Nothing is dropped in training. See section 5.8.", {"F.dropout(weights, self.p, self.training)": "weights"}
         ),
         "dropout in evaluation": Mistake(
             "Weights are dropped in evaluation too: a function does not hear eval(). See section 5.8.",
-            _window_attention(drop=lambda self, weights: F.dropout(weights, self.p)),
+            {", self.training": ""},
         ),
         "dropout without rescaling": Mistake(
             "The weights that dropout keeps are not scaled up, so their mean over many draws is too small. See section "
             "5.8.",
-            _window_attention(
-                drop=lambda self, w: (
-                    w * (torch.rand_like(w) >= self.p) if self.training else w
-                )
-            ),
+            {"self.training)": "self.training) * (1 - self.p * self.training)"},
         ),
         "dropout on the output": Mistake(
             "Single features of the output are dropped. Dropping a weight takes a key away from a query, "
@@ -1200,16 +989,7 @@ WindowAttention = Exercise(
         "minus a billion": Mistake(
             "A token that sees padding only looks at everything alike: a large negative number stands where −∞ "
             "belongs, and hides nothing when all is hidden. See section 5.5.",
-            _window_attention(
-                average=lambda self, q, k, v, mask: (
-                    self.drop(
-                        torch.softmax(
-                            _fill(q @ k.mT / math.sqrt(q.size(-1)), mask, -1e9), dim=-1
-                        )
-                    )
-                    @ v
-                )
-            ),
+            {"attention(q, k, v, mask)[1]": "_fill(q @ k.mT / math.sqrt(q.size(-1)), mask, -1e9).softmax(-1)"},
         ),
     },
 )

@@ -6,13 +6,7 @@ from itertools import permutations
 import torch
 from torch import Tensor, nn
 
-from attn_course.check.exercise import (
-    Exercise,
-    Mistake,
-    Remark,
-    made_in_parts,
-    set_parameters,
-)
+from attn_course.check.exercise import Exercise, Mistake, Remark, set_parameters
 from attn_course.functional import attention, softmax
 from attn_course.masks import make_causal_mask
 from attn_course.multi_head_attention import MultiHeadAttention
@@ -108,14 +102,7 @@ def _sizes_inputs_and_masks(draw):
     yield "a mask for all", 3, 10, 2, draw(3, 7, 3), draw.mask(7, 7)
     yield "as many sequences as heads", 5, 6, 3, draw(3, 2, 5), draw.mask(3, 2, 2)
     yield "a mask for each sequence", 5, 6, 2, draw(3, 7, 5), draw.mask(3, 7, 7)
-    yield (
-        "as many sequences as positions, a mask for all",
-        5,
-        6,
-        2,
-        draw(4, 4, 5),
-        draw.mask(4, 4),
-    )
+    yield ("as many sequences as positions, a mask for all", 5, 6, 2, draw(4, 4, 5), draw.mask(4, 4))
     yield "a batch of one", 3, 10, 5, draw(1, 7, 3), draw.mask(1, 7, 7)
     yield "one head", 7, 5, 1, draw(2, 3, 7), None
     empty = draw.mask(5, 5)
@@ -161,80 +148,36 @@ def _merge_with_view(heads):
     return heads.reshape(heads.size(0), heads.size(2), -1)
 
 
-def _attend(q, k, v, mask, *, width=None):
-    """Attention whose scores are divided by the root of ``width``."""
-    if width is not None:
-        q = q * math.sqrt(q.size(-1) / width)
-    return attention(q, k, v, _over_all_heads(mask))
+class _MultiHead(nn.Module):
+    def __init__(self, d_in, d_model, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        width = d_model
+        for name in _PROJECTIONS:
+            self.add_module(name, nn.Linear(d_in, width))
+        self.out_proj = nn.Linear(width, d_model)
+
+    def forward(self, x, mask=None):
+        q, k, v = (_split(proj(x), self.num_heads) for proj in (self.q_proj, self.k_proj, self.v_proj))
+        heads, weights = attention(q, k, v, _over_all_heads(mask))
+        out = self.out_proj(_merge(heads))
+        return out, weights
 
 
-@made_in_parts
-def _multi_head(
-    *,
-    split=_split,
-    merge=_merge,
-    attend=None,
-    inner=None,
-    joined=None,
-    project=True,
-    bias=True,
-    out_bias=True,
-    sources=_PROJECTIONS,
-    weights_too=True,
-):
-    """A layer that does one of these steps in its own way.
-
-    Args:
-        attend: (q, k, v, mask, d_model) to the heads and the weights.
-        inner: the width of all heads together, from d_model and num_heads.
-        joined: what the output projection reads, from d_model and num_heads.
-        project: whether the output projection is used.
-        sources: the layers that queries, keys and values come from.
-        weights_too: whether the weights are returned beside the output.
-    """
-
-    class MultiHead(nn.Module):
-        def __init__(self, d_in, d_model, num_heads):
-            super().__init__()
-            self.d_model, self.num_heads = d_model, num_heads
-            width = inner(d_model, num_heads) if inner else d_model
-            for name in _PROJECTIONS:
-                self.add_module(name, nn.Linear(d_in, width, bias=bias))
-            self.out_proj = nn.Linear(
-                joined(d_model, num_heads) if joined else width, d_model, bias=out_bias
-            )
-
-        def forward(self, x, mask=None):
-            q, k, v = (
-                split(self.get_submodule(name)(x), self.num_heads) for name in sources
-            )
-            heads, weights = (
-                attend(q, k, v, mask, self.d_model) if attend else _attend(q, k, v, mask)
-            )
-            out = merge(heads)
-            out = self.out_proj(out) if project else out
-            return (out, weights) if weights_too else out
-
-    return MultiHead
+def _softmax_over(dim, q, k, v, mask):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~_over_all_heads(mask), -math.inf)
+    weights = scores.softmax(dim=dim)
+    return weights @ v, weights
 
 
-def _softmax_over(dim):
-    def attend(q, k, v, mask, d_model):
-        scores = q @ k.mT / math.sqrt(q.size(-1))
-        if mask is not None:
-            scores = scores.masked_fill(~_over_all_heads(mask), -math.inf)
-        weights = scores.softmax(dim=dim)
-        return weights @ v, weights
-
-    return attend
-
-
-def _always_causal(q, k, v, mask, d_model):
+def _always_causal(q, k, v, mask):
     causal = make_causal_mask(q.size(-2), device=q.device)
     return attention(q, k, v, causal if mask is None else causal & _over_all_heads(mask))
 
 
-def _mask_as_it_comes(q, k, v, mask, d_model):
+def _mask_as_it_comes(q, k, v, mask):
     scores = q @ k.mT / math.sqrt(q.size(-1))
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
@@ -242,7 +185,7 @@ def _mask_as_it_comes(q, k, v, mask, d_model):
     return weights @ v, weights
 
 
-def _minus_a_billion(q, k, v, mask, d_model):
+def _minus_a_billion(q, k, v, mask):
     scores = q @ k.mT / math.sqrt(q.size(-1))
     if mask is not None:
         scores = scores.masked_fill(~_over_all_heads(mask), -1e9)
@@ -250,27 +193,14 @@ def _minus_a_billion(q, k, v, mask, d_model):
     return weights @ v, weights
 
 
-def _mask_afterwards(q, k, v, mask, d_model):
+def _mask_afterwards(q, k, v, mask):
     _, weights = attention(q, k, v)
     if mask is not None:
         weights = weights * _over_all_heads(mask)
     return weights @ v, weights
 
 
-def _inverted(q, k, v, mask, d_model):
-    return _attend(q, k, v, None if mask is None else ~mask)
-
-
-def _with_mean_weights(q, k, v, mask, d_model):
-    heads, weights = _attend(q, k, v, mask)
-    return heads, weights.mean(dim=1)
-
-
-def _one_head_width(d_model, num_heads):
-    return d_model // num_heads
-
-
-def _one_head_for_all(q, k, v, mask, d_model):
+def _one_head_for_all(q, k, v, mask):
     """One head of the whole width, cut up again, whose weights stand for those of every head."""
     out, weights = attention(*map(_merge, (q, k, v)), mask)
     return _split(out, q.size(1)), weights[:, None].expand(-1, q.size(1), -1, -1)
@@ -279,7 +209,7 @@ def _one_head_for_all(q, k, v, mask, d_model):
 MultiHead = Exercise(
     name="MultiHead",
     trials=_sizes_inputs_and_masks,
-    right=_multi_head(),
+    right=_MultiHead,
     use=_build_and_attend,
     returns=("out", "weights"),
     gradients=True,
@@ -287,216 +217,198 @@ MultiHead = Exercise(
         "view instead of transpose": Mistake(
             "The shapes are right and the heads mix positions: the width was split by a view alone, "
             "and with a causal mask this layer looks into the future. See section 6.10.",
-            _multi_head(split=_split_with_view),
+            {"_split(": "_split_with_view("},
         ),
         "view instead of transpose in merging": Mistake(
             "The weights are right and the output is not: the heads were merged by a view alone, "
             "so one row of the output holds several positions of one head. See section 6.10.",
-            _multi_head(merge=_merge_with_view),
+            {"_merge(": "_merge_with_view("},
         ),
         "view instead of transpose at both ends": Mistake(
             "The width was split and the heads merged by a view alone: each head is an attention of its own over "
             "a part of the sentence, and never sees the rest. See section 6.10.",
-            _multi_head(split=_split_with_view, merge=_merge_with_view),
+            {"_split(": "_split_with_view(", "_merge(": "_merge_with_view("},
         ),
         "transpose forgotten": Mistake(
             "The heads of one token attend to each other instead of the tokens: "
             "the axis in front of the width has to be the positions. See section 6.3.",
-            _multi_head(
-                split=lambda x, H: x.unflatten(-1, (H, -1)),
-                merge=lambda heads: heads.flatten(2),
-            ),
+            {
+                "_split(proj(x), self.num_heads)": "proj(x).unflatten(-1, (self.num_heads, -1))",
+                "_merge(heads)": "heads.flatten(2)",
+            },
         ),
         "heads interleaved": Mistake(
             "The columns are dealt out to the heads like cards; the columns of one head lie side by side. See section "
             "6.6.",
-            _multi_head(
-                split=_deal_out, merge=lambda heads: heads.permute(0, 2, 3, 1).flatten(2)
-            ),
+            {"_split(": "_deal_out(", "_merge(heads)": "heads.permute(0, 2, 3, 1).flatten(2)"},
         ),
         "heads interleaved in splitting": Mistake(
             "The columns are dealt out to the heads like cards, and merged as if the columns of one head had lain side "
             "by side, as they should. See section 6.6.",
-            _multi_head(split=_deal_out),
+            {"_split(": "_deal_out("},
         ),
         "heads interleaved in merging": Mistake(
             "The heads are right, but side by side they lie in another order: the first column of each head, then "
             "the second of each, where all columns of a head belong together. See section 6.6.",
-            _multi_head(merge=lambda heads: heads.permute(0, 2, 3, 1).flatten(2)),
+            {"_merge(heads)": "heads.permute(0, 2, 3, 1).flatten(2)"},
         ),
         "merged without transpose": Mistake(
             "The merge joins the last two axes while the heads still stand in front of the positions: "
             "exchange these two first, as in the split. See section 6.3.",
-            _multi_head(merge=lambda heads: heads.flatten(2)),
+            {"_merge(heads)": "heads.flatten(2)"},
         ),
         "heads and width swapped": Mistake(
             "The two sizes changed places when the width was cut: there are D heads, each H wide. See section 6.3.",
-            _multi_head(split=_split_into_width_many),
+            {"_split(": "_split_into_width_many("},
         ),
         "d_model for every head": Mistake(
             "Each head is d_model wide, so the projections are num_heads times too wide: "
             "d_model is the width of all heads together. See section 6.2.",
-            _multi_head(inner=lambda d_model, num_heads: d_model * num_heads),
+            {"width = d_model": "width = d_model * num_heads"},
         ),
         "one head for all": Mistake(
             "The width is not split: one head attends with all columns, and its weights are handed out for every head. "
             "See section 6.3.",
-            _multi_head(attend=_one_head_for_all),
+            {"attention(q, k, v, _over_all_heads(mask))": "_one_head_for_all(q, k, v, mask)"},
         ),
         "heads added up, then repeated": Mistake(
             "The heads are added up and the sum repeated until it is as wide as out_proj wants it: what each one found "
             "cannot be told apart any more. Put them side by side. See section 6.4.",
-            _multi_head(merge=lambda heads: heads.sum(dim=1).repeat(1, 1, heads.size(1))),
+            {"_merge(heads)": "heads.sum(dim=1).repeat(1, 1, heads.size(1))"},
         ),
         "heads added up": Mistake(
             "The heads are added up, and what each one found cannot be told apart any more; "
             "put them side by side. See section 6.4.",
-            _multi_head(merge=lambda heads: heads.sum(dim=1), joined=_one_head_width),
+            {"Linear(width, d": "Linear(width // num_heads, d", "_merge(heads)": "heads.sum(dim=1)"},
         ),
         "heads averaged": Mistake(
             "The output is made from a mean of the heads, which is again one answer for all questions; "
             "put them side by side. See section 6.4.",
-            _multi_head(merge=lambda heads: heads.mean(dim=1), joined=_one_head_width),
+            {"Linear(width, d": "Linear(width // num_heads, d", "_merge(heads)": "heads.mean(dim=1)"},
         ),
         "heads not side by side": Mistake(
             "The output projection gets the D columns of one head instead of all E: the heads have been added up or "
             "averaged, and belong side by side. See section 6.4.",
-            _multi_head(merge=lambda heads: heads.sum(dim=1)),
+            {"_merge(heads)": "heads.sum(dim=1)"},
         ),
         "last head first": Mistake(
             "The weights are right, and the heads lie side by side from last to first; "
             "the output projection reads the first head's columns first. See section 6.10.",
-            _multi_head(merge=lambda heads: _merge(heads.flip(1))),
+            {"_merge(heads)": "_merge(heads.flip(1))"},
         ),
         "output projection forgotten": Mistake(
             "The weights are right and the output is that of the heads side by side: "
             "no output projection mixes them. See section 6.4.",
-            _multi_head(project=False),
+            {"self.out_proj(_merge(heads))": "_merge(heads)"},
         ),
         "biases lost": Mistake(
             "A projection has no bias where the exercise wants one: `nn.Linear` has it unless told otherwise. See "
             "section 6.8.",
-            _multi_head(bias=False, out_bias=False),
+            {"d_in, width)": "d_in, width, bias=False)", "width, d_model)": "width, d_model, bias=False)"},
         ),
         "projections' biases lost": Mistake(
             "Queries, keys and values have no bias; the exercise wants one for each of the four projections. See "
             "section 6.8.",
-            _multi_head(bias=False),
+            {"d_in, width)": "d_in, width, bias=False)"},
         ),
         "output bias lost": Mistake(
             "The output projection has no bias; the exercise wants one for each of the four. See section 6.8.",
-            _multi_head(out_bias=False),
+            {"width, d_model)": "width, d_model, bias=False)"},
         ),
         "values from the keys' projection": Mistake(
             "The values are the keys once more, and v_proj is not used: what is compared and what is averaged "
             "have a projection each. See section 6.3.",
-            _multi_head(sources=("q_proj", "k_proj", "k_proj")),
+            {"self.v_proj": "self.k_proj"},
         ),
         "keys from the queries' projection": Mistake(
             "The keys are the queries once more, and k_proj is not used. See section 6.3.",
-            _multi_head(sources=("q_proj", "q_proj", "v_proj")),
+            {"self.k_proj": "self.q_proj"},
         ),
         "keys and values swapped": Mistake(
             "Keys and values are swapped: the queries are compared with the values, and the keys are averaged. "
             "See section 3.3.",
-            _multi_head(sources=("q_proj", "v_proj", "k_proj")),
+            {"self.k_proj, self.v_proj": "self.v_proj, self.k_proj"},
         ),
         "scale by the whole width": Mistake(
             "The scores are divided by the root of d_model, the width of all heads, and are too small; "
             "a dot product knows the width of one head only. See section 6.10.",
-            _multi_head(
-                attend=lambda q, k, v, mask, d_model: _attend(q, k, v, mask, width=d_model)
-            ),
+            {"attention(q,": "attention(q * math.sqrt(q.size(-1) / self.out_proj.out_features),"},
         ),
         "scale by the number of heads": Mistake(
             "The scores are divided by the root of the number of heads; "
             "a dot product grows with the width of one head. See section 6.10.",
-            _multi_head(
-                attend=lambda q, k, v, mask, d_model: _attend(
-                    q, k, v, mask, width=q.size(1)
-                )
-            ),
+            {"attention(q,": "attention(q * math.sqrt(q.size(-1) / self.num_heads),"},
         ),
         "divided by the width itself": Mistake(
             "The scores are divided by the width of a head, without its root, and are too small. See section 3.4.",
-            _multi_head(
-                attend=lambda q, k, v, mask, d_model: _attend(
-                    q, k, v, mask, width=q.size(-1) ** 2
-                )
-            ),
+            {"attention(q,": "attention(q / math.sqrt(q.size(-1)),"},
         ),
         "multiplied instead of divided": Mistake(
             "The scores are multiplied by the root of the width, and have to be divided by it. See section 3.4.",
-            _multi_head(
-                attend=lambda q, k, v, mask, d_model: _attend(
-                    q, k, v, mask, width=1 / q.size(-1)
-                )
-            ),
+            {"attention(q,": "attention(q * q.size(-1),"},
         ),
         "no scale": Mistake(
             "The scores are not scaled by the width of a head. See section 6.3.",
-            _multi_head(
-                attend=lambda q, k, v, mask, d_model: _attend(q, k, v, mask, width=1)
-            ),
+            {"attention(q,": "attention(q * math.sqrt(q.size(-1)),"},
         ),
         "queries and keys swapped": Mistake(
             "Queries and keys are swapped: these are the weights of the keys asking the queries. See section 3.3.",
-            _multi_head(attend=lambda q, k, v, mask, d_model: _attend(k, q, v, mask)),
+            {"attention(q, k,": "attention(k, q,"},
         ),
         "softmax over the queries": Mistake(
             "The weights sum to 1 down the columns: the softmax runs over the queries. See section 3.11.",
-            _multi_head(attend=_softmax_over(-2)),
+            {"attention(q, k, v, _over_all_heads(mask))": "_softmax_over(-2, q, k, v, mask)"},
         ),
         "softmax over the heads": Mistake(
             "For each pair of tokens the weights of all heads sum to 1: the softmax runs over axis 1, which holds the "
             "heads here, and belongs on the last. See section 3.11.",
-            _multi_head(attend=_softmax_over(1)),
+            {"attention(q, k, v, _over_all_heads(mask))": "_softmax_over(1, q, k, v, mask)"},
         ),
         "causal without being told": Mistake(
             "The future is hidden without being asked for: this layer hides what `mask` hides, "
             "and nothing where it is None. See section 6.3.",
-            _multi_head(attend=_always_causal),
+            {"attention(q, k, v, _over_all_heads(mask))": "_always_causal(q, k, v, mask)"},
         ),
         "mask ignored": Mistake(
             "Without a mask the layer is right, and a mask changes nothing: it is not used. See section 6.3.",
-            _multi_head(attend=lambda q, k, v, mask, d_model: attention(q, k, v)),
+            {", _over_all_heads(mask)": ""},
         ),
         "mask inverted": Mistake(
             "The mask is upside down: the layer attends to what it should not see; True means may attend. See section "
             "5.4.",
-            _multi_head(attend=_inverted),
+            {"_over_all_heads(mask)": "None if mask is None else ~_over_all_heads(mask)"},
         ),
         "mask after the softmax": Mistake(
             "The rows of the weights no longer sum to 1: the mask came after the softmax. See section 5.2.",
-            _multi_head(attend=_mask_afterwards),
+            {"attention(q, k, v, _over_all_heads(mask))": "_mask_afterwards(q, k, v, mask)"},
         ),
         "sequences' mask on the heads": Mistake(
             "One mask for all is right, and a mask for each sequence is not: "
             "its first axis meets the heads instead of the batch. See section 6.3.",
-            _multi_head(attend=_mask_as_it_comes),
+            {"attention(q, k, v, _over_all_heads(mask))": "_mask_as_it_comes(q, k, v, mask)"},
         ),
         "axis for the heads missing": Mistake(
             "One mask for all is right, and a mask for each sequence is refused: "
             "it lacks the axis of the heads. See section 6.3.",
-            _multi_head(attend=lambda q, k, v, mask, d_model: attention(q, k, v, mask)),
+            {"_over_all_heads(mask)": "mask"},
         ),
         "nan in empty rows": Mistake(
             "A query that may attend to nothing gives nan, as a softmax of nothing but −∞ does; "
             "its weights are zeros here. See section 5.5.",
-            _multi_head(attend=_softmax_over(-1)),
+            {"attention(q, k, v, _over_all_heads(mask))": "_softmax_over(-1, q, k, v, mask)"},
         ),
         "minus a billion": Mistake(
             "A query that may attend to nothing spreads its weight over hidden keys: "
             "where all scores are the same large negative number, none is hidden. See section 5.5.",
-            _multi_head(attend=_minus_a_billion),
+            {"attention(q, k, v, _over_all_heads(mask))": "_minus_a_billion(q, k, v, mask)"},
         ),
         "weights not returned": Mistake(
             "Only the output is returned; the exercise asks for the weights beside it. See section 6.3.",
-            _multi_head(weights_too=False),
+            {"return out, weights": "return out"},
         ),
         "weights averaged over the heads": Mistake(
             "The output is right, and the weights are a mean over the heads: each head has its own. See section 6.3.",
-            _multi_head(attend=_with_mean_weights),
+            {"out, weights": "out, weights.mean(dim=1)"},
         ),
     },
 )
@@ -516,17 +428,13 @@ def _three_projections(draw):
 
 def _fuse_and_project(answer, d_in, d_model, bias, x):
     """What the fused layer computes, before and after the three are cleared, and what the three compute beside it."""
-    three = nn.ModuleDict(
-        {name: nn.Linear(d_in, d_model, bias=bias) for name in _PROJECTIONS}
-    )
+    three = nn.ModuleDict({name: nn.Linear(d_in, d_model, bias=bias) for name in _PROJECTIONS})
     three = set_parameters(three.to(x))
     fused = answer(*three.values())
     if fused is None:
         return None
     if not isinstance(fused, nn.Linear):
-        raise Remark(
-            f"fuse_qkv must return one nn.Linear, not {_a(fused)}. See section 6.6."
-        )
+        raise Remark(f"fuse_qkv must return one nn.Linear, not {_a(fused)}. See section 6.6.")
     qkv = fused(x).detach()
     apart = torch.cat([proj(x) for proj in three.values()], dim=-1).detach()
     with torch.no_grad():
@@ -540,54 +448,28 @@ def _a(value):
     return f"a {type(value).__name__}"
 
 
-def _along_the_inputs(three):
-    return torch.cat(three, dim=-1) if three[0].dim() > 1 else sum(three)
-
-
-def _bias_whatever_comes(q_proj, k_proj, v_proj):
-    torch.cat([q_proj.bias, k_proj.bias, v_proj.bias])
-    return _fused(torch.cat)(q_proj, k_proj, v_proj)
-
-
-def _fused(join, *, like=True, sizes=None):
-    """An answer that joins the three weights, and the three biases, in its own way."""
-
-    def answer(*projections):
-        d_model, d_in = projections[0].weight.shape
-        has_bias = projections[0].bias is not None
-        layer = nn.Linear(
-            *(sizes(d_in, d_model) if sizes else (d_in, 3 * d_model)), bias=has_bias
-        )
-        layer = layer.to(projections[0].weight) if like else layer
-        with torch.no_grad():
-            layer.weight.copy_(join([proj.weight for proj in projections]))
-            if has_bias:
-                layer.bias.copy_(join([proj.bias for proj in projections]))
-        return layer
-
-    return answer
+def _fused(q_proj, k_proj, v_proj):
+    three = [q_proj, k_proj, v_proj]
+    d_model, d_in = q_proj.weight.shape
+    fused = nn.Linear(d_in, 3 * d_model, bias=q_proj.bias is not None).to(q_proj.weight)
+    with torch.no_grad():
+        fused.weight.copy_(torch.cat([proj.weight for proj in three]))
+        if q_proj.bias is not None:
+            fused.bias.copy_(torch.cat([proj.bias for proj in three]))
+    return fused
 
 
 def _differ_by_a_row(a, b):
     """Whether two tensors (B, T, E) differ by the same E numbers everywhere."""
     difference = a - b
-    return bool(
-        (difference - difference[:1, :1]).abs().max() < 1e-5 < difference.abs().max()
-    )
+    return bool((difference - difference[:1, :1]).abs().max() < 1e-5 < difference.abs().max())
 
 
 def _in_another_order(found, expected, dim):
     """Whether the three parts along an axis are the expected ones, and not in their order."""
     parts = expected.chunk(3, dim)
     orders = [torch.cat(order, dim) for order in permutations(parts)][1:]
-    return found.shape == expected.shape and any(
-        torch.allclose(found, order, atol=1e-5) for order in orders
-    )
-
-
-def _of_the_right_sizes(q_proj, k_proj, v_proj):
-    d_model, d_in = q_proj.weight.shape
-    return nn.Linear(d_in, 3 * d_model, bias=q_proj.bias is not None).to(q_proj.weight)
+    return found.shape == expected.shape and any(torch.allclose(found, order, atol=1e-5) for order in orders)
 
 
 def _one_by_one(tensors):
@@ -606,7 +488,7 @@ def _reused(q_proj, k_proj, v_proj):
 fuse_qkv = Exercise(
     name="fuse_qkv",
     trials=_three_projections,
-    right=_fused(torch.cat),
+    right=_fused,
     use=_fuse_and_project,
     returns=(
         "fused(x)",
@@ -617,21 +499,17 @@ fuse_qkv = Exercise(
     mistakes={
         "another order of the three": Mistake(
             "All three are there, and not in their order, which is queries, then keys, then values. See section 6.6.",
-            sign=lambda found, d_in, d_model, bias, x: _in_another_order(
-                found[0], found[2], dim=-1
-            ),
+            sign=lambda found, d_in, d_model, bias, x: _in_another_order(found[0], found[2], dim=-1),
         ),
         "queries, keys and values interleaved": Mistake(
             "The outputs alternate, one query number, one key number, one value number: "
             "keep all queries together, then all keys, then all values. See section 6.6.",
-            _fused(_one_by_one),
+            {"torch.cat([proj.weight": "_one_by_one([proj.weight", "torch.cat([proj.bias": "_one_by_one([proj.bias"},
         ),
         "biases lost": Mistake(
             "The matrices are right, but what is added to their product is not: the biases of the three "
             "have not come along, or not in the order of the matrices. See section 6.6.",
-            sign=lambda found, d_in, d_model, bias, x: (
-                bias and _differ_by_a_row(found[0], found[2])
-            ),
+            sign=lambda found, d_in, d_model, bias, x: bias and _differ_by_a_row(found[0], found[2]),
         ),
         "bias left in": Mistake(
             "The three have no bias, and the fused layer has one: it learns to add numbers that they cannot. See "
@@ -641,46 +519,46 @@ fuse_qkv = Exercise(
         "d_in taken for d_model": Mistake(
             "The fused layer is as many times as wide as its input, and not as the three outputs: "
             "`nn.Linear` stores (outputs, inputs), and the two differ here. See section 6.6.",
-            _fused(torch.cat, sizes=lambda d_in, d_model: (d_in, 3 * d_in)),
+            {"3 * d_model": "3 * d_in"},
         ),
         "outputs taken for inputs": Mistake(
             "The shape of the matrix is read the wrong way round: `nn.Linear` stores (outputs, inputs), "
             "so d_model comes first. See section 6.7.",
-            _fused(torch.cat, sizes=lambda d_in, d_model: (d_model, 3 * d_in)),
+            {"d_in, 3 * d_model": "d_model, 3 * d_in"},
         ),
         "nothing moved": Mistake(
             "The fused layer has the right sizes and still its own random numbers: nothing was copied into it. "
             "See section 6.7.",
-            _of_the_right_sizes,
+            {"    with": "    return fused\n    with"},
         ),
         "joined along the inputs": Mistake(
             "The matrices are joined along their second axis, the inputs, which all three share; "
             "outputs are rows. See section 6.3.",
-            _fused(lambda three: torch.cat(three, dim=-1)),
+            {"proj.weight for proj in three]": "proj.weight for proj in three], dim=-1"},
         ),
         "inputs three times as wide": Mistake(
             "The fused layer takes inputs three times as wide, since the matrices are joined along their second axis: "
             "the three share their input, and it is their outputs, the rows, that are put together. See section 6.3.",
-            _fused(_along_the_inputs, sizes=lambda d_in, d_model: (3 * d_in, d_model)),
+            {
+                "d_in, 3 * d_model": "3 * d_in, d_model",
+                "proj.weight for proj in three]": "proj.weight for proj in three], dim=-1",
+                "torch.cat([proj.bias for proj in three])": "sum(proj.bias for proj in three)",
+            },
         ),
         "matrices transposed": Mistake(
             "Each matrix goes in transposed, which fits square ones only: `nn.Linear` stores one row for each output "
             "on both sides, so they are joined as they are. See section 6.7.",
-            _fused(lambda three: torch.cat([t.mT if t.dim() > 1 else t for t in three])),
+            {"proj.weight for": "proj.weight.mT for"},
         ),
         "queries three times": Mistake(
             "The matrix of the queries stands in the place of all three: each part has a matrix of its own. "
             "See section 6.6.",
-            _fused(
-                lambda three: torch.cat(
-                    [three[0]] * 3 if three[0].dim() > 1 else list(three)
-                )
-            ),
+            {"proj.weight for proj": "q_proj.weight for _"},
         ),
         "biases always joined": Mistake(
             "The three may have no biases, and then each `bias` is None, which cannot be joined: ask before you do. "
             "See section 6.6.",
-            _bias_whatever_comes,
+            {"    fused =": "    torch.cat([q_proj.bias, k_proj.bias, v_proj.bias])\n    fused ="},
         ),
         "reuses a projection": Mistake(
             "The fused layer is one of the three, made wider, so whoever uses that projection now gets all three "
@@ -690,7 +568,7 @@ fuse_qkv = Exercise(
         "float32 whatever comes in": Mistake(
             "The fused layer has the type that new layers have, 32 bits, and the three have another one. See section "
             "6.7.",
-            _fused(torch.cat, like=False),
+            {".to(q_proj.weight)": ""},
         ),
     },
 )
@@ -708,39 +586,23 @@ def _sizes(draw):
     yield "one head", 5, 1, 3, True, True
 
 
-def _count(weights, biases):
-    return lambda E, H, d_in, bias=True, out_bias=True: (
-        weights(E, H, d_in) + biases(E, d_in, bias, out_bias)
-    )
-
-
-def _all_weights(E, H, d_in):
-    return 3 * d_in * E + E * E
-
-
-def _all_biases(E, d_in, bias, out_bias):
-    return 3 * E * bias + E * out_bias
-
-
-def _right_count(d_model, num_heads, d_in, bias=True, out_bias=True):
-    return _all_weights(d_model, num_heads, d_in) + _all_biases(
-        d_model, d_in, bias, out_bias
-    )
+def _count(d_model, num_heads, d_in, bias=True, out_bias=True):
+    E = d_model
+    weights = 3 * d_in * E + E * E
+    return weights + 3 * E * bias + E * out_bias
 
 
 def _grows_with_the_heads(found, E, H, d_in, bias, out_bias):
     """Whether the three projections are counted for every head, with or without their biases and the output's."""
     return found in {
-        3 * E * (d_in * H + bias * biases) + E * E * outputs + E * out_bias
-        for biases in (1, H)
-        for outputs in (1, H)
+        3 * E * (d_in * H + bias * biases) + E * E * outputs + E * out_bias for biases in (1, H) for outputs in (1, H)
     }
 
 
 count_parameters = Exercise(
     name="count_parameters",
     trials=_sizes,
-    right=_right_count,
+    right=_count,
     returns=("the number",),
     seeds=(0,),
     mistakes={
@@ -751,81 +613,70 @@ count_parameters = Exercise(
         ),
         "one projection for three": Mistake(
             "One matrix is counted for queries, keys and values together; each of them has its own. See section 6.8.",
-            lambda E, H, d_in, bias, out_bias: (d_in + bias) * E + (E + out_bias) * E,
+            {"3 * d_in": "d_in", "3 * E * bias": "E * bias"},
         ),
         "one matrix for three": Mistake(
             "The biases are right, and one matrix is counted for queries, keys and values together; each of them has "
             "its own. See section 6.8.",
-            _count(lambda E, H, d_in: d_in * E + E * E, _all_biases),
+            {"3 * d_in": "d_in"},
         ),
         "nothing without a bias": Mistake(
             "Without `bias` all that stands before the `if` counts as 0: `a + b if c else 0` is all or nothing, "
             "and brackets make `a + (b if c else 0)` of it. See section 6.8.",
-            lambda E, H, d_in, bias, out_bias: (
-                (_all_weights(E, H, d_in) + 3 * E if bias else 0) + E * out_bias
-            ),
+            {"weights + 3 * E * bias": "(weights + 3 * E) * bias"},
         ),
         "all counted for every head": Mistake(
             "The whole layer is counted once for each head; all heads share four matrices. See section 6.8.",
-            lambda E, H, d_in, bias, out_bias: H * _right_count(E, H, d_in, bias, out_bias),
+            {"weights + 3 * E * bias + E * out_bias": "num_heads * (weights + 3 * E * bias + E * out_bias)"},
         ),
         "one head counted": Mistake(
             "Queries, keys and values of one head are counted, E / H wide; "
             "the projections hold all heads side by side. See section 6.8.",
-            lambda E, H, d_in, bias, out_bias: (
-                3 * (d_in + bias) * (E // H) + E * E + E * out_bias
-            ),
+            {"3 * d_in * E": "3 * d_in * (E // num_heads)", "3 * E * bias": "3 * (E // num_heads) * bias"},
         ),
         "output projection forgotten": Mistake(
             "Three of the four matrices are counted: the output projection is missing. See section 6.8.",
-            _count(
-                lambda E, H, d_in: 3 * d_in * E,
-                lambda E, d_in, bias, out_bias: 3 * E * bias,
-            ),
+            {" + E * E": "", " + E * out_bias": ""},
         ),
         "output projection without its bias": Mistake(
             "The bias of the output projection is missing. See section 6.8.",
-            _count(_all_weights, lambda E, d_in, bias, out_bias: 3 * E * bias),
+            {" + E * out_bias": ""},
         ),
         "one bias for three projections": Mistake(
             "Queries, keys and values have a bias each, and only one of the three is counted. See section 6.8.",
-            _count(_all_weights, lambda E, d_in, bias, out_bias: E * bias + E * out_bias),
+            {"3 * E * bias": "E * bias"},
         ),
         "biases forgotten": Mistake(
             "Only the matrices are counted: each has a bias as long as its output, where it is asked for. See section "
             "6.8.",
-            _count(_all_weights, lambda *_: 0),
+            {" + 3 * E * bias + E * out_bias": ""},
         ),
         "biases always counted": Mistake(
             "All four biases are counted, whether the layer has them or not. See section 6.8.",
-            _count(_all_weights, lambda E, *_: 4 * E),
+            {"3 * E * bias + E * out_bias": "4 * E"},
         ),
         "one switch for all biases": Mistake(
             "`bias` decides about all four biases; that of the output projection follows `out_bias`. See section 6.8.",
-            _count(_all_weights, lambda E, d_in, bias, out_bias: 4 * E * bias),
+            {"3 * E * bias + E * out_bias": "4 * E * bias"},
         ),
         "switches swapped": Mistake(
             "The two switches changed places: `bias` is about queries, keys and values, "
             "`out_bias` about the output projection. See section 6.8.",
-            _count(
-                _all_weights, lambda E, d_in, bias, out_bias: 3 * E * out_bias + E * bias
-            ),
+            {"3 * E * bias + E * out_bias": "3 * E * out_bias + E * bias"},
         ),
         "biases as long as the input": Mistake(
             "The biases are counted as long as the input; a bias is added to the output, so it is d_model long. "
             "See section 6.8.",
-            _count(
-                _all_weights, lambda E, d_in, bias, out_bias: 3 * d_in * bias + E * out_bias
-            ),
+            {"3 * E * bias": "3 * d_in * bias"},
         ),
         "d_in taken for d_model": Mistake(
             "All four matrices are counted as E × E; three of them read inputs of the width d_in. See section 6.8.",
-            _count(lambda E, H, d_in: 4 * E * E, _all_biases),
+            {"3 * d_in * E + E * E": "4 * E * E"},
         ),
         "output projection reads the input": Mistake(
             "All four matrices are counted as E × d_in; the fourth reads the merged heads, which are E wide. See "
             "section 6.8.",
-            _count(lambda E, H, d_in: 4 * d_in * E, _all_biases),
+            {"E * E": "d_in * E"},
         ),
     },
 )
@@ -848,9 +699,7 @@ def _move_and_attend(answer, d_model, num_heads, x):
     if theirs is None:
         return None
     if not isinstance(theirs, nn.MultiheadAttention):
-        raise Remark(
-            f"move_to_torch must return an nn.MultiheadAttention, not {_a(theirs)}. See section 6.7."
-        )
+        raise Remark(f"move_to_torch must return an nn.MultiheadAttention, not {_a(theirs)}. See section 6.7.")
     moved = dict(theirs.named_parameters())
     if missing := [name for name in _MOVED if name not in moved]:
         raise Remark(
@@ -868,37 +717,16 @@ def _move_and_attend(answer, d_model, num_heads, x):
 _MOVED = ("in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias")
 
 
-def _moved(
-    *,
-    heads=None,
-    batch_first=True,
-    change=None,
-    like=True,
-):
-    """An answer that differs in the number of heads, the first axis, the type, or what ``change`` does at the end."""
-
-    def answer(layer):
-        three = [layer.q_proj, layer.k_proj, layer.v_proj]
-        theirs = nn.MultiheadAttention(
-            layer.out_proj.in_features,
-            heads(layer) if heads else layer.num_heads,
-            batch_first=batch_first,
-        )
-        theirs = theirs.to(layer.out_proj.weight) if like else theirs
-        with torch.no_grad():
-            theirs.in_proj_weight.copy_(torch.cat([proj.weight for proj in three]))
-            theirs.in_proj_bias.copy_(torch.cat([proj.bias for proj in three]))
-            theirs.out_proj.weight.copy_(layer.out_proj.weight)
-            theirs.out_proj.bias.copy_(layer.out_proj.bias)
-            if change is not None:
-                change(theirs, layer)
-        return theirs
-
-    return answer
-
-
-def _share_output(theirs, layer):
-    theirs.out_proj = layer.out_proj
+def _moved(layer):
+    three = [layer.q_proj, layer.k_proj, layer.v_proj]
+    theirs = nn.MultiheadAttention(layer.out_proj.in_features, layer.num_heads, batch_first=True)
+    theirs = theirs.to(layer.out_proj.weight)
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(torch.cat([proj.weight for proj in three]))
+        theirs.in_proj_bias.copy_(torch.cat([proj.bias for proj in three]))
+        theirs.out_proj.weight.copy_(layer.out_proj.weight)
+        theirs.out_proj.bias.copy_(layer.out_proj.bias)
+    return theirs
 
 
 def _right_move(d_model, num_heads, x):
@@ -916,9 +744,7 @@ def _take_turns(found, d_model, num_heads, x):
     """Whether queries, keys and values alternate, row by row or head by head."""
     right = _right_move(d_model, num_heads, x)[0]
     return any(
-        torch.allclose(
-            found[0], right.unflatten(0, (3, parts, -1)).transpose(0, 1).flatten(0, 2)
-        )
+        torch.allclose(found[0], right.unflatten(0, (3, parts, -1)).transpose(0, 1).flatten(0, 2))
         for parts in (d_model, num_heads)
     )
 
@@ -929,9 +755,7 @@ def _unmoved(*wrong):
     def sign(found, d_model, num_heads, x):
         right = _right_move(d_model, num_heads, x)
         differ = [i for i in range(4) if not torch.allclose(found[i], right[i])]
-        return differ == list(wrong) and not any(
-            found[i].any() for i in wrong if i in (1, 3)
-        )
+        return differ == list(wrong) and not any(found[i].any() for i in wrong if i in (1, 3))
 
     return sign
 
@@ -939,13 +763,9 @@ def _unmoved(*wrong):
 move_to_torch = Exercise(
     name="move_to_torch",
     trials=_layers_to_move,
-    right=_moved(),
+    right=_moved,
     use=_move_and_attend,
-    returns=(
-        *_MOVED,
-        "theirs(x, x, x)[0]",
-        "theirs(x, x, x)[0] after the layer was cleared",
-    ),
+    returns=(*_MOVED, "theirs(x, x, x)[0]", "theirs(x, x, x)[0] after the layer was cleared"),
     mistakes={
         "matrices transposed": Mistake(
             "A matrix went in transposed; both modules store one row for each output, "
@@ -979,12 +799,10 @@ move_to_torch = Exercise(
             sign=_unmoved(2, 3),
         ),
         "output bias forgotten": Mistake(
-            "All has moved but the bias of `out_proj`, which starts as zeros. See section 6.7.",
-            sign=_unmoved(3),
+            "All has moved but the bias of `out_proj`, which starts as zeros. See section 6.7.", sign=_unmoved(3)
         ),
         "biases forgotten": Mistake(
-            "The matrices have moved, and no bias has: both start as zeros. See section 6.7.",
-            sign=_unmoved(1, 3),
+            "The matrices have moved, and no bias has: both start as zeros. See section 6.7.", sign=_unmoved(1, 3)
         ),
         "nothing moved": Mistake(
             "The module has the right sizes and still its own random weights: nothing was copied into it. See section "
@@ -994,26 +812,26 @@ move_to_torch = Exercise(
         "batch_first forgotten": Mistake(
             "The weights are right, but the module takes the first axis for the positions, "
             "so the sequences of the batch attend to each other. See section 6.7.",
-            _moved(batch_first=False),
+            {", batch_first=True": ""},
         ),
         "number of heads lost": Mistake(
             "The weights are right, but all columns form one head: how many heads cut them is no weight, "
             "and has to move as well. See section 6.7.",
-            _moved(heads=lambda layer: 1),
+            {"layer.num_heads": "1"},
         ),
         "width of a head for their number": Mistake(
             "The weights are right, but the columns are cut into as many heads as one of them is wide: the module "
             "wants their number. See section 6.7.",
-            _moved(heads=lambda layer: layer.out_proj.in_features // layer.num_heads),
+            {"layer.num_heads": "layer.out_proj.in_features // layer.num_heads"},
         ),
         "shares memory": Mistake(
             "The output projection is the layer's own, not a copy: change the layer, "
             "and the module computes something else. See section 6.7.",
-            _moved(change=_share_output),
+            {"    return": "    theirs.out_proj = layer.out_proj\n    return"},
         ),
         "float32 whatever comes in": Mistake(
             "The module has the type that new modules have, 32 bits, and the layer has another one. See section 6.7.",
-            _moved(like=False),
+            {"    theirs = theirs.to(layer.out_proj.weight)\n": ""},
         ),
     },
 )

@@ -8,7 +8,7 @@ from torch import Tensor
 from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake
 from attn_course.functional import attention
 from attn_course.masks import make_causal_mask
-from attn_course.positions import make_alibi_bias, rotate
+from attn_course.positions import rotate
 
 # ---------------------------------------------------------------- count
 
@@ -41,11 +41,7 @@ def _columns(mask):
 def _count_in_any_integers(answer, mask):
     """Whole numbers of any size are indices; true or false and numbers with a point are not."""
     found = answer(mask)
-    if (
-        isinstance(found, Tensor)
-        and not found.is_floating_point()
-        and found.dtype != torch.bool
-    ):
+    if isinstance(found, Tensor) and not found.is_floating_point() and found.dtype != torch.bool:
         return found.long()
     return found
 
@@ -75,9 +71,7 @@ count_positions = Exercise(
         "last position for all": Mistake(
             "Every word of a sentence has the position of its last one: the ones are added up as a whole, and the "
             "position of a word is how many came before it, a running sum. See section 8.4.",
-            lambda mask: (
-                (mask.sum(-1, keepdim=True) - 1).expand(mask.shape).masked_fill(~mask, 0)
-            ),
+            lambda mask: (mask.sum(-1, keepdim=True) - 1).expand(mask.shape).masked_fill(~mask, 0),
         ),
         "positions from 1": Mistake(
             "The first word stands at 1, and positions count from 0: the last word of the longest sentence "
@@ -85,9 +79,8 @@ count_positions = Exercise(
             lambda mask: mask.long().cumsum(-1) * mask,
         ),
         "padding not set to 0": Mistake(
-            "The words are right and the padding is not 0: on the left it is −1, "
-            "which is not a row of a table (Python takes the last one), on the right it goes on counting. See section "
-            "8.3.",
+            "The words are right and the padding is not 0: on the left it is −1, which is not a row of a table "
+            "(Python takes the last one), on the right it goes on counting. See section 8.3.",
             lambda mask: mask.long().cumsum(-1) - 1,
         ),
         "padding on the right keeps the last position": Mistake(
@@ -111,33 +104,22 @@ count_positions = Exercise(
         "counted through the batch": Mistake(
             "The words are counted through the whole batch, as if it were one long sentence: "
             "each sentence begins at 0 again. See section 8.4.",
-            lambda mask: (
-                (mask.flatten().long().cumsum(0) - 1).view(mask.shape).masked_fill(~mask, 0)
-            ),
+            lambda mask: (mask.flatten().long().cumsum(0) - 1).view(mask.shape).masked_fill(~mask, 0),
         ),
         "not integers": Mistake(
             "The positions are right and are not whole numbers by type: a table is indexed by integers. See section "
             "8.3.",
-            sign=lambda found, mask: (
-                found.is_floating_point() and torch.equal(found.long(), _count(mask))
-            ),
+            sign=lambda found, mask: found.is_floating_point() and torch.equal(found.long(), _count(mask)),
         ),
         "another number at padding": Mistake(
             "The words are right and the padding is not 0. A model would not mind, since nobody reads it; "
             "the exercise asks for 0 on either side. See section 8.4.",
-            sign=lambda found, mask: (
-                not found.is_floating_point()
-                and torch.equal(found[mask], _count(mask)[mask])
-            ),
+            sign=lambda found, mask: not found.is_floating_point() and torch.equal(found[mask], _count(mask)[mask]),
         ),
         "padding taken to be on the left": Mistake(
             "With padding on the left it is right: the number of pads is subtracted from the column, and pads behind a "
             "sentence do not move its words. Count the words, not the pads. See section 8.4.",
-            lambda mask: (
-                (_columns(mask) - (~mask).sum(-1, keepdim=True))
-                .clamp(min=0)
-                .masked_fill(~mask, 0)
-            ),
+            lambda mask: (_columns(mask) - (~mask).sum(-1, keepdim=True)).clamp(min=0).masked_fill(~mask, 0),
         ),
         "padding taken to be on the left and not set to 0": Mistake(
             "With padding on the left it is right: the number of pads is subtracted from the column, and pads behind a "
@@ -220,7 +202,9 @@ def _sines_and_cosines(angles):
 
 
 def _sinusoids(positions, d_model, base):
-    return _sines_and_cosines(_angles(positions, _pairs(d_model), base))
+    exponents = torch.arange(0, d_model, 2, dtype=torch.float64, device=positions.device) / d_model
+    angles = positions[..., None] * base**-exponents
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2).float()
 
 
 def _rows_in_order(positions, d_model, base):
@@ -228,16 +212,6 @@ def _rows_in_order(positions, d_model, base):
         return _sinusoids(torch.zeros_like(positions), d_model, base)
     order = torch.arange(positions.size(-1), device=positions.device)
     return _sinusoids(order.expand(positions.shape), d_model, base)
-
-
-def _sinusoids_of_columns(positions, d_model, base):
-    angles = _angles(positions, torch.arange(d_model) / d_model, base)
-    return _in_turn(angles[..., 0::2].sin(), angles[..., 1::2].cos())
-
-
-def _sinusoids_in_halves(positions, d_model, base):
-    angles = _angles(positions, _pairs(d_model), base)
-    return torch.cat([angles.sin(), angles.cos()], dim=-1).float()
 
 
 sinusoids_at = Exercise(
@@ -249,45 +223,35 @@ sinusoids_at = Exercise(
         "sines and cosines in halves": Mistake(
             "All sines stand first and all cosines after them; here they are to take turns, as in the paper. "
             "A model learns from either, but not from a mixture. See section 8.7.",
-            _sinusoids_in_halves,
+            {"torch.stack": "torch.cat", ".flatten(-2)": ""},
         ),
         "sine and cosine swapped": Mistake(
             "The even columns hold cosines and the odd ones sines: it is the other way round, "
             "and position 0 is 0, 1, 0, 1. See section 8.2.",
-            lambda positions, d_model, base: _in_turn(
-                *(
-                    f(_angles(positions, _pairs(d_model), base))
-                    for f in (torch.cos, torch.sin)
-                )
-            ),
+            {"angles.sin(), angles.cos()": "angles.cos(), angles.sin()"},
         ),
         "each column its own speed": Mistake(
             "The cosine of each pair turns more slowly than its sine. Both belong to one hand, "
             "so both columns have the exponent of the first, 2i/E. See section 8.2.",
-            _sinusoids_of_columns,
+            {
+                "d_model, 2,": "d_model, 1,",
+                "angles.sin(), angles.cos()": "angles[..., 0::2].sin(), angles[..., 1::2].cos()",
+            },
         ),
         "exponent without the 2": Mistake(
             "The hands get slower only half as fast as they should: the exponent is 2i/E, "
             "the number of the even column by the width, and not i/E. See section 8.2.",
-            lambda positions, d_model, base: _sines_and_cosines(
-                _angles(positions, _pairs(d_model) / 2, base)
-            ),
+            {"/ d_model": "/ d_model / 2"},
         ),
         "exponent doubled": Mistake(
             "The hands get slower twice as fast as they should: 2i is divided by E/2, or doubled once too often. "
             "The exponent is 2i/E. See section 8.2.",
-            lambda positions, d_model, base: _sines_and_cosines(
-                _angles(positions, _pairs(d_model) * 2, base)
-            ),
+            {"/ d_model": "/ d_model * 2"},
         ),
         "exponents up to 1": Mistake(
             "The speeds fall too fast, so that the last hand turns by exactly 1/base: "
             "the exponent is 2i/E, and 2i ends at E − 2. See section 8.2.",
-            lambda positions, d_model, base: _sines_and_cosines(
-                _angles(
-                    positions, torch.linspace(0, 1, d_model // 2, dtype=torch.float64), base
-                )
-            ),
+            {"arange(0, d_model, 2,": "linspace(0, 1, d_model // 2,", " / d_model": ""},
         ),
         "multiplied instead of divided": Mistake(
             "Every hand but the first turns too fast: the position is divided by the power of the base. See section "
@@ -299,23 +263,19 @@ sinusoids_at = Exercise(
         "one speed for all": Mistake(
             "All hands turn by 1 radian per position, so that position 44 looks like position 0: "
             "the power of the base is 1 for each. See section 8.2.",
-            lambda positions, d_model, base: _sines_and_cosines(
-                _angles(positions, 0 * _pairs(d_model), base)
-            ),
+            {"/ d_model": "* 0"},
         ),
         "slowest first": Mistake(
             "The hands come in the reverse order: the first pair of columns is the fastest. See section 8.2.",
-            lambda positions, d_model, base: _sines_and_cosines(
-                _angles(positions, _pairs(d_model), base).flip(-1)
-            ),
+            {"base**-exponents": "base ** -exponents.flip(-1)"},
         ),
         "base ignored": Mistake(
             "With another base nothing changes: 10,000 stands in the code where `base` belongs. See section 8.2.",
-            lambda positions, d_model, base: _sinusoids(positions, d_model, 10_000.0),
+            {"base**": "10_000.0**"},
         ),
         "positions from 1": Mistake(
             "Every row is that of the next position: position 0 is 0, 1, 0, 1, all hands up. See section 8.2.",
-            lambda positions, d_model, base: _sinusoids(positions + 1, d_model, base),
+            {"positions[..., None]": "(positions + 1)[..., None]"},
         ),
         "positions ignored": Mistake(
             "These are the rows of 0, 1, 2, … whatever positions were asked for: "
@@ -325,107 +285,77 @@ sinusoids_at = Exercise(
         "sines alone": Mistake(
             "There is only one column for each hand: a sine without its cosine cannot tell "
             "whether the hand goes up or down. See section 8.2.",
-            lambda positions, d_model, base: (
-                _angles(positions, _pairs(d_model), base).sin().float()
-            ),
+            {"torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)": "angles.sin()"},
         ),
         "positions with one axis only": Mistake(
             "A list of positions is right and a batch is not: `positions[:, None]` puts the new axis in the second "
             "place, and it belongs in the last, whatever stands before it. See section 8.2.",
-            lambda positions, d_model, base: _sines_and_cosines(
-                positions[:, None] * base ** -_pairs(d_model).to(positions.device)
-            ),
+            {"[..., None]": "[:, None]"},
         ),
         "angles cut to whole numbers": Mistake(
             "The slow hands jump from one whole number to the next instead of moving: `//` cuts off what is behind the "
             "point of the angle. See section 8.2.",
-            lambda positions, d_model, base: _sines_and_cosines(
-                _angles(positions, _pairs(d_model), base).add(1e-9).floor()
-            ),
+            {"    return": "    angles = angles.add(1e-9).floor()\n    return"},
         ),
         "positions in bfloat16": Mistake(
             "Positions up to 256 are right and later ones are not: bfloat16 counts in steps of 1 only so far. "
             "See section 8.7.",
-            lambda positions, d_model, base: _sinusoids(
-                positions.bfloat16().double(), d_model, base
-            ),
+            {"positions[..., None]": "positions.bfloat16().double()[..., None]"},
         ),
         "rounded positions": Mistake(
             "Small positions are right and large ones are not: the angles were computed in half precision. See section "
             "8.7.",
-            lambda positions, d_model, base: _sines_and_cosines(
-                _angles(positions, _pairs(d_model), base).half().float()
-            ),
+            {"    return": "    angles = angles.half().float()\n    return"},
         ),
         "float64 returned": Mistake(
             "The numbers are right and come in float64: the exercise asks for float32, the type of the embeddings "
             "that they are added to. See section 8.7.",
-            lambda positions, d_model, base: _sinusoids(positions, d_model, base).double(),
+            {".float()": ".float().double()"},
         ),
         "exponent not divided by the width": Mistake(
             "The hands get slower far too fast: the exponent is 2i/E, and here it is not divided by the width. "
             "See section 8.2.",
-            lambda positions, d_model, base: _sines_and_cosines(
-                _angles(positions, torch.arange(0, d_model, 2), base)
-            ),
+            {" / d_model": ""},
         ),
         "divided without the power": Mistake(
             "The base is multiplied by 2i/E instead of raised to it, so that the first hand divides by 0. "
             "See section 8.2.",
-            lambda positions, d_model, base: _sines_and_cosines(
-                positions[..., None] / (base * _pairs(d_model).to(positions.device))
-            ),
+            {"* base**-exponents": "/ (base * exponents)"},
         ),
         "divided by the power and by the width": Mistake(
             "The first hand turns too slowly: position 1 turns it by 1 radian, and the number is divided by the width "
             "besides, which belongs to the exponent. See section 8.2.",
-            lambda positions, d_model, base: _sines_and_cosines(
-                _angles(positions, _pairs(d_model), base) / d_model
-            ),
+            {"base**-exponents": "base**-exponents / d_model"},
         ),
         "all columns sines": Mistake(
             "Both columns of a hand hold its sine; the odd one is its cosine, without which nobody can tell whether "
             "the hand goes up or down. See section 8.2.",
-            lambda positions, d_model, base: _in_turn(
-                *[_angles(positions, _pairs(d_model), base).sin()] * 2
-            ),
+            {"angles.cos()": "angles.sin()"},
         ),
         "all columns cosines": Mistake(
             "Both columns of a hand hold its cosine; the even one is its sine. See section 8.2.",
-            lambda positions, d_model, base: _in_turn(
-                *[_angles(positions, _pairs(d_model), base).cos()] * 2
-            ),
+            {"angles.sin()": "angles.cos()"},
         ),
         "angles themselves": Mistake(
             "These are the angles; a row holds their sines and cosines. See section 8.2.",
-            lambda positions, d_model, base: _angles(
-                positions, _pairs(d_model), base
-            ).float(),
+            {"torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)": "angles"},
         ),
         "turned backwards": Mistake(
             "The cosines are right and the sines have the other sign: the hands turn backwards. See section 8.2.",
-            lambda positions, d_model, base: _sines_and_cosines(
-                -_angles(positions, _pairs(d_model), base)
-            ),
+            {"positions[..., None]": "-positions[..., None]"},
         ),
         "positions up to the largest": Mistake(
             "It is a table of all positions up to the largest one that was asked for; asked for is the row of each, "
             "in the shape of `positions`. See section 8.4.",
             lambda positions, d_model, base: _sinusoids(
-                torch.arange(int(positions.max()) + 1, device=positions.device),
-                d_model,
-                base,
+                torch.arange(int(positions.max()) + 1, device=positions.device), d_model, base
             ),
         ),
         "as many rows as positions, in order": Mistake(
             "These are the rows of 0, 1, 2, … for as many places as `positions` has, whatever numbers stand there. "
             "See section 8.4.",
             lambda positions, d_model, base: _sinusoids(
-                torch.arange(max(positions.numel(), 1), device=positions.device).view(
-                    positions.shape
-                ),
-                d_model,
-                base,
+                torch.arange(max(positions.numel(), 1), device=positions.device).view(positions.shape), d_model, base
             ),
         ),
     },
@@ -459,7 +389,11 @@ def _turned(x, positions, base, exponents=None, sign=1):
 
 
 def _halves(x, positions, base):
-    return torch.cat(_turned(x, positions, base), dim=-1)
+    exponents = torch.arange(0, x.size(-1), 2, dtype=torch.float64, device=x.device) / x.size(-1)
+    angles = positions[..., None] * base**-exponents
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)
 
 
 def _every_column_its_speed(x, positions, base):
@@ -473,9 +407,7 @@ def _angles_of_the_other_convention(x, positions, base):
     angles = _angles(positions, _pairs(x.size(-1)), base)
     angles = torch.stack([angles, angles], dim=-1).flatten(-2)  # as neighbours have them
     a, b = x.chunk(2, dim=-1)
-    return x * angles.cos().to(x.dtype) + torch.cat([-b, a], dim=-1) * angles.sin().to(
-        x.dtype
-    )
+    return x * angles.cos().to(x.dtype) + torch.cat([-b, a], dim=-1) * angles.sin().to(x.dtype)
 
 
 def _pairs_of_the_other_convention(x, positions, base):
@@ -485,39 +417,9 @@ def _pairs_of_the_other_convention(x, positions, base):
     return x * angles.cos().to(x.dtype) + partner * angles.sin().to(x.dtype)
 
 
-def _reflected(x, positions, base):
-    angles = _angles(positions, _pairs(x.size(-1)), base)
-    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-    a, b = x.chunk(2, dim=-1)
-    return torch.cat([a * cos + b * sin, a * sin + b * cos], dim=-1)
-
-
-def _cosine_for_sine(x, positions, base):
-    angles = _angles(positions, _pairs(x.size(-1)), base)
-    cos, sin = angles.sin().to(x.dtype), angles.cos().to(x.dtype)
-    a, b = x.chunk(2, dim=-1)
-    return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)
-
-
-def _two_subtracted(x, positions, base):
-    angles = _angles(positions, _pairs(x.size(-1)), base)
-    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-    a, b = x.chunk(2, dim=-1)
-    return torch.cat([a * cos - b * sin, b * cos - a * sin], dim=-1)
-
-
 def _neighbours_to_halves(x, positions, base):
     turned = rotate(x, positions, base=base)
     return torch.cat([turned[..., 0::2], turned[..., 1::2]], dim=-1)
-
-
-def _overwritten(x, positions, base):
-    """The second result computed from the first instead of from what was there before."""
-    angles = _angles(positions, _pairs(x.size(-1)), base)
-    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-    a, b = x.chunk(2, dim=-1)
-    a = a * cos - b * sin
-    return torch.cat([a, a * sin + b * cos], dim=-1)
 
 
 turn_halves = Exercise(
@@ -543,34 +445,29 @@ turn_halves = Exercise(
             _pairs_of_the_other_convention,
         ),
         "turned backwards": Mistake(
-            "The arrows turn the other way: the sign of the angle, or of both sines, is reversed. "
-            "Scores of two layers that both do so would agree, and with any other model they would not. See section "
-            "8.4.",
-            lambda x, positions, base: torch.cat(
-                _turned(x, positions, base, sign=-1), dim=-1
-            ),
+            "The arrows turn the other way: the sign of the angle, or of both sines, is reversed. Scores of two "
+            "layers that both do so would agree, and with any other model they would not. See section 8.4.",
+            {"angles.sin()": "-angles.sin()"},
         ),
         "minus sign missing": Mistake(
             "The arrows change their length: one of the four products has to be subtracted, "
             "or it is no rotation. See section 8.4.",
-            _reflected,
+            {"a * cos - b": "a * cos + b"},
         ),
         "two minus signs": Mistake(
             "Both halves of the result subtract a product, and the arrows change their length: "
             "a rotation subtracts only one of the four. See section 8.4.",
-            _two_subtracted,
+            {"a * sin + b * cos": "b * cos - a * sin"},
         ),
         "sine and cosine swapped": Mistake(
             "The sine stands where the cosine belongs and the cosine where the sine does: "
             "at position 0 nothing is to be turned, and all is. See section 8.4.",
-            _cosine_for_sine,
+            {"cos, sin =": "sin, cos ="},
         ),
         "results interleaved": Mistake(
             "The numbers are right and stand in the wrong columns: the halves come in, and neighbours go out. "
             "What came from column i goes back to column i. See section 8.4.",
-            lambda x, positions, base: torch.stack(
-                _turned(x, positions, base), dim=-1
-            ).flatten(-2),
+            {"torch.cat": "torch.stack", "b * cos], dim=-1)": "b * cos], dim=-1).flatten(-2)"},
         ),
         "neighbours in and halves out": Mistake(
             "The result stands in halves, and neighbouring columns were turned together: "
@@ -579,26 +476,22 @@ turn_halves = Exercise(
         ),
         "halves swapped": Mistake(
             "The two halves of the result changed places: the first half of the columns comes first. See section 8.4.",
-            lambda x, positions, base: torch.cat(_turned(x, positions, base)[::-1], dim=-1),
+            {"[a * cos - b * sin, a * sin + b * cos]": "[a * sin + b * cos, a * cos - b * sin]"},
         ),
         "second half from the first": Mistake(
             "The first half is right and the second is not: it was computed from the first half after turning "
             "instead of before. See section 8.4.",
-            _overwritten,
+            {"    return": "    a = a * cos - b * sin\n    return", "[a * cos - b * sin,": "[a,"},
         ),
         "one half turned": Mistake(
             "The second half of the columns is as it was: turning an arrow changes both of its numbers. See section "
             "8.4.",
-            lambda x, positions, base: torch.cat(
-                [_turned(x, positions, base)[0], x.chunk(2, dim=-1)[1]], dim=-1
-            ),
+            {"a * sin + b * cos": "b"},
         ),
         "exponent without the 2": Mistake(
             "The arrows get slower only half as fast as they should: the exponent of pair i is 2i/D, not i/D. "
             "See section 8.4.",
-            lambda x, positions, base: torch.cat(
-                _turned(x, positions, base, _pairs(x.size(-1)) / 2), dim=-1
-            ),
+            {"/ x.size(-1)": "/ x.size(-1) / 2"},
         ),
         "each column its own speed": Mistake(
             "The two columns of a pair turn at different speeds, so the pair does not keep its length: "
@@ -608,34 +501,28 @@ turn_halves = Exercise(
         "positions ignored": Mistake(
             "With positions 0, 1, 2, … it is right; with others the same comes out: "
             "turn by `positions`, not by the number of the row. See section 8.4.",
-            lambda x, positions, base: _halves(
-                x, torch.arange(x.size(-2), device=x.device), base
-            ),
+            {"positions[..., None]": "torch.arange(x.size(-2), device=x.device)[..., None]"},
         ),
         "positions from 1": Mistake(
             "Everything is turned one position too far: at position 0 nothing is turned. See section 8.4.",
-            lambda x, positions, base: _halves(x, positions + 1, base),
+            {"positions[..., None]": "(positions + 1)[..., None]"},
         ),
         "base ignored": Mistake(
             "With another base nothing changes: 10,000 stands in the code where `base` belongs. See section 8.4.",
-            lambda x, positions, base: _halves(x, positions, 10_000.0),
+            {"base**": "10_000.0**"},
         ),
         "type not kept": Mistake(
             "The numbers come back in another type than they came in: float32 for a float64, or the other way round. "
             "See section 8.7.",
             sign=lambda found, x, positions, base: (
                 found.dtype != x.dtype
-                and torch.allclose(
-                    found.double(), _halves(x, positions, base).double(), atol=1e-3
-                )
+                and torch.allclose(found.double(), _halves(x, positions, base).double(), atol=1e-3)
             ),
         ),
         "exponent doubled": Mistake(
             "The arrows get slower twice as fast as they should: the exponent of pair i is 2i/D, and here it is 4i/D, "
             "or i over a quarter of the width. See section 8.4.",
-            lambda x, positions, base: torch.cat(
-                _turned(x, positions, base, _pairs(x.size(-1)) * 2), dim=-1
-            ),
+            {"/ x.size(-1)": "/ x.size(-1) * 2"},
         ),
         "multiplied instead of divided": Mistake(
             "Every arrow but the first turns too fast: the position is divided by the power of the base. See section "
@@ -647,48 +534,32 @@ turn_halves = Exercise(
         "exponent not divided by the width": Mistake(
             "The arrows get slower far too fast: the exponent of pair i is 2i/D, and here it is not divided by D. "
             "See section 8.4.",
-            lambda x, positions, base: torch.cat(
-                _turned(x, positions, base, torch.arange(0, x.size(-1), 2)), dim=-1
-            ),
+            {" / x.size(-1)": ""},
         ),
         "one speed for all": Mistake(
             "All arrows turn by 1 radian per position: each pair has a speed of its own. See section 8.4.",
-            lambda x, positions, base: torch.cat(
-                _turned(x, positions, base, 0 * _pairs(x.size(-1))), dim=-1
-            ),
+            {"/ x.size(-1)": "* 0"},
         ),
         "one half returned": Mistake(
             "Only the first half of the columns comes back; both halves are turned, and stand one behind the other. "
             "See section 8.4.",
-            lambda x, positions, base: _turned(x, positions, base)[0],
+            {"torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)": "a * cos - b * sin"},
         ),
         "only the second half turned": Mistake(
             "The first half of the columns is as it was: turning an arrow changes both of its numbers. See section "
             "8.4.",
-            lambda x, positions, base: torch.cat(
-                [x.chunk(2, dim=-1)[0], _turned(x, positions, base)[1]], dim=-1
-            ),
+            {"a * cos - b * sin": "a"},
         ),
         "sinusoids added": Mistake(
             "Sines and cosines are added to x; a rotation multiplies. See section 8.4.",
-            lambda x, positions, base: (
-                x
-                + torch.cat(
-                    [
-                        f(_angles(positions, _pairs(x.size(-1)), base))
-                        for f in (torch.sin, torch.cos)
-                    ],
-                    dim=-1,
-                ).to(x.dtype)
-            ),
+            {"torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)": "x + torch.cat([sin, cos], dim=-1)"},
         ),
         "turned twice": Mistake(
             "Every arrow is turned by twice its angle: turn once. See section 8.4.",
-            lambda x, positions, base: torch.cat(_turned(x, 2 * positions, base), dim=-1),
+            {"positions[..., None]": "2 * positions[..., None]"},
         ),
         "nothing turned": Mistake(
-            "Nothing is turned: it comes back as it was. See section 8.4.",
-            lambda x, positions, base: x.clone(),
+            "Nothing is turned: it comes back as it was. See section 8.4.", lambda x, positions, base: x.clone()
         ),
         CHANGES_ITS_INPUT: Mistake(
             "A layer turns queries and keys that others may still read: work on new tensors. See section 8.4."
@@ -706,72 +577,19 @@ def _newest_and_cached(draw):
     yield "one new token", draw(1, 4), draw(5, 4), draw(5, 2)
     yield "a batch", draw(2, 3, 6), draw(2, 5, 6), draw(2, 5, 6)
     yield "a batch with heads", draw(2, 3, 5, 10), draw(2, 3, 7, 10), draw(2, 3, 7, 4)
-    yield (
-        "float64",
-        *(draw(*shape, dtype=torch.float64) for shape in ((2, 6), (7, 6), (7, 4))),
-    )
-
-
-def _causal(q, k):
-    return make_causal_mask(q.size(-2), k.size(-2), device=q.device)
-
-
-def _turn_newest(q, k):
-    first = k.size(-2) - q.size(-2)
-    return rotate(q, torch.arange(first, k.size(-2), device=q.device))
+    yield ("float64", *(draw(*shape, dtype=torch.float64) for shape in ((2, 6), (7, 6), (7, 4))))
 
 
 def _rotary(q, k, v):
-    return attention(_turn_newest(q, k), rotate(k), v, _causal(q, k))
-
-
-def _top_left(q, k):
-    return make_causal_mask(k.size(-2), device=q.device)[: q.size(-2)]
-
-
-def _all_at_the_end(q, k):
-    return rotate(q, torch.full((q.size(-2),), k.size(-2) - 1, device=q.device))
-
-
-def _backwards(x):
-    return rotate(x, -torch.arange(x.size(-2), device=x.device))
-
-
-def _in_halves(q, k, v):
-    turned = _halves(q, _newest_places(q, k), 10_000.0), _halves(k, _from_0(k), 10_000.0)
-    return attention(*turned, v, _causal(q, k))
-
-
-def _newest_places(q, k):
-    return torch.arange(k.size(-2) - q.size(-2), k.size(-2), device=q.device)
-
-
-def _from_0(x):
-    return torch.arange(x.size(-2), device=x.device)
-
-
-def _mask_from_0(q, k):
-    """A causal mask among the queries alone, behind keys that all of them see."""
     T, S = q.size(-2), k.size(-2)
-    return torch.ones(T, S, dtype=torch.bool, device=q.device).tril(S - T - 1)
+    newest = torch.arange(S - T, S, device=q.device)
+    mask = make_causal_mask(T, S, device=q.device)
+    return attention(rotate(q, newest), rotate(k), v, mask)
 
 
-def _without_the_cache(q, k, v):
-    T, places = q.size(-2), _newest_places(q, k)
-    mask = make_causal_mask(T, device=q.device)
-    return attention(
-        rotate(q, places), rotate(k[..., -T:, :], places), v[..., -T:, :], mask
-    )
-
-
-def _future_as_zero(q, k, v):
-    scores = _turn_newest(q, k) @ rotate(k).mT / math.sqrt(q.size(-1))
-    weights = scores.masked_fill(~_causal(q, k), 0.0).softmax(-1)
-    return weights @ v, weights
-
-
-def _hidden_afterwards(q, k, v):
-    weights = attention(_turn_newest(q, k), rotate(k), v)[1] * _causal(q, k)
+def _future_as_zero(q, k, v, mask):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    weights = scores.masked_fill(~mask, 0.0).softmax(-1)
     return weights @ v, weights
 
 
@@ -784,163 +602,135 @@ rotary_attention = Exercise(
         "queries from 0": Mistake(
             "With as many queries as keys it is right, and with a cache it is not: the first of the new queries "
             "is turned by the same position as the first key. It stands S − T positions behind it. See section 8.4.",
-            lambda q, k, v: attention(rotate(q), rotate(k), v, _causal(q, k)),
+            {"rotate(q, newest)": "rotate(q)"},
         ),
         "queries from 0 in the mask as well": Mistake(
             "With as many queries as keys it is right; with a cache, both the turning and the mask take "
             "the first of the new queries for the first token. It stands at S − T. See section 8.4.",
-            lambda q, k, v: attention(rotate(q), rotate(k), v, _top_left(q, k)),
+            {"rotate(q, newest)": "rotate(q)", "mask(T, S, device=q.device)": "mask(S, device=q.device)[:T]"},
         ),
         "queries one position too far": Mistake(
             "Even with as many queries as keys, a query and the key of the same token are turned differently: "
             "the last query stands at S − 1, not at S. See section 8.4.",
-            lambda q, k, v: attention(
-                rotate(
-                    _turn_newest(q, k),
-                    torch.ones(q.size(-2), dtype=torch.long, device=q.device),
-                ),
-                rotate(k),
-                v,
-                _causal(q, k),
-            ),
+            {"(q, newest)": "(q, newest + 1)"},
         ),
         "all queries at the end": Mistake(
             "One new query is right and several are not: all of them are turned as if they stood at S − 1. See section "
             "8.4.",
-            lambda q, k, v: attention(_all_at_the_end(q, k), rotate(k), v, _causal(q, k)),
+            {"(q, newest)": "(q, torch.full_like(newest, S - 1))"},
         ),
         "only the queries turned": Mistake(
             "The keys are not turned. A score then depends on the query's own position and not on the distance. "
             "See section 8.8.",
-            lambda q, k, v: attention(_turn_newest(q, k), k, v, _causal(q, k)),
+            {"rotate(k)": "k"},
         ),
         "only the keys turned": Mistake(
             "The queries are not turned. A score then depends on the key's own position and not on the distance. "
             "See section 8.8.",
-            lambda q, k, v: attention(q, rotate(k), v, _causal(q, k)),
+            {"rotate(q, newest)": "q"},
         ),
         "nothing turned": Mistake(
             "This is causal attention without positions: neither queries nor keys are turned. "
             "`rotate` returns new tensors and leaves those it was given. See section 8.4.",
-            lambda q, k, v: attention(q, k, v, _causal(q, k)),
+            {"rotate(q, newest)": "q", "rotate(k)": "k"},
         ),
         "values turned": Mistake(
             "The weights are right and the output is not: the values were turned as well, "
             "so that the output depends on where the text begins. See section 8.8.",
-            lambda q, k, v: attention(
-                _turn_newest(q, k), rotate(k), rotate(v), _causal(q, k)
-            ),
+            {"v, mask)": "rotate(v), mask)"},
         ),
         "opposite directions": Mistake(
             "Queries and keys turn in opposite directions, so that a score depends on the sum of two positions "
             "instead of their difference. See section 8.4.",
-            lambda q, k, v: attention(_turn_newest(q, k), _backwards(k), v, _causal(q, k)),
+            {"rotate(k)": "rotate(k, -torch.arange(S, device=q.device))"},
         ),
         "mask ignored": Mistake(
             "Queries look at keys that come after them: the causal mask is missing. See section 5.2.",
-            lambda q, k, v: attention(_turn_newest(q, k), rotate(k), v),
+            {", mask)": ")"},
         ),
         "mask inverted": Mistake(
             "The queries see the future and not the past: True means may attend. See section 5.4.",
-            lambda q, k, v: attention(_turn_newest(q, k), rotate(k), v, ~_causal(q, k)),
+            {", mask)": ", ~mask)"},
         ),
         "mask of the queries alone": Mistake(
             "Without a cache all is well; with one, the mask has a column for each query, (T, T), and it needs one for "
             "each key, (T, S). See section 5.6.",
-            lambda q, k, v: attention(
-                _turn_newest(q, k),
-                rotate(k),
-                v,
-                make_causal_mask(q.size(-2), device=q.device),
-            ),
+            {"mask(T, S,": "mask(T,"},
         ),
         "scaled twice": Mistake(
             "The scores are divided by √D twice: `attention` divides them already. See section 3.4.",
-            lambda q, k, v: attention(
-                _turn_newest(q, k) / math.sqrt(q.size(-1)), rotate(k), v, _causal(q, k)
-            ),
+            {"rotate(q, newest)": "rotate(q, newest) / math.sqrt(q.size(-1))"},
         ),
         "cache cut off": Mistake(
             "Only the newest T keys are read: the older ones of the cache are part of the text, and every query may "
             "look at them. See section 5.6.",
-            _without_the_cache,
+            {"mask(T, S,": "mask(T,", "rotate(k), v": "rotate(k[..., -T:, :], newest), v[..., -T:, :]"},
         ),
         "two conventions": Mistake(
             "Queries and keys are turned by two conventions, one in neighbouring columns and one in halves, so that "
             "their scores mean nothing: `attn_course.rotate` turns both. See section 8.4.",
-            lambda q, k, v: attention(
-                _turn_newest(q, k), _halves(k, _from_0(k), 10_000.0), v, _causal(q, k)
-            ),
+            {"rotate(k)": "_halves(k, torch.arange(S, device=q.device), 10_000.0)"},
         ),
         "causal mask aligned top-left": Mistake(
             "The positions are right and the mask is not: with more keys than queries it takes the first query for "
             "the first token and hides most of the cache. See section 5.6.",
-            lambda q, k, v: attention(_turn_newest(q, k), rotate(k), v, _top_left(q, k)),
+            {"mask(T, S, device=q.device)": "mask(S, device=q.device)[:T]"},
         ),
         "no scale": Mistake(
             "The scores are not divided by √D. See section 3.4.",
-            lambda q, k, v: attention(
-                _turn_newest(q, k) * math.sqrt(q.size(-1)), rotate(k), v, _causal(q, k)
-            ),
+            {"rotate(q, newest)": "rotate(q, newest) * math.sqrt(q.size(-1))"},
         ),
         "results swapped": Mistake(
             "Both results are there, in the wrong order: first the output, then the weights. See section 3.7.",
-            lambda q, k, v: _rotary(q, k, v)[::-1],
+            {", mask)": ", mask)[::-1]"},
         ),
         "weights not returned": Mistake(
             "Only the output is returned; the exercise asks for the weights beside it. See section 3.7.",
-            lambda q, k, v: _rotary(q, k, v)[0],
+            {", mask)": ", mask)[0]"},
         ),
         "other convention": Mistake(
             "Queries and keys are turned in halves, column i with column i + D/2, as in exercise 8.3; "
             "`attn_course.rotate` turns neighbouring columns, and so do the scores that are asked for. See section "
             "8.4.",
-            _in_halves,
+            {
+                "rotate(q, newest)": "_halves(q, newest, 10_000.0)",
+                "rotate(k)": "_halves(k, torch.arange(S, device=q.device), 10_000.0)",
+            },
         ),
         "hides the diagonal": Mistake(
             "A query does not see the key of its own token: the rule is itself and what came before. See section 5.4.",
-            lambda q, k, v: attention(_turn_newest(q, k), rotate(k), v, _mask_from_0(q, k)),
+            {"make_causal_mask(T, S, device=q.device)": "newest[:, None] > torch.arange(S, device=q.device)"},
         ),
         "hidden scores set to 0": Mistake(
             "Keys of the future have a weight: their scores are 0, and 0 is a score like any other. See section 5.1.",
-            _future_as_zero,
+            {"return attention": "return _future_as_zero"},
         ),
         "mask after the softmax": Mistake(
             "The rows of weights sum to less than 1: keys of the future took their share before the mask hid them. "
             "See section 5.2.",
-            _hidden_afterwards,
+            {"return attention": "weights = attention", ", mask)": ")[1] * mask\n    return weights @ v, weights"},
         ),
         "turned after the product": Mistake(
             "The output is turned, and neither queries nor keys are: a rotation has to act before the scores. "
             "See section 8.4.",
-            lambda q, k, v: (
-                rotate(attention(q, k, v, _causal(q, k))[0], _newest_places(q, k)),
-                attention(q, k, v, _causal(q, k))[1],
-            ),
+            {
+                "return attention(rotate(q, newest), rotate(k),": "out, weights = attention(q, k,",
+                ", mask)": ", mask)\n    return rotate(out, newest), weights",
+            },
         ),
         "turned twice": Mistake(
             "Queries and keys are turned twice, so that every distance counts double. See section 8.4.",
-            lambda q, k, v: attention(
-                rotate(_turn_newest(q, k), _newest_places(q, k)),
-                rotate(rotate(k)),
-                v,
-                _causal(q, k),
-            ),
+            {"rotate(q, newest)": "rotate(rotate(q, newest), newest)", "rotate(k)": "rotate(rotate(k))"},
         ),
         "mask ignored and queries from 0": Mistake(
             "The causal mask is missing, and with a cache the first of the new queries is turned as if it stood at "
             "position 0. It stands at S − T. See section 8.4.",
-            lambda q, k, v: attention(rotate(q), rotate(k), v),
+            {"rotate(q, newest)": "rotate(q)", ", mask)": ")"},
         ),
         "keys behind the queries": Mistake(
             "The keys are turned by S − T positions too many and the queries from 0, or the other way round, so that "
             "a key seems to stand behind the query of its own token. See section 8.4.",
-            lambda q, k, v: attention(
-                rotate(q),
-                rotate(k, _from_0(k) + k.size(-2) - q.size(-2)),
-                v,
-                _causal(q, k),
-            ),
+            {"rotate(q, newest)": "rotate(q)", "rotate(k)": "rotate(k, torch.arange(S, device=q.device) + S - T)"},
         ),
     },
 )
@@ -963,32 +753,8 @@ def _on_the_cpu(answer, num_heads, num_queries, num_keys):
     return found.cpu() if isinstance(found, Tensor) else found
 
 
-def _with_slopes(slopes_of):
-    """An answer whose slopes are ``slopes_of(h, H)``, for h from 1 to H."""
-
-    def answer(num_heads, num_queries, num_keys):
-        slopes = [slopes_of(h, num_heads) for h in range(1, num_heads + 1)]
-        return torch.tensor(slopes)[:, None, None] * -_distance(num_queries, num_keys).abs()
-
-    return answer
-
-
-def _with_distance(distance_of):
-    """An answer with the right slopes on other distances."""
-
-    def answer(num_heads, num_queries, num_keys):
-        return _slopes(num_heads) * -distance_of(num_queries, num_keys)
-
-    return answer
-
-
 def _slopes(num_heads):
     return 2.0 ** (-8 * torch.arange(1, num_heads + 1) / num_heads)[:, None, None]
-
-
-def _distance(num_queries, num_keys):
-    t = torch.arange(num_keys - num_queries, num_keys)[:, None]
-    return t - torch.arange(num_keys)
 
 
 def _slopes_of_the_code(num_heads):
@@ -999,45 +765,45 @@ def _slopes_of_the_code(num_heads):
     return slopes
 
 
+def _linear_bias(num_heads, num_queries, num_keys):
+    slopes = torch.tensor([2.0 ** (-8 * h / num_heads) for h in range(1, num_heads + 1)])
+    t, s = torch.arange(num_keys - num_queries, num_keys)[:, None], torch.arange(num_keys)
+    return slopes[:, None, None] * -(t - s).abs()
+
+
 linear_bias = Exercise(
     name="linear_bias",
     trials=_heads_and_lengths,
-    right=lambda num_heads, num_queries, num_keys: make_alibi_bias(
-        num_heads, num_queries, num_keys
-    ),
+    right=_linear_bias,
     use=_on_the_cpu,
     returns=("bias",),
     mistakes={
         "near is lowered": Mistake(
             "What is far is raised instead of lowered: the bias is at most 0, and 0 at distance 0. See section 8.5.",
-            lambda num_heads, num_queries, num_keys: (
-                -make_alibi_bias(num_heads, num_queries, num_keys)
-            ),
+            {"* -(t": "* (t"},
         ),
         "slopes from 0": Mistake(
             "The first head has the slope 1: the heads are counted from 1, so it is 2 to the power of −8/H. See "
             "section 8.5.",
-            _with_slopes(lambda h, num_heads: 2 ** (-8 * (h - 1) / num_heads)),
+            {"-8 * h": "-8 * (h - 1)"},
         ),
         "slopes halved from head to head": Mistake(
             "With eight heads it is right; with others, the slopes do not end at 1/256: each is 2 to the power of "
             "−8h/H, so the ratio depends on the number of heads. See section 8.5.",
-            _with_slopes(lambda h, num_heads: 2.0**-h),
+            {"-8 * h / num_heads": "-h"},
         ),
         "exponent cut to a whole number": Mistake(
             "Where H divides 8 it is right; elsewhere the exponents are whole numbers, because `//` cuts off what is "
             "behind the point of −8h/H. See section 8.5.",
-            _with_slopes(lambda h, num_heads: 2.0 ** (-8 * h // num_heads)),
+            {"h / num_heads": "h // num_heads"},
         ),
         "slopes divided": Mistake(
             "The slopes are 1, 1/2, 1/3, …; they are to fall by the same factor from head to head. See section 8.5.",
-            _with_slopes(lambda h, num_heads: 1 / h),
+            {"2.0 ** (-8 * h / num_heads)": "1 / h"},
         ),
         "flattest head first": Mistake(
             "The heads come in the reverse order: the first one is the steepest. See section 8.5.",
-            lambda num_heads, num_queries, num_keys: make_alibi_bias(
-                num_heads, num_queries, num_keys
-            ).flip(0),
+            {"return slopes": "return slopes.flip(0)"},
         ),
         "one slope for all": Mistake(
             "All heads have the same slope, so none of them sees the whole text. See section 8.5.",
@@ -1052,43 +818,32 @@ linear_bias = Exercise(
         "slopes of the authors' code": Mistake(
             "For powers of two it is right. For other numbers of heads these are the slopes of the authors' code; "
             "the exercise asks for the formula of the paper. See section 8.5.",
-            lambda num_heads, num_queries, num_keys: (
-                torch.tensor(_slopes_of_the_code(num_heads))[:, None, None]
-                * -_distance(num_queries, num_keys).abs()
-            ),
+            {"[2.0 ** (-8 * h / num_heads) for h in range(1, num_heads + 1)]": "_slopes_of_the_code(num_heads)"},
         ),
         "aligned top-left": Mistake(
             "The first query is taken for position 0, so that of a longer row of keys the oldest gets the bias 0. "
             "The last query stands where the last key does. See section 8.8.",
-            _with_distance(
-                lambda num_queries, num_keys: (
-                    torch.arange(num_queries)[:, None] - torch.arange(num_keys)
-                ).abs()
-            ),
+            {"num_keys - num_queries, num_keys)": "num_queries)"},
         ),
         "future raised": Mistake(
             "Before its own position a query's keys are lowered, after it they are raised: "
             "distance has no sign. See section 8.5.",
-            _with_distance(_distance),
+            {".abs()": ""},
         ),
         "past raised": Mistake(
             "Before its own position a query's keys are raised, after it they are lowered: "
             "distance has no sign. See section 8.5.",
-            _with_distance(lambda num_queries, num_keys: -_distance(num_queries, num_keys)),
+            {"-(t - s).abs()": "(t - s)"},
         ),
         "future not lowered": Mistake(
             "Keys after the query keep the bias 0, which is what the query's own position has: "
             "the exercise asks for the distance before and after. See section 8.5.",
-            _with_distance(
-                lambda num_queries, num_keys: _distance(num_queries, num_keys).clamp(min=0)
-            ),
+            {"abs()": "clamp(min=0)"},
         ),
         "future hidden": Mistake(
             "Keys after the query are −∞. Hiding them is the mask's business, "
             "and a bias made for one direction would be wrong where there is no mask. See section 8.5.",
-            lambda num_heads, num_queries, num_keys: make_alibi_bias(
-                num_heads, num_queries, num_keys
-            ).masked_fill(~make_causal_mask(num_queries, num_keys), -math.inf),
+            {"return slopes": "return (slopes", ".abs()": ".abs()).masked_fill(s > t, -math.inf)"},
         ),
         "a number for each key": Mistake(
             "The bias has one row for all queries. Under a causal mask that gives the same weights, "
@@ -1098,59 +853,55 @@ linear_bias = Exercise(
                 and found.size(1) in (1, num_queries)
                 and torch.allclose(found, found[:, :1].expand_as(found))
                 and torch.allclose(
-                    found - found[..., :1],
-                    (_slopes(num_heads) * torch.arange(num_keys)).expand_as(found),
+                    found - found[..., :1], (_slopes(num_heads) * torch.arange(num_keys)).expand_as(found)
                 )
             ),
         ),
         "heads behind the keys": Mistake(
             "The heads are the last axis; a bias has the axes of the scores, (H, T, S). See section 8.5.",
-            lambda num_heads, num_queries, num_keys: make_alibi_bias(
-                num_heads, num_queries, num_keys
-            ).permute(1, 2, 0),
+            {"return slopes": "return (slopes", ".abs()": ".abs()).permute(1, 2, 0)"},
         ),
         "queries and keys swapped": Mistake(
             "There is a row for each key: the queries stand down the side, (H, T, S). See section 8.5.",
             sign=lambda found, num_heads, num_queries, num_keys: (
-                num_queries != num_keys
-                and found.shape == (num_heads, num_keys, num_queries)
+                num_queries != num_keys and found.shape == (num_heads, num_keys, num_queries)
             ),
         ),
         "float64 returned": Mistake(
             "The numbers are right and come in float64: the exercise asks for float32. See section 8.7.",
-            lambda *sizes: make_alibi_bias(*sizes).double(),
+            {"return slopes": "return (slopes", ".abs()": ".abs()).double()"},
         ),
         "slopes without the minus": Mistake(
             "The slopes are above 1 and grow from head to head: the exponent is negative, −8h/H. See section 8.5.",
-            _with_slopes(lambda h, num_heads: 2.0 ** (8 * h / num_heads)),
+            {"-8 * h": "8 * h"},
         ),
         "slopes without the 8": Mistake(
             "The last slope is 1/2, and it is 1/256: the exponent is −8h/H, and the 8 is missing. See section 8.5.",
-            _with_slopes(lambda h, num_heads: 2.0 ** (-h / num_heads)),
+            {"-8 * h": "-h"},
         ),
         "slopes of e": Mistake(
             "The slopes are powers of e; they are powers of 2. See section 8.5.",
-            _with_slopes(lambda h, num_heads: math.exp(-8 * h / num_heads)),
+            {"2.0 ** (-8 * h / num_heads)": "math.exp(-8 * h / num_heads)"},
         ),
         "slopes in a line": Mistake(
             "The exponent has become a factor: the slopes are 2 to the power of −8h/H. See section 8.5.",
-            _with_slopes(lambda h, num_heads: -8 * h / num_heads),
+            {"2.0 ** (-8 * h / num_heads)": "-8 * h / num_heads"},
         ),
         "slopes of H instead of h": Mistake(
             "The exponent is −8/h, and h counts the heads: it is −8h/H. See section 8.5.",
-            _with_slopes(lambda h, num_heads: 2.0 ** (-8 / h)),
+            {"-8 * h / num_heads": "-8 / h"},
         ),
         "slopes as many as heads and one": Mistake(
             "The exponent is divided by H + 1 or H − 1; the last head's is exactly −8. See section 8.5.",
-            _with_slopes(lambda h, num_heads: 2.0 ** (-8 * h / (num_heads + 1))),
+            {"h / num_heads": "h / (num_heads + 1)"},
         ),
         "squared distance": Mistake(
             "The distances are squared; the bias falls in a line. See section 8.5.",
-            _with_distance(lambda T, S: _distance(T, S).square()),
+            {"abs()": "square()"},
         ),
         "distance from 1": Mistake(
             "A query's own position is at distance 1; it is at distance 0, and its bias is 0. See section 8.5.",
-            _with_distance(lambda T, S: _distance(T, S).abs() + 1),
+            {"(t - s).abs()": "((t - s).abs() + 1)"},
         ),
         "one table": Mistake(
             "There is one table (T, S); each head has one of its own, (H, T, S). See section 8.5.",
@@ -1159,7 +910,7 @@ linear_bias = Exercise(
         "aligned top-left and future raised": Mistake(
             "The first query is taken for position 0, and the last one stands where the last key does; and the "
             "distance has kept its sign, so that one side is raised. See section 8.5.",
-            _with_distance(lambda T, S: torch.arange(T)[:, None] - torch.arange(S)),
+            {"num_keys - num_queries, num_keys)": "num_queries)", ".abs()": ""},
         ),
     },
 )

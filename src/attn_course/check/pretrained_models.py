@@ -102,9 +102,7 @@ def _load_and_describe(answer, width, hidden, fault):
     if list(given) != list(tensors) or any(given[n] is not tensors[n] for n in given):
         left = "file changed"
     elif any(
-        p is not held[name]
-        or not p.requires_grad
-        or p.untyped_storage().data_ptr() in storages
+        p is not held[name] or not p.requires_grad or p.untyped_storage().data_ptr() in storages
         for name, p in module.named_parameters()
     ):
         left = "other parameters"
@@ -116,56 +114,19 @@ def _load_and_describe(answer, width, hidden, fault):
     return refused, named, untouched, asked_for, left, *([None] * len(_NAMES))
 
 
-def _load(
-    module,
-    tensors,
-    names,
-    transposed,
-    *,
-    turn=lambda tensor, listed, shape: tensor.T if listed else tensor,
-    check_missing=True,
-    check_unexpected=True,
-    check_shapes=True,
-    late=False,
-    says=True,
-    kind=ValueError,
-):
-    """A right answer whose parts can be left out."""
-    missing = [name for name in names if name not in tensors]
-    unexpected = [name for name in tensors if name not in names]
+def _load(module, tensors, names, transposed):
+    wrong = [name for name in names if name not in tensors] + [name for name in tensors if name not in names]
     new = {}
     for theirs, ours in names.items():
         if theirs in tensors:
-            shape = module.get_parameter(ours).shape
-            new[ours] = turn(tensors[theirs], theirs in transposed, shape)
-    misfits = [
-        ours for ours, t in new.items() if t.shape != module.get_parameter(ours).shape
-    ]
-
-    def copy():
-        with torch.no_grad():
-            for ours, tensor in new.items():
-                if not (check_shapes and ours in misfits):
-                    module.get_parameter(ours).copy_(tensor)
-
-    if late:
-        copy()
-    wrong = (
-        (missing if check_missing else [])
-        + (unexpected if check_unexpected else [])
-        + (misfits if check_shapes else [])
-    )
+            new[ours] = tensors[theirs].T if theirs in transposed else tensors[theirs]
+    wrong += [ours for ours, tensor in new.items() if tensor.shape != module.get_parameter(ours).shape]
     if wrong:
-        raise kind(", ".join(wrong) if says else "this file does not fit")
-    if not late:
-        copy()
+        raise ValueError(", ".join(wrong))
+    with torch.no_grad():
+        for ours, tensor in new.items():
+            module.get_parameter(ours).copy_(tensor)
     return module
-
-
-def _with(**changes):
-    return lambda module, tensors, names, transposed: _load(
-        module, tensors, names, transposed, **changes
-    )
 
 
 def _keeps_quiet(module, tensors, names, transposed):
@@ -194,12 +155,24 @@ def _other_direction(module, tensors, names, transposed):
     return {name: tensors[theirs] for theirs, name in ((o, t) for t, o in names.items())}
 
 
+def _loads_what_fits(module, tensors, names, transposed):
+    for name in tensors.keys() & names.keys():
+        part, ours = tensors[name], module.get_parameter(names[name])
+        part = part.T if name in transposed else part
+        if part.shape == ours.shape:
+            ours.data.copy_(part)
+    return _load(module, tensors, names, transposed)
+
+
+def _reshaped(tensor, module, name):
+    shape = module.get_parameter(name).shape
+    return tensor.reshape(shape) if tensor.numel() == shape.numel() else tensor
+
+
 load_renamed = Exercise(
     name="load_renamed",
     trials=_files,
-    right=lambda module, tensors, names, transposed: _load(
-        module, tensors, names, transposed
-    ),
+    right=_load,
     use=_load_and_describe,
     returns=(
         "'the file is refused'",
@@ -213,46 +186,40 @@ load_renamed = Exercise(
         "not transposed": Mistake(
             "A matrix of the set of transposed ones is loaded as it is; a square one fits either way, so nothing but "
             "the numbers tells. See section 17.10.",
-            _with(turn=lambda tensor, listed, shape: tensor),
+            {".T if theirs in transposed else tensors[theirs]": ""},
         ),
         "transposed only where it does not fit": Mistake(
             "A square matrix is not transposed: its shape fits either way, so whether to transpose has to come from "
             "the set, not from the shape. See section 17.10.",
-            _with(
-                turn=lambda tensor, listed, shape: (
-                    tensor if tensor.shape == shape else tensor.T
-                )
-            ),
+            {"if theirs in transposed": "if tensors[theirs].shape != module.get_parameter(ours).shape"},
         ),
         "every matrix transposed": Mistake(
             "Matrices that are not in the set of transposed ones are transposed too. See section 17.10.",
-            _with(
-                turn=lambda tensor, listed, shape: tensor.T if tensor.dim() == 2 else tensor
-            ),
+            {"if theirs in transposed": "if tensors[theirs].dim() == 2"},
         ),
         "missing names ignored": Mistake(
             "A file that lacks a tensor is taken, and the parameter keeps its random numbers: a half-loaded model "
             "that raises nothing. See section 17.12.",
-            _with(check_missing=False),
+            {"[name for name in names if name not in tensors] + ": ""},
         ),
         "unexpected names ignored": Mistake(
             "A file with a tensor for which there is no place is taken, and its numbers are lost without a word. "
             "See section 17.5.",
-            _with(check_unexpected=False),
+            {" + [name for name in tensors if name not in names]": ""},
         ),
         "nothing is checked": Mistake(
             "Whatever is missing or left over, the file is taken, as with strict=False. See section 17.12.",
-            _with(check_missing=False, check_unexpected=False, check_shapes=False),
+            {"if wrong": "if False"},
         ),
         "shapes not checked": Mistake(
             "A tensor of another shape is taken: copy_ spreads a single number over a whole parameter. See section "
             "17.12.",
-            _with(check_shapes=False),
+            {"tensor.shape != module.get_parameter(ours).shape": "False"},
         ),
         "half loaded": Mistake(
             "The file is refused, but some parameters have been overwritten by then: look at everything first, and "
             "copy afterwards. See section 17.12.",
-            _with(late=True),
+            _loads_what_fits,
         ),
         "copies as it goes": Mistake(
             "The file is gone through and copied on the way: a parameter that the file lacks keeps its random numbers, "
@@ -277,7 +244,7 @@ load_renamed = Exercise(
         "names nothing": Mistake(
             "The file is refused, but the message does not say which names are missing, unexpected or of another "
             "shape. See section 17.12.",
-            _with(says=False),
+            {'", ".join(wrong)': '"this file does not fit"'},
         ),
         "names in the wrong direction": Mistake(
             "The table goes from the names in the file to those of the module, and it is read the other way. See "
@@ -299,19 +266,16 @@ load_renamed = Exercise(
             "A tensor with as many numbers in another shape is taken, and brought into the shape of the parameter: "
             "its rows are mixed up. The shapes have to be the same. See section 17.12.",
             sign=lambda found, width, hidden, fault: (
-                not found[0]
-                if fault == "stored the other way"
-                else (False if fault == "whole" else None)
+                not found[0] if fault == "stored the other way" else (False if fault == "whole" else None)
             ),
         ),
         "reshaped instead of transposed": Mistake(
             "A matrix of the set of transposed ones is brought into the shape of the parameter by reshaping: the shape "
             "is right and the numbers stand in other places. See section 17.10.",
-            _with(
-                turn=lambda tensor, listed, shape: (
-                    tensor.reshape(shape) if tensor.numel() == shape.numel() else tensor
-                )
-            ),
+            {
+                ".T if theirs in transposed else tensors[theirs]": "",
+                "    wrong +=": "    new = {n: _reshaped(t, module, n) for n, t in new.items()}\n    wrong +=",
+            },
         ),
         "another module": Mistake(
             "What comes back is another module than the one that was given, which is still as it was: whoever holds "
@@ -321,16 +285,12 @@ load_renamed = Exercise(
         "shapes compared before transposing": Mistake(
             "A file that fits is refused: a matrix that has to be transposed is compared as the file stores it. Its "
             "shape has to be right after transposing. See section 17.10.",
-            sign=lambda found, *sizes: (
-                found[4] == "transposed later" or (None if sizes[-1] != "whole" else False)
-            ),
+            sign=lambda found, *sizes: found[4] == "transposed later" or (None if sizes[-1] != "whole" else False),
         ),
         "table not used": Mistake(
             "A file that fits is refused: the names of the file are looked for in the module. They are two "
             "vocabularies, and the table goes from the one to the other. See section 17.5.",
-            sign=lambda found, *sizes: (
-                found[4] == "table not used" or (None if sizes[-1] != "whole" else False)
-            ),
+            sign=lambda found, *sizes: found[4] == "table not used" or (None if sizes[-1] != "whole" else False),
         ),
     },
     seeds=(0,),
@@ -355,10 +315,6 @@ def _sentences(draw):
 
 def _mean(hidden, mask, count):
     return (hidden * mask[..., None].to(hidden.dtype)).sum(dim=1) / count
-
-
-def _flags(mask, hidden):
-    return mask.to(hidden.dtype)
 
 
 mean_pool = Exercise(
@@ -402,9 +358,7 @@ mean_pool = Exercise(
             "One vector comes back, without the axis of the batch: it stays, even for one sentence. See section 17.9.",
             sign=lambda found, hidden, mask: (
                 found.size(-1) == hidden.size(2)
-                and torch.allclose(
-                    found, hidden[mask].mean(dim=0).expand_as(found), rtol=1e-3, atol=1e-5
-                )
+                and torch.allclose(found, hidden[mask].mean(dim=0).expand_as(found), rtol=1e-3, atol=1e-5)
             ),
         ),
         "mean over the sentences": Mistake(
@@ -415,10 +369,7 @@ mean_pool = Exercise(
             "It takes the first n tokens of each sentence, which is right while the pads come last; with padding on "
             "the left it takes pads. Ask the mask which tokens are real. See section 17.9.",
             lambda hidden, mask: torch.stack(
-                [
-                    row[:n].mean(0)
-                    for row, n in zip(hidden, mask.sum(1).tolist(), strict=True)
-                ]
+                [row[:n].mean(0) for row, n in zip(hidden, mask.sum(1).tolist(), strict=True)]
             ),
         ),
         "brought to length 1": Mistake(
@@ -427,9 +378,7 @@ mean_pool = Exercise(
         ),
         "divided twice": Mistake(
             "A mean is a sum that has been divided already, and here it is divided once more. See section 17.9.",
-            lambda hidden, mask: (
-                _mean(hidden, mask, hidden.size(1)) / mask.sum(1, keepdim=True)
-            ),
+            lambda hidden, mask: _mean(hidden, mask, hidden.size(1)) / mask.sum(1, keepdim=True),
         ),
         "count without an axis for the width": Mistake(
             "The counts (B,) have to divide sums (B, E): they lack an axis of length 1 at their end. See section 17.9.",
@@ -472,24 +421,16 @@ mean_pool = Exercise(
             "The first and the last token of each sentence are left out; they are marks, but the mask counts them, and "
             "this model was trained for the mean of all. See section 17.9.",
             sign=lambda found, hidden, mask: (
-                torch.allclose(found, hidden[:, 1:-1].mean(dim=1), rtol=1e-3, atol=1e-5)
-                if mask.all()
-                else None
+                torch.allclose(found, hidden[:, 1:-1].mean(dim=1), rtol=1e-3, atol=1e-5) if mask.all() else None
             ),
         ),
         "rounded to half precision": Mistake(
             "The numbers are right to two or three digits: on the way they are float16 or bfloat16. Numbers stay in "
             "the type in which they were given. See section 17.9.",
             sign=lambda found, hidden, mask: (
-                any(
-                    torch.equal(found, found.to(half).to(found.dtype))
-                    for half in (torch.float16, torch.bfloat16)
-                )
+                any(torch.equal(found, found.to(half).to(found.dtype)) for half in (torch.float16, torch.bfloat16))
                 and torch.allclose(
-                    found.to(hidden.dtype),
-                    _mean(hidden, mask, mask.sum(dim=1, keepdim=True)),
-                    rtol=0.02,
-                    atol=0.02,
+                    found.to(hidden.dtype), _mean(hidden, mask, mask.sum(dim=1, keepdim=True)), rtol=0.02, atol=0.02
                 )
             ),
         ),
@@ -500,9 +441,7 @@ mean_pool = Exercise(
         "softmax of the mask": Mistake(
             "The weights are a softmax over the mask, in which a pad still has the exponential of 0, which is 1: "
             "divide the mask by its sum instead. See section 17.9.",
-            lambda hidden, mask: (
-                hidden * mask.to(hidden.dtype).softmax(dim=1)[..., None]
-            ).sum(dim=1),
+            lambda hidden, mask: (hidden * mask.to(hidden.dtype).softmax(dim=1)[..., None]).sum(dim=1),
         ),
     },
 )
@@ -542,8 +481,7 @@ def _cut_as_it_lies_and_transposed(weight, bias):
 
 def _all_equal(found, wanted):
     return len(found) == len(wanted) and all(
-        mine.shape == right.shape and torch.allclose(mine, right)
-        for mine, right in zip(found, wanted, strict=True)
+        mine.shape == right.shape and torch.allclose(mine, right) for mine, right in zip(found, wanted, strict=True)
     )
 
 
@@ -600,8 +538,7 @@ split_fused = Exercise(
             "A part of the weight is still 3E long: what has to be cut is the axis of the outputs, which is the one "
             "3E long, and not that of the inputs. See section 17.10.",
             sign=lambda found, weight, bias: any(
-                len(found) > 2 and part.dim() == 2 and 3 * len(weight) in part.shape
-                for part in found
+                len(found) > 2 and part.dim() == 2 and 3 * len(weight) in part.shape for part in found
             ),
         ),
         "biases not split": Mistake(
@@ -612,18 +549,12 @@ split_fused = Exercise(
         "the same for all three": Mistake(
             "Queries, keys and values get the same columns, the first E: the keys have the next E, and the values the "
             "last. See section 17.10.",
-            lambda weight, bias: (
-                *[_split(weight, bias)[0]] * 3,
-                *[_split(weight, bias)[3]] * 3,
-            ),
+            lambda weight, bias: (*[_split(weight, bias)[0]] * 3, *[_split(weight, bias)[3]] * 3),
         ),
         "every third number of the bias": Mistake(
             "The weights are right, and of the biases each takes every third number: they lie one after the other, E "
             "numbers each, as the columns do. See section 17.10.",
-            lambda weight, bias: (
-                *_split(weight, bias)[:3],
-                *(bias[i::3] for i in range(3)),
-            ),
+            lambda weight, bias: (*_split(weight, bias)[:3], *(bias[i::3] for i in range(3))),
         ),
         "biases in another order": Mistake(
             "The weights are right, and the biases stand in another order than queries, keys, values. See section "
@@ -631,39 +562,31 @@ split_fused = Exercise(
             sign=lambda found, weight, bias: (
                 _all_equal(found[:3], _split(weight, bias)[:3])
                 and any(
-                    _all_equal(found[3:], _split(weight, bias, order)[3:])
-                    for order in itertools.permutations(range(3))
+                    _all_equal(found[3:], _split(weight, bias, order)[3:]) for order in itertools.permutations(range(3))
                 )
             ),
         ),
         "weights and biases in turn": Mistake(
             "Each weight is followed by its bias; the exercise asks for the three weights first, and then the three "
             "biases. See section 17.10.",
-            sign=lambda found, weight, bias: _all_equal(
-                [*found[::2], *found[1::2]], _split(weight, bias)
-            ),
+            sign=lambda found, weight, bias: _all_equal([*found[::2], *found[1::2]], _split(weight, bias)),
         ),
         "two bundles": Mistake(
             "Two results come back, each with three tensors in it; the exercise asks for six tensors, one after the "
             "other: a star in front of a tuple unpacks it. See section 17.10.",
             sign=lambda found, weight, bias: (
-                len(found) == 2
-                and all(not isinstance(part, Tensor) and len(part) == 3 for part in found)
+                len(found) == 2 and all(not isinstance(part, Tensor) and len(part) == 3 for part in found)
             ),
         ),
         "biases left out": Mistake(
             "The three weights come back and no biases: the file has one bias for all three, which is cut as well. See "
             "section 17.10.",
-            sign=lambda found, weight, bias: (
-                len(found) == 3 and all(part.dim() == 2 for part in found)
-            ),
+            sign=lambda found, weight, bias: len(found) == 3 and all(part.dim() == 2 for part in found),
         ),
         "nothing cut": Mistake(
             "Weight and bias come back whole, 3E long: a width that is written into the code, such as 768, cuts "
             "nothing in a smaller model. Take it from the weight. See section 17.10.",
-            sign=lambda found, weight, bias: (
-                len(found) == 2 and found[1].shape == bias.shape
-            ),
+            sign=lambda found, weight, bias: len(found) == 2 and found[1].shape == bias.shape,
         ),
         "some not transposed": Mistake(
             "Some of the three weights are transposed and others are not: this file stores each of them as (in, out). "
@@ -687,14 +610,7 @@ def _projections(draw):
     yield "one head of keys", draw(3 * 10, 11), draw(10, 11), draw(10, 11), 3, 1
     yield "a square matrix", draw(12, 12), draw(6, 12), draw(6, 12), 2, 1
     wide = {"dtype": torch.float64}
-    yield (
-        "float64",
-        draw(2 * 6, 5, **wide),
-        draw(2 * 6, 5, **wide),
-        draw(2 * 6, 5, **wide),
-        2,
-        2,
-    )
+    yield ("float64", draw(2 * 6, 5, **wide), draw(2 * 6, 5, **wide), draw(2 * 6, 5, **wide), 2, 2)
 
 
 def _rows_of(weight: Tensor, num_heads: int) -> Tensor:
@@ -710,25 +626,17 @@ def _to_neighbours(q, k, v, num_heads, num_kv_heads):
 
 
 def _back_to_halves(q, k, v, num_heads, num_kv_heads):
-    return (
-        q[_rows_of(q, num_heads).argsort()],
-        k[_rows_of(k, num_kv_heads).argsort()],
-        v,
-    )
+    return (q[_rows_of(q, num_heads).argsort()], k[_rows_of(k, num_kv_heads).argsort()], v)
 
 
 def _swap_halves(weight, num_heads):
-    return torch.cat(weight.unflatten(0, (num_heads, -1)).chunk(2, dim=1)[::-1], 1).flatten(
-        0, 1
-    )
+    return torch.cat(weight.unflatten(0, (num_heads, -1)).chunk(2, dim=1)[::-1], 1).flatten(0, 1)
 
 
 def _columns_moved(new, old):
     if new.shape != old.shape:
         return None
-    return not torch.equal(new, old) and torch.equal(
-        new.sort(dim=1).values, old.sort(dim=1).values
-    )
+    return not torch.equal(new, old) and torch.equal(new.sort(dim=1).values, old.sort(dim=1).values)
 
 
 def _each(move):
@@ -750,11 +658,7 @@ to_neighbours = Exercise(
     name="to_neighbours",
     trials=_projections,
     right=_to_neighbours,
-    returns=(
-        "the weight of the queries",
-        "the weight of the keys",
-        "the weight of the values",
-    ),
+    returns=("the weight of the queries", "the weight of the keys", "the weight of the values"),
     mistakes={
         "values reordered too": Mistake(
             "The rows of the values are reordered too; values are not turned, and what they make is added up in the "
@@ -800,11 +704,7 @@ to_neighbours = Exercise(
         "partners exchanged": Mistake(
             "Partners stand side by side, with the row of the second half in front: a pair would be turned the other "
             "way round. See section 17.10.",
-            _each(
-                lambda w, n: (
-                    w.unflatten(0, (n, 2, -1)).flip(1).transpose(1, 2).flatten(0, 2)
-                )
-            ),
+            _each(lambda w, n: w.unflatten(0, (n, 2, -1)).flip(1).transpose(1, 2).flatten(0, 2)),
         ),
         "heads and halves exchanged": Mistake(
             "Heads and halves have changed places, so that all first halves stand in front of all second ones: each "
@@ -829,9 +729,7 @@ to_neighbours = Exercise(
         "transposed": Mistake(
             "The rows are in the right order, and the weights are transposed: a Linear's weight stays (out, in). See "
             "section 17.10.",
-            sign=lambda found, *inputs: torch.equal(
-                found[0].mT, _to_neighbours(*inputs)[0]
-            ),
+            sign=lambda found, *inputs: torch.equal(found[0].mT, _to_neighbours(*inputs)[0]),
         ),
         "groups repeated": Mistake(
             "The keys have as many rows as the queries: the groups are repeated, which attention does later. Each "
@@ -892,9 +790,7 @@ share_on_previous = Exercise(
         "next token": Mistake(
             "It is the share of the next token: a row belongs to a query, and the token before it stands one column "
             "to the left. See section 17.8.",
-            lambda weights, mask: _share(
-                weights, mask & mask.roll(-1, 1) & _not_last(mask), -1
-            ),
+            lambda weights, mask: _share(weights, mask & mask.roll(-1, 1) & _not_last(mask), -1),
         ),
         "same token": Mistake(
             "It is the share that a token gives to itself, the diagonal; the token before stands one column to the "
@@ -908,54 +804,39 @@ share_on_previous = Exercise(
         "first token counted": Mistake(
             "The first token of each sentence is counted and has no token before it, so the shares are too small. "
             "See section 17.8.",
-            lambda weights, mask: (
-                _share(weights, _not_first(mask)) * _not_first(mask).sum() / mask.sum()
-            ),
+            lambda weights, mask: _share(weights, _not_first(mask)) * _not_first(mask).sum() / mask.sum(),
         ),
         "divided by the number of positions": Mistake(
             "The weights are added up rightly and divided by the number of all positions, the pads' among them. "
             "See section 17.8.",
-            lambda weights, mask: (
-                _share(weights, _not_first(mask)) * _not_first(mask).sum() / mask.numel()
-            ),
+            lambda weights, mask: _share(weights, _not_first(mask)) * _not_first(mask).sum() / mask.numel(),
         ),
         "pads in the sum": Mistake(
             "Rows of pads are added to the sum and left out of the divisor, so the shares are too large. See section "
             "17.8.",
-            lambda weights, mask: (
-                weights.diagonal(-1, -2, -1).sum((0, 2)) / mask[:, 1:].sum()
-            ),
+            lambda weights, mask: weights.diagonal(-1, -2, -1).sum((0, 2)) / mask[:, 1:].sum(),
         ),
         "pads in the divisor": Mistake(
             "Rows of pads are left out of the sum and counted in the divisor, so the shares are too small. See section "
             "17.8.",
-            lambda weights, mask: (
-                _share(weights, _not_first(mask))
-                * (_not_first(mask).sum() / mask[:, 1:].numel())
-            ),
+            lambda weights, mask: _share(weights, _not_first(mask)) * (_not_first(mask).sum() / mask[:, 1:].numel()),
         ),
         "mask of the previous token": Mistake(
             "A row counts if the token before it is real, so the first pad behind each sentence counts too: what "
             "matters is whether the token that looks is real. See section 17.8.",
-            lambda weights, mask: _share(
-                weights, nn.functional.pad(mask[:, :-1], (1, 0)).bool()
-            ),
+            lambda weights, mask: _share(weights, nn.functional.pad(mask[:, :-1], (1, 0)).bool()),
         ),
         "mean of the sentences' means": Mistake(
             "Every sentence counts the same, however long; here every token shall. See section 17.8.",
             sign=lambda found, weights, mask: (
-                torch.allclose(
-                    found, _mean_of_sentences(weights, mask), rtol=1e-3, atol=1e-6
-                )
+                torch.allclose(found, _mean_of_sentences(weights, mask), rtol=1e-3, atol=1e-6)
                 if (mask.sum(1) > 1).all()
                 else None
             ),
         ),
         "not divided": Mistake(
             "It is a sum of weights: divide by the number of tokens that were counted. See section 17.8.",
-            lambda weights, mask: (
-                _share(weights, _not_first(mask)) * _not_first(mask).sum()
-            ),
+            lambda weights, mask: _share(weights, _not_first(mask)) * _not_first(mask).sum(),
         ),
         "one number for all heads": Mistake(
             "The heads are averaged too, and heads differ: keep their axis. See section 17.8.",
@@ -965,10 +846,7 @@ share_on_previous = Exercise(
             "It counts how often the previous token gets the largest weight; the share is the weight itself. "
             "See section 17.8.",
             lambda weights, mask: _share(
-                nn.functional.one_hot(weights.argmax(-1), weights.size(-1)).to(
-                    weights.dtype
-                ),
-                _not_first(mask),
+                nn.functional.one_hot(weights.argmax(-1), weights.size(-1)).to(weights.dtype), _not_first(mask)
             ),
         ),
         "divided by the heads": Mistake(
@@ -984,12 +862,7 @@ share_on_previous = Exercise(
         "first sentence only": Mistake(
             "Only the first sentence is looked at. See section 17.8.",
             sign=lambda found, weights, mask: (
-                torch.allclose(
-                    found,
-                    _share(weights[:1], _not_first(mask)[:1]),
-                    rtol=1e-3,
-                    atol=1e-6,
-                )
+                torch.allclose(found, _share(weights[:1], _not_first(mask)[:1]), rtol=1e-3, atol=1e-6)
                 if mask[0].sum() > 1
                 else None
             ),
@@ -998,10 +871,7 @@ share_on_previous = Exercise(
             "It is the share of the first token of the sentence, on which many heads rest; the token before stands one "
             "column to the left of the diagonal. See section 17.8.",
             lambda weights, mask: (
-                torch.einsum(
-                    "bht,bt->h", weights[..., 0], _not_first(mask).to(weights.dtype)
-                )
-                / _not_first(mask).sum()
+                torch.einsum("bht,bt->h", weights[..., 0], _not_first(mask).to(weights.dtype)) / _not_first(mask).sum()
             ),
         ),
         "two tokens back": Mistake(
@@ -1010,9 +880,7 @@ share_on_previous = Exercise(
             sign=lambda found, weights, mask: (
                 torch.allclose(
                     found,
-                    _share(
-                        weights, mask & _not_first(mask).roll(1, 1) & _not_first(mask), 2
-                    ),
+                    _share(weights, mask & _not_first(mask).roll(1, 1) & _not_first(mask), 2),
                     rtol=1e-3,
                     atol=1e-6,
                     equal_nan=True,
@@ -1025,11 +893,7 @@ share_on_previous = Exercise(
             "The first token counts, with the weight in column −1, which is the last one: it has no token before it. "
             "See section 17.8.",
             lambda weights, mask: (
-                torch.einsum(
-                    "bht,bt->h",
-                    weights.roll(1, -1).diagonal(dim1=-2, dim2=-1),
-                    mask.to(weights.dtype),
-                )
+                torch.einsum("bht,bt->h", weights.roll(1, -1).diagonal(dim1=-2, dim2=-1), mask.to(weights.dtype))
                 / mask.sum()
             ),
         ),
@@ -1045,16 +909,12 @@ share_on_previous = Exercise(
         "shared out among the heads": Mistake(
             "The shares of the heads sum to 1: they are divided by their sum, although each head shares out weights of "
             "its own. See section 17.8.",
-            lambda weights, mask: torch.nn.functional.normalize(
-                _share(weights, _not_first(mask)), p=1, dim=0
-            ),
+            lambda weights, mask: torch.nn.functional.normalize(_share(weights, _not_first(mask)), p=1, dim=0),
         ),
         "nan for one token": Mistake(
             "A sentence of one token makes everything nan: it has no token with another one before it, and 0 is "
             "divided by 0. Add up over all sentences, and divide once. See section 17.8.",
-            sign=lambda found, weights, mask: bool(
-                (mask.sum(1) == 1).any() and found.isnan().any()
-            ),
+            sign=lambda found, weights, mask: bool((mask.sum(1) == 1).any() and found.isnan().any()),
         ),
     },
 )

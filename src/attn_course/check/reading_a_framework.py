@@ -19,6 +19,7 @@ from attn_course.check.exercise import (
     Mistake,
     Remark,
     set_parameters,
+    weights_and_gradient,
 )
 from attn_course.functional import attention, softmax
 from attn_course.masks import make_causal_mask, make_padding_mask
@@ -45,23 +46,8 @@ def _scores_and_axes(draw):
     yield "float64", draw(3, 7, dtype=torch.float64), -1
 
 
-def _weights_and_gradient(answer, x, dim):
-    """Call the answer plainly, and once more to take the gradient of a sum of unlike shares of its weights."""
-    before = x.clone()
-    weights = answer(x, dim)
-    if weights is None:
-        return None
-    leaf = before.requires_grad_()
-    again = answer(leaf + 0, dim)
-    if (
-        not isinstance(weights, Tensor)
-        or not isinstance(again, Tensor)
-        or again.grad_fn is None
-    ):
-        return weights, None
-    shares = torch.arange(again.numel(), device=again.device).reshape(again.shape) % 5
-    (again * shares.to(again)).sum().backward()
-    return weights.detach(), leaf.grad
+def _weights_and_gradient(answer, x, dim):  # the names of the inputs are those that a learner reads
+    return weights_and_gradient(answer, x, dim)
 
 
 def _naive(x, dim=-1):
@@ -71,11 +57,7 @@ def _naive(x, dim=-1):
 
 def _large_scores_give_nan(found, x, dim):
     is_large = bool((x.isfinite() & (x.abs() > 80)).any())
-    return (
-        True
-        if is_large and found[0].isnan().any()
-        else (None if is_large or (x == -math.inf).any() else False)
-    )
+    return True if is_large and found[0].isnan().any() else (None if is_large or (x == -math.inf).any() else False)
 
 
 def _empty_rows_are_nan(found, x, dim):
@@ -148,20 +130,14 @@ def _without_gradient_of_numerator(x, dim=-1):
 def _scores_cut_off(found, x, dim):
     """Whether scores that differ and are very large have the same weight."""
     weights = found[0].movedim(dim, -1)
-    if (
-        weights.isnan().any()
-    ):  # in half precision the largest exponential is infinite all the same
+    if weights.isnan().any():  # in half precision the largest exponential is infinite all the same
         return None if x.dtype == torch.float16 else False
     if x.size(dim) < 2:
         return None
     two, places = x.movedim(dim, -1).topk(2, dim=-1)
     large = (two[..., 1] > 90) & (two[..., 0] > two[..., 1] + 1)
     both = weights.gather(-1, places)[large]
-    return (
-        None
-        if not large.any()
-        else bool(((both[:, 0] == both[:, 1]) & (both[:, 0] > 0)).all())
-    )
+    return None if not large.any() else bool(((both[:, 0] == both[:, 1]) & (both[:, 0] > 0)).all())
 
 
 def _a_little_too_small(found, x, dim):
@@ -212,9 +188,7 @@ stable_quiet = Exercise(
             "each row, and where a row is far below it every exponential is 0. See section 14.8.",
             sign=lambda found, x, dim: (
                 bool(found[0].isnan().any())
-                and torch.allclose(
-                    found[0], _one_maximum(x, dim), rtol=1e-3, atol=1e-6, equal_nan=True
-                )
+                and torch.allclose(found[0], _one_maximum(x, dim), rtol=1e-3, atol=1e-6, equal_nan=True)
             ),
         ),
         "softmax overflows": Mistake(
@@ -245,9 +219,7 @@ stable_quiet = Exercise(
         "weight of the zero returned": Mistake(
             "There is one weight too many: the appended zero takes part in the softmax, and its own weight is left "
             "out of the result. See section 14.7.",
-            lambda x, dim: torch.softmax(
-                torch.cat([x, torch.zeros_like(x.narrow(dim, 0, 1))], dim), dim
-            ),
+            lambda x, dim: torch.softmax(torch.cat([x, torch.zeros_like(x.narrow(dim, 0, 1))], dim), dim),
         ),
         "first column cut off": Mistake(
             "The weight of the appended zero stays, and that of a score is cut off: it goes from the end where the "
@@ -257,9 +229,7 @@ stable_quiet = Exercise(
         "a zero for each score": Mistake(
             "The weights are too small by about the number of scores: the 1 is added once to the sum, and not once for "
             "each score. See section 14.7.",
-            lambda x, dim: softmax(torch.cat([x, torch.zeros_like(x)], dim), dim).narrow(
-                dim, 0, x.size(dim)
-            ),
+            lambda x, dim: softmax(torch.cat([x, torch.zeros_like(x)], dim), dim).narrow(dim, 0, x.size(dim)),
         ),
         "no gradient": Mistake(
             "The weights are right, but no gradient reaches the scores: only the maximum may be detached. See section "
@@ -281,9 +251,7 @@ stable_quiet = Exercise(
             "scores as well. Only the maximum may be detached. See section 14.8.",
             _without_gradient_of_numerator,
         ),
-        CHANGES_ITS_INPUT: Mistake(
-            "A caller may need the scores again: subtract into a new tensor. See section 5.10.",
-        ),
+        CHANGES_ITS_INPUT: Mistake("A caller may need the scores again: subtract into a new tensor. See section 5.10."),
         "scores cut off": Mistake(
             "Scores above some limit count as one and the same, so that the largest no longer takes the most: nothing "
             "has to be cut off where the largest exponent is subtracted. See section 14.8.",
@@ -326,14 +294,7 @@ def _burn_masks(draw):
     yield "one sentence", pad(3, max_len=7), draw.mask(1, 2, 7)
 
 
-def _join(
-    mask_pad,
-    mask_attn,
-    *,
-    pad=lambda m: ~m[:, None, :],
-    attn=lambda m: ~m,
-    join=torch.logical_and,
-):
+def _join(mask_pad, mask_attn, *, pad=lambda m: ~m[:, None, :], attn=lambda m: ~m, join=torch.logical_and):
     if mask_attn is None:
         return pad(mask_pad)
     if mask_pad is None:
@@ -417,7 +378,7 @@ course_mask = Exercise(
             sign=lambda found, pad, attn: found.is_floating_point(),
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "Whoever called it hides other keys from now on: make a new mask. See section 5.10.",
+            "Whoever called it hides other keys from now on: make a new mask. See section 5.10."
         ),
         "first sentence's padding for all": Mistake(
             "The padding of the first sentence is used for all of the batch: each has its own. See section 14.5.",
@@ -436,9 +397,7 @@ course_mask = Exercise(
         "stretched to a square": Mistake(
             "With mask_pad alone the mask is stretched to (B, S, S), as if there were as many queries as keys: an axis "
             "of length 1 fits any number of them, (B, 1, S). See section 14.5.",
-            sign=lambda found, pad, attn: (
-                attn is None and found.dim() == 3 and found.size(1) == found.size(2)
-            ),
+            sign=lambda found, pad, attn: attn is None and found.dim() == 3 and found.size(1) == found.size(2),
         ),
         "an axis of heads": Mistake(
             "The mask has an axis for the heads; asked for is (B, T, S), or (B, 1, S), and the layer puts that axis "
@@ -479,16 +438,10 @@ def _load_and_attend(answer, d_model, num_heads, biased, x):
     if state is None:
         return None
     if not isinstance(state, dict):
-        raise Remark(
-            "It has to return a dictionary of names and tensors. See section 14.4."
-        )
-    if record.keys() != given.keys() or any(
-        not torch.equal(record[name], given[name]) for name in given
-    ):
+        raise Remark("It has to return a dictionary of names and tensors. See section 14.4.")
+    if record.keys() != given.keys() or any(not torch.equal(record[name], given[name]) for name in given):
         return ("the record is changed", *[None] * 4)
-    ours = MultiHeadAttention(
-        d_model, num_heads, bias="query" in biased, out_bias="output" in biased
-    ).to(x)
+    ours = MultiHeadAttention(d_model, num_heads, bias="query" in biased, out_bias="output" in biased).to(x)
     missing = sorted(ours.state_dict().keys() - state.keys())
     unexpected = sorted(state.keys() - ours.state_dict().keys(), key=str)
     if missing or unexpected:
@@ -519,9 +472,7 @@ def _summary(missing, unexpected):
     return " and ".join(parts)
 
 
-def _moved(
-    *, names=_NAMES, weight=lambda layer, t: t.T, keep=lambda name: True, bias=lambda t: t
-):
+def _moved(*, names=_NAMES, weight=lambda layer, t: t.T, keep=lambda name: True, bias=lambda t: t):
     def answer(record):
         state = {}
         for name, tensor in record.items():
@@ -593,31 +544,23 @@ from_burn_record = Exercise(
         "out_proj misnamed": Mistake(
             "Queries, keys and values have their names, and the output projection has not: ours is out_proj. See "
             "section 14.4.",
-            sign=lambda found, *inputs: (
-                found[0].startswith("without out_proj") and found[0].endswith("besides")
-            ),
+            sign=lambda found, *inputs: found[0].startswith("without out_proj") and found[0].endswith("besides"),
         ),
         "biases made up": Mistake(
             "There are biases that the record does not have, as None or as numbers of your own: a layer without a bias "
             "has no place for one. Leave out what is not there. See section 14.2.",
-            sign=lambda found, *inputs: (
-                found[0].startswith("with ") and "weight" not in found[0]
-            ),
+            sign=lambda found, *inputs: found[0].startswith("with ") and "weight" not in found[0],
         ),
         "names of layers only": Mistake(
             "The names end with the layer's, so that its matrix and its bias have one name between them: each keeps "
             "its ending, .weight or .bias. See section 14.4.",
-            sign=lambda found, *inputs: (
-                "with k_proj, out_proj, q_proj, v_proj besides" in found[0]
-            ),
+            sign=lambda found, *inputs: "with k_proj, out_proj, q_proj, v_proj besides" in found[0],
         ),
         "biases expected": Mistake(
             "With all biases it is right, and where some are missing it stops: the configuration can switch each off. "
             "See section 14.2.",
             lambda record: {
-                f"{mine}.{kind}": record[f"{theirs}.{kind}"].mT
-                if kind == "weight"
-                else record[f"{theirs}.{kind}"]
+                f"{mine}.{kind}": record[f"{theirs}.{kind}"].mT if kind == "weight" else record[f"{theirs}.{kind}"]
                 for theirs, mine in _NAMES.items()
                 for kind in ("weight", "bias")
             },
@@ -626,9 +569,7 @@ from_burn_record = Exercise(
             "Whether there is a bias is asked of one layer for all four, and each has a switch of its own: look for "
             "the bias of the layer itself. See section 14.2.",
             lambda record: {
-                f"{mine}.{kind}": record[f"{theirs}.{kind}"].mT
-                if kind == "weight"
-                else record[f"{theirs}.{kind}"]
+                f"{mine}.{kind}": record[f"{theirs}.{kind}"].mT if kind == "weight" else record[f"{theirs}.{kind}"]
                 for theirs, mine in _NAMES.items()
                 for kind in ("weight", "bias")
                 if kind == "weight" or "query.bias" in record
@@ -639,9 +580,7 @@ from_burn_record = Exercise(
             "14.4.",
             lambda record: _moved()(
                 {
-                    name: record[f"query.{name.split('.')[1]}"]
-                    if name.split(".")[0] in _BURNS[:3]
-                    else tensor
+                    name: record[f"query.{name.split('.')[1]}"] if name.split(".")[0] in _BURNS[:3] else tensor
                     for name, tensor in record.items()
                 }
             ),
@@ -733,9 +672,7 @@ def _tell(answer, fn):
     try:
         said = answer(fn)
     except AssertionError:
-        raise Remark(
-            "It asserts, so it stops where it should return False. See section 14.9."
-        ) from None
+        raise Remark("It asserts, so it stops where it should return False. See section 14.9.") from None
     if said is None:
         return None
     if isinstance(said, Tensor) and said.numel() == 1 and said.dtype == torch.bool:
@@ -801,9 +738,7 @@ tells_quiet = Exercise(
             "It refuses a right one that computes in another order: two ways to the same number differ in the last "
             "digits, so equal is too much to ask. See section 14.9.",
             sign=lambda found, fn: (
-                (found is False or None)
-                if _is_right(fn) and fn is not _RIGHT["a right one"]
-                else None
+                (found is False or None) if _is_right(fn) and fn is not _RIGHT["a right one"] else None
             ),
         ),
         "no empty row": Mistake(
@@ -818,10 +753,7 @@ tells_quiet = Exercise(
         "no gradient asked for": Mistake(
             "It accepts one whose weights are right and whose gradient is not: run both backwards and compare. "
             "See section 14.14.",
-            sign=_accepts(
-                "one whose gradient lacks the denominator's",
-                "one whose gradient is nan for a row of -inf",
-            ),
+            sign=_accepts("one whose gradient lacks the denominator's", "one whose gradient is nan for a row of -inf"),
         ),
         "too loose": Mistake(
             "It accepts one with another sink, or a softmax divided by two: its comparison allows too much, or looks "
@@ -841,9 +773,7 @@ tells_quiet = Exercise(
         "an error counts as right": Mistake(
             "It accepts a function that stops with an error, or returns something else than weights: an error is "
             "caught, and what follows says True. See section 14.9.",
-            sign=_accepts(
-                "one that raises an error", "one that returns None", "one of another shape"
-            ),
+            sign=_accepts("one that raises an error", "one that returns None", "one of another shape"),
         ),
         "measures something else": Mistake(
             "It refuses a right quiet softmax, and accepts another function: what it compares with, or how it "
@@ -876,32 +806,15 @@ def _heads_with_sinks(draw):
     yield "high sinks", *qkv(2, 3, 5, 7, 4, 2), draw(3) + 200, None
     q, k, v = qkv(2, 3, 5, 7, 4, 2)
     yield "large scores", 200 * q, k, v, draw(3), None
-    yield (
-        "float64",
-        *qkv(2, 3, 5, 7, 4, 2, torch.float64),
-        draw(3, dtype=torch.float64),
-        draw.mask(2, 3, 5, 7),
-    )
+    yield ("float64", *qkv(2, 3, 5, 7, 4, 2, torch.float64), draw(3, dtype=torch.float64), draw.mask(2, 3, 5, 7))
 
 
-def _attend(
-    q,
-    k,
-    v,
-    sinks,
-    mask,
-    *,
-    scale=lambda scores, d: scores / math.sqrt(d),
-    column=lambda sinks, scores: sinks[:, None, None].expand(*scores.shape[:-1], 1),
-    hide=lambda scores, mask: scores.masked_fill(~mask, -math.inf),
-    normal=lambda both: torch.softmax(both, dim=-1),
-    cut=lambda weights: weights[..., :-1],
-):
-    scores = scale(q @ k.mT, q.size(-1))
+def _attend(q, k, v, sinks, mask):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
     if mask is not None:
-        scores = hide(scores, mask)
-    both = torch.cat([scores, column(sinks, scores)], dim=-1)
-    weights = cut(normal(both))
+        scores = scores.masked_fill(~mask, -math.inf)
+    column = sinks[:, None, None].expand(*scores.shape[:-1], 1)
+    weights = torch.softmax(torch.cat([scores, column], dim=-1), dim=-1)[..., :-1]
     return weights @ v, weights
 
 
@@ -917,14 +830,10 @@ def _in_a_pair(answer, q, k, v, sinks, mask):
     return tuple(result)
 
 
-def _mistaken(**steps):
-    return lambda q, k, v, sinks, mask: _attend(q, k, v, sinks, mask, **steps)
-
-
 attend_with_sinks = Exercise(
     name="attend_with_sinks",
     trials=_heads_with_sinks,
-    right=lambda q, k, v, sinks, mask: attention(q, k, v, mask, sink=sinks),
+    right=_attend,
     use=_in_a_pair,
     gradients=True,
     returns=("out", "weights"),
@@ -946,68 +855,47 @@ attend_with_sinks = Exercise(
             sign=lambda found, q, k, v, sinks, mask: (
                 mask is not None
                 and torch.allclose(
-                    found[1],
-                    torch.softmax(_scores(q, k, mask), dim=-1),
-                    rtol=1e-3,
-                    atol=1e-6,
-                    equal_nan=True,
+                    found[1], torch.softmax(_scores(q, k, mask), dim=-1), rtol=1e-3, atol=1e-6, equal_nan=True
                 )
             ),
         ),
         "softmax overflows": Mistake(
             "With large scores the result is nan: exponentials overflow unless the largest of the scores and the sink "
             "is subtracted first. See section 14.8.",
-            sign=lambda found, q, k, v, sinks, mask: bool(
-                _scores(q, k, mask).max() > 88 and found[1].isnan().any()
-            ),
+            sign=lambda found, q, k, v, sinks, mask: bool(_scores(q, k, mask).max() > 88 and found[1].isnan().any()),
         ),
         "renormalised": Mistake(
             "The rows of weights sum to 1 again: what the sink has taken was given back afterwards, so it has no "
             "effect. See section 14.10.",
-            sign=lambda found, q, k, v, sinks, mask: (
-                found[1].size(-1) == k.size(-2) and _rows_sum_to_1(found[1])
-            ),
+            sign=lambda found, q, k, v, sinks, mask: found[1].size(-1) == k.size(-2) and _rows_sum_to_1(found[1]),
         ),
         "sink not exponentiated": Mistake(
             "The sink itself was added to the denominator; it is a score, its exponential belongs there. See section "
             "14.10.",
             sign=lambda found, q, k, v, sinks, mask: _fits(
-                found[1],
-                q,
-                k,
-                mask,
-                lambda e: e.sum(-1, keepdim=True) + sinks[:, None, None],
+                found[1], q, k, mask, lambda e: e.sum(-1, keepdim=True) + sinks[:, None, None]
             ),
         ),
         "one stays one": Mistake(
             "The largest score was subtracted from the scores and not from the sink, so that the sink no longer "
             "competes with them. See section 14.8.",
             sign=lambda found, q, k, v, sinks, mask: _fits(
-                found[1],
-                q,
-                k,
-                mask,
-                lambda e: e.sum(-1, keepdim=True) + sinks[:, None, None].exp(),
-                shifted=True,
+                found[1], q, k, mask, lambda e: e.sum(-1, keepdim=True) + sinks[:, None, None].exp(), shifted=True
             ),
         ),
         "no scale": Mistake(
             "The scores are not divided by the root of the width of a head. See section 3.4.",
-            _mistaken(scale=lambda scores, d: scores),
+            {" / math.sqrt(q.size(-1))": ""},
         ),
         "sink scaled too": Mistake(
             "The sink was divided by the root of the width with the scores; it is learned as a score, after the scale. "
             "See section 14.10.",
-            lambda q, k, v, sinks, mask: _attend(
-                q, k, v, sinks / math.sqrt(q.size(-1)), mask
-            ),
+            {"sinks[:, None, None]": "(sinks / math.sqrt(q.size(-1)))[:, None, None]"},
         ),
         "one sink for each query": Mistake(
             "The sinks were laid along the queries, or along the batch; there is one for each head, and the heads are "
             "axis 1. See section 14.10.",
-            sign=lambda found, q, k, v, sinks, mask: _another_axis(
-                found[1], q, k, sinks, mask
-            ),
+            sign=lambda found, q, k, v, sinks, mask: _another_axis(found[1], q, k, sinks, mask),
         ),
         "sink's weight returned": Mistake(
             "The weights have one column too many: that of the sink is cut off. See section 14.10.",
@@ -1016,17 +904,15 @@ attend_with_sinks = Exercise(
         "first column cut off": Mistake(
             "The sink's column stays, and that of a key is cut off: it goes from the end where it was put. See section "
             "14.10.",
-            sign=lambda found, q, k, v, sinks, mask: _cut_at_the_other_end(
-                found[1], q, k, sinks, mask
-            ),
+            sign=lambda found, q, k, v, sinks, mask: _cut_at_the_other_end(found[1], q, k, sinks, mask),
         ),
         "mask inverted": Mistake(
             "Hidden keys have weight and visible ones have none: the mask is read upside down. See section 5.4.",
-            _mistaken(hide=lambda scores, mask: scores.masked_fill(mask, -math.inf)),
+            {"~mask": "mask"},
         ),
         "mask ignored": Mistake(
             "Hidden keys have a weight: the mask does nothing. See section 5.1.",
-            _mistaken(hide=lambda scores, mask: scores),
+            {"if mask is not None": "if False"},
         ),
         "mask after the softmax": Mistake(
             "Rows with hidden keys sum to too little, even with the sink's share: the hidden keys took theirs before "
@@ -1034,10 +920,7 @@ attend_with_sinks = Exercise(
             sign=lambda found, q, k, v, sinks, mask: (
                 mask is not None
                 and torch.allclose(
-                    found[1],
-                    attention(q, k, v, sink=sinks)[1].masked_fill(~mask, 0),
-                    rtol=1e-3,
-                    atol=1e-6,
+                    found[1], attention(q, k, v, sink=sinks)[1].masked_fill(~mask, 0), rtol=1e-3, atol=1e-6
                 )
             ),
         ),
@@ -1053,19 +936,19 @@ attend_with_sinks = Exercise(
             ),
         ),
         NO_GRADIENT: Mistake(
-            "The sinks would never learn: were they detached, or made into plain numbers? See section 14.10.",
+            "The sinks would never learn: were they detached, or made into plain numbers? See section 14.10."
         ),
         "results swapped": Mistake(
             "The weights come first and the output second; asked for is out, then weights. See section 14.3.",
-            lambda q, k, v, sinks, mask: attention(q, k, v, mask, sink=sinks)[::-1],
+            {"weights @ v, weights": "weights, weights @ v"},
         ),
         "softmax over the queries": Mistake(
             "The softmax runs over the queries; a row of weights belongs to one query and its sink. See section 3.7.",
-            _mistaken(normal=lambda both: torch.softmax(both, dim=-2)),
+            {"dim=-1)[..., :-1]": "dim=-2)[..., :-1]"},
         ),
         "weights not returned": Mistake(
             "It returns the output alone; the weights are asked for too. See section 14.10.",
-            lambda q, k, v, sinks, mask: attention(q, k, v, mask, sink=sinks)[0],
+            {"@ v, weights": "@ v"},
         ),
         "sink with a value": Mistake(
             "The weights are right and the output is not: the sink's weight is multiplied by a value too, and a sink "
@@ -1079,13 +962,12 @@ attend_with_sinks = Exercise(
             "number is taken without the sink, and −∞ − (−∞) is none. The sink is always there, so that no row is "
             "empty. See section 14.10.",
             sign=lambda found, q, k, v, sinks, mask: (
-                not isinstance(found, dict)
-                and _nan_where_nothing_is_seen(found[1], q, k, sinks, mask)
+                not isinstance(found, dict) and _nan_where_nothing_is_seen(found[1], q, k, sinks, mask)
             ),
         ),
         "first head's sink for all": Mistake(
             "The sink of the first head is used for all of them; each has its own. See section 14.10.",
-            lambda q, k, v, sinks, mask: _attend(q, k, v, sinks[:1].expand_as(sinks), mask),
+            {"sinks[:, None, None]": "sinks[:1, None, None]"},
         ),
         "sink among the queries": Mistake(
             "The sink is one more row, and the softmax runs over the queries; a row of weights belongs to one query, "
@@ -1095,23 +977,16 @@ attend_with_sinks = Exercise(
         "divided by the width of the model": Mistake(
             "The scores are divided by the root of the width of all heads together; each head has products of its own "
             "width. See section 14.2.",
-            lambda q, k, v, sinks, mask: _attend(
-                q,
-                k,
-                v,
-                sinks,
-                mask,
-                scale=lambda scores, d: scores / math.sqrt(q.size(1) * d),
-            ),
+            {"q.size(-1)": "q.size(1) * q.size(-1)"},
         ),
         "hidden scores set to 0": Mistake(
             "Hidden keys have a weight: their scores are 0, and 0 is a score like any other. See section 5.1.",
-            _mistaken(hide=lambda scores, mask: scores * mask),
+            {"scores.masked_fill(~mask, -math.inf)": "scores * mask"},
         ),
         "sink not stretched": Mistake(
             "The sinks are (1, H, 1, 1), and `cat` wants a column for every query of every sentence: stretch them to "
             "(B, H, T, 1), with `expand`. See section 14.10.",
-            _mistaken(column=lambda sinks, scores: sinks[None, :, None, None]),
+            {"sinks[:, None, None].expand(*scores.shape[:-1], 1)": "sinks[None, :, None, None]"},
         ),
     },
 )
@@ -1152,10 +1027,7 @@ def _with_sinks(scores, sinks, *, front=False):
 
 def _cut_at_the_other_end(weights, q, k, sinks, mask):
     scores = _scores(q, k, mask)
-    wanted = (
-        _with_sinks(scores, sinks, front=True)[..., :-1],
-        _with_sinks(scores, sinks)[..., 1:],
-    )
+    wanted = (_with_sinks(scores, sinks, front=True)[..., :-1], _with_sinks(scores, sinks)[..., 1:])
     return any(torch.allclose(weights, w, rtol=1e-3, atol=1e-6) for w in wanted)
 
 
@@ -1163,9 +1035,7 @@ def _nan_where_nothing_is_seen(weights, q, k, sinks, mask):
     """Whether nothing but the rows that see nothing is wrong, and these are nan."""
     sees = _scores(q, k, mask).amax(-1) > -math.inf
     right = _with_sinks(_scores(q, k, mask), sinks)[..., :-1]
-    return bool(weights[~sees].isnan().any()) and torch.allclose(
-        weights[sees], right[sees], rtol=1e-3, atol=1e-6
-    )
+    return bool(weights[~sees].isnan().any()) and torch.allclose(weights[sees], right[sees], rtol=1e-3, atol=1e-6)
 
 
 def _another_axis(weights, q, k, sinks, mask):

@@ -65,16 +65,12 @@ def _parameters(right: Callable) -> list[list[str]]:
     ]
 
 
-def _changes(
-    known: dict[str, Any], before: list[dict[str, Any]]
-) -> Iterator[tuple[str, str, Change]]:
+def _changes(known: dict[str, Any], before: list[dict[str, Any]]) -> Iterator[tuple[str, str, Change]]:
     for name, value in known.items():
         if isinstance(value, Tensor):
             changes = _of_tensor(name, value)
         else:
-            others = (
-                inputs[name] for inputs in before if type(inputs.get(name)) is type(value)
-            )
+            others = (inputs[name] for inputs in before if type(inputs.get(name)) is type(value))
             changes = _of_plain(name, value, others)
         for mistake, says, change in changes:
             yield mistake, says, _changing(name, change)
@@ -92,16 +88,12 @@ def _changes(
             f"`{one}` and `{other}` have changed places.",
             lambda inputs, a=one, b=other: inputs | {a: inputs[b], b: inputs[a]},
         )
-    tables = [
-        n for n, value in known.items() if isinstance(value, Tensor) and value.dim() > 1
-    ]
+    tables = [n for n, value in known.items() if isinstance(value, Tensor) and value.dim() > 1]
     for one, other in itertools.combinations(tables, 2):
         yield (
             INPUT_RESHAPED,
             _says_reshaped(f"`{one}` and `{other}`"),
-            lambda inputs, a=one, b=other: (
-                inputs | {a: _reshaped(inputs[a]), b: _reshaped(inputs[b])}
-            ),
+            lambda inputs, a=one, b=other: inputs | {a: _reshaped(inputs[a]), b: _reshaped(inputs[b])},
         )
 
 
@@ -114,9 +106,7 @@ def _changing(name: str, change: Callable[[Any], Any]) -> Change:
     return change_one
 
 
-def _of_tensor(
-    name: str, value: Tensor
-) -> Iterator[tuple[str, str, Callable[[Tensor], Tensor]]]:
+def _of_tensor(name: str, value: Tensor) -> Iterator[tuple[str, str, Callable[[Tensor], Tensor]]]:
     dim = value.dim()
     if dim > 0 and len(value) > 1:
         first = "number" if dim == 1 else "row"
@@ -127,11 +117,7 @@ def _of_tensor(
             lambda t: t[:1].expand_as(t).clone() if t.dim() == dim else t,
         )
     if value.dtype == torch.bool:
-        yield (
-            INPUT_INVERTED,
-            f"`{name}` is read upside down: True is taken for False.",
-            torch.logical_not,
-        )
+        yield (INPUT_INVERTED, f"`{name}` is read upside down: True is taken for False.", torch.logical_not)
         for truth in (True, False):
             yield (
                 INPUT_IGNORED,
@@ -147,30 +133,16 @@ def _of_tensor(
             )
     else:
         for step, words in ((1, "large"), (-1, "small")):
-            yield (
-                INPUT_SHIFTED,
-                f"Every number of `{name}` is taken 1 too {words}.",
-                lambda t, step=step: t + step,
-            )
+            yield (INPUT_SHIFTED, f"Every number of `{name}` is taken 1 too {words}.", lambda t, step=step: t + step)
     if dim > 1:
-        yield (
-            INPUT_TRANSPOSED,
-            f"`{name}` is used transposed: its last two axes have changed places.",
-            lambda t: t.mT,
-        )
+        yield (INPUT_TRANSPOSED, f"`{name}` is used transposed: its last two axes have changed places.", lambda t: t.mT)
         says = _says_reshaped(f"`{name}`")
         yield INPUT_RESHAPED, says, _reshaped
 
 
-def _of_plain(
-    name: str, value: Any, others: Iterable[Any]
-) -> Iterator[tuple[str, str, Callable[[Any], Any]]]:
+def _of_plain(name: str, value: Any, others: Iterable[Any]) -> Iterator[tuple[str, str, Callable[[Any], Any]]]:
     if isinstance(value, bool):
-        yield (
-            INPUT_INVERTED,
-            f"`{name}` is read upside down: True is taken for False.",
-            lambda truth: not truth,
-        )
+        yield (INPUT_INVERTED, f"`{name}` is read upside down: True is taken for False.", lambda truth: not truth)
     if isinstance(value, bool | int | float):
         constants = dict.fromkeys(others)
         for constant in constants:
@@ -181,11 +153,7 @@ def _of_plain(
             )
     if isinstance(value, int) and not isinstance(value, bool):
         for step, words in ((1, "large"), (-1, "small")):
-            yield (
-                INPUT_SHIFTED,
-                f"`{name}` is taken 1 too {words}.",
-                lambda number, step=step: number + step,
-            )
+            yield (INPUT_SHIFTED, f"`{name}` is taken 1 too {words}.", lambda number, step=step: number + step)
 
 
 def _are_alike(value: Any, another: Any) -> bool:
@@ -226,9 +194,6 @@ def _changed_before(function: Callable, change: Change) -> Callable:
             changed = change(inputs)
         except KeyError:  # it is the layer's other method that takes this input
             changed = inputs
-        return function(
-            *(changed[name] for name in names[: len(given)]),
-            **{n: changed[n] for n in more},
-        )
+        return function(*(changed[name] for name in names[: len(given)]), **{n: changed[n] for n in more})
 
     return call

@@ -5,14 +5,7 @@ import math
 import torch
 from torch import nn
 
-from attn_course.check.exercise import (
-    CHANGES_ITS_INPUT,
-    NO_GRADIENT,
-    Exercise,
-    Mistake,
-    Remark,
-    set_parameters,
-)
+from attn_course.check.exercise import CHANGES_ITS_INPUT, NO_GRADIENT, Exercise, Mistake, Remark, set_parameters
 from attn_course.functional import attention, softmax
 
 # ---------------------------------------------------------------- what several exercises share
@@ -41,18 +34,14 @@ def _demand_gradients(out, leaves):
     gradients = [None] * len(leaves)
     if out.requires_grad:
         try:
-            gradients = torch.autograd.grad(
-                out.sum(), list(leaves.values()), allow_unused=True
-            )
+            gradients = torch.autograd.grad(out.sum(), list(leaves.values()), allow_unused=True)
         except RuntimeError as error:
             raise Remark(
                 f"The numbers are right, but their gradient cannot be computed: {str(error).split(':')[0]}. See "
                 f"section 3.8.",
                 NO_GRADIENT,
             ) from error
-    missed = [
-        name for name, gradient in zip(leaves, gradients, strict=True) if gradient is None
-    ]
+    missed = [name for name, gradient in zip(leaves, gradients, strict=True) if gradient is None]
     if missed:
         raise Remark(
             f"The numbers are right, but no gradient comes back to {' and '.join(missed)}, "
@@ -75,9 +64,7 @@ def _queries_and_keys(draw):
 
 def _is_multiple(found, scores):
     factor = (found * scores).sum() / scores.square().sum()
-    return factor.abs() > 1e-6 and torch.allclose(
-        found, factor * scores, rtol=1e-4, atol=1e-5
-    )
+    return factor.abs() > 1e-6 and torch.allclose(found, factor * scores, rtol=1e-4, atol=1e-5)
 
 
 scaled_scores = Exercise(
@@ -121,9 +108,7 @@ scaled_scores = Exercise(
         "cosine instead of dot product": Mistake(
             "The scores lie between −1 and 1: queries and keys are brought to length 1, so all that counts is where "
             "they point. Here the dot product is divided by √D, whatever the lengths. See section 3.4.",
-            lambda q, k: (
-                nn.functional.normalize(q, dim=-1) @ nn.functional.normalize(k, dim=-1).mT
-            ),
+            lambda q, k: nn.functional.normalize(q, dim=-1) @ nn.functional.normalize(k, dim=-1).mT,
         ),
         "softmax too early": Mistake(
             "These are weights already, they sum to 1: the scores have been through a softmax. See section 3.6.",
@@ -147,10 +132,7 @@ def _queries_keys_and_values(draw):
     yield "a batch of one", draw(1, 5, 2), draw(1, 3, 2), draw(1, 3, 7)
     yield "a single key", draw(2, 3, 7), draw(2, 1, 7), draw(2, 1, 5)
     yield "large scores", 30 * draw(3, 7), 30 * draw(5, 7), draw(5, 2)
-    yield (
-        "float64",
-        *(draw(*shape, dtype=torch.float64) for shape in ((3, 7), (5, 7), (5, 2))),
-    )
+    yield ("float64", *(draw(*shape, dtype=torch.float64) for shape in ((3, 7), (5, 7), (5, 2))))
 
 
 def _attend(weigh):
@@ -168,16 +150,11 @@ def _attend_and_send_back(answer, q, k, v):
     found = answer(q, k, v)
     if not _agrees(found, attention(q, k, v)):
         return found
-    leaves = {
-        name: t.detach().clone().requires_grad_()
-        for name, t in zip("qkv", (q, k, v), strict=True)
-    }
+    leaves = {name: t.detach().clone().requires_grad_() for name, t in zip("qkv", (q, k, v), strict=True)}
     try:
         out = answer(*leaves.values())[0]
     except RuntimeError as error:
-        if "numpy()" not in str(
-            error
-        ):  # an input changed in place, which the check reports by itself
+        if "numpy()" not in str(error):  # an input changed in place, which the check reports by itself
             return found
         out = torch.zeros(())
     _demand_gradients(out, leaves)
@@ -221,8 +198,7 @@ scaled_dot_product = Exercise(
             "The weights sum to 1 down the columns: the softmax runs over the queries, "
             "and each query has to share out its own weight among the keys. See section 3.11.",
             sign=lambda found, q, k, v: (
-                _columns_sum_to_one(found[1])
-                and torch.allclose(found[0], found[1] @ v, atol=1e-3)
+                _columns_sum_to_one(found[1]) and torch.allclose(found[0], found[1] @ v, atol=1e-3)
             ),
         ),
         "softmax over the batch": Mistake(
@@ -233,16 +209,12 @@ scaled_dot_product = Exercise(
         "softmax over the whole table": Mistake(
             "All weights together sum to 1, over every query: each row is to be divided by its own sum. See section "
             "3.7.",
-            sign=lambda found, q, k, v: (
-                _sums_to_one(found[1], (-2, -1)) or _sums_to_one(found[1].flatten(), 0)
-            ),
+            sign=lambda found, q, k, v: _sums_to_one(found[1], (-2, -1)) or _sums_to_one(found[1].flatten(), 0),
         ),
         "no softmax": Mistake(
             "Some weights are negative: the scores went to the values without a softmax, "
             "which makes shares of them. See section 3.6.",
-            sign=lambda found, q, k, v: (
-                (found[1] < 0).any() and torch.allclose(found[0], found[1] @ v, atol=1e-3)
-            ),
+            sign=lambda found, q, k, v: (found[1] < 0).any() and torch.allclose(found[0], found[1] @ v, atol=1e-3),
         ),
         "softmax twice": Mistake(
             "The rows sum to 1 but are too even: the weights went through a second softmax. See section 3.6.",
@@ -310,9 +282,7 @@ def _apply_as_layer(answer, W, x):
     if layer is None:
         return None
     if not isinstance(layer, nn.Linear):
-        raise Remark(
-            f"as_linear must return an nn.Linear, and returns a {type(layer).__name__}. See section 3.9."
-        )
+        raise Remark(f"as_linear must return an nn.Linear, and returns a {type(layer).__name__}. See section 3.9.")
     before = layer(x).detach()
     W_before = W.clone()
     W.zero_()  # the layer must not notice
@@ -435,9 +405,7 @@ def _times_log(weights):
 
 
 def _sums_over_the_queries(found, weights):
-    return torch.allclose(
-        found, torch.special.entr(weights).sum(dim=-2), atol=1e-4, equal_nan=True
-    )
+    return torch.allclose(found, torch.special.entr(weights).sum(dim=-2), atol=1e-4, equal_nan=True)
 
 
 def _has_a_small_number_added(found, weights):
@@ -445,9 +413,7 @@ def _has_a_small_number_added(found, weights):
     lacks = torch.special.entr(weights).sum(dim=-1) - found
     epsilon = lacks.mean() / weights.size(-1)
     again = -(weights * torch.log(weights + epsilon)).sum(dim=-1)
-    has = (lacks > 0).all() and torch.allclose(
-        found, again, rtol=0, atol=float(0.2 * lacks.max())
-    )
+    has = (lacks > 0).all() and torch.allclose(found, again, rtol=0, atol=float(0.2 * lacks.max()))
     # Weights as small as ε lack less than the others.
     return None if not has and (weights < 0.01).any() else bool(has)
 
@@ -500,9 +466,7 @@ row_entropy = Exercise(
         "divided by the largest": Mistake(
             "The entropies are divided by the logarithm of the number of keys, so that even weights give 1; the "
             "exercise asks for the entropy itself. See section 3.5.",
-            lambda weights: (
-                torch.special.entr(weights).sum(dim=-1) / math.log(weights.size(-1))
-            ),
+            lambda weights: torch.special.entr(weights).sum(dim=-1) / math.log(weights.size(-1)),
         ),
         "not summed": Mistake(
             "There is a number for every weight, and the entropy is one for every row: the sum is missing. See section "
@@ -529,7 +493,7 @@ row_entropy = Exercise(
         ),
         CHANGES_ITS_INPUT: Mistake(
             "The weights belong to whoever made them, and `backward` may need them as they were: "
-            "work on a new tensor. See section 3.8.",
+            "work on a new tensor. See section 3.8."
         ),
         "one number for all rows": Mistake(
             "This is one number for the whole table; every row has an entropy of its own. See section 3.5.",
@@ -561,9 +525,7 @@ def _build_and_attend(answer, d_in, d_key, d_value, x):
     if found is None:
         return None
     if biases := [name.removesuffix(".bias") for name in names if name.endswith(".bias")]:
-        raise Remark(
-            f"There is a bias in {', '.join(biases)}: ask nn.Linear for none. See section 3.9."
-        )
+        raise Remark(f"There is a bias in {', '.join(biases)}: ask nn.Linear for none. See section 3.9.")
     if set(names) != set(_PROJECTIONS):
         raise Remark(
             f"After __init__ the layer has the parameters {', '.join(names) or 'none'}; "
@@ -572,9 +534,7 @@ def _build_and_attend(answer, d_in, d_key, d_value, x):
     projections = [getattr(layer, name) for name in _PROJECTIONS]
     for name, projection in zip(_PROJECTIONS, projections, strict=True):
         if not isinstance(projection, nn.Linear):
-            raise Remark(
-                f"{name} is a {type(projection).__name__}; expected is an nn.Linear. See section 3.9."
-            )
+            raise Remark(f"{name} is a {type(projection).__name__}; expected is an nn.Linear. See section 3.9.")
     try:
         expected = attention(*(projection(x) for projection in projections))
     except Exception:  # widths that do not fit: what the layer returned says more
@@ -585,33 +545,19 @@ def _build_and_attend(answer, d_in, d_key, d_value, x):
     return found
 
 
-def _wide_values(
-    widths=lambda d_key, d_value: (d_key, d_key, d_value),
-    attend=lambda q, k, v, x: attention(q, k, v),
-):
-    """A layer whose projections have these widths and which attends in its own way."""
+class _WideValues(nn.Module):
+    def __init__(self, d_in, d_key, d_value):
+        super().__init__()
+        self.q_proj = nn.Linear(d_in, d_key, bias=False)
+        self.k_proj = nn.Linear(d_in, d_key, bias=False)
+        self.v_proj = nn.Linear(d_in, d_value, bias=False)
 
-    class WideValues(nn.Module):
-        def __init__(self, d_in, d_key, d_value):
-            super().__init__()
-            for name, width in zip(_PROJECTIONS, widths(d_key, d_value), strict=True):
-                self.add_module(name, nn.Linear(d_in, width, bias=False))
-
-        def forward(self, x):
-            return attend(self.q_proj(x), self.k_proj(x), self.v_proj(x), x)
-
-    return WideValues
+    def forward(self, x):
+        q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        return attention(q, k, v)
 
 
-def _attend_divided_by(divisor):
-    def attend(q, k, v, x):
-        weights = softmax(q @ k.mT / divisor(q, v, x))
-        return weights @ v, weights
-
-    return attend
-
-
-def _attend_with_all_axes_turned(q, k, v, x):
+def _attend_with_all_axes_turned(q, k, v):
     weights = softmax(q @ k.T / math.sqrt(q.size(-1)))
     return weights @ v, weights
 
@@ -619,41 +565,40 @@ def _attend_with_all_axes_turned(q, k, v, x):
 WideValues = Exercise(
     name="WideValues",
     trials=_sizes_and_inputs,
-    right=_wide_values(),
+    right=_WideValues,
     use=_build_and_attend,
     returns=("out", "weights"),
     mistakes={
         "wide keys": Mistake(
             "All three projections are d_value wide: only the values are to be, "
             "and queries and keys meet at the width d_key. See section 3.3.",
-            _wide_values(lambda d_key, d_value: (d_value,) * 3),
+            {"super().__init__()": "super().__init__()\n        d_key = d_value"},
         ),
         "narrow values": Mistake(
             "The output is d_key wide: the values were projected like the keys, "
             "and their width is free. See section 3.3.",
-            _wide_values(lambda d_key, d_value: (d_key,) * 3),
+            {"d_value, bias": "d_key, bias"},
         ),
         "widths swapped": Mistake(
             "The output is d_key wide, and queries and keys are d_value wide: the two widths have changed places. "
             "See section 3.3.",
-            _wide_values(lambda d_key, d_value: (d_value, d_value, d_key)),
+            {"super().__init__()": "super().__init__()\n        d_key, d_value = d_value, d_key"},
         ),
         "no scale": Mistake(
-            "The scores are not scaled. See section 3.4.",
-            _wide_values(attend=_attend_divided_by(lambda q, v, x: 1)),
+            "The scores are not scaled. See section 3.4.", {"attention(q,": "attention(q * math.sqrt(q.size(-1)),"}
         ),
         "divided by the width itself": Mistake(
             "The scores are divided by d_key instead of its root, so the weights are too even. See section 3.4.",
-            _wide_values(attend=_attend_divided_by(lambda q, v, x: q.size(-1))),
+            {"attention(q,": "attention(q / math.sqrt(q.size(-1)),"},
         ),
         "scale by the values' width": Mistake(
             "The scale is √d_value: the scores know the width d_key only. See section 3.4.",
-            _wide_values(attend=_attend_divided_by(lambda q, v, x: math.sqrt(v.size(-1)))),
+            {"attention(q,": "attention(q * math.sqrt(q.size(-1) / v.size(-1)),"},
         ),
         "scale by the tokens' width": Mistake(
             "The scale is √d_in, the width of the tokens: what is multiplied are queries and keys, "
             "and they are d_key wide. See section 3.6.",
-            _wide_values(attend=_attend_divided_by(lambda q, v, x: math.sqrt(x.size(-1)))),
+            {"attention(q,": "attention(q * math.sqrt(q.size(-1) / x.size(-1)),"},
         ),
         "softmax over the queries": Mistake(
             "The weights sum to 1 down the columns: the softmax runs over the queries, "
@@ -662,29 +607,29 @@ WideValues = Exercise(
         ),
         "transposes the batch": Mistake(
             "One sequence is right and a batch is not: `.T` turns all axes around, the batch too. See section 3.7.",
-            _wide_values(attend=_attend_with_all_axes_turned),
+            {"attention(q,": "_attend_with_all_axes_turned(q,"},
         ),
         "queries and keys swapped": Mistake(
             "Queries and keys are swapped: these are the weights of the keys asking the queries. See section 3.3.",
-            _wide_values(attend=lambda q, k, v, x: attention(k, q, v)),
+            {"attention(q, k, v)": "attention(k, q, v)"},
         ),
         "keys from the queries' projection": Mistake(
             "The keys are made by q_proj, like the queries, so a token is found by what it looks for "
             "and k_proj does nothing. See section 3.3.",
-            _wide_values(attend=lambda q, k, v, x: attention(q, q, v)),
+            {"attention(q, k, v)": "attention(q, q, v)"},
         ),
         "values not projected": Mistake(
             "The output is as wide as the tokens: what is averaged is x itself, "
             "and each token is to hand over its value. See section 3.3.",
-            _wide_values(attend=lambda q, k, v, x: attention(q, k, x)),
+            {"attention(q, k, v)": "attention(q, k, x)"},
         ),
         "results swapped": Mistake(
             "Both results are there, in the wrong order: first the output, then the weights. See section 3.7.",
-            _wide_values(attend=lambda q, k, v, x: attention(q, k, v)[::-1]),
+            {"attention(q, k, v)": "attention(q, k, v)[::-1]"},
         ),
         "weights not returned": Mistake(
             "Only the output is returned; the exercise asks for the weights beside it. See section 3.7.",
-            _wide_values(attend=lambda q, k, v, x: attention(q, k, v)[0]),
+            {"attention(q, k, v)": "attention(q, k, v)[0]"},
         ),
     },
 )

@@ -52,9 +52,7 @@ def _softmax_below_one_maximum(scores: Tensor) -> Tensor:
 
 
 def _same(found: Tensor, expected: Tensor) -> bool:
-    return found.shape == expected.shape and torch.allclose(
-        found.to(expected), expected, rtol=1e-4, atol=1e-4
-    )
+    return found.shape == expected.shape and torch.allclose(found.to(expected), expected, rtol=1e-4, atol=1e-4)
 
 
 def _weights_and_contexts_of_the_chapter(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -77,11 +75,7 @@ def _tokens_and_an_index(draw):
 
 def _is_about_the_chapters_words(found, x, index):
     weights, contexts = _weights_and_contexts_of_the_chapter(x)
-    mixed = (
-        [*(weights @ x), softmax(x @ _WORDS.to(x)[1]) @ x]
-        if x.shape == _WORDS.shape
-        else []
-    )
+    mixed = [*(weights @ x), softmax(x @ _WORDS.to(x)[1]) @ x] if x.shape == _WORDS.shape else []
     return any(_same(found, context) for context in [*contexts, *mixed])
 
 
@@ -212,9 +206,7 @@ context_of = Exercise(
 
 
 def _breaks_division(found):
-    return found.shape == (3,) and bool(
-        found.sum() > 0.999 and (found / found.sum() > 1).sum() == 2
-    )
+    return found.shape == (3,) and bool(found.sum() > 0.999 and (found / found.sum() > 1).sum() == 2)
 
 
 three_bad_scores = Exercise(
@@ -346,9 +338,7 @@ weights_at = Exercise(
         "softmax over everything": Mistake(
             "All rows together sum to 1: the softmax runs over the whole table "
             "instead of over each row by itself. See section 2.10.",
-            _weigh(
-                lambda scores, temperature: _softmax_over_everything(scores / temperature)
-            ),
+            _weigh(lambda scores, temperature: _softmax_over_everything(scores / temperature)),
         ),
         "softmax overflows": Mistake(
             "When it is cold the weights are nan: scores in the thousands overflow in the exponential. "
@@ -358,9 +348,7 @@ weights_at = Exercise(
         "one maximum for all": Mistake(
             "When it is cold some rows are nan: the maximum is that of the whole table, "
             "and all exponentials of a row far below it underflow. See section 2.4.",
-            _weigh(
-                lambda scores, temperature: _softmax_below_one_maximum(scores / temperature)
-            ),
+            _weigh(lambda scores, temperature: _softmax_below_one_maximum(scores / temperature)),
         ),
         "keepdim forgotten": Mistake(
             "The maximum or the sum of each row has lost its axis, and meets the columns instead. "
@@ -572,15 +560,13 @@ def _scores_and_axes(draw):
     # Next to a sum of exponentials that is not 1, a score whose weight underflows.
     yield "two high scores and low ones", torch.cat([draw(3, 2), draw(3, 5) - 200], dim=-1)
     yield "scores in the thousands", 3000 * draw(3, 5)
-    yield (
-        "rows far apart",
-        draw(3, 5) + torch.tensor([[-2000.0], [0.0], [2000.0]], device=draw.device),
-    )
+    yield ("rows far apart", draw(3, 5) + torch.tensor([[-2000.0], [0.0], [2000.0]], device=draw.device))
     yield "float64", draw(3, 5, dtype=torch.float64)
 
 
 def _log_softmax(x, dim=-1):
-    return torch.log_softmax(x, dim)
+    shifted = x - x.amax(dim, keepdim=True)
+    return shifted - torch.log(torch.exp(shifted).sum(dim, keepdim=True))
 
 
 def _is_off_by_the_maximum(found, x, dim=-1):
@@ -599,34 +585,7 @@ def _ends_at_a_floor(found, x, dim=-1):
     weights, least = softmax(x, dim), found.min()
     floor = torch.exp(least)
     every_guard = weights + floor, weights.clamp(min=floor)
-    return bool(least.isfinite()) and any(
-        _same(found, guarded.log()) for guarded in every_guard
-    )
-
-
-def _with_one_maximum(x, dim=-1):
-    shifted = x - x.max()
-    return shifted - torch.log(torch.exp(shifted).sum(dim, keepdim=True))
-
-
-def _subtracts_without_keepdim(x, dim=-1):
-    shifted = x - x.amax(dim, keepdim=True)
-    return shifted - torch.log(torch.exp(shifted).sum(dim))
-
-
-def _sums_along_the_last_axis(x, dim=-1):
-    shifted = x - x.amax(dim, keepdim=True)
-    return shifted - torch.log(torch.exp(shifted).sum(-1, keepdim=True))
-
-
-def _sums_logarithms(x, dim=-1):
-    shifted = x - x.amax(dim, keepdim=True)
-    return shifted - torch.log(torch.exp(shifted)).sum(dim, keepdim=True)
-
-
-def _forgets_the_second_logarithm(x, dim=-1):
-    shifted = x - x.amax(dim, keepdim=True)
-    return shifted - torch.exp(shifted).sum(dim, keepdim=True)
+    return bool(least.isfinite()) and any(_same(found, guarded.log()) for guarded in every_guard)
 
 
 def _patched(x, dim=-1):
@@ -658,7 +617,7 @@ log_softmax = Exercise(
         "maximum not subtracted": Mistake(
             "With scores in the thousands the result is infinite: it avoids the division, "
             "but the sum of exponentials overflows or underflows all the same. See section 2.4.",
-            lambda x, dim=-1: x - torch.log(torch.exp(x).sum(dim, keepdim=True)),
+            {"x - x.amax(dim, keepdim=True)": "x"},
         ),
         "maximum subtracted once": Mistake(
             "Every result is off by the maximum of its row: it is subtracted in one place only, "
@@ -668,12 +627,12 @@ log_softmax = Exercise(
         "one maximum for all": Mistake(
             "Rows far below the others become infinite: the maximum is that of the whole table, "
             "and all exponentials of such a row underflow. See section 2.4.",
-            _with_one_maximum,
+            {"x.amax(dim, keepdim=True)": "x.max()"},
         ),
         "keepdim forgotten": Mistake(
             "One row is right and a table is not: a maximum or a sum has lost its axis, "
             "and no longer lines up with the rows. See section 2.4.",
-            _subtracts_without_keepdim,
+            {"sum(dim, keepdim=True)": "sum(dim)"},
         ),
         "maximum comes with its place": Mistake(
             "`max` along an axis returns two things, the largest numbers and their places; "
@@ -687,38 +646,38 @@ log_softmax = Exercise(
         ),
         "axis ignored": Mistake(
             "It is right along the last axis and no other: `dim` is not used everywhere. See section 2.4.",
-            lambda x, dim=-1: _log_softmax(x, -1),
+            {"    shifted =": "    dim = -1\n    shifted ="},
         ),
         "axis ignored in the sum": Mistake(
             "It is right along the last axis and no other: the maximum is taken along `dim` and the sum along the last "
             "axis. See section 2.4.",
-            _sums_along_the_last_axis,
+            {"sum(dim,": "sum(-1,"},
         ),
         "logarithm of the sum forgotten": Mistake(
             "The sum of exponentials is subtracted as it is: the logarithm of a fraction is the logarithm "
             "of its upper part minus the logarithm of its lower part. See section 2.4.",
-            _forgets_the_second_logarithm,
+            {"torch.log(torch.exp(shifted).sum(dim, keepdim=True))": "torch.exp(shifted).sum(dim, keepdim=True)"},
         ),
         "logarithm before the sum": Mistake(
             "The logarithm is taken of each exponential, which brings back the score, and then it sums: "
             "a parenthesis closes too early. It is the sum that needs a logarithm. See section 2.4.",
-            _sums_logarithms,
+            {"torch.exp(shifted).sum(dim, keepdim=True))": "torch.exp(shifted)).sum(dim, keepdim=True)"},
         ),
         "plus instead of minus": Mistake(
             "The logarithm of the sum is added. What stands below the line of a fraction is subtracted. See section "
             "2.4.",
-            lambda x, dim=-1: 2 * (x - x.amax(dim, keepdim=True)) - _log_softmax(x, dim),
+            {"shifted - torch": "shifted + torch"},
         ),
         "sum forgotten": Mistake(
             "The maximum is subtracted and nothing else: what the softmax divides by is missing. See section 2.4.",
-            lambda x, dim=-1: x - x.amax(dim, keepdim=True),
+            {" - torch.log(torch.exp(shifted).sum(dim, keepdim=True))": ""},
         ),
         "no logarithm": Mistake(
             "This is the softmax itself, which lies between 0 and 1: its logarithm was asked for. See section 2.4.",
             softmax,
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "An operation such as -= writes into the tensor of whoever called: make a new one. See section 2.4.",
+            "An operation such as -= writes into the tensor of whoever called: make a new one. See section 2.4."
         ),
         "a patch where the weight underflows": Mistake(
             "Where a weight underflows, the sum of the exponentials is left out: the score less the maximum is "
@@ -727,11 +686,11 @@ log_softmax = Exercise(
         ),
         "logarithm to base 2": Mistake(
             "The logarithm has base 2; the course takes the natural one. See section 2.4.",
-            lambda x, dim=-1: _log_softmax(x, dim) / math.log(2),
+            {"return shifted": "return (shifted", "keepdim=True))": "keepdim=True))) / math.log(2)"},
         ),
         "mean instead of sum": Mistake(
             "The exponentials are averaged where they have to be added up. See section 2.4.",
-            lambda x, dim=-1: _log_softmax(x, dim) + math.log(x.size(dim)),
+            {".sum(": ".mean("},
         ),
     },
 )

@@ -32,40 +32,11 @@ def _logits_and_targets(draw):
     yield "float64", *sizes(2, 5, 3, 0.3, dtype=torch.float64)
 
 
-def _smoothed(
-    label=lambda right, log_probs, s: -(1 - s) * right - s * log_probs.mean(-1),
-    mean=lambda loss, real: loss[real].mean(),
-    log_softmax=lambda logits: logits.log_softmax(-1),
-):
-    """An answer with another loss of a token, another mean over the tokens, or no real logarithms."""
-
-    def answer(logits, target, smoothing, pad_id):
-        log_probs = log_softmax(logits)
-        right = log_probs.gather(-1, target[..., None]).squeeze(-1)
-        return mean(label(right, log_probs, smoothing), target != pad_id)
-
-    return answer
-
-
-def _padding_in_the_smoothing(logits, target, smoothing, pad_id):
-    log_probs = logits.log_softmax(-1)
-    right = log_probs.gather(-1, target[..., None]).squeeze(-1)[target != pad_id].mean()
-    return -(1 - smoothing) * right - smoothing * log_probs.mean()
-
-
-def _padding_is_no_choice(logits, target, smoothing, pad_id):
-    """The share goes to all pieces but the pad, as in some published code."""
-    V = logits.size(-1)
-    others = [i for i in range(V) if i != pad_id]
+def _smoothed(logits, target, smoothing, pad_id):
     log_probs = logits.log_softmax(-1)
     right = log_probs.gather(-1, target[..., None]).squeeze(-1)
-    loss = -(1 - smoothing) * right - smoothing * log_probs[..., others].mean(-1)
-    return loss[target != pad_id].mean()
-
-
-def _shared_among_others(right, log_probs, s):
-    others = (log_probs.sum(-1) - right) / (log_probs.size(-1) - 1)
-    return -(1 - s) * right - s * others
+    losses = -(1 - smoothing) * right - smoothing * log_probs.mean(-1)
+    return losses[target != pad_id].mean()
 
 
 def _mean_of_sentences(loss, real):
@@ -79,12 +50,7 @@ def _entropy(smoothing, V):
 
 
 def _by_torch(logits, target, smoothing, pad_id):
-    return F.cross_entropy(
-        logits.flatten(0, 1),
-        target.flatten(),
-        ignore_index=pad_id,
-        label_smoothing=smoothing,
-    )
+    return F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=pad_id, label_smoothing=smoothing)
 
 
 def _loss_and_gradient(answer, logits, target, smoothing, pad_id):
@@ -99,9 +65,7 @@ def _loss_and_gradient(answer, logits, target, smoothing, pad_id):
     if not isinstance(again, Tensor) or again.dim() or not again.requires_grad:
         return loss, torch.zeros_like(before[0])
     try:
-        gradient = torch.autograd.grad(
-            again, before[0], allow_unused=True, materialize_grads=True
-        )
+        gradient = torch.autograd.grad(again, before[0], allow_unused=True, materialize_grads=True)
     except RuntimeError:  # who writes into what was given has spoilt it
         return loss, torch.autograd.grad(_by_torch(*whole, smoothing, pad_id), whole[0])[0]
     return loss, gradient[0]
@@ -109,45 +73,47 @@ def _loss_and_gradient(answer, logits, target, smoothing, pad_id):
 
 def _only_the_gradient(found, *inputs):
     loss, gradient = _loss_and_gradient(_by_torch, *inputs)
-    return torch.allclose(found[0], loss, rtol=1e-4) and not torch.allclose(
-        found[1], gradient, rtol=1e-3, atol=1e-6
-    )
+    return torch.allclose(found[0], loss, rtol=1e-4) and not torch.allclose(found[1], gradient, rtol=1e-3, atol=1e-6)
 
 
 smoothed_loss = Exercise(
     name="smoothed_loss",
     trials=_logits_and_targets,
-    right=_by_torch,
+    right=_smoothed,
     use=_loss_and_gradient,
     returns=("loss", "the gradient of the logits"),
     mistakes={
         "padding counted": Mistake(
             "Without padding it is right: the positions of padding are averaged in like tokens. See section 12.3.",
-            _smoothed(mean=lambda loss, real: loss.mean()),
+            {"[target != pad_id]": ""},
         ),
         "padding counted in the smoothing": Mistake(
             "The right pieces are averaged over the tokens, but the mean over the vocabulary is still taken at "
             "every position, those of padding too. See section 12.3.",
-            _padding_in_the_smoothing,
+            {
+                "* right": "* right[target != pad_id].mean()",
+                "log_probs.mean(-1)": "log_probs.mean()",
+                "losses[target != pad_id].mean()": "losses",
+            },
         ),
         "padding in the divisor": Mistake(
             "The losses of padding are left out of the sum, but its positions are still counted when you divide: "
             "the more padding, the smaller the loss. See section 12.3.",
-            _smoothed(mean=lambda loss, real: (loss * real).sum() / real.numel()),
+            {"pad_id].mean()": "pad_id].sum() / target.numel()"},
         ),
         "mean over the sentences": Mistake(
             "Each sentence has a mean of its own and the means are averaged, so that a token of a short sentence "
             "counts more: every token counts once. See section 12.3.",
-            _smoothed(mean=_mean_of_sentences),
+            {"losses[target != pad_id].mean()": "_mean_of_sentences(losses, target != pad_id)"},
         ),
         "mask inverted": Mistake(
             "It is the mean over the padding, and nan where there is none: the tokens are the positions that are not "
             "pad_id. See section 12.3.",
-            _smoothed(mean=lambda loss, real: loss[~real].mean()),
+            {"!=": "=="},
         ),
         "sum instead of mean": Mistake(
             "This is the sum over the tokens; divide by their number. See section 12.3.",
-            _smoothed(mean=lambda loss, real: loss[real].sum()),
+            {"pad_id].mean()": "pad_id].sum()"},
         ),
         "one loss for each token": Mistake(
             "These are the losses of the tokens, one by one; the result is one number, their mean. See section 12.3.",
@@ -156,124 +122,104 @@ smoothed_loss = Exercise(
         "no smoothing": Mistake(
             "Without smoothing it is right: the label keeps all of its probability on the right piece. See section "
             "12.2.",
-            _smoothed(lambda right, log_probs, s: -right),
+            {"-(1 - smoothing) * right - smoothing * log_probs.mean(-1)": "-right"},
         ),
         "shared among the others only": Mistake(
             "The share is spread over the V − 1 wrong pieces; the exercise spreads it over all V, and the right piece "
             "gets a part of it back. See section 12.2.",
-            _smoothed(_shared_among_others),
+            {"log_probs.mean(-1)": "(log_probs.sum(-1) - right) / (log_probs.size(-1) - 1)"},
         ),
         "pad gets no share": Mistake(
             "The share is spread over all pieces but the pad; the pad is one of the V pieces, and only positions "
             "of padding are left out. See section 12.2.",
-            _padding_is_no_choice,
+            {"log_probs.mean(-1)": "log_probs[..., [i for i in range(logits.size(-1)) if i != pad_id]].mean(-1)"},
         ),
         "label sums to more than one": Mistake(
             "The right piece keeps all of its probability and the share comes on top, so that the label sums to "
             "1 + smoothing. See section 12.2.",
-            _smoothed(lambda right, log_probs, s: -right - s * log_probs.mean(-1)),
+            {"-(1 - smoothing) * right": "-right"},
         ),
         "label sums to less than one": Mistake(
             "The right piece keeps 1 − smoothing and nothing of the share that is spread over all pieces, itself "
             "included: the label sums to less than 1. See section 12.2.",
-            _smoothed(
-                lambda right, log_probs, s: (
-                    -(1 - s) * right - s * (log_probs.sum(-1) - right) / log_probs.size(-1)
-                )
-            ),
+            {"log_probs.mean(-1)": "(log_probs.sum(-1) - right) / log_probs.size(-1)"},
         ),
         "0 taken for the pad": Mistake(
             "It is right where pad_id is 0: positions with the id 0 are left out, whatever pad_id is. See section "
             "12.3.",
-            lambda logits, target, smoothing, pad_id: _smoothed()(
-                logits, target, smoothing, 0
-            ),
+            {"!= pad_id": "!= 0"},
         ),
         "sum over the vocabulary": Mistake(
             "Every piece gets the whole share: the second part is the mean over the V pieces, not their sum. "
             "See section 12.2.",
-            _smoothed(lambda right, log_probs, s: -(1 - s) * right - s * log_probs.sum(-1)),
+            {"log_probs.mean(-1)": "log_probs.sum(-1)"},
         ),
         "shares swapped": Mistake(
             "The right piece gets the small share and all pieces together the large one. See section 12.2.",
-            _smoothed(
-                lambda right, log_probs, s: -s * right - (1 - s) * log_probs.mean(-1)
-            ),
+            {"-(1 - smoothing) * right - smoothing": "-smoothing * right - (1 - smoothing)"},
         ),
         "sign": Mistake(
             "The result is negative: logarithms of probabilities are below 0, and a loss is their negative. See "
             "section 12.2.",
-            _smoothed(lambda right, log_probs, s: (1 - s) * right + s * log_probs.mean(-1)),
+            {"-(1 - smoothing) * right - smoothing": "(1 - smoothing) * right + smoothing"},
         ),
         "no softmax": Mistake(
             "The logits are taken for logarithms of probabilities: log_softmax makes these of them. See section 12.2.",
-            _smoothed(log_softmax=lambda logits: logits),
+            {".log_softmax(-1)": ""},
         ),
         "no logarithm": Mistake(
             "These are probabilities, and the loss takes their logarithms. See section 12.2.",
-            _smoothed(log_softmax=lambda logits: logits.softmax(-1)),
+            {"log_softmax": "softmax"},
         ),
         "softmax before the loss": Mistake(
             "A softmax is taken twice: cross_entropy and log_softmax take logits. See section 12.1.",
-            _smoothed(log_softmax=lambda logits: logits.softmax(-1).log_softmax(-1)),
+            {"logits.log": "logits.softmax(-1).log"},
         ),
         "softmax over the positions": Mistake(
             "The softmax runs along the sentence; the pieces of the vocabulary are the last axis. See section 12.2.",
-            _smoothed(log_softmax=lambda logits: logits.log_softmax(1)),
+            {"log_softmax(-1)": "log_softmax(1)"},
         ),
         "padding in the numerator": Mistake(
             "The losses of padding are added up too, and the sum is divided by the number of tokens alone: leave them "
             "out of both. See section 12.3.",
-            _smoothed(mean=lambda loss, real: loss.sum() / real.sum()),
+            {"losses[target != pad_id].mean()": "losses.sum() / (target != pad_id).sum()"},
         ),
         "divided by the sentences": Mistake(
             "The sum over the tokens is divided by the number of sentences; divide by the number of tokens. See "
             "section 12.3.",
-            _smoothed(mean=lambda loss, real: (loss * real).sum() / len(loss)),
+            {"pad_id].mean()": "pad_id].sum() / len(target)"},
         ),
         "share divided by the others": Mistake(
             "The share is spread over all V pieces in parts of 1 / (V − 1), so that the label sums to more than 1. "
             "See section 12.2.",
-            _smoothed(
-                lambda right, log_probs, s: (
-                    -(1 - s) * right - s * log_probs.sum(-1) / (log_probs.size(-1) - 1)
-                )
-            ),
+            {"log_probs.mean(-1)": "log_probs.sum(-1) / (log_probs.size(-1) - 1)"},
         ),
         "entropy subtracted": Mistake(
             "The entropy of the label is taken off, as kl_div does: the gradient is right, and the loss is not the "
             "one of the formula. See section 12.2.",
-            lambda logits, target, smoothing, pad_id: (
-                _smoothed()(logits, target, smoothing, pad_id)
-                - _entropy(smoothing, logits.size(-1))
-            ),
+            {"pad_id].mean()": "pad_id].mean() - _entropy(smoothing, logits.size(-1))"},
         ),
         "shifted again": Mistake(
             "Logits and targets are moved against each other by one place: the logits at a place are about the target "
             "at that place. See section 12.3.",
-            lambda logits, target, smoothing, pad_id: _smoothed()(
-                logits[:, :-1], target[:, 1:], smoothing, pad_id
-            ),
+            {"    log_probs =": "    logits, target = logits[:, :-1], target[:, 1:]\n    log_probs ="},
         ),
         "one target for all": Mistake(
             "The smoothed part alone is there: the probability of the right piece is missing. See section 12.2.",
-            _smoothed(lambda right, log_probs, s: -s * log_probs.mean(-1)),
+            {"-(1 - smoothing) * right - smoothing": "-smoothing"},
         ),
         "logarithm of the smoothed probability": Mistake(
             "The probabilities of the model are smoothed and then the logarithm is taken; it is the label that is "
             "smoothed. See section 12.2.",
-            _smoothed(
-                lambda right, log_probs, s: (
-                    -((1 - s) * right.exp() + s / log_probs.size(-1)).log()
-                )
-            ),
+            {
+                "-(1 - smoothing) * right - smoothing": "-((1 - smoothing) * right.exp() + smoothing",
+                " * log_probs.mean(-1)": " / logits.size(-1)).log()",
+            },
         ),
         "no gradient": Mistake(
             "The loss is right, and no gradient comes back from it, so nothing can be learned: detach, item or "
             "no_grad stands between it and the logits. See section 12.7.",
-            lambda logits, target, smoothing, pad_id: _smoothed()(
-                logits.detach(), target, smoothing, pad_id
-            ),
+            {"= logits": "= logits.detach()"},
         ),
         "gradient of one part missing": Mistake(
             "The loss is right, and its gradient is not: a part of it is detached, so that only the rest is learned. "
@@ -288,16 +234,12 @@ smoothed_loss = Exercise(
         "sign of the smoothing": Mistake(
             "The part of the right piece is subtracted and that of all pieces added: both are logarithms, below 0, and "
             "both take a minus. See section 12.2.",
-            _smoothed(
-                lambda right, log_probs, s: -(1 - s) * right + s * log_probs.mean(-1)
-            ),
+            {"right - smoothing": "right + smoothing"},
         ),
         "smoothing of 0.1 whatever is asked": Mistake(
             "With a smoothing of 0.1 it is right, and with any other it is that of 0.1 as well: take `smoothing`. See "
             "section 12.2.",
-            lambda logits, target, smoothing, pad_id: _smoothed()(
-                logits, target, 0.1, pad_id
-            ),
+            {"    log_probs =": "    smoothing = 0.1\n    log_probs ="},
         ),
         "a number instead of a tensor": Mistake(
             "It returns a Python number, and no training step can start from that: return the tensor, without item(). "
@@ -307,19 +249,15 @@ smoothed_loss = Exercise(
         "logarithm of the mean probability": Mistake(
             "The probabilities of the pieces are averaged first, and their mean is always 1/V: average their "
             "logarithms. See section 12.2.",
-            _smoothed(
-                lambda right, log_probs, s: (
-                    -(1 - s) * right - s * log_probs.exp().mean(-1).log()
-                )
-            ),
+            {"log_probs.mean(-1)": "log_probs.exp().mean(-1).log()"},
         ),
         "shared among the others, and padding in the divisor": Mistake(
             "The share is spread over the V − 1 wrong pieces, and over all V is asked for; and positions of padding "
             "are counted when you divide. See section 12.3.",
-            _smoothed(
-                _shared_among_others,
-                mean=lambda loss, real: (loss * real).sum() / real.numel(),
-            ),
+            {
+                "log_probs.mean(-1)": "(log_probs.sum(-1) - right) / (log_probs.size(-1) - 1)",
+                "pad_id].mean()": "pad_id].sum() / target.numel()",
+            },
         ),
     },
 )
@@ -358,21 +296,9 @@ def _steps(draw):
     yield at("a small peak", "warm", *sizes)
 
 
-def _trapezoid(
-    up=lambda step, warmup: step / warmup,
-    down=lambda step, steps, cooldown: (steps - step) / cooldown,
-    join=min,
-):
-    """An answer with another slope up or down, or another way to join them."""
-
-    def answer(step, peak, warmup, steps, cooldown):
-        return peak * join(1.0, up(step, warmup), down(step, steps, cooldown))
-
-    return answer
-
-
-def _down_from_the_warmup(step, peak, warmup, steps, cooldown):
-    return peak * (step / warmup if step < warmup else (steps - step) / (steps - warmup))
+def _trapezoid(step, peak, warmup, steps, cooldown):
+    up, down = step / warmup, (steps - step) / cooldown
+    return peak * min(1.0, up, down)
 
 
 def _cosine_at_the_end(step, steps, cooldown):
@@ -387,37 +313,33 @@ def _wrong_way(step, peak, warmup, steps, cooldown):
     return peak if step <= start else peak * (step - start) / cooldown
 
 
-def _early_by_warmup(step, peak, warmup, steps, cooldown):
-    return _trapezoid()(step, peak, warmup, steps - warmup, cooldown)
-
-
 plateau_rate = Exercise(
     name="plateau_rate",
     trials=_steps,
-    right=_trapezoid(),
+    right=_trapezoid,
     returns=("rate",),
     mistakes={
         "counted from 0": Mistake(
             "The rate is one step late in the warm-up, and 0 in the first step, which then does nothing: "
             "the first step is step 1. See section 12.4.",
-            _trapezoid(up=lambda step, warmup: (step - 1) / warmup),
+            {"step / warmup": "(step - 1) / warmup"},
         ),
         "one step early": Mistake(
             "The rate is one step early in the warm-up: at step 1 it is peak / warmup. See section 12.4.",
-            _trapezoid(up=lambda step, warmup: (step + 1) / warmup),
+            {"step / warmup": "(step + 1) / warmup"},
         ),
         "no warm-up": Mistake(
             "The first steps have the full rate already: there is no warm-up. See section 12.4.",
-            _trapezoid(up=lambda step, warmup: 1.0),
+            {"step / warmup": "1.0"},
         ),
         "no cool-down": Mistake(
             "After the warm-up the rate stays at its peak to the end: there is no cool-down. See section 12.4.",
-            _trapezoid(down=lambda step, steps, cooldown: 1.0),
+            {"(steps - step) / cooldown": "1.0"},
         ),
         "no plateau": Mistake(
             "The rate begins to fall right after the warm-up, and it stays at its peak until the cool-down. "
             "See section 12.4.",
-            _down_from_the_warmup,
+            {"/ cooldown": "/ (steps - warmup)"},
         ),
         "cool-down rises": Mistake(
             "In the cool-down the rate begins at 0 and rises to the peak: at the last step it must be 0. "
@@ -426,64 +348,51 @@ plateau_rate = Exercise(
         ),
         "never zero": Mistake(
             "The cool-down is one step late: at step `steps`, the last one, the rate is not 0. See section 12.4.",
-            _trapezoid(down=lambda step, steps, cooldown: (steps - step + 1) / cooldown),
+            {"steps - step": "steps - step + 1"},
         ),
         "cool-down one step early": Mistake(
             "The cool-down is one step early: at step steps − cooldown the rate is still at its peak, and it reaches 0 "
             "at the last step, not before. See section 12.4.",
-            _trapezoid(down=lambda step, steps, cooldown: (steps - step - 1) / cooldown),
+            {"steps - step": "steps - step - 1"},
         ),
         "cooldown taken for a step": Mistake(
             "cooldown is a number of steps, and it is used as the step where the cool-down begins: "
             "that is steps − cooldown. See section 12.4.",
-            _trapezoid(
-                down=lambda step, steps, cooldown: (steps - step) / (steps - cooldown)
-            ),
+            {"/ cooldown": "/ (steps - cooldown)"},
         ),
         "falls after cooldown steps": Mistake(
             "cooldown is a number of steps at the end, and the rate begins to fall as soon as the step is larger than "
             "that number. See section 12.4.",
             lambda step, peak, warmup, steps, cooldown: (
-                peak
-                * (
-                    step / warmup
-                    if step < warmup
-                    else (steps - step) / cooldown
-                    if step > cooldown
-                    else 1.0
-                )
+                peak * (step / warmup if step < warmup else (steps - step) / cooldown if step > cooldown else 1.0)
             ),
         ),
         "warm-up counted twice": Mistake(
             "The cool-down comes too early, by the steps of the warm-up: steps counts all steps, those of the "
             "warm-up as well. See section 12.4.",
-            _early_by_warmup,
+            {"steps - step": "steps - warmup - step"},
         ),
         "a cosine": Mistake(
             "The cool-down is half a cosine; the exercise asks for a straight line. See section 12.4.",
-            _trapezoid(down=_cosine_at_the_end),
+            {"(steps - step) / cooldown": "_cosine_at_the_end(step, steps, cooldown)"},
         ),
         "a root": Mistake(
             "The rate falls like one over the root of the step; it is to stay at its peak and then fall in a line. "
             "See section 12.4.",
-            lambda step, peak, warmup, steps, cooldown: (
-                peak * min(step / warmup, math.sqrt(warmup / step))
-            ),
+            {"min(1.0, up, down)": "min(up, math.sqrt(warmup / step))"},
         ),
         "largest instead of smallest": Mistake(
             "The largest of the three slopes is taken, and the smallest is the one that limits the rate. See section "
             "12.4.",
-            _trapezoid(join=max),
+            {"min": "max"},
         ),
         "whole division": Mistake(
             "The rate jumps from 0 to its peak: // divides whole numbers and drops the rest. See section 12.4.",
-            _trapezoid(up=lambda step, warmup: step // warmup),
+            {"step / warmup": "step // warmup"},
         ),
         "peak forgotten": Mistake(
             "This is the share of the peak, from 0 to 1; multiply by peak. See section 12.4.",
-            lambda step, peak, warmup, steps, cooldown: _trapezoid()(
-                step, 1.0, warmup, steps, cooldown
-            ),
+            {"peak * ": ""},
         ),
         "a tensor instead of a number": Mistake(
             "It returns a tensor; an optimizer takes a plain number for its rate. See section 12.7.",
@@ -492,97 +401,78 @@ plateau_rate = Exercise(
         "falls over all steps": Mistake(
             "The rate falls from the peak to 0 over all steps; it stays at its peak until the last `cooldown` steps. "
             "See section 12.4.",
-            _trapezoid(down=lambda step, steps, cooldown: (steps - step) / steps),
+            {"/ cooldown": "/ steps"},
         ),
         "0 from the cool-down on": Mistake(
             "The rate is 0 in all of the cool-down, as // makes it, which drops the rest: it comes down in a line, and "
             "is 0 at the last step. See section 12.4.",
-            _trapezoid(
-                down=lambda step, steps, cooldown: 1.0 if step <= steps - cooldown else 0.0
-            ),
+            {"(steps - step) / cooldown": "1.0 if step <= steps - cooldown else 0.0"},
         ),
         "whole division at both ends": Mistake(
             "The rate jumps from 0 to its peak and back: // divides whole numbers and drops the rest. See section "
             "12.4.",
-            _trapezoid(
-                lambda step, warmup: step // warmup,
-                lambda step, steps, cooldown: (steps - step) // cooldown,
-            ),
+            {"step / warmup": "step // warmup", "/ cooldown": "// cooldown"},
         ),
         "warm-up one step too long": Mistake(
             "The peak is reached a step after the warm-up: at step `warmup` the rate is at its peak. See section 12.4.",
-            _trapezoid(up=lambda step, warmup: step / (warmup + 1)),
+            {"/ warmup": "/ (warmup + 1)"},
         ),
         "falls to the end of the cool-down's own length": Mistake(
             "In the cool-down the rate is the share of all steps that are left; it is the share of the cool-down that "
             "is left, from 1 to 0. See section 12.4.",
             lambda step, peak, warmup, steps, cooldown: (
-                peak * (steps - step) / steps
-                if step > steps - cooldown
-                else peak * min(1.0, step / warmup)
+                peak * (steps - step) / steps if step > steps - cooldown else peak * min(1.0, step / warmup)
             ),
         ),
         "added": Mistake(
             "The slopes are added up; the smallest of them is what limits the rate. See section 12.4.",
-            _trapezoid(join=lambda *slopes: sum(slopes)),
+            {"min(1.0, up, down)": "(1.0 + up + down)"},
         ),
         "never down to 0": Mistake(
             "At the last step the rate is not 0: the cool-down stops one step short, or is divided by one step more. "
             "See section 12.4.",
-            _trapezoid(
-                down=lambda step, steps, cooldown: (steps - step + 1) / (cooldown + 1)
-            ),
+            {"(steps - step) / cooldown": "(steps - step + 1) / (cooldown + 1)"},
         ),
         "warm-up on the plateau again": Mistake(
             "The warm-up goes on rising after step `warmup`, above the peak: it ends there. See section 12.4.",
-            _trapezoid(
-                join=lambda one, up, down: up if down >= 1 else min(up, down),
-            ),
+            {"min(1.0, up, down)": "(up if down >= 1 else min(up, down))"},
         ),
         "the cool-down alone": Mistake(
             "Only the cool-down is there: before it the rate is above the peak, for it has no limit of 1 and no "
             "warm-up. See section 12.4.",
-            _trapezoid(join=lambda one, up, down: down),
+            {"min(1.0, up, down)": "down"},
         ),
         "cool-down one step too long": Mistake(
             "The cool-down is divided by cooldown + 1, so that the rate is below its peak at step steps − cooldown "
             "already: there it is the peak still. See section 12.4.",
-            _trapezoid(down=lambda step, steps, cooldown: (steps - step) / (cooldown + 1)),
+            {"/ cooldown": "/ (cooldown + 1)"},
         ),
         "lengths exchanged": Mistake(
             "The warm-up has the length of the cool-down, and the cool-down that of the warm-up. See section 12.4.",
-            lambda step, peak, warmup, steps, cooldown: _trapezoid()(
-                step, peak, cooldown, steps, warmup
-            ),
+            {"    up": "    warmup, cooldown = cooldown, warmup\n    up"},
         ),
         "above the peak": Mistake(
             "Between warm-up and cool-down the rate rises on, above its peak: the smaller of the two slopes is taken, "
             "and 1 is a limit as well. See section 12.4.",
-            _trapezoid(join=lambda one, up, down: min(up, down)),
+            {"1.0, ": ""},
         ),
         "down to a tenth": Mistake(
             "The cool-down ends at a tenth of the peak; the exercise goes down to 0. See section 12.4.",
-            _trapezoid(
-                down=lambda step, steps, cooldown: 0.1 + 0.9 * (steps - step) / cooldown
-            ),
+            {"(steps": "0.1 + 0.9 * (steps"},
         ),
         "rounded": Mistake(
             "The rate is rounded to some digits, which is nothing to a large rate and all of a small one: return it as "
             "it is. See section 12.4.",
-            sign=lambda found, *inputs: any(
-                found == round(_trapezoid()(*inputs), digits) for digits in range(2, 7)
-            ),
+            sign=lambda found, *inputs: any(found == round(_trapezoid(*inputs), digits) for digits in range(2, 7)),
         ),
         "warm-up in a curve": Mistake(
             "The warm-up rises with the square of the step; the exercise asks for a straight line. See section 12.4.",
-            _trapezoid(up=lambda step, warmup: (step / warmup) ** 2),
+            {"step / warmup": "(step / warmup) ** 2"},
         ),
         "cool-down right after the warm-up": Mistake(
             "The cool-down begins where the warm-up ends, and after it the rate is 0 for the rest: it begins at step "
             "steps − cooldown. See section 12.4.",
-            lambda step, peak, warmup, steps, cooldown: _trapezoid()(
-                min(step, warmup + cooldown), peak, warmup, warmup + cooldown, cooldown
-            ),
+            {"    up": "    steps = warmup + cooldown\n    step = min(step, steps)\n    up"},
         ),
     },
 )
@@ -609,21 +499,14 @@ def _global_norm(gradients):
     return torch.stack([(g * g).sum() for g in gradients]).sum().sqrt()
 
 
-def _scaled(
-    norm=_global_norm,
-    factor=lambda limit, norm: min(1.0, limit / float(norm)) if norm > 0 else 1.0,
-):
-    """An answer that measures the length in its own way, or makes another factor of it."""
-
-    def answer(gradients, limit):
-        by = factor(limit, norm(gradients))
-        return [g * by for g in gradients]
-
-    return answer
+def _scaled(gradients, limit):
+    norm = torch.stack([g.norm() for g in gradients]).norm()
+    by = min(1.0, limit / float(norm)) if norm > 0 else 1.0
+    return [g * by for g in gradients]
 
 
 def _each_alone(gradients, limit):
-    return [_scaled()([g], limit)[0] for g in gradients]
+    return [_scaled([g], limit)[0] for g in gradients]
 
 
 def _use_three(answer, first, second, third, limit):
@@ -647,9 +530,7 @@ def _shares_memory(new, old):
 
 
 def _by_the_norm_so_far(gradients, limit):
-    return [
-        _scaled()(gradients[:number], limit)[-1] for number in range(1, len(gradients) + 1)
-    ]
+    return [_scaled(gradients[:number], limit)[-1] for number in range(1, len(gradients) + 1)]
 
 
 def _turned_round(found, *inputs):
@@ -660,17 +541,14 @@ def _turned_round(found, *inputs):
     return (
         None
         if norm == 0
-        else all(
-            torch.allclose(new, by * old, rtol=1e-4)
-            for new, old in zip(found[:3], gradients, strict=True)
-        )
+        else all(torch.allclose(new, by * old, rtol=1e-4) for new, old in zip(found[:3], gradients, strict=True))
     )
 
 
 clip_together = Exercise(
     name="clip_together",
     trials=_three_gradients,
-    right=_scaled(),
+    right=_scaled,
     returns=("first", "second", "third", "whether a tensor that was given comes back"),
     use=_use_three,
     mistakes={
@@ -687,46 +565,41 @@ clip_together = Exercise(
         "short ones lengthened": Mistake(
             "Long gradients are right, and a short one is stretched to the limit; it must stay as it is. See section "
             "12.5.",
-            _scaled(factor=lambda limit, norm: limit / norm),
+            {"min(1.0, limit / float(norm)) if norm > 0 else 1.0": "limit / norm"},
         ),
         "all but zeros scaled": Mistake(
             "Long gradients are right, and a short one that is not 0 is stretched to the limit; it must stay as it "
             "is. See section 12.5.",
-            _scaled(factor=lambda limit, norm: limit / norm if norm > 0 else 1.0),
+            {"min(1.0, limit / float(norm))": "limit / norm"},
         ),
         "long ones left": Mistake(
             "The long ones stay and the short ones are stretched: the factor is never above 1. See section 12.5.",
-            _scaled(factor=lambda limit, norm: torch.clamp(limit / norm, min=1.0)),
+            {"min(1.0, limit / float(norm)) if norm > 0 else 1.0": "torch.clamp(limit / norm, min=1.0)"},
         ),
         "same tensors returned": Mistake(
             "The numbers are right, and where nothing is clipped the very tensors come back that were given: who "
             "changes the result later changes them too. Return new tensors, copies where they stay the same. See "
             "section 12.5.",
-            lambda gradients, limit: (
-                gradients
-                if _global_norm(gradients) <= limit
-                else _scaled()(gradients, limit)
-            ),
+            {"    return": "    if norm <= limit:\n        return gradients\n    return"},
         ),
         "nothing clipped": Mistake(
             "Nothing is clipped: the gradients come back as they were. See section 12.5.",
             sign=lambda found, *inputs: all(
-                torch.equal(new, old)
-                for new, old in zip(found[:3], inputs[:3], strict=True)
+                torch.equal(new, old) for new, old in zip(found[:3], inputs[:3], strict=True)
             ),
         ),
         "factor upside down": Mistake(
             "The factor is norm / limit, so that long gradients become longer still. See section 12.5.",
-            _scaled(factor=lambda limit, norm: norm / limit if norm > limit else 1.0),
+            {"min(1.0, limit / float(norm)) if norm > 0": "norm / limit if norm > limit"},
         ),
         "limit forgotten": Mistake(
             "The gradients are divided by their norm, and not multiplied by the limit. See section 12.5.",
-            _scaled(factor=lambda limit, norm: 1 / norm if norm > limit else 1.0),
+            {"min(1.0, limit / float(norm)) if norm > 0": "1 / norm if norm > limit"},
         ),
         "not divided by the norm": Mistake(
             "Long gradients are multiplied by the limit; the factor is the limit divided by the norm. See section "
             "12.5.",
-            _scaled(factor=lambda limit, norm: limit if norm > limit else 1.0),
+            {"min(1.0, limit / float(norm)) if norm > 0": "limit if norm > limit"},
         ),
         "short ones dropped": Mistake(
             "What is short enough is missing from the list: it is returned as it is. See section 12.5.",
@@ -740,54 +613,46 @@ clip_together = Exercise(
         "norms added": Mistake(
             "The norms of the parts are added; the squares are, and then comes the root, as with Pythagoras. See "
             "section 12.5.",
-            _scaled(norm=lambda gradients: sum(g.norm() for g in gradients)),
+            {"]).norm()": "]).sum()"},
         ),
         "first only": Mistake(
             "The norm is that of the first gradient alone; one norm is taken of all of them together. See section "
             "12.5.",
-            _scaled(norm=lambda gradients: gradients[0].norm()),
+            {"for g in gradients])": "for g in gradients[:1]])"},
         ),
         "longest only": Mistake(
             "The norm is that of the longest part alone; the norm of the whole is larger. See section 12.5.",
-            _scaled(norm=lambda gradients: max(g.norm() for g in gradients)),
+            {"]).norm()": "]).max()"},
         ),
         "largest entry": Mistake(
             "The largest entry is taken for the length; the norm is the root of the sum of all squares. See section "
             "12.5.",
-            _scaled(norm=lambda gradients: max(g.abs().max() for g in gradients)),
+            {"g.norm()": "g.abs().max()", "]).norm()": "]).max()"},
         ),
         "no root": Mistake(
             "The sum of the squares is taken for the length: the root is missing. See section 12.5.",
-            _scaled(norm=lambda gradients: sum((g * g).sum() for g in gradients)),
+            {"]).norm()": "]).norm() ** 2"},
         ),
         "sum of sizes": Mistake(
             "The sizes of all entries are added up; the norm is the root of the sum of their squares. See section "
             "12.5.",
-            _scaled(norm=lambda gradients: sum(g.abs().sum() for g in gradients)),
+            {"g.norm()": "g.abs().sum()", "]).norm()": "]).sum()"},
         ),
         "mean of the squares": Mistake(
             "The root is taken of the mean of the squares, not of their sum, so that a large model is hardly clipped. "
             "See section 12.5.",
-            _scaled(
-                norm=lambda gradients: (
-                    torch.cat([g.flatten() for g in gradients]).square().mean().sqrt()
-                )
-            ),
+            {"stack([g.norm()": "cat([g.flatten()", "]).norm()": "]).square().mean().sqrt()"},
         ),
         "norm returned as well": Mistake(
             "There is a norm among the results; the exercise asks for the list of gradients alone. See section 12.5.",
             sign=lambda found, *inputs: (
-                isinstance(found, tuple)
-                and len(found) != 4
-                and any(isinstance(f, list | tuple) for f in found)
+                isinstance(found, tuple) and len(found) != 4 and any(isinstance(f, list | tuple) for f in found)
             ),
         ),
         "mean of the norms": Mistake(
             "The norms of the parts are averaged; the norm of the whole is the root of the sum of all squares. "
             "See section 12.5.",
-            _scaled(
-                norm=lambda gradients: sum(g.norm() for g in gradients) / len(gradients)
-            ),
+            {"]).norm()": "]).mean()"},
         ),
         "limit shared out": Mistake(
             "Each gradient is cut to its share of the limit by its own norm; there is one norm for all. See section "
@@ -797,36 +662,26 @@ clip_together = Exercise(
         "squared factor": Mistake(
             "The factor is squared: a norm shrinks by the factor that its numbers are multiplied by, limit / norm. "
             "See section 12.5.",
-            _scaled(
-                factor=lambda limit, norm: (limit / norm) ** 2 if norm > limit else 1.0,
-            ),
+            {"min(1.0, limit / float(norm)) if norm > 0": "(limit / norm) ** 2 if norm > limit"},
         ),
         "limit without its square": Mistake(
             "The sum of the squares is compared with the limit, and the factor takes the root: it is the norm that is "
             "compared with the limit. See section 12.5.",
-            _scaled(
-                factor=lambda limit, norm: (
-                    math.sqrt(limit) / float(norm) if norm**2 > limit else 1.0
-                ),
-            ),
+            {"min(1.0, limit / float(norm)) if norm > 0": "math.sqrt(limit) / float(norm) if norm**2 > limit"},
         ),
         "limit subtracted": Mistake(
             "Something is subtracted from the gradients; they are multiplied by one factor. See section 12.5.",
-            lambda gradients, limit: [
-                g - (_global_norm(gradients) - limit).clamp(min=0) for g in gradients
-            ],
+            {"g * by": "g - (norm - limit).clamp(min=0)"},
         ),
         "nan for zeros": Mistake(
             "Gradients that are all zero become nan: 0 is divided by 0. Nothing has to be clipped there. See section "
             "12.5.",
-            _scaled(
-                factor=lambda limit, norm: torch.clamp(limit / norm, max=1.0) + 0 / norm
-            ),
+            {"min(1.0, limit / float(norm)) if norm > 0 else 1.0": "torch.clamp(limit / norm, max=1.0) + 0 / norm"},
         ),
         "one factor too many": Mistake(
             "Long gradients come out at the length limit², or 1: they are divided by the norm and multiplied by "
             "something else than the limit. See section 12.5.",
-            _scaled(factor=lambda limit, norm: limit**2 / norm if norm > limit else 1.0),
+            {"min(1.0, limit / float(norm)) if norm > 0": "limit**2 / norm if norm > limit"},
         ),
         CHANGES_ITS_INPUT: Mistake(
             "torch's clip_grad_norm_ does so on purpose and says it by its last letter; "
@@ -835,14 +690,12 @@ clip_together = Exercise(
         "means of the squares added": Mistake(
             "Each tensor's mean of the squares is taken, and these are added, so that large tensors count too little: "
             "add up the squares themselves. See section 12.5.",
-            _scaled(
-                norm=lambda gradients: sum(g.square().mean() for g in gradients).sqrt()
-            ),
+            {"g.norm()": "g.square().mean()", "]).norm()": "]).sum().sqrt()"},
         ),
         "long ones skipped": Mistake(
             "Gradients that are too long become 0, and the batch is lost: shortened, they still say where to go. See "
             "section 12.5.",
-            _scaled(factor=lambda limit, norm: 0.0 if norm > limit else 1.0),
+            {"min(1.0, limit / float(norm)) if norm > 0": "0.0 if norm > limit"},
         ),
         "condition turned round": Mistake(
             "Gradients that are too long stay as they are, and short ones are stretched to the limit: the condition is "
@@ -891,9 +744,7 @@ def _several_parts(draw):
     yield "float64", *sizes(5, 2, 3, 13, pads=(0, 2), dtype=torch.float64)
 
 
-def _gradient(
-    loss_of,
-):
+def _gradient(loss_of):
     """An answer that is the gradient of some loss of the weight."""
 
     def answer(weight, parts, pad_id):
@@ -909,10 +760,6 @@ def _part_loss(weight, x, target, pad_id, reduction="sum"):
 
 def _count(parts, pad_id):
     return sum(int((target != pad_id).sum()) for _, target in parts)
-
-
-def _sum_of_parts(weight, parts, pad_id, reduction="sum"):
-    return sum(_part_loss(weight, *part, pad_id, reduction) for part in parts)
 
 
 def _divided_so_far(weight, parts, pad_id):
@@ -941,22 +788,6 @@ def _use_parts(answer, weight, pad_id, *parts):
     )
 
 
-def _two_parts_only(weight, parts, pad_id):
-    (x1, t1), (x2, t2) = parts
-    return accumulated_gradient.right(weight, [(x1, t1), (x2, t2)], pad_id)
-
-
-def _left_behind(weight, parts, pad_id):
-    weight.requires_grad_()
-    return accumulated_gradient.right(weight, parts, pad_id)
-
-
-def _all_at_once(weight, parts, pad_id):
-    return accumulated_gradient.right(
-        weight, [tuple(torch.cat(column) for column in zip(*parts, strict=True))], pad_id
-    )
-
-
 def _by_hand(axis=-1, hide_labels_only=False):
     """The gradient without autograd, with a softmax along another axis, or padding that keeps its probabilities."""
 
@@ -980,12 +811,17 @@ def _points_along(move, gradient):
     return by > 0 and torch.allclose(move, by * gradient, rtol=1e-3, atol=1e-5)
 
 
+def _accumulated(weight, parts, pad_id):
+    weight = weight.detach().clone().requires_grad_()
+    loss = sum(F.cross_entropy(x @ weight, target, ignore_index=pad_id, reduction="sum") for x, target in parts)
+    count = sum(int((target != pad_id).sum()) for _, target in parts)
+    return torch.autograd.grad(loss / count, weight)[0]
+
+
 accumulated_gradient = Exercise(
     name="accumulated_gradient",
     trials=_several_parts,
-    right=_gradient(
-        lambda w, parts, pad_id: _sum_of_parts(w, parts, pad_id) / _count(parts, pad_id)
-    ),
+    right=_accumulated,
     returns=(
         "gradient",
         "whether weight requires gradients afterwards, or holds one",
@@ -996,81 +832,52 @@ accumulated_gradient = Exercise(
         "mean of the means": Mistake(
             "Each part's mean counts the same, however few tokens it has, which is right only for parts with equally "
             "many: every token counts once. See section 12.3.",
-            _gradient(
-                lambda w, parts, pad_id: (
-                    _sum_of_parts(w, parts, pad_id, "mean") / len(parts)
-                )
-            ),
+            {', reduction="sum"': "", "/ count": "/ len(parts)"},
         ),
         "means added": Mistake(
             "The means of the parts are added up, so that the gradient grows with the number of parts. See section "
             "12.3.",
-            _gradient(lambda w, parts, pad_id: _sum_of_parts(w, parts, pad_id, "mean")),
+            {', reduction="sum"': "", " / count": ""},
         ),
         "not divided": Mistake(
             "This is the gradient of the sum; divide by the number of tokens of all parts together. See section 12.3.",
-            _gradient(_sum_of_parts),
+            {" / count": ""},
         ),
         "divided by the parts": Mistake(
             "The sum is divided by the number of parts; it is to be divided by the number of tokens. See section 12.3.",
-            _gradient(
-                lambda w, parts, pad_id: _sum_of_parts(w, parts, pad_id) / len(parts)
-            ),
+            {"/ count": "/ len(parts)"},
         ),
         "padding counted": Mistake(
             "Without padding it is right: positions of padding are learned like tokens. See section 12.3.",
-            _gradient(
-                lambda w, parts, pad_id: (
-                    sum(F.cross_entropy(x @ w, t, reduction="sum") for x, t in parts)
-                    / sum(len(t) for _, t in parts)
-                )
-            ),
+            {", ignore_index=pad_id": "", "int((target != pad_id).sum())": "len(target)"},
         ),
         "padding in the loss": Mistake(
             "The number of tokens is right, but the losses of padding are in the sum. See section 12.3.",
-            _gradient(
-                lambda w, parts, pad_id: (
-                    sum(F.cross_entropy(x @ w, t, reduction="sum") for x, t in parts)
-                    / _count(parts, pad_id)
-                )
-            ),
+            {", ignore_index=pad_id": ""},
         ),
         "padding in the weights": Mistake(
             "Each part's mean counts by the length of the part, its padding included; it counts by its tokens. "
             "See section 12.3.",
-            _gradient(
-                lambda w, parts, pad_id: (
-                    sum(_part_loss(w, x, t, pad_id, "mean") * len(t) for x, t in parts)
-                    / sum(len(t) for _, t in parts)
-                )
-            ),
+            {', reduction="sum")': ") * len(target)", "int((target != pad_id).sum())": "len(target)"},
         ),
         "padding in the divisor": Mistake(
             "Padding is left out of the loss, but its positions are still counted when you divide. See section 12.3.",
-            _gradient(
-                lambda w, parts, pad_id: (
-                    _sum_of_parts(w, parts, pad_id) / sum(len(t) for _, t in parts)
-                )
-            ),
+            {"int((target != pad_id).sum())": "len(target)"},
         ),
         "last part only": Mistake(
             "The result has only the last part in it: the gradient of the parts before it was set to zero or "
             "overwritten. See section 12.3.",
-            _gradient(
-                lambda w, parts, pad_id: (
-                    _part_loss(w, *parts[-1], pad_id) / _count(parts, pad_id)
-                )
-            ),
+            {"for x, target in parts": "for x, target in parts[-1:]"},
         ),
         "last part's mean only": Mistake(
             "This is the mean of the last part alone: gradients of several parts add up, unless they are set to zero "
             "between them. See section 12.3.",
-            _gradient(lambda w, parts, pad_id: _part_loss(w, *parts[-1], pad_id, "mean")),
+            {"    loss =": "    parts = parts[-1:]\n    loss ="},
         ),
         "first part only": Mistake(
             "The result has only the first part in it: it is returned before the others have had their turn. See "
             "section 12.3.",
-            _gradient(lambda w, parts, pad_id: _part_loss(w, *parts[0], pad_id, "mean")),
+            {"    loss =": "    parts = parts[:1]\n    loss ="},
         ),
         "divided by the tokens so far": Mistake(
             "Each part is divided by the number of tokens seen so far; all are divided by the number of all tokens, "
@@ -1080,104 +887,72 @@ accumulated_gradient = Exercise(
         "divided by the last part's tokens": Mistake(
             "The sum of all parts is divided by the length of the last one; count the tokens of all parts. See section "
             "12.3.",
-            _gradient(
-                lambda w, parts, pad_id: _sum_of_parts(w, parts, pad_id) / len(parts[-1][1])
-            ),
+            {"int((target != pad_id).sum()) for _, target in parts": "len(target) for _, target in parts[-1:]"},
         ),
         "softmax before the loss": Mistake(
             "A softmax is taken twice: cross_entropy takes logits. See section 12.1.",
-            _gradient(
-                lambda w, parts, pad_id: (
-                    sum(
-                        F.cross_entropy(
-                            (x @ w).softmax(-1), t, ignore_index=pad_id, reduction="sum"
-                        )
-                        for x, t in parts
-                    )
-                    / _count(parts, pad_id)
-                )
-            ),
+            {"x @ weight": "(x @ weight).softmax(-1)"},
         ),
         "divided twice": Mistake(
             "The means of the parts are divided again, by the number of all tokens. See section 12.3.",
-            _gradient(
-                lambda w, parts, pad_id: (
-                    _sum_of_parts(w, parts, pad_id, "mean") / _count(parts, pad_id)
-                )
-            ),
+            {', reduction="sum"': ""},
         ),
         "wrong direction": Mistake(
             "The gradient has the opposite sign: it is that of the loss, and the step goes against it later. See "
             "section 12.7.",
-            lambda weight, parts, pad_id: (
-                -accumulated_gradient.right(weight, parts, pad_id)
-            ),
+            {"return torch": "return -torch"},
         ),
         "loss instead of the gradient": Mistake(
             "This is one number, the loss; backward leaves its gradient in .grad of what it depends on. See section "
             "12.7.",
-            sign=lambda found, *inputs: (
-                isinstance(found[0], Tensor | float) and getattr(found[0], "ndim", 0) == 0
-            ),
+            sign=lambda found, *inputs: isinstance(found[0], Tensor | float) and getattr(found[0], "ndim", 0) == 0,
         ),
         "sum over the width": Mistake(
             "The gradient has the shape of weight, (D, V), an entry for each entry. See section 12.7.",
-            sign=lambda found, *inputs: (
-                isinstance(found[0], Tensor) and found[0].dim() == 1
-            ),
+            sign=lambda found, *inputs: isinstance(found[0], Tensor) and found[0].dim() == 1,
         ),
         "0 taken for the pad": Mistake(
             "It is right where pad_id is 0: targets of 0 are left out, whatever pad_id is. See section 12.3.",
-            lambda weight, parts, pad_id: accumulated_gradient.right(weight, parts, 0),
+            {"    weight =": "    pad_id = 0\n    weight ="},
         ),
         "two parts expected": Mistake(
             "Two parts are right and another number is not: `parts` is a list of any length. See section 12.3.",
-            lambda weight, parts, pad_id: _two_parts_only(weight, parts, pad_id),
+            {"    weight =": "    first, second = parts\n    weight ="},
         ),
         "weight left changed": Mistake(
             "The gradient is right, and the weight that was given requires gradients now, or holds one: "
             "take a copy that requires them. See section 12.7.",
-            lambda weight, parts, pad_id: _left_behind(weight, parts, pad_id),
+            {"    weight =": "    weight.requires_grad_()\n    weight ="},
         ),
         "all parts at once": Mistake(
             "The gradient is right, and a tensor of the size of all logits together was made on the way: the batch "
             "does not fit, so the logits of one part at a time. See section 12.3.",
-            lambda weight, parts, pad_id: _all_at_once(weight, parts, pad_id),
+            {"    weight =": "    parts = [tuple(map(torch.cat, zip(*parts, strict=True)))]\n    weight ="},
         ),
         "transposed": Mistake(
             "The gradient is (V, D); it has the shape of the weight, (D, V). See section 12.7.",
-            lambda weight, parts, pad_id: accumulated_gradient.right(
-                weight, parts, pad_id
-            ).T.contiguous(),
+            {"[0]": "[0].T.contiguous()"},
         ),
         "sum over the vocabulary": Mistake(
             "The right piece is not subtracted: the gradient at the logits is the probabilities less the one-hot "
             "target. See section 12.7.",
             _gradient(
                 lambda w, parts, pad_id: (
-                    sum((x @ w).logsumexp(-1)[t != pad_id].sum() for x, t in parts)
-                    / _count(parts, pad_id)
+                    sum((x @ w).logsumexp(-1)[t != pad_id].sum() for x, t in parts) / _count(parts, pad_id)
                 )
             ),
         ),
         "means weighted by their share of the parts": Mistake(
             "Each part's mean counts by its tokens, and the sum is divided by the number of parts as well. See "
             "section 12.3.",
-            _gradient(
-                lambda w, parts, pad_id: (
-                    _sum_of_parts(w, parts, pad_id) / _count(parts, pad_id) / len(parts)
-                )
-            ),
+            {"/ count": "/ count / len(parts)"},
         ),
-        CHANGES_ITS_INPUT: Mistake(
-            "Compute a gradient, and leave the step to the optimizer. See section 12.7."
-        ),
+        CHANGES_ITS_INPUT: Mistake("Compute a gradient, and leave the step to the optimizer. See section 12.7."),
         "nan for a part of padding": Mistake(
             "A part of nothing but padding makes everything nan: its mean is 0/0. Add up the losses, and divide once, "
             "by the tokens of all parts. See section 12.3.",
             sign=lambda found, weight, pad_id, *parts: bool(
-                any((target == pad_id).all() for _, target in parts)
-                and found[0].isnan().any()
+                any((target == pad_id).all() for _, target in parts) and found[0].isnan().any()
             ),
         ),
         "weight after a step": Mistake(
@@ -1210,9 +985,7 @@ accumulated_gradient = Exercise(
 
 
 def _weights_and_means(draw):
-    def sizes(
-        *shape, step, size=1.0, decay=0.0, lr=0.1, betas=(0.9, 0.98), eps=1e-8, **kind
-    ):
+    def sizes(*shape, step, size=1.0, decay=0.0, lr=0.1, betas=(0.9, 0.98), eps=1e-8, **kind):
         w, g = draw(*shape, **kind), draw(*shape, **kind) * size
         mean, square = torch.zeros_like(w), torch.zeros_like(w)
         if step > 1:
@@ -1233,32 +1006,13 @@ def _weights_and_means(draw):
     yield "float64", *sizes(2, 7, step=3, decay=0.1, dtype=torch.float64)
 
 
-def _adamw(
-    mean_of=lambda mean, g, b1, b2: b1 * mean + (1 - b1) * g,
-    square_of=lambda square, g, b1, b2: b2 * square + (1 - b2) * g * g,
-    shares=lambda step, b1, b2: (1 - b1**step, 1 - b2**step),
-    move=lambda mean, square, eps: mean / (square.sqrt() + eps),
-    gradient=lambda g, w, decay: g,
-    end=lambda w, move, lr, decay: w - lr * move - lr * decay * w,
-    returned=lambda w, mean, square, corrected: (w, mean, square),
-):
-    """An answer with other running means, another correction of them, another move, or other results."""
-
-    def answer(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
-        g = gradient(g, w, decay)
-        mean, square = mean_of(mean, g, beta1, beta2), square_of(square, g, beta1, beta2)
-        first, second = shares(step, beta1, beta2)
-        corrected = mean / first, square / second
-        return returned(end(w, move(*corrected, eps), lr, decay), mean, square, corrected)
-
-    return answer
-
-
-def _moves_first(*inputs, **told):
-    """The weights move by the means from before this gradient."""
-    _, new_mean, new_square = _adamw()(*inputs, **told)
-    moved = _adamw(mean_of=lambda mean, *_: mean, square_of=lambda square, *_: square)
-    return moved(*inputs, **told)[0], new_mean, new_square
+def _adamw(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean = beta1 * mean + (1 - beta1) * g
+    square = beta2 * square + (1 - beta2) * g * g
+    first, second = 1 - beta1**step, 1 - beta2**step
+    move = (mean / first) / ((square / second).sqrt() + eps)
+    w = w - lr * move - lr * decay * w
+    return w, mean, square
 
 
 def _use_settings(answer, w, g, mean, square, step, lr, decay, beta1, beta2, eps):
@@ -1268,247 +1022,208 @@ def _use_settings(answer, w, g, mean, square, step, lr, decay, beta1, beta2, eps
     return answer(w, g, mean, square, step, lr, decay, **told)
 
 
-def _of_the_mean(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
-    new = beta1 * mean + (1 - beta1) * g
-    step_of = _adamw(square_of=lambda s, g, b1, b2: b2 * s + (1 - b2) * new.square())
-    return step_of(w, g, mean, square, step, lr, decay, beta1, beta2, eps)
-
-
-def _along_the_gradient(w, g, mean, square, step, lr, decay, *betas, **told):
-    along = _adamw()(w, g, mean, square, step, lr, decay, *betas, **told)
-    b2, eps = told.get("beta2", 0.98), told.get("eps", 1e-8)
-    size = (along[2] / (1 - b2**step)).sqrt() + eps
-    return w - lr * g / size - lr * decay * w, *along[1:]
-
-
 adamw_step = Exercise(
     name="adamw_step",
     trials=_weights_and_means,
-    right=_adamw(),
+    right=_adamw,
     use=_use_settings,
     returns=("w", "mean", "square"),
     mistakes={
         "no bias correction": Mistake(
             "Late in a training it is right, and the first steps are not: means that begin at 0 are too small until "
             "they are divided by the share that is filled. See section 12.4.",
-            _adamw(shares=lambda step, b1, b2: (1.0, 1.0)),
+            {"1 - beta1**step, 1 - beta2**step": "1.0, 1.0"},
         ),
         "mean alone corrected": Mistake(
             "The mean is divided by the share that is filled, and the mean of the squares is not: both begin at 0. "
             "See section 12.4.",
-            _adamw(shares=lambda step, b1, b2: (1 - b1**step, 1.0)),
+            {"1 - beta2**step": "1.0"},
         ),
         "square alone corrected": Mistake(
             "The mean of the squares is divided by the share that is filled, and the mean is not: both begin at 0. "
             "See section 12.4.",
-            _adamw(shares=lambda step, b1, b2: (1.0, 1 - b2**step)),
+            {"1 - beta1**step": "1.0"},
         ),
         "one share for both": Mistake(
             "Both means are divided by the share of the first, 1 − beta1 to the power of step; the mean of the squares "
             "has beta2 in its own. See section 12.4.",
-            _adamw(shares=lambda step, b1, b2: (1 - b1**step, 1 - b1**step)),
+            {"beta2**step": "beta1**step"},
         ),
         "not to the power of the step": Mistake(
             "The means are divided by 1 − beta at every step, which is right only for the first: the share that is "
             "filled grows with the step. See section 12.4.",
-            _adamw(shares=lambda step, b1, b2: (1 - b1, 1 - b2)),
+            {"beta1**step": "beta1", "beta2**step": "beta2"},
         ),
         "multiplied instead of divided": Mistake(
             "The means are multiplied by the share that is filled; they are too small, and dividing by it mends that. "
             "See section 12.4.",
-            _adamw(shares=lambda step, b1, b2: (1 / (1 - b1**step), 1 / (1 - b2**step))),
+            {"mean / first": "mean * first", "square / second": "square * second"},
         ),
         "counted from 0": Mistake(
             "The share that is filled is taken for one step too few, so that the first step divides by 0: "
             "the first step is step 1. See section 12.4.",
-            _adamw(
-                shares=lambda step, b1, b2: (1 - b1 ** (step - 1), 1 - b2 ** (step - 1))
-            ),
+            {"beta1**step": "beta1 ** (step - 1)", "beta2**step": "beta2 ** (step - 1)"},
         ),
         "betas swapped": Mistake(
             "The two betas have changed places: the mean forgets fast, with 0.9, and the squares slowly, with 0.98. "
             "See section 12.4.",
-            _adamw(
-                lambda mean, g, b1, b2: b2 * mean + (1 - b2) * g,
-                lambda square, g, b1, b2: b1 * square + (1 - b1) * g * g,
-                lambda step, b1, b2: (1 - b2**step, 1 - b1**step),
-            ),
+            {"    mean =": "    beta1, beta2 = beta2, beta1\n    mean ="},
         ),
         "defaults of the betas swapped": Mistake(
             "With betas handed over it is right: their defaults have changed places, beta1 is 0.9 and beta2 is 0.98. "
             "See section 12.4.",
-            lambda *inputs, beta1=0.98, beta2=0.9, eps=1e-8: _adamw()(
-                *inputs, beta1, beta2, eps
-            ),
+            {"beta1=0.9, beta2=0.98": "beta1=0.98, beta2=0.9"},
         ),
         "old and new swapped": Mistake(
             "The new gradient gets the share beta and the old mean what is left; beta is what is kept of the old one. "
             "See section 12.4.",
-            _adamw(
-                lambda mean, g, b1, b2: (1 - b1) * mean + b1 * g,
-                lambda square, g, b1, b2: (1 - b2) * square + b2 * g * g,
-            ),
+            {
+                "beta1 * mean + (1 - beta1) * g": "(1 - beta1) * mean + beta1 * g",
+                "beta2 * square + (1 - beta2)": "(1 - beta2) * square + beta2",
+            },
         ),
         "square of the mean": Mistake(
             "The size comes from the mean of the gradients squared; it is the mean of the squares of the gradients. "
             "See section 12.4.",
-            _of_the_mean,
+            {"g * g": "mean * mean"},
         ),
         "square forgotten": Mistake(
             "The second mean is that of the gradients again, and its root is nan where it is negative: "
             "it is the mean of their squares. See section 12.4.",
-            _adamw(square_of=lambda square, g, b1, b2: b2 * square + (1 - b2) * g),
+            {"g * g": "g"},
         ),
         "no root": Mistake(
             "The mean is divided by the mean of the squares itself: the typical size is the root of that. See section "
             "12.4.",
-            _adamw(move=lambda mean, square, eps: mean / (square + eps)),
+            {".sqrt()": ""},
         ),
         "no size": Mistake(
             "The weights move by rate times mean, large gradients far and small ones hardly: the mean is to be "
             "divided by the typical size. See section 12.4.",
-            _adamw(move=lambda mean, square, eps: mean),
+            {" / ((square / second).sqrt() + eps)": ""},
         ),
         "eps in the root": Mistake(
             "It is right until the gradients are tiny: eps is added to the root, and not under it. See section 12.4.",
-            _adamw(move=lambda mean, square, eps: mean / (square + eps).sqrt()),
+            {".sqrt() + eps": ".add(eps).sqrt()"},
         ),
         "no eps": Mistake(
             "It is right until the gradients are tiny, and where they are zero, 0 is divided by 0: eps is missing "
             "in the divisor. See section 12.4.",
-            _adamw(move=lambda mean, square, eps: mean / square.sqrt()),
+            {".sqrt() + eps": ".sqrt()"},
         ),
         "eps times the root": Mistake(
             "The root is multiplied by eps, and the weights fly off: eps is added to the root. See section 12.4.",
-            _adamw(move=lambda mean, square, eps: mean / (square.sqrt() * eps)),
+            {".sqrt() + eps": ".sqrt() * eps"},
         ),
         "uphill": Mistake(
             "The weights move along the gradient, where the loss grows: the move is subtracted. See section 12.4.",
-            _adamw(end=lambda w, move, lr, decay: w + lr * move - lr * decay * w),
+            {"w - lr * move": "w + lr * move"},
         ),
         "old means used": Mistake(
             "The means are right, but the weights have moved by those from before this gradient: first the means, "
             "then the move. See section 12.4.",
-            _moves_first,
+            {
+                "    mean =": "    old_mean, old_square = mean, square\n    mean =",
+                "(mean / first) / ((square": "(old_mean / first) / ((old_square",
+            },
         ),
         "no weight decay": Mistake(
             "Without weight decay it is right: the weights are not shrunk by lr · decay · w. See section 12.4.",
-            _adamw(end=lambda w, move, lr, decay: w - lr * move),
+            {" - lr * decay * w": ""},
         ),
         "decay in the gradient": Mistake(
             "The decay is added to the gradient, where the division by the size nearly undoes it, as in Adam before "
             "AdamW: it is taken from the weights themselves. See section 12.4.",
-            _adamw(
-                gradient=lambda g, w, decay: g + decay * w,
-                end=lambda w, move, lr, decay: w - lr * move,
-            ),
+            {"    mean =": "    g = g + decay * w\n    mean =", " - lr * decay * w": ""},
         ),
         "decay after the move": Mistake(
             "The decay is taken from the weights after their move; it is taken from the w that was given. See section "
             "12.4.",
-            _adamw(
-                end=lambda w, move, lr, decay: (
-                    (w - lr * move) - lr * decay * (w - lr * move)
-                )
-            ),
+            {"w - lr * move - lr * decay * w": "(w - lr * move) * (1 - lr * decay)"},
         ),
         "decay without the rate": Mistake(
             "The weights are shrunk by decay · w in every step; it is lr · decay · w, so that the warm-up slows this "
             "down too. See section 12.4.",
-            _adamw(end=lambda w, move, lr, decay: w - lr * move - decay * w),
+            {"lr * decay": "decay"},
         ),
         "decay the wrong way": Mistake(
             "Weight decay makes the weights larger; it is to take lr · decay · w away from them. See section 12.4.",
-            _adamw(end=lambda w, move, lr, decay: w - lr * move + lr * decay * w),
+            {"- lr * decay": "+ lr * decay"},
         ),
         "corrected means returned": Mistake(
             "The weights are right, but the means are returned divided by their share: the next step needs them as "
             "they were before the division. See section 12.4.",
-            _adamw(returned=lambda w, mean, square, corrected: (w, *corrected)),
+            {"return w, mean, square": "return w, mean / first, square / second"},
         ),
         "results swapped": Mistake(
             "The weights are right, and the two means have changed places in what is returned: first that of the "
             "gradients, then that of their squares. See section 12.4.",
-            _adamw(returned=lambda w, mean, square, corrected: (w, square, mean)),
+            {"return w, mean, square": "return w, square, mean"},
         ),
         "means not renewed": Mistake(
             "The weights are right, but the two means come back as they were given, so that the next step forgets "
             "this gradient. See section 12.4.",
-            lambda *inputs, **told: (_adamw()(*inputs, **told)[0], *inputs[2:4]),
+            {"    mean =": "    old = mean, square\n    mean =", "return w, mean, square": "return w, *old"},
         ),
         "the move alone": Mistake(
             "The first result is how far the weights move; it is to be the weights after the move. See section 12.4.",
-            _adamw(end=lambda w, move, lr, decay: lr * move + lr * decay * w),
+            {"w - lr * move - lr": "lr * move + lr"},
         ),
         "counted one step too far": Mistake(
             "The share that is filled is taken for one step too many: the first step is step 1 already, so nothing is "
             "added to it. See section 12.4.",
-            _adamw(
-                shares=lambda step, b1, b2: (1 - b1 ** (step + 1), 1 - b2 ** (step + 1))
-            ),
+            {"beta1**step": "beta1 ** (step + 1)", "beta2**step": "beta2 ** (step + 1)"},
         ),
         "share not taken from 1": Mistake(
             "The means are divided by beta to the power of step, which is what is not yet filled; the filled share is "
             "1 less that. See section 12.4.",
-            _adamw(shares=lambda step, b1, b2: (b1**step, b2**step)),
+            {"1 - beta1**step, 1 - beta2**step": "beta1**step, beta2**step"},
         ),
         "betas times the step": Mistake(
             "The betas are multiplied by the step instead of raised to its power. See section 12.4.",
-            _adamw(shares=lambda step, b1, b2: (1 - b1 * step, 1 - b2 * step)),
+            {"beta1**step": "beta1 * step", "beta2**step": "beta2 * step"},
         ),
         "betas hard-coded": Mistake(
             "With other betas nothing changes: 0.9 and 0.98 stand in the code where `beta1` and `beta2` belong. "
             "See section 12.4.",
-            lambda w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8: (
-                _adamw()(w, g, mean, square, step, lr, decay, eps=eps)
-            ),
+            {"    mean =": "    beta1, beta2 = 0.9, 0.98\n    mean ="},
         ),
         "eps hard-coded": Mistake(
             "With another eps nothing changes: a number stands in the code where `eps` belongs. See section 12.4.",
-            lambda w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8: (
-                _adamw()(w, g, mean, square, step, lr, decay, beta1, beta2)
-            ),
+            {"    mean =": "    eps = 1e-8\n    mean ="},
         ),
         "betas and eps hard-coded": Mistake(
             "With other betas or another eps nothing changes: numbers stand in the code where the arguments belong. "
             "See section 12.4.",
-            lambda w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8: (
-                _adamw()(w, g, mean, square, step, lr, decay)
-            ),
+            {"    mean =": "    beta1, beta2, eps = 0.9, 0.98, 1e-8\n    mean ="},
         ),
         "rate forgotten": Mistake(
             "The weights move by the whole step, whatever the rate: the move is multiplied by lr. See section 12.4.",
-            _adamw(end=lambda w, move, lr, decay: w - move - lr * decay * w),
+            {"lr * move": "move"},
         ),
         "root before the share": Mistake(
             "The root is taken of the mean of the squares before it is divided by its share; divide first. See "
             "section 12.4.",
-            lambda w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8: (
-                _adamw(
-                    move=lambda m, s, eps: (
-                        m / ((s * (1 - beta2**step)).sqrt() / (1 - beta2**step) + eps)
-                    )
-                )(w, g, mean, square, step, lr, decay, beta1, beta2, eps)
-            ),
+            {"(square / second).sqrt()": "square.sqrt() / second"},
         ),
         "decay in the gradient and in the weights": Mistake(
             "The decay acts twice, added to the gradient and taken from the weights; the latter alone is meant. "
             "See section 12.4.",
-            _adamw(gradient=lambda g, w, decay: g + decay * w),
+            {"    mean =": "    g = g + decay * w\n    mean ="},
         ),
         "weights last": Mistake(
             "All three are there in another order: first the weights, then the mean of the gradients, then that of "
             "their squares. See section 12.4.",
-            _adamw(returned=lambda w, mean, square, corrected: (mean, square, w)),
+            {"return w, mean, square": "return mean, square, w"},
         ),
         "weights alone": Mistake(
             "Only the weights are returned; the next step needs the two means as well. See section 12.4.",
-            _adamw(returned=lambda w, mean, square, corrected: w),
+            {"return w, mean, square": "return w"},
         ),
         "sign of the gradient": Mistake(
             "The weights move by the sign of the mean, all of them equally far: the mean is divided by the typical "
             "size of its own gradients. See section 12.4.",
-            _adamw(move=lambda mean, square, eps: mean.sign()),
+            {" / ((square / second).sqrt() + eps)": ".sign()"},
         ),
         CHANGES_ITS_INPUT: Mistake(
             "torch's optimizers change weights and means in place; in this exercise whoever handed them over still "
@@ -1517,24 +1232,22 @@ adamw_step = Exercise(
         "sizes instead of squares": Mistake(
             "The second mean is that of the sizes of the gradients, and its root is taken all the same: it is the mean "
             "of their squares. See section 12.4.",
-            _adamw(square_of=lambda square, g, b1, b2: b2 * square + (1 - b2) * g.abs()),
+            {"g * g": "g.abs()"},
         ),
         "another default": Mistake(
             "It is right where the betas are given; where they are not, beta2 is 0.999, as in PyTorch, and in this "
             "chapter it is 0.98. See section 12.4.",
-            lambda *inputs, beta1=0.9, beta2=0.999, eps=1e-8: _adamw()(
-                *inputs, beta1, beta2, eps
-            ),
+            {"beta2=0.98": "beta2=0.999"},
         ),
         "gradient instead of its mean": Mistake(
             "The means are right, and the weights move along the gradient itself and not along its running mean. See "
             "section 12.4.",
-            _along_the_gradient,
+            {"(mean / first)": "g"},
         ),
         "one size for all": Mistake(
             "One size is taken for all weights, the mean over the tensor; each weight has its own, which is the point "
             "of Adam. See section 12.4.",
-            _adamw(move=lambda mean, square, eps: mean / (square.mean().sqrt() + eps)),
+            {"(square / second)": "(square / second).mean()"},
         ),
     },
 )

@@ -6,6 +6,7 @@ from collections import Counter
 import torch
 from torch import Tensor
 
+from attn_course.check.edits import Edited
 from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake, Remark
 from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
@@ -21,9 +22,7 @@ def _sentences(draw):
         rows = []
         for length in (1 + draw.ints(count, high=longest)).tolist():
             # Small numbers more often than large ones, as with words.
-            picks = torch.minimum(
-                draw.ints(length, high=words), draw.ints(length, high=words)
-            )
+            picks = torch.minimum(draw.ints(length, high=words), draw.ints(length, high=words))
             rows.append([_word(i) for i in picks.tolist()])
         return rows
 
@@ -55,13 +54,9 @@ def _entries(answer, sentences, min_count):
     if not all(type(i) is int for i in found.values()):
         if all(type(i) is int for i in found):
             return len(found), None, "ids to words", ""
-        raise Remark(
-            "build_vocabulary must give each word a whole number, its id. See section 10.4."
-        )
+        raise Remark("build_vocabulary must give each word a whole number, its id. See section 10.4.")
     if not all(isinstance(word, str) for word in found):
-        raise Remark(
-            "The keys of the dict must be words, which are strings, and its values ids. See section 10.4."
-        )
+        raise Remark("The keys of the dict must be words, which are strings, and its values ids. See section 10.4.")
     by_id = sorted(found, key=lambda word: (found[word], word))
     special = [f"{found[word]} {word}" for word in by_id if word in SPECIAL]
     return (
@@ -72,46 +67,15 @@ def _entries(answer, sentences, min_count):
     )
 
 
-def _vocabulary(
-    sentences,
-    min_count,
-    *,
-    order=lambda counts: lambda word: (-counts[word], word),
-    count=None,
-    enough=lambda count, least: count >= least,
-    start=4,
-    special=SPECIAL,
-):
-    counts = (count or _occurrences)(sentences)
-    words = [word for word in counts if enough(counts[word], min_count)]
-    words = sorted(words, key=order(counts))
-    return special | {word: i for i, word in enumerate(words, start)}
+def _vocabulary(sentences, min_count):
+    counts = Counter(word for sentence in sentences for word in sentence)
+    words = [word for word in counts if counts[word] >= min_count]
+    words.sort(key=lambda word: (-counts[word], word))
+    return SPECIAL | {word: i for i, word in enumerate(words, 4)}
 
 
 def _occurrences(sentences):
     return Counter(word for sentence in sentences for word in sentence)
-
-
-def _the_most_frequent(sentences, many):
-    counts = _occurrences(sentences)
-    words = sorted(counts, key=lambda word: (-counts[word], word))[:many]
-    return SPECIAL | {word: i for i, word in enumerate(words, 4)}
-
-
-def _with_gaps(sentences, least):
-    counts = _occurrences(sentences)
-    words = sorted(counts, key=lambda word: (word,))
-    return SPECIAL | {w: i for i, w in enumerate(words, 4) if counts[w] >= least}
-
-
-def _often_in_one(least):
-    """Counts over all sentences of the words that one sentence holds ``least`` times."""
-
-    def count(sentences):
-        often = {w for s in sentences for w, n in Counter(s).items() if n >= least}
-        return Counter({w: n for w, n in _occurrences(sentences).items() if w in often})
-
-    return count
 
 
 build_vocabulary = Exercise(
@@ -129,20 +93,20 @@ build_vocabulary = Exercise(
         "no special words": Mistake(
             "The four special words are not in it, and the first word has the id 0, which is that of the padding. "
             "See section 10.4.",
-            lambda sentences, least: _vocabulary(sentences, least, start=0, special={}),
+            {"SPECIAL | ": "", "words, 4": "words, 0"},
         ),
         "special words left out": Mistake(
             "The ids begin with 4, as they should, but the four special words themselves are not in it. See section "
             "10.4.",
-            lambda sentences, least: _vocabulary(sentences, least, special={}),
+            {"SPECIAL | ": ""},
         ),
         "ids used twice": Mistake(
             "The words are counted from 0, so the first four share their ids with the special words. See section 10.4.",
-            lambda sentences, least: _vocabulary(sentences, least, start=0),
+            {"words, 4": "words, 0"},
         ),
         "counted from 1": Mistake(
             "The words begin with 5, and no word has the id 4. See section 10.4.",
-            lambda sentences, least: _vocabulary(sentences, least, start=5),
+            {"words, 4": "words, 5"},
         ),
         "special ids in another order": Mistake(
             "The special words are there with other ids: the padding is 0, the beginning 1, the end 2 and the unknown "
@@ -156,71 +120,49 @@ build_vocabulary = Exercise(
         "special words last": Mistake(
             "The special words stand behind the others, so their ids change with the text; they are 0 to 3. See "
             "section 10.4.",
-            lambda sentences, least: _last(_vocabulary(sentences, least)),
+            {"SPECIAL | ": "", "words, 4": "[*words, *SPECIAL]"},
         ),
         "more than min_count": Mistake(
             "Words that occur exactly min_count times are missing, and that is often enough. See section 10.4.",
-            lambda sentences, least: _vocabulary(
-                sentences, least, enough=lambda count, least: count > least
-            ),
+            {">=": ">"},
         ),
         "min_count ignored": Mistake(
             "Every word is in it, however rare. See section 10.4.",
-            lambda sentences, least: _vocabulary(
-                sentences, least, enough=lambda count, least: True
-            ),
+            {" if counts[word] >= min_count": ""},
         ),
         "not by frequency": Mistake(
             "The words stand in the order of `sorted`; the most frequent comes first, and the alphabet decides only "
             "among equals. See section 10.4.",
-            lambda sentences, least: _vocabulary(
-                sentences, least, order=lambda counts: lambda word: word
-            ),
+            {"(-counts[word], word)": "word"},
         ),
         "first seen first": Mistake(
             "The words stand in the order in which the text brings them; the most frequent comes first. See section "
             "10.4.",
-            lambda sentences, least: _vocabulary(
-                sentences, least, order=lambda counts: lambda word: 0
-            ),
+            {"(-counts[word], word)": "0"},
         ),
         "equals as they come": Mistake(
             "The most frequent comes first, but words that are equally frequent stand as the text brings them, "
             "and not in the order of `sorted`. See section 10.4.",
-            lambda sentences, least: _vocabulary(
-                sentences, least, order=lambda counts: lambda word: -counts[word]
-            ),
+            {"(-counts[word], word)": "-counts[word]"},
         ),
         "equals backwards": Mistake(
             "The most frequent comes first, but words that are equally frequent stand in the reverse order of "
             "`sorted`. See section 10.4.",
-            lambda sentences, least: _vocabulary(
-                sentences, least, order=lambda counts: lambda word: _backwards(counts, word)
-            ),
+            {"(-counts[word], word)": "_backwards(counts, word)"},
         ),
         "rarest first": Mistake(
             "The rarest word comes first, and it has to be the most frequent. See section 10.4.",
-            lambda sentences, least: _vocabulary(
-                sentences, least, order=lambda counts: lambda word: (counts[word], word)
-            ),
+            {"-counts[word]": "counts[word]"},
         ),
         "sentences counted": Mistake(
             "A word that is twice in a sentence is counted once: these are the sentences with the word, "
             "and asked for is how often it occurs. See section 10.4.",
-            lambda sentences, least: _vocabulary(
-                sentences,
-                least,
-                count=lambda sentences: Counter(w for s in sentences for w in set(s)),
-            ),
+            {"in sentence)": "in set(sentence))"},
         ),
         "letters counted": Mistake(
             "The entries are single letters: one loop too many, or one string too early. A sentence is a list of "
             "words. See section 10.4.",
-            lambda sentences, least: _vocabulary(
-                sentences,
-                least,
-                count=lambda sentences: Counter(c for s in sentences for w in s for c in w),
-            ),
+            {"Counter(word for": "Counter(letter for", "in sentence)": "in sentence for letter in word)"},
         ),
         "ids to words": Mistake(
             "It is the wrong way round, from id to word; a model is given words and needs their ids. See section 10.4.",
@@ -233,88 +175,67 @@ build_vocabulary = Exercise(
         "as many as min_count": Mistake(
             "It holds the min_count most frequent words; min_count says how often a word has to occur, and not how "
             "many words are taken. See section 10.4.",
-            lambda sentences, least: _the_most_frequent(sentences, least),
+            {" if counts[word] >= min_count": "", "words, 4": "words[:min_count], 4"},
         ),
         "ids in steps of another kind": Mistake(
             "The words are right, and their ids leave numbers out: counted from 4 on, no number is skipped when a "
             "word is too rare. See section 10.4.",
-            lambda sentences, least: _with_gaps(sentences, least),
+            {
+                " if counts[word] >= min_count": "",
+                "(-counts[word], word)": "word",
+                "words, 4)": "words, 4) if counts[word] >= min_count",
+            },
         ),
         "longest first": Mistake(
             "The words stand in the order of their length; the most frequent comes first. See section 10.4.",
-            lambda sentences, least: _vocabulary(
-                sentences, least, order=lambda counts: lambda word: (-len(word), word)
-            ),
+            {"-counts[word], word": "-len(word), word"},
         ),
         "special words counted from 1": Mistake(
             "The ids begin with 1; the padding has the id 0, and masks and losses look for it there. See section 10.4.",
-            lambda sentences, least: _vocabulary(
-                sentences,
-                least,
-                start=5,
-                special={word: i + 1 for word, i in SPECIAL.items()},
-            ),
+            {"SPECIAL": "{word: i + 1 for word, i in SPECIAL.items()}", "words, 4": "words, 5"},
         ),
         "one sentence only": Mistake(
             "Only the words of the first sentence are in it: count over all of them. See section 10.4.",
-            lambda sentences, least: _vocabulary(sentences[:1], least),
+            {"    counts =": "    sentences = sentences[:1]\n    counts ="},
         ),
         "last sentence only": Mistake(
             "Only the words of the last sentence are in it: the counts of the others were overwritten. See section "
             "10.4.",
-            lambda sentences, least: _vocabulary(sentences[-1:], least),
+            {"    counts =": "    sentences = sentences[-1:]\n    counts ="},
         ),
         "least in each sentence": Mistake(
             "A word has to occur min_count times in one and the same sentence; it has to occur so often in all of them "
             "together. See section 10.4.",
-            lambda sentences, least: _vocabulary(
-                sentences,
-                least,
-                enough=lambda count, least: True,
-                count=_often_in_one(least),
-            ),
+            {"counts[word] >= min_count": "any(sentence.count(word) >= min_count for sentence in sentences)"},
         ),
         "counted one too early": Mistake(
             "The words begin with id 3, which is that of the unknown word: the four special words have 0 to 3. See "
             "section 10.4.",
-            lambda sentences, least: _vocabulary(sentences, least, start=3),
+            {"words, 4": "words, 3"},
         ),
         "at least 2 whatever is asked": Mistake(
             "Every word that occurs twice is in it, whatever `min_count` says. See section 10.4.",
-            lambda sentences, least: _vocabulary(sentences, 2),
+            {">= min_count": ">= 2"},
         ),
         "rare words with the unknown's id": Mistake(
             "Rare words are in it as well, with the id of the unknown word: they are left out, and whoever looks one "
             "up takes the unknown's id then. See section 10.4.",
-            lambda sentences, least: (
-                _vocabulary(sentences, least)
-                | {w: UNK_ID for w, n in _occurrences(sentences).items() if n < least}
-            ),
+            {"words, 4)}": "words, 4)} | {word: UNK_ID for word in counts if counts[word] < min_count}"},
         ),
         "lower case": Mistake(
             "Capitals are lost: `The` and `the` are two words here, and the sentences are taken as they are. See "
             "section 10.4.",
-            lambda sentences, least: _vocabulary(
-                [[word.lower() for word in sentence] for sentence in sentences], least
-            ),
+            {"Counter(word for": "Counter(word.lower() for"},
         ),
         "equals by length, then as they come": Mistake(
             "Equally frequent words are sorted by their length; they stand in the order of `sorted`, which compares "
             "their letters. See section 10.4.",
-            lambda sentences, least: _vocabulary(
-                sentences,
-                least,
-                order=lambda counts: lambda word: (-counts[word], len(word)),
-            ),
+            {"-counts[word], word": "-counts[word], len(word)"},
         ),
         "equals by length": Mistake(
             "The most frequent comes first, but among words that are equally frequent it is the shortest, as in the "
             "choice of a pair, and here it is the order of `sorted`. See section 10.5.",
-            lambda sentences, least: _vocabulary(
-                sentences,
-                least,
-                order=lambda counts: lambda word: (-counts[word], len(word), word),
-            ),
+            {"-counts[word], word": "-counts[word], len(word), word"},
         ),
     },
 )
@@ -327,11 +248,6 @@ def _has_other_ids(special):
     return pairs != right and [sorted(column) for column in zip(*pairs, strict=True)] == [
         sorted(column) for column in zip(*right, strict=True)
     ]
-
-
-def _last(vocabulary):
-    words = [word for word in vocabulary if word not in SPECIAL]
-    return {word: i for i, word in enumerate([*words, *SPECIAL])}
 
 
 def _backwards(counts, word):
@@ -364,21 +280,12 @@ def _cut_words(draw):
     yield "letters", {tuple("たべた"): 3, tuple("たべまし"): 2, tuple("のみた"): 4}
     yield "random letters", random(7, 5, 5)
     yield "a pair twice in a word", {tuple("ましまし"): 2, tuple("しま"): 1, tuple("の"): 9}
-    yield (
-        "pieces of several letters",
-        {("べま", "し"): 2, ("ま", "し", "た"): 5, ("ま", "し"): 1, ("ま", "しま"): 3},
-    )
+    yield ("pieces of several letters", {("べま", "し"): 2, ("ま", "し", "た"): 5, ("ま", "し"): 1, ("ま", "しま"): 3})
     yield "the same letter again", {tuple("ののの"): 2, tuple("のみ"): 3}
     yield "a frequent word and many rare ones", _many_rare()
     yield "a word of one piece", {("です",): 11, ("ま", "す"): 2}
-    yield (
-        "long pieces that are rare",
-        {("べまし", "たの"): 3, ("ま", "し", "の"): 4, ("ま", "し"): 1},
-    )
-    yield (
-        "long words that are rare",
-        {tuple("のみたべしまの"): 3, ("ま", "た"): 4, ("た",): 2},
-    )
+    yield ("long pieces that are rare", {("べまし", "たの"): 3, ("ま", "し", "の"): 4, ("ま", "し"): 1})
+    yield ("long words that are rare", {tuple("のみたべしまの"): 3, ("ま", "た"): 4, ("た",): 2})
     yield "many random words", random(23, 6, 7)
 
 
@@ -405,10 +312,13 @@ def _merge(pieces, pair):
     return tuple(done)
 
 
-def _one_round(cut, *, pairs=None, merge=_merge, count=lambda n: n):
-    pairs = _pairs(cut) if pairs is None else pairs
+def _one_round(cut):
+    pairs = Counter()
+    for pieces, count in cut.items():
+        for pair in itertools.pairwise(pieces):
+            pairs[pair] += count
     best = max(pairs, key=pairs.get)
-    return best, {merge(pieces, best): count(n) for pieces, n in cut.items()}
+    return best, {_merge(pieces, best): count for pieces, count in cut.items()}
 
 
 def _round_text(answer, cut):
@@ -418,9 +328,7 @@ def _round_text(answer, cut):
     if isinstance(found, dict):
         return "a dict alone", ""
     if not isinstance(found, tuple | list) or len(found) != 2:
-        raise Remark(
-            "merge_step must return two things, the pair and the new dict. See section 10.5."
-        )
+        raise Remark("merge_step must return two things, the pair and the new dict. See section 10.5.")
     pair, merged = found
     if isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], tuple):
         raise Remark(
@@ -450,10 +358,7 @@ def _first_only(pieces, pair):
 
 def _overlapping(pieces, pair):
     """Each place is looked at by itself, so the second half of a pair stays."""
-    glued = [
-        pieces[i] + pieces[i + 1] if pieces[i : i + 2] == pair else pieces[i]
-        for i in range(len(pieces))
-    ]
+    glued = [pieces[i] + pieces[i + 1] if pieces[i : i + 2] == pair else pieces[i] for i in range(len(pieces))]
     return tuple(glued)
 
 
@@ -484,61 +389,6 @@ def _over_edges(cut):
     return pairs
 
 
-def _once_in_a_word(cut):
-    pairs = Counter()
-    for pieces, count in cut.items():
-        pairs.update(dict.fromkeys(itertools.pairwise(pieces), count))
-    return pairs
-
-
-def _first_pair(cut):
-    return Counter([next(iter(_pairs(cut)))])
-
-
-def _counts_times(size):
-    """Counts in which a pair counts more, the larger ``size(pieces, pair)`` is."""
-
-    def pairs(cut):
-        found = Counter()
-        for pieces, count in cut.items():
-            for pair in itertools.pairwise(pieces):
-                found[pair] += count * size(pieces, pair)
-        return found
-
-    return lambda cut: _one_round(cut, pairs=pairs(cut))
-
-
-def _last_word_only(cut):
-    """The counts of each word overwrite those of the words before it."""
-    pairs = Counter()
-    for pieces, count in cut.items():
-        for pair in itertools.pairwise(pieces):
-            pairs[pair] = count
-    return pairs
-
-
-def _every_two(cut):
-    """Pieces are taken two by two, so that a pair that begins at an odd place is not seen."""
-    pairs = Counter()
-    for pieces, count in cut.items():
-        for i in range(0, len(pieces) - 1, 2):
-            pairs[pieces[i], pieces[i + 1]] += count
-    return pairs
-
-
-def _any_two(cut):
-    """Any two pieces of a word, side by side or not."""
-    pairs = Counter()
-    for pieces, count in cut.items():
-        for pair in itertools.combinations(pieces, 2):
-            pairs[pair] += count
-    return pairs
-
-
-def _last_in_the_alphabet(cut):
-    return Counter([max(_pairs(cut))])
-
-
 def _turned(pieces, pair):
     a, b = pair
     return tuple(b + a if piece == a + b else piece for piece in _merge(pieces, pair))
@@ -546,8 +396,7 @@ def _turned(pieces, pair):
 
 def _with_a_space(pieces, pair):
     return tuple(
-        " ".join(pair) if piece == "".join(pair) and piece not in pieces else piece
-        for piece in _merge(pieces, pair)
+        " ".join(pair) if piece == "".join(pair) and piece not in pieces else piece for piece in _merge(pieces, pair)
     )
 
 
@@ -560,11 +409,7 @@ def _over_edges_as_often(cut):
 def _both_merged(pieces, pair):
     """Where the pair overlaps itself, a piece goes into two merged ones."""
     at = [i for i in range(len(pieces) - 1) if pieces[i : i + 2] == pair]
-    return tuple(
-        "".join(pair) if i in at else piece
-        for i, piece in enumerate(pieces)
-        if i in at or i - 1 not in at
-    )
+    return tuple("".join(pair) if i in at else piece for i, piece in enumerate(pieces) if i in at or i - 1 not in at)
 
 
 def _first_piece_decides(pieces, pair):
@@ -606,7 +451,7 @@ merge_step = Exercise(
         "words not weighted": Mistake(
             "A pair is counted once for each different word: a word that occurs a hundred times counts a hundred "
             "times. See section 10.5.",
-            lambda cut: _one_round(cut, pairs=_pairs(cut, weigh=False)),
+            {"+= count": "+= 1"},
         ),
         "pairs over the edges of words": Mistake(
             "The end of a word and the beginning of the next one in the dict are taken for neighbours; pairs are "
@@ -614,124 +459,113 @@ merge_step = Exercise(
             sign=lambda found, cut: (
                 found
                 in [
-                    _round_text(
-                        lambda cut, pairs=pairs: _one_round(cut, pairs=pairs(cut)), cut
-                    )
-                    for pairs in (_over_edges, _over_edges_as_often)
+                    _round_text(Edited(_one_round, {"    best =": f"    pairs = {pairs}(cut)\n    best ="}), cut)
+                    for pairs in ("_over_edges", "_over_edges_as_often")
                 ]
             ),
         ),
         "once in a word": Mistake(
             "A pair that is twice in a word is counted once; each place counts, as often as the word occurs. See "
             "section 10.5.",
-            lambda cut: _one_round(cut, pairs=_once_in_a_word(cut)),
+            {"in itertools.pairwise(pieces)": "in dict.fromkeys(itertools.pairwise(pieces))"},
         ),
         "first pair": Mistake(
             "The pair is the first one in the dict, not the most frequent. See section 10.5.",
-            lambda cut: _one_round(cut, pairs=_first_pair(cut)),
+            {"max(pairs, key=pairs.get)": "next(iter(pairs))"},
         ),
         "least frequent pair": Mistake(
             "The pair is the rarest one, and it has to be the most frequent. See section 10.5.",
-            lambda cut: _one_round(
-                cut, pairs=Counter({pair: -n for pair, n in _pairs(cut).items()})
-            ),
+            {"max(": "min("},
         ),
         "neighbours in any order": Mistake(
             "た before べ and べ before た are counted as one pair, and a pair has an order. See section 10.5.",
-            lambda cut: _one_round(
-                cut, pairs=_pairs(cut, name=lambda a, b: tuple(sorted((a, b))))
-            ),
+            {"in itertools.pairwise(pieces)": "in map(tuple, map(sorted, itertools.pairwise(pieces)))"},
         ),
         "only the first place merged": Mistake(
             "In a word that holds the pair twice, the second one is left in two pieces. See section 10.5.",
-            lambda cut: _one_round(cut, merge=_first_only),
+            {"_merge(": "_first_only("},
         ),
         "second half kept": Mistake(
             "The pair is glued and its second half still follows, so the word has letters that it never had. See "
             "section 10.5.",
-            lambda cut: _one_round(cut, merge=_overlapping),
+            {"_merge(": "_overlapping("},
         ),
         "last piece lost": Mistake(
             "The last piece of a word is missing when it is no part of the pair: where no pair can begin, a piece is "
             "left all the same. See section 10.5.",
-            lambda cut: _one_round(cut, merge=_last_lost),
+            {"_merge(": "_last_lost("},
         ),
         "replaced in a string": Mistake(
             "Pieces that only end like the pair are merged too: in べま し the text ま し is found, although its piece "
             "is べま and not ま. See section 10.5.",
-            lambda cut: _one_round(cut, merge=_replaced),
+            {"_merge(": "_replaced("},
         ),
         "earlier merges undone": Mistake(
             "Pieces that were merged before are in letters again: merge pieces, not letters. See section 10.5.",
-            lambda cut: _one_round(cut, merge=_by_letters),
+            {"_merge(": "_by_letters("},
         ),
         "words glued": Mistake(
             "The keys of the new dict are whole words, and their pieces are gone: a key is the tuple of its pieces. "
             "See section 10.5.",
-            lambda cut: _one_round(cut, merge=lambda pieces, pair: "".join(pieces)),
+            {"_merge(pieces, best)": '"".join(pieces)'},
         ),
         "nothing merged": Mistake(
             "The pair is right, and the dict is as it was: the pair is still in two pieces. See section 10.5.",
-            lambda cut: _one_round(cut, merge=lambda pieces, pair: pieces),
+            {"_merge(pieces, best)": "pieces"},
         ),
         "words without the pair lost": Mistake(
             "Words that do not hold the pair are missing in the new dict. See section 10.5.",
-            lambda cut: _only_with_pair(cut),
+            {"in cut.items()}": "in cut.items() if _merge(pieces, best) != pieces}"},
         ),
         "counts lost": Mistake(
             "The new dict has forgotten how often the words occur; the next round will need it. See section 10.5.",
-            lambda cut: _one_round(cut, count=lambda n: 1),
+            {"best): count": "best): 1"},
         ),
         "pair as one string": Mistake(
             "The first result is the merged piece; asked for is the pair, a tuple of two strings, from which a new "
             "word can be cut. See section 10.5.",
-            lambda cut: ("".join(_one_round(cut)[0]), _one_round(cut)[1]),
+            {"return best": 'return "".join(best)'},
         ),
         "count times the length of the pair": Mistake(
             "A pair of long pieces wins over one that is more frequent: the count is multiplied by the number of "
             "letters. The most frequent pair is the one that occurs most often. See section 10.5.",
-            _counts_times(lambda pieces, pair: len("".join(pair))),
+            {"+= count": '+= count * len("".join(pair))'},
         ),
         "count times the length of the word": Mistake(
             "A pair in a long word counts more than one in a short word: the count is multiplied by the length of the "
             "word. A pair counts as often as it occurs. See section 10.5.",
-            _counts_times(lambda pieces, pair: len(pieces)),
+            {"+= count": "+= count * len(pieces)"},
         ),
         "count of the last word": Mistake(
             "A pair has the count of the last word that holds it: the counts of all its words are added up. See "
             "section 10.5.",
-            lambda cut: _one_round(cut, pairs=_last_word_only(cut)),
+            {"+= count": "= count"},
         ),
         "every second pair": Mistake(
             "Only every second pair of neighbours is counted: after the first and second piece come the second and "
             "third. See section 10.5.",
-            lambda cut: _one_round(cut, pairs=_every_two(cut)),
+            {"itertools.pairwise(pieces)": "zip(pieces[::2], pieces[1::2], strict=False)"},
         ),
         "pieces that are not neighbours": Mistake(
             "Any two pieces of a word count as a pair; a pair stands side by side. See section 10.5.",
-            lambda cut: _one_round(cut, pairs=_any_two(cut)),
+            {"pairwise(pieces)": "combinations(pieces, 2)"},
         ),
         "last in the alphabet": Mistake(
             "The pair is the last one in the order of `sorted`: `max` needs to be told that the count decides. "
             "See section 10.5.",
-            lambda cut: _one_round(cut, pairs=_last_in_the_alphabet(cut)),
+            {", key=pairs.get": ""},
         ),
         "glued the wrong way round": Mistake(
             "The pair is glued the wrong way round: the piece that comes first stays in front. See section 10.5.",
-            lambda cut: _one_round(cut, merge=_turned),
+            {"_merge(": "_turned("},
         ),
         "glued with a space": Mistake(
             "There is a space in the new piece; the two halves are glued. See section 10.5.",
-            lambda cut: _one_round(cut, merge=_with_a_space),
+            {"_merge(": "_with_a_space("},
         ),
         "every pair merged": Mistake(
             "Other pairs are merged along with the most frequent one: a round merges one pair. See section 10.5.",
-            lambda cut: _one_round(
-                cut,
-                merge=lambda pieces, pair: (
-                    ("".join(pieces),) if _merge(pieces, pair) != pieces else pieces
-                ),
-            ),
+            {"_merge(pieces, best)": '("".join(pieces),) if _merge(pieces, best) != pieces else pieces'},
         ),
         "pair kept as a tuple": Mistake(
             "Where the pair was, a tuple stands among the pieces: glue the two strings into one. See section 10.5.",
@@ -745,17 +579,12 @@ merge_step = Exercise(
         "new pieces only": Mistake(
             "The words of the new dict have lost their other pieces: what is no part of the pair stays. See section "
             "10.5.",
-            lambda cut: _one_round(
-                cut,
-                merge=lambda pieces, pair: (
-                    ("".join(pair),) if _merge(pieces, pair) != pieces else pieces
-                ),
-            ),
+            {"_merge(pieces, best)": '("".join(best),) if _merge(pieces, best) != pieces else pieces'},
         ),
         "overlaps merged twice": Mistake(
             "Where a pair overlaps itself, as in のの の, the middle piece goes into two merged ones: a piece that has "
             "been merged is used up, and the next place begins behind it. See section 10.5.",
-            lambda cut: _one_round(cut, merge=_both_merged),
+            {"_merge(": "_both_merged("},
         ),
         "frequent pieces instead of a pair": Mistake(
             "These are the two most frequent pieces, which may never stand side by side: count neighbours. See section "
@@ -770,28 +599,16 @@ merge_step = Exercise(
         "merged in either order": Mistake(
             "The two pieces are merged in the other order too, the second before the first: a pair has an order. See "
             "section 10.5.",
-            lambda cut: _one_round(cut, merge=_either_order),
+            {"_merge(": "_either_order("},
         ),
         "first piece decides": Mistake(
             "Whatever stands behind the first piece of the pair is merged with it: both pieces have to be those of the "
             "pair. See section 10.5.",
-            lambda cut: _one_round(cut, merge=_first_piece_decides),
+            {"_merge(": "_first_piece_decides("},
         ),
-        CHANGES_ITS_INPUT: Mistake(
-            "Make a new dict: whoever called may still need the old one. See section 10.5.",
-        ),
+        CHANGES_ITS_INPUT: Mistake("Make a new dict: whoever called may still need the old one. See section 10.5."),
     },
 )
-
-
-def _only_with_pair(cut):
-    best, _ = _one_round(cut)
-    merged = {
-        _merge(pieces, best): n
-        for pieces, n in cut.items()
-        if _merge(pieces, best) != pieces
-    }
-    return best, merged
 
 
 # ---------------------------------------------------------------- padding and the shift
@@ -799,10 +616,7 @@ def _only_with_pair(cut):
 
 def _pairs_of_ids(draw):
     def pairs(*sizes):
-        return [
-            tuple((4 + draw.ints(length, high=50)).tolist() for length in size)
-            for size in sizes
-        ]
+        return [tuple((4 + draw.ints(length, high=50)).tolist() for length in size) for size in sizes]
 
     yield "a batch", pairs((5, 3), (2, 7), (3, 2))
     yield "a batch of one", pairs((3, 5))
@@ -814,9 +628,7 @@ def _pairs_of_ids(draw):
 def _tensors(answer, pairs):
     found = answer(pairs)
     if isinstance(found, Tensor):
-        raise Remark(
-            "pad_pairs must return three tensors: src, tgt_in and tgt_out. See section 10.7."
-        )
+        raise Remark("pad_pairs must return three tensors: src, tgt_in and tgt_out. See section 10.7.")
     if isinstance(found, tuple | list):
         return tuple(_any_integers(tensor) for tensor in found)
     return found
@@ -824,43 +636,23 @@ def _tensors(answer, pairs):
 
 def _any_integers(tensor):
     """Whole numbers of any size are ids; true or false and numbers with a point are not."""
-    is_whole = (
-        isinstance(tensor, Tensor)
-        and not tensor.is_floating_point()
-        and tensor.dtype != torch.bool
-    )
+    is_whole = isinstance(tensor, Tensor) and not tensor.is_floating_point() and tensor.dtype != torch.bool
     return tensor.long() if is_whole else tensor
 
 
 def _filled(rows, *, value=PAD_ID, width=None, left=False):
     width = max(map(len, rows)) if width is None else width
     return torch.tensor(
-        [
-            [value] * (width - len(row)) + row
-            if left
-            else (row + [value] * (width - len(row)))
-            for row in rows
-        ],
+        [[value] * (width - len(row)) + row if left else (row + [value] * (width - len(row))) for row in rows],
         dtype=torch.long,
     ).view(len(rows), width)
 
 
-def _padded(
-    pairs,
-    *,
-    src_before=(),
-    src_after=(EOS_ID,),
-    in_before=(BOS_ID,),
-    in_after=(),
-    out_before=(),
-    out_after=(EOS_ID,),
-    fill=_filled,
-):
-    return (
-        fill([[*src_before, *src, *src_after] for src, _ in pairs]),
-        fill([[*in_before, *tgt, *in_after] for _, tgt in pairs]),
-        fill([[*out_before, *tgt, *out_after] for _, tgt in pairs]),
-    )
+def _padded(pairs):
+    src = [[*src, EOS_ID] for src, _ in pairs]
+    tgt_in = [[BOS_ID, *tgt] for _, tgt in pairs]
+    tgt_out = [[*tgt, EOS_ID] for _, tgt in pairs]
+    return tuple(_filled(rows) for rows in (src, tgt_in, tgt_out))
 
 
 def _end_behind(pairs):
@@ -875,18 +667,6 @@ def _whole_then_cut(pairs):
     return _padded(pairs)[0], whole[:, :-1], whole[:, 1:]
 
 
-def _one_width(pairs):
-    width = 1 + max(max(len(src), len(tgt)) for src, tgt in pairs)
-    return _padded(pairs, fill=lambda rows: _filled(rows, width=width))
-
-
-def _cut_off(pairs):
-    def fill(rows):
-        return torch.tensor([row[: min(map(len, rows))] for row in rows])
-
-    return _padded(pairs, fill=fill)
-
-
 def _cuts(pairs):
     """What is read and what is written, shifted by leaving words out."""
     targets = [list(tgt) for _, tgt in pairs]
@@ -899,12 +679,9 @@ def _is_filled_otherwise(found, pairs):
     """Whether all is right but the number in the places of padding."""
     right = _padded(pairs)
     same_words = all(
-        f.shape == r.shape and torch.equal(f[r != PAD_ID], r[r != PAD_ID])
-        for f, r in zip(found, right, strict=True)
+        f.shape == r.shape and torch.equal(f[r != PAD_ID], r[r != PAD_ID]) for f, r in zip(found, right, strict=True)
     )
-    return same_words and not any(
-        (f[r == PAD_ID] == PAD_ID).any() for f, r in zip(found, right, strict=True)
-    )
+    return same_words and not any((f[r == PAD_ID] == PAD_ID).any() for f, r in zip(found, right, strict=True))
 
 
 def _is_wider(found, pairs):
@@ -920,9 +697,7 @@ def _is_wider(found, pairs):
 def _too_narrow(pairs):
     def fill(rows):
         width = max(map(len, rows)) - 1
-        ends = [
-            row[: max(width - 1, 0)] + row[-1:] if len(row) > width else row for row in rows
-        ]
+        ends = [row[: max(width - 1, 0)] + row[-1:] if len(row) > width else row for row in rows]
         return _filled(ends, width=width)
 
     return tuple(fill(rows) for rows in _rows_of(pairs))
@@ -941,14 +716,6 @@ def _shifted_by_two(found, pairs):
         and torch.equal(written, wanted)
         and not found[2][:, wanted.size(1) :].any()
     )
-
-
-def _as_wide_as_the_first(pairs):
-    def fill(rows):
-        width = len(rows[0])
-        return _filled([row[:width] for row in rows], width=width)
-
-    return _padded(pairs, fill=fill)
 
 
 def _pads_filled_with_the_end(pairs):
@@ -974,19 +741,17 @@ pad_pairs = Exercise(
         "beginning and end in both": Mistake(
             "Both rows of the target have a beginning and an end, so they are the same and nothing is shifted; "
             "tgt_in has the one and tgt_out the other. See section 10.9.",
-            lambda pairs: _padded(pairs, in_after=(EOS_ID,), out_before=(BOS_ID,)),
+            {"[BOS_ID, *tgt]": "[BOS_ID, *tgt, EOS_ID]", "[*tgt, EOS_ID]": "[BOS_ID, *tgt, EOS_ID]"},
         ),
         "not shifted": Mistake(
             "tgt_in and tgt_out are the same: the decoder would read the very word that it must write, and learn to "
             "copy. See section 10.9.",
-            sign=lambda found, pairs: (
-                torch.equal(found[1], found[2]) and found[1].size(0) == len(pairs)
-            ),
+            sign=lambda found, pairs: torch.equal(found[1], found[2]) and found[1].size(0) == len(pairs),
         ),
         "read and write swapped": Mistake(
             "What is read and what must be written have changed places: the decoder reads from the beginning on and "
             "writes up to the end. See section 10.9.",
-            lambda pairs: tuple(_padded(pairs)[i] for i in (0, 2, 1)),
+            {"tgt_in, tgt_out)": "tgt_out, tgt_in)"},
         ),
         "no beginning": Mistake(
             "tgt_in does not begin with the beginning: for the first word the decoder has nothing to read. See section "
@@ -1013,10 +778,7 @@ pad_pairs = Exercise(
                 if any(not tgt for _, tgt in pairs)
                 else torch.equal(found[0], _padded(pairs)[0])
                 and any(
-                    all(
-                        torch.equal(tensor, _filled(rows))
-                        for tensor, rows in zip(found[1:], cut, strict=True)
-                    )
+                    all(torch.equal(tensor, _filled(rows)) for tensor, rows in zip(found[1:], cut, strict=True))
                     for cut in _cuts(pairs)
                 )
             ),
@@ -1028,26 +790,24 @@ pad_pairs = Exercise(
         ),
         "beginning and end swapped": Mistake(
             f"The ids of beginning ({BOS_ID}) and end ({EOS_ID}) have changed places. See section 10.4.",
-            lambda pairs: _padded(
-                pairs, src_after=(BOS_ID,), in_before=(EOS_ID,), out_after=(BOS_ID,)
-            ),
+            {"*src, EOS_ID": "*src, BOS_ID", "BOS_ID, *tgt": "EOS_ID, *tgt", "*tgt, EOS_ID": "*tgt, BOS_ID"},
         ),
         "no end of the source": Mistake(
             "The sources have no end: every source gets one, for the model to see where it stops. See section 10.7.",
-            lambda pairs: _padded(pairs, src_after=()),
+            {"*src, EOS_ID": "*src"},
         ),
         "beginning at the source": Mistake(
             "The sources have a beginning, which only the decoder needs: a source is read all at once. See section "
             "10.7.",
-            lambda pairs: _padded(pairs, src_before=(BOS_ID,)),
+            {"*src, EOS_ID": "BOS_ID, *src, EOS_ID"},
         ),
         "beginning instead of end": Mistake(
             "The sources have a beginning and no end; it is the other way round. See section 10.7.",
-            lambda pairs: _padded(pairs, src_before=(BOS_ID,), src_after=()),
+            {"*src, EOS_ID": "BOS_ID, *src"},
         ),
         "padding on the left": Mistake(
             "The padding stands on the left, and in this course it stands on the right. See section 10.7.",
-            lambda pairs: _padded(pairs, fill=lambda rows: _filled(rows, left=True)),
+            {"_filled(rows)": "_filled(rows, left=True)"},
         ),
         "end behind the padding": Mistake(
             "The end stands in the last column, behind the padding, and it belongs right behind the last word: add it "
@@ -1057,35 +817,35 @@ pad_pairs = Exercise(
         "padded with the end": Mistake(
             f"The rows are filled up with the end ({EOS_ID}), and padding has an id of its own ({PAD_ID}), which masks "
             "and loss leave out. See section 10.7.",
-            lambda pairs: _padded(pairs, fill=lambda rows: _filled(rows, value=EOS_ID)),
+            {"_filled(rows)": "_filled(rows, value=EOS_ID)"},
         ),
         "one width for both sides": Mistake(
             "Sources and targets are padded to one common width; each tensor is as wide as its own longest row. "
             "See section 10.7.",
-            _one_width,
+            {"_filled(rows)": "_filled(rows, width=max(map(len, src + tgt_in)))"},
         ),
         "cut to the shortest": Mistake(
             "The rows are cut off where the shortest ends, and the words behind that are lost: pad to the longest. "
             "See section 10.7.",
-            _cut_off,
+            {"_filled(rows)": "torch.tensor([row[: min(map(len, rows))] for row in rows])"},
         ),
         "axes swapped": Mistake(
             "The sentences stand in columns: the first axis is the batch, (B, S). See section 10.7.",
-            lambda pairs: tuple(tensor.mT for tensor in _padded(pairs)),
+            {"_filled(rows)": "_filled(rows).mT"},
         ),
         "end in what is read": Mistake(
             "tgt_in ends with the end: the decoder has nothing to write behind it, and the two rows of the target no "
             "longer stand one against the other. See section 10.9.",
-            lambda pairs: _padded(pairs, in_after=(EOS_ID,)),
+            {"BOS_ID, *tgt": "BOS_ID, *tgt, EOS_ID"},
         ),
         "beginning in what is written": Mistake(
             "tgt_out begins with the beginning, so that the decoder has to write what it reads in the same column. "
             "See section 10.9.",
-            lambda pairs: _padded(pairs, out_before=(BOS_ID,)),
+            {"*tgt, EOS_ID": "BOS_ID, *tgt, EOS_ID"},
         ),
         "end of the source swapped with the beginning of the target": Mistake(
             "The source ends with the beginning, and it ends with the end like what is written. See section 10.7.",
-            lambda pairs: _padded(pairs, src_after=(BOS_ID,)),
+            {"*src, EOS_ID": "*src, BOS_ID"},
         ),
         "padded with another number": Mistake(
             f"The rows are not filled up with the padding, whose id is {PAD_ID}: masks and losses look for that one. "
@@ -1099,7 +859,7 @@ pad_pairs = Exercise(
         ),
         "no end at all": Mistake(
             "Neither the sources nor tgt_out have an end, so the model never learns to stop. See section 10.9.",
-            lambda pairs: _padded(pairs, src_after=(), out_after=()),
+            {"*src, EOS_ID": "*src", "*tgt, EOS_ID": "*tgt"},
         ),
         "end of the shorter rows only": Mistake(
             "The longest sentence has lost its last word to the end: the rows are one column too narrow, for the "
@@ -1108,7 +868,7 @@ pad_pairs = Exercise(
         ),
         "source and target swapped": Mistake(
             "The sources stand where the targets belong: a pair is (source, target). See section 10.9.",
-            lambda pairs: _padded([pair[::-1] for pair in pairs]),
+            {"    src =": "    pairs = [pair[::-1] for pair in pairs]\n    src ="},
         ),
         "what is written filled up with the end": Mistake(
             f"tgt_out is filled up with the end ({EOS_ID}) instead of the padding ({PAD_ID}): the model would learn to "
@@ -1119,8 +879,7 @@ pad_pairs = Exercise(
             "The numbers are right and have a point: ids are looked up in a table, which takes integers. See section "
             "10.7.",
             sign=lambda found, pairs: all(
-                f.is_floating_point() and torch.equal(f.long(), r)
-                for f, r in zip(found, _padded(pairs), strict=True)
+                f.is_floating_point() and torch.equal(f.long(), r) for f, r in zip(found, _padded(pairs), strict=True)
             ),
         ),
         "lists instead of tensors": Mistake(
@@ -1136,15 +895,15 @@ pad_pairs = Exercise(
         "as wide as the first row": Mistake(
             "Each tensor is as wide as its first row, and longer ones are cut off: the width is that of the longest. "
             "See section 10.7.",
-            lambda pairs: _as_wide_as_the_first(pairs),
+            {"_filled(rows)": "_filled([row[: len(rows[0])] for row in rows], width=len(rows[0]))"},
         ),
         "not filled up": Mistake(
             "Rows of one length fit, and others stop it: a tensor has no rows of different lengths, so they are filled "
             "up with padding first. See section 10.7.",
-            lambda pairs: tuple(torch.tensor(rows) for rows in _rows_of(pairs)),
+            {"_filled(rows)": "torch.tensor(rows)"},
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "A second batch of these lists would have two ends: make new lists. See section 10.7.",
+            "A second batch of these lists would have two ends: make new lists. See section 10.7."
         ),
     },
 )
@@ -1167,17 +926,13 @@ def _described(answer, lengths, max_cells):
     found = answer(list(lengths), max_cells)
     if found is None:
         return None
-    if not isinstance(found, list | tuple) or not all(
-        isinstance(bucket, list | tuple) for bucket in found
-    ):
+    if not isinstance(found, list | tuple) or not all(isinstance(bucket, list | tuple) for bucket in found):
         raise Remark(
             "fill_buckets must return a list of buckets, and each bucket is a list of indices. See section 10.8."
         )
     indices = [i for bucket in found for i in bucket]
     if not all(type(i) is int for i in indices):
-        raise Remark(
-            "The indices must be whole numbers, the places of the sentences in `lengths`. See section 10.8."
-        )
+        raise Remark("The indices must be whole numbers, the places of the sentences in `lengths`. See section 10.8.")
     # Indices that are none come last, whatever they are.
     known = [[lengths[i] for i in b if 0 <= i < len(lengths)] for b in found]
     return (
@@ -1192,26 +947,13 @@ def _cells(lengths):
     return len(lengths) * max(lengths, default=0)
 
 
-def _walk(
-    lengths,
-    max_cells,
-    *,
-    order=None,
-    full=lambda bucket, new, most: new * (len(bucket) + 1) > most,
-):
-    """Fill buckets with indices; ``full`` sees the lengths of the bucket and of the next sentence."""
-    order = sorted(range(len(lengths)), key=lengths.__getitem__) if order is None else order
+def _walk(lengths, max_cells):
     buckets = []
-    for i in order:
-        inside = [lengths[j] for j in buckets[-1]] if buckets else []
-        if not buckets or full(inside, lengths[i], max_cells):
+    for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
+        if not buckets or lengths[i] * (len(buckets[-1]) + 1) > max_cells:
             buckets.append([])
         buckets[-1].append(i)
     return buckets
-
-
-def _widest(bucket, new, most):
-    return max([*bucket, new]) * (len(bucket) + 1) > most
 
 
 def _lost_at_the_edge(lengths, max_cells):
@@ -1253,14 +995,7 @@ def _each_length_alone(lengths, max_cells):
 
 def _by_length(lengths, max_cells):
     """One bucket for each length, however many cells that makes."""
-    return [
-        [i for i, other in enumerate(lengths) if other == length]
-        for length in sorted(set(lengths))
-    ]
-
-
-def _at_sorted_places(lengths, max_cells):
-    return _walk(sorted(lengths), max_cells)
+    return [[i for i, other in enumerate(lengths) if other == length] for length in sorted(set(lengths))]
 
 
 fill_buckets = Exercise(
@@ -1268,93 +1003,63 @@ fill_buckets = Exercise(
     trials=_some_lengths,
     right=_walk,
     use=_described,
-    returns=(
-        "all indices, sorted",
-        "the number of buckets",
-        "the lengths in each bucket",
-        "'no bucket is too large'",
-    ),
+    returns=("all indices, sorted", "the number of buckets", "the lengths in each bucket", "'no bucket is too large'"),
     mistakes={
         "padding not counted": Mistake(
             "Some buckets are too large: the lengths in them are added up, and padding takes cells too. A bucket has "
             "as many columns as its longest sentence. See section 10.8.",
-            lambda lengths, most: _walk(
-                lengths, most, full=lambda bucket, new, most: sum(bucket) + new > most
-            ),
+            {"lengths[i] * (len(buckets[-1]) + 1)": "lengths[i] + sum(lengths[j] for j in buckets[-1])"},
         ),
         "sentences counted": Mistake(
             "A bucket is full when it has max_cells sentences; what is limited is its cells, sentences times the "
             "longest of them. See section 10.8.",
-            lambda lengths, most: _walk(
-                lengths, most, full=lambda bucket, new, most: len(bucket) >= most
-            ),
+            {"lengths[i] * (len(buckets[-1]) + 1) > max_cells": "len(buckets[-1]) >= max_cells"},
         ),
         "not sorted": Mistake(
             "The sentences stand as they come, long beside short, so that most of a bucket can be padding: sort them "
             "first. See section 10.8.",
-            lambda lengths, most: _walk(
-                lengths, most, order=range(len(lengths)), full=_widest
-            ),
+            {
+                "sorted(range(len(lengths)), key=lambda i: lengths[i])": "range(len(lengths))",
+                "lengths[i] * (len": "max(lengths[j] for j in [*buckets[-1], i]) * (len",
+            },
         ),
         "longest first": Mistake(
             "The buckets are filled from the longest sentence down; asked for is from the shortest up. See section "
             "10.8.",
-            lambda lengths, most: _walk(
-                lengths,
-                most,
-                order=sorted(range(len(lengths)), key=lambda i: -lengths[i]),
-                full=_widest,
-            ),
+            {
+                "lambda i: lengths": "lambda i: -lengths",
+                "lengths[i] * (len": "max(lengths[j] for j in [*buckets[-1], i]) * (len",
+            },
         ),
         "one sentence too many": Mistake(
             "Some buckets are too large by one sentence: whether it fits must be asked before it is put in, "
             "with the sentence counted. See section 10.8.",
-            lambda lengths, most: _walk(
-                lengths, most, full=lambda bucket, new, most: _cells(bucket) > most
-            ),
+            {"lengths[i] * (len(buckets[-1]) + 1)": "_cells([lengths[j] for j in buckets[-1]])"},
         ),
         "the new sentence not counted": Mistake(
             "Some buckets are too large: the sentence that is about to be added makes the bucket wider and also gives "
             "it one row more. See section 10.8.",
-            lambda lengths, most: _walk(
-                lengths, most, full=lambda bucket, new, most: new * len(bucket) > most
-            ),
+            {" + 1)": ")"},
         ),
         "width of those before": Mistake(
             "Some buckets are too large: the width is that of the sentences that are in already, and the new one is "
             "longer. See section 10.8.",
-            lambda lengths, most: _walk(
-                lengths,
-                most,
-                full=lambda bucket, new, most: (
-                    max(bucket, default=0) * (len(bucket) + 1) > most
-                ),
-            ),
+            {"lengths[i] * (len": "max(lengths[j] for j in buckets[-1]) * (len"},
         ),
         "width of the first": Mistake(
             "Some buckets are too large: the width is taken from the first sentence, and that is the shortest one. "
             "See section 10.8.",
-            lambda lengths, most: _walk(
-                lengths,
-                most,
-                full=lambda bucket, new, most: (
-                    bool(bucket) and bucket[0] * (len(bucket) + 1) > most
-                ),
-            ),
+            {"lengths[i] * (len": "lengths[buckets[-1][0]] * (len"},
         ),
         "full too early": Mistake(
             "A sentence that would fill its bucket to the last cell is put into the next one: max_cells cells are "
             "still allowed. See section 10.8.",
-            lambda lengths, most: _walk(
-                lengths,
-                most,
-                full=lambda bucket, new, most: new * (len(bucket) + 1) >= most,
-            ),
+            {"> max_cells": ">= max_cells"},
         ),
         "last bucket lost": Mistake(
             "The longest sentences are missing: the last bucket is never full, and has to be returned all the same. "
             "See section 10.8.",
-            lambda lengths, most: _walk(lengths, most)[:-1],
+            {"return buckets": "return buckets[:-1]"},
         ),
         "sentence lost at the edge": Mistake(
             "Each time a new bucket begins, the sentence that did not fit into the old one is lost: it is the first "
@@ -1386,10 +1091,7 @@ fill_buckets = Exercise(
             sign=lambda found, lengths, most: (
                 torch.equal(found[0], torch.arange(len(lengths)))
                 and found[2]
-                in (
-                    _described(_by_length, lengths, most)[2],
-                    _described(_each_length_alone, lengths, most)[2],
-                )
+                in (_described(_by_length, lengths, most)[2], _described(_each_length_alone, lengths, most)[2])
             ),
         ),
         "one sentence each": Mistake(
@@ -1397,23 +1099,18 @@ fill_buckets = Exercise(
             lambda lengths, most: [[i] for i in range(len(lengths))],
         ),
         "end counted twice": Mistake(
-            "A cell for the end is added to each length, as in section 10.8; here the lengths have the end in them, so "
-            "that "
-            "some buckets are full too early. See section 10.8.",
-            lambda lengths, most: _walk(
-                lengths,
-                most,
-                full=lambda bucket, new, most: (new + 1) * (len(bucket) + 1) > most,
-            ),
+            "A cell for the end is added to each length, as in section 10.8; here the lengths have the end in them, "
+            "so that some buckets are full too early. See section 10.8.",
+            {"lengths[i] * (len": "(lengths[i] + 1) * (len"},
         ),
         "lengths instead of indices": Mistake(
             "The buckets hold the lengths of the sentences; asked for are their places in `lengths`. See section 10.8.",
-            lambda lengths, most: [[lengths[i] for i in b] for b in _walk(lengths, most)],
+            {"append(i)": "append(lengths[i])"},
         ),
         "places after sorting": Mistake(
             "The numbers are places in the sorted list; asked for are those in `lengths`, or the wrong sentences "
             "will be fetched. See section 10.8.",
-            _at_sorted_places,
+            {"    buckets = []": "    lengths = sorted(lengths)\n    buckets = []"},
         ),
         "one bucket": Mistake(
             "All sentences are in one bucket, however many cells that makes: begin a new one when the next sentence "
@@ -1423,32 +1120,25 @@ fill_buckets = Exercise(
         "not sorted and padding not counted": Mistake(
             "The sentences stand as they come, long beside short, and their lengths are added up, although padding "
             "takes cells too: sort them, and count as many columns as the longest has. See section 10.8.",
-            lambda lengths, most: _walk(
-                lengths,
-                most,
-                order=range(len(lengths)),
-                full=lambda bucket, new, most: sum(bucket) + new > most,
-            ),
+            {
+                "sorted(range(len(lengths)), key=lambda i: lengths[i])": "range(len(lengths))",
+                "lengths[i] * (len(buckets[-1]) + 1)": "lengths[i] + sum(lengths[j] for j in buckets[-1])",
+            },
         ),
         "not sorted and the new one's width": Mistake(
             "The sentences stand as they come, and a bucket is taken to be as wide as the sentence that is about to "
             "be added, which is the longest only if they are sorted. See section 10.8.",
-            lambda lengths, most: _walk(lengths, most, order=range(len(lengths))),
+            {"sorted(range(len(lengths)), key=lambda i: lengths[i])": "range(len(lengths))"},
         ),
         "longest first and the new one's width": Mistake(
             "The buckets are filled from the longest sentence down, and each is taken to be as wide as the sentence "
             "that is about to be added, its shortest. See section 10.8.",
-            lambda lengths, most: _walk(
-                lengths, most, order=sorted(range(len(lengths)), key=lambda i: -lengths[i])
-            ),
+            {"lambda i: lengths": "lambda i: -lengths"},
         ),
         "first of equal lengths": Mistake(
             "Of sentences of one length only the first is there, several times: `index` finds the first place of a "
             "length. Sort the places, and not the lengths. See section 10.8.",
-            lambda lengths, most: [
-                [lengths.index(lengths[i]) for i in bucket]
-                for bucket in _walk(lengths, most)
-            ],
+            {"append(i)": "append(lengths.index(lengths[i]))"},
         ),
         "one list for all buckets": Mistake(
             "All buckets are one and the same list, which is emptied and filled again, so that they all hold what came "
@@ -1474,42 +1164,18 @@ def _key(text):
 
 
 def _train_and_held_out(draw):
-    held_out = [
-        ("魚を買う。", "I buy fish."),
-        ("猫だ。", "It is a cat."),
-        ("雨だ。", "It rains."),
-    ]
-    free = [
-        ("犬だ。", "It is a dog."),
-        ("本を読む。", "I read."),
-        ("海へ行く。", "I go to sea."),
-    ]
+    held_out = [("魚を買う。", "I buy fish."), ("猫だ。", "It is a cat."), ("雨だ。", "It rains.")]
+    free = [("犬だ。", "It is a dog."), ("本を読む。", "I read."), ("海へ行く。", "I go to sea.")]
     yield "nothing to remove", free, held_out
     yield "the same pair", [free[0], held_out[1], free[1]], held_out
-    yield (
-        "other spellings",
-        [("魚 を 買う !", "i buy fish !"), *free, ("雨 だ 。", "IT RAINS.")],
-        held_out,
-    )
+    yield ("other spellings", [("魚 を 買う !", "i buy fish !"), *free, ("雨 だ 。", "IT RAINS.")], held_out)
     yield "the same Japanese", [free[2], ("猫だ!", "A cat."), free[0]], held_out
     yield "the same English", [("雨が降る。", "it rains"), *free], held_out
-    yield (
-        "one side, spelled alike",
-        [("魚を買う。", "We sell."), *free, ("傘。", "It rains.")],
-        held_out,
-    )
+    yield ("one side, spelled alike", [("魚を買う。", "We sell."), *free, ("傘。", "It rains.")], held_out)
     yield "sides of two pairs", [free[1], ("猫だ", "It rains!"), free[0]], held_out
-    yield (
-        "a sentence inside another",
-        [("黒猫だ。", "It is a cat and it rains."), *free],
-        held_out,
-    )
+    yield ("a sentence inside another", [("黒猫だ。", "It is a cat and it rains."), *free], held_out)
     yield "part of a held-out sentence", [("猫", "A cat."), *free], held_out
-    yield (
-        "a name in the other language",
-        [("放送局だ。", "NHK."), *free],
-        [("NHK", "It is on TV."), *held_out],
-    )
+    yield ("a name in the other language", [("放送局だ。", "NHK."), *free], [("NHK", "It is on TV."), *held_out])
     yield "pairs twice", [free[0], free[1], free[0], held_out[0], held_out[0]], held_out
     yield "nothing held out", [held_out[2], *free], []
     for _ in range(2):
@@ -1528,42 +1194,28 @@ def _kept(answer, train, held_out):
     if not isinstance(found, list | tuple) or not all(
         isinstance(pair, tuple | list) and len(pair) == 2 for pair in found
     ):
-        raise Remark(
-            "remove_leaks must return a list of pairs (Japanese, English). See section 10.11."
-        )
+        raise Remark("remove_leaks must return a list of pairs (Japanese, English). See section 10.11.")
     return len(found), "; ".join(f"{ja} {en}" for ja, en in found)
 
 
-def _without(train, held_out, key, *, is_leak=lambda ja, en: ja or en, held_key=None):
-    ja, en = ({(held_key or key)(pair[side]) for pair in held_out} for side in (0, 1))
-    return [p for p in train if not is_leak(key(p[0]) in ja, key(p[1]) in en)]
-
-
-def _same(text):
-    return text
+def _without(train, held_out, key):
+    japanese = {key(ja) for ja, _ in held_out}
+    english = {key(en) for _, en in held_out}
+    return [(ja, en) for ja, en in train if key(ja) not in japanese and key(en) not in english]
 
 
 def _contained(train, held_out, key):
     def inside(pair):
-        return any(
-            key(held[side]) in key(pair[side]) for held in held_out for side in (0, 1)
-        )
+        return any(key(held[side]) in key(pair[side]) for held in held_out for side in (0, 1))
 
     return [pair for pair in train if not inside(pair)]
 
 
 def _inside_a_held_out(train, held_out, key):
     def inside(pair):
-        return any(
-            key(pair[side]) in key(held[side]) for held in held_out for side in (0, 1)
-        )
+        return any(key(pair[side]) in key(held[side]) for held in held_out for side in (0, 1))
 
     return [pair for pair in train if not inside(pair)]
-
-
-def _languages_mixed(train, held_out, key):
-    known = {key(text) for pair in held_out for text in pair}
-    return [(ja, en) for ja, en in train if key(ja) not in known and key(en) not in known]
 
 
 def _up_to_the_first(train, held_out, key):
@@ -1585,10 +1237,7 @@ def _by_another_key(found, train, held_out):
         lambda text: "".join(text.split()),
         lambda text: "".join(text.lower().split()),
     )
-    return any(
-        found == _kept(lambda a, b, _, key=key: _without(a, b, key), train, held_out)
-        for key in keys
-    )
+    return any(found == _kept(lambda a, b, _, key=key: _without(a, b, key), train, held_out) for key in keys)
 
 
 remove_leaks = Exercise(
@@ -1601,87 +1250,69 @@ remove_leaks = Exercise(
         "no key": Mistake(
             "Only sentences spelled exactly alike are found; other spaces, capitals or signs hide the rest: compare "
             "what `key` makes of them. See section 10.11.",
-            lambda train, held, key: _without(train, held, _same),
+            {"    japanese =": "    key = str\n    japanese ="},
         ),
         "key on one side of the comparison": Mistake(
             "Nothing is removed: what `key` makes of one list is compared with the other list as it is, and the two "
             "are never equal. Both need it. See section 10.11.",
-            lambda train, held, key: _without(train, held, key, held_key=_same),
+            {"{key(ja)": "{ja", "{key(en)": "{en"},
         ),
         "key on the held-out side only": Mistake(
             "The training sentences are compared as they are, and those held out as `key` makes them, so only what is "
             "spelled like a key is ever found: both need it. See section 10.11.",
-            lambda train, held, key: [
-                p
-                for p in train
-                if p[0] not in {key(h[0]) for h in held}
-                and p[1] not in {key(h[1]) for h in held}
-            ],
+            {"if key(ja)": "if ja", "and key(en)": "and en"},
         ),
         "kept for one that differs": Mistake(
             "A pair stays as soon as one of the held-out pairs is another one; it may stay only if all of them are. "
             "See section 10.11.",
             lambda train, held, key: [
-                p
-                for p in train
-                if any(key(p[0]) != key(h[0]) and key(p[1]) != key(h[1]) for h in held)
+                p for p in train if any(key(p[0]) != key(h[0]) and key(p[1]) != key(h[1]) for h in held)
             ],
         ),
         "kept once for each that differs": Mistake(
             "A pair is there once for each held-out pair from which it differs: look at all of them first, and then "
             "keep it once or not at all. See section 10.11.",
             lambda train, held, key: [
-                p
-                for p in train
-                for h in held
-                if key(p[0]) != key(h[0]) and key(p[1]) != key(h[1])
+                p for p in train for h in held if key(p[0]) != key(h[0]) and key(p[1]) != key(h[1])
             ],
         ),
         "Japanese only": Mistake(
             "Pairs with a held-out English sentence are still there: who trains on them has seen the answer. "
             "See section 10.11.",
-            lambda train, held, key: _without(train, held, key, is_leak=lambda ja, en: ja),
+            {" and key(en) not in english": ""},
         ),
         "English only": Mistake(
             "Pairs with a held-out Japanese sentence are still there: both sides count. See section 10.11.",
-            lambda train, held, key: _without(train, held, key, is_leak=lambda ja, en: en),
+            {"key(ja) not in japanese and ": ""},
         ),
         "whole pairs compared": Mistake(
             "Only pairs held out as a whole are found, and one side alone is a leak as well. See section 10.11.",
             lambda train, held, key: [
-                p
-                for p in train
-                if (key(p[0]), key(p[1])) not in {(key(h[0]), key(h[1])) for h in held}
+                p for p in train if (key(p[0]), key(p[1])) not in {(key(h[0]), key(h[1])) for h in held}
             ],
         ),
         "both sides at once": Mistake(
             "A pair goes out only if both of its sides are held out, and one is enough. See section 10.11.",
-            lambda train, held, key: _without(
-                train, held, key, is_leak=lambda ja, en: ja and en
-            ),
+            {"japanese and": "japanese or"},
         ),
         "leaks kept": Mistake(
             "It is the wrong way round: these are the pairs that have to go. See section 10.11.",
-            lambda train, held, key: _without(
-                train, held, key, is_leak=lambda ja, en: not (ja or en)
-            ),
+            {"key(ja) not in japanese and key(en) not in english": "key(ja) in japanese or key(en) in english"},
         ),
         "taken out of the test": Mistake(
             "This is what is left of the held-out pairs; they stay as they are, and the training text gets smaller. "
             "See section 10.11.",
-            lambda train, held, key: _without(held, train, key),
+            {"    japanese =": "    train, held_out = held_out, train\n    japanese ="},
         ),
         "keys returned": Mistake(
             "The sentences have lost their spaces, signs and capitals: `key` is for comparing, and the pairs are "
             "returned as they are. See section 10.11.",
-            lambda train, held, key: [
-                (key(ja), key(en)) for ja, en in _without(train, held, key)
-            ],
+            {"[(ja, en)": "[(key(ja), key(en))"},
         ),
         "pairs twice removed": Mistake(
             "A pair that is twice in the training text is there once: asked for is to remove what is held out, and "
             "nothing else. See section 10.11.",
-            lambda train, held, key: list(dict.fromkeys(_without(train, held, key))),
+            {"return [": "return [*dict.fromkeys([", "english]": "english])]"},
         ),
         "contained instead of equal": Mistake(
             "Longer sentences go out because a held-out one stands somewhere inside them; a leak is a sentence that is "
@@ -1691,21 +1322,19 @@ remove_leaks = Exercise(
         "order lost": Mistake(
             "The right pairs are left, in another order than in the training text. See section 10.11.",
             sign=lambda found, train, held: (
-                sorted(found[1].split("; "))
-                == sorted(_kept(_without, train, held)[1].split("; "))
-                or sorted(found[1].split("; "))
-                == sorted(set(_kept(_without, train, held)[1].split("; ")))
+                sorted(found[1].split("; ")) == sorted(_kept(_without, train, held)[1].split("; "))
+                or sorted(found[1].split("; ")) == sorted(set(_kept(_without, train, held)[1].split("; ")))
             ),
         ),
         "first held-out pair only": Mistake(
             "Only the first of the held-out pairs is looked at; every one of them has to stay out of the training "
             "text. See section 10.11.",
-            lambda train, held, key: _without(train, held[:1], key),
+            {"    japanese =": "    held_out = held_out[:1]\n    japanese ="},
         ),
         "last held-out pair only": Mistake(
             "Only the last of the held-out pairs counts: what was found for those before it was overwritten. "
             "See section 10.11.",
-            lambda train, held, key: _without(train, held[-1:], key),
+            {"    japanese =": "    held_out = held_out[-1:]\n    japanese ="},
         ),
         "indices instead of pairs": Mistake(
             "It returns numbers; asked for are the pairs themselves. See section 10.11.",
@@ -1718,22 +1347,12 @@ remove_leaks = Exercise(
         "key of one side only": Mistake(
             "`key` is applied to the Japanese side alone, so an English sentence in another spelling is not found: "
             "both sides need it. See section 10.11.",
-            lambda train, held, key: [
-                p
-                for p in train
-                if key(p[0]) not in {key(h[0]) for h in held}
-                and p[1] not in {h[1] for h in held}
-            ],
+            {"{key(en)": "{en", "and key(en)": "and en"},
         ),
         "key of the English side only": Mistake(
             "`key` is applied to the English side alone, so a Japanese sentence in another spelling is not found: "
             "both sides need it. See section 10.11.",
-            lambda train, held, key: [
-                p
-                for p in train
-                if p[0] not in {h[0] for h in held}
-                and key(p[1]) not in {key(h[1]) for h in held}
-            ],
+            {"{key(ja)": "{ja", "if key(ja)": "if ja"},
         ),
         "inside a held-out sentence": Mistake(
             "A sentence goes out that is no more than a part of a held-out one: only equal keys are a leak. `in` looks "
@@ -1743,7 +1362,7 @@ remove_leaks = Exercise(
         "languages mixed": Mistake(
             "A sentence goes out that is held out in the other language: Japanese is compared with Japanese, and "
             "English with English, in a set of their own. See section 10.11.",
-            _languages_mixed,
+            {"    return": "    japanese = english = japanese | english\n    return"},
         ),
         "up to the first leak": Mistake(
             "With the first leak it stops, and all pairs behind it are lost: go on with the next one, as `continue` "
@@ -1762,17 +1381,12 @@ remove_leaks = Exercise(
         ),
         CHANGES_ITS_INPUT: Mistake(
             "Make a new list, and leave the old ones as they are; whoever removes from a list while walking over it "
-            "also skips what comes next. See section 10.11.",
+            "also skips what comes next. See section 10.11."
         ),
         "languages crossed": Mistake(
             "Japanese sentences are looked for among the English ones, and English among the Japanese: each language "
             "has a set of its own. See section 10.11.",
-            lambda train, held, key: [
-                (ja, en)
-                for ja, en in train
-                if key(ja) not in {key(h[1]) for h in held}
-                and key(en) not in {key(h[0]) for h in held}
-            ],
+            {"not in japanese": "not in english", "not in english": "not in japanese"},
         ),
     },
 )

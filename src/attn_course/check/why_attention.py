@@ -7,8 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attn_course.additive import additive_attention
-from attn_course.check.exercise import Exercise, Mistake, made_in_parts
+from attn_course.check.exercise import Exercise, Mistake
 from attn_course.functional import softmax
 
 # ---------------------------------------------------------------- exact match
@@ -23,9 +22,7 @@ def _guesses_and_targets(draw):
         lengths = 2 + draw.ints(count, high=longest - 1)
         lengths[-1] = longest
         places = torch.arange(longest, device=lengths.device)
-        targets = (3 + draw.ints(count, longest, high=9)).masked_fill(
-            places >= lengths[:, None], 0
-        )
+        targets = (3 + draw.ints(count, longest, high=9)).masked_fill(places >= lengths[:, None], 0)
         # Something goes on behind the end of a guess. Some targets are missed at their first or last place only, some
         # guesses hold the right characters in another order, some are cut short.
         guesses = torch.where(targets > 0, targets, 3 + draw.ints(count, longest, high=9))
@@ -64,17 +61,12 @@ def _number(answer, guesses, targets):
 
 def _any_will_do(found, guesses, targets):
     right, is_padding = guesses == targets, targets == 0
-    return _is_one_of(
-        found,
-        *(_share(table.any(dim=1)) for table in (right | is_padding, right & ~is_padding)),
-    )
+    return _is_one_of(found, *(_share(table.any(dim=1)) for table in (right | is_padding, right & ~is_padding)))
 
 
 def _are_columns(found, guesses, targets):
     right = guesses == targets
-    return _is_one_of(
-        found, *(_share(table.all(dim=0)) for table in (right, right | (targets == 0)))
-    )
+    return _is_one_of(found, *(_share(table.all(dim=0)) for table in (right, right | (targets == 0))))
 
 
 exact_match = Exercise(
@@ -93,9 +85,7 @@ exact_match = Exercise(
             "This is a share of single places, padding included; "
             "an answer counts only when all of its characters are right. See section 1.5.",
             sign=lambda found, guesses, targets: _is_one_of(
-                found,
-                _share(guesses == targets),
-                _share((guesses == targets) | (targets == 0)),
+                found, _share(guesses == targets), _share((guesses == targets) | (targets == 0))
             ),
         ),
         "padding compared": Mistake(
@@ -106,9 +96,7 @@ exact_match = Exercise(
         "padding of the guesses": Mistake(
             "A guess that breaks off too early is counted as right: what may be anything are the places at which "
             "the target is padding, not those at which the guess is. See section 1.5.",
-            lambda guesses, targets: _share(
-                ((guesses == targets) | (guesses == 0)).all(dim=1)
-            ),
+            lambda guesses, targets: _share(((guesses == targets) | (guesses == 0)).all(dim=1)),
         ),
         "any instead of all": Mistake(
             "An answer is counted as soon as one of its characters is right; all of them must be. See section 1.5.",
@@ -131,9 +119,7 @@ exact_match = Exercise(
         "verdicts instead of share": Mistake(
             "This is one verdict for each answer; asked for is one number, the share of those that are right. See "
             "section 1.5.",
-            sign=lambda found, guesses, targets: torch.equal(
-                found.bool(), _right_rows(guesses, targets)
-            ),
+            sign=lambda found, guesses, targets: torch.equal(found.bool(), _right_rows(guesses, targets)),
         ),
         "share of the wrong": Mistake(
             "This is the share of wrong answers; asked for is that of right ones. See section 1.5.",
@@ -142,22 +128,16 @@ exact_match = Exercise(
         "differences added up": Mistake(
             "Some wrong answers are counted as right: where one id is too large and another too small by as much, "
             "the sum of differences is 0. See section 1.5.",
-            lambda guesses, targets: _share(
-                ((guesses - targets) * (targets > 0)).sum(dim=1) == 0
-            ),
+            lambda guesses, targets: _share(((guesses - targets) * (targets > 0)).sum(dim=1) == 0),
         ),
         "as far as the shortest": Mistake(
             "Only as many places are compared as the shortest target has; each has a length of its own. See section "
             "1.2.",
-            lambda guesses, targets: _share(
-                (guesses == targets)[:, : (targets > 0).sum(dim=1).min()].all(dim=1)
-            ),
+            lambda guesses, targets: _share((guesses == targets)[:, : (targets > 0).sum(dim=1).min()].all(dim=1)),
         ),
         "as far as the first": Mistake(
             "All answers are compared as far as the first target goes; each has a length of its own. See section 1.2.",
-            lambda guesses, targets: _share(
-                (guesses == targets)[:, : (targets[0] > 0).sum()].all(dim=1)
-            ),
+            lambda guesses, targets: _share((guesses == targets)[:, : (targets[0] > 0).sum()].all(dim=1)),
         ),
         "count instead of share": Mistake(
             "This is the number of right answers; divide it by the number of all. See section 1.5.",
@@ -180,21 +160,11 @@ exact_match = Exercise(
 
 
 def _targets_and_lengths(draw):
-    for what, count, longest in (
-        ("a batch", 3, 5),
-        ("a batch of one", 1, 7),
-        ("a larger batch", 11, 7),
-    ):
+    for what, count, longest in (("a batch", 3, 5), ("a batch of one", 1, 7), ("a larger batch", 11, 7)):
         lengths = 1 + draw.ints(count, high=longest - 1)
         lengths[-1] = longest
         places = torch.arange(longest, device=lengths.device)
-        yield (
-            what,
-            (3 + draw.ints(count, longest, high=9)).masked_fill(
-                places >= lengths[:, None], 0
-            ),
-            lengths,
-        )
+        yield (what, (3 + draw.ints(count, longest, high=9)).masked_fill(places >= lengths[:, None], 0), lengths)
     yield "single characters", 3 + draw.ints(2, 1, high=9), 1 + draw.ints(2, high=1)
 
 
@@ -230,18 +200,12 @@ shift_targets = Exercise(
             "Behind a short text comes first a padding and then the end, so the decoder learns to write padding: "
             "positions count from 0, so the end stands in the column that has the number of the length. See section "
             "1.2.",
-            lambda ids, lengths: (
-                _read(ids),
-                _write(ids, (lengths + 1).clamp(max=ids.size(1))),
-            ),
+            lambda ids, lengths: (_read(ids), _write(ids, (lengths + 1).clamp(max=ids.size(1)))),
         ),
         "a full row forgotten": Mistake(
             "A row without padding has its end in the place of the first character: where nothing is 0, `argmax` "
             "gives place 0. The lengths say where each row ends. See section 1.2.",
-            lambda ids, lengths: (
-                _read(ids),
-                _write(ids, (ids == 0).int().argmax(dim=1)),
-            ),
+            lambda ids, lengths: (_read(ids), _write(ids, (ids == 0).int().argmax(dim=1))),
         ),
         "the same for both": Mistake(
             "What is to be written is what is read: both begin with the beginning, so the decoder would write what "
@@ -265,40 +229,25 @@ shift_targets = Exercise(
         "end in both": Mistake(
             "The end is in what is read too. It does no harm, because nothing is to be written after it, "
             "but this exercise asks for padding there. See section 1.2.",
-            lambda ids, lengths: (
-                _read(_write(ids, lengths))[:, :-1],
-                _write(ids, lengths),
-            ),
+            lambda ids, lengths: (_read(_write(ids, lengths))[:, :-1], _write(ids, lengths)),
         ),
         "beginning and end swapped": Mistake(
             "The ids of beginning and end have changed places: 1 is for the beginning, 2 for the end. See section 1.2.",
-            lambda ids, lengths: (
-                F.pad(ids, (1, 0), value=2),
-                F.pad(ids, (0, 1)).scatter(1, lengths[:, None], 1),
-            ),
+            lambda ids, lengths: (F.pad(ids, (1, 0), value=2), F.pad(ids, (0, 1)).scatter(1, lengths[:, None], 1)),
         ),
         "end over the last character": Mistake(
             "The end stands in the place of the last character, which is then never written: "
             "it belongs one column further. See section 1.2.",
-            lambda ids, lengths: (
-                _read(ids),
-                F.pad(ids, (0, 1)).scatter(1, lengths[:, None] - 1, 2),
-            ),
+            lambda ids, lengths: (_read(ids), F.pad(ids, (0, 1)).scatter(1, lengths[:, None] - 1, 2)),
         ),
         "every end in every row": Mistake(
             "Each row has the ends of all rows: `write[:, places]` takes every place in every row, "
             "so say which row goes with which place. See section 1.2.",
-            lambda ids, lengths: (
-                _read(ids),
-                F.pad(ids, (0, 1)).index_fill(1, lengths, 2),
-            ),
+            lambda ids, lengths: (_read(ids), F.pad(ids, (0, 1)).index_fill(1, lengths, 2)),
         ),
         "ends for padding": Mistake(
             "All of the padding has become ends; after the first there is nothing more to write. See section 1.2.",
-            lambda ids, lengths: (
-                _read(ids),
-                F.pad(ids, (0, 1)).masked_fill(F.pad(ids, (0, 1)) == 0, 2),
-            ),
+            lambda ids, lengths: (_read(ids), F.pad(ids, (0, 1)).masked_fill(F.pad(ids, (0, 1)) == 0, 2)),
         ),
         "beginning in both": Mistake(
             "What is to be written begins with the id of the beginning too: the decoder reads the beginning, "
@@ -390,16 +339,12 @@ last_state = Exercise(
         "mean of the states": Mistake(
             "This is the mean of the real states; asked for is the one state at the last character. See section 1.3.",
             lambda states, lengths: torch.stack(
-                [
-                    row[:length].mean(dim=0)
-                    for row, length in zip(states, lengths, strict=True)
-                ]
+                [row[:length].mean(dim=0) for row, length in zip(states, lengths, strict=True)]
             ),
         ),
         "rows times rows": Mistake(
-            "Each text is given the last positions of all texts, a (B, B, E) tensor: "
-            "`states[:, places]` takes every place from every row, so say which row goes with which place. See section "
-            "1.2.",
+            "Each text is given the last positions of all texts, a (B, B, E) tensor: `states[:, places]` takes every "
+            "place from every row, so say which row goes with which place. See section 1.2.",
             lambda states, lengths: states[:, lengths - 1],
         ),
         "texts instead of positions": Mistake(
@@ -408,9 +353,7 @@ last_state = Exercise(
         ),
         "rows and positions swapped": Mistake(
             "Rows and positions have changed places: the first axis is that of the texts. See section 1.3.",
-            lambda states, lengths: states[
-                lengths - 1, torch.arange(len(states), device=states.device)
-            ],
+            lambda states, lengths: states[lengths - 1, torch.arange(len(states), device=states.device)],
         ),
         "mean over the padding": Mistake(
             "This is the mean of all states, padding included; asked for is the one state at the last character. "
@@ -431,12 +374,7 @@ last_state = Exercise(
 
 def _looks(draw):
     def tensors(b, s, d, dv, **kind):
-        return (
-            draw(b, d, **kind),
-            draw(b, s, d, **kind),
-            draw(b, s, dv, **kind),
-            draw(d, **kind),
-        )
+        return (draw(b, d, **kind), draw(b, s, d, **kind), draw(b, s, dv, **kind), draw(d, **kind))
 
     def mask(b, s):
         lengths = 1 + draw.ints(b, 1, high=s - 1)  # at least one position of padding
@@ -445,11 +383,7 @@ def _looks(draw):
     yield "a batch without padding", *tensors(3, 7, 5, 2), torch.ones_like(mask(3, 7))
     yield "a padded batch", *tensors(3, 7, 5, 2), mask(3, 7)
     yield "a batch of one", *tensors(1, 5, 2, 3), mask(1, 5)
-    yield (
-        "one position to look at",
-        *tensors(2, 3, 7, 5),
-        torch.tensor([[True, False, False]] * 2).to(mask(2, 3)),
-    )
+    yield ("one position to look at", *tensors(2, 3, 7, 5), torch.tensor([[True, False, False]] * 2).to(mask(2, 3)))
     yield "holes in the mask", *tensors(5, 11, 3, 7), draw.mask(5, 11)
     # Where real scores are far below 0, a weight of padding that is almost 0 shows.
     query, keys, values, score_weight = tensors(2, 5, 3, 7)
@@ -461,30 +395,10 @@ def _additive_scores(query, keys, score_weight):
     return torch.tanh(query[:, None] + keys) @ score_weight
 
 
-def _softmax_of_the_visible(scores, mask):
-    return softmax(scores.masked_fill(~mask, -math.inf))
-
-
-@made_in_parts
-def _look(
-    score=_additive_scores,
-    weigh=_softmax_of_the_visible,
-    average=lambda keys, values: values,
-):
-    """An answer with its own scores (B, S), weights, or averages."""
-
-    def answer(query, keys, values, score_weight, mask):
-        weights = weigh(score(query, keys, score_weight), mask)
-        return (weights[:, None] @ average(keys, values))[:, 0], weights
-
-    return answer
-
-
-def _right_look(query, keys, values, score_weight, mask):
-    context, weights = additive_attention(
-        query[:, None], keys, values, score_weight, mask[:, None]
-    )
-    return context[:, 0], weights[:, 0]
+def _look(query, keys, values, score_weight, mask):
+    scores = torch.tanh(query[:, None] + keys) @ score_weight  # (B, S)
+    weights = softmax(scores.masked_fill(~mask, -math.inf))
+    return (weights[:, None] @ values)[:, 0], weights
 
 
 def _looks_at_what_is_hidden(found, query, keys, values, score_weight, mask):
@@ -493,47 +407,44 @@ def _looks_at_what_is_hidden(found, query, keys, values, score_weight, mask):
     wanted = softmax(scores.masked_fill(mask, -math.inf))
     weights, hides = found[1].nan_to_num(), ~mask.all(dim=1)
     others = weights[~hides]
-    return torch.allclose(
-        weights[hides], wanted[hides], rtol=1e-4, atol=1e-5
-    ) and torch.allclose(others, others[:, :1].expand_as(others))
+    return torch.allclose(weights[hides], wanted[hides], rtol=1e-4, atol=1e-5) and torch.allclose(
+        others, others[:, :1].expand_as(others)
+    )
 
 
 look_back = Exercise(
     name="look_back",
     trials=_looks,
-    right=_right_look,
+    right=_look,
     returns=("context", "weights"),
     mistakes={
         "no tanh": Mistake(
             "The scores grow without bound with queries and keys, and the query makes no difference: "
             "it adds the same number to every score. The tanh is missing. See section 1.6.",
-            _look(lambda q, k, w: (q[:, None] + k) @ w),
+            {"torch.tanh": ""},
         ),
         "tanh outside the sum": Mistake(
             "All scores lie between −1 and 1: the tanh is taken of the weighted sum, "
             "and belongs to each number before it. See section 1.6.",
-            _look(lambda q, k, w: torch.tanh((q[:, None] + k) @ w)),
+            {"(query[:, None] + keys) @ score_weight": "((query[:, None] + keys) @ score_weight)"},
         ),
         "product instead of sum": Mistake(
             "Query and key are multiplied before the tanh; in additive attention they are added. See section 1.6.",
-            _look(lambda q, k, w: torch.tanh(q[:, None] * k) @ w),
+            {"+ keys": "* keys"},
         ),
         "score weight forgotten": Mistake(
             "The squashed numbers are summed as they are; each has to count as much as `score_weight` says. See "
             "section 1.6.",
-            _look(lambda q, k, w: torch.tanh(q[:, None] + k).sum(dim=-1)),
+            {" @ score_weight": ".sum(dim=-1)"},
         ),
         "softmax over the batch": Mistake(
             "The weights sum to 1 down the batch: the softmax runs over the first axis, "
             "and a text has to share out its own weight among its own positions. See section 1.6.",
-            _look(
-                _additive_scores,
-                lambda s, mask: softmax(s.masked_fill(~mask, -math.inf), dim=0),
-            ),
+            {"-math.inf))": "-math.inf), dim=0)"},
         ),
         "mask ignored": Mistake(
             "Padding gets weight: without padding all is right, so the mask is not used. See section 1.6.",
-            _look(_additive_scores, lambda s, mask: softmax(s)),
+            {".masked_fill(~mask, -math.inf)": ""},
         ),
         "mask inverted": Mistake(
             "Only the padding gets weight: the mask is True where the decoder may look, "
@@ -543,104 +454,93 @@ look_back = Exercise(
         "mask after the softmax": Mistake(
             "The weights of a padded text sum to less than 1: padding was given its share and then set to 0. "
             "Hide it before the softmax. See section 1.6.",
-            _look(_additive_scores, lambda s, mask: softmax(s) * mask),
+            {"scores.masked_fill(~mask, -math.inf))": "scores) * mask"},
         ),
         "hidden scores set to 0": Mistake(
             "Padding gets weight, because its scores are set to 0, and e⁰ is 1, not 0. "
             "Which score has an exponential of 0? See section 1.6.",
-            _look(_additive_scores, lambda s, mask: softmax(s * mask)),
+            {"scores.masked_fill(~mask, -math.inf)": "scores * mask"},
         ),
         "scaled like a dot product": Mistake(
             "The scores are divided by √D, so the weights are too even. That is for dot products; "
             "additive scores go into the softmax as they are. See section 1.6.",
-            _look(lambda q, k, w: _additive_scores(q, k, w) / math.sqrt(q.size(-1))),
+            {"@ score_weight": "@ score_weight / math.sqrt(query.size(-1))"},
         ),
         "sigmoid instead of tanh": Mistake(
             "Query and key are squashed by a sigmoid, to numbers from 0 to 1; it is a tanh, from −1 to 1. See section "
             "1.6.",
-            _look(lambda q, k, w: torch.sigmoid(q[:, None] + k) @ w),
+            {"tanh": "sigmoid"},
         ),
         "no axis for the queries": Mistake(
             "The query of each text has to meet all positions of that text: "
             "(B, D) and (B, S, D) do not line up before the query has an axis of length 1 for S. See section 1.6.",
-            _look(lambda q, k, w: torch.tanh(q + k) @ w),
+            {"query[:, None]": "query"},
         ),
         "dot product": Mistake(
             "The scores are the dot products of query and keys; additive attention adds the two, squashes the sum, "
             "and only then takes the weighted sum. See section 1.6.",
-            _look(lambda q, k, w: (q[:, None] * k).sum(dim=-1)),
+            {"torch.tanh(query[:, None] + keys) @ score_weight": "(query[:, None] * keys).sum(dim=-1)"},
         ),
         "weighted dot product": Mistake(
             "Query and key are multiplied, weighted and added up, without a tanh: additive attention adds the two, "
             "squashes the sum, and only then weights it. See section 1.6.",
-            _look(lambda q, k, w: (q[:, None] * k) @ w),
+            {"torch.tanh(query[:, None] + keys)": "(query[:, None] * keys)"},
         ),
         "query ignored": Mistake(
             "The weights are those of the keys alone, whatever the query is: "
             "query and key have to be added before the tanh. See section 1.6.",
-            _look(lambda q, k, w: torch.tanh(k) @ w),
+            {"query[:, None] + ": ""},
         ),
         "weighted before the tanh": Mistake(
             "`score_weight` is multiplied in before the tanh; first the sum is squashed, then weighted. See section "
             "1.6.",
-            _look(lambda q, k, w: torch.tanh((q[:, None] + k) * w).sum(dim=-1)),
+            {"(query[:, None] + keys) @ score_weight": "((query[:, None] + keys) * score_weight).sum(dim=-1)"},
         ),
         "no softmax": Mistake(
             "The scores are used as weights: they can be negative, and do not sum to 1. See section 1.6.",
-            _look(_additive_scores, lambda s, mask: s.masked_fill(~mask, 0)),
+            {"softmax(scores.masked_fill(~mask, -math.inf))": "scores.masked_fill(~mask, 0)"},
         ),
         "not divided by the sum": Mistake(
             "The weights are exponentials that nothing divides by their sum, so they do not sum to 1. See section 1.6.",
-            _look(_additive_scores, lambda s, mask: s.masked_fill(~mask, -math.inf).exp()),
+            {"softmax(scores.masked_fill(~mask, -math.inf))": "scores.masked_fill(~mask, -math.inf).exp()"},
         ),
         "sum forgotten": Mistake(
             "The values are multiplied by their weights and not summed: a text gets one context vector, "
             "not one for each position. See section 1.6.",
-            lambda *inputs: (
-                inputs[2] * _right_look(*inputs)[1][..., None],
-                _right_look(*inputs)[1],
-            ),
+            {"(weights[:, None] @ values)[:, 0]": "weights[..., None] * values"},
         ),
         "mean instead of sum": Mistake(
             "The context is too small, by as much as there are positions: the weights sum to 1 already, "
             "so the weighted values are summed, not averaged again. See section 1.6.",
-            lambda *inputs: (
-                _right_look(*inputs)[0] / inputs[2].size(1),
-                _right_look(*inputs)[1],
-            ),
+            {")[:, 0]": ")[:, 0] / values.size(1)"},
         ),
         "an axis too many": Mistake(
             "The numbers of the context are right, and an axis of length 1 is left over: "
             "one context vector for each text is (B, Dv). See section 1.6.",
-            lambda *inputs: (_right_look(*inputs)[0][:, None], _right_look(*inputs)[1]),
+            {")[:, 0]": ")"},
         ),
         "an axis lost": Mistake(
             "The context of a batch of one has lost its axis for the batch: `squeeze` without an axis "
             "takes all axes of length 1 away. See section 1.6.",
-            lambda *inputs: (_right_look(*inputs)[0].squeeze(), _right_look(*inputs)[1]),
+            {")[:, 0]": ")[:, 0].squeeze()"},
         ),
         "results swapped": Mistake(
             "Context and weights are returned in the wrong order: the context comes first. See section 1.6.",
-            lambda *inputs: _right_look(*inputs)[::-1],
+            {"return (weights[:, None] @ values)[:, 0], weights": "return weights, (weights[:, None] @ values)[:, 0]"},
         ),
         "scores returned as weights": Mistake(
             "The context is right, but what is returned beside it are the scores, before the softmax. See section 1.6.",
-            lambda *inputs: (
-                _right_look(*inputs)[0],
-                _additive_scores(*inputs[:2], inputs[3]).masked_fill(~inputs[4], -math.inf),
-            ),
+            {"0], weights": "0], scores.masked_fill(~mask, -math.inf)"},
         ),
         "keys averaged": Mistake(
             "The weights are right, but what is averaged by them are the keys; "
             "keys are to be found by, values are what is handed over. See section 1.6.",
-            _look(_additive_scores, average=lambda keys, values: keys),
+            {"@ values": "@ keys"},
         ),
         "padding gets weight": Mistake(
             "Without padding all is right, with padding some of it gets a weight that is not exactly 0: "
             "hide its scores with −∞ before the softmax. See section 1.6.",
-            sign=lambda found, query, keys, values, score_weight, mask: (
-                found[1][~mask].ne(0).any()
-            ),
+            sign=lambda found, query, keys, values, score_weight, mask: found[1][~mask].ne(0).any(),
         ),
     },
 )
@@ -661,47 +561,12 @@ def _steps(draw):
     yield "float64", *tensors(3, 2, 5, dtype=torch.float64)
 
 
-def _reset_old(r, u, h, part):
-    return r * u
-
-
-def _squash(x_part, h_part, r):
-    return torch.tanh(x_part + h_part)
-
-
-def _mix(z, h, n):
+def _gru(x, h, W, U, b, c):
+    x_r, x_z, x_n = (x @ W.T + b).chunk(3, dim=-1)
+    h_r, h_z, h_n = (h @ U.T + c).chunk(3, dim=-1)
+    r, z = torch.sigmoid(x_r + h_r), torch.sigmoid(x_z + h_z)
+    n = torch.tanh(x_n + r * h_n)
     return z * h + (1 - z) * n
-
-
-@made_in_parts
-def _gru(
-    order=(0, 1, 2),
-    gate=torch.sigmoid,
-    bias=(1, 1),
-    reset=_reset_old,
-    squash=_squash,
-    mix=_mix,
-):
-    """A step with parts of its own.
-
-    Args:
-        order: which block of rows is for r, z and n.
-        gate: what makes r and z of their sums.
-        bias: how often b and c count.
-        reset: what n sees of the old state, from r, U_n h + c_n, h, and (U_n, c_n).
-        squash: n from what comes of x, what ``reset`` makes, and r.
-        mix: the new state from z, h and n.
-    """
-
-    def answer(x, h, W, U, b, c):
-        of_x = (x @ W.T + bias[0] * b).chunk(3, dim=-1)
-        of_h = (h @ U.T + bias[1] * c).chunk(3, dim=-1)
-        r, z = (gate(of_x[i] + of_h[i]) for i in order[:2])
-        n = order[2]
-        seen = reset(r, of_h[n], h, (U.chunk(3)[n], bias[1] * c.chunk(3)[n]))
-        return mix(z, h, squash(of_x[n], seen, r))
-
-    return answer
 
 
 def _read_by_turns(x, h, W, U, b, c):
@@ -718,93 +583,90 @@ def _cut_by_the_input(x, h, W, U, b, c):
     return z * h + (1 - z) * n
 
 
-def _reads_blocks_in_another_order(found, *inputs):
-    orders = [order for order in permutations(range(3)) if order[2] != 2]
-    return any(
-        torch.allclose(found, _gru(order=order)(*inputs), rtol=1e-4, atol=1e-5)
-        for order in orders
-    )
+def _reads_blocks_in_another_order(found, x, h, *tables):
+    for order in permutations(range(3)):
+        moved = [torch.cat([table.chunk(3)[i] for i in order]) for table in tables]
+        if order[2] != 2 and torch.allclose(found, torch.gru_cell(x, h, *moved), rtol=1e-4, atol=1e-5):
+            return True
+    return False
 
 
 gru_step = Exercise(
     name="gru_step",
     trials=_steps,
-    right=lambda x, h, W, U, b, c: torch.gru_cell(x, h, W, U, b, c),
+    right=_gru,
     mistakes={
         "keeps what it should replace": Mistake(
             "z and 1 − z have changed places: z is the share of the old state that is kept. See section 1.3.",
-            _gru(mix=lambda z, h, n: (1 - z) * h + z * n),
+            {"z * h + (1 - z) * n": "(1 - z) * h + z * n"},
         ),
         "gates swapped": Mistake(
             "r and z have changed places: of the three blocks, the first is for r and the second for z. See section "
             "1.3.",
-            _gru(order=(1, 0, 2)),
+            {"r, z =": "z, r ="},
         ),
         "reset before the matrix": Mistake(
             "r is multiplied with the old state before U_n, as in the paper of 2014; "
             "PyTorch multiplies afterwards, with U_n h + c_n. See section 1.3.",
-            _gru(reset=lambda r, u, h, p: (r * h) @ p[0].T + p[1]),
+            {"r * h_n": "(r * h) @ U.chunk(3)[2].T + c.chunk(3)[2]"},
         ),
         "bias outside the reset": Mistake(
             "c_n is added behind the product with r; it belongs inside the bracket that r is multiplied with. See "
             "section 1.3.",
-            _gru(reset=lambda r, u, h, p: r * (h @ p[0].T) + p[1]),
+            {"r * h_n": "r * (h @ U.chunk(3)[2].T) + c.chunk(3)[2]"},
         ),
         "reset of the bare state": Mistake(
             "r is multiplied with the old state as it is; the state goes through U_n and c_n first. See section 1.3.",
-            _gru(reset=lambda r, u, h, p: r * h),
+            {"r * h_n": "r * h"},
         ),
         "old state lost": Mistake(
             "Nothing of the old state is kept: the proposal counts with 1 − z, and the old state with z. See section "
             "1.3.",
-            _gru(mix=lambda z, h, n: (1 - z) * n),
+            {"z * h + ": ""},
         ),
         "tanh for the gates": Mistake(
             "r and z go through a tanh and can be negative; a gate says how much, from 0 to 1: a sigmoid. See section "
             "1.3.",
-            _gru(gate=torch.tanh),
+            {"torch.sigmoid(x_r + h_r), torch.sigmoid(x_z + h_z)": "torch.tanh(x_r + h_r), torch.tanh(x_z + h_z)"},
         ),
         "no reset": Mistake(
-            "The proposal sees the whole old state: r is not used. See section 1.3.",
-            _gru(reset=lambda r, u, h, p: u),
+            "The proposal sees the whole old state: r is not used. See section 1.3.", {"r * h_n": "h_n"}
         ),
         "sigmoid for the proposal": Mistake(
             "The proposal goes through a sigmoid, so it is never negative; it is a tanh. See section 1.3.",
-            _gru(squash=lambda x, u, r: torch.sigmoid(x + u)),
+            {"tanh": "sigmoid"},
         ),
         "gates without sigmoid": Mistake(
             "A gate says how much, from 0 to 1, so r and z need a sigmoid. See section 1.3.",
-            _gru(gate=lambda x: x),
+            {"torch.sigmoid(x_r + h_r), torch.sigmoid(x_z + h_z)": "x_r + h_r, x_z + h_z"},
         ),
         "no tanh": Mistake(
             "The proposal grows without bound: it has to go through a tanh. See section 1.3.",
-            _gru(squash=lambda x, u, r: x + u),
+            {"torch.tanh": ""},
         ),
         "reset of the input": Mistake(
             "r is multiplied with what comes from x too; it resets only what comes from the old state. See section "
             "1.3.",
-            _gru(squash=lambda x, u, r: torch.tanh(r * x + u)),
+            {"(x_n + r": "(r * x_n + r"},
         ),
         "shares that do not sum to 1": Mistake(
             "The proposal is added whole to the part of the old state that is kept; "
             "if z of the old is kept, 1 − z of the new goes in. See section 1.3.",
-            _gru(mix=lambda z, h, n: z * h + n),
+            {"(1 - z) * n": "n"},
         ),
         "biases forgotten": Mistake(
             "There are two biases, b with W and c with U, and neither is used. See section 1.3.",
-            _gru(bias=(0, 0)),
+            {" + b)": ")", " + c)": ")"},
         ),
         "first bias forgotten": Mistake(
-            "There are two biases, b with W and c with U, and b is not used. See section 1.3.",
-            _gru(bias=(0, 1)),
+            "There are two biases, b with W and c with U, and b is not used. See section 1.3.", {" + b)": ")"}
         ),
         "one bias forgotten": Mistake(
-            "There are two biases, b with W and c with U, and c is not used. See section 1.3.",
-            _gru(bias=(1, 0)),
+            "There are two biases, b with W and c with U, and c is not used. See section 1.3.", {" + c)": ")"}
         ),
         "proposal instead of state": Mistake(
             "This is the proposal n; the new state is a mixture of it and the old one, by z. See section 1.3.",
-            _gru(mix=lambda z, h, n: n),
+            {"z * h + (1 - z) * n": "n"},
         ),
         "blocks in another order": Mistake(
             "The blocks of rows are read in another order: the first is for r, the second for z and the third for n. "
@@ -814,7 +676,7 @@ gru_step = Exercise(
         "one block for all": Mistake(
             "r, z and n are all made from the first H of the rows: the second H are for z and the third for n. "
             "See section 1.3.",
-            _gru(order=(0, 0, 0)),
+            {"    r, z =": "    x_z = x_n = x_r\n    h_z = h_n = h_r\n    r, z ="},
         ),
         "blocks by turns": Mistake(
             "Every third row goes to the same gate: the three blocks lie one behind the other, H rows for r, "
@@ -829,7 +691,7 @@ gru_step = Exercise(
         "proposal kept whole": Mistake(
             "The old state is added whole to the part of the proposal: if 1 − z of the new goes in, z of the old "
             "is kept. See section 1.3.",
-            _gru(mix=lambda z, h, n: h + (1 - z) * n),
+            {"z * h +": "h +"},
         ),
     },
 )

@@ -3,7 +3,7 @@
 from attn_course.pretrained.bert import BERT_NAMES, Bert, load_bert
 from attn_course.pretrained.config import read_config
 from attn_course.pretrained.gpt2 import GPT2, GPT2_NAMES, load_gpt2, split_fused
-from attn_course.pretrained.hub import download, load_from_folder, load_from_hub
+from attn_course.pretrained.hub import download, load_from_hub
 from attn_course.pretrained.llama import (
     GatedFeedForward,
     Llama,
@@ -12,6 +12,7 @@ from attn_course.pretrained.llama import (
     load_llama,
     make_llama_names,
 )
+from attn_course.pretrained.loading import load_from_folder
 from attn_course.pretrained.marian import MARIAN_NAMES, Marian, load_marian
 from attn_course.pretrained.marian_tokenizer import MarianTokenizer
 from attn_course.pretrained.minilm import find_minilm, load_minilm

@@ -1,0 +1,115 @@
+"""Mistakes written as edits of the right answer: what is replaced, what is refused, and what is seen of it."""
+
+import linecache
+import re
+import traceback
+
+import pytest
+
+from attn_course import check
+from attn_course.check.edits import Edited
+from attn_course.check.exercise import Exercise, Mistake
+
+
+def weigh(number, factor, shift):
+    scaled = number * factor
+    return scaled - shift
+
+
+class Weigher:
+    def __init__(self, factor):
+        self.factor = factor
+
+    def weigh(self, number):
+        return number * self.factor
+
+
+def exercise_with(**mistakes):
+    known = {name: Mistake(f"It {name}s. See section 1.1.", edits) for name, edits in mistakes.items()}
+    return Exercise("weigh", lambda draw: iter([("a table", draw(2, 3), draw(2, 3), draw(2, 3))]), weigh, known)
+
+
+def test_a_mistake_is_recognised_by_what_it_replaces_in_the_right_answer():
+    exercise = exercise_with(add={"- shift": "+ shift"}, divide={"number * factor": "number // factor"})
+    assert exercise.verdict(lambda number, factor, shift: number * factor + shift).mistake == "add"
+    assert exercise.verdict(lambda number, factor, shift: number // factor - shift).mistake == "divide"
+    assert exercise.verdict(lambda number, factor, shift: number - 7 * shift).mistake is None
+
+
+def test_all_edits_are_made_at_once():
+    exchanged = Edited(weigh, {"number * factor": "number * shift", "- shift": "- factor"})
+    assert exchanged(7, 3, 2) == 7 * 2 - 3
+
+
+def test_two_edits_of_two_parts_are_found_together():
+    exercise = exercise_with(add={"- shift": "+ shift"}, forget={" * factor": ""}, double={"- shift": "- 2 * shift"})
+    text = exercise.verdict(lambda number, factor, shift: number + shift).text
+    assert text == "Not right yet. Two things are wrong. It adds. See section 1.1. It forgets. See section 1.1."
+    add, forget, double = (mistake.answer for mistake in exercise.mistakes.values())
+    assert add.together_with(forget)(7, 3, 2) == 9
+    assert add.together_with(double) is None  # of the same part
+
+
+@pytest.mark.parametrize(
+    ("edits", "says"),
+    [
+        ({"number + factor": ""}, "check.weigh: slip: 'number + factor' stands 0 times in the right answer"),
+        ({"scaled": "scale"}, "'scaled' stands 2 times in the right answer, and has to once"),
+        ({"number * factor": "0", "* factor\n": "\n"}, r"'* factor\n' overlaps what another edit replaces"),
+    ],
+)
+def test_an_edit_that_does_not_fit_is_refused_where_the_exercise_is_made(edits, says):
+    with pytest.raises(ValueError, match=re.escape(says)):
+        exercise_with(slip=edits)
+
+
+def test_an_answer_whose_text_does_not_stand_alone_is_refused():
+    with pytest.raises(ValueError, match="only a function or class of a module can be edited, not <function "):
+        Edited(lambda number: number, {"number": "0"})
+
+
+def test_a_class_is_edited_too():
+    assert Edited(Weigher, {"* self": "+ self"})(3).weigh(7) == 10
+    assert Weigher(3).weigh(7) == 21
+
+
+def test_a_traceback_shows_the_text_that_ran():
+    exercise = exercise_with(stop={"- shift": "- shift[7]"})
+    edited = exercise.mistakes["stop"].answer
+    try:
+        edited(5, 3, 2)
+    except TypeError:
+        told = traceback.format_exc()
+    assert 'File "<check.weigh: stop>", line 3, in weigh' in told
+    assert "return scaled - shift[7]" in told
+
+
+def test_a_verdict_shows_nothing_of_an_edited_answer():
+    exercise = exercise_with(stop={"- shift": "- shift[7]"})
+
+    def indexes(number, factor, shift):
+        return number * factor - shift[7]
+
+    text = exercise.verdict(indexes).text
+    assert text.startswith("Not right yet. It stops. See section 1.1.\nweigh stops with IndexError: ")
+    assert re.search(r"in line \d+ of your cell: return number \* factor - shift\[7\]\n", text)
+    assert "scaled" not in text
+
+
+def test_an_edit_is_compiled_when_it_is_first_tried():
+    exercise = exercise_with(add={"- shift": "+ shift"})
+    edited = exercise.mistakes["add"].answer
+    assert exercise.verdict(weigh).right
+    assert "answer" not in vars(edited)
+    linecache.cache.pop("<check.weigh: add>", None)
+    assert not exercise.verdict(lambda *inputs: 0).right
+    assert "answer" in vars(edited)
+
+
+@pytest.mark.parametrize("name", check.__all__)
+def test_every_edit_of_an_exercise_is_python(name):
+    exercise = getattr(check, name)
+    for mistake in exercise.mistakes.values():
+        if isinstance(mistake.answer, Edited):
+            assert mistake.answer.source != Edited(exercise.right, {}).source
+            assert callable(mistake.answer.answer)
