@@ -1,23 +1,26 @@
-"""What does each form of attention in the course cost? Prints every ratio as a table.
+"""What does each form of attention in the course cost? Prints every ratio and every speed as a table.
 
 Each row compares two ways to compute the same numbers, which is checked. Both run in turn in one process, in an order
-that a coin decides each round; a ratio is the median of the rounds. Run it from the
-repository:
+that a coin decides each round; a ratio is the median of the rounds. Beside it stand the time of one call of ours, the
+speed, and what share that is of a large product of matrices in the same run. Run it from the repository:
 
-    python benchmarks/attention.py                 # all rows, a quarter of an hour on one core
+    python benchmarks/attention.py                 # everything, about ten minutes on one core
     python benchmarks/attention.py --only window   # the rows whose name or section holds this word
-    python benchmarks/attention.py --write         # also the recorded table, results/attention_cpu.md
+    python benchmarks/attention.py --write         # also what the book shows: the tables and the picture in results/
 
 With both, the sections that were measured whole take the place of those recorded before.
 
 On the CPU one thread works and its CPU time counts. Where PyTorch sees a CUDA GPU, the same command measures there as
 well: time by the GPU's own clock, float32 and bfloat16, up to 16,384 positions, and each fused back end by itself.
+What a GPU could do at best is computed from bytes and FLOPs, on any machine, and says so.
 """
 
 import argparse
+import copy
 import math
+import random
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +32,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from attn_course import (
+    DecoderCache,
     LanguageModel,
     MultiHeadAttention,
     attention,
@@ -37,6 +41,7 @@ from attn_course import (
     make_causal_mask,
     make_padding_mask,
     make_sliding_window_mask,
+    plots,
     sliding_window_attention,
     tiled_attention,
     weights_of_rows,
@@ -44,6 +49,7 @@ from attn_course import (
 from attn_course.decoding import generate, without_cache
 
 RESULTS = Path(__file__).parent / "results"
+ROUNDS = 5  # at least
 SDPA = F.scaled_dot_product_attention
 Work = Callable[[], object]
 
@@ -57,12 +63,30 @@ class Row(NamedTuple):
     """Builds both: ours, and what it is compared with. They return what must be equal."""
     limit: float | None
     """At most this; or at least this, where ``faster``. None promises nothing."""
+    flops: float
+    """What one call has to compute: of what no query may see, and of what is computed again, nothing counts."""
     faster: bool = False
     """The ratio says how many times faster ours is; otherwise how many times as long it takes."""
     repeats: int = 3
     """Calls in a round."""
     rounds: int | None = None
     """Rounds, where one takes so long that none is given away to warm up."""
+    dtype: torch.dtype = torch.float32
+
+
+def visible_flops(scores: float, D: int, backward: bool = False) -> float:
+    """A score is a product of D numbers with D, and so is its part in the average; going back has twice as many."""
+    return 4 * D * scores * (3 if backward else 1)
+
+
+def causal_scores(S: int) -> int:
+    return window_scores(S, S)
+
+
+def window_scores(S: int, W: int) -> int:
+    """Visible scores of S queries, each of which sees itself and at most W - 1 keys before it."""
+    W = min(S, W)
+    return W * (W + 1) // 2 + (S - W) * W
 
 
 # ---------------------------------------------------------------- rows for every device
@@ -83,12 +107,20 @@ def default_path(S: int, device: str, dtype: torch.dtype) -> Iterator[Row]:
     B, H, D = 2, 8, 64
     on = {"device": device}
 
-    def row(name: str, ours: Callable, theirs: Callable, shape: tuple[int, ...] = (B, H, S, D), **more: object) -> Row:
+    def row(
+        name: str,
+        ours: Callable,
+        theirs: Callable,
+        shape: tuple[int, ...] = (B, H, S, D),
+        visible: Tensor | None = None,
+    ) -> Row:
         def make() -> tuple[Work, Work]:
             q, k, v = (draw(*shape, dtype=dtype, **on) for _ in range(3))
             return no_grad(ours, q, k, v), no_grad(theirs, q, k, v)
 
-        return Row("The default path, forward", f"{name}, S {S}", make, 1.05, **more)
+        share = 1.0 if visible is None else visible.float().mean().item()
+        flops = visible_flops(share * math.prod(shape[:-1]) * S, D)
+        return Row("The default path, forward", f"{name}, S {S}", make, 1.05, flops, dtype=dtype)
 
     causal = make_causal_mask(S, **on)
     padding = make_padding_mask([S, S // 2], **on)[:, None]  # (B, 1, 1, S)
@@ -99,25 +131,22 @@ def default_path(S: int, device: str, dtype: torch.dtype) -> Iterator[Row]:
     hidden = hidden.to(device)
 
     yield row("no mask", fused_attention, SDPA)
-    yield row("causal", partial(fused_attention, is_causal=True), partial(SDPA, is_causal=True))
-    yield row("boolean mask (S, S)", partial(fused_attention, mask=hidden), partial(SDPA, attn_mask=hidden))
-    yield row("padding mask (B, 1, 1, S)", partial(fused_attention, mask=padding), partial(SDPA, attn_mask=padding))
-    yield row("window mask (S, S)", partial(fused_attention, mask=window), partial(SDPA, attn_mask=window))
-    yield row("causal mask, as a tensor", partial(fused_attention, mask=causal), partial(SDPA, attn_mask=causal))
+    yield row("causal", partial(fused_attention, is_causal=True), partial(SDPA, is_causal=True), visible=causal)
+    masks = {"boolean mask (S, S)": hidden, "padding mask (B, 1, 1, S)": padding, "window mask (S, S)": window}
+    for name, mask in (masks | {"causal mask, as a tensor": causal}).items():
+        yield row(name, partial(fused_attention, mask=mask), partial(SDPA, attn_mask=mask), visible=mask)
     yield row("float bias (1, H, S, S), ALiBi", partial(fused_attention, bias=alibi), partial(SDPA, attn_mask=alibi))
     lowered = torch.where(causal, alibi, -math.inf)
-    yield row(
-        "ALiBi and causal",
-        partial(fused_attention, bias=alibi, is_causal=True),
-        partial(SDPA, attn_mask=lowered),
-    )
+    both = partial(fused_attention, bias=alibi, is_causal=True)
+    yield row("ALiBi and causal", both, partial(SDPA, attn_mask=lowered), visible=causal)
 
     def grouped() -> tuple[Work, Work]:
         q, (k, v) = draw(B, H, S, D, dtype=dtype, **on), (draw(B, 2, S, D, dtype=dtype, **on) for _ in range(2))
         how = {"is_causal": True, "enable_gqa": True}
         return no_grad(partial(fused_attention, **how), q, k, v), no_grad(partial(SDPA, **how), q, k, v)
 
-    yield Row("The default path, forward", f"grouped-query, 8 heads on 2, causal, S {S}", grouped, 1.05)
+    name, flops = f"grouped-query, 8 heads on 2, causal, S {S}", visible_flops(B * H * causal_scores(S), D)
+    yield Row("The default path, forward", name, grouped, 1.05, flops, dtype=dtype)
 
     def by_hand(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         four = (x.reshape(-1, x.size(-3) if x.dim() > 2 else 1, S, D) for x in (q, k, v))
@@ -133,12 +162,14 @@ def forward_and_backward(S: int, device: str, dtype: torch.dtype) -> Iterator[Ro
         make = partial(
             with_gradients, partial(fused_attention, **how), partial(SDPA, **how), (B, H, S, D), device, dtype
         )
-        yield Row("The default path, forward and backward", f"{name}, S {S}", make, 1.05)
+        flops = visible_flops(B * H * (causal_scores(S) if how else S * S), D, backward=True)
+        yield Row("The default path, forward and backward", f"{name}, S {S}", make, 1.05, flops, dtype=dtype)
 
 
 def quiet(S: int) -> Iterator[Row]:
     B, H, D = 2, 8, 64
     for name, how in (("no mask", {}), ("causal", {"is_causal": True})):
+        scores = B * H * (causal_scores(S) if how else S * S)
         for sink, what in ((0.0, "quiet softmax"), (torch.linspace(-1, 1, H), "learned sinks")):
             ours = partial(fused_attention, sink=sink, **how)
             theirs = partial(SDPA, **how)
@@ -147,15 +178,23 @@ def quiet(S: int) -> Iterator[Row]:
                 q, k, v = (draw(B, H, S, D) for _ in range(3))
                 return no_grad(ours, q, k, v), no_grad(theirs, q, k, v)
 
-            often = {"repeats": max(1, 2048 // S)}
-            yield Row("Quiet softmax against plain SDPA", f"{what}, {name}, forward, S {S}", make, 1.05, **often)
+            row = partial(Row, "Quiet softmax against plain SDPA", limit=1.05)
+            flops, often = visible_flops(scores, D), max(1, 2048 // S)
+            yield row(f"{what}, {name}, forward, S {S}", make, flops=flops, repeats=often)
             both = partial(with_gradients, ours, theirs, (B, H, S, D), "cpu", torch.float32)
-            name_of_both = f"{what}, {name}, forward and backward, S {S}"
-            yield Row("Quiet softmax against plain SDPA", name_of_both, both, 1.05, repeats=max(1, 1024 // S))
+            flops, often = visible_flops(scores, D, backward=True), max(1, 1024 // S)
+            yield row(f"{what}, {name}, forward and backward, S {S}", both, flops=flops, repeats=often)
+
+
+def layer_flops(B: int, H: int, S: int, D: int) -> float:
+    """The four projections of a layer whose width is H times D."""
+    return 8 * B * S * (H * D) ** 2
 
 
 def chosen_rows(S: int) -> Iterator[Row]:
     B, H, D = 2, 8, 64
+    whole = visible_flops(B * H * S * S, D)
+    few = 2 * B * H * 32 * S * D  # the scores of 32 queries
 
     def make() -> tuple[Work, Work]:
         q, k, v = (draw(B, H, S, D) for _ in range(3))
@@ -167,7 +206,7 @@ def chosen_rows(S: int) -> Iterator[Row]:
 
         return no_grad(ours), no_grad(SDPA, q, k, v)
 
-    yield Row("Weights on request", f"output and the weights of 32 rows, S {S}", make, 1.05)
+    yield Row("Weights on request", f"output and the weights of 32 rows, S {S}", make, 1.05, whole + few)
 
     def layer() -> tuple[Work, Work]:
         module, x = MultiHeadAttention(H * D, H).eval(), draw(B, S, H * D)
@@ -175,13 +214,14 @@ def chosen_rows(S: int) -> Iterator[Row]:
         ours = no_grad(lambda: module(x, need_weights=rows)[0])
         return ours, no_grad(lambda: module(x)[0])
 
-    yield Row("Weights on request", f"a layer and the weights of 32 rows, S {S}", layer, 1.05)
+    of_layer = layer_flops(B, H, S, D) + whole + few
+    yield Row("Weights on request", f"a layer and the weights of 32 rows, S {S}", layer, 1.05, of_layer)
 
     def every() -> tuple[Work, Work]:
         q, k, v = (draw(B, H, S, D) for _ in range(3))
         return no_grad(lambda: attention(q, k, v)[0]), no_grad(SDPA, q, k, v)
 
-    yield Row("Weights on request", f"output and all weights, S {S}", every, None)
+    yield Row("Weights on request", f"output and all weights, S {S}", every, None, whole)
 
 
 def tiled(S: int) -> Iterator[Row]:
@@ -193,15 +233,13 @@ def tiled(S: int) -> Iterator[Row]:
             q, k, v = (draw(B, H, S, D) for _ in range(3))
             return no_grad(ours, q, k, v), no_grad(theirs, q, k, v)
 
-        yield Row(
-            "Tiled attention in plain PyTorch",
-            f"{name}, forward, S {S}",
-            make,
-            1.5 if S >= 512 else None,
-            repeats=max(1, 2048 // S),
-        )
+        row = partial(Row, "Tiled attention in plain PyTorch")
+        scores = B * H * (causal_scores(S) if how else S * S)
+        limit, often = 1.5 if S >= 512 else None, max(1, 2048 // S)
+        yield row(f"{name}, forward, S {S}", make, limit, visible_flops(scores, D), repeats=often)
         both = partial(with_gradients, ours, theirs, (B, H, S, D), "cpu", torch.float32)
-        yield Row("Tiled attention in plain PyTorch", f"{name}, forward and backward, S {S}", both, None, repeats=1)
+        flops = visible_flops(scores, D, backward=True)
+        yield row(f"{name}, forward and backward, S {S}", both, None, flops, repeats=1)
 
 
 def window(S: int, W: int, limit: float | None, device: str, dtype: torch.dtype) -> Iterator[Row]:
@@ -213,19 +251,60 @@ def window(S: int, W: int, limit: float | None, device: str, dtype: torch.dtype)
         ours = no_grad(partial(sliding_window_attention, window=W), q, k, v)
         return ours, no_grad(partial(SDPA, attn_mask=mask), q, k, v)
 
-    yield Row("Sliding window against SDPA with a mask", f"S {S}, W {W}", make, limit, faster=True, repeats=1)
+    flops = visible_flops(H * window_scores(S, W), D)
+    how = {"faster": True, "repeats": 1, "dtype": dtype}
+    yield Row("Sliding window against SDPA with a mask", f"S {S}, W {W}", make, limit, flops, **how)
 
 
-def cache(new_tokens: int, limit: float | None, rounds: int | None = None) -> Iterator[Row]:
+def writer(max_len: int) -> LanguageModel:
+    torch.manual_seed(0)
+    return LanguageModel(1000, d_model=384, num_heads=6, num_layers=6, d_ff=1536, max_len=max_len).eval()
+
+
+def reading_flops(lengths: Iterable[int]) -> float:
+    """Of one new token in texts of these lengths: its way through all weights, and its scores and averages."""
+    return sum(2 * (6 * 12 * 384**2 + 1000 * 384) + 6 * visible_flops(length, 384) for length in lengths)
+
+
+def cache(new_tokens: int, limit: float | None) -> Iterator[Row]:
+    """A whole text, with the cache and without: both choose the same tokens."""
+
     def make() -> tuple[Work, Work]:
-        torch.manual_seed(0)
-        model = LanguageModel(1000, d_model=384, num_heads=6, num_layers=6, d_ff=1536, max_len=new_tokens + 8).eval()
-        prompt = torch.randint(1000, (1, 8))
+        model, prompt = writer(new_tokens + 8), torch.randint(1000, (1, 8))
         write = partial(generate, prompts=prompt, prompt_lengths=torch.tensor([8]), max_new_tokens=new_tokens)
         return partial(write, model), partial(write, without_cache(model))
 
-    name = f"{new_tokens} new tokens, 6 layers, E 384"
-    yield Row("Writing with a cache against recomputing", name, make, limit, faster=True, repeats=1, rounds=rounds)
+    name, flops = f"{new_tokens} new tokens, 6 layers, E 384", reading_flops(range(1, new_tokens + 8))
+    how = {"faster": True, "repeats": 1, "rounds": ROUNDS}
+    yield Row("Writing with a cache against recomputing", name, make, limit, flops, **how)
+
+
+def cached_steps(new_tokens: int, every: int, limit: float | None) -> Iterator[Row]:
+    """Some of the steps of a long text, evenly spread, since all of them without a cache take minutes."""
+    read_before = range(every // 2, new_tokens, every)
+
+    def make() -> tuple[Work, Work]:
+        model, ids = writer(new_tokens), torch.randint(1000, (1, new_tokens))
+        whole = model.make_cache(batch_size=1, max_len=new_tokens)
+        with torch.no_grad():
+            model(ids, cache=whole)
+
+        def with_cache() -> Tensor:
+            logits = []
+            for n in read_before:
+                so_far = DecoderCache([copy.copy(layer) for layer in whole.layers])  # of the same memory
+                so_far.truncate(n)
+                logits.append(model(ids[:, n : n + 1], cache=so_far))
+            return torch.cat(logits)
+
+        def again() -> Tensor:
+            return torch.cat([model(ids[:, : n + 1])[:, -1:] for n in read_before])
+
+        return no_grad(with_cache), no_grad(again)
+
+    name = f"{len(read_before)} of the steps of {new_tokens:,} new tokens, 6 layers, E 384"
+    flops, how = reading_flops(n + 1 for n in read_before), {"faster": True, "repeats": 1}
+    yield Row("Writing with a cache against recomputing", name, make, limit, flops, **how)
 
 
 def module(S: int) -> Iterator[Row]:
@@ -236,7 +315,8 @@ def module(S: int) -> Iterator[Row]:
         how = {"attn_mask": future, "is_causal": True, "need_weights": False}
         return no_grad(lambda: ours(x, is_causal=True)[0]), no_grad(lambda: theirs(x, x, x, **how)[0])
 
-    yield Row("The layer", f"MultiHeadAttention against nn.MultiheadAttention, causal, S {S}", make, 1.05)
+    flops = layer_flops(2, 8, S, 64) + visible_flops(2 * 8 * causal_scores(S), 64)
+    yield Row("The layer", f"MultiHeadAttention against nn.MultiheadAttention, causal, S {S}", make, 1.05, flops)
 
 
 # ---------------------------------------------------------------- rows for a GPU only
@@ -256,14 +336,16 @@ def back_ends(S: int, dtype: torch.dtype) -> Iterator[Row]:
             return no_grad(chosen), no_grad(partial(SDPA, is_causal=True), q, k, v)
 
         name = backend.name.lower().replace("_attention", "")
-        yield Row("Back ends of SDPA against its own choice", f"{name}, causal, S {S}", make, None)
+        flops = visible_flops(2 * 8 * causal_scores(S), 64)
+        section = "Back ends of SDPA against its own choice"
+        yield Row(section, f"{name}, causal, S {S}", make, None, flops, dtype=dtype)
 
 
 def rows_of(device: str) -> list[Row]:
     if device == "cpu":
         rows = [*default_path(512, "cpu", torch.float32), *default_path(1024, "cpu", torch.float32)]
         rows += forward_and_backward(512, "cpu", torch.float32)
-        for S in (512, 1024, 2048):
+        for S in (512, 2048):
             rows += quiet(S)
         rows += chosen_rows(1024)
         for S in (512, 1024, 2048):
@@ -271,7 +353,7 @@ def rows_of(device: str) -> list[Row]:
         rows += window(2048, 256, None, "cpu", torch.float32)
         rows += window(8192, 256, 10.0, "cpu", torch.float32)
         rows += module(512)
-        return [*rows, *cache(256, 6.0, rounds=5), *cache(1024, 20.0, rounds=2)]
+        return [*rows, *cache(256, 6.0), *cached_steps(1024, 32, 20.0)]
     rows = []
     for dtype in (torch.float32, torch.bfloat16):
         for S in (1024, 4096, 16384):
@@ -302,6 +384,10 @@ def with_gradients(
     return backward(partial(ours, *inputs), inputs, upstream), backward(partial(theirs, *inputs), inputs, upstream)
 
 
+def clock_of(device: str) -> Callable[[Work], float]:
+    return cpu_seconds if device == "cpu" else gpu_seconds
+
+
 def gpu_seconds(work: Work) -> float:
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
@@ -326,38 +412,58 @@ def check_equal(row: Row, found: object, expected: object) -> None:
             assert torch.equal(a, b), f"{row.name}: not the same tokens"
 
 
-def measure(row: Row, seconds: float, device: str) -> list[float]:
-    """The ratios of as many rounds as fit into the time, at least five. A first round only warms up."""
+def measure(row: Row, seconds: float, device: str) -> list[tuple[float, float]]:
+    """The seconds that one call of ours and of theirs takes, in as many rounds as fit into the time, at least five.
+
+    A first round only warms up.
+    """
     torch.manual_seed(0)
     works = dict(zip(("ours", "theirs"), row.make(), strict=True))
-    clock = cpu_seconds if device == "cpu" else gpu_seconds
+    clock = clock_of(device)
     found: dict[str, object] = {}
 
     def timed(side: str) -> Callable[[int], float]:
         def once() -> None:
             found[side] = works[side]()
 
-        return lambda number: sum(clock(once) for _ in range(row.repeats))
+        return lambda number: sum(clock(once) for _ in range(row.repeats)) / row.repeats
 
     turns = partial(take_turns, timed("ours"), timed("theirs"))
     if row.rounds is not None:
         times = turns(row.rounds)
     else:
         (first,) = turns(1)
-        times = turns(max(5, min(99, round(seconds / sum(first)))), seed=1)
+        times = turns(max(ROUNDS, min(99, round(seconds / sum(first) / row.repeats))), seed=1)
     check_equal(row, found["ours"], found["theirs"])
-    return [b / a if row.faster else a / b for a, b in times]
+    return times
 
 
-def line(row: Row, ratios: list[float]) -> str:
+def measure_peak(dtype: torch.dtype, device: str) -> float:
+    """FLOPs a second of a product of two large matrices at its fastest: no form of attention can hope for more."""
+    n = 2048 if device == "cpu" else 8192
+    a, b = (draw(n, n, device=device, dtype=dtype) for _ in range(2))
+    times = [clock_of(device)(lambda: a @ b) for _ in range(ROUNDS + 1)]
+    return 2 * n**3 / min(times)
+
+
+def line(row: Row, times: list[tuple[float, float]], peak: float) -> str:
     """One row of the table."""
+    ratios = [theirs / ours if row.faster else ours / theirs for ours, theirs in times]
     low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
     word = "at least" if row.faster else "at most"
     limit = "" if row.limit is None else f"{word} {row.limit:g}"
     digits = 1 if row.faster else 2
     held = "" if row.limit is None else " ✓" if meets(row, middle) else " ✗"
     numbers = f"{middle:.{digits}f} | {low:.{digits}f} to {high:.{digits}f}"
-    return f"| {row.name} | {numbers} | {len(ratios)} | {limit}{held} |"
+    ours = statistics.median(seconds for seconds, _ in times)
+    speed = row.flops / ours
+    absolute = f"{as_number(1000 * ours)} | {as_number(speed / 1e9)} | {speed / peak:.0%}".replace("%", " %")
+    return f"| {row.name} | {numbers} | {len(ratios)} | {limit}{held} | {absolute} |"
+
+
+def as_number(value: float) -> str:
+    """Two digits that count, or all before the point."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def meets(row: Row, ratio: float) -> bool:
@@ -369,15 +475,141 @@ def meets(row: Row, ratio: float) -> bool:
 def sections(rows: list[Row], seconds: float, device: str) -> dict[str, str]:
     """The table of each section; prints every line as soon as it is measured."""
     found: dict[str, str] = {}
+    peaks: dict[torch.dtype, float] = {}
     for row in rows:
         if row.section not in found:
+            dtypes = dict.fromkeys(other.dtype for other in rows if other.section == row.section)
+            for dtype in dtypes:  # the largest so far: another program may have slowed this one down
+                peaks[dtype] = max(peaks.get(dtype, 0.0), measure_peak(dtype, device))
             kind = "times faster" if row.faster else "time, relative"
-            found[row.section] = f"| what | {kind} | quartiles | rounds | promised |\n|---|---|---|---|---|"
+            head = f"| what | {kind} | quartiles | rounds | promised | ms | GFLOP/s | of the peak |"
+            beside = describe_peaks({dtype: peaks[dtype] for dtype in dtypes})
+            found[row.section] = f"{beside}\n\n{head}\n|{'---|' * 8}"
             print(f"\n**{row.section}**\n\n{found[row.section]}", flush=True)
-        text = line(row, measure(row, seconds, device))
+        text = line(row, measure(row, seconds, device), peaks[row.dtype])
         print(text, flush=True)
         found[row.section] += f"\n{text}"
     return found
+
+
+def describe_peaks(peaks: dict[torch.dtype, float]) -> str:
+    speeds = (f"{peak / 1e9:,.0f} GFLOP/s in {str(dtype).removeprefix('torch.')}" for dtype, peak in peaks.items())
+    return f"The peak beside it: {' and '.join(speeds)}."
+
+
+# ---------------------------------------------------------------- the same over the length of the text
+
+
+SCALING = "From 512 to 16,384 positions"
+LENGTHS = [2**n for n in range(9, 15)]
+WINDOW = 256
+
+
+def textbook(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Chapter 16's: the scores of all pairs are written down, and so are their weights."""
+    return (q @ k.mT / math.sqrt(q.size(-1))).softmax(dim=-1) @ v
+
+
+def ways_at(S: int, device: str) -> dict[str, Work]:
+    """One head of width 64 over S positions, without a mask and with a window."""
+    torch.manual_seed(0)
+    q, k, v = (draw(1, 1, S, 64, device=device) for _ in range(3))
+    mask = make_sliding_window_mask(S, WINDOW, device=device)
+    ways = {
+        "textbook": partial(textbook, q, k, v),
+        "tiles": partial(tiled_attention, q, k, v),
+        "SDPA": partial(SDPA, q, k, v),
+        "SDPA, window mask": partial(SDPA, q, k, v, attn_mask=mask),
+        "window": partial(sliding_window_attention, q, k, v, window=WINDOW),
+    }
+    return {name: no_grad(way) for name, way in ways.items()}
+
+
+def race(ways: dict[str, Work], device: str) -> dict[str, list[float]]:
+    """The seconds of each way in each round: in turn, in a new order each round, and one round more to warm up.
+
+    Those that mean the same must compute the same.
+    """
+    dice, clock = random.Random(0), clock_of(device)
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    found: dict[str, Tensor] = {}
+    for _ in range(ROUNDS + 1):
+        for name in dice.sample(list(ways), len(ways)):
+
+            def once(name: str = name) -> None:
+                found[name] = ways[name]()
+
+            times[name].append(clock(once))
+    for a, b in (("textbook", "SDPA"), ("tiles", "SDPA"), ("window", "SDPA, window mask")):
+        torch.testing.assert_close(found[a], found[b], rtol=1e-3, atol=1e-4)
+    return {name: seconds[1:] for name, seconds in times.items()}
+
+
+def scaling(device: str) -> tuple[str, plots.Picture]:
+    """Two tables, of times and of speeds, and a picture of the times."""
+    peak = measure_peak(torch.float32, device)
+    found = {S: race(ways_at(S, device), device) for S in LENGTHS}
+    names = list(found[LENGTHS[0]])
+    medians = {name: [statistics.median(found[S][name]) for S in LENGTHS] for name in names}
+
+    def cell(seconds: list[float]) -> str:
+        low, middle, high = (as_number(1000 * x) for x in statistics.quantiles(seconds, n=4, method="inclusive"))
+        return f"{middle} ({low} to {high})"
+
+    def speed(name: str, S: int, seconds: float) -> str:
+        scores = window_scores(S, WINDOW) if "window" in name else S * S
+        flops = visible_flops(scores, 64) / seconds
+        return f"{as_number(flops / 1e9)}, {flops / peak:.0%}".replace("%", " %")
+
+    head = f"| positions | {' | '.join(names)} |\n|{'---|' * (len(names) + 1)}"
+    times, speeds = [head], [head]
+    for i, S in enumerate(LENGTHS):
+        times.append(f"| {S:,} | {' | '.join(cell(found[S][name]) for name in names)} |")
+        speeds.append(f"| {S:,} | {' | '.join(speed(name, S, medians[name][i]) for name in names)} |")
+    text = [
+        f"{describe_peaks({torch.float32: peak})}",
+        f"One head of width 64, a window of {WINDOW}. "
+        f"Milliseconds: the median of {ROUNDS} rounds, and the quartiles in brackets.",
+        "\n".join(times),
+        "GFLOP/s and the share of the peak; of what the window hides nothing counts.",
+        "\n".join(speeds),
+    ]
+    ms = {name: [1000 * seconds for seconds in medians[name]] for name in names}
+    look = {"xlabel": "positions", "ylabel": "milliseconds", "precision": None}
+    return "\n\n".join(text), plots.curves(LENGTHS, ms, log_x=True, log_y=True, **look)
+
+
+# ---------------------------------------------------------------- a GPU, computed
+
+
+H200_FLOPS, H200_BYTES = 989e12, 4.8e12  # a second, in bfloat16 without sparsity, and from memory: its data sheet
+
+
+def computed() -> str:
+    """What an H200 would take at best. Nothing is measured here: the same on every machine."""
+    B, H, D, size = 2, 8, 64, 2  # bytes of a bfloat16
+    rows = ["| what | GFLOP | MB | FLOPs a byte | microseconds, at least | bound by |", "|---|---|---|---|---|---|"]
+    for S in (1024, 4096, 16384):
+        inputs = 4 * B * H * S * D * size  # q, k, v and the output, each once
+        table = B * H * S * S * size
+        flops = visible_flops(B * H * S * S, D)
+        # The scores are written, read by the softmax, which writes weights, and these are read for the average.
+        for name, moved in (("fused", inputs), ("textbook", inputs + 4 * table)):
+            rows.append(at_best(f"{name}, S {S:,}", flops, moved))
+    for S in (1024, 4096, 16384):
+        step = visible_flops(B * H * S, D)
+        rows.append(at_best(f"one new token, {S:,} in the cache", step, 2 * B * H * (S + 1) * D * size))
+    return "\n".join(rows)
+
+
+def at_best(name: str, flops: float, moved: float) -> str:
+    compute, fetch = flops / H200_FLOPS, moved / H200_BYTES
+    numbers = [flops / 1e9, moved / 1e6, flops / moved, 1e6 * max(compute, fetch)]
+    bound = "arithmetic" if compute > fetch else "memory"
+    return f"| {name} | {' | '.join(map(as_number, numbers))} | {bound} |"
+
+
+# ---------------------------------------------------------------- recording
 
 
 def record(path: Path, where: str, found: dict[str, str], order: list[str]) -> None:
@@ -394,9 +626,9 @@ def record(path: Path, where: str, found: dict[str, str], order: list[str]) -> N
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=5.0, help="time to spend on each row (default 5)")
+    parser.add_argument("--seconds", type=float, default=4.0, help="time to spend on each row (default 4)")
     parser.add_argument("--only", default="", help="rows whose name or section holds this, in any case")
-    parser.add_argument("--write", action="store_true", help="also write the table to benchmarks/results")
+    parser.add_argument("--write", action="store_true", help="also write tables and picture to benchmarks/results")
     options = parser.parse_args()
     if options.seconds <= 0:
         parser.error(f"--seconds ({options.seconds:g}) must be above 0")
@@ -407,11 +639,19 @@ def main() -> None:
         where = describe_machine() if device == "cpu" else f"{torch.cuda.get_device_name()}; {describe_machine()}"
         print(where, flush=True)
         found = sections(chosen, options.seconds, device)
+        picture = None
+        if options.only.lower() in SCALING.lower():
+            found[SCALING], picture = scaling(device)
+            print(f"\n**{SCALING}**\n\n{found[SCALING]}", flush=True)
         if options.write:
-            order = list(dict.fromkeys(row.section for row in rows))
+            order = [*dict.fromkeys(row.section for row in rows), SCALING]
             left_out = {row.section for row in rows if row not in chosen}
             whole = {section: text for section, text in found.items() if section not in left_out}
             record(RESULTS / f"attention_{device}.md", where, whole, order)
+            if picture is not None:
+                picture.save(RESULTS / f"attention_{device}.png")
+    if options.write:
+        (RESULTS / "attention_gpu_computed.md").write_text(computed() + "\n")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,10 @@ import sys
 import pytest
 import torch
 from read_chapters import ROOT
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from attn_course import make_causal_mask, make_sliding_window_mask
 
 
 @pytest.fixture
@@ -23,7 +27,7 @@ def small_rows(bench):
     cpu = ("cpu", torch.float32)
     rows = [*bench.default_path(48, *cpu), *bench.forward_and_backward(48, *cpu), *bench.quiet(48)]
     rows += [*bench.chosen_rows(48), *bench.tiled(48), *bench.window(96, 16, 10.0, *cpu), *bench.module(48)]
-    return [*rows, *bench.cache(5, 6.0)]
+    return [*rows, *bench.cache(5, 6.0), *bench.cached_steps(11, 3, 20.0)]
 
 
 def test_both_sides_of_every_row_compute_the_same(bench):
@@ -41,6 +45,7 @@ def test_rows_that_differ_are_refused(bench):
     with pytest.raises(AssertionError):
         bench.check_equal(row, ours() + 0.01, theirs())
     (tokens,) = bench.cache(3, None)
+    assert tokens.rounds >= 5
     with pytest.raises(AssertionError, match="not the same tokens"):
         bench.check_equal(tokens, torch.tensor([[1, 2]]), torch.tensor([[1, 3]]))
     wrong = row._replace(make=lambda: (lambda: torch.ones(2), lambda: torch.zeros(2)))
@@ -49,24 +54,33 @@ def test_rows_that_differ_are_refused(bench):
 
 
 def test_a_row_of_the_table_says_whether_the_promise_was_kept(bench):
-    slower = bench.Row("Section", "a name", None, 1.05)
-    assert bench.line(slower, [1.0, 1.0, 1.02, 1.1, 1.2]) == "| a name | 1.02 | 1.00 to 1.10 | 5 | at most 1.05 ✓ |"
-    assert bench.line(slower, [1.0, 1.1, 1.2]).endswith("at most 1.05 ✗ |")
+    slower = bench.Row("Section", "a name", None, 1.05, flops=3e9)
+    times = [(2.0 * ratio, 2.0) for ratio in (1.0, 1.0, 1.02, 1.1, 1.2)]
+    line = bench.line(slower, times, peak=6e9)
+    assert line == "| a name | 1.02 | 1.00 to 1.10 | 5 | at most 1.05 ✓ | 2,040 | 1.5 | 25 % |"
+    assert "at most 1.05 ✗ |" in bench.line(slower, [(1.0, 1.0), (1.1, 1.0), (1.2, 1.0)], 6e9)
     faster = slower._replace(limit=10, faster=True)
-    assert bench.line(faster, [8.0, 9.0, 11.0, 12.0, 13.0]) == "| a name | 11.0 | 9.0 to 12.0 | 5 | at least 10 ✓ |"
-    assert bench.line(faster, [8.0, 9.0, 12.0]).endswith("at least 10 ✗ |")
-    assert bench.line(slower._replace(limit=None), [1.0, 2.0, 3.0]).endswith("| 1.50 to 2.50 | 3 |  |")
+    times = [(0.5, 0.5 * ratio) for ratio in (8.0, 9.0, 11.0, 12.0, 13.0)]
+    line = bench.line(faster, times, peak=1e12)
+    assert line == "| a name | 11.0 | 9.0 to 12.0 | 5 | at least 10 ✓ | 500 | 6 | 1 % |"
+    assert "at least 10 ✗ |" in bench.line(faster, [(1.0, 8.0), (1.0, 9.0), (1.0, 12.0)], 6e9)
+    nothing = bench.line(slower._replace(limit=None), [(1.0, 1.0), (2.0, 1.0), (3.0, 1.0)], 6e9)
+    assert "| 1.50 to 2.50 | 3 |  |" in nothing
 
 
-def test_the_ratio_is_the_time_of_ours_over_theirs_or_the_reverse_where_ours_is_faster(bench, monkeypatch):
+def takes(clock, seconds):
+    """Work that moves a clock of its own."""
+
+    def work():
+        clock[0] += seconds
+        return torch.ones(1)
+
+    return work
+
+
+@pytest.fixture
+def own_clock(bench, monkeypatch):
     clock = [0.0]
-
-    def takes(seconds):
-        def work():
-            clock[0] += seconds
-            return torch.ones(1)
-
-        return work
 
     def seconds_of(work):
         before = clock[0]
@@ -74,11 +88,81 @@ def test_the_ratio_is_the_time_of_ours_over_theirs_or_the_reverse_where_ours_is_
         return clock[0] - before
 
     monkeypatch.setattr(bench, "cpu_seconds", seconds_of)
-    row = bench.Row("Section", "a name", lambda: (takes(2.0), takes(8.0)), None, repeats=2)
-    assert bench.measure(row, 140, "cpu") == [0.25] * 7  # a round of 2 · (2 + 8) seconds
-    assert bench.measure(row, 1, "cpu") == [0.25] * 5
-    assert bench.measure(row._replace(faster=True), 1, "cpu") == [4.0] * 5
-    assert bench.measure(row._replace(rounds=2), 140, "cpu") == [0.25] * 2
+    return clock
+
+
+def test_a_row_is_timed_by_the_call_in_at_least_five_rounds(bench, own_clock):
+    make = lambda: (takes(own_clock, 2.0), takes(own_clock, 8.0))  # noqa: E731
+    row = bench.Row("Section", "a name", make, None, 1.0, repeats=2)
+    assert bench.measure(row, 140, "cpu") == [(2.0, 8.0)] * 7  # a round of 2 · (2 + 8) seconds
+    assert bench.measure(row, 1, "cpu") == [(2.0, 8.0)] * 5
+    assert bench.measure(row._replace(rounds=6), 1, "cpu") == [(2.0, 8.0)] * 6
+
+
+def test_the_race_keeps_the_time_of_each_way_and_gives_the_first_round_away(bench, own_clock):
+    ways = {name: takes(own_clock, i + 1.0) for i, name in enumerate(bench.ways_at(16, "cpu"))}
+    assert bench.race(ways, "cpu") == {name: [i + 1.0] * 5 for i, name in enumerate(ways)}
+
+
+def test_ways_that_compute_something_else_are_not_timed(bench):
+    ways = bench.ways_at(512, "cpu")
+    assert len(bench.race(ways, "cpu")) == 5
+    for name in ("textbook", "tiles", "window"):
+        with pytest.raises(AssertionError):
+            bench.race(ways | {name: lambda way=ways[name]: way() + 0.01}, "cpu")
+
+
+# -- FLOPs -------------------------------------------------------------------------------------------
+
+
+def counted(work):
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:  # the fused kernel is not counted
+        work()
+    return counter.get_total_flops()
+
+
+def test_the_flops_of_a_row_without_a_mask_are_those_that_pytorch_counts(bench):
+    cpu = ("cpu", torch.float32)
+    rows = [*bench.default_path(24, *cpu), *bench.forward_and_backward(24, *cpu), *bench.chosen_rows(48)]
+    rows = [row for row in rows if not re.search(r"causal|mask \(|window|bias", row.name)]
+    assert len(rows) == 8
+    for row in rows:
+        ours, theirs = row.make()
+        plain = row.section.startswith("The default")
+        assert counted(theirs if plain else ours) == row.flops, row.name
+
+
+def test_of_what_a_mask_hides_nothing_counts(bench):
+    S = 16
+    flops = {row.name: row.flops for row in bench.default_path(S, "cpu", torch.float32)}
+    a_score = 4 * 64 * 2 * 8
+    assert flops["causal, S 16"] == a_score * make_causal_mask(S).sum()
+    assert flops["ALiBi and causal, S 16"] == flops["causal, S 16"]
+    assert flops["window mask (S, S), S 16"] == a_score * make_sliding_window_mask(S, 4).sum()
+    assert flops["padding mask (B, 1, 1, S), S 16"] == a_score * S * (16 + 8) / 2
+    for S, W in ((11, 3), (7, 7), (5, 9), (13, 1)):
+        assert bench.window_scores(S, W) == make_sliding_window_mask(S, W).sum()
+
+
+def test_the_flops_of_writing_are_those_that_pytorch_counts(bench):
+    (some,) = bench.cached_steps(11, 3, None)
+    with_cache, again = some.make()
+    assert counted(with_cache) == some.flops
+    assert counted(again) > 4 * some.flops
+    (whole,) = bench.cache(5, None)
+    prompt = 8 * 9 // 2  # its scores are computed by a kernel that PyTorch does not count
+    assert counted(whole.make()[0]) == whole.flops - 6 * 4 * 384 * prompt
+
+
+def test_what_a_gpu_could_do_is_the_slower_of_computing_and_fetching(bench):
+    assert bench.at_best("a", flops=989e9, moved=4.8e6) == "| a | 989 | 4.8 | 206,042 | 1,000 | arithmetic |"
+    assert bench.at_best("a", flops=989e6, moved=4.8e9) == "| a | 0.99 | 4,800 | 0.21 | 1,000 | memory |"
+    table = bench.computed()
+    assert table.count("arithmetic") == 3
+    assert (bench.RESULTS / "attention_gpu_computed.md").read_text() == table + "\n"
+
+
+# -- The command -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -88,6 +172,8 @@ def run(bench, monkeypatch, capsys, tmp_path):
     rows = [row for row in bench.default_path(16, "cpu", torch.float32) if "axes" in row.name or "causal" in row.name]
     rows += [row._replace(section="Another") for row in rows[:2]]
     monkeypatch.setattr(bench, "rows_of", lambda device: rows)
+    monkeypatch.setattr(bench, "LENGTHS", [16, 32])
+    monkeypatch.setattr(bench, "WINDOW", 4)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
     def main(*arguments):
@@ -106,7 +192,16 @@ def test_the_command_prints_the_table_with_machine_and_versions_and_records_it(r
     out, recorded = run("--write")
     assert f"torch {torch.__version__}" in out
     assert out.count("| at most 1.05 ") > 6
+    assert out.count("The peak beside it: ") == 3
+    assert re.search(r"^\| 32 \| .+ to .+\) \|$", out, re.MULTILINE)
     assert recorded.read_text().strip() == out.strip()
+    assert recorded.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+    assert "at least" in recorded.with_name("attention_gpu_computed.md").read_text()
+
+
+def sections_of(text):
+    parts = text.strip().split("\n\n**")[1:]
+    return dict(part.split("**\n\n", 1) for part in parts)
 
 
 def test_only_chosen_rows_are_measured_and_only_whole_sections_take_the_place_of_older_ones(run):
@@ -114,11 +209,12 @@ def test_only_chosen_rows_are_measured_and_only_whole_sections_take_the_place_of
     again, _ = run("--only", "ANOTHER", "--write")
     assert "**Another**" in again
     assert "The default path" not in again
-    old, new = out.strip().split("**Another**"), recorded.read_text().strip().split("**Another**")
-    assert new[0] == old[0]
-    assert new[1] == again.strip().split("**Another**")[1]
+    assert "**From 512" not in again
+    old, new = (sections_of(text) for text in (out, recorded.read_text()))
+    assert new == old | sections_of(again)
+    assert list(new) == list(old)
     run("--only", "axes", "--write")  # a part of a section: it stays as it was
-    assert recorded.read_text().strip().split("**Another**") == new
+    assert sections_of(recorded.read_text()) == new
 
 
 def test_no_time_at_all_is_refused(bench, monkeypatch, capsys):
@@ -129,9 +225,14 @@ def test_no_time_at_all_is_refused(bench, monkeypatch, capsys):
 
 
 def test_the_recorded_table_has_every_row_that_the_command_measures(bench):
-    recorded = (ROOT / "benchmarks" / "results" / "attention_cpu.md").read_text()
+    recorded = (bench.RESULTS / "attention_cpu.md").read_text()
     names = re.findall(r"^\| (.+?) \| [\d.]+ \|", recorded, re.MULTILINE)
     assert names == [row.name for row in bench.rows_of("cpu")]
     assert re.search(r"torch \d+\.\d+\.\d+\S*; \d{4}-\d\d-\d\d$", recorded.splitlines()[0])
     promises = re.findall(r"(?:at most|at least) [\d.]+ [✓✗]", recorded)
     assert len(promises) == sum(row.limit is not None for row in bench.rows_of("cpu"))
+    rounds = re.findall(r" to [\d.]+ \| (\d+) \|", recorded)
+    assert len(rounds) == len(names)
+    assert min(map(int, rounds)) >= 5
+    for S in bench.LENGTHS:
+        assert len(re.findall(rf"^\| {S:,} \|", recorded, re.MULTILINE)) == 2

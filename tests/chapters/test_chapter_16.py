@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from read_chapters import definitions, solution
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.attention.flex_attention import flex_attention
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.utils.flop_counter import FlopCounterMode
 
 import attn_course
 from attn_course import (
@@ -85,6 +86,16 @@ def test_blocks_merge_in_any_order(order):
     out, log_sum = attn_course.merge_blocks(first, attn_course.merge_blocks(second, third))
     assert_same(out, attention(q, k, v)[0])
     assert_same(log_sum, (q @ k.mT / math.sqrt(5)).logsumexp(dim=-1))
+
+
+def test_a_sink_leaves_the_real_keys_the_share_that_a_sigmoid_says():
+    q, k, v, sink = random(2, 5, 3), random(2, 7, 3, seed=1), random(2, 7, 11, seed=2), torch.tensor([0.5, -2.0])
+    scores = q @ k.mT / math.sqrt(3)
+    with_sink = torch.cat([scores, sink.double().view(2, 1, 1).expand(2, 5, 1)], dim=-1).softmax(dim=-1)[..., :7]
+    out, log_sum = attn_course.attend_block(q, k, v)
+    share = torch.sigmoid(log_sum - sink.double()[:, None])
+    assert_same(share, with_sink.sum(dim=-1))
+    assert_same(share[..., None] * out, with_sink @ v)
 
 
 # -- Tiles -------------------------------------------------------------------------------------------
@@ -186,13 +197,15 @@ def test_a_few_rows_of_weights_are_rows_of_the_table():
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-def test_the_rule_that_is_shown_for_flex_attention_is_window_and_sinks():
-    def window_and_sinks(score, b, h, t, s):
-        return torch.where((s <= t) & ((t - s < 5) | (s < 2)), score, -math.inf)
+@pytest.mark.parametrize(("T", "window", "sinks"), [(24, 5, 2), (300, 7, 3)])
+def test_a_rule_of_flex_attention_is_the_mask_of_window_and_sinks(T, window, sinks):
+    def window_and_sinks(b, h, t, s):
+        return (s <= t) & ((t - s < window) | (s < sinks))
 
-    q, k, v = random(3, 1, 2, 24, 8, dtype=torch.float32)
-    expected = fused_attention(q, k, v, make_sliding_window_mask(24, 5, num_sink_tokens=2))
-    torch.testing.assert_close(flex_attention(q, k, v, score_mod=window_and_sinks), expected)
+    q, k, v = random(3, 1, 2, T, 8, dtype=torch.float32)
+    expected = fused_attention(q, k, v, make_sliding_window_mask(T, window, num_sink_tokens=sinks))
+    rule = create_block_mask(window_and_sinks, B=None, H=None, Q_LEN=T, KV_LEN=T, device="cpu")
+    torch.testing.assert_close(flex_attention(q, k, v, block_mask=rule), expected)
 
 
 # -- Fewer keys and values ---------------------------------------------------------------------------
@@ -250,6 +263,39 @@ def test_a_matrix_behind_the_key_may_stand_behind_the_query():
     assert_same(scores.softmax(dim=-1) @ c @ up_v, expanded)
     wrong_scale = scores * math.sqrt(D / C)
     assert (wrong_scale.softmax(dim=-1) @ c @ up_v - expanded).abs().max() > 1e-3
+
+
+def counted(work):
+    with FlopCounterMode(display=False) as counter:
+        work()
+    return counter.get_total_flops() / 2  # multiplications
+
+
+def test_a_step_with_latents_multiplies_as_often_as_the_chapter_says():
+    S, D, turned, C = 23, 5, 2, 11
+    q, q_turned, c, k_turned = random(1, D), random(1, turned), random(S, C), random(S, turned)
+    up_k, up_v, weights = random(C, D), random(C, D, seed=1), random(1, S)
+
+    def expanded():
+        k, v = c @ up_k, c @ up_v
+        return q @ k.mT + q_turned @ k_turned.mT, weights @ v
+
+    def absorbed():
+        return (q @ up_k.mT) @ c.mT + q_turned @ k_turned.mT, (weights @ c) @ up_v
+
+    for one, other in zip(expanded(), absorbed(), strict=True):
+        assert_same(one, other)
+    assert counted(expanded) == S * (D + turned + D) + S * C * 2 * D
+    assert counted(absorbed) == S * (C + turned + C) + C * 2 * D
+
+
+def test_the_sizes_of_deepseek_v2_make_the_factors_that_the_chapter_says():
+    S, D, turned, C = 8192, 128, 64, 512
+    cached = S * (D + turned + D)
+    absorbed = S * (C + turned + C) + C * 2 * D
+    assert round((cached + S * C * 2 * D) / absorbed) == 119
+    assert absorbed / cached == pytest.approx(3.45)
+    assert round(2 * 128 * (C + turned + C) / (2 * (C + turned))) == 242
 
 
 def test_latent_attention_is_the_same_expanded_absorbed_and_cached():
@@ -324,6 +370,21 @@ def test_a_rolling_cache_writes_what_the_mask_would(chapter):
     assert caches[0].length == 43
 
 
+@pytest.mark.parametrize(("length", "sinks"), [(4, 0), (4, 2), (11, 0), (11, 2), (40, 3)])
+def test_places_counted_within_the_cache_are_those_of_a_text_without_what_was_dropped(chapter, length, sinks):
+    torch.manual_seed(0)
+    model = LanguageModel(13, d_model=16, num_heads=4, num_kv_heads=2, num_layers=1, d_ff=8).double().eval()
+    ids, window = torch.randint(13, (1, length), generator=torch.Generator().manual_seed(0)), 5
+    caches = [chapter["CountingWithin"](window, num_sink_tokens=sinks)]
+    with torch.no_grad():
+        for t in range(length):
+            found = chapter["read"](model, ids[:, t : t + 1], caches=caches)
+        # One layer makes keys and values of the words alone, so the rest of the text may as well not have been there.
+        kept = ids if length <= window + sinks else torch.cat([ids[:, :sinks], ids[:, -window:]], dim=1)
+        expected = model(kept)[:, -1:]
+    assert_same(found, expected)
+
+
 def test_squeezing_takes_the_mean_of_a_groups_heads(chapter):
     chapter = dict(chapter)
     torch.manual_seed(0)
@@ -346,14 +407,6 @@ def test_forgetting_to_shrink_is_wrong_with_several_blocks_and_right_with_one(ch
     exact = attention(q, k, v)[0]
     assert_same(chapter["forgetful"](q, k, v, block=64), exact)
     assert (chapter["forgetful"](q, k, v, block=8) - exact).norm() > 0.1 * exact.norm()
-
-
-def test_pytorch_aligns_a_causal_call_top_left_and_the_package_bottom_right():
-    q, k, v = random(1, 1, 3, 4), random(1, 1, 8, 4, seed=1), torch.eye(8, dtype=torch.float64)[None, None]
-    theirs = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    assert ((theirs > 0).sum(dim=-1).flatten() == torch.tensor([1, 2, 3])).all()
-    ours = fused_attention(q, k, v, is_causal=True)
-    assert ((ours > 0).sum(dim=-1).flatten() == torch.tensor([6, 7, 8])).all()
 
 
 # -- Exercises ---------------------------------------------------------------------------------------

@@ -168,6 +168,19 @@ def test_counting_the_pads_changes_a_sentence_and_leaving_them_out_does_not(chap
     assert_close(*right, **allowed(torch.float32, **DEEPEST))
 
 
+def test_pads_on_the_left_take_the_places_of_tokens_unless_these_are_counted(theirs, chapter):
+    ids = torch.tensor([chapter["tokenizer"].encode("It rained on the roof all night.").ids])
+    padded, seen = F.pad(ids, (7, 0)), F.pad(torch.ones_like(ids), (7, 0))
+    model = theirs.cpu()
+    with torch.no_grad():
+        alone = model(input_ids=ids).last_hidden_state
+        counted = (seen.cumsum(dim=1) - 1).clamp(min=0)
+        moved = model(input_ids=padded, attention_mask=seen).last_hidden_state[:, 7:]
+        kept = model(input_ids=padded, attention_mask=seen, position_ids=counted).last_hidden_state[:, 7:]
+    assert_close(kept, alone, **allowed(torch.float32, **DEEPEST))
+    assert (moved - alone).abs().max() > 0.3
+
+
 def test_a_detail_of_the_code_that_no_cosine_shows_is_far_above_rounding(chapter):
     sentences = ["A cat sleeps on the sofa.", "The kitten naps on the couch.", "Share prices dropped."]
     right, wrong = chapter["model"], [copy.deepcopy(chapter["model"]) for _ in range(2)]
