@@ -1,7 +1,7 @@
 """Chapter 12: what the notebook says about training, checked again on other numbers and other seeds."""
 
 import ast
-import io
+import functools
 import itertools
 import math
 import random
@@ -9,13 +9,14 @@ import random
 import pytest
 import torch
 import torch.nn.functional as F
-from read_chapters import code_cells, imports, solution
+from read_chapters import code_cells, imports, run, solution
 from torch import nn
 from torch.testing import assert_close
 
-from attn_course.data.batches import make_buckets
+from attn_course.data.batches import make_batch, make_buckets
 from attn_course.data.mixture import Text, WordPair
 from attn_course.data.subwords import PAD_ID, Subwords
+from attn_course.decoding import SUBWORD_IDS, greedy_search
 from attn_course.training import learning_rate
 from attn_course.transformer import Transformer, TransformerOptions
 
@@ -44,7 +45,7 @@ def chapter_of(text, seed=0, src_vocab=30, tgt_vocab=60):
 
 def is_kept(node):
     settings = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "settings"
-    return settings or isinstance(node, ast.FunctionDef)
+    return settings or isinstance(node, ast.FunctionDef | ast.ClassDef)
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +57,50 @@ def chapter():
     ]
     random.Random(0).shuffle(pairs)
     return chapter_of(Text(pairs[:150], pairs[150:170], pairs[170:]))
+
+
+# -- The reader's own classes ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_the_classes_written_again_are_the_package_s(chapter, norm_first):
+    own = chapter["build"](norm_first=norm_first).double().eval()
+    V = len(chapter["src_subwords"]), len(chapter["tgt_subwords"])
+    options = TransformerOptions(norm_first=norm_first, dropout=0.0)
+    theirs = Transformer(*V, d_model=64, num_heads=4, num_layers=2, d_ff=128, options=options).double()
+    theirs.load_state_dict(own.state_dict())
+    batch = next(chapter["batches"]("cpu"))
+    expected, _ = theirs(batch.src, batch.tgt_in, src_mask=batch.src_mask)
+    assert_close(own(batch.src, batch.tgt_in, batch.src_mask), expected, rtol=1e-10, atol=1e-10)
+
+
+def test_dropout_drops_what_a_sublayer_adds_and_never_the_stream(chapter):
+    own = chapter["build"](dropout=0.9).double().train()
+    for layer in (*own.encoder_layers, *own.decoder_layers):
+        for parameter in layer.parameters():
+            nn.init.zeros_(parameter)  # nothing is added, so nothing can be dropped
+    batch = next(chapter["batches"]("cpu"))
+    inputs = batch.src, batch.tgt_in, batch.src_mask
+    assert torch.equal(own(*inputs), own(*inputs))
+    own = chapter["build"](dropout=0.9).train()
+    assert not torch.equal(own(*inputs), own(*inputs))
+
+
+def test_what_the_loop_writes_is_what_the_package_s_greedy_search_writes(chapter):
+    own = chapter["build"]()
+    V = len(chapter["src_subwords"]), len(chapter["tgt_subwords"])
+    options = TransformerOptions(dropout=0.0)
+    theirs = Transformer(*V, d_model=64, num_heads=4, num_layers=2, d_ff=128, options=options)
+    optimizer = chapter["make_optimizer"](own)
+    for step, batch in zip(range(1, 41), chapter["batches"]("cpu"), strict=False):  # or it writes one word for ever
+        chapter["train_step"](own, optimizer, batch, step)
+    theirs.load_state_dict(own.state_dict())
+    sources = [chapter["src_subwords"].encode(ja) for ja, _ in chapter["text"].test]
+    written = chapter["write"](own.eval(), sources, chapter["tgt_subwords"])
+    batch = make_batch([(ids, []) for ids in sources])
+    expected = greedy_search(theirs.eval(), batch.src, batch.src_lengths, special=SUBWORD_IDS, max_len=40)
+    assert len(set(written)) > 1
+    assert written == [chapter["tgt_subwords"].decode(row) for row in expected.tolist()]
 
 
 # -- Labels ------------------------------------------------------------------------------------------
@@ -136,7 +181,7 @@ def test_one_step_is_the_mean_gradient_clipped_at_the_rate_of_the_step(chapter):
     optimizer, reference = chapter["make_optimizer"](model), chapter["make_optimizer"](expected)
     batch, settings = next(chapter["batches"]("cpu")), chapter["settings"]
     loss, norm = chapter["train_step"](model, optimizer, batch, 7)
-    logits, _ = expected(batch.src, batch.tgt_in, src_mask=batch.src_mask)
+    logits = expected(batch.src, batch.tgt_in, batch.src_mask)
     theirs = F.cross_entropy(logits.mT, batch.tgt_out, ignore_index=PAD_ID, label_smoothing=0.1)
     theirs.backward()
     reference.param_groups[0]["lr"] = settings.peak_lr * 7 / settings.warmup_steps
@@ -170,8 +215,25 @@ def test_a_resumed_training_is_the_one_that_was_interrupted(chapter, stopped):
 
 def test_a_checkpoint_of_the_chapter_holds_what_the_next_step_depends_on(chapter):
     model = chapter["build"]()
-    state = torch.load(io.BytesIO(chapter["remember"](model, chapter["make_optimizer"](model))))
+    state = chapter["remember"](model, chapter["make_optimizer"](model))
     assert set(state) == {"model", "optimizer", "rng"}
+    before = state["model"]["src_embed.weight"].clone()
+    nn.init.zeros_(model.src_embed.weight)  # it is a copy
+    assert torch.equal(state["model"]["src_embed.weight"], before)
+
+
+def test_the_dev_loss_counts_every_token_once_and_without_smoothing_its_power_of_e_is_the_perplexity(chapter):
+    model = chapter["build"]().double().eval()
+    total = tokens = 0
+    for ja, en in chapter["text"].dev:
+        batch = make_batch([(chapter["src_subwords"].encode(ja), chapter["tgt_subwords"].encode(en))])
+        logits = model(batch.src, batch.tgt_in, batch.src_mask)
+        total += F.cross_entropy(logits[0], batch.tgt_out[0], reduction="sum").item()
+        tokens += batch.tgt_out.numel()
+    assert chapter["dev_loss"](model, 0.0) == pytest.approx(total / tokens)
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)  # all pieces equally probable
+    assert math.exp(chapter["dev_loss"](model, 0.0)) == pytest.approx(len(chapter["tgt_subwords"]))
 
 
 # -- Exercises ---------------------------------------------------------------------------------------
@@ -244,30 +306,30 @@ def everyday():
     """The chapter up to its imports of text and pieces, as the notebook has them."""
     names = imports("12")
     for cell in code_cells("12"):
-        if "make_corpus(" in cell.source or "Subwords.train(" in cell.source:
-            exec(cell.source, names)
-    return chapter_of(names["text"], src_vocab=700, tgt_vocab=700)
+        if "make_corpus(" in cell.source:
+            run(cell.source, names)
+    return chapter_of(names["text"], src_vocab=600, tgt_vocab=600)
 
 
 @pytest.fixture(scope="module", params=[1, 2])  # the notebook has 0
 def trained(request, everyday):
     """The chapter after its training, with another seed."""
     settings = everyday["settings"]
-    torch.manual_seed(request.param)
-    model = Transformer(700, 700, d_model=64, num_heads=4, d_ff=128, options=TransformerOptions(dropout=0.0))
+    model = everyday["build"](seed=request.param)
     optimizer = everyday["make_optimizer"](model)
     found = []
     for step, batch in zip(range(1, settings.steps + 1), everyday["batches"]("cpu"), strict=False):
         found.append(everyday["train_step"](model, optimizer, batch, step))
         if step == 400:
             everyday["at_400"] = everyday["remember"](model, optimizer)
-    everyday["model"], (everyday["losses"], everyday["norms"]) = model, zip(*found, strict=True)
+    everyday["model"], (everyday["losses"], everyday["norms"]) = model.eval(), zip(*found, strict=True)
     return everyday
 
 
 @pytest.mark.trains
-def test_nine_of_ten_unseen_sentences_are_exactly_right(trained):
-    assert trained["exact_share"](trained["model"], trained["text"].test) >= 0.9
+def test_most_unseen_sentences_are_exactly_right_and_the_perplexity_is_near_that_of_the_smoothed_label(trained):
+    assert trained["exact_share"](trained["model"], trained["text"].test) >= 0.85
+    assert math.exp(trained["dev_loss"](trained["model"], 0.0)) < 1.35
     assert not {tuple(ja) for ja, _ in trained["text"].test} & {tuple(ja) for ja, _ in trained["text"].train}
 
 
@@ -279,7 +341,7 @@ def test_clipping_limits_the_harm_of_a_wrong_batch_and_nothing_that_of_a_rate_te
     free = accident(wrong=True, max_grad_norm=1e9)[0] - usual
     assert norms[0] > 3 * sum(trained["norms"][350:400]) / 50
     assert fast[1:].mean() > 1
-    assert free[1:].max() > 0.2
+    assert free[1:].max() > 0.1
     assert (clipped - usual)[1:].max() < 0.15
     assert free[1:].mean() > 2 * (clipped - usual)[1:].mean()
 
@@ -287,14 +349,14 @@ def test_clipping_limits_the_harm_of_a_wrong_batch_and_nothing_that_of_a_rate_te
 @pytest.mark.trains
 @pytest.mark.parametrize("seed", [1])
 def test_post_norm_without_warm_up_stays_where_a_model_is_that_reads_nothing(everyday, seed):
-    counts = torch.bincount(torch.tensor([i for _, tgt in everyday["pairs"] for i in [*tgt, 2]]), minlength=700)
-    label = 0.9 * counts / counts.sum() + 0.1 / 700
+    counts = torch.bincount(torch.tensor([i for _, tgt in everyday["pairs"] for i in [*tgt, 2]]), minlength=600)
+    label = 0.9 * counts / counts.sum() + 0.1 / 600
     blind = -(label * label.log()).sum()
-    manual_seed = torch.manual_seed
+    build = everyday["build"]
     try:
-        torch.manual_seed = lambda _: manual_seed(seed)  # the chapter sets 0
+        everyday["build"] = functools.partial(build, seed=seed)
         cold, warm = (everyday["first_losses"](norm_first, 0) for norm_first in (False, True))
     finally:
-        torch.manual_seed = manual_seed
-    assert sum(cold[-10:]) / 10 > blind - 0.25
+        everyday["build"] = build
+    assert sum(cold[-10:]) / 10 > blind - 0.6
     assert sum(warm[-10:]) / 10 < blind - 0.75
