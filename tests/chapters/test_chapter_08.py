@@ -83,6 +83,22 @@ def test_each_of_the_four_ways_tells_the_order(way):
     assert not torch.allclose(read(x[:, order]), read(x)[:, order], atol=1e-3)
 
 
+@pytest.mark.parametrize(("told", "noticed"), [(False, False), (True, True)])
+def test_which_noun_the_particle_follows_is_lost_without_places_and_seen_with_them(told, noticed):
+    sentences = [line.split() for line in ("母 は 駅 で 本 を 買い まし た", "母 は 本 で 駅 を 買い まし た")]
+    assert sorted(sentences[0]) == sorted(sentences[1])
+    codes = dict(zip(sentences[0], 2 * torch.eye(9, 16), strict=True))
+    heard = []
+    for pieces in sentences:
+        x = torch.stack([codes[piece] for piece in pieces])
+        x = x + told * attn_course.make_sinusoidal_positions(9, 16)
+        row = torch.softmax(x[5] @ x.mT / math.sqrt(16), dim=-1).tolist()
+        heard.append(dict(zip(pieces, row, strict=True)))
+    book, station = (word["本"] - word["駅"] for word in heard)
+    assert (book > 0.01 and station < -0.01) == noticed
+    assert (abs(book) < 1e-6 and abs(station) < 1e-6) != noticed
+
+
 # -- The four ways -----------------------------------------------------------------------------------
 
 
@@ -243,6 +259,7 @@ def test_the_latest_name_is_kept_by_alibi_alone(trained, seed):
     assert shares["ALiBi"][3:16].mean() > 0.9
     assert shares["ALiBi"][48:].mean() > 0.9
     assert shares["rotary"][16:24].mean() > 0.9
+    assert shares["rotary"][56:].mean() < trained("none", "latest", seed)[1][56:].mean()
 
 
 @pytest.mark.trains
@@ -253,6 +270,8 @@ def test_the_score_of_the_rotary_model_comes_round(chapter, trained, seed):
     scores = chapter["score_by_distance"](model, ids)
     assert scores[:16].argmax() == 3
     assert scores.argmax() in (41, 47, 53)
+    assert 0.8 < scores[35] / scores[3] < 1.2
+    assert min(scores[41], scores[47]) > scores[3]
     assert scores[9] > max(scores[6], scores[12])  # a peak one turn later
     assert scores[:32].argmax() == 3  # so that it holds out as long as that
 

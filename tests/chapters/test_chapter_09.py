@@ -70,6 +70,21 @@ def test_the_feed_forward_of_the_chapter_is_the_package_s(chapter):
     assert torch.equal(ours(x), theirs(x))
 
 
+def test_swiglu_multiplies_what_one_matrix_makes_by_a_gate_that_another_makes(chapter):
+    layer, x = chapter["SwiGLU"](E, D_FF), torch.randn(B, T, E)
+    gate, up, down = (part.weight for part in (layer.gate, layer.up, layer.down))
+    z = torch.einsum("fe,bte->btf", gate, x)
+    hidden = z / (1 + torch.exp(-z)) * torch.einsum("fe,bte->btf", up, x)
+    torch.testing.assert_close(layer(x), torch.einsum("ef,btf->bte", down, hidden))
+
+
+def test_a_third_less_width_pays_for_the_third_matrix(chapter):
+    for width in (6, 96):
+        gated = sum(p.numel() for p in chapter["SwiGLU"](width, 8 * width // 3).parameters())
+        plain = sum(p.numel() for p in chapter["FeedForward"](width, 4 * width).parameters() if p.dim() == 2)
+        assert gated == plain
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_tokens_become_one_token_unless_attention_adds(chapter, seed):
     torch.manual_seed(seed)
@@ -161,6 +176,14 @@ def test_the_transformer_of_the_chapter_is_the_package_s_and_pytorch_s(chapter, 
     logits = model(src, tgt, padding)
     assert_same(ours(src, tgt, src_mask=padding)[0], logits)
     assert_same(chapter["call_torch"](ours.to_torch(), model, src, tgt, padding), logits)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_fresh_model_of_the_chapter_writes_what_it_reads(chapter, seed):
+    torch.manual_seed(seed)
+    model = chapter["Transformer"](9, 9, d_model=64, num_heads=4, num_layers=2, d_ff=128)
+    read = torch.arange(8)[None]
+    assert torch.equal(model(torch.arange(9)[None], read).argmax(dim=-1), read)
 
 
 def test_the_gradients_are_listed_as_pytorch_lists_its_parameters(chapter):
