@@ -1,8 +1,12 @@
 """Mistakes written as edits of the right answer: what is replaced, what is refused, and what is seen of it."""
 
+import builtins
+import dis
 import linecache
 import re
+import sys
 import traceback
+import types
 
 import pytest
 
@@ -25,8 +29,11 @@ class Weigher:
 
 
 def exercise_with(**mistakes):
+    def trials(draw):
+        yield "a table", draw(2, 3), draw(2, 3), draw(2, 3)
+
     known = {name: Mistake(f"It {name}s. See section 1.1.", edits) for name, edits in mistakes.items()}
-    return Exercise("weigh", lambda draw: iter([("a table", draw(2, 3), draw(2, 3), draw(2, 3))]), weigh, known)
+    return Exercise("weigh", trials, weigh, known, in_parts=True)
 
 
 def test_a_mistake_is_recognised_by_what_it_replaces_in_the_right_answer():
@@ -106,10 +113,20 @@ def test_an_edit_is_compiled_when_it_is_first_tried():
     assert "answer" in vars(edited)
 
 
+def names_of_globals(code):
+    yield from (step.argval for step in dis.get_instructions(code) if step.opname == "LOAD_GLOBAL")
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from names_of_globals(constant)
+
+
 @pytest.mark.parametrize("name", check.__all__)
-def test_every_edit_of_an_exercise_is_python(name):
+def test_every_edit_of_an_exercise_is_python_and_uses_names_that_its_module_has(name):
     exercise = getattr(check, name)
     for mistake in exercise.mistakes.values():
         if isinstance(mistake.answer, Edited):
             assert mistake.answer.source != Edited(exercise.right, {}).source
             assert callable(mistake.answer.answer)
+            # A linter sees no use of an import in a text.
+            there = vars(sys.modules[exercise.right.__module__]) | vars(builtins)
+            assert {*names_of_globals(compile(mistake.answer.source, name, "exec"))} <= {*there}, mistake.says

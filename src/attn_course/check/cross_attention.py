@@ -701,6 +701,7 @@ concat_scores = Exercise(
     trials=_vectors_and_a_matrix,
     right=_concat,
     returns=("scores",),
+    in_parts=True,
     mistakes={
         "no tanh": Mistake(
             "There is no tanh: without it the query adds the same number to all scores of its row, "

@@ -239,6 +239,8 @@ class Exercise:
         gradients: whether the answer is to be trained through, as a layer or a loss is. Where all values are right,
             the gradients of the inputs, and of the parameters of modules that were handed in or went through
             :func:`set_parameters`, are compared too. What ``use`` returns must then be part of the graph.
+        in_parts: whether two mistakes that each replace one part of the right answer's text are told together. Every
+            two of them are tried, which takes time, and some two make a constant, which says nothing.
     """
 
     name: str
@@ -250,6 +252,7 @@ class Exercise:
     accepts: Callable[..., bool] | None = None
     seeds: tuple[int, ...] = field(default=SEEDS)
     gradients: bool = False
+    in_parts: bool = False
 
     def __post_init__(self) -> None:
         for name, mistake in self.mistakes.items():
@@ -551,8 +554,8 @@ class Exercise:
         return []
 
     def _mistakes_by_part(self, runs: list["_Run"], first: "_Run") -> list[str]:
-        """Two mistakes that each replace one part of the right answer's text; with more, a check would take seconds."""
-        if not facts.of_one_shape(first.found, first.expected):
+        """Two mistakes that each replace one part of the right answer's text, where the exercise says so."""
+        if not self.in_parts or not facts.of_one_shape(first.found, first.expected):
             return []
         made = [(name, mistake.answer) for name, mistake in self.mistakes.items() if isinstance(mistake.answer, Edited)]
         made = [(name, edited) for name, edited in made if len(edited.edits) == 1]

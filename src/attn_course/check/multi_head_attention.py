@@ -213,6 +213,7 @@ MultiHead = Exercise(
     use=_build_and_attend,
     returns=("out", "weights"),
     gradients=True,
+    in_parts=True,
     mistakes={
         "view instead of transpose": Mistake(
             "The shapes are right and the heads mix positions: the width was split by a view alone, "

@@ -47,6 +47,7 @@ layer_norm = Exercise(
     trials=_tokens,
     right=_normalised,
     gradients=True,
+    in_parts=True,
     mistakes={
         "divided by E − 1": Mistake(
             "The numbers come out a little too small: the squared distances are divided by E − 1, as torch.var and "
@@ -282,6 +283,7 @@ run_stack = Exercise(
     trials=_stacks,
     right=_stack,
     gradients=True,
+    in_parts=True,
     mistakes={
         "orders swapped": Mistake(
             "Pre-norm and post-norm have changed places: norm_first means that the sublayer reads a normalised copy. "
@@ -536,6 +538,7 @@ decode_layer = Exercise(
     gradients=True,
     use=_from_its_parts,
     returns=("x", "weights"),
+    in_parts=True,
     mistakes={
         "post-norm": Mistake(
             "This is a post-norm layer: the norms stand around the sums. Under pre-norm they stand inside the calls. "
@@ -849,6 +852,7 @@ TiedTable = Exercise(
         "the gradient that score sends to the table",
         "the spread of the first table",
     ),
+    in_parts=True,
     mistakes={
         "two tables": Mistake(
             "There are twice as many parameters as one table has: the two jobs have a table each, "
@@ -963,7 +967,7 @@ TiedTable = Exercise(
             "and here all V rows start with a spread of 1/√E. See section 9.8.",
             {
                 "\n\n    def embed": "\n        self.weight.data[0] = 0\n\n    def embed",
-                "self.weight[ids]": "F.embedding(ids, self.weight, padding_idx=0)",
+                "self.weight[ids]": "nn.functional.embedding(ids, self.weight, padding_idx=0)",
             },
         ),
         "multiplied by 8": Mistake(
@@ -1038,6 +1042,7 @@ count_transformer = Exercise(
     trials=_sizes,
     right=_count,
     seeds=(0,),
+    in_parts=True,
     mistakes={
         "final norms forgotten": Mistake(
             "4E are missing: in a pre-norm model a norm stands behind each of the two stacks. See section 9.7.",

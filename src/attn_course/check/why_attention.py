@@ -417,6 +417,7 @@ look_back = Exercise(
     trials=_looks,
     right=_look,
     returns=("context", "weights"),
+    in_parts=True,
     mistakes={
         "no tanh": Mistake(
             "The scores grow without bound with queries and keys, and the query makes no difference: "
@@ -595,6 +596,7 @@ gru_step = Exercise(
     name="gru_step",
     trials=_steps,
     right=_gru,
+    in_parts=True,
     mistakes={
         "keeps what it should replace": Mistake(
             "z and 1 − z have changed places: z is the share of the old state that is kept. See section 1.3.",
