@@ -501,7 +501,10 @@ def test_a_number_is_compared_over_the_trials():
 def test_a_factor_rounded_to_float32_is_accepted_and_told():
     text = check.scaled_scores.verdict(lambda q, k: q @ k.mT / torch.tensor(q.size(-1)).sqrt()).text
     assert text.startswith("Right. Tried: ")
-    assert text.endswith("float32's precision only: something inside is float32, as the root of torch.tensor(7) is.")
+    assert text.endswith(
+        "In float64 its last digits differ: something inside is float32, as the root of torch.tensor(7) is, "
+        "or a small number is added that is not in the formula."
+    )
     assert "float32" not in check.scaled_scores.verdict(lambda q, k: q @ k.mT / q.size(-1) ** 0.5).text
 
 

@@ -368,6 +368,13 @@ def masked_softmax(scores, mask):
     return torch.softmax(scores.masked_fill(mask, -math.inf), -1).masked_fill(mask, 0)
 
 
+@wrong("scores of 0 hidden")
+def masked_softmax(scores, mask):
+    kept = scores * mask
+    hidden = kept == 0
+    return torch.nan_to_num(torch.softmax(kept.masked_fill(hidden, -torch.inf), dim=-1)).masked_fill(hidden, 0.0)
+
+
 @wrong("mask ignored")
 def masked_softmax(scores, mask):
     scores.masked_fill(~mask, -math.inf)

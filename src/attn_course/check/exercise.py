@@ -46,9 +46,9 @@ SECONDS_IN_ALL = 20.0
 # How far apart two right ways of computing the same number may be: some thousand times what one rounding costs.
 _TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 4e-2}
 # In float64 a result that is right to float32's digits is looked at again. One factor that was rounded, such as the
-# root of torch.tensor(7), changes the eighth digit and nothing else: that is told, not refused. An answer that takes
-# what it was given, or a table of its own, through float32 is refused. Whoever makes a mistake may do either besides,
-# so mistakes are compared as loosely.
+# root of torch.tensor(7), or 1e-9 added, changes the eighth digit and nothing else: that is told, not refused. An
+# answer that takes what it was given, or a table of its own, through float32 is refused. Whoever makes a mistake may
+# do either besides, so mistakes are compared as loosely.
 _LOOSE = {**_TOLERANCES, torch.float64: 1e-6}
 # Gradients add up many products.
 _GRADIENTS = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 1e-1}
@@ -362,8 +362,8 @@ class Exercise:
             if text := run.float32_text():
                 return self._told(FLOAT32_INSIDE, text)
             told = (
-                "\nIn float64 it is right to float32's precision only: something inside is float32, "
-                "as the root of torch.tensor(7) is."
+                "\nIn float64 its last digits differ: something inside is float32, as the root of torch.tensor(7) is, "
+                "or a small number is added that is not in the formula."
             )
         if self.gradients and (verdict := self._judge_gradients(runs)):
             return verdict

@@ -375,6 +375,7 @@ def _scores_and_masks(draw):
     yield "float16", draw(3, 5, dtype=torch.float16), draw.mask(3, 5)
     yield "an empty row in float16", draw(2, 3, 7, dtype=torch.float16), some
     yield "float64", draw(3, 7, dtype=torch.float64), draw.mask(3, 7)
+    yield "scores of 0", draw(3, 7) * draw.mask(3, 7), draw.mask(3, 7)
 
 
 def _weights_and_gradient(answer, scores, mask):  # the names of the inputs are those that a learner reads
@@ -470,6 +471,11 @@ masked_softmax = Exercise(
         "mask ignored": Mistake(
             "Hidden keys have a weight: the mask does nothing. See section 5.1.",
             lambda scores, mask: torch.softmax(scores, dim=-1),
+        ),
+        "scores of 0 hidden": Mistake(
+            "A visible key whose score is 0 has no weight: 0 is a score like any other, and only the mask says what "
+            "is hidden. See section 5.2.",
+            lambda scores, mask: softmax(_fill(scores, mask & (scores != 0))),
         ),
         "hidden scores set to 0": Mistake(
             "Hidden keys have a weight: their scores are 0, and 0 is a score like any other. See section 5.1.",

@@ -81,6 +81,7 @@ def _load_and_describe(answer, width, hidden, fault):
     before = {name: p.detach().clone() for name, p in module.named_parameters()}
     tensors, wanted = _file_for(module, fault)
     given, held = dict(tensors), dict(module.named_parameters())
+    numbers = {name: tensor.clone() for name, tensor in tensors.items()}
     refused, named, asked_for, other = False, True, True, False
     try:
         filled = answer(module, tensors, dict(_NAMES), set(_TRANSPOSED))
@@ -99,7 +100,8 @@ def _load_and_describe(answer, width, hidden, fault):
     after = {name: p.detach() for name, p in module.named_parameters()}
     storages = {tensor.untyped_storage().data_ptr() for tensor in given.values()}
     left = "another module" if other else ""
-    if list(given) != list(tensors) or any(given[n] is not tensors[n] for n in given):
+    same = list(given) == list(tensors) and all(given[n] is tensors[n] for n in given)
+    if not (same and all(torch.equal(given[n], numbers[n]) for n in given)):
         left = "file changed"
     elif any(
         p is not held[name] or not p.requires_grad or p.untyped_storage().data_ptr() in storages
@@ -258,8 +260,8 @@ load_renamed = Exercise(
             sign=lambda found, *sizes: found[4] == "other parameters",
         ),
         "file changed": Mistake(
-            "The dictionary that was given is not what it was: a second module could not be filled from it. Work on a "
-            "new one. See section 17.5.",
+            "The dictionary that was given, or a tensor in it, is not what it was: a second module could not be "
+            "filled from it. Work on new ones. See section 17.5.",
             sign=lambda found, *sizes: found[4] == "file changed" or None,
         ),
         "shapes taken for sizes": Mistake(
