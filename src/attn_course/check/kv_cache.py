@@ -845,7 +845,7 @@ follow_beams = Exercise(
             _one_after_the_other,
         ),
         "nothing moved": Mistake(
-            "Keys and values are what they were: each beam would go on from the text of another. See section 15.7.",
+            "Keys or values are what they were: each beam would go on from the text of another. See section 15.7.",
             {"keys[:, rows], values[:, rows]": "keys.clone(), values.clone()"},
         ),
         "keys and values swapped": Mistake(

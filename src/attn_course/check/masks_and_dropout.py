@@ -522,8 +522,8 @@ masked_softmax = Exercise(
             sign=_large_scores_give_nan,
         ),
         "minus a billion": Mistake(
-            "A row in which nothing is visible shares a weight of 1 among hidden keys: a large negative number stands "
-            "where −∞ belongs. See section 5.5.",
+            "A row in which nothing is visible shares a weight of 1 among hidden keys, as with a large negative number "
+            "in the place of −∞, or where such a row is opened and not closed again. See section 5.5.",
             sign=_empty_rows_look_at_hidden_keys,
         ),
         "not low enough": Mistake(

@@ -542,8 +542,8 @@ from_burn_record = Exercise(
             sign=lambda found, *inputs: "query.weight" in str(found[0]),
         ),
         "out_proj misnamed": Mistake(
-            "Queries, keys and values have their names, and the output projection has not: ours is out_proj. See "
-            "section 14.4.",
+            "The tensors of the output projection are not where they are looked for: ours is out_proj, whatever else "
+            "the record holds or lacks. See section 14.4.",
             sign=lambda found, *inputs: found[0].startswith("without out_proj") and found[0].endswith("besides"),
         ),
         "biases made up": Mistake(
@@ -865,8 +865,8 @@ attend_with_sinks = Exercise(
             sign=lambda found, q, k, v, sinks, mask: bool(_scores(q, k, mask).max() > 88 and found[1].isnan().any()),
         ),
         "renormalised": Mistake(
-            "The rows of weights sum to 1 again: what the sink has taken was given back afterwards, so it has no "
-            "effect. See section 14.10.",
+            "The rows of weights sum to 1, so the sink has no effect: what it took was given back afterwards, or it "
+            "was never a score of its own. See section 14.10.",
             sign=lambda found, q, k, v, sinks, mask: found[1].size(-1) == k.size(-2) and _rows_sum_to_1(found[1]),
         ),
         "sink not exponentiated": Mistake(
