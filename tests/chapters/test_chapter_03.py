@@ -299,6 +299,13 @@ def test_a_trained_layer_lets_one_find_step_and_step_look_elsewhere(chapter, x):
     assert torch.equal(layer.W_value, start)  # the loss asked only about weights
 
 
+def test_the_four_untrained_words_resemble_step_more_than_one(x):
+    directions = F.normalize(x, dim=-1)
+    alike = directions @ directions.T
+    others = [i for i in range(len(TOKENS)) if i not in (ONE, STEP)]
+    assert (alike[others, STEP] > alike[others, ONE]).all()
+
+
 def test_linear_stores_its_matrix_transposed():
     linear, x = nn.Linear(3, 2, bias=False), torch.randn(5, 3)
     assert linear.weight.shape == (2, 3)

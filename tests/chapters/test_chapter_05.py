@@ -170,6 +170,25 @@ def test_true_means_forbidden_in_torchs_multi_head_attention():
     assert inverted[:, -1].isnan().all()
 
 
+def test_swapped_booleans_and_floats_of_ones_and_zeros_raise_nothing_and_integers_do():
+    x, causal = torch.randn(2, 5, 4, generator=torch.Generator().manual_seed(0)), make_causal_mask(5)
+    theirs = nn.MultiheadAttention(4, 2, batch_first=True)
+
+    def by_layer(mask):
+        return theirs(x, x, x, attn_mask=mask)[0]
+
+    def by_function(mask):
+        return F.scaled_dot_product_attention(x, x, x, attn_mask=mask)
+
+    for fn, swapped in ((by_layer, causal), (by_function, ~causal)):
+        assert fn(swapped).shape == x.shape
+        assert fn(causal.float()).isfinite().all()
+    with pytest.raises(AssertionError, match="only bool and floating types"):
+        by_layer(causal.int())
+    with pytest.raises(RuntimeError, match="attn_mask"):
+        by_function(causal.int())
+
+
 def test_turning_integers_hides_everything():
     assert (~torch.tensor([1, 1, 0])).tolist() == [-2, -2, -1]
     assert (~torch.tensor([1, 1, 0])).bool().all()
