@@ -23,7 +23,9 @@ from notebooks import Failure, find
 ROOT = Path(__file__).resolve().parent.parent
 BUILT = Path("_build")
 PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
-SITE_TESTS = tuple(f"tests/book/test_{name}.py" for name in ("book", "crosslinks", "pages", "pdf", "search"))
+SITE_TESTS = tuple(
+    f"tests/book/test_{name}.py" for name in ("book", "crosslinks", "extension", "pages", "pdf", "search")
+)
 NBVAL = ("--nbval", "--nbval-current-env", "--nbval-cell-timeout", "1200")
 
 

@@ -123,7 +123,7 @@ def leave_out_mathjax(context: dict[str, Any], body: str) -> None:
     if not re.search(r'class="[^"]*\bmath\b', body):
         context["script_files"] = [
             script
-            for script in context["script_files"]
+            for script in context.get("script_files", ())
             if "mathjax" not in f"{script.filename} {script.attributes}".lower()
         ]
 
