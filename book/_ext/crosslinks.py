@@ -53,18 +53,25 @@ def link(app: Sphinx, page: str, section: Section, shown: str) -> nodes.referenc
     return nodes.reference("", shown, internal=True, refuri=f"{address}#{section.anchor}")
 
 
+def within(node: nodes.Node, *kinds: type[nodes.Node]) -> nodes.Node | None:
+    """The nearest of these kinds that a node stands in."""
+    while node is not None and not isinstance(node, kinds):
+        node = node.parent
+    return node
+
+
 def sentences(block: nodes.TextElement) -> Iterator[tuple[nodes.Text, int, int, bool]]:
     """Each text of a block in pieces of one source line, which is one sentence: does the line name a paper?"""
     pieces, line = [], 0
     papers: set[int] = set()
     for text in block.findall(nodes.Text):
-        around = text.parent
-        outside = isinstance(around, nodes.reference) and "://" in around.get("refuri", "")
+        link = within(text, nodes.reference)
+        outside = link is not None and "://" in link.get("refuri", "")
         start = 0
         for part in text.astext().splitlines(keepends=True):
             if outside or OF_A_PAPER.search(part):
                 papers.add(line)
-            if not isinstance(around, nodes.reference | nodes.literal | nodes.raw | nodes.title):
+            if not within(text, nodes.reference, nodes.literal, nodes.raw, nodes.title):
                 pieces.append((text, start, start + len(part), line))
             start += len(part)
             line += part.endswith("\n")
@@ -125,7 +132,7 @@ def link_names(app: Sphinx, page: str, doctree: nodes.document) -> None:
     left = {name: entry for name in attn_course.__all__ if (entry := known.get(f"attn_course.{name}"))}
     for literal in list(doctree.findall(nodes.literal)):
         entry = left.get(literal.astext())
-        headed = isinstance(literal.parent, nodes.title | nodes.reference)
+        headed = within(literal, nodes.title, nodes.reference)
         if entry and not headed and (target := Section(entry.docname, entry.node_id)):
             left.pop(literal.astext())
             reference = link(app, page, target, "")

@@ -68,7 +68,8 @@ def test_the_section_of_a_paper_is_none_of_this_book():
 
 def test_what_is_a_link_already_and_what_is_code_stay_as_they_are():
     made = nodes.reference("", "section 3.4", refuri="elsewhere.html")
-    assert linked("See ", made, " and ", nodes.literal("", "section 3.1"), ".") == []
+    deep = nodes.reference("", "", nodes.inline("", "section 3.4"), refuri="elsewhere.html")
+    assert linked("See ", made, " and ", nodes.literal("", "section 3.1"), ", or ", deep, ".") == []
 
 
 @pytest.mark.parametrize(
