@@ -304,7 +304,13 @@ def test_a_core_can_be_finished(number):
     assert core.cells <= 35
 
 
-@pytest.mark.parametrize("number", SHORT)
+# These train for about a minute each: `make seeds` runs them, every week.
+TRAINED = {"08", "09", "11", "12", "13"}
+
+
+@pytest.mark.parametrize(
+    "number", [pytest.param(number, marks=[pytest.mark.trains] * (number in TRAINED)) for number in SHORT]
+)
 def test_a_core_computes_the_same_when_no_detail_was_run(number):
     """What the names cannot tell: a detail that draws from the random numbers of everyone, or changes a setting."""
     (path,) = NOTEBOOKS.glob(f"{number}_*.ipynb")
