@@ -304,13 +304,8 @@ def test_a_core_can_be_finished(number):
     assert core.cells <= 35
 
 
-# These train for about a minute each: `make seeds` runs them, every week.
-TRAINED = {"08", "09", "11", "12", "13"}
-
-
-@pytest.mark.parametrize(
-    "number", [pytest.param(number, marks=[pytest.mark.trains] * (number in TRAINED)) for number in SHORT]
-)
+@pytest.mark.trains  # each for as long as its chapter runs: `make seeds`, every week
+@pytest.mark.parametrize("number", SHORT)
 def test_a_core_computes_the_same_when_no_detail_was_run(number):
     """What the names cannot tell: a detail that draws from the random numbers of everyone, or changes a setting."""
     (path,) = NOTEBOOKS.glob(f"{number}_*.ipynb")

@@ -504,7 +504,7 @@ class Exercise:
                 continue
             pairs = []
             for run in runs:
-                made, error = run._attempt(mistake.answer, _copy(run.inputs))
+                made, error = run.made_by(mistake.answer)
                 if error is not None:
                     break
                 if run._differs(run.found, made, _LOOSE):  # elsewhere the second thing does not show
@@ -574,6 +574,7 @@ class _Run:
         self.exercise = exercise
         self.seed, self.what, *self.inputs = trial
         self.answer, self.limit = answer, min(limit, SECONDS_A_TRIAL)
+        self._made: dict[int, tuple] = {}
         given, started = _copy(self.inputs), time.process_time()
         # What an answer prints is worth reading once.
         with contextlib.nullcontext() if heard else contextlib.redirect_stdout(io.StringIO()):
@@ -592,6 +593,12 @@ class _Run:
             return self._use(answer, inputs), None
         except (Exception, SystemExit) as error:
             return None, error
+
+    def made_by(self, wrong: Callable) -> tuple[Any, BaseException | None]:
+        """What a wrong answer returns here, or its error; computed once, however often it is compared."""
+        if id(wrong) not in self._made:
+            self._made[id(wrong)] = (wrong, *self._attempt(wrong, _copy(self.inputs)))  # kept, so no other has its id
+        return self._made[id(wrong)][1:]
 
     def _attempt_in_time(self, answer: Callable, inputs: list) -> tuple[Any, BaseException | None]:
         try:
@@ -649,7 +656,7 @@ class _Run:
             return None if self.is_right else self._shows(mistake.sign)
         if mistake.answer is None:
             return False
-        found, error = self._attempt(mistake.answer, _copy(self.inputs))
+        found, error = self.made_by(mistake.answer)
         if error is not None or self.error is not None:
             return type(error) is type(self.error) and str(error) == str(self.error)
         alike = self.found if exactly else _typed_like(self.found, found)
@@ -657,7 +664,7 @@ class _Run:
 
     def makes(self, answer: Callable, place: int) -> bool:
         """Whether one of several results is the one that another answer returns there."""
-        results, error = self._attempt(answer, _copy(self.inputs))
+        results, error = self.made_by(answer)
         if error is not None or not isinstance(results, tuple | list) or len(results) <= place:
             return False
         alike = _typed_like(self.found[place], results[place])
@@ -745,6 +752,7 @@ class _Gradients(_Run):
     def __init__(self, run: _Run) -> None:
         self.exercise, self.answer, self.limit = run.exercise, run.answer, run.limit
         self.seed, self.what, self.inputs = run.seed, run.what, run.inputs
+        self._made = {}
         with contextlib.redirect_stdout(io.StringIO()):
             self.expected, error = self._attempt(self.exercise.right, _copy(self.inputs))
             if error is not None:
