@@ -1381,6 +1381,13 @@ def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers)
     return d_model * tgt_vocab_size + (3 * attend + 2 * think + 5 * norm) * num_layers + 2 * norm
 
 
+@wrong("one table for both languages")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    attend, think, norm = parts(d_model, d_ff)
+    rows = max(src_vocab_size, tgt_vocab_size)
+    return d_model * rows + (3 * attend + 2 * think + 5 * norm) * num_layers + 2 * norm
+
+
 @wrong("target's table forgotten")
 def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
     attend, think, norm = parts(d_model, d_ff)

@@ -88,6 +88,15 @@ mask_for_new_tokens = Exercise(
             "See section 5.3.",
             {"attention_mask.bool()[:, None, :]": "make_padding_mask(attention_mask.sum(dim=1), S)"},
         ),
+        "positions of the words alone": Mistake(
+            "Pads are visible: where positions count the words alone, a pad on the left comes before every word, and "
+            "no query is early enough not to see it. See section 5.3.",
+            {
+                "    causal = keys <= queries": "    words = attention_mask.cumsum(dim=1) - 1\n"
+                "    causal = words[:, None, :] <= words[:, S - num_queries :, None]",
+                "causal & real": "causal",
+            },
+        ),
         "pads see themselves": Mistake(
             "A pad sees itself. A pad is no key for anybody, so its own row stays empty. See section 5.5.",
             {"causal & real": "causal & (real | (keys == queries))"},

@@ -1077,6 +1077,10 @@ count_transformer = Exercise(
             "The source's table is missing: the two languages have a table each. See section 9.8.",
             {"src_vocab_size + tgt": "tgt"},
         ),
+        "one table for both languages": Mistake(
+            "One table of the larger vocabulary is counted; the two languages have a table each. See section 9.8.",
+            {"(src_vocab_size + tgt_vocab_size)": "max(src_vocab_size, tgt_vocab_size)"},
+        ),
         "target's table forgotten": Mistake(
             "The target's table is missing: the two languages have a table each. See section 9.8.",
             {" + tgt_vocab_size)": ")"},
