@@ -165,6 +165,20 @@ def test_torchs_key_of_zeros_is_a_sink_of_zero_forward_and_backward(bias, need_w
         assert_close(getattr(ours.out_proj, kind).grad, getattr(theirs.out_proj, kind).grad)
 
 
+@pytest.mark.parametrize("of_two", [False, True])
+def test_a_sink_of_zero_becomes_torchs_key_of_zeros(of_two):
+    torch.manual_seed(0)
+    ours = MultiHeadCrossAttention(6, 3, d_memory=5, sink="zero") if of_two else MultiHeadAttention(6, 3, sink="zero")
+    query, memory = torch.randn(2, 4, 6), torch.randn(2, 7, 5)
+    memory = memory if of_two else query
+    theirs = ours.to_torch()
+    assert theirs.add_zero_attn
+    assert_close(ours(*[query, memory][: 1 + of_two])[0], theirs(query, memory, memory)[0])
+    assert type(ours).from_torch(theirs).sink == "zero"
+    with pytest.raises(ValueError, match=r"sink \('learned'\) must be None or 'zero' for nn.MultiheadAttention"):
+        MultiHeadAttention(6, 3, sink="learned").to_torch()
+
+
 @pytest.mark.parametrize("need_weights", [True, False])
 def test_with_a_key_of_zeros_both_give_a_query_that_sees_no_key_nothing_but_the_bias(need_weights):
     torch.manual_seed(0)

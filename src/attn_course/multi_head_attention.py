@@ -149,9 +149,11 @@ class _Heads(nn.Module):
     def to_torch(self) -> nn.MultiheadAttention:
         """Copy the weights into a new ``nn.MultiheadAttention`` with ``batch_first=True``.
 
+        ``sink="zero"`` becomes ``add_zero_attn``, one more key and value of zeros.
+
         Raises:
             ValueError: if ``d_in`` is not ``d_model``, only some projections have a bias, there are fewer heads
-                of keys than of queries, or a sink, which ``nn.MultiheadAttention`` cannot express.
+                of keys than of queries, or a learned sink, which ``nn.MultiheadAttention`` cannot express.
 
         Example:
             >>> ours = MultiHeadAttention(d_model=8, num_heads=2)
@@ -159,10 +161,10 @@ class _Heads(nn.Module):
             >>> torch.allclose(ours(x)[0], ours.to_torch()(x, x, x)[0], atol=1e-6)
             True
         """
-        if self.num_kv_heads != self.num_heads or self.sink is not None:
+        if self.num_kv_heads != self.num_heads or self.sink == "learned":
             raise ValueError(
                 f"num_kv_heads ({self.num_kv_heads}) must equal num_heads ({self.num_heads}) and sink "
-                f"({self.sink!r}) must be None for nn.MultiheadAttention"
+                f"({self.sink!r}) must be None or 'zero' for nn.MultiheadAttention"
             )
         d_in, d_model = self.q_proj.in_features, self.q_proj.out_features
         if d_in != d_model:
@@ -182,6 +184,7 @@ class _Heads(nn.Module):
             bias=bias,
             kdim=self.k_proj.in_features,
             vdim=self.v_proj.in_features,
+            add_zero_attn=self.sink == "zero",
             batch_first=True,
         )
         ours = self.state_dict()

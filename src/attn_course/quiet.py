@@ -16,8 +16,9 @@ def quiet_softmax(
     r"""Turn scores into positive weights that sum to less than one, and to almost nothing where all scores are low.
 
     Computes $e^{x_i} / (e^s + \sum_j e^{x_j})$: the softmax over the scores and one more score s, the *sink*,
-    whose weight is then left out. With $s = 0$ it is the quiet softmax (Miller 2023, "Attention Is Off By One");
-    with an s that each head learns, it is what gpt-oss does (OpenAI 2025, arXiv:2508.10925).
+    whose weight is then left out. With $s = 0$ it is the quiet softmax (Miller 2023, "Attention Is Off By One"),
+    which ``nn.MultiheadAttention`` computes with ``add_zero_attn=True``; with an s that each head learns, it is
+    what gpt-oss does (OpenAI 2025, arXiv:2508.10925).
 
     As in :func:`~attn_course.softmax` the largest exponent is subtracted, and here the sink is one of them: so
     nothing overflows, and a row of -inf gives zeros.
