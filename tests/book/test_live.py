@@ -241,25 +241,6 @@ def test_a_cell_is_written_run_and_left_by_keyboard(page):
     cell.locator(".live-reset").click()
 
 
-def test_a_live_page_is_whole_wide_and_narrow_light_and_dark(tab, served):  # noqa: F811
-    with Visit(tab) as visit:
-        visit.open(served.here + CHAPTER)
-        page = Chapter(tab, served.here + CHAPTER)
-        page.press_live()
-        page.run(page.first, "print('word ' * 100)\nlist(range(3))")
-        page.write(page.cell(f"def {EXERCISE}"), "wide = " + "'wide' + " * 40 + "''")
-        new = """() => document.querySelectorAll(".live-bar, .cell:has(.cell_output .stream), .tag_exercise .cell_input")
-          .forEach((part) => part.setAttribute("data-new", ""))"""
-        found = []
-        for width, scheme in ((WIDE, "light"), (NARROW, "dark")):
-            found += visit.look(width=width, scheme=scheme)
-            tab.evaluate(new)
-            visit.ask_axe("[data-new]")
-    elsewhere = served.jupyter.url.removeprefix("http:")
-    found = [complaint for complaint in found + visit.found if elsewhere not in complaint]
-    assert not found, "\n".join(["", *found])
-
-
 # ---------------------------------------------------------------- exercises
 
 
@@ -289,6 +270,25 @@ def test_an_exercise_answered_right_is_counted_kept_shown_saved_and_deleted(page
     assert kept.inner_text() == "Nothing is kept in this browser yet."
     assert beside.count() == 0
     assert tab.evaluate("localStorage.getItem('attention-course: exercises')") is None
+
+
+def test_a_live_page_is_whole_wide_and_narrow_light_and_dark(tab, served):  # noqa: F811
+    with Visit(tab) as visit:
+        visit.open(served.here + CHAPTER)
+        page = Chapter(tab, served.here + CHAPTER)
+        page.press_live()
+        page.run(page.first, "print('word ' * 100)\nlist(range(3))")
+        page.write(page.cell(f"def {EXERCISE}"), "wide = " + "'wide' + " * 40 + "''")
+        new = """() => document.querySelectorAll(".live-bar, .cell:has(.stream), .tag_exercise .cell_input")
+          .forEach((part) => part.setAttribute("data-new", ""))"""
+        found = []
+        for width, scheme in ((WIDE, "light"), (NARROW, "dark")):
+            found += visit.look(width=width, scheme=scheme)
+            tab.evaluate(new)
+            visit.ask_axe("[data-new]")
+    elsewhere = served.jupyter.url.removeprefix("http:")
+    found = [complaint for complaint in found + visit.found if elsewhere not in complaint]
+    assert not found, "\n".join(["", *found])
 
 
 @pytest.mark.parametrize("kept", ["no JSON", "5", "null", '{"02_simple_self_attention": {"right": "all"}}'])
