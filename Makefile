@@ -25,9 +25,13 @@ help:  ## list the commands
 book: _build/html/.built  ## set everything up and build the website in _build/html
 	@echo "The book: $(CURDIR)/_build/html/index.html (or make serve)"
 
-serve: _build/html/.built  ## build the book and serve it on localhost (PORT=8000)
+serve: _build/html/.built  ## build the book and serve it on localhost (PORT=8000; LIVE=1: its cells run in the page)
+ifdef LIVE
+	@$(PY) scripts/live.py --port $(PORT)
+else
 	@echo "The book: http://localhost:$(PORT) (stop with Ctrl-C)"
 	@$(PY) -m http.server $(PORT) --bind localhost --directory _build/html
+endif
 
 pdf: _build/html/.built  ## print the book: _build/pdf/attention-course.pdf, and each page (ONLY=03: one chapter)
 	@$(PY) scripts/pdf.py $(ONLY)

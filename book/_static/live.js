@@ -1,0 +1,114 @@
+/* The exercises that were right, kept in this browser and nowhere else; and the button "Live", which loads what runs
+   the cells of a chapter (live/cells.js) when it is pressed, and nothing before. */
+(() => {
+  const script = document.currentScript;
+  const root = new URL(document.documentElement.dataset.content_root, location.href);
+  const KEY = "attention-course: exercises";
+
+  /**
+   * What is kept: for each chapter how many exercises it has, and the names of those that were right.
+   * @returns {Record<string, {of: number, right: string[]}>}
+   */
+  const read = () => {
+    try {
+      const kept = Object.entries(JSON.parse(localStorage.getItem(KEY)) ?? {});
+      return Object.fromEntries(kept.filter(([, chapter]) => Array.isArray(chapter?.right) && chapter.right.length));
+    } catch {
+      return {}; // nothing kept, nothing that can be read, or a browser that keeps nothing
+    }
+  };
+  const write = (all) => {
+    try {
+      if (Object.keys(all).length) localStorage.setItem(KEY, JSON.stringify(all));
+      else localStorage.removeItem(KEY);
+    } catch { /* a browser that keeps nothing: the page works all the same */ }
+    show();
+  };
+
+  const element = (name, text, attributes = {}) => {
+    const made = document.createElement(name);
+    made.textContent = text;
+    Object.entries(attributes).forEach(([key, value]) => made.setAttribute(key, value));
+    return made;
+  };
+  const chapterOf = (url) => /\/notebooks\/(\w+)\.html$/.exec(new URL(url, location.href).pathname)?.[1];
+  const exercises = () => [...document.querySelectorAll(".cell.tag_exercise")].map((cell) => ({
+    name: /check\.(\w+)\(/.exec(cell.querySelector("pre").textContent)?.[1],
+    heading: cell.closest("section").querySelector("h2, h3, h4"),
+  }));
+
+  /** Writes beside each chapter of the side bar, and at each exercise, what is kept. */
+  const show = () => {
+    const all = read();
+    document.querySelectorAll(".exercises-right").forEach((mark) => mark.remove());
+    document.querySelectorAll(".bd-sidebar-primary .bd-links a").forEach((link) => {
+      const chapter = all[chapterOf(link.href)];
+      if (!chapter) return;
+      const mark = element("span", ` ${chapter.right.length} of ${chapter.of}`, { class: "exercises-right" });
+      mark.append(element("span", " exercises right", { class: "visually-hidden" }));
+      link.append(mark);
+    });
+    const right = all[chapterOf(location.href)]?.right ?? [];
+    exercises().filter(({ name }) => right.includes(name)).forEach(({ heading }) => {
+      const mark = element("span", " ✓", { class: "exercises-right" });
+      mark.append(element("span", " right", { class: "visually-hidden" }));
+      heading.append(mark);
+    });
+    panel(all);
+  };
+
+  /** The place where a reader sees all of it, takes it along or deletes it. */
+  const panel = (all) => {
+    const place = document.getElementById("exercises-kept");
+    if (!place) return;
+    const chapters = Object.entries(all).sort();
+    if (!chapters.length) {
+      place.replaceChildren(element("p", "Nothing is kept in this browser yet."));
+      return;
+    }
+    const list = element("ul", "");
+    list.append(...chapters.map(([chapter, { right, of }]) =>
+      element("li", `Chapter ${parseInt(chapter, 10)}: ${right.length} of ${of} (${right.join(", ")})`)));
+    const save = element("a", "Save as a file", {
+      download: "attention-course-exercises.json",
+      href: `data:application/json,${encodeURIComponent(JSON.stringify(all, null, 2))}`,
+    });
+    const clear = element("button", "Delete", { type: "button" });
+    clear.addEventListener("click", () => {
+      if (confirm("Delete what this browser keeps about your exercises?")) write({});
+    });
+    place.replaceChildren(list, save, clear);
+  };
+
+  document.addEventListener("exercise-right", ({ detail }) => {
+    const all = read();
+    const chapter = chapterOf(location.href);
+    const right = new Set(all[chapter]?.right).add(detail);
+    const names = exercises().map(({ name }) => name);
+    write({ ...all, [chapter]: { of: names.length, right: names.filter((name) => right.has(name)) } });
+  });
+  window.addEventListener("storage", show); // another tab of the course
+
+  /** Loads what runs cells, and hands it the page; says so where that cannot be. */
+  const live = async (button) => {
+    const said = document.querySelector(".live-said") ?? element("p", "", { class: "live-said", role: "status" });
+    if (!said.isConnected) document.querySelector(".bd-article h1").after(said);
+    said.textContent = "";
+    button.disabled = true;
+    try {
+      const cells = await import(new URL("_static/live/cells.js", root));
+      await cells.begin({ root, binder: script.dataset.binder, button });
+    } catch {
+      said.textContent = location.protocol === "file:"
+        ? "Cells run only where a server shows the page: in the folder of the course, make serve LIVE=1 starts one and prints the address to open."
+        : "What runs the cells could not be loaded. Look whether the network is there, or the server that shows this page, and press Live again.";
+    }
+    button.disabled = false;
+  };
+
+  document.addEventListener("DOMContentLoaded", () => {
+    show();
+    const button = document.querySelector(".btn-live-button");
+    button?.addEventListener("click", () => live(button));
+  });
+})();

@@ -1,0 +1,152 @@
+"""Serve the built book with a Jupyter server beside it, so that its cells run in the page: `make serve LIVE=1`.
+
+The server listens on this machine alone, takes nobody without the token, which is made anew at each start, and answers
+the pages of this site only. They read where it is, and the token, from /live.json.
+"""
+
+import argparse
+import json
+import os
+import re
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+HOSTS = ("localhost", "127.0.0.1")
+PATIENCE = 120  # seconds for the Jupyter server's first answer
+
+
+class Failure(Exception):
+    """The message says everything, so no traceback is shown."""
+
+
+class Jupyter:
+    """A Jupyter server that pages served on a port of this machine may use."""
+
+    def __init__(self, port_of_site: int):
+        self.token = secrets.token_urlsafe(32)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}/"
+        pages = "|".join(map(re.escape, HOSTS))
+        settings = {
+            "ServerApp.ip": "127.0.0.1",
+            "ServerApp.port": port,
+            "ServerApp.port_retries": 0,
+            "ServerApp.root_dir": ROOT,
+            "ServerApp.allow_origin_pat": f"^http://({pages}):{port_of_site}$",
+            "ServerApp.open_browser": False,
+            "ServerApp.terminals_enabled": False,
+            "ServerApp.allow_root": True,  # in a container; nothing but this machine reaches it
+            "ServerApp.log_level": "ERROR",
+            # A page that was closed without a word leaves a kernel behind.
+            "MappingKernelManager.cull_idle_timeout": 600,
+            "MappingKernelManager.cull_interval": 60,
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "jupyter_server", *(f"--{name}={value}" for name, value in settings.items())],
+            cwd=ROOT,
+            # A token on the command line could be read by others; settings of the reader's own, a password for
+            # instance, would lock the pages out.
+            env=os.environ | {"JUPYTER_TOKEN": self.token, "JUPYTER_NO_CONFIG": "1"},
+            start_new_session=True,  # Ctrl-C ends this script, which ends the server; that would ask first
+        )
+
+    def wait(self) -> None:
+        """Wait until it answers."""
+        for _ in range(PATIENCE * 10):
+            if self.process.poll() is not None:
+                raise Failure("the Jupyter server ended as soon as it was started; what it printed says why")
+            try:
+                urllib.request.urlopen(f"{self.url}api", timeout=5).close()
+                return
+            except (urllib.error.URLError, OSError):
+                time.sleep(0.1)
+        raise Failure(f"the Jupyter server does not answer after {PATIENCE} seconds")
+
+    def stop(self) -> None:
+        self.process.terminate()  # it ends its kernels first
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+
+
+class Pages(SimpleHTTPRequestHandler):
+    """The pages of the book, and where their kernels are."""
+
+    def do_GET(self) -> None:
+        if self.path.partition("?")[0] != "/live.json":
+            super().do_GET()
+            return
+        # A foreign name that leads to this machine is no page of ours.
+        if self.headers.get("Host", "").rpartition(":")[0] not in HOSTS:
+            self.send_error(403, "only pages on localhost are told")
+            return
+        answer = json.dumps(self.server.kernels).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(answer)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_) -> None:
+        pass
+
+
+class Site(ThreadingHTTPServer):
+    daemon_threads = True
+    jupyter: Jupyter | None = None
+
+    def __init__(self, html: Path, port: int):
+        try:
+            super().__init__(("127.0.0.1", port), partial(Pages, directory=str(html)))
+        except OSError as error:
+            raise Failure(
+                f"port {port} cannot be used ({error.strerror}); make serve LIVE=1 PORT={port + 1}"
+            ) from error
+        self.address = f"http://localhost:{self.server_port}/"
+        self.start()
+
+    def start(self) -> None:
+        self.jupyter = Jupyter(self.server_port)
+        self.kernels = {"url": self.jupyter.url, "token": self.jupyter.token}
+
+    def server_close(self) -> None:
+        super().server_close()
+        if self.jupyter:
+            self.jupyter.stop()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--port", type=int, default=8000, help="where the book is served (default 8000)")
+    parser.add_argument("--html", type=Path, default=ROOT / "_build" / "html", help="the built book")
+    options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # the Jupyter server ends with it
+    try:
+        with Site(options.html, options.port) as site:
+            site.jupyter.wait()
+            print(f"The book: {site.address} (press Live on a chapter; stop with Ctrl-C)", flush=True)
+            site.serve_forever()
+    except Failure as error:
+        print(f"make serve: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
