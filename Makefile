@@ -17,7 +17,7 @@ CHECKS := $(PY) scripts/checks.py --jobs $(JOBS)
 SOURCES := $(shell find _config.yml _toc.yml book notebooks src pyproject.toml -type f \
 	! -path '*/__pycache__/*' ! -path '*.egg-info/*' ! -path '*/.ipynb_checkpoints/*' ! -name '.*' 2>/dev/null)
 
-.PHONY: help book serve pdf lab test check seeds machines accelerator notebooks gpu address clean FORCE
+.PHONY: help book serve pdf weight lab test check seeds machines accelerator notebooks gpu address clean FORCE
 
 help:  ## list the commands
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -35,6 +35,9 @@ endif
 
 pdf: _build/html/.built  ## print the book: _build/pdf/attention-course.pdf, and each page (ONLY=03: one chapter)
 	@$(PY) scripts/pdf.py $(ONLY)
+
+weight: _build/html/.built  ## weigh the pages of the book: bytes, requests, nodes, times (ONLY=03: one chapter)
+	@$(PY) scripts/weight.py $(ONLY)
 
 lab: .venv/.ready  ## open the notebooks in JupyterLab
 	@$(PY) -m jupyterlab notebooks

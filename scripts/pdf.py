@@ -51,7 +51,6 @@ PREPARE = """async () => {
   document.querySelectorAll("article a[href]").forEach((link) => {
     if (link.host === location.host && link.pathname !== location.pathname) link.removeAttribute("href");
   });
-  await window.MathJax?.startup?.promise;
   await document.fonts.ready;
   await Promise.all([...document.images].map((image) => image.decode().catch(() => null)));
 }"""

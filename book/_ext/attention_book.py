@@ -1,6 +1,7 @@
-"""What this book adds to Sphinx: its address, folded details and guesses, Japanese marked, its bibliography, icons.
+"""What this book adds to Sphinx: its address, folded details and guesses, Japanese marked, its bibliography.
 
-The links that it makes are in crosslinks.py, its search in searching.py, cells that run in the page in live_cells.py.
+The links that it makes are in crosslinks.py, its formulas in mathematics.py, its search in searching.py, cells that
+run in the page in live_cells.py, and what makes its pages light in lighter.py.
 """
 
 import json
@@ -11,7 +12,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import pydata_sphinx_theme
 from docutils import nodes
 from pybtex.plugin import register_plugin
 from pybtex.style.formatting.unsrt import Style
@@ -31,9 +31,6 @@ LINES_OF_A_CELL = 10_000  # a line of the n-th cell, counted from 1, is n times 
 JAPANESE = re.compile(r"[\u3001-\u30ff\u3400-\u9fff\uff01-\uff9f]+")
 TAGS = re.compile(r"(<(script|style|svg|textarea)\b.*?</\2>|<!--.*?-->|<[^>]*>)", re.DOTALL)
 ADDRESS = re.compile(r'(\s(?:href|src|action|data-content_root)=")(?!#|[a-z]+:|//)([^"]*)"')
-
-ICONS = Path("scripts/fontawesome.js")
-ICON = re.compile(r'(?:"[\w-]+"|[\w]+):\[\d+,\d+,\[([^\[\]]*)\],"[0-9a-f]+","[^"]*"\],?')
 
 
 def derive_addresses(app: Sphinx, config: Config) -> None:
@@ -118,23 +115,13 @@ def mark_japanese(body: str) -> str:
     return "".join(parts)
 
 
-def leave_out_mathjax(context: dict[str, Any], body: str) -> None:
-    """Load MathJax, half of a page's scripts, only where there is mathematics."""
-    if not re.search(r'class="[^"]*\bmath\b', body):
-        context["script_files"] = [
-            script
-            for script in context.get("script_files", ())
-            if "mathjax" not in f"{script.filename} {script.attributes}".lower()
-        ]
-
-
 def mend_html(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
     """Mend what Sphinx writes.
 
     A signature of several lines becomes lines: Sphinx's is a list without terms, which screen readers reject.
     The size of a figure moves from its style to attributes, so that a narrow screen shrinks it in proportion.
     A drawing of the machine becomes a part of the page, where its text can be selected and its colours know the night.
-    Japanese says that it is Japanese, and a page without mathematics does not load MathJax.
+    Japanese says that it is Japanese.
     """
     files = {name: Path(app.srcdir, source) for source, name in getattr(app.builder, "images", {}).items()}
 
@@ -157,7 +144,6 @@ def mend_html(app: Sphinx, page: str, template: str, context: dict[str, Any], do
         body = re.sub(size, r'\1width="\2" height="\3"', body)
         body = re.sub(r'<img [^>]*src="[^"]*_images/(?P<name>[^"/]+\.svg)"[^>]*>', drawn, body)
         context["body"] = mark_japanese(body)
-    leave_out_mathjax(context, context.get("body", ""))
 
 
 def serve_the_first_page(app: Sphinx, exception: Exception | None) -> None:
@@ -222,35 +208,11 @@ class BookStyle(Style):
 
 
 def remove_leftovers(app: Sphinx, exception: Exception | None) -> None:
-    """Remove what the theme ships for its own makers: templates and source maps, 4 MB that no page asks for."""
+    """Remove what no page asks for: templates, source maps, and every icon there is, as a script and as fonts."""
     if exception is None and app.builder.format == "html":
-        for pattern in ("*.map", "*webpack-macros.html"):
+        for pattern in ("*.map", "*webpack-macros.html", "fontawesome.js*", "webfonts/*"):
             for path in Path(app.outdir, "_static").rglob(pattern):
                 path.unlink()
-
-
-def keep_used_icons(app: Sphinx, exception: Exception | None) -> None:
-    """Keep only the icons that some page or script names: the theme ships 2,000 of them, 1.5 MB on every page."""
-    if exception or app.builder.format != "html":
-        return
-    package = Path(pydata_sphinx_theme.__file__).parent
-    source = package / "theme/pydata_sphinx_theme/static" / ICONS
-    static = Path(app.outdir, "_static")
-    used: set[str] = set()
-    for path in [*Path(app.outdir).rglob("*.html"), *static.rglob("*.js")]:
-        if path.name != ICONS.name:
-            used.update(re.findall(r"\bfa-([a-z0-9-]+)", path.read_text(encoding="utf-8", errors="ignore")))
-
-    def keep(icon: re.Match[str]) -> str:
-        name = icon[0].split(":", 1)[0].strip('"')
-        aliases = re.findall(r'"([\w-]+)"', icon[1])
-        return icon[0] if used.intersection([name, *aliases]) else ""
-
-    text, found = ICON.subn(keep, source.read_text(encoding="utf-8"))
-    if found < 1000:
-        logger.warning("the theme's icon file has changed: found %d icons, so all of it is shipped", found)
-        return
-    (static / ICONS).write_text(text, encoding="utf-8")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -263,13 +225,14 @@ def setup(app: Sphinx) -> dict[str, Any]:
         app.add_config_value("sitemap_url_scheme", "", "")
     app.connect("autodoc-process-docstring", write_docstring_math, priority=900)
     app.setup_extension("crosslinks")
+    app.setup_extension("mathematics")
     app.setup_extension("searching")
     app.setup_extension("live_cells")
+    app.setup_extension("lighter")
     app.connect("doctree-resolved", fold_details)
     app.connect("doctree-resolved", hide_empty_verdicts)
     app.connect("doctree-resolved", cover_guesses)
     app.connect("html-page-context", mend_html, priority=900)  # after the scripts are chosen
     app.connect("build-finished", remove_leftovers)
-    app.connect("build-finished", keep_used_icons)
     app.connect("build-finished", serve_the_first_page, priority=900)  # after the redirection is written
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -24,6 +24,7 @@ SECTION = re.compile(
     r'<section\b[^>]*? id="([^"]+)"[^>]*>((?:\s*<span id="[^"]*"></span>|\s*<details[^>]*><summary>)*\s*)<h([2-4])'
 )
 CODE = re.compile(r'<div (class="cell_(?:in|out)put)')
+TEX = re.compile(r"<annotation[^>]*>(.*?)</annotation>", re.DOTALL)
 MATHS = re.compile(r'(<(span|div)[^>]*class="math[^>]*>)(.*?)(</\2>)', re.DOTALL)
 JAPANESE = re.compile(r'<span lang="ja">([^<]+)</span>')
 SEARCHED_BY_SPHINX = re.compile(
@@ -47,7 +48,7 @@ WEIGHTS = (("notebooks/", 1.0), ("book/glossary", 0.9), ("book/mistakes", 0.2), 
 
 def spelled(formula: re.Match[str]) -> str:
     """A formula as one would type it: √D, QKᵀ."""
-    text = formula[3]
+    text = TEX.search(formula[3])[1]
     for pattern, plain in SPELLED:
         text = re.sub(pattern, plain, text)
     return f"{formula[1]}{text}{formula[4]}"
@@ -103,12 +104,9 @@ def make_search(app: Sphinx, exception: Exception | None) -> None:
     count = index(html)
     for left in ("ui.js", "ui.css", "modular-ui.js", "modular-ui.css", "component-ui.js", "component-ui.css"):
         (html / "pagefind" / f"pagefind-{left}").unlink(missing_ok=True)  # a page of Pagefind's own making
-    for path in html.rglob("*.html"):
-        page = path.read_text(encoding="utf-8")
-        if (lighter := SEARCHED_BY_SPHINX.sub("", page)) != page:
-            if path.name == "search.html":
-                lighter = lighter.replace("</head>", f"{FROM_A_FOLDER}</head>")
-            path.write_text(lighter, encoding="utf-8")
+    path = html / "search.html"
+    page = SEARCHED_BY_SPHINX.sub("", path.read_text(encoding="utf-8"))
+    path.write_text(page.replace("</head>", f"{FROM_A_FOLDER}</head>"), encoding="utf-8")
     logger.info("The search knows %d pages.", count)
 
 

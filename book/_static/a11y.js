@@ -30,15 +30,12 @@ document.addEventListener("DOMContentLoaded", () => {
 
   // A box that scrolls sideways can be reached by keyboard.
   const reach = () =>
-    each("mjx-container[display=true], .bd-article pre, .pst-scrollable-table-container, .cell_output .output", (box) => {
+    each("div.math, .bd-article pre, .pst-scrollable-table-container, .cell_output .output", (box) => {
       if (box.scrollWidth > box.clientWidth && /auto|scroll/.test(getComputedStyle(box).overflowX)) {
         box.setAttribute("tabindex", "0");
       }
     });
   reach();
-  window.addEventListener("load", () => {
-    reach();
-    window.MathJax?.startup?.promise?.then(reach);
-  });
+  window.addEventListener("load", reach);
   window.addEventListener("resize", reach);
 });

@@ -1,4 +1,4 @@
-"""What the book's extension adds to pages: Japanese marked, guesses covered, no mathematics where there is none."""
+"""What the book's extension adds to pages: Japanese marked, guesses covered, the first page at its address."""
 
 import importlib.util
 import json
@@ -50,13 +50,6 @@ def test_an_exercise_that_nobody_has_written_yet_has_no_verdict(pages):
     stored = "".join(path.read_text(encoding="utf-8") for path in NOTEBOOKS.glob("*.ipynb"))
     assert stored.count("Not written yet") >= 80  # the notebooks keep it
     assert not [name for name, page in pages.items() if "Not written yet" in page]
-
-
-def test_mathjax_is_loaded_where_there_is_mathematics_and_only_there(pages):
-    for path in HTML.rglob("*.html"):
-        page = path.read_text(encoding="utf-8")
-        mathematics = re.search(r'class="[^"]*\bmath\b', page) is not None
-        assert ("vendor/mathjax" in page) == mathematics, path
 
 
 def test_the_site_s_own_address_shows_the_first_page_and_its_links_lead_somewhere(pages):

@@ -1,0 +1,303 @@
+"""What a page need not carry: styles that match nothing, scripts without work, icons and colours that nobody sees.
+
+The theme's own pages weigh three quarters of a megabyte. Everything here happens when all pages are written, and
+changes nothing that a reader sees.
+"""
+
+import hashlib
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pydata_sphinx_theme
+import tinycss2
+from PIL import Image
+from sphinx.application import Sphinx
+from sphinx.util import logging
+
+logger = logging.getLogger(__name__)
+
+# ---------------------------------------------------------------- styles
+
+CLASS = re.compile(r"[.#]((?:\\.|[\w-])+)")
+# Of these it does not matter whether what stands in them occurs.
+OPTIONAL = re.compile(r":(?:not|is|where|has)\((?:[^()]|\([^()]*\))*\)|\[[^\]]*\]")
+FONT_AWESOME = re.compile(r"\.fa(?:-|[srlbdt]?\b|-?v?4)|Font ?Awesome", re.IGNORECASE)
+SPACE = re.compile(r"\s+")
+
+
+def words_of(html: Path) -> set[str]:
+    """Every class and id that a page has, and every word of a script, since scripts give classes as well."""
+    words: set[str] = set()
+    for path in html.rglob("*.html"):
+        for names in re.findall(r'\s(?:class|id)="([^"]*)"', path.read_text(encoding="utf-8")):
+            words.update(names.split())
+        # A view in a page brings its own script.
+        for script in re.findall(r"<script\b[^>]*>(.*?)</script>", path.read_text(encoding="utf-8"), re.DOTALL):
+            words.update(re.findall(r"[A-Za-z_][\w-]*", script))
+    for path in html.rglob("*.js"):
+        if path.name != "fontawesome.js" and not {"locales", "pagefind"} & set(path.parts):
+            words.update(re.findall(r"[A-Za-z_][\w-]*", path.read_text(encoding="utf-8", errors="ignore")))
+    return words
+
+
+def matches_something(selector: str, words: set[str]) -> bool:
+    needed = {name.replace("\\", "") for name in CLASS.findall(OPTIONAL.sub("", selector))}
+    return needed <= words and not FONT_AWESOME.search(selector)
+
+
+def selectors(prelude: list[Any]) -> list[str]:
+    parts, part = [], []
+    for token in prelude:
+        if token.type == "literal" and token.value == ",":
+            parts.append(part)
+            part = []
+        else:
+            part.append(token)
+    return [tinycss2.serialize(part).strip() for part in [*parts, part]]
+
+
+def used_rules(css: str, words: set[str]) -> str:
+    """The rules of a style sheet that can match something, without their comments and spaces."""
+    kept = []
+    for rule in tinycss2.parse_stylesheet(css, skip_comments=True, skip_whitespace=True):
+        if rule.type == "qualified-rule":
+            left = [selector for selector in selectors(rule.prelude) if matches_something(selector, words)]
+            if left:
+                kept.append(f"{','.join(left)}{{{squeezed(tinycss2.serialize(rule.content))}}}")
+        elif rule.type == "at-rule" and rule.lower_at_keyword in ("media", "supports", "layer", "container"):
+            if inner := used_rules(tinycss2.serialize(rule.content or []), words):
+                kept.append(f"@{rule.at_keyword} {squeezed(tinycss2.serialize(rule.prelude))}{{{inner}}}")
+        elif rule.type == "at-rule" and rule.lower_at_keyword not in ("charset", "import"):
+            text = squeezed(tinycss2.serialize([rule]))
+            if not FONT_AWESOME.search(text):
+                kept.append(text)
+    return "\n".join(kept)
+
+
+def squeezed(css: str) -> str:
+    return SPACE.sub(" ", re.sub(r"/\*.*?\*/", "", css, flags=re.DOTALL)).strip().rstrip(";")
+
+
+def whole_sheet(path: Path, static: Path) -> str:
+    """A style sheet with those that it imports in their place, and its addresses as seen from the folder of styles."""
+    folder = path.parent
+
+    def imported(address: re.Match[str]) -> str:
+        return whole_sheet(Path(posixpath.normpath(folder / address[1])), static)
+
+    def moved(address: re.Match[str]) -> str:
+        return f"url({posixpath.relpath(folder / address[1], static)})"
+
+    css = path.read_text(encoding="utf-8")
+    css = re.sub(r"url\(['\"]?(?!['\"]?data:|#|[a-z]+:)([^'\")]+)['\"]?\)", moved, css)
+    return re.sub(r'@import\s+"([^"]+)";', imported, css)
+
+
+# ---------------------------------------------------------------- icons
+
+ICONS = Path("theme/pydata_sphinx_theme/static/scripts/fontawesome.js")
+ICON = re.compile(r'(?:"([\w-]+)"|(\w+)):\[(\d+),(\d+),\[([^\[\]]*)\],"[0-9a-f]+","([^"]*)"\]')
+ICON_NAME = re.compile(r"\bfa-([a-z0-9-]+)")
+SIZES = {"lg": "1.25em", "sm": "0.875em", "xl": "1.5em", "2x": "2em"}
+
+
+def icon_rules(html: Path) -> str:
+    """Style rules that draw the icons which some page or script names; the theme ships 2,000 of them as a script."""
+    used: set[str] = set()
+    for path in [*html.rglob("*.html"), *(html / "_static").glob("scripts/*.js")]:
+        if path.name != ICONS.name:
+            used.update(ICON_NAME.findall(path.read_text(encoding="utf-8", errors="ignore")))
+    known: dict[str, tuple[str, str, str]] = {}
+    for name, bare, width, height, aliases, path in ICON.findall(
+        (Path(pydata_sphinx_theme.__file__).parent / ICONS).read_text(encoding="utf-8")
+    ):
+        for one in [name or bare, *re.findall(r'"([\w-]+)"', aliases)]:
+            known[one] = (width, height, path)  # brands, regular and solid stand in this order; solid ones count
+    rules = [
+        ":is(.fa-solid,.fas,.fa-regular,.far,.fa-brands,.fab){display:inline-block;line-height:1}",
+        ":is(.fa-solid,.fas,.fa-regular,.far,.fa-brands,.fab)::before{content:'';display:inline-block;height:1em;"
+        "vertical-align:-0.125em;background:currentColor;mask:var(--icon) center/contain no-repeat}",
+    ]
+    rules += [f".fa-{name}{{font-size:{size}}}" for name, size in SIZES.items() if name in used]
+    for name in sorted(used & set(known)):
+        width, height, path = known[name]
+        svg = f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}'><path d='{path}'/></svg>"
+        address = quote(svg, safe=" ='/:.-,")
+        rules.append(f'.fa-{name}{{--icon:url("data:image/svg+xml,{address}")}}')
+        rules.append(f".fa-{name}::before{{width:{int(width) / int(height):.3g}em}}")
+    return "\n".join(rules)
+
+
+# ---------------------------------------------------------------- scripts
+
+# A script, and what a page has where the script has something to do.
+WORK = {
+    "clipboard.min.js": r'class="highlight"',
+    "copybutton.js": r'class="highlight"',
+    "togglebutton.js": r'class="(?:[^"]*\s)?toggle[\s"]|class="[^"]*\badmonition\b[^"]*\bdropdown[\s"]',
+    "design-tabs.js": r'class="[^"]*\bsd-tab-set\b',
+    **dict.fromkeys(
+        ("doctools.js", "sphinx_highlight.js", "searchtools.js", "language_data.js", "searchindex.js"),
+        r'id="search-results"',
+    ),
+}
+SCRIPT = re.compile(r'[ \t]*<script\b([^>]*?)\ssrc="([^"]*)"([^>]*)></script>\n?')
+SETTINGS = re.compile(r"\s*<script>(?:let toggle\w+|var togglebuttonSelector) = [^<]*</script>")
+OPTIONS = re.compile(r'<script src="[^"]*documentation_options\.js[^"]*"></script>')
+
+
+def needed_scripts(page: str, options: str) -> str:
+    """The page with the scripts that have work on it, which wait until it is read."""
+    searching = 'id="search-results"' in page
+
+    def script(tag: re.Match[str]) -> str:
+        name = tag[2].partition("?")[0].rpartition("/")[2]
+        if name == "fontawesome.js" or (name in WORK and not re.search(WORK[name], page)):
+            return ""
+        # Sphinx's own search, which stands in where there is no server, wants its scripts at once.
+        if searching or "defer" in tag[1] + tag[3] or "async" in tag[1] + tag[3]:
+            return tag[0]
+        return tag[0].replace("<script", "<script defer", 1)
+
+    page = OPTIONS.sub(lambda _: f"<script>{options}</script>", page)
+    page = SCRIPT.sub(script, page)
+    return page if "togglebutton.js" in page else SETTINGS.sub("", page)
+
+
+# ---------------------------------------------------------------- pictures
+
+PICTURE = re.compile(r'<img ([^>]*?)src="([^"]*)"([^>]*?)\s*(/?)>')
+
+
+def size_of(path: Path) -> tuple[int, int] | None:
+    if path.suffix == ".svg":
+        start = path.read_text(encoding="utf-8")[:2000]
+        size = re.search(r'<svg[^>]*?\swidth="([\d.]+)(?:px|pt)?"[^>]*?\sheight="([\d.]+)', start, re.DOTALL)
+        return (round(float(size[1])), round(float(size[2]))) if size else None
+    with Image.open(path) as picture:
+        return picture.size
+
+
+def lighter_pictures(folder: Path) -> dict[str, str]:
+    """Write each PNG as WebP, which keeps every pixel; return the new names of those that became smaller."""
+    renamed = {}
+    for path in sorted(folder.glob("*.png")):
+        made = path.with_suffix(".webp")
+        with Image.open(path) as picture:
+            picture.save(made, "webp", lossless=True, method=4, quality=75, exact=True)
+        if made.stat().st_size < path.stat().st_size:
+            renamed[path.name] = made.name
+        else:
+            made.unlink()
+    return renamed
+
+
+def later_pictures(page: str, at: Path, renamed: dict[str, str]) -> str:
+    """Pictures in their lighter form, with their sizes, and fetched when the reader comes near; the first at once."""
+    start = page.find("<article")
+    count = 0
+
+    def picture(tag: re.Match[str]) -> str:
+        nonlocal count
+        before, address, after, end = tag.groups()
+        folder, _, name = address.rpartition("/")
+        attributes = f"{before.strip()} {after.strip()}".strip()
+        file = Path(posixpath.normpath(at.parent / address))
+        if not re.search(r"\b(?:width|height|style)=", attributes) and file.exists() and (size := size_of(file)):
+            attributes += f' width="{size[0]}" height="{size[1]}"'
+        if folder.endswith("_images") and name in renamed:
+            address = f"{folder}/{renamed[name]}"
+        if tag.start() > start >= 0 and "loading=" not in attributes:
+            count += 1
+            attributes += ' decoding="async"' + (' loading="lazy"' if count > 1 else "")
+        return f'<img src="{address}" {attributes}{end}>'
+
+    return PICTURE.sub(picture, page)
+
+
+# ---------------------------------------------------------------- marks in the text
+
+SIGNATURE = re.compile(r'<dt class="sig\b.*?</dt>', re.DOTALL)
+LISTING = re.compile(r'<div class="highlight">.*?</div>', re.DOTALL)
+PRE = re.compile(r'<span class="pre">([^<]*)</span>')
+
+
+def plain_colours(css: str) -> list[str]:
+    """The kinds of code whose colour is that of the listing itself, in every theme."""
+    own = dict(re.findall(r'(html\[data-theme="\w+"\]) \.highlight \{[^}]*\bcolor: (#\w+)', css))
+    styles: dict[str, dict[str, str]] = {}
+    for theme, kind, style in re.findall(r'(html\[data-theme="\w+"\]) \.highlight \.(\w+) \{([^}]*)\}', css):
+        styles.setdefault(kind, {})[theme] = style.strip()
+    return sorted(
+        kind
+        for kind, by_theme in styles.items()
+        if own and all(by_theme.get(theme, "").lower() == f"color: {colour}".lower() for theme, colour in own.items())
+    )
+
+
+def fewer_marks(page: str, plain: list[str]) -> str:
+    """The page without marks that change nothing: a name in a listing is as black as the listing."""
+    marks = re.compile(rf'<span class="(?:{"|".join(plain)})">([^<]*)</span>') if plain else None
+
+    def signature(text: re.Match[str]) -> str:
+        return re.sub(r'<span class="[wpo]">([^<]*)</span>', r"\1", text[0])
+
+    page = SIGNATURE.sub(signature, PRE.sub(r"\1", page))
+    return LISTING.sub(lambda text: marks.sub(r"\1", text[0]), page) if marks else page
+
+
+# ---------------------------------------------------------------- all of it
+
+STYLE = re.compile(r'[ \t]*<link\b(?=[^>]*\brel="stylesheet")[^>]*?\bhref="(?!https?:)([^"?]*)[^"]*"[^>]*>\n?')
+
+
+def lighten(html: Path) -> None:
+    """Make every page of a built site lighter."""
+    static = html / "_static"
+    icons, words = icon_rules(html), words_of(html)
+    renamed = lighter_pictures(html / "_images")
+    plain = plain_colours((static / "pygments.css").read_text(encoding="utf-8"))
+    options = SPACE.sub(" ", (static / "documentation_options.js").read_text(encoding="utf-8")).strip()
+    sheets: dict[tuple[str, ...], str] = {}
+    replaced: set[Path] = set()
+
+    def sheet(names: tuple[str, ...]) -> str:
+        if names not in sheets:
+            css = "\n".join(used_rules(whole_sheet(html / name, static), words) for name in names) + f"\n{icons}\n"
+            path = static / f"book.{hashlib.sha256(css.encode()).hexdigest()[:8]}.css"
+            path.write_text(css, encoding="utf-8")
+            replaced.update(html / name for name in names)
+            sheets[names] = path.relative_to(html).as_posix()
+        return sheets[names]
+
+    for path in sorted(html.rglob("*.html")):
+        page = path.read_text(encoding="utf-8")
+        links = list(STYLE.finditer(page))
+        if not links or "_static" not in page:
+            continue
+        root = re.match(r"(.*?)_static/", links[0][1])[1]  # "../", or a path on the host where the page is nowhere
+        names = tuple(posixpath.normpath(link[1].removeprefix(root)) for link in links)
+        page = STYLE.sub("", page)
+        at = links[0].start()
+        page = f'{page[:at]}  <link rel="stylesheet" href="{root}{sheet(names)}" />\n{page[at:]}'
+        page = needed_scripts(page, options)
+        page = fewer_marks(later_pictures(page, path, renamed), plain)
+        path.write_text(page, encoding="utf-8")
+    for path in replaced:
+        path.unlink(missing_ok=True)
+    for name in renamed:  # a card for other sites may want the PNG
+        if not any(f"_images/{name}" in path.read_text(encoding="utf-8") for path in html.rglob("*.html")):
+            (html / "_images" / name).unlink()
+
+
+def make_lighter(app: Sphinx, exception: Exception | None) -> None:
+    if exception is None and app.builder.format == "html":
+        lighten(Path(app.outdir))
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    app.connect("build-finished", make_lighter, priority=850)  # before pages are copied, and before they are searched
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,70 @@
+"""Formulas as MathML, made when the book is built: no script sets them, and they are there before the page is drawn."""
+
+import unicodedata
+from functools import cache
+from html import unescape
+from pathlib import Path
+from re import sub
+from typing import Any
+
+from docutils import nodes
+from math_core import LatexError, LatexToMathML
+from sphinx.application import Sphinx
+from sphinx.util import logging
+
+logger = logging.getLogger(__name__)
+
+FONT = Path(__file__).parents[1] / "_extra" / "vendor" / "stix"
+INVISIBLE = {"Cf", "Zs", "Cc"}  # characters that have no shape of their own
+
+
+@cache
+def drawn() -> set[str]:
+    """The characters that the book's font can draw."""
+    return set((FONT / "characters.txt").read_text(encoding="utf-8"))
+
+
+@cache
+def mathml(tex: str, display: bool) -> str:
+    """A formula as MathML, with the TeX that it was made of.
+
+    Raises:
+        ValueError: What in the formula cannot be read, or which of its characters the font lacks.
+    """
+    try:
+        made = LatexToMathML(annotation=True, fancy_error=False).convert_with_local_state(tex, displaystyle=display)
+    except LatexError as error:
+        raise ValueError(f"the formula {tex!r} cannot be read: {error}") from error
+    shown = unescape(sub(r"<annotation.*?</annotation>|<[^>]*>", "", made))
+    lacking = {c for c in shown if unicodedata.category(c) not in INVISIBLE} - drawn()
+    if lacking:
+        raise ValueError(
+            f"the formula {tex!r} needs {' '.join(sorted(lacking))}, which the font in "
+            f"{FONT.relative_to(FONT.parents[3])} lacks; its README says how to add characters"
+        )
+    return made
+
+
+def written(translator: Any, node: nodes.Element, display: bool) -> str:
+    try:
+        return mathml(node.astext().strip(), display)
+    except ValueError as error:
+        logger.warning("%s", error, location=node)
+        return ""
+
+
+def visit_math(translator: Any, node: nodes.math) -> None:
+    opening = translator.starttag(node, "span", "", CLASS="math notranslate nohighlight")
+    translator.body.append(f"{opening}{written(translator, node, display=False)}</span>")
+    raise nodes.SkipNode
+
+
+def visit_displayed(translator: Any, node: nodes.math_block) -> None:
+    opening = translator.starttag(node, "div", "", CLASS="math notranslate nohighlight")
+    translator.body.append(f"{opening}{written(translator, node, display=True)}</div>\n")
+    raise nodes.SkipNode
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    app.add_html_math_renderer("mathml", (visit_math, None), (visit_displayed, None))
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

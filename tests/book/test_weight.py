@@ -1,0 +1,229 @@
+"""What makes the pages light takes nothing away that anybody sees, and the scale that weighs them is true."""
+
+import re
+import sys
+
+import pytest
+from PIL import Image
+from read_chapters import ROOT
+
+sys.path.insert(0, str(ROOT / "book" / "_ext"))
+sys.path.insert(0, str(ROOT / "scripts"))
+import lighter
+import mathematics
+import weight
+
+HTML = ROOT / "_build" / "html"
+
+
+# ---------------------------------------------------------------- styles
+
+WORDS = {"used", "part", "here"}
+
+
+@pytest.mark.parametrize(
+    ("css", "kept"),
+    [
+        (".used { color: red; }", ".used{color: red}"),
+        (".unused { color: red; }", ""),
+        (".unused, .used > .part { top: 0 }", ".used > .part{top: 0}"),
+        (".used .unused { top: 0 }", ""),
+        ("#here{top:0} #gone{top:0}", "#here{top:0}"),
+        (".used:not(.unused) { top: 0 }", ".used:not(.unused){top: 0}"),
+        (":is(.unused, .used) a { top: 0 }", ":is(.unused, .used) a{top: 0}"),
+        ('a[href$=".unused"] { top: 0 }', 'a[href$=".unused"]{top: 0}'),
+        ("@media print { .used { top: 0 } .unused { top: 1 } }", "@media print{.used{top: 0}}"),
+        ("@media print { .unused { top: 1 } }", ""),
+        (
+            "@media (width > 9px) { @supports (gap: 0) { p { gap: 0 } } }",
+            "@media (width > 9px){@supports (gap: 0){p{gap: 0}}}",
+        ),
+        ("@font-face { font-family: Font Awesome\\ 6 Free; src: url(x.woff2) }", ""),
+        (".fa-used:before { content: 'x' }", ""),
+        ("@keyframes turn { from { top: 0 } }", "@keyframes turn { from { top: 0 } }"),
+        ("/* a word */ p { top: 0 /* another */ }", "p{top: 0}"),
+        (r".used\:part { top: 0 }", ""),
+    ],
+)
+def test_a_rule_stays_where_it_can_match(css, kept):
+    assert lighter.used_rules(css, WORDS) == kept
+
+
+def test_an_imported_sheet_stands_in_its_place_and_its_pictures_are_found(tmp_path):
+    (tmp_path / "styles").mkdir()
+    (tmp_path / "base.css").write_text("p { background: url(dot.png) }")
+    (tmp_path / "styles" / "theme.css").write_text(
+        '@import "../base.css"; b { background: url("../up/b.png"), url(data:image/png;base64,AA) }'
+    )
+    css = lighter.whole_sheet(tmp_path / "styles" / "theme.css", tmp_path)
+    assert css == "p { background: url(dot.png) } b { background: url(up/b.png), url(data:image/png;base64,AA) }"
+
+
+# ---------------------------------------------------------------- scripts and marks
+
+PAGE = """<script src="../_static/documentation_options.js?v=1"></script>
+<script src="../_static/copybutton.js?v=2"></script>
+<script>let toggleHintShow = 'Click to show';</script>
+<script src="../_static/togglebutton.js"></script>
+<script src="../_static/search.js"></script>
+<script defer src="../_static/scripts/bootstrap.js"></script>
+<script>let mine = 1;</script>
+"""
+
+
+def test_scripts_without_work_are_left_out_and_the_others_wait():
+    page = lighter.needed_scripts(PAGE, "const DOCUMENTATION_OPTIONS = {};")
+    assert page.split("\n")[:-1] == [
+        "<script>const DOCUMENTATION_OPTIONS = {};</script>",
+        '<script defer src="../_static/search.js"></script>',
+        '<script defer src="../_static/scripts/bootstrap.js"></script>',
+        "<script>let mine = 1;</script>",
+    ]
+
+
+def test_a_script_stays_where_it_has_work():
+    page = lighter.needed_scripts(f'{PAGE}<div class="highlight"></div><div class="toggle">', "")
+    assert "copybutton.js" in page
+    assert "togglebutton.js" in page
+    assert "toggleHintShow" in page
+
+
+def test_only_marks_that_change_a_colour_stay_in_a_listing():
+    css = (
+        'html[data-theme="light"] .highlight { color: #080808 }\n'
+        'html[data-theme="dark"] .highlight { color: #F8F8F2 }\n'
+        'html[data-theme="light"] .highlight .n { color: #080808 }\n'
+        'html[data-theme="dark"] .highlight .n { color: #f8f8f2 }\n'
+        'html[data-theme="light"] .highlight .k { color: #080808 }\n'
+        'html[data-theme="dark"] .highlight .k { color: #ffffff }\n'
+        'html[data-theme="light"] .highlight .w { color: #080808; font-weight: bold }\n'
+        'html[data-theme="dark"] .highlight .w { color: #F8F8F2 }\n'
+    )
+    assert lighter.plain_colours(css) == ["n"]
+    listing = '<div class="highlight"><pre><span class="n">x</span> <span class="k">in</span></pre></div>'
+    page = f'{listing}<span class="n">kept</span><code><span class="pre">a</span> <span class="pre">b</span></code>'
+    assert lighter.fewer_marks(page, ["n"]) == (
+        '<div class="highlight"><pre>x <span class="k">in</span></pre></div><span class="n">kept</span><code>a b</code>'
+    )
+
+
+# ---------------------------------------------------------------- pictures
+
+
+def test_a_picture_becomes_smaller_and_keeps_every_pixel(tmp_path):
+    drawn = Image.new("RGB", (120, 70), "white")
+    drawn.paste((8, 60, 123), (10, 10, 60, 40))
+    drawn.save(tmp_path / "drawn.png", compress_level=0)
+    assert lighter.lighter_pictures(tmp_path) == {"drawn.png": "drawn.webp"}
+    with Image.open(tmp_path / "drawn.webp") as made:
+        assert made.convert("RGB").tobytes() == drawn.tobytes()
+
+
+def test_pictures_say_their_size_and_all_but_the_first_wait_for_the_reader(tmp_path):
+    (tmp_path / "_images").mkdir()
+    Image.new("RGB", (30, 20)).save(tmp_path / "_images" / "a.png")
+    (tmp_path / "_images" / "d.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg" width="40pt" height="25.2pt">')
+    page = (
+        '<img src="logo.svg" class="logo"><article><img alt="A" src="../_images/a.png" />'
+        '<img alt="A again" src="../_images/a.png" width="15" height="10" /><img alt="D" src="../_images/d.svg">'
+        "</article>"
+    )
+    made = lighter.later_pictures(page, tmp_path / "book" / "page.html", {"a.png": "a.webp"})
+    assert made == (
+        '<img src="logo.svg" class="logo"><article>'
+        '<img src="../_images/a.webp" alt="A" width="30" height="20" decoding="async"/>'
+        '<img src="../_images/a.webp" alt="A again" width="15" height="10" decoding="async" loading="lazy"/>'
+        '<img src="../_images/d.svg" alt="D" width="40" height="25" decoding="async" loading="lazy"></article>'
+    )
+
+
+# ---------------------------------------------------------------- formulas
+
+
+def test_a_formula_is_there_without_a_script_and_says_what_it_was_made_of():
+    made = mathematics.mathml(r"\frac{QK^\top}{\sqrt{D}}", display=True)
+    assert made.startswith('<math display="block">')
+    assert "<mfrac>" in made
+    assert "<msqrt><mi>D</mi></msqrt>" in made
+    assert r'<annotation encoding="application/x-tex">\frac{QK^\top}{\sqrt{D}}</annotation>' in made
+    assert "display" not in mathematics.mathml("x", display=False)
+
+
+def test_a_formula_that_cannot_be_read_is_named():
+    with pytest.raises(ValueError, match=r"the formula '\\\\nonsense x' cannot be read: .*nonsense"):
+        mathematics.mathml(r"\nonsense x", display=False)
+
+
+def test_a_character_that_the_font_lacks_is_named():
+    with pytest.raises(
+        ValueError, match=r"needs ∰, which the font in book/_extra/vendor/stix lacks; its README says how"
+    ):
+        mathematics.mathml("x ∰ y", display=False)
+
+
+# ---------------------------------------------------------------- the built pages
+
+
+@pytest.fixture(scope="module")
+def pages():
+    if not (HTML / "index.html").exists():
+        pytest.skip("the book is not built: make book")
+    return {path: path.read_text(encoding="utf-8") for path in sorted(HTML.rglob("*.html"))}
+
+
+def test_every_page_has_one_style_sheet_and_it_is_there(pages):
+    for path, page in pages.items():
+        sheets = re.findall(r'<link rel="stylesheet" href="([^"]+)"', page)
+        assert len(sheets) == 1, path
+        assert sheets[0].startswith("/") or (path.parent / sheets[0]).exists(), path
+
+
+def test_no_page_asks_for_icons_as_a_script_or_a_font(pages):
+    css = "".join(path.read_text(encoding="utf-8") for path in (HTML / "_static").glob("book.*.css"))
+    assert "webfonts" not in css
+    for path, page in pages.items():
+        assert "fontawesome" not in page, path
+        for name in set(re.findall(r'class="[^"]*\bfa[sbr]?(?:-\w+)? fa-([\w-]+)', page)):
+            assert f".fa-{name}{{--icon:" in css, (path, name)
+
+
+def test_every_formula_was_set_when_the_book_was_built(pages):
+    formulas = 0
+    for path, page in pages.items():
+        for formula in re.findall(r'<(?:span|div)[^>]*class="math[^"]*"[^>]*>(.{0,5})', page, re.DOTALL):
+            assert formula == "<math", path
+            formulas += 1
+    assert formulas > 300
+
+
+def test_pictures_of_chapters_have_sizes(pages):
+    for path, page in pages.items():
+        article = page.partition("<article")[2].partition("</article")[0]
+        for image in re.findall(r"<img [^>]*>", article):
+            assert re.search(r'\bwidth="\d+" height="\d+"|style="', image), (path.name, image[:200])
+
+
+# ---------------------------------------------------------------- the scale
+
+
+def test_the_table_shows_what_was_weighed_its_middle_and_its_worst():
+    light = weight.Visit(
+        "notebooks/a.html", {"notebooks/a.html": 2000, "m.js": 3000, "x.css": 1000, "f.woff2": 4000}, 70
+    )
+    heavy = weight.Visit("notebooks/b.html", {"notebooks/b.html": 8000, "p.webp": 6000}, 90, 1.25, 210.4, 0.0312)
+    other = weight.Visit("book/c.html", {"book/c.html": 15000}, 110, 2.0, 20, 0.1)
+    rows = [line.strip("| ").split(" | ") for line in weight.table([light, heavy, other]).splitlines()]
+    assert rows[0][1:] == ["gz kB", "HTML", "scripts", "styles", "fonts", "images", "requests", "nodes", *rows[0][9:]]
+    assert rows[2] == ["notebooks/a.html", "10", "2", "3", "1", "4", "0", "4", "70", "0.0", "0", "0.000"]
+    assert rows[3] == ["notebooks/b.html", "14", "8", "0", "0", "0", "6", "2", "90", "1.2", "210", "0.031"]
+    assert rows[5][:9] == ["chapters, median", "12", "5", "2", "0", "2", "3", "3", "80"]
+    assert rows[7] == ["all pages, worst", "15", "15", "3", "1", "4", "6", "4", "110", "2.0", "210", "0.100"]
+
+
+def test_files_are_weighed_as_hosts_send_them(tmp_path):
+    (tmp_path / "long.css").write_text("a" * 5000)
+    (tmp_path / "dot.png").write_bytes(b"a" * 500)
+    found = weight.sizes({"http://h/x/long.css?v=1", "http://h/x/dot.png", "http://h/x/gone.js"}, tmp_path, "/x/")
+    assert found["dot.png"] == 500
+    assert found["long.css"] < 100
+    assert list(found) == ["dot.png", "long.css"]
