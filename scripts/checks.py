@@ -41,11 +41,12 @@ SHAPES = f"--jaxtyping-packages={','.join(shaped_modules())},beartype.beartype"
 
 # PyTorch finds the stand-in by itself where its folder is on the path, and the course takes what PyTorch finds.
 STANDIN = (("PYTHONPATH", str(ROOT / "tests" / "standin")), ("ATTN_COURSE_DEVICE", ""))
-# Tests of pages, views, commands, data and files, which place nothing on a device, and of the CPU's own kernels. The
+# Tests of pages, views, commands, data and files, which place nothing on a device, of the CPU's own kernels, and of
+# processes, which compute on the CPU. The
 # chapters themselves run on the stand-in as notebooks, and what their exercises say of devices is tested with it.
 PLACELESS = """
-batches check corpora device drawings everyday kernels measuring package plots_view pretrained
-pretrained_marian_tokenizer pretrained_minilm pretrained_weights source text words
+batches check corpora device drawings everyday kernels measuring package parallel plots_view pretrained
+pretrained_marian_tokenizer pretrained_minilm pretrained_weights processes source tasks text words
 """
 
 

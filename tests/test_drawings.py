@@ -77,6 +77,7 @@ DRAWINGS = {
     "block": BLOCK,
     "transformer": TRANSFORMER,
     **{f"transformer, {lit}": plots.transformer(lit) for lit in STAGES},
+    **{f"ring, {step}": plots.ring(step) for step in (0, 3)},
 }
 each_drawing = pytest.mark.parametrize("drawing", DRAWINGS.values(), ids=DRAWINGS)
 
@@ -541,6 +542,18 @@ def test_only_a_decoding_transformer_leads_its_output_back_and_has_no_target():
 
 
 @pytest.mark.bad_input("wrong shapes and values on purpose")
+@pytest.mark.parametrize("step", range(4))
+def test_in_the_ring_keys_and_values_have_moved_on_and_queries_and_outputs_have_not(step):
+    drawn = texts(plots.ring(step))
+    for kind, owners in (
+        ("q", range(4)),
+        ("out", range(4)),
+        ("k", np.roll(range(4), step)),
+        ("v", np.roll(range(4), step)),
+    ):
+        assert [text for text in drawn if text.startswith(f"{kind} ")] == [f"{kind} {owner}" for owner in owners]
+
+
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
@@ -622,6 +635,7 @@ def test_only_a_decoding_transformer_leads_its_output_back_and_has_no_target():
             lambda: plots.decoder_block(random(2, 5, 11), random(3, 5, 7)),
             "memory of shape (3, 5, 7) must hold as many sequences as x, of shape (2, 5, 11)",
         ),
+        (lambda: plots.ring(4), "step (4) must be 0, 1, 2 or 3: there are 4 blocks"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused_with_the_rule(draw, message):

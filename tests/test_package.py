@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from read_chapters import ROOT
+from read_chapters import NOTEBOOKS, ROOT
 
 import attn_course
 import attn_course.training
@@ -85,7 +85,7 @@ def test_a_test_file_is_named_after_what_it_tests():
     # The package's own names, and what many modules do: where dropout acts.
     assert named - modules == {"package", "dropout"}
     chapters = {path.name for path in (tests / "chapters").glob("test_*.py")}
-    assert chapters == {f"test_chapter_{number:02}.py" for number in range(1, len(chapters) + 1)}
+    assert chapters == {f"test_chapter_{path.name[:2]}.py" for path in NOTEBOOKS.glob("*.ipynb")}
 
 
 def test_every_module_has_its_room_on_the_map_for_contributors():

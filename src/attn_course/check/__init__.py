@@ -4,6 +4,7 @@
 """
 
 from attn_course.check.batches_einsum_einops import general_scores, lookup, max_sim, table_gradient, weighted_sum
+from attn_course.check.beyond_one_machine import heads_of_rank, shard_loss, simulate_ring, zigzag_shard
 from attn_course.check.cross_attention import (
     TwoMemoryBlock,
     alignment_share,
@@ -101,6 +102,7 @@ __all__ = [
     "general_scores",
     "grouped_attention",
     "gru_step",
+    "heads_of_rank",
     "join_blocks",
     "keep_best",
     "keep_min_p",
@@ -129,8 +131,10 @@ __all__ = [
     "run_stack",
     "scaled_dot_product",
     "scaled_scores",
+    "shard_loss",
     "share_on_previous",
     "shift_targets",
+    "simulate_ring",
     "sinusoids_at",
     "smoothed_loss",
     "split_fused",
@@ -149,4 +153,5 @@ __all__ = [
     "word_accuracy",
     "word_loss",
     "write_greedily",
+    "zigzag_shard",
 ]

@@ -855,3 +855,40 @@ def _three_axes(name: str, values: Tensor | ArrayLike) -> tuple[int, ...]:
             f"{name} of shape {sizes} must have three axes: sequences, tokens, numbers"
         )
     return sizes
+
+
+def ring(step: int = 0) -> Drawing:
+    """Draw four processes in a ring: queries and outputs stay, keys and values go round.
+
+    Args:
+        step: how often keys and values have been passed on, 0 to 3.
+
+    Raises:
+        ValueError: if step is not one of these.
+
+    Example:
+        >>> ring(1).text.splitlines()[1]
+        'process 0: q 0 stays, k 3 and v 3 are there and go on to process 1; out 0 takes them in'
+    """
+    count = 4
+    if step not in range(count):
+        raise ValueError(f"step ({step!r}) must be 0, 1, 2 or 3: there are 4 blocks")
+    sheet, words = Sheet(206), []
+    for rank in range(count):
+        x, owner = 10 + 107 * rank, (rank - step) % count
+        sheet.text(x + 49, 17, f"process {rank}", kind="quiet")
+        sheet.box(x, 30, 98, 126, "unlit", corner=5)
+        sheet.labelled(x + 8, 40, 82, 24, "query", f"q {rank}")
+        sheet.labelled(x + 8, 74, 38, 24, "key", f"k {owner}")
+        sheet.labelled(x + 52, 74, 38, 24, "value", f"v {owner}")
+        sheet.labelled(x + 8, 122, 82, 24, "context", f"out {rank}")
+        sheet.arrow((x + 49, 64), (x + 49, 122))
+        words.append(
+            f"process {rank}: q {rank} stays, k {owner} and v {owner} are there and go on to process "
+            f"{(rank + 1) % count}; out {rank} takes them in"
+        )
+    for x in (100, 207, 314):  # over the frames
+        sheet.arrow((x, 86), (x + 25, 86), kind="flow")
+    sheet.arrow((421, 86), (434, 86), (434, 168), (4, 168), (4, 86), (18, 86), kind="flow")
+    sheet.text(220, 188, "keys and values go round, the rest stays")
+    return sheet.finish("Four processes in a ring, and what each of them holds", words)

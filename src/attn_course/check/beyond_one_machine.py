@@ -1,0 +1,392 @@
+"""The exercises of the chapter on several machines, none of which needs a second process. Used from chapter 20 on."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from attn_course.check.exercise import Exercise, Mistake
+from attn_course.functional import attention
+from attn_course.masks import make_causal_mask
+from attn_course.parallel import contiguous_positions, zigzag_positions
+from attn_course.tiled import attend_block, merge_blocks
+
+# ---------------------------------------------------------------- the zigzag
+
+
+def _texts(draw):
+    yield "the first of two ranks", 12, 2, 0
+    yield "the last of two ranks", 12, 2, 1
+    yield "the middle of three ranks", 30, 3, 1
+    yield "the third of five ranks", 40, 5, 2
+    yield "the last of four ranks", 56, 4, 3
+    yield "chunks of one position", 14, 7, 4
+    yield "a single rank", 6, 1, 0
+
+
+def _on_the_cpu(answer, num_positions, num_ranks, rank):
+    found = answer(num_positions, num_ranks, rank)
+    return found.cpu() if isinstance(found, Tensor) else found
+
+
+def _zigzag(num_positions, num_ranks, rank):
+    size = num_positions // (2 * num_ranks)
+    early, late = rank, 2 * num_ranks - 1 - rank
+    first = torch.arange(early * size, (early + 1) * size)
+    second = torch.arange(late * size, (late + 1) * size)
+    return torch.cat([first, second])
+
+
+zigzag_shard = Exercise(
+    name="zigzag_shard",
+    trials=_texts,
+    right=_zigzag,
+    use=_on_the_cpu,
+    returns=("the positions",),
+    seeds=(0,),
+    mistakes={
+        "one stretch": Mistake(
+            "The rank gets one stretch of the text, so the last rank has the longest rows and the most to compute: it "
+            "is to have one early and one late chunk. See section 20.6.",
+            lambda num_positions, num_ranks, rank: contiguous_positions(num_positions, num_ranks)[rank],
+        ),
+        "dealt out in turn": Mistake(
+            "Single positions are dealt out in turn. That is a stripe: nearly balanced, but not the zigzag, whose "
+            "ranks have two whole chunks. See section 20.6.",
+            lambda num_positions, num_ranks, rank: torch.arange(rank, num_positions, num_ranks),
+        ),
+        "late chunk not mirrored": Mistake(
+            "The late chunk comes in the same order as the early one, so the last rank has the later of both and most "
+            "to compute: the further its first chunk is from the beginning, the further its second has to be from the "
+            "end. See section 20.6.",
+            {"2 * num_ranks - 1 - rank": "num_ranks + rank"},
+        ),
+        "late chunk one too far": Mistake(
+            "The late chunk is one too far on, and rank 0's would begin after the end: of 2P chunks the last is number "
+            "2P − 1. See section 20.6.",
+            {"2 * num_ranks - 1 - rank": "2 * num_ranks - rank"},
+        ),
+        "chunks too long": Mistake(
+            "The chunks are twice as long as they should be: the text is cut into 2P of them, so that each rank gets "
+            "two. See section 20.6.",
+            {"// (2 * num_ranks)": "// num_ranks", "2 * num_ranks - 1 - rank": "num_ranks - 1 - rank"},
+        ),
+        "early chunk alone": Mistake(
+            "Only the early chunk comes back; every rank has a late one, too. See section 20.6.",
+            {"[first, second]": "[first]"},
+        ),
+        "late chunk alone": Mistake(
+            "Only the late chunk comes back; every rank has an early one, too. See section 20.6.",
+            {"[first, second]": "[second]"},
+        ),
+        "late chunk first": Mistake(
+            "The right positions come in another order: the late chunk stands before the early one, and ascending "
+            "order is asked for. See section 20.6.",
+            {"[first, second]": "[second, first]"},
+        ),
+        "late chunk backwards": Mistake(
+            "The positions of the late chunk descend. The chunks are dealt out from both ends, but each keeps its own "
+            "order. See section 20.6.",
+            {"[first, second]": "[first, second.flip(0)]"},
+        ),
+        "all ranks": Mistake(
+            "The shards of all ranks come back, and one rank's are asked for. See section 20.6.",
+            lambda num_positions, num_ranks, rank: zigzag_positions(num_positions, num_ranks),
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- the ring
+
+
+def _shards(draw, P, N, D, Dv, *, positions, dtype=torch.float32):
+    return *(draw(P, N, width, dtype=dtype) for width in (D, D, Dv)), positions.to(draw.device)
+
+
+def _rings(draw):
+    yield "three ranks, stretches", *_shards(draw, 3, 5, 2, 7, positions=contiguous_positions(15, 3))
+    yield "three ranks, zigzag", *_shards(draw, 3, 4, 5, 2, positions=zigzag_positions(12, 3))
+    yield "four ranks, zigzag", *_shards(draw, 4, 6, 3, 5, positions=zigzag_positions(24, 4))
+    yield "two ranks", *_shards(draw, 2, 7, 3, 5, positions=contiguous_positions(14, 2))
+    yield "float64", *_shards(draw, 3, 2, 7, 5, positions=zigzag_positions(6, 3), dtype=torch.float64)
+    turn = torch.arange(20).view(4, 5).mT  # stripes: ranks 0 to 4
+    yield "positions dealt out in turn", *_shards(draw, 5, 4, 2, 3, positions=turn)
+    yield "a single rank", *_shards(draw, 1, 5, 3, 2, positions=contiguous_positions(5, 1))
+
+
+def _ring(q, k, v, positions):
+    num_ranks, outs = q.size(0), []
+    for rank in range(num_ranks):
+        merged = None
+        for step in range(num_ranks):
+            owner = (rank - step) % num_ranks
+            mask = positions[owner] <= positions[rank][:, None]
+            found = attend_block(q[rank], k[owner], v[owner], mask)
+            merged = found if merged is None else merge_blocks(merged, found)
+        outs.append(merged[0])
+    return torch.stack(outs)
+
+
+def _found_by_block(how):
+    """What comes out if ``how`` puts together the outputs of all blocks (P, N, Dv) that a rank has met."""
+
+    def answer(q, k, v, positions):
+        outs = []
+        for rank in range(q.size(0)):
+            masks = positions[:, None, :] <= positions[rank][:, None]
+            outs.append(how(torch.stack([attend_block(q[rank], *block)[0] for block in zip(k, v, masks, strict=True)])))
+        return torch.stack(outs)
+
+    return answer
+
+
+def _by_order_of_ranks(q, k, v, positions):
+    """Later ranks hidden, earlier ones seen, and a triangle for the own block."""
+    num_ranks, length = q.shape[:2]
+    seen = make_causal_mask(num_ranks * length, device=q.device)
+    whole = attention(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), seen)[0]
+    return whole.unflatten(0, (num_ranks, length))
+
+
+simulate_ring = Exercise(
+    name="simulate_ring",
+    trials=_rings,
+    right=_ring,
+    returns=("out",),
+    mistakes={
+        "own block alone": Mistake(
+            "Each rank attends to its own block and to no other: the text beyond it is never seen. See section 20.5.",
+            {"for step in range(num_ranks)": "for step in range(1)"},
+        ),
+        "last block missing": Mistake(
+            "One block is missing, the one that would arrive in the last step: there are as many steps as ranks, and "
+            "one send fewer. See section 20.5.",
+            {"for step in range(num_ranks)": "for step in range(num_ranks - 1)"},
+        ),
+        "own block missing": Mistake(
+            "The block that a rank has from the beginning is missing: step 0 comes before anything is sent. See "
+            "section 20.5.",
+            {"for step in range(num_ranks)": "for step in range(1, num_ranks)"},
+        ),
+        "no mask": Mistake(
+            "Every query sees the whole text, its future included: no block is masked. See section 20.6.",
+            {", mask)": ")"},
+        ),
+        "every block masked as the own": Mistake(
+            "Every block is masked by the triangle that is right for the rank's own block, as if all keys stood beside "
+            "its queries. They stand where their owner's positions say. See section 20.11.",
+            {"positions[owner] <=": "positions[rank] <="},
+        ),
+        "ranks taken for the order of the text": Mistake(
+            "Blocks of earlier ranks are seen whole and those of later ranks not at all. That is right for stretches, "
+            "and with a zigzag half of each block is hidden the wrong way. See section 20.6.",
+            _by_order_of_ranks,
+        ),
+        "mask on its side": Mistake(
+            "Queries see what comes after them: the mask lies on its side. The queries' positions are a column, and "
+            "the keys' a row. See section 5.1.",
+            {"positions[owner] <= positions[rank][:, None]": "positions[owner][:, None] <= positions[rank]"},
+        ),
+        "mask inverted": Mistake(
+            "The mask is True where a query may not look. See section 5.4.", {"[owner] <= pos": "[owner] > pos"}
+        ),
+        "does not see itself": Mistake(
+            "No query sees its own key, and the first of the text sees nothing at all: a key at the same position is "
+            "not the future. See section 20.6.",
+            {"[owner] <= pos": "[owner] < pos"},
+        ),
+        "outputs averaged": Mistake(
+            "The outputs of the blocks are averaged, and each counts the same, whether it holds much of what a query "
+            "looks for or nothing: their log-sums are the weights. See section 20.11.",
+            _found_by_block(lambda outs: outs.mean(0)),
+        ),
+        "outputs added": Mistake(
+            "The outputs of the blocks are added up, as if each were a part of the sum; each is an average already. "
+            "See section 16.3.",
+            _found_by_block(lambda outs: outs.sum(0)),
+        ),
+        "values stay at home": Mistake(
+            "The keys go round and the values do not: the weights of one block mix the values of another. See section "
+            "20.5.",
+            {"v[owner]": "v[rank]"},
+        ),
+        "keys and mask go opposite ways": Mistake(
+            "Keys and values go round one way, and the positions for the mask the other: they are those of another "
+            "block. See section 20.5.",
+            {"positions[owner] <=": "positions[(rank + step) % num_ranks] <="},
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- heads
+
+
+def _layers(draw):
+    yield "as many key heads as query heads", 12, 12, 4, 1
+    yield "two heads share a key head", 12, 6, 3, 2
+    yield "more key heads than ranks", 30, 10, 5, 3
+    yield "fewer key heads than ranks", 16, 2, 8, 3
+    yield "a rank in the middle", 16, 2, 8, 4
+    yield "a key head that two ranks share", 18, 6, 2, 1
+    yield "two key heads for two query heads", 12, 4, 6, 1
+    yield "a group cut in two", 30, 3, 2, 1
+    yield "one key head for all", 20, 1, 5, 4
+    yield "a single rank", 14, 7, 1, 0
+
+
+def _as_tensors(answer, num_heads, num_kv_heads, num_ranks, rank):
+    found = answer(num_heads, num_kv_heads, num_ranks, rank)
+    if not isinstance(found, tuple | list) or len(found) != 2:
+        return found
+    both = (part.tolist() if isinstance(part, Tensor) else list(part) for part in found)
+    return tuple(torch.tensor(part, dtype=None if part else torch.int64) for part in both)
+
+
+def _heads(num_heads, num_kv_heads, num_ranks, rank):
+    each, sharing = num_heads // num_ranks, num_heads // num_kv_heads
+    heads = list(range(rank * each, (rank + 1) * each))
+    groups = sorted({head // sharing for head in heads})
+    return heads, groups
+
+
+heads_of_rank = Exercise(
+    name="heads_of_rank",
+    trials=_layers,
+    right=_heads,
+    use=_as_tensors,
+    returns=("the query heads", "the key heads"),
+    seeds=(0,),
+    mistakes={
+        "query heads dealt out in turn": Mistake(
+            "The query heads are dealt out in turn, so the rank reads more key heads than it has to: heads side by "
+            "side share one, and belong together. See section 20.4.",
+            {"range(rank * each, (rank + 1) * each)": "range(rank, num_heads, num_ranks)"},
+        ),
+        "key heads dealt out in turn": Mistake(
+            "The key heads are found as if query heads took them in turn; those side by side share one. See section "
+            "16.7.",
+            {"head // sharing": "head % num_kv_heads"},
+        ),
+        "divided by the key heads": Mistake(
+            "The number of a query head is divided by how many key heads there are. How many share one is the number "
+            "of query heads divided by that of key heads. See section 16.7.",
+            {"head // sharing": "head // num_kv_heads"},
+        ),
+        "key heads split among the ranks": Mistake(
+            "The key heads are split among the ranks, as the query heads are. With fewer key heads than ranks some get "
+            "none, although their query heads need one. See section 20.4.",
+            {
+                "sorted({head // sharing for head in heads})": "list(range(rank * num_kv_heads // num_ranks, "
+                "(rank + 1) * num_kv_heads // num_ranks))"
+            },
+        ),
+        "a key head of one's own": Mistake(
+            "Every rank is given a key head with its own number, also where there are fewer of them than ranks: some "
+            "of these do not exist. See section 20.4.",
+            {
+                "sorted({head // sharing for head in heads})": "list(range(rank * max(1, num_kv_heads // num_ranks), "
+                "(rank + 1) * max(1, num_kv_heads // num_ranks)))"
+            },
+        ),
+        "one for each query head": Mistake(
+            "A key head is listed once for each query head that reads it; the rank needs it once. See section 20.4.",
+            {"sorted({head // sharing for head in heads})": "[head // sharing for head in heads]"},
+        ),
+        "all key heads": Mistake(
+            "The rank keeps all key heads, and most of them are read by none of its query heads. See section 20.4.",
+            {"sorted({head // sharing for head in heads})": "list(range(num_kv_heads))"},
+        ),
+        "first key head alone": Mistake(
+            "Only the key head of the first query head comes back; the rank's other query heads may read others. See "
+            "section 20.4.",
+            {"return heads, groups": "return heads, groups[:1]"},
+        ),
+        "one query head too many": Mistake(
+            "The rank has one query head too many, the first of the next rank: a range ends before its second number. "
+            "See section 20.4.",
+            {"(rank + 1) * each))": "(rank + 1) * each + 1))"},
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- the loss
+
+
+def _losses(draw):
+    def trial(B, T, V, others, *, real=None, dtype=torch.float32):
+        targets = draw.ints(B, T, high=V)
+        places = torch.arange(B * T, device=draw.device).view(B, T)
+        targets = targets.masked_fill(places >= (B * T if real is None else real), -100)
+        own = int((targets != -100).sum())
+        return draw(B, T, V, dtype=dtype), targets, torch.tensor([*others[:1], own, *others[1:]], device=draw.device)
+
+    yield "two ranks", *trial(2, 3, 5, [17])
+    yield "a short shard", *trial(3, 4, 7, [19, 23], real=2)
+    yield "a long shard among short ones", *trial(5, 3, 2, [1, 2, 3])
+    yield "float64", *trial(2, 5, 3, [4, 13], real=7, dtype=torch.float64)
+    yield "a shard in which nothing counts", *trial(2, 3, 7, [11, 5], real=0)
+
+
+def _shard_loss(logits, targets, counts):
+    total = F.cross_entropy(logits.mT, targets, ignore_index=-100, reduction="sum")
+    return total / counts.sum() * len(counts)
+
+
+shard_loss = Exercise(
+    name="shard_loss",
+    trials=_losses,
+    right=_shard_loss,
+    returns=("the loss",),
+    gradients=True,
+    mistakes={
+        "mean of means": Mistake(
+            "It is the mean over this rank's own targets. Averaged over the ranks, a target in a short shard weighs "
+            "more than one in a long shard, and a rank in which none counts gives nan. See section 20.3.",
+            lambda logits, targets, counts: F.cross_entropy(logits.mT, targets),
+        ),
+        "ranks forgotten": Mistake(
+            "It is this rank's part of the mean over all. DDP averages the ranks' gradients where they should be added "
+            "up, so what comes out is too small by the number of ranks. See section 20.3.",
+            {" * len(counts)": ""},
+        ),
+        "divided by the ranks": Mistake(
+            "It is divided by the number of ranks, and DDP divides once more; multiply instead. See section 20.3.",
+            {"* len(counts)": "/ len(counts)"},
+        ),
+        "own count": Mistake(
+            "The sum is divided by this rank's own count. All ranks have to divide by the same number, the count of "
+            "all of them. See section 20.3.",
+            {"counts.sum()": "(targets != -100).sum()"},
+        ),
+        "padding counted": Mistake(
+            "The sum is divided by how many places the shard has, those that do not count included. See section 20.3.",
+            {"counts.sum()": "targets.numel()"},
+        ),
+        "not divided": Mistake(
+            "The losses are added up and not divided by anything that depends on how many targets there are: the "
+            "gradient grows with the batch. See section 12.3.",
+            {" / counts.sum()": ""},
+        ),
+        "sum alone": Mistake(
+            "It is the sum over this rank's targets, and nothing is divided: the gradient grows with the batch, and "
+            "DDP's average makes it smaller the more ranks there are. See section 20.3.",
+            {" / counts.sum() * len(counts)": ""},
+        ),
+        "average count": Mistake(
+            "The sum is divided by the average count and multiplied by the number of ranks: that number is in it "
+            "twice. See section 20.3.",
+            {"counts.sum()": "counts.double().mean().to(logits.dtype)"},
+        ),
+        "largest count": Mistake(
+            "The sum is divided by the count of the longest shard, and the ranks have more targets together. See "
+            "section 20.3.",
+            {"counts.sum()": "counts.max()"},
+        ),
+        "one loss for each target": Mistake(
+            "It returns a loss for each target; DDP's backward pass begins with a single number. See section 20.3.",
+            {'reduction="sum"': 'reduction="none"'},
+        ),
+    },
+)

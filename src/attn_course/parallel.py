@@ -1,0 +1,305 @@
+"""Attention over texts that are spread over several processes. Derived in chapter 20.
+
+Each process of a group of ``torch.distributed`` holds the queries, keys and values of some positions, its shard.
+Nothing here depends on the back end: what runs over gloo on a CPU runs over NCCL on GPUs.
+"""
+
+import math
+
+import torch
+import torch.distributed as dist
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.autograd.function import FunctionCtx, once_differentiable
+
+from attn_course.functional import fused_attention
+from attn_course.tiled import attend_block, merge_blocks
+from attn_course.validation import check_qkv, check_sizes
+
+
+def contiguous_positions(num_positions: int, num_ranks: int) -> Int[Tensor, "P N"]:
+    """Give each rank a stretch of the text, in order.
+
+    Args:
+        num_positions: the length of the text, which num_ranks must divide.
+        num_ranks: among how many it is spread.
+
+    Returns:
+        The positions (P, N) of each rank, N = num_positions / num_ranks.
+
+    Raises:
+        ValueError: if num_ranks does not divide num_positions.
+
+    Example:
+        >>> contiguous_positions(8, 2)
+        tensor([[0, 1, 2, 3],
+                [4, 5, 6, 7]])
+    """
+    check_sizes(num_positions=num_positions, num_ranks=num_ranks)
+    if num_positions % num_ranks:
+        raise ValueError(
+            f"num_ranks ({num_ranks}) must divide num_positions ({num_positions})"
+        )
+    return torch.arange(num_positions).view(num_ranks, -1)
+
+
+def zigzag_positions(num_positions: int, num_ranks: int) -> Int[Tensor, "P N"]:
+    """Give each rank an early and a late piece of the text, so that all have as much causal attention to compute.
+
+    The text is cut into 2P chunks, and rank r gets chunks r and 2P - 1 - r. This is how Llama 3 spreads its
+    texts (Grattafiori et al. 2024, arXiv:2407.21783, section 3.3.2); Brandon et al. 2023 (arXiv:2311.09431)
+    balance the same work in stripes.
+
+    Args:
+        num_positions: the length of the text, which twice num_ranks must divide.
+        num_ranks: among how many it is spread.
+
+    Returns:
+        The positions (P, N) of each rank, ascending.
+
+    Raises:
+        ValueError: if 2 * num_ranks does not divide num_positions.
+
+    Example:
+        >>> zigzag_positions(8, 2)
+        tensor([[0, 1, 6, 7],
+                [2, 3, 4, 5]])
+    """
+    check_sizes(num_positions=num_positions, num_ranks=num_ranks)
+    if num_positions % (2 * num_ranks):
+        raise ValueError(
+            f"twice num_ranks (2 * {num_ranks}) must divide num_positions ({num_positions})"
+        )
+    chunks = torch.arange(num_positions).view(2 * num_ranks, -1)  # (2P, N / 2)
+    return torch.cat([chunks[:num_ranks], chunks[num_ranks:].flip(0)], dim=1)  # (P, N)
+
+
+def ring_attention(
+    q: Float[Tensor, "*batch H N D"],
+    k: Float[Tensor, "*batch G N D"],
+    v: Float[Tensor, "*batch G N Dv"],
+    positions: Int[Tensor, "P N"] | None = None,
+) -> Float[Tensor, "*batch H N Dv"]:
+    """Attend to the whole text while its keys and values go round from process to process.
+
+    Every process of the default group calls this with its own shard. In each of P steps it attends to the block
+    that is with it, while that block is already on its way to the next process, and merges what it finds
+    (Liu et al. 2023, arXiv:2310.01889). The backward pass sends the blocks round again, and with each of
+    them travel its gradients, to which every process adds its part, until they are back at home.
+
+    Args:
+        q: the queries of this process's positions.
+        k: their keys; heads side by side share one where G divides H.
+        v: their values.
+        positions: for causal attention, where each rank's queries and keys stand in the text, such as
+            :func:`zigzag_positions`; the same in all processes. Without it every query sees every key.
+
+    Returns:
+        The output of this process's positions. A query that sees nothing gets zeros.
+
+    Raises:
+        ValueError: if the shapes of ``q``, ``k`` and ``v`` do not fit, or ``positions`` has another size than
+            one row for each process and one column for each of its positions.
+    """
+    check_qkv(q, k, v, enable_gqa=True)
+    size = (dist.get_world_size(), k.size(-2))
+    if positions is not None and positions.shape != size:
+        raise ValueError(
+            f"positions of shape {tuple(positions.shape)} must have a row for each of the {size[0]} processes and a "
+            f"column for each of the {size[1]} keys that one of them holds"
+        )
+    return _RingAttention.apply(q, k, v, positions)
+
+
+class _RingAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx, q: Tensor, k: Tensor, v: Tensor, positions: Tensor | None
+    ) -> Tensor:
+        out, log_sum = ring_forward(q, k, v, positions)
+        ctx.save_for_backward(q, k, v, positions, out, log_sum)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        return *ring_backward(upstream, *ctx.saved_tensors), None
+
+
+def ring_forward(
+    q: Tensor, k: Tensor, v: Tensor, positions: Tensor | None
+) -> tuple[Float[Tensor, "*batch H N Dv"], Float[Tensor, "*batch H N"]]:
+    """What :func:`ring_attention` computes, and the logarithms of the sums that the way back needs."""
+    rank, count = dist.get_rank(), dist.get_world_size()
+    out = q.new_zeros(*q.shape[:-1], v.size(-1))
+    log_sum = q.new_full(q.shape[:-1], -math.inf)
+    block = [k, v]
+    for step in range(count):
+        last = step + 1 == count
+        arriving, under_way = ([], []) if last else pass_on(block)
+        rows, columns, mask = visible_part(positions, (rank - step) % count, q, k)
+        if len(rows):
+            k_block, v_block = (for_each_head(x[..., columns, :], q) for x in block)
+            found = attend_block(q[..., rows, :], k_block, v_block, mask)
+            before = out[..., rows, :], log_sum[..., rows]
+            out[..., rows, :], log_sum[..., rows] = merge_blocks(before, found)
+        for transfer in under_way:
+            transfer.wait()
+        block = arriving
+    return out, log_sum
+
+
+def ring_backward(
+    upstream: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    positions: Tensor | None,
+    out: Tensor,
+    log_sum: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of this process's queries, keys and values, from that of its output."""
+    rank, count = dist.get_rank(), dist.get_world_size()
+    scale = 1 / math.sqrt(q.size(-1))
+    average = (upstream * out).sum(-1, keepdim=True)
+    to_q = torch.zeros_like(q)
+    block = [k, v, torch.zeros_like(k), torch.zeros_like(v)]
+    for step in range(count):
+        rows, columns, mask = visible_part(positions, (rank - step) % count, q, k)
+        if len(rows):
+            k_block, v_block = (for_each_head(x[..., columns, :], q) for x in block[:2])
+            q_rows, upstream_rows = q[..., rows, :] * scale, upstream[..., rows, :]
+            scores = q_rows @ k_block.mT
+            if mask is not None:
+                scores = scores.masked_fill(~mask, -math.inf)
+            weights = torch.exp(scores - log_sum[..., rows, None])
+            to_weights = upstream_rows @ v_block.mT
+            to_scores = weights * (to_weights - average[..., rows, :])
+            to_q[..., rows, :] += to_scores @ k_block * scale
+            block[2][..., columns, :] += over_group(to_scores.mT @ q_rows, k)
+            block[3][..., columns, :] += over_group(weights.mT @ upstream_rows, v)
+        # The gradients make one step more than keys and values: to where they belong.
+        block, under_way = pass_on(block if step + 1 < count else block[2:])
+        for transfer in under_way:
+            transfer.wait()
+    return to_q, *block
+
+
+def visible_part(
+    positions: Int[Tensor, "P N"] | None, owner: int, q: Tensor, k: Tensor
+) -> tuple[Int[Tensor, "T"], Int[Tensor, "S"], Bool[Tensor, "T S"] | None]:
+    """Which queries of this process and which keys of the owner have anything to do with each other.
+
+    Returns:
+        The rows of q, the columns of k, and the mask between them, None where all of it is visible.
+    """
+    if positions is None:
+        rows, columns = (torch.arange(x.size(-2), device=x.device) for x in (q, k))
+        return rows, columns, None
+    mask = positions[owner] <= positions[dist.get_rank()][:, None]  # (N, N)
+    rows, columns = mask.any(1).nonzero()[:, 0], mask.any(0).nonzero()[:, 0]
+    mask = mask[rows][:, columns].to(q.device)
+    return rows.to(q.device), columns.to(q.device), None if mask.all() else mask
+
+
+def pass_on(tensors: list[Tensor]) -> tuple[list[Tensor], list[dist.Work]]:
+    """Send tensors to the next process of the ring and begin to receive those of the one before.
+
+    Returns:
+        Where the others arrive, and what is to be waited for before they are read. Both directions are handed
+        over together, so that no process sends while nobody receives.
+    """
+    rank, count = dist.get_rank(), dist.get_world_size()
+    if count == 1:
+        return tensors, []
+    arriving = [x.new_empty(x.shape) for x in tensors]
+    transfers = []
+    for tag, (x, place) in enumerate(zip(tensors, arriving, strict=True)):
+        transfers += [
+            dist.P2POp(dist.isend, x.contiguous(), (rank + 1) % count, tag=tag),
+            dist.P2POp(dist.irecv, place, (rank - 1) % count, tag=tag),
+        ]
+    return arriving, dist.batch_isend_irecv(transfers)
+
+
+def for_each_head(
+    x: Float[Tensor, "*batch G S D"], q: Tensor
+) -> Float[Tensor, "*batch H S D"]:
+    """Repeat keys or values for the heads that share them."""
+    times = q.size(-3) // x.size(-3) if x.dim() > 2 else 1
+    return x.repeat_interleave(times, dim=-3) if times > 1 else x
+
+
+def over_group(
+    gradient: Float[Tensor, "*batch H S D"], x: Tensor
+) -> Float[Tensor, "*batch G S D"]:
+    """Add up the gradients of the heads that share a key or value."""
+    if x.dim() == 2 or gradient.size(-3) == x.size(-3):
+        return gradient
+    return gradient.unflatten(-3, (x.size(-3), -1)).sum(-3)
+
+
+def ulysses_attention(
+    q: Float[Tensor, "B H N D"],
+    k: Float[Tensor, "B G N D"],
+    v: Float[Tensor, "B G N D"],
+    *,
+    is_causal: bool = False,
+) -> Float[Tensor, "B H N D"]:
+    """Attend to the whole text by exchanging positions for heads, and back.
+
+    Every process of the default group calls this with the shard of :func:`contiguous_positions`. Before attention
+    each one gives away all heads but its own and receives its heads' other positions; after it the outputs go
+    the other way (Jacobs et al. 2023, arXiv:2309.14509). In between any kernel will do.
+
+    Args:
+        q: the queries of this process's positions.
+        k: their keys. Where there are fewer heads of them than processes, each is copied for those that share it.
+        v: their values.
+        is_causal: hide the future.
+
+    Returns:
+        The output of this process's positions.
+
+    Raises:
+        ValueError: if the shapes do not fit, or the number of processes does not divide that of the query heads,
+            or neither divides that of the key heads nor is divided by it.
+    """
+    check_qkv(q, k, v, enable_gqa=True)
+    count, num_heads, num_kv_heads = dist.get_world_size(), q.size(1), k.size(1)
+    if num_heads % count or (num_kv_heads % count and count % num_kv_heads):
+        raise ValueError(
+            f"the number of processes ({count}) must divide num_heads ({num_heads}), and divide num_kv_heads "
+            f"({num_kv_heads}) or be a multiple of it"
+        )
+    copies = max(1, count // num_kv_heads)
+    k, v = (x.repeat_interleave(copies, dim=1) for x in (k, v))
+    q, k, v = (_Exchange.apply(x, 1, 2) for x in (q, k, v))  # (B, H / P, S, D)
+    out = fused_attention(q, k, v, is_causal=is_causal, enable_gqa=True)
+    return _Exchange.apply(out, 2, 1)  # (B, H, N, D)
+
+
+class _Exchange(torch.autograd.Function):
+    """Cut a tensor along one axis, give each process its piece, and join what arrives along another: all-to-all.
+
+    Its gradient is the exchange the other way round.
+    """
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, x: Tensor, cut: int, join: int) -> Tensor:
+        ctx.axes = cut, join
+        return _exchange(x, cut, join)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        cut, join = ctx.axes
+        return _exchange(upstream, join, cut), None, None
+
+
+def _exchange(x: Tensor, cut: int, join: int) -> Tensor:
+    """The piece that comes from rank r is the r-th."""
+    pieces = torch.stack(x.chunk(dist.get_world_size(), dim=cut))  # (P, ...)
+    arrived = torch.empty_like(pieces)
+    dist.all_to_all_single(arrived, pieces)
+    return torch.cat(list(arrived), dim=join)

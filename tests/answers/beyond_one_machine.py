@@ -1,0 +1,369 @@
+"""Answers to the exercises of chapter 20."""
+
+import torch
+import torch.nn.functional as F
+
+from answers import right, wrong
+from attn_course import attend_block, attention, make_causal_mask, merge_blocks
+
+# -- zigzag_shard ----------------------------------------------------------------------------------
+
+
+@right
+def zigzag_shard(num_positions, num_ranks, rank):
+    size = num_positions // num_ranks // 2
+    late = num_positions - (rank + 1) * size
+    return torch.tensor([*range(rank * size, (rank + 1) * size), *range(late, late + size)])
+
+
+@right
+def zigzag_shard(num_positions, num_ranks, rank):
+    chunk = torch.arange(num_positions) // (num_positions // (2 * num_ranks))
+    owner = torch.minimum(chunk, 2 * num_ranks - 1 - chunk)
+    return (owner == rank).nonzero().flatten()
+
+
+@wrong("one stretch")
+def zigzag_shard(num_positions, num_ranks, rank):
+    return torch.arange(num_positions).chunk(num_ranks)[rank]
+
+
+@wrong("dealt out in turn")
+def zigzag_shard(num_positions, num_ranks, rank):
+    return torch.arange(num_positions)[rank::num_ranks]
+
+
+@wrong("late chunk not mirrored")
+def zigzag_shard(num_positions, num_ranks, rank):
+    chunks = torch.arange(num_positions).chunk(2 * num_ranks)
+    return torch.cat([chunks[rank], chunks[rank + num_ranks]])
+
+
+@wrong("late chunk one too far")
+def zigzag_shard(num_positions, num_ranks, rank):
+    size = num_positions // (2 * num_ranks)
+    late = num_positions - rank * size
+    return torch.cat([torch.arange(size) + rank * size, torch.arange(size) + late])
+
+
+@wrong("chunks too long")
+def zigzag_shard(num_positions, num_ranks, rank):
+    chunks = torch.arange(num_positions).view(num_ranks, -1)
+    return torch.cat([chunks[rank], chunks[-1 - rank]])
+
+
+@wrong("early chunk alone")
+def zigzag_shard(num_positions, num_ranks, rank):
+    return torch.arange(num_positions).view(2 * num_ranks, -1)[rank]
+
+
+@wrong("late chunk alone")
+def zigzag_shard(num_positions, num_ranks, rank):
+    return torch.arange(num_positions).view(2 * num_ranks, -1)[-1 - rank]
+
+
+@wrong("late chunk first")
+def zigzag_shard(num_positions, num_ranks, rank):
+    chunks = torch.arange(num_positions).view(2 * num_ranks, -1)
+    return torch.cat([chunks[-1 - rank], chunks[rank]])
+
+
+@wrong("late chunk backwards")
+def zigzag_shard(num_positions, num_ranks, rank):
+    size = num_positions // (2 * num_ranks)
+    early = torch.arange(rank * size, rank * size + size)
+    return torch.cat([early, num_positions - 1 - early])
+
+
+@wrong("all ranks")
+def zigzag_shard(num_positions, num_ranks, rank):
+    chunks = torch.arange(num_positions).view(2 * num_ranks, -1)
+    return torch.stack([torch.cat([chunks[r], chunks[-1 - r]]) for r in range(num_ranks)])
+
+
+# -- simulate_ring ---------------------------------------------------------------------------------
+
+
+@right
+def simulate_ring(q, k, v, positions):
+    num_ranks = len(q)
+    blocks = list(zip(k, v, positions, strict=True))
+    found = [None] * num_ranks
+    for _ in range(num_ranks):
+        for rank, (keys, values, places) in enumerate(blocks):
+            part = attend_block(q[rank], keys, values, positions[rank][:, None] >= places)
+            found[rank] = part if found[rank] is None else merge_blocks(part, found[rank])
+        blocks = blocks[-1:] + blocks[:-1]
+    return torch.stack([out for out, _ in found])
+
+
+@right
+def simulate_ring(q, k, v, positions):
+    outs = torch.zeros(*q.shape[:2], v.size(-1), dtype=v.dtype, device=v.device)
+    for rank, own in enumerate(positions):
+        weights, total = [], []
+        for keys, values, places in zip(k, v, positions, strict=True):
+            out, log_sum = attend_block(q[rank], keys, values, places <= own[:, None])
+            weights.append(log_sum)
+            total.append(out)
+        shares = torch.softmax(torch.stack(weights), dim=0)
+        outs[rank] = (shares[..., None] * torch.stack(total)).sum(0)
+    return outs
+
+
+def _ring(q, k, v, mask_of, steps):
+    outs, count = [], len(q)
+    for rank in range(count):
+        found = None
+        for step in steps(count):
+            owner = (rank - step) % count
+            part = attend_block(q[rank], k[owner], v[owner], mask_of(rank, owner))
+            found = part if found is None else merge_blocks(found, part)
+        outs.append(found[0])
+    return torch.stack(outs)
+
+
+@wrong("own block alone")
+def simulate_ring(q, k, v, positions):
+    mask = positions[:, None, :] <= positions[:, :, None]
+    return attend_block(q, k, v, mask)[0]
+
+
+@wrong("last block missing")
+def simulate_ring(q, k, v, positions):
+    return _ring(q, k, v, lambda r, o: positions[o] <= positions[r][:, None], lambda n: range(n - 1))
+
+
+@wrong("own block missing")
+def simulate_ring(q, k, v, positions):
+    return _ring(q, k, v, lambda r, o: positions[o] <= positions[r][:, None], lambda n: range(1, n))
+
+
+@wrong("no mask")
+def simulate_ring(q, k, v, positions):
+    return attention(q, k.flatten(0, 1).expand(len(q), -1, -1), v.flatten(0, 1).expand(len(q), -1, -1))[0]
+
+
+@wrong("every block masked as the own")
+def simulate_ring(q, k, v, positions):
+    return _ring(q, k, v, lambda r, o: positions[r] <= positions[r][:, None], range)
+
+
+@wrong("every block masked as the own")
+def simulate_ring(q, k, v, positions):
+    triangle = torch.ones(q.size(1), q.size(1), dtype=torch.bool, device=q.device).tril()
+    return _ring(q, k, v, lambda r, o: triangle, range)
+
+
+@wrong("ranks taken for the order of the text")
+def simulate_ring(q, k, v, positions):
+    outs, N = [], q.size(1)
+    for rank in range(len(q)):
+        found = attend_block(q[rank], k[rank], v[rank], make_causal_mask(N, device=q.device))
+        for owner in range(rank):
+            found = merge_blocks(found, attend_block(q[rank], k[owner], v[owner]))
+        outs.append(found[0])
+    return torch.stack(outs)
+
+
+@wrong("mask on its side")
+def simulate_ring(q, k, v, positions):
+    return _ring(q, k, v, lambda r, o: positions[r] >= positions[o][:, None], range)
+
+
+@wrong("mask inverted")
+def simulate_ring(q, k, v, positions):
+    return _ring(q, k, v, lambda r, o: positions[r][:, None] < positions[o], range)
+
+
+@wrong("does not see itself")
+def simulate_ring(q, k, v, positions):
+    return _ring(q, k, v, lambda r, o: positions[r][:, None] > positions[o], range)
+
+
+def _outs(q, k, v, positions, rank):
+    masks = [places <= positions[rank][:, None] for places in positions]
+    return [attend_block(q[rank], *block)[0] for block in zip(k, v, masks, strict=True)]
+
+
+@wrong("outputs averaged")
+def simulate_ring(q, k, v, positions):
+    return torch.stack([sum(_outs(q, k, v, positions, rank)) / len(q) for rank in range(len(q))])
+
+
+@wrong("outputs added")
+def simulate_ring(q, k, v, positions):
+    return torch.stack([sum(_outs(q, k, v, positions, rank)) for rank in range(len(q))])
+
+
+@wrong("values stay at home")
+def simulate_ring(q, k, v, positions):
+    outs = []
+    for rank in range(len(q)):
+        found = None
+        for keys, places in zip(k, positions, strict=True):
+            part = attend_block(q[rank], keys, v[rank], places <= positions[rank][:, None])
+            found = part if found is None else merge_blocks(found, part)
+        outs.append(found[0])
+    return torch.stack(outs)
+
+
+@wrong("keys and mask go opposite ways")
+def simulate_ring(q, k, v, positions):
+    count = len(q)
+    return _ring(q, k, v, lambda r, o: positions[(2 * r - o) % count] <= positions[r][:, None], range)
+
+
+# -- heads_of_rank ---------------------------------------------------------------------------------
+
+
+@right
+def heads_of_rank(num_heads, num_kv_heads, num_ranks, rank):
+    heads = torch.arange(num_heads).view(num_ranks, -1)[rank]
+    return heads, torch.arange(num_kv_heads).repeat_interleave(num_heads // num_kv_heads)[heads].unique()
+
+
+@right
+def heads_of_rank(num_heads, num_kv_heads, num_ranks, rank):
+    first, end = rank * num_heads // num_ranks, (rank + 1) * num_heads // num_ranks
+    times = num_heads // num_kv_heads
+    return range(first, end), range(first // times, (end - 1) // times + 1)
+
+
+def _own(num_heads, num_ranks, rank):
+    each = num_heads // num_ranks
+    return [rank * each + i for i in range(each)]
+
+
+@wrong("query heads dealt out in turn")
+def heads_of_rank(num_heads, num_kv_heads, num_ranks, rank):
+    heads = [h for h in range(num_heads) if h % num_ranks == rank]
+    return heads, sorted({h * num_kv_heads // num_heads for h in heads})
+
+
+@wrong("key heads dealt out in turn")
+def heads_of_rank(num_heads, num_kv_heads, num_ranks, rank):
+    heads = _own(num_heads, num_ranks, rank)
+    return heads, sorted({h % num_kv_heads for h in heads})
+
+
+@wrong("divided by the key heads")
+def heads_of_rank(num_heads, num_kv_heads, num_ranks, rank):
+    heads = _own(num_heads, num_ranks, rank)
+    return heads, sorted({h // num_kv_heads for h in heads})
+
+
+@wrong("key heads split among the ranks")
+def heads_of_rank(num_heads, num_kv_heads, num_ranks, rank):
+    groups = range(rank * num_kv_heads // num_ranks, (rank + 1) * num_kv_heads // num_ranks)
+    return _own(num_heads, num_ranks, rank), list(groups)
+
+
+@wrong("a key head of one's own")
+def heads_of_rank(num_heads, num_kv_heads, num_ranks, rank):
+    each = max(1, num_kv_heads // num_ranks)
+    return _own(num_heads, num_ranks, rank), [rank * each + i for i in range(each)]
+
+
+@wrong("one for each query head")
+def heads_of_rank(num_heads, num_kv_heads, num_ranks, rank):
+    heads = _own(num_heads, num_ranks, rank)
+    return heads, [h // (num_heads // num_kv_heads) for h in heads]
+
+
+@wrong("all key heads")
+def heads_of_rank(num_heads, num_kv_heads, num_ranks, rank):
+    return _own(num_heads, num_ranks, rank), list(range(num_kv_heads))
+
+
+@wrong("first key head alone")
+def heads_of_rank(num_heads, num_kv_heads, num_ranks, rank):
+    heads = _own(num_heads, num_ranks, rank)
+    return heads, [heads[0] // (num_heads // num_kv_heads)]
+
+
+@wrong("one query head too many")
+def heads_of_rank(num_heads, num_kv_heads, num_ranks, rank):
+    each, times = num_heads // num_ranks, num_heads // num_kv_heads
+    heads = list(range(rank * each, (rank + 1) * each + 1))
+    return heads, sorted({h // times for h in heads})
+
+
+# -- shard_loss ------------------------------------------------------------------------------------
+
+
+@right
+def shard_loss(logits, targets, counts):
+    each = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
+    return each.sum() / counts.to(each.dtype).mean()
+
+
+@right
+def shard_loss(logits, targets, counts):
+    log_probs = logits.log_softmax(dim=-1)
+    real = targets != -100
+    own = log_probs.gather(-1, targets.clamp(min=0)[..., None])[..., 0]
+    return -(own * real).sum() * counts.numel() / counts.sum()
+
+
+@wrong("mean of means")
+def shard_loss(logits, targets, counts):
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100)
+
+
+def _sum(logits, targets):
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
+
+
+@wrong("ranks forgotten")
+def shard_loss(logits, targets, counts):
+    return _sum(logits, targets) / counts.sum()
+
+
+@wrong("divided by the ranks")
+def shard_loss(logits, targets, counts):
+    return _sum(logits, targets) / (counts.sum() * counts.numel())
+
+
+@wrong("own count")
+def shard_loss(logits, targets, counts):
+    return F.cross_entropy(logits.mT, targets) * len(counts)
+
+
+@wrong("padding counted")
+def shard_loss(logits, targets, counts):
+    return _sum(logits, targets) / targets.numel() * len(counts)
+
+
+@wrong("not divided")
+def shard_loss(logits, targets, counts):
+    return _sum(logits, targets) * len(counts)
+
+
+@wrong("sum alone")
+def shard_loss(logits, targets, counts):
+    return _sum(logits, targets)
+
+
+@wrong("average count")
+def shard_loss(logits, targets, counts):
+    return _sum(logits, targets) / (counts.sum() / len(counts)) * len(counts)
+
+
+@wrong("largest count")
+def shard_loss(logits, targets, counts):
+    return _sum(logits, targets) / max(counts.tolist()) * len(counts)
+
+
+@wrong("one loss for each target")
+def shard_loss(logits, targets, counts):
+    return F.cross_entropy(logits.mT, targets, reduction="none") / counts.sum() * len(counts)
+
+
+@wrong("no gradient")
+def shard_loss(logits, targets, counts):
+    return (
+        torch.tensor(_sum(logits, targets).item(), dtype=logits.dtype, device=logits.device)
+        * len(counts)
+        / counts.sum()
+    )
