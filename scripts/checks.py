@@ -24,7 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILT = Path("_build")
 PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
 SITE_TESTS = tuple(
-    f"tests/book/test_{name}.py" for name in ("book", "crosslinks", "extension", "pages", "pdf", "search")
+    f"tests/book/test_{name}.py"
+    for name in ("book", "crosslinks", "extension", "pages", "pdf", "search", "try_the_translator")
 )
 NBVAL = ("--nbval", "--nbval-current-env", "--nbval-cell-timeout", "1200")
 

@@ -1,6 +1,6 @@
 """What this book adds to Sphinx: its address, folded details and guesses, Japanese marked, its bibliography, icons.
 
-The links that it makes are in crosslinks.py, its search in searching.py.
+The links that it makes are in crosslinks.py, its search in searching.py, the translator in the page in translating.py.
 """
 
 import json
@@ -264,6 +264,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("autodoc-process-docstring", write_docstring_math, priority=900)
     app.setup_extension("crosslinks")
     app.setup_extension("searching")
+    app.setup_extension("translating")
     app.connect("doctree-resolved", fold_details)
     app.connect("doctree-resolved", hide_empty_verdicts)
     app.connect("doctree-resolved", cover_guesses)
