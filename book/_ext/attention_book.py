@@ -1,7 +1,8 @@
 """What this book adds to Sphinx: its address, folded details and guesses, Japanese marked, its bibliography.
 
 The links that it makes are in crosslinks.py, its formulas in mathematics.py, its search in searching.py, cells that
-run in the page in live_cells.py, and what makes its pages light in lighter.py.
+run in the page in live_cells.py, the translator in the page in translating.py, and what makes its pages light in
+lighter.py.
 """
 
 import json
@@ -228,6 +229,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.setup_extension("mathematics")
     app.setup_extension("searching")
     app.setup_extension("live_cells")
+    app.setup_extension("translating")
     app.setup_extension("lighter")
     app.connect("doctree-resolved", fold_details)
     app.connect("doctree-resolved", hide_empty_verdicts)

@@ -1,0 +1,97 @@
+"""The translator in the page: its weights and vocabularies as the package ships them, beside the scripts that run it.
+
+Nothing of it is stored twice: the weights are copied when the book is built, and so are the rules of spelling.
+"""
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
+
+from attn_course import translator
+from attn_course.data import text
+from attn_course.data.subwords import Subwords
+from attn_course.plots import attention_view
+from attn_course.training.folder import BEST, SETTINGS, SRC_SUBWORDS, TGT_SUBWORDS
+from attn_course.training.settings import Settings
+from attn_course.transformer import TransformerOptions
+
+PAGE = "book/try_the_translator"
+FOLDER = "translator"  # of the website; the scripts are there already
+SCRIPTS = Path(__file__).parents[1] / "_extra" / FOLDER
+BEAM = 5  # as `attn-course translate` searches
+
+
+def view_template() -> dict[str, Any]:
+    """What every view of weights brings, its script and its data without the weights, from one of a single weight."""
+    html = attention_view([[1.0]], ["·"]).html
+    data, script = re.findall(r"<script[^>]*>(.*?)</script>", html, re.DOTALL)
+    kept = ("colors", "style")
+    return {"script": script, "data": {name: value for name, value in json.loads(data).items() if name in kept}}
+
+
+@cache
+def files() -> dict[str, bytes]:
+    """The files that the page loads besides its scripts: name and content."""
+    settings = Settings.load(translator.SHIPPED / SETTINGS)
+    if not settings.norm_first or not settings.tie_weights or settings.src_words:
+        raise ValueError(
+            f"norm_first ({settings.norm_first}) and tie_weights ({settings.tie_weights}) must be true and src_words "
+            f"({settings.src_words}) false: book/_extra/translator/model.js reads raw text with such a Transformer"
+        )
+    src, tgt = (Subwords.load(translator.SHIPPED / name) for name in (SRC_SUBWORDS, TGT_SUBWORDS))
+    about = {
+        "sizes": {
+            "dModel": settings.d_model,
+            "numHeads": settings.num_heads,
+            "numEncoderLayers": settings.num_encoder_layers,
+            "numDecoderLayers": settings.num_decoder_layers,
+        },
+        "beam": {"size": BEAM, "patience": translator._PATIENCE, "lengthReward": translator.LENGTH_REWARD},
+        "maxLen": TransformerOptions().max_len,
+        "longest": settings.longest,
+        "weights": (translator.SHIPPED / BEST).stat().st_size,
+        "spelling": {
+            "japanese": text.JAPANESE.pattern,
+            "sentence_end": text._SENTENCE_END.pattern,
+            "quoted_on": text._QUOTED_ON.pattern,
+            "name": text._NAME.pattern,
+            "abbreviation": text._ABBREVIATION.pattern,
+        },
+        "src": [src.piece(i) for i in range(len(src))],
+        "tgt": [tgt.piece(i) for i in range(len(tgt))],
+        "view": view_template(),
+    }
+    return {
+        "about.json": json.dumps(about, ensure_ascii=False, separators=(",", ":")).encode(),
+        BEST: (translator.SHIPPED / BEST).read_bytes(),
+    }
+
+
+def megabytes() -> str:
+    """What a reader transfers who loads the translator, scripts included."""
+    size = sum(map(len, files().values())) + sum(path.stat().st_size for path in SCRIPTS.iterdir())
+    return f"{size / 1e6:.1f}"
+
+
+def say_its_size(app: Sphinx, page: str, source: list[str]) -> None:
+    if page == PAGE:
+        source[0] = source[0].replace("{{ megabytes }}", megabytes())
+
+
+def write_files(app: Sphinx, exception: Exception | None) -> None:
+    if exception or app.builder.format != "html":
+        return
+    for name, content in files().items():
+        path = Path(app.outdir, FOLDER, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    app.connect("source-read", say_its_size)
+    app.connect("build-finished", write_files)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

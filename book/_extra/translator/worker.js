@@ -1,0 +1,216 @@
+// The translator off the page's own thread: it loads once, then answers sentence after sentence.
+
+import { Model, pathOf, readWeights } from "./model.js";
+import { scoreOf, search } from "./search.js";
+import { BOS, EOS, Subwords, UNKNOWN } from "./subwords.js";
+import { normalizeJapanese, Spelling } from "./text.js";
+
+/** @typedef {import("./model.js").Beginning} Beginning */
+/** @typedef {import("./model.js").Source} Source */
+/** @typedef {{ text: string, known: boolean }} Token */
+/** @typedef {{ parent: number, text: string, logProb: number, step: number, place: number, ended: boolean, score: number }} Node */
+/**
+ * @typedef {object} Found
+ * @property {string} text
+ * @property {Token[]} tokens with the end, if it was written
+ * @property {number[]} ids without the end
+ * @property {number} logProb
+ * @property {number} score
+ * @property {number[][]} cross for each layer, (heads, tokens, source)
+ * @property {number[][]} decoder for each layer, (heads, tokens, tokens), -1 in the future
+ */
+
+const MOST_LETTERS = 500, MOST_PIECES = 60;
+const END = "■", START = "▷";
+
+/** A sentence for the reader about what cannot be translated. */
+class Help extends Error {}
+
+/**
+ * @param {string} name
+ * @param {(bytes: number) => void} [progress]
+ */
+async function load(name, progress) {
+  const answer = await fetch(new URL(name, import.meta.url));
+  if (!answer.ok || !answer.body) throw new Error(`${name}: the server answers ${answer.status}`);
+  const parts = [];
+  const reader = answer.body.getReader();
+  for (let bytes = 0; ; ) {
+    const { done, value } = await reader.read();
+    if (done) return new Blob(parts).arrayBuffer();
+    parts.push(value);
+    progress?.((bytes += value.length));
+  }
+}
+
+export class Translator {
+  /** @param {any} about what the book's build wrote @param {ArrayBuffer} weights */
+  constructor(about, weights) {
+    this.about = about;
+    this.src = new Subwords(about.src);
+    this.tgt = new Subwords(about.tgt);
+    this.spelling = new Spelling(about.spelling);
+    this.model = new Model(readWeights(weights), about.sizes);
+  }
+
+  /**
+   * The pieces of the first sentence of a text, and what there is to say about it.
+   * @param {string} text
+   */
+  read(text) {
+    const letters = [...text].length, { longest } = this.about;
+    if (!text.trim()) throw new Help("There is nothing to translate yet: type a Japanese sentence, or choose one.");
+    if (letters > MOST_LETTERS)
+      throw new Help(`This has ${letters} letters, and the page reads at most ${MOST_LETTERS}: try one sentence.`);
+    const plain = normalizeJapanese(text);
+    if (!this.spelling.japanese.test(plain))
+      throw new Help(`There is no Japanese in “${text.trim().slice(0, 20)}”: the translator reads nothing else.`);
+    const [first, ...others] = this.spelling.splitSentences(text);
+    const pieces = this.src.cut(normalizeJapanese(first));
+    if (pieces.length > MOST_PIECES)
+      throw new Help(
+        `This sentence has ${pieces.length} pieces. The translator learned from sentences of up to ${longest}, ` +
+          `and the page stops at ${MOST_PIECES}: try a shorter one.`,
+      );
+    const says = [];
+    if (others.length) says.push(`One sentence at a time: this is the first of ${others.length + 1}.`);
+    if (pieces.length > longest)
+      says.push(`With ${pieces.length} pieces it is longer than any the translator learned from (${longest}).`);
+    const unknown = pieces.filter(({ id }) => id === UNKNOWN).map((piece) => piece.text);
+    if (unknown.length) says.push(`The translator has never seen ${[...new Set(unknown)].join(" ")}.`);
+    return { pieces, says };
+  }
+
+  /** @param {string} text */
+  translate(text) {
+    const { pieces, says } = this.read(text);
+    const ids = [...pieces.map(({ id }) => id), EOS];
+    const source = this.model.encode(ids);
+    const { beam, maxLen } = this.about;
+    const wide = { ...beam, maxLen: Math.min(2 * ids.length + 10, maxLen) };
+    const greedy = { ...wide, size: 1, patience: 1 };
+    const tree = new Tree(this, wide);
+    const [best, ...others] = this.run(source, wide, tree);
+    return {
+      says,
+      source: [...pieces.map(({ text, id }) => ({ text, known: id !== UNKNOWN })), { text: END, known: true }],
+      encoder: source.weights.map((weights) => [...weights]),
+      beam: this.spell(best, source, wide),
+      others: others.map((end) => this.spell(end, source, wide)),
+      greedy: this.spell(this.run(source, greedy)[0], source, greedy),
+      size: wide.size,
+      nodes: tree.nodes,
+      best: tree.places.get(best) ?? 0,
+    };
+  }
+
+  /**
+   * @param {Source} source
+   * @param {import("./search.js").Beam} beam
+   * @param {Tree} [tree] to grow
+   */
+  run(source, beam, tree) {
+    const steps = search(this.model, source, beam);
+    for (;;) {
+      const { value, done } = steps.next();
+      if (done) return value;
+      tree?.grow(value.alive, value.ended);
+    }
+  }
+
+  /** @param {number} id @returns {Token} */
+  token(id) {
+    if (id === EOS) return { text: END, known: true };
+    if (id === UNKNOWN) return { text: "⁇", known: false };
+    const piece = this.tgt.pieces[id];
+    return { text: piece === "▁" ? "␣" : piece.startsWith("▁") ? piece.slice(1) : `·${piece}`, known: true };
+  }
+
+  /**
+   * @param {Beginning} end
+   * @param {Source} source
+   * @param {import("./search.js").Beam} beam
+   * @returns {Found}
+   */
+  spell(end, source, beam) {
+    const written = pathOf(end).slice(1).map(({ id }) => id);
+    const ids = written.filter((id) => id !== EOS);
+    // A piece was written by looking from the place before it.
+    const places = /** @type {Required<Beginning>[]} */ (pathOf(end).slice(0, -1));
+    const { numHeads, numDecoderLayers } = this.about.sizes;
+    /** @param {(place: Required<Beginning>) => Float64Array[]} get @param {number} width */
+    const table = (get, width) =>
+      Array.from({ length: numDecoderLayers }, (_, l) =>
+        Array.from({ length: numHeads }, (_, h) =>
+          places.map((place) => {
+            const row = get(place)[l], size = row.length / numHeads;
+            return Array.from({ length: width }, (_, s) => (s < size ? row[h * size + s] : -1));
+          }),
+        ).flat(2),
+      );
+    return {
+      text: this.spelling.detokenizeEnglish(this.tgt.decode(ids)),
+      tokens: written.map((id) => this.token(id)),
+      ids,
+      logProb: end.logProb,
+      score: scoreOf(end, beam),
+      cross: table((place) => place.toSource, source.length),
+      decoder: table((place) => place.toTarget, places.length),
+    };
+  }
+}
+
+/** All beginnings that a beam kept or ended, each behind the one that it continues. */
+class Tree {
+  /** @param {Translator} translator @param {import("./search.js").Beam} beam */
+  constructor(translator, beam) {
+    this.translator = translator;
+    this.beam = beam;
+    /** @type {Node[]} */
+    this.nodes = [{ parent: -1, text: START, logProb: 0, step: 0, place: 0, ended: false, score: 0 }];
+    /** @type {Map<Beginning, number>} */
+    this.places = new Map();
+  }
+
+  /** @param {Beginning[]} alive @param {Beginning[]} ended */
+  grow(alive, ended) {
+    const all = [...alive, ...ended].sort((a, b) => b.logProb - a.logProb);
+    all.forEach((end, place) => {
+      const parent = end.parent?.id === BOS ? 0 : (this.places.get(/** @type {Beginning} */ (end.parent)) ?? 0);
+      this.places.set(end, this.nodes.length);
+      this.nodes.push({
+        parent,
+        text: this.translator.token(end.id).text,
+        logProb: end.logProb,
+        step: end.length,
+        place,
+        ended: end.id === EOS,
+        score: scoreOf(end, this.beam),
+      });
+    });
+  }
+}
+
+/** @type {Promise<Translator> | undefined} */
+let translator;
+
+async function start() {
+  const about = JSON.parse(new TextDecoder().decode(await load("about.json")));
+  const weights = await load("best.safetensors", (bytes) =>
+    postMessage({ type: "progress", share: bytes / about.weights }),
+  );
+  postMessage({ type: "view", view: about.view });
+  return new Translator(about, weights);
+}
+
+// Elsewhere, as in a test, this is only a module.
+if (typeof WorkerGlobalScope !== "undefined" && self instanceof WorkerGlobalScope)
+  self.onmessage = async ({ data: text }) => {
+    try {
+      translator ??= start();
+      postMessage({ type: "translation", translation: (await translator).translate(text) });
+    } catch (error) {
+      if (!(error instanceof Help)) translator = undefined; // the next click tries again
+      postMessage({ type: error instanceof Help ? "help" : "failed", says: String(/** @type {Error} */ (error).message) });
+    }
+  };
