@@ -134,7 +134,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=8000, help="where the book is served (default 8000)")
     parser.add_argument("--html", type=Path, default=ROOT / "_build" / "html", help="the built book")
     options = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # the Jupyter server ends with it
+    for ending in (signal.SIGTERM, signal.SIGHUP):  # the Jupyter server ends with this script
+        signal.signal(ending, lambda *_: sys.exit(0))
     try:
         with Site(options.html, options.port) as site:
             site.jupyter.wait()

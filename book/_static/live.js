@@ -52,7 +52,7 @@
     exercises().filter(({ name }) => right.includes(name)).forEach(({ heading }) => {
       const mark = element("span", " ✓", { class: "exercises-right" });
       mark.append(element("span", " right", { class: "visually-hidden" }));
-      heading.append(mark);
+      heading.insertBefore(mark, heading.querySelector(".headerlink"));
     });
     panel(all);
   };

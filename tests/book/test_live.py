@@ -2,9 +2,13 @@
 
 import importlib.util
 import json
+import os
 import re
+import shutil
+import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 
@@ -142,6 +146,18 @@ def test_a_cell_runs_after_the_cells_that_it_needs_and_their_outputs_stay(page):
     assert cell.locator(".live-reset").is_hidden()
 
 
+def test_a_core_runs_without_its_details_and_a_detail_after_everything_above(page):
+    names = "print([name in globals() for name in ('query', 'two_views', 'by_dot', 'x')])"
+    core, detail = page.cell("three_scores = "), page.cell("sum_normalised = ")
+    assert page.run(core, names) == "[True, False, False, True]"
+    page.write(detail, names)
+    detail.locator(".live-run").evaluate("(button) => button.click()")  # its section is folded
+    page.tab.wait_for_function(IDLE)
+    assert detail.locator(".cell_output").text_content().strip() == "[True, True, True, True]"
+    for cell in (core, detail):
+        cell.locator(".live-reset").evaluate("(button) => button.click()")
+
+
 def test_a_cell_above_that_stops_is_shown_and_the_cell_itself_does_not_run(page):
     broken, cell = page.cell("three_scores = "), page.cell("def naive_softmax")
     page.write(broken, "three_scores = torch.tensor([3.0, 1.0, -2.0]) + nowhere")
@@ -252,10 +268,12 @@ def test_an_exercise_answered_right_is_counted_kept_shown_saved_and_deleted(page
     assert cell.locator(".cell_output").get_attribute("role") == "status"
     assert (beside.count(), tick.count()) == (0, 0)
     assert page.run(cell, RIGHT).startswith("Right. Tried:")
+    assert page.run(page.cell("def three_bad_scores"), "print('context_of' in globals())") == "True"
+    assert page.run(page.cell("def log_softmax"), "print('weights_at' in globals())") == "False"  # none runs by itself
     of = tab.locator(".cell.tag_exercise").count()
     for _ in range(2):  # now, and after a reload
-        assert beside.all_inner_texts() == [f"1 of {of} exercises right"]
-        assert [text.strip() for text in tick.all_inner_texts()] == ["✓ right"]
+        assert [text.strip() for text in beside.all_text_contents()] == [f"1 of {of} exercises right"]
+        assert [text.strip() for text in tick.all_text_contents()] == ["✓ right"]
         tab.reload()
 
     tab.goto(served.here + "book/how_to_use.html")
@@ -291,31 +309,51 @@ def test_a_live_page_is_whole_wide_and_narrow_light_and_dark(tab, served):  # no
     assert not found, "\n".join(["", *found])
 
 
-@pytest.mark.parametrize("kept", ["no JSON", "5", "null", '{"02_simple_self_attention": {"right": "all"}}'])
-def test_what_cannot_be_read_counts_as_nothing_and_breaks_nothing(tab, served, kept):  # noqa: F811
-    tab.goto(served.here + "book/how_to_use.html")
-    tab.evaluate("(kept) => localStorage.setItem('attention-course: exercises', kept)", kept)
-    try:
-        with Visit(tab) as visit:
-            visit.open(served.here + "book/how_to_use.html")
-            assert tab.locator("#exercises-kept").inner_text() == "Nothing is kept in this browser yet."
-            assert not visit.found
-    finally:
+@pytest.fixture
+def how_to_use(tab, served):  # noqa: F811
+    """The page that shows what is kept, and what goes wrong in it."""
+    with Visit(tab) as visit:
+        tab.goto(served.here + "book/how_to_use.html")
+        yield visit
         tab.evaluate("localStorage.clear()")
 
 
-def test_a_browser_that_keeps_nothing_shows_the_pages_all_the_same(tab, served):  # noqa: F811
-    fresh = tab.context.browser.new_context().new_page()
-    refuse = (
-        "Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('no', 'SecurityError') } })"
-    )
-    try:
-        fresh.goto(served.here + CHAPTER)
-        fresh.evaluate(refuse)
-        fresh.evaluate("document.dispatchEvent(new CustomEvent('exercise-right', { detail: 'context_of' }))")
-        assert fresh.locator(".bd-article .exercises-right").count() == 0
-    finally:
-        fresh.context.close()
+@pytest.mark.parametrize("kept", ["no JSON", "5", "null", '{"02_simple_self_attention": {"right": "all"}}'])
+def test_what_cannot_be_read_counts_as_nothing_and_breaks_nothing(how_to_use, tab, kept):  # noqa: F811
+    tab.evaluate("(kept) => localStorage.setItem('attention-course: exercises', kept)", kept)
+    tab.evaluate("dispatchEvent(new Event('storage'))")
+    assert tab.locator("#exercises-kept").inner_text() == "Nothing is kept in this browser yet."
+    assert not [found for found in how_to_use.found if "error" in found]
+
+
+def test_a_browser_that_keeps_nothing_shows_the_pages_all_the_same(how_to_use, tab):  # noqa: F811
+    tab.evaluate("""() => {
+      const refuse = () => { throw new DOMException("not here", "SecurityError"); };
+      for (const name of ["getItem", "setItem", "removeItem"]) Storage.prototype[name] = refuse;
+      document.dispatchEvent(new CustomEvent("exercise-right", { detail: "context_of" }));
+    }""")
+    assert tab.locator("#exercises-kept").inner_text() == "Nothing is kept in this browser yet."
+    assert not [found for found in how_to_use.found if "error" in found]
+    tab.reload()
+
+
+def test_a_live_page_is_whole_wide_and_narrow_light_and_dark(tab, served):  # noqa: F811
+    page = Chapter(tab, served.here + CHAPTER)
+    with Visit(tab, width=NARROW, scheme="dark") as visit:
+        visit.host = f"127.0.0.1:{served.server_port}"
+        tab.goto(page.address)
+        page.press_live()
+        page.run(page.first, "print('word ' * 100)\nlist(range(3))")
+        page.write(page.cell(f"def {EXERCISE}"), "wide = " + "'wide' + " * 40 + "''")
+        found = visit.look(width=NARROW, scheme="dark")
+        tab.evaluate("""() => document.querySelectorAll(".live-bar, .cell:has(.stream), .tag_exercise .cell_input")
+          .forEach((part) => part.setAttribute("data-new", ""))""")
+        visit.ask_axe("[data-new]")
+        visit.set(WIDE, "light")
+        visit.ask_axe("[data-new]")
+    elsewhere = served.jupyter.url.removeprefix("http:")
+    found = [complaint for complaint in found + visit.found if elsewhere not in complaint]
+    assert not found, "\n".join(["", *found])
 
 
 # ---------------------------------------------------------------- when something is missing
@@ -331,7 +369,9 @@ def ask(server, path, method="GET", token=None, **headers):
 def other(tab, served):  # noqa: F811
     """A live chapter whose kernel a test may end."""
     page = Chapter(tab, served.here + CHAPTER)
+    tab.route("**/vendor/mathjax/**", lambda route: route.abort())  # half of the time that the page takes
     page.open()
+    tab.unroute_all()
     yield page
     tab.unroute_all()
     tab.context.set_offline(False)
@@ -349,6 +389,17 @@ def test_a_kernel_that_is_gone_is_said_and_the_next_run_starts_another(other, se
         "Press Run: a new kernel starts, and the cells above run first."
     )
     assert other.run(cell) == "two"
+
+
+def test_whoever_leaves_the_page_leaves_no_kernel_behind(other, served):
+    other.press_live()
+    before = {kernel["id"] for kernel in json.load(ask(served, "api/kernels"))}
+    other.tab.goto("about:blank")
+    for _ in range(100):
+        if {kernel["id"] for kernel in json.load(ask(served, "api/kernels"))} < before:
+            return
+        time.sleep(0.1)
+    pytest.fail("the kernel goes on")
 
 
 def test_a_kernel_that_dies_is_said(other):
@@ -495,9 +546,36 @@ def test_a_port_that_is_taken_is_one_sentence(served, capsys):
     assert said.endswith(f"make serve LIVE=1 PORT={port + 1}\n")
 
 
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
+@pytest.mark.parametrize(
+    ("given", "command"),
+    [((), "python -m http.server 8000"), (("LIVE=1", "PORT=8011"), "python scripts/live.py --port 8011")],
+)
+def test_make_serve_starts_the_jupyter_server_where_it_is_asked_to(given, command):
+    outside = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    asked = ["make", "-n", "-o", "_build/html/.built", "serve", *given]
+    said = subprocess.run(asked, cwd=ROOT, env=outside, capture_output=True, text=True, check=True).stdout
+    assert command in said
+    assert said.count("python ") == 1
+
+
+def test_the_jupyter_server_ends_with_the_script(built):  # noqa: F811
+    command = [sys.executable, ROOT / "scripts" / "live.py", "--port", "0", "--html", HTML]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as script:
+        said = script.stdout.readline()
+        port = re.fullmatch(r"The book: http://localhost:(\d+)/ \(press Live .*; stop with Ctrl-C\)\n", said)[1]
+        place = json.load(urllib.request.urlopen(f"http://127.0.0.1:{port}/live.json"))
+        urllib.request.urlopen(place["url"] + "api").close()
+        script.terminate()
+    assert script.returncode == 0
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(place["url"] + "api")
+
+
 def test_a_server_that_is_stopped_is_said_and_a_new_one_is_found(other, served):
     other.press_live()
-    served.jupyter.stop()
+    served.jupyter.process.kill()
+    served.jupyter.process.wait()
     says = (
         "The Jupyter server does not answer. What you wrote is still here. "
         "In the folder of the course, start make serve LIVE=1 again, then press Run."
