@@ -121,6 +121,7 @@ def mend_html(app: Sphinx, page: str, template: str, context: dict[str, Any], do
 
     A signature of several lines becomes lines: Sphinx's is a list without terms, which screen readers reject.
     The size of a figure moves from its style to attributes, so that a narrow screen shrinks it in proportion.
+    The corner of a table that names nothing is no heading.
     A drawing of the machine becomes a part of the page, where its text can be selected and its colours know the night.
     Japanese says that it is Japanese.
     """
@@ -144,6 +145,7 @@ def mend_html(app: Sphinx, page: str, template: str, context: dict[str, Any], do
         size = r'(<img [^>]*)style="width: (\d+)px; height: (\d+)px;"'
         body = re.sub(size, r'\1width="\2" height="\3"', body)
         body = re.sub(r'<img [^>]*src="[^"]*_images/(?P<name>[^"/]+\.svg)"[^>]*>', drawn, body)
+        body = re.sub(r'<th class="head">(?:<p></p>)?</th>', '<td class="head"></td>', body)
         context["body"] = mark_japanese(body)
 
 
@@ -225,7 +227,9 @@ def setup(app: Sphinx) -> dict[str, Any]:
     else:
         app.add_config_value("sitemap_url_scheme", "", "")
     app.connect("autodoc-process-docstring", write_docstring_math, priority=900)
+    app.setup_extension("cards")
     app.setup_extension("crosslinks")
+    app.setup_extension("facts")
     app.setup_extension("mathematics")
     app.setup_extension("searching")
     app.setup_extension("live_cells")

@@ -10,6 +10,10 @@ document.addEventListener("DOMContentLoaded", () => {
     button.setAttribute("aria-label", "Light, dark or automatic colours");
     button.removeAttribute("title");
   });
+  each(".theme-switch", (icon) => {
+    icon.removeAttribute("title");
+    icon.setAttribute("aria-hidden", "true");
+  });
   each("details.hide > summary", (summary) => summary.removeAttribute("aria-label"));
 
   // A triangle in the side bar says what it opens.

@@ -36,7 +36,7 @@
       const named = shown.find(([link]) => link.hash === location.hash);
       return named && top(named[1]) >= 0 ? named[0] : shown.at(-1)?.[0];
     }
-    const line = (document.querySelector(".bd-header-article, #pst-header")?.offsetHeight ?? 0) + 0.12 * innerHeight;
+    const line = Math.max((document.querySelector(".bd-header-article")?.offsetHeight ?? 0) + 24, innerHeight / 8);
     return shown.filter(([, place]) => top(place) <= line).at(-1)?.[0];
   };
 

@@ -1,12 +1,14 @@
 """Draw the pictures of the landing page and of the notation page: python book/images/draw.py"""
 
 import json
+import re
 from pathlib import Path
 
 import torch
 
 from attn_course import SelfAttention, make_causal_mask, plots
-from attn_course.plots.pen import NORMAL, WIDTH, Drawing, Sheet
+from attn_course.plots.pen import NORMAL, SMALL, WIDTH, Drawing, Sheet
+from attn_course.plots.text import width_of
 
 FOLDER = Path(__file__).parent
 EXAMPLE = json.loads((FOLDER / "../../tests/data/worked_example.json").read_text(encoding="utf-8"))
@@ -85,9 +87,48 @@ def path() -> Drawing:
     )
 
 
+def translated() -> Drawing:
+    """Draw a sentence that the course's translator wrote, and for each word the Japanese that it looked at most.
+
+    Sentence and links are those that the translator's page prints.
+    """
+    page = (FOLDER / "../translator.md").read_text(encoding="utf-8")
+    sentence = re.search(r'translate --alignment "(.+)"', page)[1]
+    links = [pair.split("←") for pair in re.search(r"\.\t(\S+←.+)", page)[1].split()]
+    linked = sorted({piece for _, piece in links}, key=len, reverse=True)
+    pieces = [piece for piece in re.split(f"({'|'.join(map(re.escape, linked))})", sentence) if piece]
+    words = [word for word, _ in links]
+    sheet = Sheet(172)
+
+    def row(tokens: list[str], y: float, kind: str) -> list[float]:
+        """Boxes as wide as their tokens; where their middles are."""
+        gap = 4.0
+        widths = [SMALL * width_of(token) / 2 + 9 for token in tokens]
+        scale = (WIDTH - 16 - gap * (len(tokens) - 1)) / sum(widths)
+        middles, x = [], 8.0
+        for token, width in zip(tokens, widths, strict=True):
+            sheet.labelled(x, y, width * scale, 28, kind, token)
+            middles.append(x + width * scale / 2)
+            x += width * scale + gap
+        return middles
+
+    above, below = row(pieces, 22, "key"), row(words, 122, "query")
+    for (_, piece), x in zip(links, below, strict=True):
+        sheet.line((x, 121), (above[pieces.index(piece)], 51), kind="flow", width=2)
+    return sheet.finish(
+        "What the translator wrote, and where it looked",
+        [f"{word} looked at {piece}" for word, piece in links],
+    )
+
+
 def drawings() -> dict[str, Drawing]:
     """The drawings by the names of their files."""
-    return {"vocabulary.svg": plots.vocabulary(), "question.svg": question(), "path.svg": path()}
+    return {
+        "vocabulary.svg": plots.vocabulary(),
+        "question.svg": question(),
+        "path.svg": path(),
+        "translated.svg": translated(),
+    }
 
 
 def main() -> None:
