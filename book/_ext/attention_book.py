@@ -128,6 +128,19 @@ def leave_out_mathjax(context: dict[str, Any], body: str) -> None:
         ]
 
 
+def keep_one_copy(body: str) -> str:
+    """Leave the scripts of the explorable figures, which each brings along in its notebook, on the page once."""
+    seen: set[str] = set()
+
+    def first(script: re.Match[str]) -> str:
+        if script[0] in seen:
+            return ""
+        seen.add(script[0])
+        return script[0]
+
+    return re.sub(r"<script data-explore>.*?</script>", first, body, flags=re.DOTALL)
+
+
 def mend_html(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
     """Mend what Sphinx writes.
 
@@ -156,7 +169,7 @@ def mend_html(app: Sphinx, page: str, template: str, context: dict[str, Any], do
         size = r'(<img [^>]*)style="width: (\d+)px; height: (\d+)px;"'
         body = re.sub(size, r'\1width="\2" height="\3"', body)
         body = re.sub(r'<img [^>]*src="[^"]*_images/(?P<name>[^"/]+\.svg)"[^>]*>', drawn, body)
-        context["body"] = mark_japanese(body)
+        context["body"] = keep_one_copy(mark_japanese(body))
     leave_out_mathjax(context, context.get("body", ""))
 
 
