@@ -116,6 +116,19 @@ def mark_japanese(body: str) -> str:
     return "".join(parts)
 
 
+def keep_one_copy(body: str) -> str:
+    """Leave the scripts of the explorable figures, which each brings along in its notebook, on the page once."""
+    seen: set[str] = set()
+
+    def first(script: re.Match[str]) -> str:
+        if script[0] in seen:
+            return ""
+        seen.add(script[0])
+        return script[0]
+
+    return re.sub(r"<script data-explore>.*?</script>", first, body, flags=re.DOTALL)
+
+
 def mend_html(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
     """Mend what Sphinx writes.
 
@@ -146,7 +159,7 @@ def mend_html(app: Sphinx, page: str, template: str, context: dict[str, Any], do
         body = re.sub(size, r'\1width="\2" height="\3"', body)
         body = re.sub(r'<img [^>]*src="[^"]*_images/(?P<name>[^"/]+\.svg)"[^>]*>', drawn, body)
         body = re.sub(r'<th class="head">(?:<p></p>)?</th>', '<td class="head"></td>', body)
-        context["body"] = mark_japanese(body)
+        context["body"] = keep_one_copy(mark_japanese(body))
 
 
 def serve_the_first_page(app: Sphinx, exception: Exception | None) -> None:

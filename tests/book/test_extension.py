@@ -34,6 +34,20 @@ def test_japanese_says_that_it_is_and_nothing_else_does(body, marked):
     assert book.mark_japanese(body) == marked
 
 
+def test_a_page_keeps_one_copy_of_each_script_of_the_figures_and_all_others():
+    shared, own, other = (f"<script data-explore>\n{code}\n</script>" for code in ("1", "2", "3"))
+    view = "<script>\nstart();\n</script>"
+    body = f"<div>{shared}{own}</div>{view}<div>{shared}{other}</div>{view}<div>{shared}{own}</div>"
+    assert book.keep_one_copy(body) == f"<div>{shared}{own}</div>{view}<div>{other}</div>{view}<div></div>"
+
+
+def test_no_page_carries_a_script_of_the_figures_without_one(pages):
+    for name, page in pages.items():
+        scripts = re.findall(r"<script data-explore>.*?</script>", page, flags=re.DOTALL)
+        assert len(scripts) == len(set(scripts)), name
+        assert bool(scripts) == ('class="attn-explore"' in page), name
+
+
 @pytest.fixture(scope="module")
 def pages():
     if not (HTML / "index.html").exists():
