@@ -699,8 +699,8 @@ def _whole_transformer() -> Drawing:
     sheet.labelled(240, 460, 44, 26, "operation", "loss")
     sheet.arrow((228, 473), (240, 473))
     for y, name, tokens in (
-        (410, "reads", ("<bos>", "mother", "bought", "books")),
-        (461, "should write", ("mother", "bought", "books", "<eos>")),
+        (410, "reads", ("<bos>", "my", "mother", "…")),
+        (461, "should write", ("my", "mother", "bought", "…")),
     ):
         sheet.text(12, y - 11, name, anchor="start", kind="quiet")
         for i, token in enumerate(tokens):
@@ -716,7 +716,7 @@ def _whole_transformer() -> Drawing:
             "cross-attention of its norm with k and v from the memory, feed-forward of its norm",
             "a last norm, output projection: logits (B, T, V)",
             "loss: the logits against the target shifted by one: "
-            "the decoder reads <bos> mother bought books and should write mother bought books <eos>",
+            "the decoder reads <bos> my mother … and should write my mother bought …",
         ],
     )
 
