@@ -9,11 +9,13 @@ import json
 import posixpath
 import re
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from docutils import nodes
+from pybtex.database import parse_file
 from pybtex.plugin import register_plugin
 from pybtex.style.formatting.unsrt import Style
 from pybtex.style.labels import BaseLabelStyle
@@ -193,14 +195,22 @@ def first_names(children: Any, context: dict[str, Any], role: str, most: int = 6
     return join(sep=", ", last_sep=" and ")[names].format_data(context)
 
 
+@cache
+def all_works() -> list[Any]:
+    return list(parse_file(Path(__file__).parents[1] / "references.bib").entries.values())
+
+
 class AuthorYearLabels(BaseLabelStyle):
-    """Label a work as the text does: Vaswani et al. 2017; two of the same names and year are 2017a and 2017b."""
+    """Label a work as the text does: Vaswani et al. 2017; two of the same names and year are 2017a and 2017b.
+
+    The letters are given over the whole of references.bib, since the book has a list for each subject.
+    """
 
     def format_labels(self, sorted_entries: list[Any]) -> Any:
-        labels = [self.author_and_year(entry) for entry in sorted_entries]
-        for index, label in enumerate(labels):
-            letter = chr(ord("a") + labels[:index].count(label))
-            yield label + (letter if labels.count(label) > 1 else "")
+        for entry in sorted_entries:
+            label = self.author_and_year(entry)
+            works = sorted(work.fields["title"] for work in all_works() if self.author_and_year(work) == label)
+            yield label + (chr(ord("a") + works.index(entry.fields["title"])) if len(works) > 1 else "")
 
     def author_and_year(self, entry: Any) -> str:
         names = [" ".join([*p.prelast_names, *p.last_names]).strip("{}") for p in entry.persons["author"]]
