@@ -1,14 +1,19 @@
 """The translator in the page, in a browser: its pieces, sentences and weights are Python's; what a reader meets."""
 
 import random
+import sys
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
-from test_pages import HTML, NARROW, WIDE, Visit, built, new_tab, site, tab  # noqa: F401
+from test_pages import HTML, NARROW, ROOT, WIDE, Visit, built, new_tab, site, tab  # noqa: F401
 
 from attn_course.data.everyday import load_handwritten, make_corpus
 from attn_course.data.text import detokenize_english, normalize_japanese, split_sentences
 from attn_course.translator import LENGTH_REWARD, Translator
+
+sys.path.insert(0, str(ROOT / "book" / "_ext"))
+import translating
 
 PAGE = "book/try_the_translator.html"
 ODD = [
@@ -183,6 +188,14 @@ def test_two_searches_are_compared_in_a_sentence(scripts):
 
 
 # ---------------------------------------------------------------- the page
+
+
+def test_another_kind_of_transformer_is_refused_before_a_page_could_compute_nonsense(monkeypatch):
+    post_norm = SimpleNamespace(norm_first=False, tie_weights=True, src_words=False)
+    monkeypatch.setattr(translating, "Settings", SimpleNamespace(load=lambda path: post_norm))
+    message = r"norm_first \(False\) and tie_weights \(True\) must be true and src_words \(False\) false"
+    with pytest.raises(ValueError, match=message):
+        translating.files.__wrapped__()
 
 
 def test_nothing_is_loaded_before_the_click_and_then_as_much_as_was_said(ready, tab):  # noqa: F811
