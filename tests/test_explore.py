@@ -14,7 +14,7 @@ import pytest
 import torch
 from read_chapters import ROOT
 
-from attn_course import SelfAttention, attention, explore
+from attn_course import SelfAttention, attention, explore, rotate
 from attn_course.explore.figure import scripts
 
 TOKENS = ["Your", "journey", "starts", "with", "one"]
@@ -22,7 +22,7 @@ GENERATOR = torch.Generator().manual_seed(0)
 QUERY, KEYS, VALUES = (torch.randn(*shape, generator=GENERATOR).round(decimals=3) for shape in ((2,), (5, 2), (5, 2)))
 SCORES = torch.randn(5, 5, generator=GENERATOR).round(decimals=3)
 ROWS = torch.randn(40, 6, generator=GENERATOR).round(decimals=2)
-KINDS = ["lookup", "mask", "softmax", "split", "jobs", "scale"]
+KINDS = ["lookup", "mask", "softmax", "split", "jobs", "scale", "clock", "einsum"]
 
 
 def lookup(**words):
@@ -49,7 +49,15 @@ def scale():
     return explore.scale(ROWS)
 
 
-ALL = [lookup, mask, softmax, split, jobs, scale]
+def clock():
+    return explore.clock(4, base=16.0, query=3, key=1)
+
+
+def einsum():
+    return explore.einsum([[1, 2], [3, 4]], [[1, 0], [1, 1], [0, 2]])
+
+
+ALL = [lookup, mask, softmax, split, jobs, scale, clock, einsum]
 
 
 def data_of(figure):
@@ -134,6 +142,11 @@ MISTAKES = [
     (lambda: explore.softmax([0.0, math.inf], ["a", "b"]), r"scores \[0.0, inf\] must be finite"),
     (lambda: explore.softmax(SCORES[0], TOKENS, VALUES.T), r"values of shape \(2, 5\) must be a row for each"),
     (lambda: explore.scale(SCORES[0]), r"scores of shape \(5,\) must be a table of 2 to 100 rows"),
+    (lambda: explore.clock(5), r"head_dim \(5\) must be 2, 4, 6 or 8"),
+    (lambda: explore.clock(4, base=1.0), r"base \(1\) must be from 1.6 to 10,000"),
+    (lambda: explore.clock(4, query=65), r"query \(65\) and key \(1\) must be positions from 0 to 64"),
+    (lambda: explore.einsum(KEYS, VALUES.T), r"q of shape \(5, 2\) and k of shape \(2, 5\) must be \(T, D\)"),
+    (lambda: explore.einsum(KEYS, KEYS), r"T \(5\) must be below S \(5\)"),
     (lambda: explore.split(3, 1, 4), r"num_heads \(1\) .* must be 2 to 5, 2 to 4 and 1 to 4"),
     (lambda: explore.jobs(["dog"], [9]), r"words \['dog'\] and speeds \[9\] must be two words"),
     (lambda: explore.jobs(["dog", "cat"], [9, 9]), r"two words with two different numbers"),
@@ -211,7 +224,7 @@ def compute_one(compute, name, *arguments):
 @pytest.fixture
 def compute(shown):
     """Call a function of the scripts by its name."""
-    tab = shown(split(), lookup(), scale())
+    tab = shown(*(make() for make in ALL))
 
     def call(name, *arguments):
         if any(isinstance(a, torch.Tensor) for a in arguments):
@@ -302,6 +315,46 @@ def test_the_size_of_a_jacobian_is_autograds(compute):
     sizes = torch.stack([compute_one(compute, "jacobianSize", row) for row in rows])
     torch.testing.assert_close(sizes, torch.stack([j.norm() for j in jacobians]))
     assert compute_one(compute, "median", torch.tensor([3.0, 1.0, 2.0, 7.0])) == 2
+
+
+LETTERS = [("sd", out) for out in ("ts", "st", "t", "s", "tsd", "")] + [("td", out) for out in ("t", "", "td")]
+
+
+@pytest.mark.parametrize(("second", "out"), LETTERS)
+def test_the_loops_compute_what_einsum_does(shown, second, out):
+    q, k = torch.randn(2, 3).double(), torch.randn(4 if second == "sd" else 2, 3).double()
+    expected = torch.einsum(f"td,{second}->{out}", q, k)
+    made = shown(einsum()).evaluate(
+        "(args) => attnExplore.contract(...args)", ["td", second, out, q.tolist(), k.tolist()]
+    )
+    assert made["error"] == ""
+    assert made["shape"] == list(expected.shape)
+    torch.testing.assert_close(torch.tensor(made["values"]).double().view(expected.shape), expected)
+
+
+def test_a_slip_is_an_error_only_where_lengths_differ(shown):
+    q, k = torch.tensor([[1, 2], [3, 4]]), torch.tensor([[1, 0], [1, 1], [0, 2]])
+    with pytest.raises(RuntimeError):
+        torch.einsum("td,td->t", q, k)
+    with pytest.raises(RuntimeError):
+        torch.einsum("td,td->ts", q, k[:2])
+    tab = shown(einsum())
+    for value in ("td", "t"):
+        part(tab, "einsum").locator(f"input[value={value}]").check()
+    wait_for(tab, "einsum", "PyTorch refuses: t cannot be 2 long and 3 long.")
+    part(tab, "einsum").locator("input[value=few]").check()
+    wait_for(tab, "einsum", "d disappears: it is summed over. The result has 2 numbers. Query i met key i alone.")
+    expected = torch.einsum("td,td->t", q, k[:2]).tolist()
+    assert numbers(part(tab, "einsum").locator(".result td")) == expected
+    part(tab, "einsum").locator("input[value=ts]").check()
+    wait_for(tab, "einsum", "PyTorch refuses: s stands in the result and in no input.")
+
+
+@pytest.mark.parametrize(("pairs", "base"), [(1, 7.0), (2, 16.0), (4, 10_000.0)])
+def test_the_hands_turn_as_fast_as_rotate_turns_a_vector(compute, pairs, base):
+    turned = rotate(torch.tensor([[1.0, 0.0] * pairs] * 2).double(), base=base)[1]
+    ours = compute("speeds", pairs, base).reshape(-1)
+    torch.testing.assert_close(ours, torch.atan2(turned[1::2], turned[0::2]), atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize(("T", "H", "D"), [(3, 2, 2), (5, 3, 2), (2, 4, 1)])
@@ -529,6 +582,21 @@ def test_width_and_scale_decide_how_soft_rows_are_and_what_comes_back(shown, by,
     assert float(cells[3]) == pytest.approx(sizes.mean().item(), abs=6e-5)
     if by == "root":
         assert float(cells[4]) == pytest.approx(sizes.median().item(), abs=6e-5)
+
+
+def test_a_turned_query_and_key_keep_their_score_when_both_move_on(shown):
+    tab = shown(clock())
+    turned = rotate(torch.tensor([[1.0, 0.0] * 2] * 65).double(), base=16.0)
+    scores = turned @ turned.mT
+    wait_for(tab, "clock", f"Positions 3 and 1: the score is {scores[3, 1]:.3f}, at distance 2.")
+    slide(tab, "Both moved on by", 40)
+    wait_for(tab, "clock", f"Positions 43 and 41: the score is {scores[43, 41]:.3f}, at distance 2.")
+    slide(tab, "Both moved on by", 0)
+    slide(tab, "Position of the query", 6)
+    higher = next(d for d in range(6, 65) if scores[d, 0] > scores[6, 1] + 0.005)
+    said = f"Positions 6 and 1: the score is {scores[6, 1]:.3f}".replace("-", "−")
+    wait_for(tab, "clock", f"{said}, at distance 5. It is higher again at distance {higher}.")
+    assert part(tab, "clock").locator(".product").nth(1).inner_text() == f"cos 1.25 = {math.cos(1.25):.3f}"
 
 
 # ---------------------------------------------------------------- on a page

@@ -5,6 +5,8 @@ mouse, finger and keyboard, needs no kernel and nothing from outside; elsewhere 
 stores its numbers beside it, as text.
 """
 
+from attn_course.explore.clock import clock
+from attn_course.explore.einsum import einsum
 from attn_course.explore.figure import Explorable
 from attn_course.explore.heads import jobs, split
 from attn_course.explore.lookup import lookup
@@ -12,4 +14,14 @@ from attn_course.explore.masks import mask
 from attn_course.explore.scale import scale
 from attn_course.explore.temperature import softmax
 
-__all__ = ["Explorable", "jobs", "lookup", "mask", "scale", "softmax", "split"]
+__all__ = [
+    "Explorable",
+    "clock",
+    "einsum",
+    "jobs",
+    "lookup",
+    "mask",
+    "scale",
+    "softmax",
+    "split",
+]

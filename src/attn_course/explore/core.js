@@ -133,7 +133,7 @@ export class Figure {
 
   /**
    * @param {string} name of the state
-   * @param {{ label: string, min: number, max: number, step: number, show?: (x: number) => string }} options
+   * @param {{ label: string, min: number, max: number, step: number | "any", show?: (x: number) => string }} options
    */
   slider(name, { label, min, max, step, show = String }) {
     const input = make("input", { type: "range", min, max, step, "aria-label": label }), output = make("output");
