@@ -141,6 +141,14 @@ def test_a_stream_that_was_not_spoiled_can_be_given_to_any_reader_at_no_damage(c
         assert torch.equal(patched, expected)
 
 
+def test_blocks_without_a_repetition_have_none(chapter):
+    ids, known = chapter["no_letter_twice"](generator())
+    for row, is_known in zip(ids, known, strict=True):
+        period = int(is_known.int().argmax())
+        assert len(set(row[:period].tolist())) == period
+        assert torch.equal(row[period:], row[:-period])
+
+
 # -- Reading MiniLM ----------------------------------------------------------------------------------
 
 
@@ -248,7 +256,12 @@ def _numbers(chapter, seed):
     p, spoiled = previous[0].argmax().item(), {}
     every = chapter["replaced"]([0, 1, 2, 3], other[0])
     run(two, ids, {(0, "z"): every, (1, "q_input"): chapter["keep"](spoiled, "x")})
+    through = _with_globals(chapter["damage_through"], space)
+    plain, is_known = chapter["no_letter_twice"](generator(9))
+    plain_others, _ = chapter["no_letter_twice"](generator(10))
     return SimpleNamespace(
+        queries=(through("q", ids, known, others), through("q", plain, is_known, plain_others)),
+        keys=(through("k", ids, known, others), through("k", plain, is_known, plain_others)),
         counts=[examine(counts, period, period) for period in (16, 15)],
         right=(examine(one, 8, 24)[0], examine(two, 8, 24)[0]),
         steepest=max(a - b for a, b in zip(losses[:-50], losses[50:], strict=True)),
@@ -278,6 +291,8 @@ CLAIMS = {
     "zero is like the mean": lambda n: all(abs(z - m) < 0.3 * m for z, m in zip(n.zero, n.mean, strict=True)),
     "another text does more harm": lambda n: n.resample[0] > 1.5 * n.mean[0] and n.resample[2] > 1.5 * n.mean[2],
     "the keys read layer 1, and the values do not": lambda n: n.readers["k"] > 2 * n.readers["q"] > 20 * n.readers["v"],
+    "without repetitions the queries need layer 1 less": lambda n: n.queries[1] < 0.7 * n.queries[0],
+    "and the keys as much as before": lambda n: n.keys[1] > 0.9 * n.keys[0],
     "one column beside the right one finds nothing": lambda n: n.slipped < 0.2,
 }
 
