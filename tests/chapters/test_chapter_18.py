@@ -175,12 +175,12 @@ def _with_globals(function, names):
 
 
 def test_rollout_hands_on_what_earlier_layers_fetched_and_its_rows_sum_to_1(chapter):
-    maps = random_tensor(3, B, 5, 5).softmax(-1)
-    first, second, third = (0.5 * torch.eye(5, dtype=maps.dtype) + 0.5 * one for one in maps)
+    maps = random_tensor(3, B, 5, 5).float().softmax(-1)
+    first, second, third = (0.5 * torch.eye(5) + 0.5 * one for one in maps)
     found = chapter["roll_out"](maps)
-    assert_same(found, third @ second @ first)
-    assert_same(found.sum(-1), torch.ones(B, 5, dtype=maps.dtype))
-    assert_same(chapter["roll_out"](maps, residual=0.0), maps[2] @ maps[1] @ maps[0])
+    torch.testing.assert_close(found, third @ second @ first)
+    torch.testing.assert_close(found.sum(-1), torch.ones(B, 5))
+    torch.testing.assert_close(chapter["roll_out"](maps, residual=0.0), maps[2] @ maps[1] @ maps[0])
 
 
 def test_the_rank_correlation_is_that_of_the_textbook(chapter):
@@ -332,10 +332,10 @@ def test_18_2_replaces_what_the_hook_of_the_notebook_replaces(chapter):
 
 
 def test_18_3_ends_with_the_rollout_of_the_notebook(chapter):
-    weights = random_tensor(3, B, H, 5, 5).softmax(-1)
-    found = solution("18", 3)["rollout"](weights, torch.full((3,), 0.5, dtype=weights.dtype))
+    weights = random_tensor(3, B, H, 5, 5).float().softmax(-1)
+    found = solution("18", 3)["rollout"](weights, torch.full((3,), 0.5))
     for layers in (1, 2, 3):
-        assert_same(found[layers - 1], chapter["roll_out"](weights[:layers].mean(dim=2)))
+        torch.testing.assert_close(found[layers - 1], chapter["roll_out"](weights[:layers].mean(dim=2)))
 
 
 def test_18_4_hides_a_stretch_twice_at_many_distances():
