@@ -17,9 +17,10 @@ EXAMPLE = json.loads((FOLDER / "../../tests/data/worked_example.json").read_text
 ROUTES = (
     ("The formula now", range(2, 7), ()),
     ("The translator", range(1, 14), ()),
-    ("Production", range(14, 18), (2, 3, 4, 5, 6, 8, 9, 13)),
+    ("Production", (*range(14, 19), 20), (2, 3, 4, 5, 6, 8, 9, 12, 13)),
 )
-PARTS = (("I · first principles", 1, 7), ("II · translating", 8, 13), ("III · production", 14, 17))
+CHAPTERS = (*range(1, 19), 20)
+PARTS = (("I · first principles", 1, 7), ("II · translating", 8, 13), ("III · production", 14, 20))
 
 
 def question() -> Drawing:
@@ -45,13 +46,13 @@ def question() -> Drawing:
 
 
 def path() -> Drawing:
-    """Draw the seventeen chapters and three ways through them."""
-    step = 25.0
-    at = {chapter: 8 + step * (chapter - 0.5) for chapter in range(1, 18)}
+    """Draw the chapters and three ways through them."""
+    step = 22.3
+    at = {chapter: 8 + step * (place + 0.5) for place, chapter in enumerate(CHAPTERS)}
     sheet = Sheet(258)
     for name, first, last in PARTS:
         left, right = at[first] - 11, at[last] + 11
-        if last == 17:
+        if last == CHAPTERS[-1]:
             sheet.text(right, 20, name, anchor="end")
         else:
             sheet.text(left, 20, name, anchor="start")
@@ -63,8 +64,8 @@ def path() -> Drawing:
         sheet.line((at[first], y), (at[stops[-1]], y), kind="stream", width=5)
         for chapter in [*needs, *stops]:
             kind = "weights" if chapter in stops else "unlit"
-            sheet.labelled(at[chapter] - 11, y - 11, 22, 22, kind, str(chapter), corner=11)
-        sheet.mark(at[stops[0]] - 11, y - 11, 22, 22)
+            sheet.labelled(at[chapter] - 10, y - 10, 20, 20, kind, str(chapter), corner=10)
+        sheet.mark(at[stops[0]] - 10, y - 10, 20, 20)
     y = 240
     sheet.labelled(at[1] - 11, y - 9, 18, 18, "weights", corner=9)
     sheet.text(at[1] + 14, y, "read", anchor="start")
@@ -78,7 +79,7 @@ def path() -> Drawing:
         return ", ".join(map(str, chapters))
 
     return sheet.finish(
-        "Three ways through seventeen chapters",
+        "Three ways through the chapters",
         [
             f"{name}: begins at chapter {stops[0]}; reads {listed(stops)}"
             + (f"; needs {listed(needs)}" if needs else "")
