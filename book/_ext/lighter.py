@@ -18,8 +18,11 @@ import pydata_sphinx_theme
 import tinycss2
 from PIL import Image
 from sphinx.application import Sphinx
+from sphinx.util import logging
 
 from attn_course.plots.colours import diverging, sequential
+
+logger = logging.getLogger(__name__)
 
 # ---------------------------------------------------------------- styles
 
@@ -146,9 +149,18 @@ WORK = {
         r'id="search-results"',
     ),
 }
+# The theme measures every box of a page at once to see which scroll sideways; a11y.js does it bit by bit.
+AT_ONCE = ',"complete"===document.readyState?I():window.addEventListener("load",I)'
 SCRIPT = re.compile(r'[ \t]*<script\b([^>]*?)\ssrc="([^"]*)"([^>]*)></script>\n?')
 SETTINGS = re.compile(r"\s*<script>(?:let toggle\w+|var togglebuttonSelector) = [^<]*</script>")
 OPTIONS = re.compile(r'<script src="[^"]*documentation_options\.js[^"]*"></script>')
+
+
+def leave_boxes_alone(theme: Path) -> None:
+    text = theme.read_text(encoding="utf-8")
+    if text.count(AT_ONCE) != 1:
+        logger.warning("the theme's script has changed: it measures all boxes at once, or no longer does")
+    theme.write_text(text.replace(AT_ONCE, ""), encoding="utf-8")
 
 
 def needed_scripts(page: str, options: str) -> str:
@@ -167,6 +179,31 @@ def needed_scripts(page: str, options: str) -> str:
     page = OPTIONS.sub(lambda _: f"<script>{options}</script>", page)
     page = SCRIPT.sub(script, page)
     return page if "togglebutton.js" in page else SETTINGS.sub("", page)
+
+
+# ---------------------------------------------------------------- what is known from the start
+
+# The theme learns only at the end of a page whether it is day or night, and then colours all of it again.
+LATE = 'document.documentElement.dataset.theme = localStorage.getItem("theme") || "auto";'
+AT_THE_START = """{
+      const mode = localStorage.getItem("mode"), night = matchMedia("(prefers-color-scheme: dark)").matches;
+      document.documentElement.dataset.theme = mode === "light" || mode === "dark" ? mode : night ? "dark" : "light";
+    }"""
+# A formula asks for its font when it is laid out, which is too late. In a folder, a browser may not ask beforehand.
+FONT = """  <script>
+    if (location.protocol !== "file:")
+      document.head.append(Object.assign(document.createElement("link"), {
+        rel: "preload", as: "font", type: "font/woff2", crossOrigin: "", href: "ROOTvendor/stix/STIXTwoMath.woff2",
+      }));
+  </script>
+"""
+
+
+def known_at_once(page: str, root: str) -> str:
+    """The page with its colours and the font of its formulas asked for before anything is drawn."""
+    if "<math" in page:
+        page = page.replace('  <link rel="stylesheet"', FONT.replace("ROOT", root) + '  <link rel="stylesheet"', 1)
+    return page.replace(LATE, AT_THE_START, 1)
 
 
 # ---------------------------------------------------------------- pictures
@@ -305,6 +342,7 @@ def lighten(html: Path) -> None:
     """Make every page of a built site lighter."""
     static = html / "_static"
     icons, words = icon_rules(html), words_of(html)
+    leave_boxes_alone(static / "scripts" / "pydata-sphinx-theme.js")
     curves = without_maps(html / "_images")
     renamed = lighter_pictures(html / "_images")
     plain = plain_colours((static / "pygments.css").read_text(encoding="utf-8"))
@@ -331,7 +369,7 @@ def lighten(html: Path) -> None:
         page = STYLE.sub("", page)
         at = links[0].start()
         page = f'{page[:at]}  <link rel="stylesheet" href="{root}{sheet(names)}" />\n{page[at:]}'
-        page = needed_scripts(page, options)
+        page = needed_scripts(known_at_once(page, root), options)
         if path.name == "404.html":
             page = on_its_own(page, html, root)
         page = fewer_marks(later_pictures(page, path, renamed, curves), plain)

@@ -51,7 +51,7 @@ def path() -> Drawing:
     at = {chapter: 8 + step * (place + 0.5) for place, chapter in enumerate(CHAPTERS)}
     sheet = Sheet(258)
     for name, first, last in PARTS:
-        left, right = at[first] - 11, at[last] + 11
+        left, right = at[first] - 9, at[last] + 9
         if last == CHAPTERS[-1]:
             sheet.text(right, 20, name, anchor="end")
         else:
@@ -71,9 +71,9 @@ def path() -> Drawing:
     sheet.text(at[1] + 14, y, "read", anchor="start")
     sheet.labelled(at[4] - 11, y - 9, 18, 18, "unlit", corner=9)
     sheet.text(at[4] + 14, y, "read if new to you", anchor="start")
-    sheet.labelled(at[11] - 9, y - 9, 18, 18, "weights", corner=9)
-    sheet.mark(at[11] - 9, y - 9, 18, 18)
-    sheet.text(at[11] + 18, y, "begins here", anchor="start")
+    sheet.labelled(at[12] - 9, y - 9, 18, 18, "weights", corner=9)
+    sheet.mark(at[12] - 9, y - 9, 18, 18)
+    sheet.text(at[12] + 18, y, "begins here", anchor="start")
 
     def listed(chapters) -> str:
         return ", ".join(map(str, chapters))

@@ -196,6 +196,14 @@ def test_the_page_for_missing_pages_looks_the_same_from_every_folder(pages):
     assert not re.search(r'<(?:img|link rel="icon")[^>]* (?:src|href)="(?!data:)', page)
 
 
+def test_day_or_night_and_the_font_of_formulas_are_known_before_a_page_is_drawn(pages):
+    for path, page in pages.items():
+        head = page.partition("</head>")[0]
+        assert "prefers-color-scheme: dark" in head, path
+        assert 'getItem("theme")' not in head, path
+        assert ('rel: "preload"' in head) == ("<math" in page), path
+
+
 def test_no_page_asks_for_icons_as_a_script_or_a_font(pages):
     css = "".join(path.read_text(encoding="utf-8") for path in (HTML / "_static").glob("book.*.css"))
     assert "webfonts" not in css
