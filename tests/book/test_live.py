@@ -135,7 +135,7 @@ def test_before_the_button_is_pressed_a_page_loads_one_small_script(tab, site, n
 
 
 def test_a_cell_runs_after_the_cells_that_it_needs_and_their_outputs_stay(page):
-    above = page.cell("for token, key in zip(tokens, x")
+    above = page.cell("query, key = x[1], x[0]")
     stored = above.locator(".cell_output").inner_html()
     cell = page.cell("three_scores = ")
     assert page.run(cell, 'print(tokens[1], tuple(x.shape), f"{float(x[1] @ x[0]):.4f}")') == "journey (6, 3) 0.9544"
@@ -369,9 +369,7 @@ def ask(server, path, method="GET", token=None, **headers):
 def other(tab, served):  # noqa: F811
     """A live chapter whose kernel a test may end."""
     page = Chapter(tab, served.here + CHAPTER)
-    tab.route("**/vendor/mathjax/**", lambda route: route.abort())  # half of the time that the page takes
     page.open()
-    tab.unroute_all()
     yield page
     tab.unroute_all()
     tab.context.set_offline(False)
