@@ -1,6 +1,8 @@
 """Settings of the tests."""
 
+import re
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -25,3 +27,55 @@ def processes():
 
     with Processes(4) as started:
         yield started
+
+
+# ---------------------------------------------------------------- what a browser shows
+
+
+@pytest.fixture(scope="module")
+def browser():
+    sys.path.append(str(Path(__file__).parent / "book"))  # where its tests are not collected, too
+    pages = pytest.importorskip("test_pages")
+    if pages.CHROMIUM is None:
+        pytest.skip("no Chromium or Chrome is installed")
+    with pages.playwright_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=pages.CHROMIUM, args=pages.FLAGS)
+        yield browser
+        browser.close()
+
+
+STYLE = "html { color-scheme: light dark } body { margin: 8px; font-family: sans-serif }"
+PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>A page</title>
+<meta name="viewport" content="width=device-width"><style>STYLE</style></head>
+<body><main><h1>A page</h1>VIEWS</main></body></html>"""
+
+
+@pytest.fixture
+def shown(browser, tmp_path):
+    """Open views in a page of their own, from a file; whatever goes wrong in it fails the test."""
+    contexts, wrong = [], []
+
+    def show(*views, width=1000, height=900, style="", scripts=True, **options):
+        options = {"viewport": {"width": width, "height": height}, "reduced_motion": "reduce", **options}
+        contexts.append(browser.new_context(**options))
+        tab = contexts[-1].new_page()
+        tab.set_default_timeout(60_000)  # a busy machine is no failure
+        tab.on("pageerror", lambda error: wrong.append(f"page error: {error}"))
+        tab.on("console", lambda message: wrong.append(f"console: {message.text}"))
+        tab.on("dialog", lambda dialog: wrong.append("a dialog"))
+        tab.on("request", lambda request: asked(request.url))
+        texts = [view if isinstance(view, str) else view.html for view in views]
+        page = PAGE.replace("STYLE", STYLE + style).replace("VIEWS", "\n".join(texts))
+        path = tmp_path / f"page{len(contexts)}.html"
+        path.write_text(page if scripts else re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL), "utf-8")
+        tab.goto(path.as_uri())
+        return tab
+
+    def asked(url):
+        if not url.startswith((tmp_path.as_uri(), "data:")):
+            wrong.append(f"a request: {url}")
+
+    yield show
+    for context in contexts:
+        context.close()
+    assert wrong == []

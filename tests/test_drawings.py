@@ -26,7 +26,7 @@ CSS = (ROOT / "book" / "_static" / "custom.css").read_text(encoding="utf-8")
 SVG = "{http://www.w3.org/2000/svg}"
 WORDS = ["Your", "journey", "starts", "with", "one", "step"]
 PIECES = ["weights", "scale", "scores", "mask", "heads", "sources"]
-STAGES = ["positions", "batches", "mask", "loss", "decoding", "softmax", "cache", "tiles", "weights"]
+STAGES = ["positions", "batches", "mask", "loss", "decoding", "softmax", "cache", "tiles", "weights", "heads"]
 
 
 def random(*sizes: int) -> torch.Tensor:
@@ -58,6 +58,7 @@ def of_the_pages() -> dict[str, plots.Drawing]:
 OF_THE_PAGES = of_the_pages()
 LAYER = plots.multi_head_layer(random(2, 5, 3), d_model=28, num_heads=4)
 BLOCK = plots.decoder_block(random(2, 5, 11), random(2, 3, 7))
+INDUCTION = plots.induction(["C", "A", "B", "D", "A"], behind="B")
 TRANSFORMER = plots.transformer()
 DRAWINGS = {
     **OF_THE_PAGES,
@@ -75,6 +76,8 @@ DRAWINGS = {
     "four heads": split(2, 4, 1),
     "layer": LAYER,
     "block": BLOCK,
+    "induction": INDUCTION,
+    "induction on six": plots.induction(["it", "was", "said", "that", "it", "was"], behind="said"),
     "transformer": TRANSFORMER,
     **{f"transformer, {lit}": plots.transformer(lit) for lit in STAGES},
     **{f"ring, {step}": plots.ring(step) for step in (0, 3)},
@@ -276,7 +279,7 @@ def test_the_map_says_of_each_route_where_it_begins_and_what_it_needs():
     assert said == [
         "The formula now: begins at chapter 2; reads 2, 3, 4, 5, 6",
         "The translator: begins at chapter 1; reads 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13",
-        "Production: begins at chapter 14; reads 14, 15, 16, 17; needs 2, 3, 4, 5, 6, 8, 9, 13",
+        "Production: begins at chapter 14; reads 14, 15, 16, 17, 18, 20; needs 2, 3, 4, 5, 6, 8, 9, 12, 13",
     ]
 
 
@@ -464,9 +467,8 @@ def test_the_memory_goes_from_the_encoder_to_the_cross_attention_as_keys_and_val
 
 
 def test_the_target_that_is_written_is_the_one_that_is_read_one_place_earlier():
-    cells = [text for text in texts(TRANSFORMER) if text in ("<bos>", "mother", "bought", "books", "<eos>")]
-    assert cells[1:4] == cells[4:7]
-    assert (cells[0], cells[-1], len(cells)) == ("<bos>", "<eos>", 8)
+    cells = [text for text in texts(TRANSFORMER) if text in ("<bos>", "my", "mother", "bought", "…")]
+    assert cells == ["<bos>", "my", "mother", "…", "my", "mother", "bought", "…"]
 
 
 @pytest.mark.parametrize(
@@ -484,6 +486,7 @@ def test_the_target_that_is_written_is_the_one_that_is_read_one_place_earlier():
             "embed": "operation", "self-attention": "weights", "cross-attention": "weights",
             "feed-forward": "operation", "output": "operation",
         },
+        "heads": {"self-attention": "weights"},
     }.items(),
 )  # fmt: skip
 def test_what_is_lit_in_the_transformer_is_bold_and_has_its_colour_and_all_else_is_pale(lit, pieces):
@@ -538,6 +541,20 @@ def test_only_a_decoding_transformer_leads_its_output_back_and_has_no_target():
         assert 0 < boxes["<bos> tgt"][1] - y[-1] < 10
 
 
+@pytest.mark.parametrize(("tokens", "behind", "at"), [("CABDA", "B", 2), ("ABCB", "C", 2), ("AXABA", "B", 3)])
+def test_induction_finds_the_token_behind_an_earlier_place_of_the_newest(tokens, behind, at):
+    drawing = plots.induction(list(tokens), behind=behind)
+    keys, queries = ([e for e in elements(drawing) if name_of(e) == kind] for kind in ("key", "query"))
+    (key,), (query,) = keys, queries
+    stands = [float(e.get("x")) for e in elements(drawing) if e.tag == SVG + "text" and e.text in tokens]
+    columns = stands[::2]  # above each other stand the token and what layer 1 makes of it
+    assert [areas(e)[0][0] < columns[i] < areas(e)[0][2] for e, i in ((key, at), (query, -1))] == [True, True]
+    said = texts(drawing)
+    assert said.count(f"after {tokens[-1]}") == sum(a == tokens[-1] for a in tokens[:-1])
+    assert f"who is after {tokens[-1]}?" in said
+    assert f"next: {behind}" in said
+
+
 # -- What cannot be drawn ----------------------------------------------------------------------------
 
 
@@ -561,7 +578,12 @@ def test_in_the_ring_keys_and_values_have_moved_on_and_queries_and_outputs_have_
         (
             lambda: plots.transformer("memory"),
             "lit ('memory') must be one of 'positions', 'batches', 'mask', 'loss', 'decoding', 'softmax', 'cache', "
-            "'tiles', 'weights', or None for the whole Transformer",
+            "'tiles', 'weights', 'heads', or None for the whole Transformer",
+        ),
+        (lambda: plots.induction(["A", "B"], behind="B"), "tokens (2 of them) must be 3 to 6 to be drawn"),
+        (
+            lambda: plots.induction(["A", "B", "A"], behind="A"),
+            "behind ('A') must come after the newest token ('A') at an earlier place",
         ),
         (
             lambda: plots.encoder_decoder("3May", [0.5, 0.5], written="", writes="3"),

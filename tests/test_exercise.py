@@ -63,7 +63,8 @@ def test_two_numbers_that_differ_are_never_shown_as_the_same():
 def test_a_failure_in_a_later_trial_says_what_was_right_before_it():
     text = check.scaled_scores.verdict(lambda q, k: torch.mm(q, k.mT) / q.size(-1) ** 0.5).text
     assert text.endswith(
-        "\n  Tried: a batch; q (2, 3, 7), k (2, 5, 7).\n  Right until then: one sequence.\n  Right after it: float64."
+        "\n  Tried: a batch; q (2, 3, 7), k (2, 5, 7).\n  Right until then: one sequence."
+        "\n  Right in later trials: float64."
     )
 
 

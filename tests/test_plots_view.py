@@ -352,54 +352,6 @@ def test_a_wheel_holds_the_script_and_the_style(tmp_path):
 # ---------------------------------------------------------------- in a browser
 
 
-@pytest.fixture(scope="module")
-def browser():
-    pages = pytest.importorskip("test_pages")
-    if pages.CHROMIUM is None:
-        pytest.skip("no Chromium or Chrome is installed")
-    with pages.playwright_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=pages.CHROMIUM, args=pages.FLAGS)
-        yield browser
-        browser.close()
-
-
-STYLE = "html { color-scheme: light dark } body { margin: 8px; font-family: sans-serif }"
-PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>A page</title>
-<meta name="viewport" content="width=device-width"><style>STYLE</style></head>
-<body><main><h1>A page</h1>VIEWS</main></body></html>"""
-
-
-@pytest.fixture
-def shown(browser, tmp_path):
-    """Open views in a page of their own, from a file; whatever goes wrong in it fails the test."""
-    contexts, wrong = [], []
-
-    def show(*views, width=1000, height=900, style=STYLE, scripts=True, **options):
-        options = {"viewport": {"width": width, "height": height}, "reduced_motion": "reduce", **options}
-        contexts.append(browser.new_context(**options))
-        tab = contexts[-1].new_page()
-        tab.set_default_timeout(60_000)  # a busy machine is no failure
-        tab.on("pageerror", lambda error: wrong.append(f"page error: {error}"))
-        tab.on("console", lambda message: wrong.append(f"console: {message.text}"))
-        tab.on("dialog", lambda dialog: wrong.append("a dialog"))
-        tab.on("request", lambda request: asked(request.url))
-        texts = [view if isinstance(view, str) else view.html for view in views]
-        page = PAGE.replace("STYLE", style).replace("VIEWS", "\n".join(texts))
-        path = tmp_path / f"page{len(contexts)}.html"
-        path.write_text(page if scripts else re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL), "utf-8")
-        tab.goto(path.as_uri())
-        return tab
-
-    def asked(url):
-        if not url.startswith((tmp_path.as_uri(), "data:")):
-            wrong.append(f"a request: {url}")
-
-    yield show
-    for context in contexts:
-        context.close()
-    assert wrong == []
-
-
 def cell(tab, query, key, view=0):
     """The cell of a query and a key, by their places."""
     keys = tab.locator(".attn-view").nth(view).locator("[role=columnheader]").count() - 1
@@ -937,7 +889,7 @@ def test_two_views_on_a_page_do_not_know_each_other(shown, cross):
 def test_it_leaves_no_name_behind_and_takes_no_style_from_the_page(shown, cross):
     names = "Object.getOwnPropertyNames(window).filter((name) => !/^\\d+$/.test(name)).sort()"
     rude = "* { font-size: 40px !important } p, table, label, canvas { display: none } .row { color: red }"
-    bare, tab = shown("<p></p>"), shown(cross, style=STYLE + rude)
+    bare, tab = shown("<p></p>"), shown(cross, style=rude)
     assert tab.evaluate(names) == bare.evaluate(names)
     assert tab.locator("[role=rowheader]").first.evaluate("(e) => getComputedStyle(e).fontSize") == "12px"
     assert tab.locator("canvas").first.is_visible()

@@ -9,11 +9,13 @@ import json
 import posixpath
 import re
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from docutils import nodes
+from pybtex.database import parse_file
 from pybtex.plugin import register_plugin
 from pybtex.style.formatting.unsrt import Style
 from pybtex.style.labels import BaseLabelStyle
@@ -116,11 +118,25 @@ def mark_japanese(body: str) -> str:
     return "".join(parts)
 
 
+def keep_one_copy(body: str) -> str:
+    """Leave the scripts of the explorable figures, which each brings along in its notebook, on the page once."""
+    seen: set[str] = set()
+
+    def first(script: re.Match[str]) -> str:
+        if script[0] in seen:
+            return ""
+        seen.add(script[0])
+        return script[0]
+
+    return re.sub(r"<script data-explore>.*?</script>", first, body, flags=re.DOTALL)
+
+
 def mend_html(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
     """Mend what Sphinx writes.
 
     A signature of several lines becomes lines: Sphinx's is a list without terms, which screen readers reject.
     The size of a figure moves from its style to attributes, so that a narrow screen shrinks it in proportion.
+    The corner of a table that names nothing is no heading.
     A drawing of the machine becomes a part of the page, where its text can be selected and its colours know the night.
     Japanese says that it is Japanese.
     """
@@ -144,7 +160,8 @@ def mend_html(app: Sphinx, page: str, template: str, context: dict[str, Any], do
         size = r'(<img [^>]*)style="width: (\d+)px; height: (\d+)px;"'
         body = re.sub(size, r'\1width="\2" height="\3"', body)
         body = re.sub(r'<img [^>]*src="[^"]*_images/(?P<name>[^"/]+\.svg)"[^>]*>', drawn, body)
-        context["body"] = mark_japanese(body)
+        body = re.sub(r'<th class="head">(?:<p></p>)?</th>', '<td class="head"></td>', body)
+        context["body"] = keep_one_copy(mark_japanese(body))
 
 
 def serve_the_first_page(app: Sphinx, exception: Exception | None) -> None:
@@ -178,14 +195,22 @@ def first_names(children: Any, context: dict[str, Any], role: str, most: int = 6
     return join(sep=", ", last_sep=" and ")[names].format_data(context)
 
 
+@cache
+def all_works() -> list[Any]:
+    return list(parse_file(Path(__file__).parents[1] / "references.bib").entries.values())
+
+
 class AuthorYearLabels(BaseLabelStyle):
-    """Label a work as the text does: Vaswani et al. 2017; two of the same names and year are 2017a and 2017b."""
+    """Label a work as the text does: Vaswani et al. 2017; two of the same names and year are 2017a and 2017b.
+
+    The letters are given over the whole of references.bib, since the book has a list for each subject.
+    """
 
     def format_labels(self, sorted_entries: list[Any]) -> Any:
-        labels = [self.author_and_year(entry) for entry in sorted_entries]
-        for index, label in enumerate(labels):
-            letter = chr(ord("a") + labels[:index].count(label))
-            yield label + (letter if labels.count(label) > 1 else "")
+        for entry in sorted_entries:
+            label = self.author_and_year(entry)
+            works = sorted(work.fields["title"] for work in all_works() if self.author_and_year(work) == label)
+            yield label + (chr(ord("a") + works.index(entry.fields["title"])) if len(works) > 1 else "")
 
     def author_and_year(self, entry: Any) -> str:
         names = [" ".join([*p.prelast_names, *p.last_names]).strip("{}") for p in entry.persons["author"]]
@@ -225,7 +250,9 @@ def setup(app: Sphinx) -> dict[str, Any]:
     else:
         app.add_config_value("sitemap_url_scheme", "", "")
     app.connect("autodoc-process-docstring", write_docstring_math, priority=900)
+    app.setup_extension("cards")
     app.setup_extension("crosslinks")
+    app.setup_extension("facts")
     app.setup_extension("mathematics")
     app.setup_extension("searching")
     app.setup_extension("live_cells")

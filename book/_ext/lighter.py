@@ -7,15 +7,20 @@ changes nothing that a reader sees.
 import hashlib
 import posixpath
 import re
+from base64 import b64encode
+from collections.abc import Set
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 import pydata_sphinx_theme
 import tinycss2
 from PIL import Image
 from sphinx.application import Sphinx
 from sphinx.util import logging
+
+from attn_course.plots.colours import diverging, sequential
 
 logger = logging.getLogger(__name__)
 
@@ -144,9 +149,18 @@ WORK = {
         r'id="search-results"',
     ),
 }
+# The theme measures every box of a page at once to see which scroll sideways; a11y.js does it bit by bit.
+AT_ONCE = ',"complete"===document.readyState?I():window.addEventListener("load",I)'
 SCRIPT = re.compile(r'[ \t]*<script\b([^>]*?)\ssrc="([^"]*)"([^>]*)></script>\n?')
 SETTINGS = re.compile(r"\s*<script>(?:let toggle\w+|var togglebuttonSelector) = [^<]*</script>")
 OPTIONS = re.compile(r'<script src="[^"]*documentation_options\.js[^"]*"></script>')
+
+
+def leave_boxes_alone(theme: Path) -> None:
+    text = theme.read_text(encoding="utf-8")
+    if text.count(AT_ONCE) != 1:
+        logger.warning("the theme's script has changed: it measures all boxes at once, or no longer does")
+    theme.write_text(text.replace(AT_ONCE, ""), encoding="utf-8")
 
 
 def needed_scripts(page: str, options: str) -> str:
@@ -165,6 +179,31 @@ def needed_scripts(page: str, options: str) -> str:
     page = OPTIONS.sub(lambda _: f"<script>{options}</script>", page)
     page = SCRIPT.sub(script, page)
     return page if "togglebutton.js" in page else SETTINGS.sub("", page)
+
+
+# ---------------------------------------------------------------- what is known from the start
+
+# The theme learns only at the end of a page whether it is day or night, and then colours all of it again.
+LATE = 'document.documentElement.dataset.theme = localStorage.getItem("theme") || "auto";'
+AT_THE_START = """{
+      const mode = localStorage.getItem("mode"), night = matchMedia("(prefers-color-scheme: dark)").matches;
+      document.documentElement.dataset.theme = mode === "light" || mode === "dark" ? mode : night ? "dark" : "light";
+    }"""
+# A formula asks for its font when it is laid out, which is too late. In a folder, a browser may not ask beforehand.
+FONT = """  <script>
+    if (location.protocol !== "file:")
+      document.head.append(Object.assign(document.createElement("link"), {
+        rel: "preload", as: "font", type: "font/woff2", crossOrigin: "", href: "ROOTvendor/stix/STIXTwoMath.woff2",
+      }));
+  </script>
+"""
+
+
+def known_at_once(page: str, root: str) -> str:
+    """The page with its colours and the font of its formulas asked for before anything is drawn."""
+    if "<math" in page:
+        page = page.replace('  <link rel="stylesheet"', FONT.replace("ROOT", root) + '  <link rel="stylesheet"', 1)
+    return page.replace(LATE, AT_THE_START, 1)
 
 
 # ---------------------------------------------------------------- pictures
@@ -195,7 +234,28 @@ def lighter_pictures(folder: Path) -> dict[str, str]:
     return renamed
 
 
-def later_pictures(page: str, at: Path, renamed: dict[str, str]) -> str:
+def shows_a_map(picture: Image.Image) -> bool:
+    """Whether weights are drawn in it: of a heatmap 4 % or more have its colours, of curves and bars at most 0.3 %."""
+    counted = picture.convert("RGB").getcolors(picture.width * picture.height)
+    most = sorted(counted, reverse=True)[:1000]
+    colours = np.array([colour for _, colour in most])
+    scale = np.concatenate([m(np.arange(256))[:, :3] for m in (sequential(), diverging())]) * 255
+    scale = scale[np.ptp(scale, axis=1) > 30]  # near-white is the colour of every card
+    near = np.abs(colours[:, None] - scale).max(axis=2).min(axis=1) <= 2
+    return sum(count for (count, _), on in zip(most, near, strict=True) if on) > 0.01 * picture.width * picture.height
+
+
+def without_maps(folder: Path) -> set[str]:
+    """The pictures that may turn dark by night; in a heatmap dark cells are what the text speaks of."""
+    found = set()
+    for path in folder.glob("*.png"):
+        with Image.open(path) as picture:
+            if not shows_a_map(picture):
+                found.add(path.name)
+    return found
+
+
+def later_pictures(page: str, at: Path, renamed: dict[str, str], curves: Set[str] = frozenset()) -> str:
     """Pictures in their lighter form, with their sizes, and fetched when the reader comes near; the first at once."""
     start = page.find("<article")
     count = 0
@@ -208,6 +268,8 @@ def later_pictures(page: str, at: Path, renamed: dict[str, str]) -> str:
         file = Path(posixpath.normpath(at.parent / address))
         if not re.search(r"\b(?:width|height|style)=", attributes) and file.exists() and (size := size_of(file)):
             attributes += f' width="{size[0]}" height="{size[1]}"'
+        if folder.endswith("_images") and name in curves and "class=" not in attributes:
+            attributes += ' class="curves"'
         if folder.endswith("_images") and name in renamed:
             address = f"{folder}/{renamed[name]}"
         if tag.start() > start >= 0 and "loading=" not in attributes:
@@ -249,6 +311,28 @@ def fewer_marks(page: str, plain: list[str]) -> str:
     return LISTING.sub(lambda text: marks.sub(r"\1", text[0]), page) if marks else page
 
 
+# ---------------------------------------------------------------- the page for missing pages
+
+NO_PAGE = re.compile(r'(<link rel="stylesheet" href=|<img [^>]*?src=|<link rel="icon" href=)"([^"]*)"([^>]*)>')
+
+
+def on_its_own(page: str, html: Path, root: str) -> str:
+    """The page that a host shows for any address that does not exist, with its style and pictures inside it.
+
+    Its links hold for the address that the site was built for; what it looks like must not hang on that.
+    """
+
+    def inside(tag: re.Match[str]) -> str:
+        file = html / tag[2].removeprefix(root)
+        if not file.is_file():
+            return tag[0]
+        if file.suffix == ".css":
+            return f"<style>{file.read_text(encoding='utf-8')}</style>"
+        return f'{tag[1]}"data:image/svg+xml;base64,{b64encode(file.read_bytes()).decode()}"{tag[3]}>'
+
+    return NO_PAGE.sub(inside, page)
+
+
 # ---------------------------------------------------------------- all of it
 
 STYLE = re.compile(r'[ \t]*<link\b(?=[^>]*\brel="stylesheet")[^>]*?\bhref="(?!https?:)([^"?]*)[^"]*"[^>]*>\n?')
@@ -258,6 +342,8 @@ def lighten(html: Path) -> None:
     """Make every page of a built site lighter."""
     static = html / "_static"
     icons, words = icon_rules(html), words_of(html)
+    leave_boxes_alone(static / "scripts" / "pydata-sphinx-theme.js")
+    curves = without_maps(html / "_images")
     renamed = lighter_pictures(html / "_images")
     plain = plain_colours((static / "pygments.css").read_text(encoding="utf-8"))
     options = SPACE.sub(" ", (static / "documentation_options.js").read_text(encoding="utf-8")).strip()
@@ -283,8 +369,10 @@ def lighten(html: Path) -> None:
         page = STYLE.sub("", page)
         at = links[0].start()
         page = f'{page[:at]}  <link rel="stylesheet" href="{root}{sheet(names)}" />\n{page[at:]}'
-        page = needed_scripts(page, options)
-        page = fewer_marks(later_pictures(page, path, renamed), plain)
+        page = needed_scripts(known_at_once(page, root), options)
+        if path.name == "404.html":
+            page = on_its_own(page, html, root)
+        page = fewer_marks(later_pictures(page, path, renamed, curves), plain)
         path.write_text(page, encoding="utf-8")
     for path in replaced:
         path.unlink(missing_ok=True)

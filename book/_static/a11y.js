@@ -10,6 +10,10 @@ document.addEventListener("DOMContentLoaded", () => {
     button.setAttribute("aria-label", "Light, dark or automatic colours");
     button.removeAttribute("title");
   });
+  each(".theme-switch", (icon) => {
+    icon.removeAttribute("title");
+    icon.setAttribute("aria-hidden", "true");
+  });
   each("details.hide > summary", (summary) => summary.removeAttribute("aria-label"));
 
   // A triangle in the side bar says what it opens.
@@ -28,14 +32,22 @@ document.addEventListener("DOMContentLoaded", () => {
   each(".citation-list[role=list], .footnote-list[role=list]", (list) => list.removeAttribute("role"));
   each("[role=doc-biblioentry], [role=doc-backlink]", (entry) => entry.removeAttribute("role"));
 
-  // A box that scrolls sideways can be reached by keyboard.
-  const reach = () =>
-    each("div.math, .bd-article pre, .pst-scrollable-table-container, .cell_output .output", (box) => {
-      if (box.scrollWidth > box.clientWidth && /auto|scroll/.test(getComputedStyle(box).overflowX)) {
-        box.setAttribute("tabindex", "0");
-      }
-    });
-  reach();
-  window.addEventListener("load", reach);
-  window.addEventListener("resize", reach);
+  // A box that scrolls sideways can be reached by keyboard. To know which do, the browser lays them out, and the page
+  // has many that nobody sees yet: a few at a time, whenever it has nothing else to do.
+  const idle = window.requestIdleCallback ?? ((work) => setTimeout(() => work({ timeRemaining: () => 10 }), 50));
+  const reach = () => new Promise((done) => {
+    const boxes = [...document.querySelectorAll("div.math, .bd-article pre, .pst-scrollable-table-container, .cell_output .output")];
+    const some = (slice) => {
+      do {
+        const box = boxes.pop();
+        if (!box) return done();
+        const scrolls = box.scrollWidth > box.clientWidth && /auto|scroll/.test(getComputedStyle(box).overflowX);
+        if (scrolls) box.setAttribute("tabindex", "0");
+      } while (slice.timeRemaining() > 5);
+      idle(some);
+    };
+    idle(some);
+  });
+  window.addEventListener("load", () => { window.boxesReached = reach(); });
+  window.addEventListener("resize", () => { window.boxesReached = reach(); });
 });

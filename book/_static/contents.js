@@ -3,13 +3,10 @@
   const nav = document.getElementById("pst-page-toc-nav");
   if (!nav) return;
   nav.id = "contents"; // the theme's own marks lag behind whoever scrolls up or far; it looks for its name
-  const links = [...nav.querySelectorAll("a[href^='#']")];
-  const heading = (link) => {
-    const target = document.getElementById(decodeURIComponent(link.hash.slice(1)));
-    return target?.querySelector(":is(h1, h2, h3, h4, h5, h6)") ?? target;
-  };
-  const places = links.map((link) => [link, heading(link)]).filter(([, place]) => place);
   const box = nav.closest(".bd-sidebar-secondary");
+  const links = [...nav.querySelectorAll("a[href^='#']")];
+  const target = (link) => document.getElementById(decodeURIComponent(link.hash.slice(1)));
+  const top = (link) => target(link).getBoundingClientRect().top;
   let marked = null;
 
   const mark = (link) => {
@@ -27,17 +24,24 @@
     if (inside.bottom > around.bottom - 40) box.scrollTop += inside.bottom - around.bottom + 40;
   };
 
+  // Level by level, and deeper only where the reader is: what is far away has not been laid out.
+  const readIn = (list, line) => {
+    const shown = [...(list?.children ?? [])]
+      .map((entry) => [entry, entry.querySelector(":scope > a[href^='#']")])
+      .filter(([, link]) => link && target(link)?.checkVisibility());
+    const read = shown.filter(([, link]) => top(link) <= line).at(-1);
+    return read && (readIn(read[0].querySelector(":scope > ul"), line) ?? read[1]);
+  };
+
   const current = () => {
     const page = document.scrollingElement;
-    const shown = places.filter(([, place]) => place.checkVisibility());
-    const top = (place) => place.getBoundingClientRect().top;
     // Where the page ends, no further heading can come to the top: there the one counts that the address names.
     if (scrollY > 0 && scrollY + innerHeight >= page.scrollHeight - 2) {
-      const named = shown.find(([link]) => link.hash === location.hash);
-      return named && top(named[1]) >= 0 ? named[0] : shown.at(-1)?.[0];
+      const named = links.find((link) => link.hash === location.hash);
+      if (named && target(named)?.checkVisibility() && top(named) >= 0 && top(named) < innerHeight) return named;
     }
-    const line = (document.querySelector(".bd-header-article, #pst-header")?.offsetHeight ?? 0) + 0.12 * innerHeight;
-    return shown.filter(([, place]) => top(place) <= line).at(-1)?.[0];
+    const header = document.querySelector(".bd-header-article")?.offsetHeight ?? 0;
+    return readIn(nav.querySelector("ul"), Math.max(header + 24, innerHeight / 8));
   };
 
   let waiting = false;
@@ -50,8 +54,6 @@
     });
   };
   addEventListener("scroll", follow, { passive: true });
-  addEventListener("resize", follow);
-  addEventListener("hashchange", follow);
-  addEventListener("load", follow);
+  for (const event of ["resize", "hashchange", "load"]) addEventListener(event, follow);
   document.addEventListener("toggle", follow, true);
 })();

@@ -1,12 +1,14 @@
 """Draw the pictures of the landing page and of the notation page: python book/images/draw.py"""
 
 import json
+import re
 from pathlib import Path
 
 import torch
 
 from attn_course import SelfAttention, make_causal_mask, plots
-from attn_course.plots.pen import NORMAL, WIDTH, Drawing, Sheet
+from attn_course.plots.pen import NORMAL, SMALL, WIDTH, Drawing, Sheet
+from attn_course.plots.text import width_of
 
 FOLDER = Path(__file__).parent
 EXAMPLE = json.loads((FOLDER / "../../tests/data/worked_example.json").read_text(encoding="utf-8"))
@@ -15,9 +17,10 @@ EXAMPLE = json.loads((FOLDER / "../../tests/data/worked_example.json").read_text
 ROUTES = (
     ("The formula now", range(2, 7), ()),
     ("The translator", range(1, 14), ()),
-    ("Production", range(14, 18), (2, 3, 4, 5, 6, 8, 9, 13)),
+    ("Production", (*range(14, 19), 20), (2, 3, 4, 5, 6, 8, 9, 12, 13)),
 )
-PARTS = (("I · first principles", 1, 7), ("II · translating", 8, 13), ("III · production", 14, 17))
+CHAPTERS = (*range(1, 19), 20)
+PARTS = (("I · first principles", 1, 7), ("II · translating", 8, 13), ("III · production", 14, 20))
 
 
 def question() -> Drawing:
@@ -43,13 +46,13 @@ def question() -> Drawing:
 
 
 def path() -> Drawing:
-    """Draw the seventeen chapters and three ways through them."""
-    step = 25.0
-    at = {chapter: 8 + step * (chapter - 0.5) for chapter in range(1, 18)}
+    """Draw the chapters and three ways through them."""
+    step = 22.3
+    at = {chapter: 8 + step * (place + 0.5) for place, chapter in enumerate(CHAPTERS)}
     sheet = Sheet(258)
     for name, first, last in PARTS:
-        left, right = at[first] - 11, at[last] + 11
-        if last == 17:
+        left, right = at[first] - 9, at[last] + 9
+        if last == CHAPTERS[-1]:
             sheet.text(right, 20, name, anchor="end")
         else:
             sheet.text(left, 20, name, anchor="start")
@@ -61,22 +64,22 @@ def path() -> Drawing:
         sheet.line((at[first], y), (at[stops[-1]], y), kind="stream", width=5)
         for chapter in [*needs, *stops]:
             kind = "weights" if chapter in stops else "unlit"
-            sheet.labelled(at[chapter] - 11, y - 11, 22, 22, kind, str(chapter), corner=11)
-        sheet.mark(at[stops[0]] - 11, y - 11, 22, 22)
+            sheet.labelled(at[chapter] - 10, y - 10, 20, 20, kind, str(chapter), corner=10)
+        sheet.mark(at[stops[0]] - 10, y - 10, 20, 20)
     y = 240
     sheet.labelled(at[1] - 11, y - 9, 18, 18, "weights", corner=9)
     sheet.text(at[1] + 14, y, "read", anchor="start")
     sheet.labelled(at[4] - 11, y - 9, 18, 18, "unlit", corner=9)
     sheet.text(at[4] + 14, y, "read if new to you", anchor="start")
-    sheet.labelled(at[11] - 9, y - 9, 18, 18, "weights", corner=9)
-    sheet.mark(at[11] - 9, y - 9, 18, 18)
-    sheet.text(at[11] + 18, y, "begins here", anchor="start")
+    sheet.labelled(at[12] - 9, y - 9, 18, 18, "weights", corner=9)
+    sheet.mark(at[12] - 9, y - 9, 18, 18)
+    sheet.text(at[12] + 18, y, "begins here", anchor="start")
 
     def listed(chapters) -> str:
         return ", ".join(map(str, chapters))
 
     return sheet.finish(
-        "Three ways through seventeen chapters",
+        "Three ways through the chapters",
         [
             f"{name}: begins at chapter {stops[0]}; reads {listed(stops)}"
             + (f"; needs {listed(needs)}" if needs else "")
@@ -85,9 +88,48 @@ def path() -> Drawing:
     )
 
 
+def translated() -> Drawing:
+    """Draw a sentence that the course's translator wrote, and for each word the Japanese that it looked at most.
+
+    Sentence and links are those that the translator's page prints.
+    """
+    page = (FOLDER / "../translator.md").read_text(encoding="utf-8")
+    sentence = re.search(r'translate --alignment "(.+)"', page)[1]
+    links = [pair.split("←") for pair in re.search(r"\.\t(\S+←.+)", page)[1].split()]
+    linked = sorted({piece for _, piece in links}, key=len, reverse=True)
+    pieces = [piece for piece in re.split(f"({'|'.join(map(re.escape, linked))})", sentence) if piece]
+    words = [word for word, _ in links]
+    sheet = Sheet(172)
+
+    def row(tokens: list[str], y: float, kind: str) -> list[float]:
+        """Boxes as wide as their tokens; where their middles are."""
+        gap = 4.0
+        widths = [SMALL * width_of(token) / 2 + 9 for token in tokens]
+        scale = (WIDTH - 16 - gap * (len(tokens) - 1)) / sum(widths)
+        middles, x = [], 8.0
+        for token, width in zip(tokens, widths, strict=True):
+            sheet.labelled(x, y, width * scale, 28, kind, token)
+            middles.append(x + width * scale / 2)
+            x += width * scale + gap
+        return middles
+
+    above, below = row(pieces, 22, "key"), row(words, 122, "query")
+    for (_, piece), x in zip(links, below, strict=True):
+        sheet.line((x, 121), (above[pieces.index(piece)], 51), kind="flow", width=2)
+    return sheet.finish(
+        "What the translator wrote, and where it looked",
+        [f"{word} looked at {piece}" for word, piece in links],
+    )
+
+
 def drawings() -> dict[str, Drawing]:
     """The drawings by the names of their files."""
-    return {"vocabulary.svg": plots.vocabulary(), "question.svg": question(), "path.svg": path()}
+    return {
+        "vocabulary.svg": plots.vocabulary(),
+        "question.svg": question(),
+        "path.svg": path(),
+        "translated.svg": translated(),
+    }
 
 
 def main() -> None:

@@ -269,8 +269,8 @@ def ulysses_attention(
     count, num_heads, num_kv_heads = dist.get_world_size(), q.size(1), k.size(1)
     if num_heads % count or (num_kv_heads % count and count % num_kv_heads):
         raise ValueError(
-            f"the number of processes ({count}) must divide num_heads ({num_heads}), and divide num_kv_heads "
-            f"({num_kv_heads}) or be a multiple of it"
+            f"the number of processes ({count}) must divide num_heads ({num_heads}), and "
+            f"divide num_kv_heads ({num_kv_heads}) or be a multiple of it"
         )
     copies = max(1, count // num_kv_heads)
     k, v = (x.repeat_interleave(copies, dim=1) for x in (k, v))

@@ -477,6 +477,26 @@ def beam_step(log_probs, next_log_probs):
     return _best(shares.log(), len(log_probs))
 
 
+@wrong("lists instead of tensors")
+def beam_step(log_probs, next_log_probs):
+    options = [
+        (log_probs[k].item() + q, k, token)
+        for k, row in enumerate(next_log_probs.tolist())
+        for token, q in enumerate(row)
+    ]
+    options.sort(key=lambda option: option[0], reverse=True)
+    totals, parents, tokens = map(list, zip(*options[: len(log_probs)], strict=True))
+    return parents, tokens, totals
+
+
+@wrong("lists instead of tensors")
+def beam_step(log_probs, next_log_probs):
+    totals = (log_probs[:, None] + next_log_probs).flatten()
+    best = totals.argsort(descending=True)[: len(log_probs)]
+    V = next_log_probs.size(1)
+    return [int(i) // V for i in best], [int(i) % V for i in best], totals[best]
+
+
 @wrong("each token once")
 def beam_step(log_probs, next_log_probs):
     table = log_probs[:, None] + next_log_probs

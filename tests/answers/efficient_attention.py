@@ -115,6 +115,23 @@ def join_blocks(first, second):
     return largest, total, (one * first[2] + two * second[2]) / torch.where(total == 0, 1.0, total)
 
 
+@wrong("divided too early")
+def join_blocks(first, second):
+    largest = torch.maximum(first[0], second[0])
+    one, two = torch.exp(first[0] - largest), torch.exp(second[0] - largest)
+    total = one * first[1] + two * second[1]
+    mixed = one * first[2] + two * second[2]
+    return largest, total, (mixed / total).nan_to_num()
+
+
+@wrong("divided too early")
+def join_blocks(first, second):
+    largest = first[0].maximum(second[0])
+    one, two = _shrink(first[0], largest), _shrink(second[0], largest)
+    average_1, average_2 = first[2] / first[1].clamp(min=1e-9), second[2] / second[1].clamp(min=1e-9)
+    return largest, one * first[1] + two * second[1], one * average_1 + two * average_2
+
+
 @wrong("-inf minus -inf")
 def join_blocks(first, second):
     largest = torch.maximum(first[0], second[0])

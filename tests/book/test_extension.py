@@ -1,18 +1,22 @@
 """What the book's extension adds to pages: Japanese marked, guesses covered, the first page at its address."""
 
-import importlib.util
 import json
 import re
 import sys
+from types import SimpleNamespace
 
 import pytest
+from docutils import nodes
+from PIL import Image
 from read_chapters import NOTEBOOKS, ROOT
 
-HTML = ROOT / "_build" / "html"
 sys.path.insert(0, str(ROOT / "book" / "_ext"))
-spec = importlib.util.spec_from_file_location("attention_book", ROOT / "book" / "_ext" / "attention_book.py")
-book = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(book)
+sys.path.insert(0, str(ROOT / "scripts"))
+import attention_book as book
+import cards
+import facts
+
+HTML = ROOT / "_build" / "html"
 
 
 @pytest.mark.parametrize(
@@ -28,6 +32,20 @@ spec.loader.exec_module(book)
 )
 def test_japanese_says_that_it_is_and_nothing_else_does(body, marked):
     assert book.mark_japanese(body) == marked
+
+
+def test_a_page_keeps_one_copy_of_each_script_of_the_figures_and_all_others():
+    shared, own, other = (f"<script data-explore>\n{code}\n</script>" for code in ("1", "2", "3"))
+    view = "<script>\nstart();\n</script>"
+    body = f"<div>{shared}{own}</div>{view}<div>{shared}{other}</div>{view}<div>{shared}{own}</div>"
+    assert book.keep_one_copy(body) == f"<div>{shared}{own}</div>{view}<div>{other}</div>{view}<div></div>"
+
+
+def test_no_page_carries_a_script_of_the_figures_without_one(pages):
+    for name, page in pages.items():
+        scripts = re.findall(r"<script data-explore>.*?</script>", page, flags=re.DOTALL)
+        assert len(scripts) == len(set(scripts)), name
+        assert bool(scripts) == ('class="attn-explore"' in page), name
 
 
 @pytest.fixture(scope="module")
@@ -57,3 +75,75 @@ def test_the_site_s_own_address_shows_the_first_page_and_its_links_lead_somewher
     assert 'http-equiv="Refresh"' not in page
     for address in re.findall(r'\s(?:href|src)="([^"#?:]+)(?:[#?][^"]*)?"', page):
         assert (HTML / address).exists(), address
+
+
+# ---------------------------------------------------------------- cards and facts
+
+TAGS = (
+    '<meta property="og:title" content="T" />\n<meta property="og:image" content="x.png" />\n'
+    '<meta name="description" />'
+)
+
+
+def with_card(tmp_path, address, page="notebooks/05_masks"):
+    doctree = nodes.document(None, None)
+    doctree += nodes.title(text="5 · Hide the future")
+    doctree += nodes.paragraph(text="Attention is an\naverage, e.g. of\nwords. It looks back.")
+    config = SimpleNamespace(html_baseurl=address, root_doc="book/index")
+    context = {"metatags": TAGS}
+    cards.add_card(SimpleNamespace(config=config, outdir=tmp_path), page, "page.html", context, doctree)
+    return context["metatags"]
+
+
+def test_a_book_without_an_address_shows_no_card_that_nobody_could_fetch(tmp_path):
+    assert with_card(tmp_path, "") == '<meta name="description" />'
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_chapter_has_a_card_of_its_own_in_the_size_that_sites_ask_for(tmp_path):
+    tags = with_card(tmp_path, "https://someone.example/course/")
+    assert '<meta property="og:image" content="https://someone.example/course/_images/cards/05_masks.png" />' in tags
+    assert 'content="x.png"' not in tags
+    assert '<meta property="og:title" content="T" />' in tags
+    with Image.open(tmp_path / "_images" / "cards" / "05_masks.png") as card:
+        assert card.size == (1200, 630)
+
+
+def test_other_pages_keep_the_card_of_the_book(tmp_path):
+    assert with_card(tmp_path, "https://someone.example/course/", page="book/glossary") == TAGS
+
+
+def test_a_card_says_the_first_whole_sentence():
+    doctree = nodes.document(None, None)
+    doctree += nodes.paragraph(text="no sentence")
+    doctree += nodes.paragraph(text="How large\nis 0.5 of it? That is next.")
+    assert cards.first_sentence(doctree) == "How large is 0.5 of it?"
+
+
+def test_the_first_page_says_what_the_others_count(tmp_path):
+    known = facts.facts()
+    page = (ROOT / "book" / "mistakes.md").read_text(encoding="utf-8")
+    assert f"{known['wrong_answers'].replace(',', '')} wrong answers to {known['exercises']} exercises" in page
+    assert int(known["chapters"]) == len(list(NOTEBOOKS.glob("*.ipynb")))
+    source = ["{{ exercises }} of {{chapters}}"]
+    facts.tell_facts(SimpleNamespace(config=SimpleNamespace(root_doc="book/index")), "book/index", source)
+    assert source == [f"{known['exercises']} of {known['chapters']}"]
+    other = ["{{ exercises }}"]
+    facts.tell_facts(SimpleNamespace(config=SimpleNamespace(root_doc="book/index")), "book/costs", other)
+    assert other == ["{{ exercises }}"]
+
+
+def test_the_entry_of_a_bibliography_is_what_the_citation_file_says():
+    entry = facts.bibtex(
+        {
+            "title": "A Course",
+            "authors": [{"name": "One and Two"}, {"name": "Three"}],
+            "date-released": "2031-02-03",
+            "version": "1.2",
+            "repository-code": "https://github.com/a/b",
+        }
+    )
+    assert entry == (
+        "@misc{attention_course,\n  title = {{A Course}},\n  author = {{One and Two} and {Three}},\n"
+        "  year = {2031},\n  version = {1.2},\n  url = {https://github.com/a/b},\n}"
+    )

@@ -4,8 +4,11 @@ import re
 import sys
 
 import pytest
+import torch
 from PIL import Image
 from read_chapters import ROOT
+
+from attn_course import plots
 
 sys.path.insert(0, str(ROOT / "book" / "_ext"))
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -128,13 +131,21 @@ def test_pictures_say_their_size_and_all_but_the_first_wait_for_the_reader(tmp_p
         '<img alt="A again" src="../_images/a.png" width="15" height="10" /><img alt="D" src="../_images/d.svg">'
         "</article>"
     )
-    made = lighter.later_pictures(page, tmp_path / "book" / "page.html", {"a.png": "a.webp"})
+    made = lighter.later_pictures(page, tmp_path / "book" / "page.html", {"a.png": "a.webp"}, {"a.png"})
     assert made == (
         '<img src="logo.svg" class="logo"><article>'
-        '<img src="../_images/a.webp" alt="A" width="30" height="20" decoding="async"/>'
-        '<img src="../_images/a.webp" alt="A again" width="15" height="10" decoding="async" loading="lazy"/>'
+        '<img src="../_images/a.webp" alt="A" width="30" height="20" class="curves" decoding="async"/>'
+        '<img src="../_images/a.webp" alt="A again" width="15" height="10" class="curves" '
+        'decoding="async" loading="lazy"/>'
         '<img src="../_images/d.svg" alt="D" width="40" height="25" decoding="async" loading="lazy"></article>'
     )
+
+
+def test_curves_turn_dark_by_night_and_heatmaps_stay_as_the_text_describes_them(tmp_path):
+    weights = torch.softmax(torch.randn(5, 7), -1)
+    plots.heatmap(weights, list("abcde"), list("uvwxyz?")).save(tmp_path / "weights.png")
+    plots.curves([1, 2, 3], {"loss": [3.0, 2.0, 1.5]}, xlabel="step", ylabel="loss").save(tmp_path / "loss.png")
+    assert lighter.without_maps(tmp_path) == {"loss.png"}
 
 
 # ---------------------------------------------------------------- formulas
@@ -174,8 +185,23 @@ def pages():
 def test_every_page_has_one_style_sheet_and_it_is_there(pages):
     for path, page in pages.items():
         sheets = re.findall(r'<link rel="stylesheet" href="([^"]+)"', page)
-        assert len(sheets) == 1, path
-        assert sheets[0].startswith("/") or (path.parent / sheets[0]).exists(), path
+        assert len(sheets) == (path.name != "404.html"), path
+        assert all((path.parent / sheet).exists() for sheet in sheets), path
+
+
+def test_the_page_for_missing_pages_looks_the_same_from_every_folder(pages):
+    page = pages[HTML / "404.html"]
+    assert "<style>" in page
+    assert 'rel="stylesheet"' not in page
+    assert not re.search(r'<(?:img|link rel="icon")[^>]* (?:src|href)="(?!data:)', page)
+
+
+def test_day_or_night_and_the_font_of_formulas_are_known_before_a_page_is_drawn(pages):
+    for path, page in pages.items():
+        head = page.partition("</head>")[0]
+        assert "prefers-color-scheme: dark" in head, path
+        assert 'getItem("theme")' not in head, path
+        assert ('rel: "preload"' in head) == ("<math" in page), path
 
 
 def test_no_page_asks_for_icons_as_a_script_or_a_font(pages):

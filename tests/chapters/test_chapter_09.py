@@ -352,6 +352,14 @@ def test_pre_norm_learns_where_post_norm_does_not_and_warm_up_helps(runs):
 
 
 @pytest.mark.trains
+@pytest.mark.parametrize("seed", [1])
+def test_at_a_third_of_the_rate_post_norm_needs_no_warm_up_and_pre_norm_is_still_ahead(chapter, seed):
+    chapter["exact"] = {"device": torch.device("cpu"), "dtype": torch.float32}
+    post, pre = (sum(chapter["train"](order, seed=seed, lr=1e-3)[1][-20:]) / 20 for order in (False, True))
+    assert pre < 0.8 < 1 < post < 1.8
+
+
+@pytest.mark.trains
 def test_the_trained_model_reverses_and_looks_where_the_next_digit_stands(chapter, runs):
     reverser = runs[0]
     src, read, write, src_mask = chapter["draw_batch"](200, torch.Generator().manual_seed(5))

@@ -106,6 +106,11 @@ def test_padding_is_the_best_constant_and_far_ahead(chapter):
     assert 15 * counts[1] == tgt.numel()  # <bos> and <eos>, once in each sentence
 
 
+def test_without_padding_no_constant_gets_more_than_eleven_percent(chapter):
+    words = chapter["dev_tgt"][chapter["dev_tgt"] != 0]
+    assert words.bincount().max().item() / len(words) == pytest.approx(0.11, abs=0.001)
+
+
 def test_counting_words_leaves_the_padding_out_of_both_numbers(chapter):
     torch.manual_seed(0)
     logits, tgt = torch.randn(5, 7, 11), random_ids(5, 7, 11)

@@ -6,13 +6,14 @@ import itertools
 import json
 import math
 import random
+import re
 from collections import Counter
 from importlib.resources import files
 
 import pytest
 import sacrebleu
 import torch
-from read_chapters import code_cells, imports, run, solution
+from read_chapters import code_cells, imports, notebook, run, solution
 
 from attn_course.alignment import alignment_error_rate
 from attn_course.decoding import normalize_by_length
@@ -116,6 +117,21 @@ def test_every_claim_of_the_chapter_holds_on_other_sentences(seed):
 def drawing(tree):
     last = tree.body[-1]
     return isinstance(last, ast.Expr) and ast.unparse(last).startswith("plots.")
+
+
+def test_the_lengths_that_the_text_names_are_those_that_the_detail_prints():
+    (measured,) = (cell for cell in code_cells(NUMBER) if "def mean_length_with" in cell.source)
+    (text,) = (c.source for c in notebook(NUMBER).cells if c.source.startswith("## 13.4 Short sentences win"))
+    lengths = re.findall(r"(\d+\.\d)", measured.outputs[0].text)
+    assert len(lengths) == 4
+    beams = "{}, {} and {} tokens on average, where the references have {}"
+    assert beams.format(*lengths) in text
+    for row in ("|4|−4.0|", "|10|−5.0|"):
+        _, tokens, log_prob, *scores = next(line for line in text.split("\n") if line.startswith(row)).split("|")
+        n, total = int(tokens), float(log_prob.replace("−", "-"))
+        expected = [normalize_by_length(total, n, alpha) for alpha in (0.6, 1.0)] + [total + 0.7 * n]
+        found = [float(score.replace("−", "-")) for score in scores[:-1]]
+        assert found == pytest.approx(expected, abs=0.0051)
 
 
 def test_the_recorded_results_stand_beside_a_baseline_and_can_be_compared():

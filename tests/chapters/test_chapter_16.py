@@ -208,6 +208,18 @@ def test_a_rule_of_flex_attention_is_the_mask_of_window_and_sinks(T, window, sin
     torch.testing.assert_close(flex_attention(q, k, v, block_mask=rule), expected)
 
 
+@pytest.mark.parametrize("lengths", [[5, 2, 9, 3], [1, 1, 7], [11]])
+def test_a_packed_row_is_its_sentences_apart(lengths):
+    q, k, v = random(3, 1, 2, sum(lengths), 3)
+    number_of = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
+    mask = (number_of[:, None] == number_of) & make_causal_mask(len(number_of))
+    apart = [
+        fused_attention(*parts, is_causal=True) for parts in zip(*(x.split(lengths, 2) for x in (q, k, v)), strict=True)
+    ]
+    assert_same(fused_attention(q, k, v, mask), torch.cat(apart, dim=2))
+    assert mask.sum() == sum(T * (T + 1) // 2 for T in lengths)
+
+
 # -- Fewer keys and values ---------------------------------------------------------------------------
 
 
@@ -296,6 +308,31 @@ def test_the_sizes_of_deepseek_v2_make_the_factors_that_the_chapter_says():
     assert round((cached + S * C * 2 * D) / absorbed) == 119
     assert absorbed / cached == pytest.approx(3.45)
     assert round(2 * 128 * (C + turned + C) / (2 * (C + turned))) == 242
+
+
+def flops_per_byte(run, *fetched):
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        run()
+    return counter.get_total_flops() / sum(x.nbytes for x in fetched)
+
+
+@pytest.mark.parametrize(("groups", "expected"), [(32, 1), (8, 4), (4, 8)])
+def test_a_decode_step_over_the_cache_has_as_many_flops_per_byte_as_heads_share_a_key(groups, expected):
+    q = torch.zeros(1, 32, 1, 128, dtype=torch.bfloat16)
+    k, v = torch.zeros(2, 1, groups, 77, 128, dtype=torch.bfloat16)
+    found = flops_per_byte(lambda: F.scaled_dot_product_attention(q, k, v, enable_gqa=True), k, v)
+    assert found == expected
+
+
+def test_absorbed_latent_attention_of_deepseek_v2_has_242_flops_per_byte():
+    heads, latent, rotary = 128, 512, 64
+    cache = torch.zeros(77, latent + rotary, dtype=torch.bfloat16)
+    q = torch.zeros(heads, latent + rotary, dtype=torch.bfloat16)
+
+    def step():
+        return (q @ cache.T) @ cache[:, :latent]
+
+    assert round(flops_per_byte(step, cache)) == 242
 
 
 def test_latent_attention_is_the_same_expanded_absorbed_and_cached():

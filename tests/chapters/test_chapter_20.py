@@ -170,7 +170,7 @@ def test_sending_hides_from_ten_thousand_positions_across_machines_and_a_ninth_o
     assert 100 < 2**20 / positions_needed(50e9) < 110  # GPUs on which a million tokens are spread then
 
 
-def test_by_the_model_nine_of_ten_of_1024_gpus_would_wait():
+def test_by_the_model_each_of_1024_gpus_would_wait_nine_tenths_of_the_time():
     n = 2**20 / 1024
     step, send = 2 * 32 * 128 * n**2 / 989e12, 2 * 8 * 128 * n * 2 / 50e9
     assert 0.09 < step / send < 0.11

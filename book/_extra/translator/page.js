@@ -173,7 +173,7 @@ function makeTree(nodes, best, size) {
     next.focus();
   });
   const scroll = make("div", { class: "try-tree", role: "group", "aria-label": `A beam of ${size}, step by step` }, box);
-  return [scroll, about];
+  return [about, scroll];
 }
 
 // ---------------------------------------------------------------- the page
@@ -333,7 +333,8 @@ function start(home) {
       setTimeout(() => {
         if (!e.isConnected) return;
         e.classList.remove("try-later");
-        if (!row.contains(document.activeElement) && !row.matches(":hover")) shade(t);
+        const pointed = row.contains(document.activeElement) || row.matches(":hover");
+        if (!pointed && /[\p{L}\p{N}]/u.test(f.tokens[t].text)) shade(t);
       }, pause * (t + 1)),
     );
     return [make("div", { class: "try-row", role: "group", "aria-label": "Japanese pieces", lang: "ja" }, ...japanese), row, note];

@@ -62,6 +62,7 @@ from attn_course.check.training_a_translator import (
 )
 from attn_course.check.transformer import TiedTable, count_transformer, decode_layer, layer_norm, run_stack
 from attn_course.check.translation_data import build_vocabulary, fill_buckets, merge_step, pad_pairs, remove_leaks
+from attn_course.check.what_heads_learn import ablate_heads, hide_copy, induction_score, rollout
 from attn_course.check.why_attention import exact_match, gru_step, last_state, look_back, shift_targets
 
 __all__ = [
@@ -70,6 +71,7 @@ __all__ = [
     "TwoMemoryBlock",
     "WideValues",
     "WindowAttention",
+    "ablate_heads",
     "accumulated_gradient",
     "adamw_step",
     "alignment_share",
@@ -103,6 +105,8 @@ __all__ = [
     "grouped_attention",
     "gru_step",
     "heads_of_rank",
+    "hide_copy",
+    "induction_score",
     "join_blocks",
     "keep_best",
     "keep_min_p",
@@ -125,6 +129,7 @@ __all__ = [
     "place_chunk",
     "plateau_rate",
     "remove_leaks",
+    "rollout",
     "rotary_attention",
     "rotary_step",
     "row_entropy",

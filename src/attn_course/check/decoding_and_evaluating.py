@@ -255,6 +255,14 @@ def _same_where_sure(answer):
     return sign
 
 
+def _in_lists(found, log_probs, following):
+    """A sign: the right numbers, some of them in lists."""
+    if not any(isinstance(part, list) for part in found):
+        return False
+    tensors = [torch.as_tensor(part, device=log_probs.device) for part in found]
+    return _same_where_sure(_step)(tensors, log_probs, following)
+
+
 def _places_after_sorting(log_probs, following):
     totals = (log_probs[:, None] + following).sort(dim=-1, descending=True).values
     best, index = totals.flatten().topk(len(log_probs))
@@ -399,6 +407,11 @@ beam_step = Exercise(
             "The totals are divided by their sum over the table, as a softmax does: asked for is the log-probability "
             "of the whole text, which sums to 1 with those of all other texts. See section 13.3.",
             sign=_same_where_sure(_shared_out),
+        ),
+        "lists instead of tensors": Mistake(
+            "The right numbers stand in Python lists; asked for are tensors (K,). A `topk` over the flattened table "
+            "returns such tensors, without a loop. See section 13.3.",
+            sign=_in_lists,
         ),
         "each token once": Mistake(
             "No token comes twice: for each token only its best beam is kept, and two beams may go on with the same "

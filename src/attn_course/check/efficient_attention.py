@@ -89,6 +89,16 @@ def _merged(edits):
     return _in_plain_trials(_no_edge, lambda *blocks: _merge_in_tuples(edited, *blocks))
 
 
+def _divided_after(*blocks):
+    largest, total, mixed = _merge_in_tuples(_join, *blocks)
+    return largest, total, mixed / total
+
+
+def _divided_before(*blocks):
+    averages = [*blocks[:2], blocks[2] / blocks[1], *blocks[3:5], blocks[5] / blocks[4]]
+    return _merge_in_tuples(_join, *averages)
+
+
 def _with_sums_in_the_mixes(*blocks):
     largest, total, _ = _merge_in_tuples(_join, *blocks)
     weighed = [*blocks[:2], blocks[1] * blocks[2], *blocks[3:5], blocks[4] * blocks[5]]
@@ -168,7 +178,7 @@ join_blocks = Exercise(
         "divided too early": Mistake(
             "The mix is divided by the sum already. The next block could not be merged with that: "
             "the division comes once, at the end. See section 16.3.",
-            {"total, mixed\n": "total, mixed / total.masked_fill(total == 0, 1.0)\n"},
+            sign=_in_plain_trials(_no_edge, _divided_after, _divided_before),
         ),
         "-inf minus -inf": Mistake(
             "A query that sees nothing in either block gets nan: its largest score is −∞ twice, and −∞ − (−∞) is no "

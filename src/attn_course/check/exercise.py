@@ -438,7 +438,7 @@ class Exercise:
         before = dict.fromkeys(run.what for run in runs[: runs.index(first)])
         after = [what for what in dict.fromkeys(run.what for run in runs) if what not in failed and what not in before]
         text = f"\n  Right until then: {', '.join(before)}." if before else ""
-        return text + (f"\n  Right after it: {', '.join(after)}." if after else "")
+        return text + (f"\n  Right in later trials: {', '.join(after)}." if after else "")
 
     def _accepted(self, runs: list["_Run"]) -> Verdict:
         tried = list(dict.fromkeys(run.what for run in runs))

@@ -324,6 +324,11 @@ plateau_rate = Exercise(
             "the first step is step 1. See section 12.4.",
             {"step / warmup": "(step - 1) / warmup"},
         ),
+        "counted from 0, up to the peak": Mistake(
+            "The rate is one step late in the warm-up, 0 in the first step, and jumps to its peak at step `warmup`: "
+            "the first step is step 1, with peak / warmup. See section 12.4.",
+            {"step / warmup": "(step - 1) / warmup if step < warmup else 1.0"},
+        ),
         "one step early": Mistake(
             "The rate is one step early in the warm-up: at step 1 it is peak / warmup. See section 12.4.",
             {"step / warmup": "(step + 1) / warmup"},

@@ -262,13 +262,13 @@ def _stacks(draw):
         norms = [make_norm() for _ in range(num_sublayers)]
         return x, sublayers, norms, make_norm(), norm_first
 
-    yield "one sublayer, pre-norm", *stack(1, 2, 5, 7, norm_first=True)
-    yield "one sublayer, post-norm", *stack(1, 2, 5, 7, norm_first=False)
-    yield "three sublayers, pre-norm", *stack(3, 2, 5, 7, norm_first=True)
-    yield "three sublayers, post-norm", *stack(3, 5, 2, 3, norm_first=False)
+    yield "one pre-norm sublayer", *stack(1, 2, 5, 7, norm_first=True)
+    yield "one post-norm sublayer", *stack(1, 2, 5, 7, norm_first=False)
+    yield "three pre-norm sublayers", *stack(3, 2, 5, 7, norm_first=True)
+    yield "three post-norm sublayers", *stack(3, 5, 2, 3, norm_first=False)
     yield "a batch of one", *stack(2, 1, 7, 5, norm_first=True)
-    yield "no sublayer, post-norm", *stack(0, 2, 3, 5, norm_first=False)
-    yield "no sublayer, pre-norm", *stack(0, 2, 3, 5, norm_first=True)
+    yield "no post-norm sublayer", *stack(0, 2, 3, 5, norm_first=False)
+    yield "no pre-norm sublayer", *stack(0, 2, 3, 5, norm_first=True)
     yield "float64", *stack(5, 3, 2, 11, norm_first=True, dtype=torch.float64)
 
 

@@ -604,6 +604,7 @@ _STAGES = {
         ("embedding", *_ATTENTIONS, "feed-forward", "output projection"),
         "each matrix gets its numbers from a file",
     ),
+    "heads": (_ATTENTIONS[:2], "which head does what, and what breaks without it"),
 }
 
 
@@ -611,7 +612,7 @@ def transformer(lit: str | None = None) -> Drawing:
     """Draw the Transformer, whole or small with one part lit.
 
     Args:
-        lit: "positions", "batches", "mask", "loss", "decoding", "softmax", "cache", "tiles" or "weights".
+        lit: "positions", "batches", "mask", "loss", "decoding", "softmax", "cache", "tiles", "weights" or "heads".
             The whole figure, with norms and shapes, when not given.
 
     Raises:
@@ -699,8 +700,8 @@ def _whole_transformer() -> Drawing:
     sheet.labelled(240, 460, 44, 26, "operation", "loss")
     sheet.arrow((228, 473), (240, 473))
     for y, name, tokens in (
-        (410, "reads", ("<bos>", "mother", "bought", "books")),
-        (461, "should write", ("mother", "bought", "books", "<eos>")),
+        (410, "reads", ("<bos>", "my", "mother", "…")),
+        (461, "should write", ("my", "mother", "bought", "…")),
     ):
         sheet.text(12, y - 11, name, anchor="start", kind="quiet")
         for i, token in enumerate(tokens):
@@ -716,7 +717,7 @@ def _whole_transformer() -> Drawing:
             "cross-attention of its norm with k and v from the memory, feed-forward of its norm",
             "a last norm, output projection: logits (B, T, V)",
             "loss: the logits against the target shifted by one: "
-            "the decoder reads <bos> mother bought books and should write mother bought books <eos>",
+            "the decoder reads <bos> my mother … and should write my mother bought …",
         ],
     )
 
@@ -805,6 +806,71 @@ def _small_transformer(lit: str) -> Drawing:
     sheet.text(WIDTH / 2, sheet.height - 18, caption, size=NORMAL)
     named = ", ".join(lights)
     return sheet.finish(f"The Transformer, one layer of each; lit: {named}", [caption])
+
+
+def induction(tokens: Sequence[str], behind: str) -> Drawing:
+    """Draw how two heads find what came after the newest token when it stood there before.
+
+    Args:
+        tokens: the last of them is the newest, and stands among the others too.
+        behind: the token after its earlier place.
+
+    Raises:
+        ValueError: if the newest token did not stand before ``behind``, or there are too many to draw.
+
+    Example:
+        >>> induction(["A", "B", "A"], behind="B")
+        Induction with two heads
+        tokens: A B A
+        layer 1, previous token: A, B after A, A after B
+        layer 2, induction: A looks at B after A, so B is next
+    """
+    pairs = list(itertools.pairwise(tokens))
+    if not 3 <= len(tokens) <= 6:
+        raise ValueError(f"tokens ({len(tokens)} of them) must be 3 to 6 to be drawn")
+    if (tokens[-1], behind) not in pairs:
+        raise ValueError(
+            f"behind ({behind!r}) must come after the newest token ({tokens[-1]!r}) at an earlier place"
+        )
+    found = pairs.index((tokens[-1], behind)) + 1
+    sheet = Sheet(234)
+    left, wide = 96, 338 / len(tokens)
+    middle = [left + (i + 0.5) * wide for i in range(len(tokens))]
+    rows = {"tokens": 14, "layer 1": 92, "layer 2": 186}
+    for name, y in rows.items():
+        sheet.text(10, y + 14, name, anchor="start", bold=True)
+    sheet.text(10, rows["layer 1"] + 34, "previous", anchor="start", kind="quiet")
+    sheet.text(10, rows["layer 2"] + 34, "induction", anchor="start", kind="quiet")
+    for i, (x, token) in enumerate(zip(middle, tokens, strict=True)):
+        sheet.labelled(x - 17, rows["tokens"], 34, 28, "vector", token)
+        if i:
+            sheet.arrow((middle[i - 1] + 8, rows["tokens"] + 28), (x - 10, rows["layer 1"]))
+        sheet.arrow((x, rows["tokens"] + 28), (x, rows["layer 1"]))
+        kind = "key" if i == found else "query" if i == len(tokens) - 1 else "vector"
+        said = (f"after {tokens[i - 1]}",) if i else ()
+        sheet.labelled(x - 29, rows["layer 1"], 58, 42, kind, token, *said)
+    asks, answers = middle[-1], middle[found]
+    base = rows["layer 1"] + 42
+    sheet.arrow(
+        (asks, base),
+        (asks, base + 22),
+        (answers, base + 22),
+        (answers, base),
+        kind="flow",
+        width=2.2,
+    )
+    sheet.text((asks + answers) / 2, base + 34, f"who is after {tokens[-1]}?")
+    sheet.arrow((asks, base + 22), (asks, rows["layer 2"]), kind="flow", width=2.2)
+    sheet.labelled(asks - 33, rows["layer 2"], 66, 28, "context", f"next: {behind}")
+    layer_1 = [f"{b} after {a}" for a, b in pairs]
+    return sheet.finish(
+        "Induction with two heads",
+        [
+            "tokens: " + " ".join(tokens),
+            "layer 1, previous token: " + ", ".join([tokens[0], *layer_1]),
+            f"layer 2, induction: {tokens[-1]} looks at {behind} after {tokens[-1]}, so {behind} is next",
+        ],
+    )
 
 
 def vocabulary() -> Drawing:

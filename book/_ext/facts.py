@@ -1,0 +1,64 @@
+"""What the first page says of the course, counted when the book is built: hours, exercises, wrong answers, how to cite.
+
+In the source stands {{ name }}.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import minutes
+import yaml
+from sphinx.application import Sphinx
+
+ROOT = Path(__file__).parents[2]
+# The chapters of each way through the course.
+WAYS = {"formula": range(2, 7), "translator": range(1, 14), "production": range(14, 18)}
+FACT = re.compile(r"\{\{ *(\w+) *\}\}")
+
+
+def bibtex(citation: dict[str, Any]) -> str:
+    """The course as an entry of a bibliography, from what CITATION.cff says."""
+    who = " and ".join(f"{{{author['name']}}}" for author in citation["authors"])
+    released = str(citation["date-released"])
+    fields = {
+        "title": f"{{{citation['title']}}}",
+        "author": who,
+        "year": released[:4],
+        "version": citation["version"],
+        "url": citation.get("repository-code", ""),
+    }
+    lines = [f"  {name} = {{{value}}}," for name, value in fields.items() if value]
+    return "\n".join(["@misc{attention_course,", *lines, "}"])
+
+
+def facts(root: Path = ROOT) -> dict[str, str]:
+    chapters = minutes.chapters()
+    page = (root / "book" / "mistakes.md").read_text(encoding="utf-8")
+    wrong, exercises = map(int, re.search(r"(\d+) wrong answers to (\d+) exercises", page).groups())
+
+    def core(numbers: range) -> str:
+        return minutes.hours(sum(minutes.rounded(c.core.minutes) for c in chapters if c.number in numbers))
+
+    everything = range(1, len(chapters) + 1)
+    return {
+        "chapters": str(len(chapters)),
+        "exercises": str(exercises),
+        "wrong_answers": f"{wrong:,}",
+        "hours": core(everything),
+        "hours_with_details": minutes.hours(sum(minutes.rounded(c.whole.minutes) for c in chapters)),
+        "hours_of_exercises": minutes.hours(sum(c.exercises.total() for c in chapters)),
+        **{f"hours_of_{name}": core(numbers) for name, numbers in WAYS.items()},
+        "bibtex": bibtex(yaml.safe_load((root / "CITATION.cff").read_text(encoding="utf-8"))),
+    }
+
+
+def tell_facts(app: Sphinx, page: str, source: list[str]) -> None:
+    if page == app.config.root_doc:
+        known = facts()
+        source[0] = FACT.sub(lambda name: known[name[1]], source[0])
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    app.connect("source-read", tell_facts)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

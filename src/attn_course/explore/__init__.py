@@ -1,0 +1,27 @@
+"""Figures under the reader's hand: guess, move something, and see. Used from chapter 2 on.
+
+Each function returns an :class:`Explorable`. Where scripts run (on the website, in JupyterLab, on Colab) it answers to
+mouse, finger and keyboard, needs no kernel and nothing from outside; elsewhere it is a picture of its start. A notebook
+stores its numbers beside it, as text.
+"""
+
+from attn_course.explore.clock import clock
+from attn_course.explore.einsum import einsum
+from attn_course.explore.figure import Explorable
+from attn_course.explore.heads import jobs, split
+from attn_course.explore.lookup import lookup
+from attn_course.explore.masks import mask
+from attn_course.explore.scale import scale
+from attn_course.explore.temperature import softmax
+
+__all__ = [
+    "Explorable",
+    "clock",
+    "einsum",
+    "jobs",
+    "lookup",
+    "mask",
+    "scale",
+    "softmax",
+    "split",
+]

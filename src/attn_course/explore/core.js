@@ -1,0 +1,366 @@
+// What all explorable figures share: their frame, the question before them, controls, points to drag, and their state.
+// A figure sets text by textContent alone, so a token is never markup, and lives in a shadow root: no name, id or
+// style leaks out, and no style of the page leaks in.
+
+/** @typedef {number | string | boolean | number[]} Value */
+/** @typedef {Record<string, any>} State */
+/** @typedef {{ id: string, name: string, ask: string, options: string[], right: number, then: string, told: string, [more: string]: any }} Data */
+/** @typedef {{ draw: () => void, tell?: () => string, found?: () => boolean }} Drawn */
+/** @typedef {Node | string} Child */
+
+const STYLE = "explore.css";
+const SVG = "http://www.w3.org/2000/svg";
+
+/**
+ * @param {Element} e
+ * @param {Record<string, any>} attributes
+ */
+export function set(e, attributes) {
+  for (const name in attributes) {
+    const value = attributes[name];
+    if (value === null || value === false) e.removeAttribute(name);
+    else if (e.getAttribute(name) !== String(value)) e.setAttribute(name, value === true ? "" : String(value));
+  }
+}
+
+/**
+ * @param {string} tag
+ * @param {Record<string, any>} [attributes]
+ * @param {...Child} children
+ * @returns {any}
+ */
+export function make(tag, attributes = {}, ...children) {
+  const e = document.createElement(tag);
+  set(e, attributes);
+  e.append(...children);
+  return e;
+}
+
+/**
+ * @param {string} tag
+ * @param {Record<string, any>} [attributes]
+ * @param {...Child} children
+ * @returns {any}
+ */
+export function svg(tag, attributes = {}, ...children) {
+  const e = document.createElementNS(SVG, tag);
+  set(e, attributes);
+  e.append(...children);
+  return e;
+}
+
+/** @param {any} e @param {string} text */
+export const write = (e, text) => {
+  if (e.textContent !== text) e.textContent = text;
+};
+
+/** A sentence whose `code` is set as code. @param {string} text @returns {Child[]} */
+export const words = (text) => text.split("`").map((part, i) => (i % 2 ? make("code", {}, part) : part));
+
+/** @param {number} x @param {number} low @param {number} high */
+export const within = (x, low, high) => Math.min(high, Math.max(low, x));
+
+/** As many digits, with a minus sign of the right width. @param {number} x @param {number} [digits] */
+export const number = (x, digits = 2) => (Number.isNaN(x) ? "NaN" : Math.abs(x) === Infinity ? (x < 0 ? "−∞" : "∞")
+  : (Math.abs(x) < 0.5 * 10 ** -digits ? 0 : x).toFixed(digits).replace("-", "−"));
+
+export const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+
+/** One figure on the page: what a script of a figure gets to draw with. */
+export class Figure {
+  /** @param {HTMLElement} host @param {Data} data @param {State} start */
+  constructor(host, data, start) {
+    this.host = host;
+    this.data = data;
+    this.start = start;
+    /** @type {State} */
+    this.state = structuredClone(start);
+    /** How an address gives a value of the state back; a name without one is not taken from there. */
+    this.readers = /** @type {Record<string, (text: string) => Value | undefined>} */ ({});
+    this.stage = make("div", { class: "stage" });
+    this.controls = make("div", { class: "controls" });
+    this.said = make("p", { class: "said", "aria-live": "polite" });
+    this.touched = false;
+    this.drawn = /** @type {Drawn} */ ({ draw() {} });
+    this.after = /** @type {(() => void)[]} */ ([]);
+    this.style = "";
+    this.waits = 0;
+    this.frame = 0;
+  }
+
+  /** Change the state; it is drawn with the next frame. @param {State} change */
+  change(change) {
+    Object.assign(this.state, change);
+    this.touched = true;
+    this.frame ||= requestAnimationFrame(() => this.draw());
+  }
+
+  draw() {
+    this.frame = 0;
+    this.after.forEach((f) => f());
+    this.drawn.draw();
+    clearTimeout(this.waits); // while something moves, a screen reader is not told
+    this.waits = setTimeout(() => this.settle(), this.touched ? 200 : 0);
+  }
+
+  settle() {
+    write(this.said, this.drawn.tell ? this.drawn.tell() : "");
+    if (this.touched) this.remember();
+    this.judge();
+  }
+
+  judge() {}
+
+  /** Say the state in the address, where that is the website's. */
+  remember() {
+    if (!("content_root" in document.documentElement.dataset)) return;
+    const parts = Object.keys(this.readers).filter((name) => String(this.state[name]) !== String(this.start[name]))
+      .map((name) => `${name}=${[this.state[name]].flat().map((x) => (typeof x === "number" ? +x.toFixed(4) : x)).join("_")}`);
+    history.replaceState(history.state, "", `#${this.data.id}${parts.length ? `?${parts.join("&")}` : ""}`);
+  }
+
+  /** Take the state that the address names, if it names this figure; what does not fit is left as it is. */
+  recall() {
+    const [id, rest = ""] = decodeURIComponent(location.hash.slice(1)).split("?");
+    if (id !== this.data.id) return false;
+    for (const part of rest.split("&")) {
+      const [name, text = ""] = part.split("=");
+      const value = Object.hasOwn(this.readers, name) ? this.readers[name](text) : undefined;
+      if (value !== undefined) this.state[name] = value;
+    }
+    return true;
+  }
+
+  /**
+   * @param {string} name of the state
+   * @param {{ label: string, min: number, max: number, step: number | "any", show?: (x: number) => string }} options
+   */
+  slider(name, { label, min, max, step, show = String }) {
+    const input = make("input", { type: "range", min, max, step, "aria-label": label }), output = make("output");
+    input.addEventListener("input", () => this.change({ [name]: +input.value }));
+    this.after.push(() => {
+      const x = this.state[name];
+      if (+input.value !== x) input.value = x;
+      set(input, { "aria-valuetext": show(x) });
+      write(output, show(x));
+    });
+    this.readers[name] = (text) => (text !== "" && Number.isFinite(+text) ? within(+text, min, max) : undefined);
+    const e = make("label", { class: "slider" }, make("span", {}, label), input, output);
+    this.controls.append(e);
+    return e;
+  }
+
+  /** @param {string} name @param {string} label @param {Record<string, string>} options value: words */
+  choice(name, label, options) {
+    const set_ = make("fieldset", { class: "choice" }, make("legend", {}, label));
+    for (const value in options) {
+      const input = make("input", { type: "radio", name, value });
+      input.addEventListener("change", () => this.change({ [name]: value }));
+      this.after.push(() => { input.checked = this.state[name] === value; });
+      set_.append(make("label", {}, input, make("span", {}, options[value])));
+    }
+    this.readers[name] = (text) => (Object.hasOwn(options, text) ? text : undefined);
+    this.controls.append(set_);
+    return set_;
+  }
+
+  /** @param {string} label @param {() => void} press */
+  button(label, press) {
+    const e = make("button", { type: "button" }, label);
+    e.addEventListener("click", press);
+    this.controls.append(e);
+    return e;
+  }
+
+  /** A list of numbers that no control holds, such as points that are dragged. @param {string} name @param {number[]} [low] @param {number[]} [high] */
+  numbers(name, low, high) {
+    const size = this.start[name].length;
+    this.readers[name] = (text) => {
+      const numbers = text.split("_").map(Number);
+      if (numbers.length !== size || !numbers.every(Number.isFinite)) return undefined;
+      return numbers.map((x, i) => (low && high ? within(x, low[i % low.length], high[i % high.length]) : x));
+    };
+  }
+
+  /** @param {string} label what it shows @param {[number, number, number, number]} box lowest and highest x, lowest and highest y */
+  plane(label, box, size = [240, 230]) {
+    return new Plane(this, label, box, size);
+  }
+}
+
+/** Two axes with points that can be dragged or moved by the arrow keys. */
+export class Plane {
+  /** @param {Figure} figure @param {string} label @param {[number, number, number, number]} box @param {number[]} size */
+  constructor(figure, label, box, [width, height]) {
+    const [x0, x1, y0, y1] = box;
+    this.figure = figure;
+    this.box = box;
+    this.x = (/** @type {number} */ x) => (x - x0) / (x1 - x0) * width;
+    this.y = (/** @type {number} */ y) => (y1 - y) / (y1 - y0) * height;
+    this.svg = svg("svg", { viewBox: `0 0 ${width} ${height}`, class: "plane", role: "group", "aria-label": label });
+    const cross = `M${this.x(Math.max(0, x0))} 0V${height}M0 ${this.y(Math.max(0, y0))}H${width}`;
+    this.back = svg("g");
+    this.front = svg("g");
+    this.svg.append(svg("path", { d: cross, class: "axis" }), this.back, this.front);
+    this.handles = /** @type {{ e: Element, place: () => number[], hold: (event: PointerEvent) => void }[]} */ ([]);
+    this.size = [width, height];
+  }
+
+  /** Where a pointer is, in the numbers of the axes. @param {PointerEvent} event */
+  under(event) {
+    const r = this.svg.getBoundingClientRect(), [x0, x1, y0, y1] = this.box;
+    return [x0 + (event.clientX - r.left) / r.width * (x1 - x0), y1 - (event.clientY - r.top) / r.height * (y1 - y0)];
+  }
+
+  /**
+   * Two numbers of a list in the state that are one point. Of points that overlap, the nearest is taken.
+   * @param {string} name of the list @param {number} index of the point @param {string} label
+   * @param {{ kind: string, moved?: () => void }} options
+   */
+  handle(name, index, label, { kind, moved = () => {} }) {
+    const { figure } = this, [x0, x1, y0, y1] = this.box;
+    const place = () => figure.state[name].slice(2 * index, 2 * index + 2);
+    const move = (/** @type {number} */ x, /** @type {number} */ y) => {
+      const list = [...figure.state[name]];
+      list[2 * index] = Math.round(within(x, x0, x1) * 1000) / 1000;
+      list[2 * index + 1] = Math.round(within(y, y0, y1) * 1000) / 1000;
+      moved();
+      figure.change({ [name]: list });
+    };
+    const e = svg("g", { class: `handle ${kind}`, tabindex: 0, role: "slider", "aria-label": label, "aria-valuemin": x0, "aria-valuemax": x1 },
+      svg("circle", { r: 15, class: "reach" }), svg("circle", { r: 4, class: "dot" }));
+    const hold = (/** @type {PointerEvent} */ down) => {
+      const grip = /** @type {SVGElement} */ (e), [x, y] = place(), [u, v] = this.under(down);
+      grip.focus({ preventScroll: true });
+      grip.setPointerCapture(down.pointerId);
+      const drag = (/** @type {PointerEvent} */ event) => {
+        const [a, b] = this.under(event);
+        move(x + a - u, y + b - v);
+      };
+      const stop = () => grip.removeEventListener("pointermove", drag);
+      grip.addEventListener("pointermove", drag);
+      for (const end of ["pointerup", "pointercancel"]) grip.addEventListener(end, stop, { once: true });
+    };
+    e.addEventListener("pointerdown", (/** @type {PointerEvent} */ event) => {
+      if (event.button) return;
+      event.preventDefault();
+      const [u, v] = this.under(event);
+      const far = (/** @type {{ place: () => number[] }} */ { place: at }) => Math.hypot(this.x(at()[0]) - this.x(u), this.y(at()[1]) - this.y(v));
+      this.handles.reduce((a, b) => (far(b) < far(a) ? b : a)).hold(event);
+    });
+    e.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+      const [x, y] = place(), step = (event.shiftKey ? 0.1 : 0.02);
+      const [dx, dy] = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[event.key] ?? [0, 0];
+      if (!dx && !dy) return;
+      event.preventDefault();
+      move(x + dx * step * (x1 - x0), y + dy * step * (y1 - y0));
+    });
+    figure.after.push(() => {
+      const [x, y] = place();
+      set(e, { transform: `translate(${this.x(x).toFixed(1)} ${this.y(y).toFixed(1)})`, "aria-valuenow": x, "aria-valuetext": `${number(x)} across, ${number(y)} up` });
+    });
+    this.handles.push({ e, place, hold });
+    this.front.append(e);
+    return e;
+  }
+
+  /** Names beside their points, moved apart where they would overlap. @param {any[]} texts @param {number[][]} points */
+  label(texts, points) {
+    const [width, height] = this.size;
+    const spots = points.map(([x, y], i) => ({ i, x: this.x(x), y: this.y(y), at: this.y(y) })).sort((a, b) => a.at - b.at);
+    for (let round = 0; round < 12; round++) {
+      for (let n = 1; n < spots.length; n++) {
+        const a = spots[n - 1], b = spots[n], gap = 13 - (b.at - a.at);
+        if (gap > 0 && Math.abs(a.x - b.x) < 60) {
+          a.at -= gap / 2;
+          b.at += gap / 2;
+        }
+      }
+    }
+    for (const { i, x, at } of spots) {
+      const left = x > width - 60;
+      set(texts[i], { x: (x + (left ? -9 : 9)).toFixed(1), y: (within(at, 8, height - 6) + 4).toFixed(1), "text-anchor": left ? "end" : "start" });
+    }
+  }
+}
+
+/** @param {Figure} figure */
+function frame(figure) {
+  const { data, host } = figure;
+  let guess = -1, shown = false;
+  const then = make("p", { class: "then", hidden: true }, ...words(data.then));
+  const answer = make("button", { type: "button", class: "quiet" }, "Show the answer");
+  const told = make("p", { class: "told", "aria-live": "polite" });
+  const ask = make("fieldset", { class: "guess" }, make("legend", {}, make("b", {}, "Guess first. "), ...words(data.ask)));
+  data.options.forEach((option, i) => {
+    const input = make("input", { type: "radio", name: "guess", value: i });
+    input.addEventListener("change", () => {
+      guess = i;
+      then.hidden = shown;
+      figure.judge();
+    });
+    ask.append(make("label", {}, input, make("span", {}, ...words(option))));
+  });
+  const tell = () => {
+    shown = true;
+    then.hidden = answer.hidden = true;
+    const verdict = guess < 0 ? [] : [make("b", {}, guess === data.right ? "Your guess is right. " : "Not what you guessed. ")];
+    told.replaceChildren(...verdict, ...words(data.told));
+    host.setAttribute("data-told", "");
+  };
+  figure.judge = () => {
+    if (shown || (guess >= 0 && figure.touched && figure.drawn.found?.())) tell();
+  };
+  answer.addEventListener("click", tell);
+  const reset = make("button", { type: "button", class: "quiet" }, "Start again");
+  reset.addEventListener("click", () => figure.change(structuredClone(figure.start)));
+  return make("div", { class: "explore", role: "group", "aria-label": data.name },
+    ask, then, figure.controls, figure.stage, figure.said, told, make("p", { class: "last" }, answer, reset));
+}
+
+const kinds = /** @type {Map<string, [(data: Data) => State, (figure: Figure) => Drawn]>} */ (new Map());
+
+function scan() {
+  for (const host of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("div.attn-explore"))) {
+    const kind = kinds.get(host.dataset.kind ?? "");
+    if (host.shadowRoot || !kind) continue;
+    const data = JSON.parse(host.querySelector("script")?.textContent ?? ""), figure = new Figure(host, data, kind[0](data));
+    figure.drawn = kind[1](figure);
+    host.setAttribute("data-lm-suppress-shortcuts", "true"); // JupyterLab: the keys are for the figure
+    host.id = data.id;
+    const root = host.attachShadow({ mode: "open" }), view = frame(figure);
+    root.append(make("style", {}, STYLE + figure.style), view);
+    view.addEventListener("keydown", (/** @type {Event} */ event) => event.stopPropagation());
+    // A page whose text is light is dark, whoever made it so; Colab says it in an attribute.
+    const shade = () => {
+      const theme = document.documentElement.getAttribute("theme"), color = getComputedStyle(host).color.match(/^rgba?\((\d+), (\d+), (\d+)/);
+      const dark = theme ? theme === "dark" : color ? +color[1] + 2 * +color[2] + +color[3] > 512 : matchMedia("(prefers-color-scheme: dark)").matches;
+      host.toggleAttribute("data-dark", dark);
+    };
+    const themes = new MutationObserver(shade);
+    for (const e of [document.documentElement, document.body]) themes.observe(e, { attributes: true });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", shade);
+    shade();
+    const recall = () => {
+      if (!figure.recall()) return;
+      for (let fold = host.closest("details"); fold; fold = fold.parentElement?.closest("details") ?? null) fold.open = true;
+      host.scrollIntoView();
+      figure.draw();
+    };
+    addEventListener("hashchange", recall);
+    recall();
+    figure.draw();
+  }
+}
+
+/**
+ * Start all figures of a kind, those that the page still has to read too.
+ * @param {string} kind
+ * @param {(data: Data) => State} begin gives the state at the start
+ * @param {(figure: Figure) => Drawn} build
+ */
+export function start(kind, begin, build) {
+  kinds.set(kind, [begin, build]);
+  scan();
+  if (document.readyState === "loading") addEventListener("DOMContentLoaded", scan);
+}

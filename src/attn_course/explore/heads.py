@@ -1,0 +1,166 @@
+"""Several heads: how a wide table is split into them, and what a second one is for. Used in chapter 6."""
+
+from collections.abc import Sequence
+
+from attn_course.explore.figure import Explorable, Guess
+from attn_course.plots.pen import WIDTH, Sheet
+
+
+def split(num_tokens: int, num_heads: int, head_dim: int) -> Explorable:
+    """Step from a wide table to its heads: cut and transpose, or view.
+
+    It is for the mistake that a tensor of the right shape is the right tensor. The numbers say where they come from:
+    ten times the position, plus the column.
+
+    Args:
+        num_tokens: T.
+        num_heads: H, 2 to 4.
+        head_dim: D.
+
+    Raises:
+        ValueError: if the table is too small to go wrong or too large for a screen.
+
+    Example:
+        >>> print(split(3, 2, 2).text.split("Guess")[0], end="")
+        A wide table (3, 4), to be split into 2 heads
+        wide: 0 1 2 3 | 10 11 12 13 | 20 21 22 23
+        cut and transposed, head 0: 0 1 | 10 11 | 20 21
+        cut and transposed, head 1: 2 3 | 12 13 | 22 23
+        view, head 0: 0 1 | 2 3 | 10 11
+        view, head 1: 12 13 | 20 21 | 22 23
+    """
+    T, H, D = num_tokens, num_heads, head_dim
+    if not (2 <= T <= 5 and 2 <= H <= 4 and 1 <= D <= 4 and H * D <= 9):
+        sizes = f"num_tokens ({T}), num_heads ({H}) and head_dim ({D})"
+        raise ValueError(
+            f"{sizes} must be 2 to 5, 2 to 4 and 1 to 4, with at most 9 columns, to be seen at once"
+        )
+    wide = [[10 * t + c for c in range(H * D)] for t in range(T)]
+    flat = [n for row in wide for n in row]
+    place = (H - 1) * T * D  # of the first number that view puts into the last head
+    theirs, ours = flat[place : place + D], wide[0][(H - 1) * D :]
+
+    def listed(numbers: list[int]) -> str:
+        return " and ".join(map(str, numbers))
+
+    last = H - 1
+    guess = Guess(
+        f"`wide.view({H}, {T}, {D})` has the shape that cutting and transposing give, ({H}, {T}, {D}). "
+        f"What does row 0 of head {last} hold after it?",
+        [
+            f"{listed(ours)}, which belong to position 0.",
+            f"{listed(theirs)}, which belong to position {theirs[0] // 10}.",
+            "Nothing: it raises an error.",
+        ],
+        1,
+        "Now choose view and take its one step; then the other way, step by step.",
+        "A right shape is not a right tensor: view leaves the numbers in their order and only moves the brackets, "
+        f"and the order has to change. To check it: `wide.view({H}, {T}, {D})[{last}, 0]` is {listed(theirs)}, "
+        f"and `wide.view({T}, {H}, {D}).transpose(0, 1)[{last}, 0]` is {listed(ours)}.",
+    )
+    cell = 30
+    left = (WIDTH - H * D * cell) / 2
+    low = 64 + T * cell
+    sheet = Sheet(low + 14 + T * cell)
+    for h in range(H):
+        sheet.text(left + (h + 0.5) * D * cell, 16, f"head {h}", size=12)
+        for t in range(T):
+            for d in range(D):
+                sheet.labelled(
+                    left + (h * D + d) * cell,
+                    30 + t * cell,
+                    cell - 3,
+                    cell - 3,
+                    f"head{h}",
+                    str(wide[t][h * D + d]),
+                )
+    for t in range(T):
+        sheet.text(left - 8, 30 + (t + 0.45) * cell, f"position {t}", anchor="end", size=12)
+    lines = [f"wide: {_listed(wide)}"]
+    for h in range(H):
+        lines.append(
+            f"cut and transposed, head {h}: {_listed([row[h * D : (h + 1) * D] for row in wide])}"
+        )
+    for h in range(H):
+        rows = [flat[start : start + D] for start in range(h * T * D, (h + 1) * T * D, D)]
+        lines.append(f"view, head {h}: {_listed(rows)}")
+        start = WIDTH / 2 + (h - H / 2) * (D * cell + 24) + 12
+        sheet.text(start + D * cell / 2, low - 14, f"view, head {h}", size=12)
+        for place, n in enumerate(flat[h * T * D : (h + 1) * T * D]):
+            owner = n % 10 // D
+            sheet.labelled(
+                start + place % D * cell,
+                low + place // D * cell,
+                cell - 3,
+                cell - 3,
+                f"head{owner}",
+                str(n),
+            )
+    drawing = sheet.finish(
+        f"A wide table ({T}, {H * D}), to be split into {H} heads", lines
+    )
+    return Explorable("split", drawing, guess, T=T, H=H, D=D)
+
+
+def _listed(rows: list[list[int]]) -> str:
+    return " | ".join(" ".join(map(str, row)) for row in rows)
+
+
+def jobs(words: Sequence[str], speeds: Sequence[float], *, width: int = 4) -> Explorable:
+    """Share one head's weight between two words that both are asked for, or take a second head.
+
+    It is for the mistake that a wider head would do what two heads do.
+
+    Args:
+        words: two words, each the answer to a question.
+        speeds: what each should report.
+        width: d_model of the layer whose parameters are counted; even.
+
+    Raises:
+        ValueError: if there are not two words with two different numbers.
+
+    Example:
+        >>> jobs(["dog", "cat"], [9.0, 12.0]).text.splitlines()[1]
+        'weight of dog 0.00: answer 12.00, off by 3.00 and 0.00'
+    """
+    if len(words) != 2 or len(speeds) != 2 or speeds[0] == speeds[1]:
+        raise ValueError(
+            f"words {list(words)} and speeds {list(speeds)} must be two words with two different numbers"
+        )
+    if width % 2:
+        raise ValueError(f"width ({width}) must be even, to be shared by two heads")
+    a, b = map(float, speeds)
+    apart = abs(a - b)
+    lines = []
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        answer = share * a + (1 - share) * b
+        errors = f"{abs(answer - a):.2f} and {abs(answer - b):.2f}"
+        lines.append(
+            f"weight of {words[0]} {share:.2f}: answer {answer:.2f}, off by {errors}"
+        )
+    mean = f"w * {a:g} + (1 - w) * {b:g}"
+    guess = Guess(
+        f"One head answers both questions with one average. Which weight of {words[0]} makes the sum of its two errors "
+        "smallest?",
+        [
+            "0.5, the fair share.",
+            "All of them are equally bad.",
+            "0.5, if the head reports more than one number.",
+        ],
+        1,
+        f"Now move the weight of {words[0]}, and how many numbers the head reports; then take two heads and bring both "
+        "errors to 0.",
+        f"One row of weights makes one average, and its two errors add up to {apart:g} wherever it lies: a wider head "
+        "reports more numbers with the same weights. Two heads have two rows, and together as many parameters. "
+        "To check it: "
+        f"`abs({mean} - {a:g}) + abs({mean} - {b:g})` is {apart:g} for every `w` from 0 to 1.",
+    )
+    sheet = Sheet(120)
+    sheet.line((70, 64), (WIDTH - 70, 64), kind="pale", width=3)
+    for x, word, speed in ((70, words[0], a), (WIDTH - 70, words[1], b)):
+        sheet.box(x - 7, 57, 14, 14, "value", corner=7)
+        sheet.text(x, 92, f"the {word}: {speed:g}")
+    sheet.arrow((WIDTH / 2, 40), (WIDTH / 2, 62), kind="query", width=2)
+    sheet.text(WIDTH / 2, 26, f"one head, half of the weight each: {(a + b) / 2:.2f}")
+    drawing = sheet.finish("One head between two words", lines)
+    return Explorable("jobs", drawing, guess, words=list(words), speeds=[a, b], width=width)

@@ -1,0 +1,70 @@
+"""What the width of queries and keys does to a softmax, with the scale and without. Used in chapter 3."""
+
+import numpy as np
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from attn_course.explore.figure import Explorable, Guess, rounded
+from attn_course.plots.pen import WIDTH, Sheet
+from attn_course.plots.text import as_numbers
+
+_GUESS = Guess(
+    "The width is 512. Does the division by √D make the gradients that come back to the products q·k larger?",
+    [
+        "Yes, all of them: that is what it is for.",
+        "No: their mean is smaller with it, but no row is left without.",
+        "It changes nothing, since the softmax only sees differences.",
+    ],
+    1,
+    "Now make the width 512 and switch between q·k and q·k ÷ √D: compare the mean with the median row.",
+    "Without the scale a few undecided rows get large gradients and most get next to nothing; with it all rows get "
+    "one, a smaller one. To check it, at width 1024: `jacobian_size(softmax(raw[-1]))` has a larger mean than "
+    "`jacobian_size(softmax(scaled[-1])) / 32`, and a smaller median; the 32 is the √D of the chain rule.",
+)
+
+
+def scale(scores: Tensor | ArrayLike) -> Explorable:
+    """Choose a width, a scale and where queries and keys come from, and see rows harden and gradients vanish.
+
+    It is for the mistake that the division by the root of the width enlarges all gradients. A score of width D is
+    √D times one of these; from a new ``nn.Linear``, queries and keys have variance 1/3, so it is a third of that.
+
+    Args:
+        scores: (rows, S), of variance 1: products of independent queries and keys, divided by the root of their width.
+
+    Raises:
+        ValueError: if it is not a table of 2 to 100 rows of 2 to 8 scores.
+
+    Example:
+        >>> print(scale([[0.0, 0.0], [1.0, -1.0]]).text.split("Guess")[0], end="")
+        The largest weight of 2 rows, at width 64 and scaled
+        mean 0.6904, above 0.99: 0 of 2
+    """
+    table = as_numbers(scores)
+    if table.ndim != 2 or not (2 <= len(table) <= 100 and 2 <= table.shape[1] <= 8):
+        raise ValueError(
+            f"scores of shape {table.shape} must be a table of 2 to 100 rows and 2 to 8 columns"
+        )
+    table = np.array(rounded(table, 2))
+    powers = np.exp(table - table.max(1, keepdims=True))
+    largest = (powers / powers.sum(1, keepdims=True)).max(1)
+    lines = [
+        f"mean {largest.mean():.4f}, above 0.99: {int((largest > 0.99).sum())} of {len(table)}"
+    ]
+    sheet = Sheet(150)
+    counts = np.histogram(largest, bins=20, range=(0, 1))[0]
+    for i, count in enumerate(counts.tolist()):
+        if count:
+            high = round(96 * count / len(table), 1)
+            sheet.box(50 + 17 * i, 116 - high, 15, high, "weights")
+    sheet.line((48, 116), (WIDTH - 50, 116), kind="wire")
+    for x, words in (
+        (48, "0"),
+        (WIDTH / 2, "largest weight of the row, at width 64 and scaled"),
+        (WIDTH - 50, "1"),
+    ):
+        sheet.text(x, 134, words, kind="quiet", size=12)
+    drawing = sheet.finish(
+        f"The largest weight of {len(table)} rows, at width 64 and scaled", lines
+    )
+    return Explorable("scale", drawing, _GUESS, rows=table.tolist())

@@ -1,0 +1,631 @@
+"""Answers to the exercises of chapter 18."""
+
+import torch
+
+from answers import right, wrong
+
+# -- induction_score ----------------------------------------------------------------------------------
+
+
+@right
+def induction_score(weights, ids):  # in loops
+    B, H, T, _ = weights.shape
+    total, count = torch.zeros(H).to(weights), 0
+    for b in range(B):
+        for t in range(T):
+            places = [s + 1 for s in range(t) if ids[b, s] == ids[b, t]]
+            if places:
+                count += 1
+                total += weights[b, :, t, places].sum(-1)
+    return total / count
+
+
+@right
+def induction_score(weights, ids):  # einsum over a table that begins one column later
+    T = ids.size(1)
+    place = torch.arange(T, device=ids.device)
+    table = torch.zeros(len(ids), T, T, dtype=torch.bool, device=ids.device)
+    table[:, :, 1:] = (ids[:, :, None] == ids[:, None, :-1]) & (place[:, None] > place[:-1])
+    return torch.einsum("bhts,bts->h", weights, table.to(weights)) / table.any(-1).sum()
+
+
+def looped(weights, ids, places_of, of_weights=torch.sum):
+    """A learner's loop over texts and queries."""
+    B, H, T, _ = weights.shape
+    found = []
+    for b in range(B):
+        for t in range(T):
+            places = places_of(ids[b].tolist(), t)
+            if places:
+                found.append(torch.stack([of_weights(weights[b, h, t, places]) for h in range(H)]))
+    return torch.stack(found).mean(0)
+
+
+@wrong("the earlier place itself")
+def induction_score(weights, ids):
+    return looped(weights, ids, lambda row, t: [s for s in range(t) if row[s] == row[t]])
+
+
+@wrong("one place too far")
+def induction_score(weights, ids):
+    T = ids.size(1)
+    total, count = 0, 0
+    for b, row in enumerate(ids.tolist()):
+        for t in range(T):
+            past = [s for s in range(t) if row[s] == row[t]]
+            count += bool(past)
+            for s in past:
+                if s + 2 < T:
+                    total = total + weights[b, :, t, s + 2]
+    return total / count
+
+
+@wrong("the place before")
+def induction_score(weights, ids):
+    total, count = 0, 0
+    for b, row in enumerate(ids.tolist()):
+        for t in range(len(row)):
+            past = [s for s in range(t) if row[s] == row[t]]
+            count += bool(past)
+            for s in past:
+                if s > 0:
+                    total = total + weights[b, :, t, s - 1]
+    return total / count
+
+
+@wrong("all queries counted")
+def induction_score(weights, ids):
+    T = ids.size(1)
+    same = (ids[:, :, None] == ids[:, None, :]) & torch.ones(T, T, dtype=torch.bool, device=ids.device).tril(-1)
+    score = (weights[..., 1:] * same[:, None, :, :-1]).sum(-1)
+    return score.mean((0, 2))
+
+
+@wrong("later places count as a past")
+def induction_score(weights, ids):
+    T = ids.size(1)
+    same = (ids[:, :, None] == ids[:, None, :]) & ~torch.eye(T, dtype=torch.bool, device=ids.device)
+    score = (weights[..., 1:] * same[:, None, :, :-1]).sum((0, 2, 3))
+    return score / same.any(-1).sum()
+
+
+@wrong("not divided")
+def induction_score(weights, ids):
+    same = (ids[:, :, None] == ids[:, None, :]).tril(-1)
+    return (weights[..., 1:] * same[:, None, :, :-1]).sum((0, 2, 3))
+
+
+@wrong("divided by the number of places")
+def induction_score(weights, ids):
+    same = (ids[:, :, None] == ids[:, None, :]).tril(-1)
+    return (weights[..., 1:] * same[:, None, :, :-1]).sum((0, 2, 3)) / same.sum()
+
+
+@wrong("mean over the places")
+def induction_score(weights, ids):
+    return looped(weights, ids, lambda row, t: [s + 1 for s in range(t) if row[s] == row[t]], torch.mean)
+
+
+@wrong("largest of the places")
+def induction_score(weights, ids):
+    return looped(weights, ids, lambda row, t: [s + 1 for s in range(t) if row[s] == row[t]], torch.max)
+
+
+@wrong("last place only")
+def induction_score(weights, ids):
+    return looped(weights, ids, lambda row, t: [s + 1 for s in range(t) if row[s] == row[t]][-1:])
+
+
+@wrong("first place only")
+def induction_score(weights, ids):
+    return looped(weights, ids, lambda row, t: [row.index(row[t]) + 1] if row.index(row[t]) < t else [])
+
+
+@wrong("counts the largest weights")
+def induction_score(weights, ids):
+    hits, count = torch.zeros(weights.size(1)).to(weights), 0
+    for b, row in enumerate(ids.tolist()):
+        for t in range(len(row)):
+            places = [s + 1 for s in range(t) if row[s] == row[t]]
+            if places:
+                count += 1
+                hits += torch.tensor([int(p) in places for p in weights[b, :, t].argmax(-1)]).to(hits)
+    return hits / count
+
+
+@wrong("queries and keys exchanged")
+def induction_score(weights, ids):
+    same = (ids[:, :, None] == ids[:, None, :]).tril(-1)
+    looks = torch.einsum("bhst,bts->h", weights[:, :, 1:], same[:, :, :-1].to(weights))
+    return looks / same.any(-1).sum()
+
+
+@wrong("mean of the texts' means")
+def induction_score(weights, ids):
+    same = (ids[:, :, None] == ids[:, None, :]).tril(-1)
+    score = (weights[..., 1:] * same[:, None, :, :-1]).sum((2, 3))  # (B, H)
+    return (score / same.any(-1).sum(-1, keepdim=True).clamp(min=1)).mean(0)
+
+
+@wrong("one number for each text")
+def induction_score(weights, ids):
+    same = (ids[:, :, None] == ids[:, None, :]).tril(-1)
+    score = (weights[..., 1:] * same[:, None, :, :-1]).sum((2, 3))
+    return score / same.any(-1).sum(-1, keepdim=True).clamp(min=1)
+
+
+@wrong("one number for all heads")
+def induction_score(weights, ids):
+    same = (ids[:, :, None] == ids[:, None, :]).tril(-1)
+    return (weights.mean(1)[..., 1:] * same[:, :, :-1]).sum() / same.any(-1).sum()
+
+
+@wrong("first text only")
+def induction_score(weights, ids):
+    same = (ids[0][:, None] == ids[0][None, :]).tril(-1)
+    return (weights[0, :, :, 1:] * same[:, :-1]).sum((1, 2)) / same.any(-1).sum()
+
+
+# -- ablate_heads -------------------------------------------------------------------------------------
+
+
+@right
+def ablate_heads(x, num_heads, heads, mask):  # column by column
+    D = x.size(-1) // num_heads
+    out = x.clone()
+    for h in heads:
+        columns = slice(h * D, (h + 1) * D)
+        out[..., columns] = x[..., columns][mask].mean(dim=0)
+    return out
+
+
+@right
+def ablate_heads(x, num_heads, heads, mask):  # torch.where with a mask of columns
+    kept = mask[..., None].to(x)
+    mean = (x * kept).sum((0, 1)) / kept.sum()
+    chosen = torch.zeros(num_heads, dtype=torch.bool, device=x.device)
+    chosen[heads] = True
+    return torch.where(chosen.repeat_interleave(x.size(-1) // num_heads), mean, x)
+
+
+def columns_of(x, num_heads, heads):
+    D = x.size(-1) // num_heads
+    return [h * D + i for h in heads for i in range(D)]
+
+
+@wrong("zero")
+def ablate_heads(x, num_heads, heads, mask):
+    out = x.clone()
+    out[..., columns_of(x, num_heads, heads)] = 0
+    return out
+
+
+@wrong("padding counted")
+def ablate_heads(x, num_heads, heads, mask):
+    out, columns = x.clone(), columns_of(x, num_heads, heads)
+    out[..., columns] = x.mean((0, 1))[columns]
+    return out
+
+
+@wrong("padding in the sum")
+def ablate_heads(x, num_heads, heads, mask):
+    out, columns = x.clone(), columns_of(x, num_heads, heads)
+    out[..., columns] = x.sum((0, 1))[columns] / mask.sum()
+    return out
+
+
+@wrong("divided by all places")
+def ablate_heads(x, num_heads, heads, mask):
+    out, columns = x.clone(), columns_of(x, num_heads, heads)
+    out[..., columns] = (x * mask[..., None]).mean((0, 1))[columns]
+    return out
+
+
+@wrong("mask inverted")
+def ablate_heads(x, num_heads, heads, mask):
+    out, columns = x.clone(), columns_of(x, num_heads, heads)
+    out[..., columns] = x.masked_fill(mask[..., None], 0).sum((0, 1))[columns] / (~mask).sum()
+    return out
+
+
+@wrong("one mean for each text")
+def ablate_heads(x, num_heads, heads, mask):
+    out, columns = x.clone(), columns_of(x, num_heads, heads)
+    for b in range(len(x)):
+        out[b, :, columns] = x[b][mask[b]].mean(0)[columns]
+    return out
+
+
+@wrong("one mean for each place")
+def ablate_heads(x, num_heads, heads, mask):
+    out, columns = x.clone(), columns_of(x, num_heads, heads)
+    for t in range(x.size(1)):
+        out[:, t, columns] = x[mask[:, t], t].mean(0)[columns]
+    return out
+
+
+@wrong("one number for all columns")
+def ablate_heads(x, num_heads, heads, mask):
+    out = x.clone()
+    out[..., columns_of(x, num_heads, heads)] = x[mask].mean()
+    return out
+
+
+@wrong("one number for each head")
+def ablate_heads(x, num_heads, heads, mask):
+    out = x.clone()
+    for h in heads:
+        columns = columns_of(x, num_heads, [h])
+        out[..., columns] = x[mask][:, columns].mean()
+    return out
+
+
+@wrong("not divided")
+def ablate_heads(x, num_heads, heads, mask):
+    out, columns = x.clone(), columns_of(x, num_heads, heads)
+    out[..., columns] = (x * mask[..., None]).sum((0, 1))[columns]
+    return out
+
+
+@wrong("heads interleaved")
+def ablate_heads(x, num_heads, heads, mask):
+    out = x.clone()
+    for h in heads:
+        out[..., h::num_heads] = x[mask].mean(0)[h::num_heads]
+    return out
+
+
+@wrong("heads taken for columns")
+def ablate_heads(x, num_heads, heads, mask):
+    out = x.clone()
+    for h in heads:
+        out[..., h] = x[..., h][mask].mean()
+    return out
+
+
+@wrong("the other heads")
+def ablate_heads(x, num_heads, heads, mask):
+    out, columns = x[mask].mean(0).expand_as(x).clone(), columns_of(x, num_heads, heads)
+    out[..., columns] = x[..., columns]
+    return out
+
+
+@wrong("all heads replaced")
+def ablate_heads(x, num_heads, heads, mask):
+    return x[mask].mean(0).expand_as(x).clone()
+
+
+@wrong("first head only")
+def ablate_heads(x, num_heads, heads, mask):
+    out = x.clone()
+    for h in heads:
+        columns = columns_of(x, num_heads, [h])
+        out[..., columns] = x[mask].mean(0)[columns]
+        return out
+    return out
+
+
+@wrong("mean over the heads")
+def ablate_heads(x, num_heads, heads, mask):
+    out = x.clone().unflatten(-1, (num_heads, -1))
+    out[:, :, heads] = out.mean(2, keepdim=True).expand_as(out)[:, :, heads]
+    return out.flatten(2)
+
+
+@wrong("padding not replaced")
+def ablate_heads(x, num_heads, heads, mask):
+    out, columns = x.clone(), columns_of(x, num_heads, heads)
+    rows = x[mask]
+    rows[:, columns] = rows.mean(0)[columns]
+    out[mask] = rows
+    return out
+
+
+@wrong("heads left as an axis")
+def ablate_heads(x, num_heads, heads, mask):
+    out = x.clone().unflatten(-1, (num_heads, -1))
+    for h in heads:
+        out[:, :, h] = out[:, :, h][mask].mean(0)
+    return out
+
+
+@wrong("changes its input")
+def ablate_heads(x, num_heads, heads, mask):
+    columns = columns_of(x, num_heads, heads)
+    x[..., columns] = x[mask].mean(0)[columns]
+    return x
+
+
+# -- rollout ------------------------------------------------------------------------------------------
+
+
+@right
+def rollout(weights, residual):  # a running product, written into place
+    L, B, _, T, _ = weights.shape
+    out = weights.new_zeros(L, B, T, T)
+    for i in range(L):
+        mixed = (1 - residual[i]) * weights[i].mean(1)
+        mixed.diagonal(dim1=-2, dim2=-1).add_(residual[i])
+        out[i] = mixed @ out[i - 1] if i else mixed
+    return out
+
+
+@right
+def rollout(weights, residual):  # what comes through the connection is what was there before
+    now = torch.eye(weights.size(-1), dtype=weights.dtype, device=weights.device).repeat(weights.size(1), 1, 1)
+    after = []
+    for maps, r in zip(weights.mean(2), residual, strict=True):
+        now = r * now + (1 - r) * torch.einsum("bts,bsu->btu", maps, now)
+        after.append(now)
+    return torch.stack(after)
+
+
+def identity_like(weights):
+    return torch.eye(weights.size(-1), dtype=weights.dtype, device=weights.device)
+
+
+def multiplied(maps):
+    """(L, B, T, T): the products of the first one, two, … of them, later ones on the left."""
+    after = [maps[0]]
+    for one in maps[1:]:
+        after.append(one @ after[-1])
+    return torch.stack(after)
+
+
+def mixed(maps, residual):
+    part = residual[:, None, None, None]
+    return part * identity_like(maps) + (1 - part) * maps
+
+
+@wrong("no residual")
+def rollout(weights, residual):
+    return multiplied(weights.mean(2))
+
+
+@wrong("parts exchanged")
+def rollout(weights, residual):
+    return multiplied(mixed(weights.mean(2), 1 - residual))
+
+
+@wrong("half for all layers")
+def rollout(weights, residual):
+    maps = weights.mean(2) + identity_like(weights)
+    return multiplied(maps / maps.sum(-1, keepdim=True))
+
+
+@wrong("first layer's residual for all")
+def rollout(weights, residual):
+    return multiplied(residual[0] * identity_like(weights) + (1 - residual[0]) * weights.mean(2))
+
+
+@wrong("not weighted")
+def rollout(weights, residual):
+    return multiplied(weights.mean(2) + residual[:, None, None, None] * identity_like(weights))
+
+
+@wrong("later layers on the right")
+def rollout(weights, residual):
+    maps = mixed(weights.mean(2), residual)
+    after = [maps[0]]
+    for one in maps[1:]:
+        after.append(after[-1] @ one)
+    return torch.stack(after)
+
+
+@wrong("last layer first")
+def rollout(weights, residual):
+    return multiplied(mixed(weights.mean(2), residual).flip(0))
+
+
+@wrong("each layer alone")
+def rollout(weights, residual):
+    return mixed(weights.mean(2), residual)
+
+
+@wrong("residual from the input")
+def rollout(weights, residual):
+    same, after = identity_like(weights), []
+    now = same.expand(weights.size(1), -1, -1)
+    for maps, r in zip(weights.mean(2), residual, strict=True):
+        now = r * same + (1 - r) * (maps @ now)
+        after.append(now)
+    return torch.stack(after)
+
+
+@wrong("heads added up")
+def rollout(weights, residual):
+    return multiplied(mixed(weights.sum(2), residual))
+
+
+@wrong("largest head")
+def rollout(weights, residual):
+    return multiplied(mixed(weights.max(2).values, residual))
+
+
+@wrong("first head only")
+def rollout(weights, residual):
+    return multiplied(mixed(weights[:, :, 0], residual))
+
+
+@wrong("multiplied cell by cell")
+def rollout(weights, residual):
+    return mixed(weights.mean(2), residual).cumprod(0)
+
+
+@wrong("transposed")
+def rollout(weights, residual):
+    return multiplied(mixed(weights.mean(2), residual)).transpose(-1, -2)
+
+
+@wrong("last layer only")
+def rollout(weights, residual):
+    return multiplied(mixed(weights.mean(2), residual))[-1]
+
+
+@wrong("begins with the identity")
+def rollout(weights, residual):
+    after = multiplied(mixed(weights.mean(2), residual))
+    return torch.cat([identity_like(weights).expand_as(after[:1]), after])
+
+
+@wrong("averaged over the texts")
+def rollout(weights, residual):
+    after = multiplied(mixed(weights.mean(2).mean(1, keepdim=True), residual))
+    return after.expand(-1, weights.size(1), -1, -1)
+
+
+# -- hide_copy ----------------------------------------------------------------------------------------
+
+
+@right
+def hide_copy(num_strings, block, length, vocab_size, rng):  # two places in order, then room between them
+    ids = torch.randint(vocab_size, (num_strings, length), generator=rng)
+    room = length - 2 * block + 1
+    places = torch.randint(room, (num_strings, 2), generator=rng).sort(dim=1).values
+    first, second = places[:, :1], places[:, 1:] + block
+    inside = torch.arange(block)
+    ids = ids.scatter(1, second + inside, ids.gather(1, first + inside))
+    column = torch.arange(length)
+    return ids, (column >= second) & (column < second + block - 1)
+
+
+@right
+def hide_copy(num_strings, block, length, vocab_size, rng):  # string by string, the second place first
+    rows, marks = [], []
+    for _ in range(num_strings):
+        row = torch.randint(vocab_size, (length,), generator=rng).tolist()
+        second = int(torch.randint(block, length - block + 1, (1,), generator=rng))
+        first = int(torch.randint(0, second - block + 1, (1,), generator=rng))
+        row[second : second + block] = row[first : first + block]
+        rows.append(row)
+        marks.append([second <= t < second + block - 1 for t in range(length)])
+    return torch.tensor(rows), torch.tensor(marks)
+
+
+def with_copies(num_strings, block, length, vocab_size, rng, *, first=None, second=None, until=None, ids=None):
+    """Strings with a copy; where the two begin, and how many of its tokens are marked, may be given."""
+    if ids is None:
+        ids = torch.randint(vocab_size, (num_strings, length), generator=rng)
+    places = torch.randint(length - 2 * block + 1, (num_strings, 2), generator=rng).sort(dim=1).values
+    first = places[:, :1] if first is None else first
+    second = places[:, 1:] + block if second is None else second
+    inside = torch.arange(block)
+    ids = ids.scatter(1, second + inside, ids.gather(1, first + inside))
+    column = torch.arange(length)
+    return ids, (column >= second) & (column < second + (block - 1 if until is None else until)), first, second
+
+
+@wrong("one distance")
+def hide_copy(num_strings, block, length, vocab_size, rng):
+    first = torch.randint(length - 2 * block + 1, (num_strings, 1), generator=rng)
+    return with_copies(num_strings, block, length, vocab_size, rng, first=first, second=first + block)[:2]
+
+
+@wrong("few distances")
+def hide_copy(num_strings, block, length, vocab_size, rng):
+    first = torch.zeros(num_strings, 1, dtype=torch.int64)
+    distance = block + torch.randint(2, (num_strings, 1), generator=rng)
+    distance = distance.clamp(max=length - block)
+    return with_copies(num_strings, block, length, vocab_size, rng, first=first, second=distance)[:2]
+
+
+@wrong("one layer learns it")
+def hide_copy(num_strings, block, length, vocab_size, rng):  # a token mostly leads to the next number
+    ids = torch.randint(vocab_size, (num_strings, length), generator=rng)
+    jumps = torch.rand(num_strings, length, generator=rng) < 0.25
+    for t in range(1, length):
+        ids[:, t] = torch.where(jumps[:, t], ids[:, t], (ids[:, t - 1] + 1) % vocab_size)
+    return with_copies(num_strings, block, length, vocab_size, rng, ids=ids)[:2]
+
+
+@wrong("one stretch for all")
+def hide_copy(num_strings, block, length, vocab_size, rng):
+    ids = torch.randint(vocab_size, (num_strings, length), generator=rng)
+    stretch = torch.randint(vocab_size, (block,), generator=rng)
+    known = torch.zeros(num_strings, length, dtype=torch.bool)
+    for row, mark in zip(ids, known, strict=True):
+        first = int(torch.randint(length - 2 * block + 1, (1,), generator=rng))
+        second = int(torch.randint(first + block, length - block + 1, (1,), generator=rng))
+        row[first : first + block] = stretch
+        row[second : second + block] = stretch
+        mark[second : second + block - 1] = True
+    return ids, known
+
+
+@wrong("not random")
+def hide_copy(num_strings, block, length, vocab_size, rng):  # zeros around the two stretches
+    ids = torch.zeros(num_strings, length, dtype=torch.int64)
+    places = torch.randint(length - 2 * block + 1, (num_strings, 2), generator=rng).sort(dim=1).values
+    stretch = torch.randint(1, vocab_size, (num_strings, block), generator=rng)
+    first, second = places[:, :1], places[:, 1:] + block
+    for start in (first, second):
+        ids = ids.scatter(1, start + torch.arange(block), stretch)
+    column = torch.arange(length)
+    return ids, (column >= second) & (column < second + block - 1)
+
+
+@wrong("the same strings every time")
+def hide_copy(num_strings, block, length, vocab_size, rng):
+    own = torch.Generator().manual_seed(0)
+    return with_copies(num_strings, block, length, vocab_size, own)[:2]
+
+
+@wrong("no copy")
+def hide_copy(num_strings, block, length, vocab_size, rng):  # the second stretch is written backwards
+    ids = torch.randint(vocab_size, (num_strings, length), generator=rng)
+    places = torch.randint(length - 2 * block + 1, (num_strings, 2), generator=rng).sort(dim=1).values
+    first, second = places[:, :1], places[:, 1:] + block
+    inside = torch.arange(block)
+    ids = ids.scatter(1, second + inside, ids.gather(1, first + inside.flip(0)))
+    column = torch.arange(length)
+    return ids, (column >= second) & (column < second + block - 1)
+
+
+@wrong("overlap")
+def hide_copy(num_strings, block, length, vocab_size, rng):
+    ids = torch.randint(vocab_size, (num_strings, length), generator=rng)
+    known = torch.zeros(num_strings, length, dtype=torch.bool)
+    for row, mark in zip(ids, known, strict=True):
+        first = int(torch.randint(length - 2 * block + 1, (1,), generator=rng))
+        second = first + int(torch.randint(1, length - block - first + 1, (1,), generator=rng))
+        for i in range(block):
+            row[second + i] = row[first + i]
+        mark[second : second + block - 1] = True
+    return ids, known
+
+
+@wrong("nothing known")
+def hide_copy(num_strings, block, length, vocab_size, rng):
+    ids, known, *_ = with_copies(num_strings, block, length, vocab_size, rng)
+    return ids, torch.zeros_like(known)
+
+
+@wrong("last token known")
+def hide_copy(num_strings, block, length, vocab_size, rng):
+    return with_copies(num_strings, block, length, vocab_size, rng, until=block)[:2]
+
+
+@wrong("the tokens themselves")
+def hide_copy(num_strings, block, length, vocab_size, rng):
+    ids, known, *_ = with_copies(num_strings, block, length, vocab_size, rng)
+    return ids, known.roll(1, dims=1)
+
+
+@wrong("one place too early")
+def hide_copy(num_strings, block, length, vocab_size, rng):
+    ids, known, *_ = with_copies(num_strings, block, length, vocab_size, rng)
+    return ids, known.roll(-1, dims=1)
+
+
+@wrong("first stretch known")
+def hide_copy(num_strings, block, length, vocab_size, rng):
+    ids, _, first, _ = with_copies(num_strings, block, length, vocab_size, rng)
+    column = torch.arange(length)
+    return ids, (column >= first) & (column < first + block - 1)
+
+
+@wrong("known elsewhere")
+def hide_copy(num_strings, block, length, vocab_size, rng):  # both stretches
+    ids, known, first, _ = with_copies(num_strings, block, length, vocab_size, rng)
+    column = torch.arange(length)
+    return ids, known | (column >= first) & (column < first + block - 1)

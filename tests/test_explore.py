@@ -1,0 +1,683 @@
+"""The figures under the reader's hand: their numbers are the package's, and mouse, keys and addresses move them."""
+
+import gzip
+import json
+import math
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from importlib import resources
+
+import pytest
+import torch
+from read_chapters import ROOT
+
+from attn_course import SelfAttention, attention, explore, rotate
+from attn_course.explore.figure import scripts
+
+TOKENS = ["Your", "journey", "starts", "with", "one"]
+GENERATOR = torch.Generator().manual_seed(0)
+QUERY, KEYS, VALUES = (torch.randn(*shape, generator=GENERATOR).round(decimals=3) for shape in ((2,), (5, 2), (5, 2)))
+SCORES = torch.randn(5, 5, generator=GENERATOR).round(decimals=3)
+ROWS = torch.randn(40, 6, generator=GENERATOR).round(decimals=2)
+KINDS = ["lookup", "mask", "softmax", "split", "jobs", "scale", "clock", "einsum"]
+
+
+def lookup(**words):
+    return explore.lookup(QUERY, KEYS, VALUES, TOKENS, **words)
+
+
+def mask():
+    return explore.mask(SCORES, TOKENS)
+
+
+def softmax():
+    return explore.softmax(SCORES[0], TOKENS, VALUES)
+
+
+def split():
+    return explore.split(3, 2, 2)
+
+
+def jobs():
+    return explore.jobs(["dog", "cat"], [9, 12])
+
+
+def scale():
+    return explore.scale(ROWS)
+
+
+def clock():
+    return explore.clock(4, base=16.0, query=3, key=1)
+
+
+def einsum():
+    return explore.einsum([[1, 2], [3, 4]], [[1, 0], [1, 1], [0, 2]])
+
+
+ALL = [lookup, mask, softmax, split, jobs, scale, clock, einsum]
+
+
+def data_of(figure):
+    return json.loads(re.search(r'<script type="application/json">(.*?)</script>', figure.html, re.DOTALL)[1])
+
+
+# ---------------------------------------------------------------- what is stored
+
+
+@pytest.mark.parametrize("make", ALL)
+def test_a_figure_is_html_a_picture_and_text(make):
+    data, _ = make()._repr_mimebundle_()
+    assert set(data) == {"text/html", "image/svg+xml", "text/plain"}
+    assert data["text/html"].startswith('<div class="attn-explore" data-kind="')
+    assert data["text/plain"] == repr(make()) == make().text
+    assert len(data["image/svg+xml"].encode()) <= 12_000
+    assert len(data["text/html"].encode()) <= 40_000
+
+
+@pytest.mark.parametrize("make", ALL)
+def test_a_figure_asks_before_it_answers(make):
+    figure = make()
+    told = data_of(figure)
+    assert "Guess first. " in figure.text
+    assert told["ask"].endswith("?")
+    assert 0 <= told["right"] < len(told["options"]) >= 2
+    assert re.search(r"To check it(, at .*?)?: `", told["told"])
+    assert figure.text.endswith(told["told"])
+
+
+@pytest.mark.parametrize("make", ALL)
+def test_a_figure_needs_nothing_from_outside(make):
+    assert set(re.findall(r"\b\w+:(?://|image)[^'\"\s,;]*", make().html)) <= {
+        "http://www.w3.org/2000/svg",
+        "data:image/svg+xml",
+    }
+
+
+def test_noise_below_the_last_digit_changes_no_byte():
+    noise = 1e-7 * torch.rand(5, 2, generator=GENERATOR)
+    assert explore.lookup(QUERY + 1e-7, KEYS + noise, VALUES - noise, TOKENS).html == lookup().html
+    assert explore.mask(SCORES + 1e-7, TOKENS).html == mask().html
+    assert explore.softmax(SCORES[0] - 1e-7, TOKENS, VALUES).html == softmax().html
+
+
+def test_all_scripts_together_are_small():
+    modules = {part for kind in KINDS for part in re.findall(r"<script.*?</script>", scripts(kind), re.DOTALL)}
+    assert len(modules) == len(KINDS) + 2  # and what they share
+    assert len(gzip.compress("".join(sorted(modules)).encode())) <= 60_000
+
+
+def test_the_text_holds_the_numbers_that_the_package_computes():
+    out, weights = attention(QUERY[None].double(), KEYS.double(), VALUES.double())
+    lines = lookup().text.splitlines()
+    for line, token, weight in zip(lines[1:6], TOKENS, weights[0], strict=True):
+        assert line.startswith(token)
+        assert line.endswith(f"weight {weight:.4f}")
+    assert lines[6] == "context  " + " ".join(f"{x:.4f}" for x in out[0])
+
+
+def test_a_wheel_holds_the_scripts_and_styles(tmp_path):
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    shutil.copytree(ROOT / "src" / "attn_course" / "explore", tmp_path / "src" / "attn_course" / "explore")
+    (tmp_path / "src" / "attn_course" / "__init__.py").touch()
+    build = "import setuptools.build_meta as build; print(build.build_wheel('.'))"
+    done = subprocess.run([sys.executable, "-c", build], cwd=tmp_path, capture_output=True, text=True, check=True)
+    names = zipfile.ZipFile(tmp_path / done.stdout.split()[-1]).namelist()
+    ours = [path.name for path in resources.files(explore).iterdir() if path.name.endswith((".js", ".css"))]
+    assert len(ours) >= 12
+    assert {f"attn_course/explore/{name}" for name in ours} <= set(names)
+
+
+MISTAKES = [
+    (lambda: explore.lookup(KEYS[:3, :1], KEYS, VALUES, TOKENS), r"query of shape \(3, 1\) must be one vector of two"),
+    (lambda: explore.lookup(QUERY, KEYS.T, VALUES, TOKENS), r"keys of shape \(2, 5\) must be two numbers for each"),
+    (lambda: explore.lookup(QUERY, KEYS, VALUES[:4], TOKENS), r"values of shape \(4, 2\) .* each of the 5 tokens"),
+    (lambda: explore.lookup(QUERY, KEYS[:1], VALUES[:1], ["a"]), r"tokens \(1\) must be two or more"),
+    (lambda: explore.mask(SCORES[:4], TOKENS), r"scores of shape \(4, 5\) must be one row and one column"),
+    (lambda: explore.mask(torch.zeros(9, 9), list("abcdefghi")), r"tokens \(9\) must be 2 to 8"),
+    (lambda: explore.softmax(SCORES, TOKENS), r"scores of shape \(5, 5\) must be one for each of the 5 tokens"),
+    (lambda: explore.softmax([0.0, math.inf], ["a", "b"]), r"scores \[0.0, inf\] must be finite"),
+    (lambda: explore.softmax(SCORES[0], TOKENS, VALUES.T), r"values of shape \(2, 5\) must be a row for each"),
+    (lambda: explore.scale(SCORES[0]), r"scores of shape \(5,\) must be a table of 2 to 100 rows"),
+    (lambda: explore.clock(5), r"head_dim \(5\) must be 2, 4, 6 or 8"),
+    (lambda: explore.clock(4, base=1.0), r"base \(1\) must be from 1.6 to 10,000"),
+    (lambda: explore.clock(4, query=65), r"query \(65\) and key \(1\) must be positions from 0 to 64"),
+    (lambda: explore.einsum(KEYS, VALUES.T), r"q of shape \(5, 2\) and k of shape \(2, 5\) must be \(T, D\)"),
+    (lambda: explore.einsum(KEYS, KEYS), r"T \(5\) must be below S \(5\)"),
+    (lambda: explore.split(3, 1, 4), r"num_heads \(1\) .* must be 2 to 5, 2 to 4 and 1 to 4"),
+    (lambda: explore.jobs(["dog"], [9]), r"words \['dog'\] and speeds \[9\] must be two words"),
+    (lambda: explore.jobs(["dog", "cat"], [9, 9]), r"two words with two different numbers"),
+    (lambda: explore.jobs(["dog", "cat"], [9, 12], width=3), r"width \(3\) must be even"),
+]
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(("call", "message"), MISTAKES)
+def test_an_error_finishes_the_sentence(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+# ---------------------------------------------------------------- the sentences that a cell can check
+
+
+def test_no_query_leads_out_of_the_hull():
+    torch.manual_seed(123)
+    q, k, v = torch.randn(3, 6, 2)
+    out, _ = attention(100 * q, k, v)
+    assert (out <= v.amax(0) + 1e-6).all()
+    assert (out >= v.amin(0) - 1e-6).all()
+
+
+def test_zeros_after_the_softmax_leak_and_minus_infinity_before_it_does_not():
+    layer = SelfAttention(d_in=3, d_out=2)
+    x = torch.randn(6, 3)
+    scores, causal = layer.q_proj(x) @ layer.k_proj(x).mT, torch.ones(6, 6).tril().bool()
+    s = scores.detach().clone().requires_grad_()
+    (torch.softmax(s, -1) * causal)[1, 0].backward()
+    assert (s.grad[1, 2:] != 0).all()
+    s.grad = None
+    torch.softmax(s.masked_fill(~causal, -math.inf), -1)[1, 0].backward()
+    assert (s.grad[1, 2:] == 0).all()
+
+
+def test_a_shift_cancels_and_overflows():
+    assert torch.exp(SCORES[0] + 100).isinf().all()
+    torch.testing.assert_close(torch.softmax(SCORES[0] + 100, -1), torch.softmax(SCORES[0], -1), atol=1e-5, rtol=1e-4)
+
+
+def test_without_the_scale_the_mean_gradient_is_larger_and_the_median_smaller():
+    products = torch.randn(2000, 6).double()  # as of width 1024, divided by 32
+
+    def jacobian_size(weights):
+        return (torch.diag_embed(weights) - weights[..., None] * weights[..., None, :]).flatten(-2).norm(dim=-1)
+
+    raw, scaled = jacobian_size(torch.softmax(32 * products, -1)), jacobian_size(torch.softmax(products, -1)) / 32
+    assert raw.mean() > 1.5 * scaled.mean()
+    assert raw.median() < 0.1 * scaled.median()
+
+
+def test_view_puts_other_numbers_into_the_same_shape():
+    wide = 10 * torch.arange(3)[:, None] + torch.arange(4)
+    assert wide.view(2, 3, 2)[1, 0].tolist() == [12, 13]
+    assert wide.view(3, 2, 2).transpose(0, 1)[1, 0].tolist() == [2, 3]
+    assert "`wide.view(2, 3, 2)[1, 0]` is 12 and 13" in split().text
+    assert "`wide.view(3, 2, 2).transpose(0, 1)[1, 0]` is 2 and 3" in split().text
+
+
+def test_the_two_errors_of_one_head_add_up_to_the_same():
+    told = re.search(r"`(abs.*?)` is 3 for", jobs().text)[1]
+    assert {round(eval(told, {"w": w / 16}), 12) for w in range(17)} == {3}
+
+
+# ---------------------------------------------------------------- the arithmetic of the scripts, in a browser
+
+
+def compute_one(compute, name, *arguments):
+    """A function that returns one number."""
+    return compute(name, *arguments).squeeze()
+
+
+@pytest.fixture
+def compute(shown):
+    """Call a function of the scripts by its name."""
+    tab = shown(*(make() for make in ALL))
+
+    def call(name, *arguments):
+        if any(isinstance(a, torch.Tensor) for a in arguments):
+            arguments = [a.tolist() if isinstance(a, torch.Tensor) else a for a in arguments]
+        run = "([name, args]) => [attnExplore[name](...args)].flat().map((x) => [x].flat().map(String))"
+        told = tab.evaluate(run, [name, arguments])
+        table = torch.tensor([[float(x.replace("Infinity", "inf")) for x in row] for row in told], dtype=torch.float64)
+        return table.squeeze(-1)
+
+    return call
+
+
+def test_the_softmax_is_the_packages(compute):
+    for row in (SCORES[0].double(), 800 * SCORES[1].double(), torch.tensor([0.0, -math.inf, 1.0])):
+        torch.testing.assert_close(compute("softmax", row.double()), torch.softmax(row.double(), -1))
+
+
+def test_the_naive_softmax_breaks_where_float32_does(compute):
+    def naive(row):
+        powers = torch.exp(row)
+        return (powers / powers.sum()).double()
+
+    for row in ([88.5, 88.5], [0.0, 89.0], [-104.0, -110.0], [-200.0, -210.0], [1.4, 1.5, -0.2], [88.0, 80.0]):
+        row = torch.tensor(row)
+        torch.testing.assert_close(compute("naiveSoftmax", row), naive(row), equal_nan=True, atol=0, rtol=1e-5)
+
+
+def test_the_average_is_attentions(compute):
+    out, weights = attention(QUERY[None].double(), KEYS.double(), VALUES.double())
+    torch.testing.assert_close(compute("average", weights[0], VALUES.double()), out[0])
+
+
+MASKS = {
+    "causal": torch.ones(5, 5).tril().bool(),
+    "window": torch.ones(5, 5).tril().triu(-1).bool(),
+    "padding": (torch.arange(5) < 3).expand(5, 5),
+    "a row that is empty": torch.arange(5)[:, None].expand(5, 5) > 1,
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_masked_weights_are_the_packages(compute, name):
+    allowed, scores = MASKS[name], SCORES.double()
+    eye = torch.eye(5, dtype=torch.float64)
+    _, ours = attention(scores * math.sqrt(5), eye, eye, allowed)
+    torch.testing.assert_close(compute("maskedWeights", scores, allowed, "before"), ours)
+    torch.testing.assert_close(compute("maskedWeights", scores, allowed, "again"), ours)
+    kept = torch.softmax(scores, -1) * allowed
+    torch.testing.assert_close(compute("maskedWeights", scores, allowed, "after"), kept)
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_who_has_a_say_is_what_autograd_finds(compute, name):
+    allowed = MASKS[name]
+
+    def weigh(row, visible, when):
+        if when == "after":
+            return torch.softmax(row, -1) * visible
+        if not visible.any():
+            return 0 * row
+        return torch.softmax(row.masked_fill(~visible, -math.inf), -1)
+
+    for when in ("before", "after", "again"):
+        jacobians = [
+            torch.autograd.functional.jacobian(lambda r, v=visible: weigh(r, v, when), row)  # noqa: B023
+            for row, visible in zip(SCORES.double(), allowed, strict=True)
+        ]
+        torch.testing.assert_close(compute("say", SCORES.double(), allowed, when), torch.stack(jacobians).abs().sum(1))
+
+
+def test_the_hull_holds_all_points_and_turns_one_way(compute):
+    points = torch.randn(40, 2).double()
+    corners = compute("hull", points)
+    edges = corners.roll(-1, 0) - corners
+    away = points[:, None] - corners
+    turns = edges[:, 0] * away[..., 1] - edges[:, 1] * away[..., 0]
+    assert (turns > -1e-12).all()
+    assert {tuple(c) for c in corners.tolist()} <= {tuple(p) for p in points.tolist()}
+    square = torch.tensor([[0.0, 0], [1, 0], [0.5, 0.5], [1, 1], [0, 1], [0.5, 0]])
+    assert sorted(compute("hull", square).tolist()) == [[0, 0], [0, 1], [1, 0], [1, 1]]
+
+
+def test_the_size_of_a_jacobian_is_autograds(compute):
+    rows = torch.softmax(3 * ROWS[:5].double(), -1)
+    jacobians = [torch.autograd.functional.jacobian(lambda r: torch.softmax(r, -1), row) for row in rows.log()]
+    ours = compute("softmax", rows.log()[0])
+    torch.testing.assert_close(ours, rows[0])
+    sizes = torch.stack([compute_one(compute, "jacobianSize", row) for row in rows])
+    torch.testing.assert_close(sizes, torch.stack([j.norm() for j in jacobians]))
+    assert compute_one(compute, "median", torch.tensor([3.0, 1.0, 2.0, 7.0])) == 2
+
+
+LETTERS = [("sd", out) for out in ("ts", "st", "t", "s", "tsd", "")] + [("td", out) for out in ("t", "", "td")]
+
+
+@pytest.mark.parametrize(("second", "out"), LETTERS)
+def test_the_loops_compute_what_einsum_does(shown, second, out):
+    q, k = torch.randn(2, 3).double(), torch.randn(4 if second == "sd" else 2, 3).double()
+    expected = torch.einsum(f"td,{second}->{out}", q, k)
+    made = shown(einsum()).evaluate(
+        "(args) => attnExplore.contract(...args)", ["td", second, out, q.tolist(), k.tolist()]
+    )
+    assert made["error"] == ""
+    assert made["shape"] == list(expected.shape)
+    torch.testing.assert_close(torch.tensor(made["values"]).double().view(expected.shape), expected)
+
+
+def test_a_slip_is_an_error_only_where_lengths_differ(shown):
+    q, k = torch.tensor([[1, 2], [3, 4]]), torch.tensor([[1, 0], [1, 1], [0, 2]])
+    with pytest.raises(RuntimeError):
+        torch.einsum("td,td->t", q, k)
+    with pytest.raises(RuntimeError):
+        torch.einsum("td,td->ts", q, k[:2])
+    tab = shown(einsum())
+    for value in ("td", "t"):
+        part(tab, "einsum").locator(f"input[value={value}]").check()
+    wait_for(tab, "einsum", "PyTorch refuses: t cannot be 2 long and 3 long.")
+    part(tab, "einsum").locator("input[value=few]").check()
+    wait_for(tab, "einsum", "d disappears: it is summed over. The result has 2 numbers. Query i met key i alone.")
+    expected = torch.einsum("td,td->t", q, k[:2]).tolist()
+    assert numbers(part(tab, "einsum").locator(".result td")) == expected
+    part(tab, "einsum").locator("input[value=ts]").check()
+    wait_for(tab, "einsum", "PyTorch refuses: s stands in the result and in no input.")
+
+
+@pytest.mark.parametrize(("pairs", "base"), [(1, 7.0), (2, 16.0), (4, 10_000.0)])
+def test_the_hands_turn_as_fast_as_rotate_turns_a_vector(compute, pairs, base):
+    turned = rotate(torch.tensor([[1.0, 0.0] * pairs] * 2).double(), base=base)[1]
+    ours = compute("speeds", pairs, base).reshape(-1)
+    torch.testing.assert_close(ours, torch.atan2(turned[1::2], turned[0::2]), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(("T", "H", "D"), [(3, 2, 2), (5, 3, 2), (2, 4, 1)])
+def test_the_numbers_go_where_pytorch_puts_them(compute, T, H, D):
+    wide = torch.arange(T * H * D).view(T, H * D)
+    ways = {"view": wide.view(H, T, D), "transpose": wide.view(T, H, D).transpose(0, 1)}
+    for way, table in ways.items():
+        places = compute("destinations", T, H, D, way).long()
+        assert [table[tuple(place)].item() for place in places] == list(range(T * H * D))
+
+
+# ---------------------------------------------------------------- under the reader's hand
+
+
+def part(tab, kind):
+    return tab.locator(f"#explore-{kind}")
+
+
+def numbers(cells):
+    return [float(text.replace("−", "-")) for text in cells.all_inner_texts()]
+
+
+def wait_for(tab, kind, text):
+    part(tab, kind).locator(".said", has_text=text).wait_for()
+
+
+def slide(tab, label, value):
+    """Put a slider where a finger would leave it."""
+    put = "(e, x) => { e.value = x; e.dispatchEvent(new Event('input', { bubbles: true })); }"
+    tab.get_by_role("slider", name=label, exact=True).evaluate(put, value)
+
+
+def query_of(tab):
+    told = tab.get_by_role("slider", name="query of journey").get_attribute("aria-valuetext")
+    return torch.tensor([float(x.replace("−", "-")) for x in re.findall(r"−?[\d.]+", told)])
+
+
+def test_a_query_that_is_dragged_takes_scores_weights_and_context_along(shown):
+    tab = shown(lookup(name="journey"))
+    grip = tab.get_by_role("slider", name="query of journey").locator(".dot").bounding_box()
+    x, y = grip["x"] + grip["width"] / 2, grip["y"] + grip["height"] / 2
+    tab.mouse.move(x, y)
+    tab.mouse.down()
+    tab.mouse.move(x - 30, y + 45, steps=4)
+    tab.mouse.up()
+    wait_for(tab, "lookup", "You changed the query: the scores and weights changed, the values did not.")
+    moved = query_of(tab)
+    assert moved[0] < QUERY[0] - 0.2
+    assert moved[1] < QUERY[1] - 0.3
+    out, weights = attention(moved[None], KEYS, VALUES)
+    assert numbers(part(tab, "lookup").locator(".bar")) == pytest.approx(weights[0].tolist(), abs=0.006)
+    said = part(tab, "lookup").locator(".said").inner_text()
+    context = [float(x.replace("−", "-")) for x in re.search(r"\((.*)\)", said)[1].split(", ")]
+    assert context == pytest.approx(out[0].tolist(), abs=0.01)
+
+
+def test_the_arrow_keys_move_a_point(shown):
+    tab = shown(lookup(name="journey"))
+    before = query_of(tab)
+    tab.get_by_role("slider", name="query of journey").focus()
+    tab.keyboard.press("ArrowUp")
+    tab.keyboard.press("Shift+ArrowLeft")
+    wait_for(tab, "lookup", "You changed the query")
+    across, up = (query_of(tab) - before).tolist()
+    assert up > 0.01
+    assert across == pytest.approx(-5 * up, abs=0.03)
+
+
+def test_a_value_moves_no_weight(shown):
+    tab = shown(lookup())
+    before = numbers(part(tab, "lookup").locator(".bar"))
+    tab.get_by_role("slider", name="value of starts").focus()
+    tab.keyboard.press("Shift+ArrowRight")
+    wait_for(tab, "lookup", "You moved the value of starts: no score and no weight changed.")
+    assert numbers(part(tab, "lookup").locator(".bar")) == before
+
+
+def test_the_answer_comes_after_the_guess_and_the_look(shown):
+    tab = shown(lookup())
+    told = part(tab, "lookup").locator(".told")
+    slide(tab, "Length of the query", 1.5)
+    wait_for(tab, "lookup", "You changed the length of the query")
+    assert not told.is_visible()
+    tab.get_by_role("button", name="Start again").click()
+    tab.get_by_label("Anywhere: a longer query fetches more.").check()
+    assert part(tab, "lookup").locator(".then").is_visible()
+    wait_for(tab, "lookup", "the context is")
+    slide(tab, "Length of the query", 1.5)
+    told.wait_for()
+    assert told.inner_text().startswith("Not what you guessed. A query fetches nothing itself.")
+
+
+def test_a_reader_may_ask_for_the_answer(shown):
+    tab = shown(jobs())
+    tab.get_by_role("button", name="Show the answer").click()
+    assert part(tab, "jobs").locator(".told").inner_text().startswith("One row of weights makes one average")
+
+
+def grid(tab, index):
+    return part(tab, "mask").get_by_role("grid").nth(index)
+
+
+def filled(tab):
+    read = "(es) => es.map((e) => e.getAttribute('aria-selected') === 'true')"
+    return grid(tab, 0).get_by_role("gridcell").evaluate_all(read)
+
+
+def test_a_mask_is_painted_by_mouse_and_by_keys(shown):
+    tab = shown(mask())
+    cells = grid(tab, 0).get_by_role("gridcell")
+    start = MASKS["causal"].flatten().tolist()
+    assert filled(tab) == start
+    cells.nth(1).hover()
+    tab.mouse.down()
+    cells.nth(3).hover()
+    tab.mouse.up()
+    wait_for(tab, "mask", "The mask lets somebody look ahead.")
+    painted = start.copy()
+    painted[1] = painted[3] = True
+    assert [a for i, a in enumerate(filled(tab)) if i != 2] == [a for i, a in enumerate(painted) if i != 2]
+    tab.get_by_role("button", name="causal").click()
+    cells.nth(0).focus()
+    tab.keyboard.press("ArrowDown")
+    tab.keyboard.press("ArrowRight")
+    tab.keyboard.press("Space")
+    wait_for(tab, "mask", "The mask lets nobody look ahead.")
+    start[6] = False
+    assert filled(tab) == start
+    assert cells.nth(6).get_attribute("aria-label") == "journey at journey: False"
+
+
+@pytest.mark.parametrize("when", ["before", "after", "again"])
+def test_the_tables_show_weights_and_leaks(shown, when):
+    tab = shown(mask())
+    part(tab, "mask").locator(f"input[value={when}]").check()
+    tab.get_by_role("button", name="window of 2").click()
+    wait_for(tab, "mask", "have a weight of 0 and still a say" if when == "after" else "No hidden key has a say.")
+    allowed, scores = MASKS["window"], SCORES.double()
+    kept = torch.softmax(scores if when == "after" else scores.masked_fill(~allowed, -math.inf), -1) * allowed
+    assert numbers(grid(tab, 1).get_by_role("gridcell")) == pytest.approx(kept.flatten().tolist(), abs=0.006)
+    leaks = grid(tab, 2).locator(".leak").count()
+    assert leaks == (when == "after") * (~allowed).sum()
+
+
+def test_a_mask_upside_down_hides_what_it_should_show(shown):
+    tab = shown(mask())
+    tab.get_by_label("hidden", exact=True).check()
+    wait_for(tab, "mask", "1 query may look at nothing.")
+    weights = numbers(grid(tab, 1).get_by_role("gridcell"))
+    assert weights[20:] == [0] * 5  # the last query saw everything before
+    assert weights[4] > 0
+
+
+def test_a_shift_leaves_the_softmax_and_breaks_the_naive_one(shown):
+    tab = shown(softmax())
+    bars = part(tab, "softmax").locator(".bar:not(.naive)")
+    before = numbers(bars)
+    assert before == pytest.approx(torch.softmax(SCORES[0], -1).tolist(), abs=6e-5)
+    slide(tab, "Added to all scores", 100)
+    wait_for(tab, "softmax", "Without the maximum: NaN.")
+    assert numbers(bars) == before
+    assert "NaN" in part(tab, "softmax").locator(".naive").all_inner_texts()
+
+
+def test_a_temperature_divides_the_scores(shown):
+    tab = shown(softmax())
+    slide(tab, "Temperature", -1)
+    cold = torch.softmax(10 * SCORES[0], -1)
+    context = ", ".join(f"{x:.3f}" for x in cold @ VALUES).replace("-", "−")
+    wait_for(tab, "softmax", f"The context is ({context}).")
+    assert numbers(part(tab, "softmax").locator(".bar:not(.naive)")) == pytest.approx(cold.tolist(), abs=6e-5)
+
+
+def test_a_single_score_is_moved_by_keys(shown):
+    tab = shown(softmax())
+    score = tab.get_by_role("slider", name="score of starts")
+    score.focus()
+    tab.keyboard.press("ArrowUp")
+    moved = torch.softmax((SCORES[0] + 0.1 * (torch.arange(5) == 2)).round(decimals=2), -1)
+    tab.wait_for_timeout(300)  # a screen reader is told when all is still
+    assert numbers(part(tab, "softmax").locator(".bar:not(.naive)")) == pytest.approx(moved.tolist(), abs=2e-3)
+
+
+def test_view_takes_one_step_and_mixes_the_heads(shown):
+    tab = shown(split())
+    tab.get_by_label("view(2, 3, 2)").check()
+    tab.get_by_role("button", name="Next step").click()
+    wait_for(tab, "split", "Row 0 of head 1 holds 12 and 13. 4 of 12 numbers are in a head that does not own them.")
+    assert part(tab, "split").locator(".astray").all_text_contents() == ["2", "3", "20", "21"]
+    tab.get_by_label("cut, then transpose").check()
+    wait_for(tab, "split", "Each row is cut into pieces")
+    tab.get_by_role("button", name="Next step").click()
+    wait_for(tab, "split", "Row 0 of head 1 holds 2 and 3. Every number is in the head that owns its column.")
+
+
+def test_one_head_shares_its_weight_and_two_need_not(shown):
+    tab = shown(jobs())
+    slide(tab, "First head: weight of dog", 0.75)
+    wait_for(tab, "jobs", "Off by 0.75 for the dog and 2.25 for the cat, together 3.00.")
+    slide(tab, "Numbers that one head reports", 3)
+    wait_for(tab, "jobs", "Its 3 numbers have one row of weights")
+    tab.get_by_role("radio", name="two").check()
+    slide(tab, "First head: weight of dog", 0)
+    slide(tab, "Second head: weight of dog", 1)
+    wait_for(tab, "jobs", "Off by 0.00 for the dog and 0.00 for the cat, together 0.00.")
+
+
+@pytest.mark.parametrize(
+    ("by", "from_", "factor"), [("none", "drawn", 16), ("root", "drawn", 1), ("none", "layer", 16 / 3)]
+)
+def test_width_and_scale_decide_how_soft_rows_are_and_what_comes_back(shown, by, from_, factor):
+    tab = shown(scale())
+    slide(tab, "Width D", 8)
+    part(tab, "scale").locator(f"input[value={by}]").check()
+    part(tab, "scale").locator(f"input[value={from_}]").check()
+    weights = torch.softmax(factor * ROWS.double(), -1)
+    sure = (weights.amax(-1) > 0.99).sum().item()
+    wait_for(tab, "scale", f"At width 256, {sure} of 40 rows give nearly everything to one token")
+    cells = part(tab, "scale").locator("td").all_inner_texts()
+    jacobians = torch.diag_embed(weights) - weights[..., None] * weights[:, None]
+    sizes = jacobians.flatten(1).norm(dim=-1) / (16 if by == "root" else 1)
+    assert cells[0] == " ".join(f"{w:.2f}" for w in weights[0])
+    assert cells[1] == f"{torch.special.entr(weights).sum(-1).mean().exp():.2f}"
+    assert cells[2] == f"{sure} of 40"
+    assert float(cells[3]) == pytest.approx(sizes.mean().item(), abs=6e-5)
+    if by == "root":
+        assert float(cells[4]) == pytest.approx(sizes.median().item(), abs=6e-5)
+
+
+def test_a_turned_query_and_key_keep_their_score_when_both_move_on(shown):
+    tab = shown(clock())
+    turned = rotate(torch.tensor([[1.0, 0.0] * 2] * 65).double(), base=16.0)
+    scores = turned @ turned.mT
+    wait_for(tab, "clock", f"Positions 3 and 1: the score is {scores[3, 1]:.3f}, at distance 2.")
+    slide(tab, "Both moved on by", 40)
+    wait_for(tab, "clock", f"Positions 43 and 41: the score is {scores[43, 41]:.3f}, at distance 2.")
+    slide(tab, "Both moved on by", 0)
+    slide(tab, "Position of the query", 6)
+    higher = next(d for d in range(6, 65) if scores[d, 0] > scores[6, 1] + 0.005)
+    said = f"Positions 6 and 1: the score is {scores[6, 1]:.3f}".replace("-", "−")
+    wait_for(tab, "clock", f"{said}, at distance 5. It is higher again at distance {higher}.")
+    assert part(tab, "clock").locator(".product").nth(1).inner_text() == f"cos 1.25 = {math.cos(1.25):.3f}"
+
+
+# ---------------------------------------------------------------- on a page
+
+WEBSITE = '<script>document.documentElement.dataset.content_root = "../"</script>'
+
+
+def test_the_website_keeps_the_state_in_its_address(shown):
+    tab = shown(WEBSITE, jobs(), softmax())
+    slide(tab, "First head: weight of dog", 0.25)
+    tab.wait_for_url("**#explore-jobs?dog=0.25")
+    tab.evaluate("location.hash = 'explore-softmax?heat=-1&shift=5000&scores=nonsense&__proto__=1'")
+    wait_for(tab, "softmax", "Without the maximum: NaN.")
+    assert tab.get_by_role("slider", name="Added to all scores").input_value() == "200"  # as far as it goes
+    assert tab.get_by_role("slider", name="Temperature").input_value() == "-1"
+
+
+def test_elsewhere_the_address_is_left_alone(shown):
+    tab = shown(jobs())
+    slide(tab, "First head: weight of dog", 0.25)
+    wait_for(tab, "jobs", "together 3.00")
+    assert "#" not in tab.url
+
+
+def test_an_address_opens_the_detail_that_the_figure_is_folded_in(shown):
+    tab = shown(WEBSITE, f"<details><summary>A detail</summary>{jobs().html}</details>")
+    assert not part(tab, "jobs").is_visible()
+    tab.evaluate("location.hash = 'explore-jobs?dog=1'")
+    part(tab, "jobs").locator(".said", has_text="Off by 0.00 for the dog").wait_for()
+    assert part(tab, "jobs").is_visible()
+
+
+def test_figures_share_a_page_and_one_copy_of_their_scripts_is_enough(shown):
+    seen = set()
+
+    def first(script):
+        return "" if script[0] in seen else seen.add(script[0]) or script[0]
+
+    texts = [re.sub(r"<script data-explore>.*?</script>", first, make().html, flags=re.DOTALL) for make in ALL]
+    twice = jobs().html.split("<script data-explore>")[0].replace("explore-jobs", "explore-more") + "</div>"
+    tab = shown(*texts, twice)
+    for kind in [*KINDS, "more"]:
+        assert part(tab, kind).locator(".said").inner_text() != ""
+
+
+@pytest.mark.parametrize("make", ALL)
+def test_a_figure_fits_a_telephone_and_passes_axe(shown, make):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    for scheme in ("light", "dark"):
+        tab = shown(make(), width=390, color_scheme=scheme)
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+        assert tab.locator(".attn-explore").evaluate("e => e.hasAttribute('data-dark')") == (scheme == "dark")
+        tab.get_by_role("button", name="Show the answer").click()
+        if make is mask:
+            tab.locator("input[value=after]").check()
+            wait_for(tab, "mask", "and still a say")
+        found = axe.run(tab).response["violations"]
+        assert [(v["id"], [n["html"][:100] for n in v["nodes"]]) for v in found] == []
+
+
+def test_without_scripts_a_picture_stands_there(shown):
+    tab = shown(mask(), scripts=False)
+    image = tab.get_by_role("img")
+    assert image.get_attribute("alt") == "A mask to paint, and the weights that it leaves"
+    assert image.evaluate("e => e.complete && e.naturalWidth > 300")
+
+
+def test_a_token_is_never_markup(shown):
+    tokens = ["<b>bold</b>", "</script><script>window.pwned = 1</script>", '"><img src=x onerror="window.pwned = 2">']
+    table = torch.eye(3)
+    tab = shown(
+        explore.mask(table, tokens),
+        explore.softmax(table[0], tokens),
+        explore.lookup(table[0, :2], table[:, :2], table[:, :2], tokens, name="<i>me</i>"),
+    )
+    assert tab.evaluate("window.pwned") is None
+    assert grid(tab, 0).get_by_role("rowheader").nth(0).inner_text() == "<b>bold</b>"
+
+
+def test_reduced_motion_is_respected(shown):
+    moves = "e => getComputedStyle(e).transitionDuration"
+    for wish, time in (("reduce", "0s"), ("no-preference", "0.6s")):
+        tab = shown(split(), reduced_motion=wish)
+        assert part(tab, "split").locator(".number").first.evaluate(moves) == time
