@@ -24,6 +24,19 @@ ROOT = Path(__file__).resolve().parent.parent
 HOSTS = ("localhost", "127.0.0.1")
 PATIENCE = 120  # seconds for the Jupyter server's first answer
 
+# The server, which ends when this script does, however that ends: then its standard input is at an end, too.
+SERVER = """
+import os, signal, sys, threading
+from jupyter_server.serverapp import main
+
+def end():
+    sys.stdin.buffer.read()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+threading.Thread(target=end, daemon=True).start()
+main()
+"""
+
 
 class Failure(Exception):
     """The message says everything, so no traceback is shown."""
@@ -54,11 +67,12 @@ class Jupyter:
             "MappingKernelManager.cull_interval": 60,
         }
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "jupyter_server", *(f"--{name}={value}" for name, value in settings.items())],
+            [sys.executable, "-c", SERVER, *(f"--{name}={value}" for name, value in settings.items())],
             cwd=ROOT,
             # A token on the command line could be read by others; settings of the reader's own, a password for
             # instance, would lock the pages out.
             env=os.environ | {"JUPYTER_TOKEN": self.token, "JUPYTER_NO_CONFIG": "1"},
+            stdin=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C ends this script, which ends the server; that would ask first
         )
 
@@ -80,6 +94,7 @@ class Jupyter:
             self.process.wait(20)
         except subprocess.TimeoutExpired:
             self.process.kill()
+        self.process.stdin.close()
 
 
 class Pages(SimpleHTTPRequestHandler):

@@ -6,9 +6,9 @@ from urllib.parse import urlsplit
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
-# The page talks to Jupyter itself (book/_static/live/, 7 kB). Thebe does the same with 116 files of 3.3 MB, which no
-# package on PyPI carries, and which ask two other hosts for MathJax and require.js; a build that needs PyPI alone
-# could not have it.
+# The page talks to Jupyter itself (book/_static/live/, 10 kB packed). Thebe does the same with 116 files of 3.3 MB,
+# which no package on PyPI carries, and which ask two other hosts for MathJax and require.js; a build that needs PyPI
+# alone could not have it.
 
 
 def binder_address(options: dict[str, Any]) -> str:

@@ -124,7 +124,7 @@ def test_make_without_a_target_lists_the_commands(clone):
     assert run.returncode == 0
     commands = [line.split()[1] for line in run.stdout.splitlines()]
     assert commands == (
-        "help book serve pdf lab test check seeds machines accelerator notebooks gpu address clean".split(" ")  # noqa: SIM905
+        "help book serve pdf weight lab test check seeds machines accelerator notebooks gpu address clean".split(" ")  # noqa: SIM905
     )
 
 
