@@ -21,7 +21,7 @@ PAGE = "book/try_the_translator.html"
 ODD = [
     "", " ", "▁", "猫▁", "▁猫", "ﾈｺﾊ ﾈﾃｲﾙ｡", "１２３円", "猫😀😀犬👨\u200d👩\u200d👧", "𠮷野家", "か\u3099っこう",
     "㌔と①と…", "a\u0085b\ufeffc\x1cd",
-    "<s>猫</s>", "「はい。」と言った。いいえ。", "5．5円。（本。", "Hello, world!", "猫" * 40,
+    "<s>猫</s>", "「はい。」と言った。いいえ。", "5．5円。（本。", "いいい", "ますますます", "Hello, world!", "猫" * 40,
 ]  # fmt: skip
 SENTENCES = [
     "猫は窓の前で寝ています。",
@@ -140,6 +140,20 @@ def test_the_page_finds_python_s_translations_and_attention(scripts, translator,
     for layer, numbers in zip(weights.decoder.flatten(1).tolist(), theirs["beam"]["decoder"], strict=True):
         # The future is -1 there, and 0 here.
         np.testing.assert_allclose(np.clip(numbers, 0, 1), layer, rtol=0, atol=WITHIN)
+
+
+def test_an_end_counts_only_if_it_is_among_the_best(scripts):
+    written = scripts("""async () => {
+      const { search } = await import(new URL("../translator/search.js", location));
+      const scores = { 0: [0, 0, -1, -0.5], 1: [0, 0, -1, -0.5], 2: [0, 0, -0.5, -1] };  // the end is 2, a word 3
+      const model = { decode: (beginnings) => beginnings.map(({ length }) => Float64Array.from(scores[length])) };
+      const steps = search(model, null, { size: 1, patience: 1, lengthReward: 0, maxLen: 5 });
+      for (;;) {
+        const { value, done } = steps.next();
+        if (done) return value.map(({ id, length, logProb }) => [id, length, logProb]);
+      }
+    }""")
+    assert written == [[2, 3, -1.5]]
 
 
 def test_the_tree_s_best_branch_spells_the_translation_and_each_piece_costs_probability(scripts):
