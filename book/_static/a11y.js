@@ -48,6 +48,17 @@ document.addEventListener("DOMContentLoaded", () => {
     };
     idle(some);
   });
-  window.addEventListener("load", () => { window.boxesReached = reach(); });
+  // Sections far down are laid out one by one, when the page can be read already: then links find where they stand.
+  const layOut = () => new Promise((done) => {
+    const sections = [...document.querySelectorAll(".bd-article > section > section")];
+    const next = () => {
+      const section = sections.shift();
+      if (!section) return done();
+      section.style.contentVisibility = "visible";
+      requestAnimationFrame(() => idle(next));
+    };
+    idle(next);
+  });
+  window.addEventListener("load", () => { window.boxesReached = layOut().then(reach); });
   window.addEventListener("resize", () => { window.boxesReached = reach(); });
 });

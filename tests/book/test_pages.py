@@ -362,13 +362,15 @@ def test_the_address_of_the_site_is_the_first_page(tab, site):
 
 
 MARKED = """async (part) => {
+  while (!window.boxesReached) await new Promise((done) => setTimeout(done, 20));
+  await window.boxesReached;
   scrollTo(0, part * (document.scrollingElement.scrollHeight - innerHeight));
   await new Promise((done) => setTimeout(done, 120));
   const headings = [...document.querySelectorAll("article :is(h2, h3)")].filter((heading) => heading.checkVisibility());
   const listed = (heading) => document.querySelector(`nav.page-toc a[href="#${heading.closest("section").id}"]`);
   // The one whose text is read: the last that has come into the upper part of the window.
-  const above = ({ top, height }) => height > 0 && top < innerHeight / 8; // what is far away has no height
-  const read = headings.filter((heading) => listed(heading) && above(heading.getBoundingClientRect()));
+  const above = (heading) => heading.closest("section").getBoundingClientRect().top < innerHeight / 8;
+  const read = headings.filter((heading) => listed(heading) && above(heading));
   const marked = [...document.querySelectorAll("nav.page-toc a[aria-current]")].map((link) => link.hash.slice(1));
   return [marked, read.length ? [read.at(-1).closest("section").id] : []];
 }"""
