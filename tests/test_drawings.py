@@ -77,7 +77,7 @@ DRAWINGS = {
     "layer": LAYER,
     "block": BLOCK,
     "induction": INDUCTION,
-    "induction on six": plots.induction(["it", "was", "said", "that", "it", "was"], behind="said"),
+    "induction on three": plots.induction(["W", "M", "W"], behind="M"),
     "transformer": TRANSFORMER,
     **{f"transformer, {lit}": plots.transformer(lit) for lit in STAGES},
     **{f"ring, {step}": plots.ring(step) for step in (0, 3)},
@@ -580,7 +580,11 @@ def test_in_the_ring_keys_and_values_have_moved_on_and_queries_and_outputs_have_
             "lit ('memory') must be one of 'positions', 'batches', 'mask', 'loss', 'decoding', 'softmax', 'cache', "
             "'tiles', 'weights', 'heads', or None for the whole Transformer",
         ),
-        (lambda: plots.induction(["A", "B"], behind="B"), "tokens (2 of them) must be 3 to 6 to be drawn"),
+        (lambda: plots.induction(["A", "B"], behind="B"), "tokens (A, B) must be 3 to 5 single letters to be drawn"),
+        (
+            lambda: plots.induction(["A", "was", "A"], behind="was"),
+            "tokens (A, was, A) must be 3 to 5 single letters to be drawn",
+        ),
         (
             lambda: plots.induction(["A", "B", "A"], behind="A"),
             "behind ('A') must come after the newest token ('A') at an earlier place",

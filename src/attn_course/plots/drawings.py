@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from attn_course.plots.pen import HEADS, NORMAL, WIDTH, Drawing, Sheet, shape, short
-from attn_course.plots.text import as_mask, as_numbers, as_rows, as_tokens, fixed
+from attn_course.plots.text import as_mask, as_numbers, as_rows, as_tokens, fixed, width_of
 
 # The pieces of the formula that a chapter can light: what is coloured, what is said below it.
 _PIECES = {
@@ -812,11 +812,11 @@ def induction(tokens: Sequence[str], behind: str) -> Drawing:
     """Draw how two heads find what came after the newest token when it stood there before.
 
     Args:
-        tokens: the last of them is the newest, and stands among the others too.
+        tokens: 3 to 5 letters; the last of them is the newest, and stands among the others too.
         behind: the token after its earlier place.
 
     Raises:
-        ValueError: if the newest token did not stand before ``behind``, or there are too many to draw.
+        ValueError: if the newest token did not stand before ``behind``, or the tokens are too many or too long to draw.
 
     Example:
         >>> induction(["A", "B", "A"], behind="B")
@@ -826,8 +826,10 @@ def induction(tokens: Sequence[str], behind: str) -> Drawing:
         layer 2, induction: A looks at B after A, so B is next
     """
     pairs = list(itertools.pairwise(tokens))
-    if not 3 <= len(tokens) <= 6:
-        raise ValueError(f"tokens ({len(tokens)} of them) must be 3 to 6 to be drawn")
+    if not 3 <= len(tokens) <= 5 or max(map(width_of, tokens)) > 1:
+        raise ValueError(
+            f"tokens ({', '.join(tokens)}) must be 3 to 5 single letters to be drawn"
+        )
     if (tokens[-1], behind) not in pairs:
         raise ValueError(
             f"behind ({behind!r}) must come after the newest token ({tokens[-1]!r}) at an earlier place"
