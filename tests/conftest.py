@@ -55,7 +55,7 @@ def shown(browser, tmp_path):
     """Open views in a page of their own, from a file; whatever goes wrong in it fails the test."""
     contexts, wrong = [], []
 
-    def show(*views, width=1000, height=900, style="", scripts=True, **options):
+    def show(*views, width=1000, height=900, style="", plain=False, scripts=True, **options):
         options = {"viewport": {"width": width, "height": height}, "reduced_motion": "reduce", **options}
         contexts.append(browser.new_context(**options))
         tab = contexts[-1].new_page()
@@ -65,7 +65,7 @@ def shown(browser, tmp_path):
         tab.on("dialog", lambda dialog: wrong.append("a dialog"))
         tab.on("request", lambda request: asked(request.url))
         texts = [view if isinstance(view, str) else view.html for view in views]
-        page = PAGE.replace("STYLE", STYLE + style).replace("VIEWS", "\n".join(texts))
+        page = PAGE.replace("STYLE", style if plain else STYLE + style).replace("VIEWS", "\n".join(texts))
         path = tmp_path / f"page{len(contexts)}.html"
         path.write_text(page if scripts else re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL), "utf-8")
         tab.goto(path.as_uri())

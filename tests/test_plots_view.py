@@ -902,8 +902,8 @@ def test_it_is_dark_where_the_page_is_dark(shown, cross):
     dark = "document.querySelector('.attn-view').hasAttribute('data-dark')"
     assert shown(cross, color_scheme="light").evaluate(dark) is False
     assert shown(cross, color_scheme="dark").evaluate(dark) is True
-    assert shown(cross, color_scheme="dark", style="").evaluate(dark) is False  # black on white all the same
-    tab = shown(cross, style=NIGHT)
+    assert shown(cross, color_scheme="dark", plain=True).evaluate(dark) is False  # black on white all the same
+    tab = shown(cross, style=NIGHT, plain=True)
     assert tab.evaluate(dark) is False
     tab.evaluate("document.documentElement.dataset.theme = 'dark'")
     tab.wait_for_function(dark)

@@ -122,9 +122,9 @@ def test_a_repository_that_was_moved_is_set_up_anew(clone, tmp_path):
 def test_make_without_a_target_lists_the_commands(clone):
     run = make(clone)
     assert run.returncode == 0
-    commands = [line.split()[1] for line in run.stdout.splitlines()]
+    commands = " ".join(line.split()[1] for line in run.stdout.splitlines())
     assert commands == (
-        "help book serve pdf weight lab test check seeds machines accelerator notebooks gpu address clean".split(" ")  # noqa: SIM905
+        "help book serve pdf weight lab test check types seeds machines accelerator notebooks gpu address clean"
     )
 
 
