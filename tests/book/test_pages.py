@@ -292,6 +292,7 @@ class Visit:
         return [f"{width['width']} px, {scheme}: {complaint}" for complaint in found]
 
     def ask_axe(self, *context: str, **options) -> None:
+        self.tab.evaluate("() => window.boxesReached")
         answer = axe_playwright.Axe().run(self.tab, *context, options={**AXE, **options}).response
         for problem in answer["violations"]:
             where = "; ".join(" ".join(map(str, node["target"])) for node in problem["nodes"][:3])

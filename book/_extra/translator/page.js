@@ -275,9 +275,9 @@ function start(home) {
       pieces,
       choices,
       make("p", { class: "try-compared" }, compare(t.beam, t.greedy)),
-      make("h3", {}, "Where it looks"),
+      make("h2", {}, "Where it looks"),
       views,
-      make("h3", {}, "The beam as a tree"),
+      make("h2", {}, "The beam as a tree"),
       ...makeTree(t.nodes, t.best, t.size),
       make("div", { class: "try-table", role: "region", tabindex: 0, "aria-label": table.caption.textContent }, table),
     );

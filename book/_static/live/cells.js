@@ -238,6 +238,7 @@ class Live {
       outputs?.add(message);
     });
     cell.ran = ended === "ok" && code === cell.code;
+    if (outputs) dispatchEvent(new Event("resize")); // a box that scrolls can be reached by keyboard (a11y.js)
     if (cell.exercise && /^Right\./m.test(outputs?.words ?? "")) {
       document.dispatchEvent(new CustomEvent("exercise-right", { detail: cell.exercise }));
     }
