@@ -121,23 +121,23 @@ def parts(jobs: int) -> dict[str, Part]:
         "form": Part("notebooks in their normal form", 0.1, (python("scripts/notebooks.py", "--check"),)),
         "unit": Part(
             "unit tests with shapes checked at run time",
-            5,
+            8,
             (pytest(*unit, "-m", "not bad_input and not trains", SHAPES, jobs=jobs),),
         ),
-        "bad-input": Part("unit tests with bad input", 1.5, (pytest(*unit, "-m", "bad_input", jobs=jobs),)),
+        "bad-input": Part("unit tests with bad input", 4, (pytest(*unit, "-m", "bad_input", jobs=jobs),)),
         "quick": Part(
             "unit tests, without run-time shapes",
-            6,
+            8,
             (pytest(*unit, "--ignore=tests/book/test_launch.py", "-m", "not trains", jobs=jobs),),
         ),
         "docstrings": Part("examples in docstrings", 0.3, (pytest("--doctest-modules", "src"),)),
-        "notebooks": Part("notebooks executed again and compared", 4, (nbval,)),
+        "notebooks": Part("notebooks executed again and compared", 6, (nbval,)),
         "book": Part(
             "the book builds without a warning",
             1.5,
             ((*shlex.split(os.environ.get("MAKE", "make")), "--no-print-directory", "book"),),
         ),
-        "site": Part("the book itself", 4, (pytest(*SITE_TESTS, jobs=jobs),)),
+        "site": Part("the book itself", 7, (pytest(*SITE_TESTS, jobs=jobs),)),
         "seeds": Part(
             "statements about trained networks with other seeds, and chapters without their details",
             25,
@@ -151,12 +151,12 @@ def parts(jobs: int) -> dict[str, Part]:
         ),
         "placed": Part(
             "the package's tests, with everything they make on the stand-in",
-            3,
+            4,
             (pytest("-p", "on_accelerator", "-m", "not trains and not bad_input", *tests_of_the_package(), jobs=jobs),),
             STANDIN,
         ),
         "placed-notebooks": Part(
-            "notebooks in double precision executed on the stand-in and compared", 4, (compared(double),), STANDIN
+            "notebooks in double precision executed on the stand-in and compared", 5, (compared(double),), STANDIN
         ),
         "placed-notebooks-32": Part(
             "all other notebooks executed on a stand-in without float64 and compared",
