@@ -121,7 +121,7 @@ def parts(jobs: int) -> dict[str, Part]:
         "form": Part("notebooks in their normal form", 0.1, (python("scripts/notebooks.py", "--check"),)),
         "unit": Part(
             "unit tests with shapes checked at run time",
-            8,
+            7,
             (pytest(*unit, "-m", "not bad_input and not trains", SHAPES, jobs=jobs),),
         ),
         "bad-input": Part("unit tests with bad input", 4, (pytest(*unit, "-m", "bad_input", jobs=jobs),)),

@@ -73,7 +73,7 @@ def test_the_readme_says_the_minutes_that_the_parts_take(checks, machines):
     minutes = {name: sum(every[part].minutes for part in parts) for name, parts in checks.COMMANDS.items()}
     minutes["machines"] = len(machines.MACHINES) * sum(every[part].minutes for part in machines.PARTS)
     assert table == {name: f"{round(value)}" for name, value in minutes.items()}
-    assert minutes["test"] <= 28  # and two for the installation
+    assert minutes["test"] <= 26  # and two for the installation
     assert minutes["test"] + minutes["accelerator"] <= 45  # .ci/run, on machines that are not as fast, within an hour
 
 
