@@ -51,6 +51,9 @@ ATEN = "import torch; print(torch.backends.cpu.get_cpu_capability())"
 def environment(machine: Machine) -> dict[str, str]:
     """The variables that make this processor compute like that one."""
     chosen = {"OMP_NUM_THREADS": str(machine.threads), "ATEN_CPU_CAPABILITY": machine.aten}
+    if machine.threads > 1:
+        # Two test processes have more threads than the machine has cores: one that waits must not spin.
+        chosen["OMP_WAIT_POLICY"] = "PASSIVE"
     if platform.machine() in ("x86_64", "AMD64"):  # the names are those of x86
         chosen |= {"ONEDNN_MAX_CPU_ISA": machine.onednn, "MKL_CBWR": machine.mkl, "OPENBLAS_CORETYPE": machine.blas}
     if machine.numpy is not None:

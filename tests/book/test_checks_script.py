@@ -205,7 +205,7 @@ def test_the_machines_choose_other_kernels_and_other_numbers_of_threads(machines
     assert list(asked) == ["oldest", "middle", "newest"]
     assert [variables["OMP_NUM_THREADS"] for variables in asked.values()] == ["1", "2", "4"]
     assert [variables.get("ATEN_CPU_CAPABILITY") for variables in asked.values()] == ["default", "avx2", None]
-    assert asked["newest"].keys() == {"OMP_NUM_THREADS"}
+    assert asked["newest"].keys() == {"OMP_NUM_THREADS", "OMP_WAIT_POLICY"}
     assert machines.answer(machines.ATEN, asked["oldest"]) == "DEFAULT"
 
 
