@@ -1,6 +1,7 @@
 """Processes start once, never hang, and say what went wrong and where."""
 
 import os
+import pickle
 import time
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from attn_course import tasks
-from attn_course.processes import Processes
+from attn_course.processes import Processes, _answer, _raise_the_first_cause
 
 
 def rank_and_size():
@@ -55,6 +56,17 @@ def test_an_error_in_one_process_is_told_with_its_line_and_nobody_waits_for_it(p
         processes.run(stop_in_one, num_processes=2)
     assert time.monotonic() - started < 15
     assert processes.run(rank_and_size, num_processes=1) == [(0, 1)]
+
+
+def test_who_finds_nobody_at_the_meeting_has_waited_and_is_no_cause(tmp_path):
+    message = pickle.dumps((tasks.add_up, ([1.0],), 0, 2, str(tmp_path / "meeting"), 1.0))
+    alone = _answer(message)
+    assert (alone["waited"], alone["by gloo"]) == (True, True), alone["error"]
+    refused = {"error": "ValueError: 3 heads", "line": "f(x)", "waited": False, "by gloo": False}
+    with pytest.raises(RuntimeError, match=r"process 1 of 2 stopped in: f\(x\)\n  ValueError: 3 heads"):
+        _raise_the_first_cause([alone, refused], 1.0)
+    with pytest.raises(TimeoutError, match=r"after 1 s .*waits for another one\n  process 0 of 2 waits in: backend"):
+        _raise_the_first_cause([alone, {"returned": 1.0}], 1.0)
 
 
 def test_whoever_waits_for_one_that_has_left_is_told_so(processes):

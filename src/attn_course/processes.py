@@ -1,5 +1,6 @@
 """Processes that compute together, started from a notebook, a test or a script. Used from chapter 20 on."""
 
+import contextlib
 import multiprocessing
 import os
 import pickle
@@ -192,20 +193,20 @@ def _answer(message: bytes) -> dict[str, Any]:
     task = None
     try:
         task, inputs, rank, count, meeting, timeout = pickle.loads(message)
+        limit, store = timedelta(seconds=timeout), dist.FileStore(meeting, count)
         dist.init_process_group(
-            "gloo",
-            store=dist.FileStore(meeting, count),
-            rank=rank,
-            world_size=count,
-            timeout=timedelta(seconds=timeout),
+            "gloo", store=store, rank=rank, world_size=count, timeout=limit
         )
+        store.set(f"entered {rank}", "")
         torch.manual_seed(0)
         return {"returned": task(*inputs)}
     except Exception as error:
         said = f"{type(error).__name__}: {error}"
-        waited = "timed out" in said.lower()
+        waited = "timed out" in said.lower() or "wait timeout" in said.lower()
         by_gloo = waited or "gloo" in said.lower()
         if not by_gloo and dist.is_initialized():
+            with contextlib.suppress(dist.DistStoreError):  # some process never came
+                store.wait([f"entered {other}" for other in range(count)], limit)
             dist.destroy_process_group()  # nobody shall wait for this process
         return {
             "error": said,
