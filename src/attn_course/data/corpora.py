@@ -44,6 +44,7 @@ __all__ = [
     "load_tatoeba",
     "load_tsv",
     "remove_overlap",
+    "stream_pairs",
 ]
 
 SMALL_PARALLEL_ENJA_URL = (
@@ -462,7 +463,7 @@ def _stream_lines(path: Path) -> Iterator[str]:
             except UnicodeDecodeError:
                 _read_lines(path)  # says what is wrong with the file
                 raise
-            text = text.removesuffix("\n").removesuffix("\r")
+            text = text[:-2] if text.endswith("\r\n") else text.removesuffix("\n")
             if not text.strip():
                 _read_lines(path)
             yield text

@@ -381,7 +381,9 @@ class _Run:
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
                 logits, _ = self.parallel(batch.src, batch.tgt_in, src_mask=batch.src_mask)
             loss = translation_loss(
-                logits.float(), batch.tgt_out, label_smoothing=self.settings.label_smoothing
+                logits.float() if self.bfloat16 else logits,
+                batch.tgt_out,
+                label_smoothing=self.settings.label_smoothing,
             )
             # DistributedDataParallel averages gradients over the processes; this makes the average a mean over tokens.
             (loss * (self.processes.size / tokens)).backward()

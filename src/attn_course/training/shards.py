@@ -196,7 +196,9 @@ def prepare_shards(folder: Path, settings: Settings, *, quiet: bool = False) -> 
             "test": describe_pairs(text.test),
         }
         prepare_folder(folder, settings, data, learn_from, keep_vocabularies=is_done())
-        if not is_done():
+        if is_done():
+            shutil.rmtree(unfinished, ignore_errors=True)
+        else:
             spread()
             to_make = num_shards
     to_make = processes.gather(to_make)[0]
