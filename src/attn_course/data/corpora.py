@@ -240,7 +240,8 @@ def stream_pairs(
     The files are never in memory as a whole, and are read twice.
 
     Raises:
-        FileNotFoundError, ValueError: what they raise; where a line is wrong, when it is reached.
+        FileNotFoundError: if a file is not there.
+        ValueError: as these two.
     """
     path = Path(path)
     if en_path is None:
