@@ -65,7 +65,7 @@ def test_pairs_come_back_from_files_that_are_mapped_into_memory(tmp_path):
     record = write_shard(tmp_path, 7, iter(PAIRS), vocab_size=18)
     shard = read_shard(tmp_path, record)
     assert [shard[i] for i in range(len(shard))] == PAIRS
-    assert shard.lengths() == [[3, 1], [1, 2], [2, 4]]
+    assert shard.lengths() == [(3, 1), (1, 2), (2, 4)]
     assert (len(shard), record["pairs"]) == (3, 3)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["00007.bounds.npy", "00007.tokens.npy"]
     assert isinstance(shard._tokens, np.memmap)

@@ -74,9 +74,9 @@ class Shard(Sequence):
         start, middle, end = self._bounds[2 * index : 2 * index + 3].tolist()
         return self._tokens[start:middle].tolist(), self._tokens[middle:end].tolist()
 
-    def lengths(self) -> list[list[int]]:
+    def lengths(self) -> list[tuple[int, int]]:
         """(source length, target length) of each pair."""
-        return np.diff(self._bounds).reshape(-1, 2).tolist()
+        return list(map(tuple, np.diff(self._bounds).reshape(-1, 2).tolist()))
 
 
 class Shards(Sequence):
