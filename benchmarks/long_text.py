@@ -1,6 +1,6 @@
 """What a long text costs a training before its first step, in memory and in shards: peak memory and CPU time.
 
-`python benchmarks/long_text.py` makes texts of 100,000 and 400,000 pairs from the bundled corpus, each with a number of
+`python benchmarks/long_text.py` makes texts of 40,000 and 100,000 pairs from the bundled corpus, each with a number of
 its own, and starts a training of one step on each: with the text in memory, and with it in shards, which are prepared
 at the first start and there at the second. All numbers are ratios to the shorter text in memory. Each start is a
 process of its own, on one thread.
@@ -64,7 +64,7 @@ def start_process(*arguments: str | int | Path) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("pairs", nargs="*", type=int, default=[100_000, 400_000])
+    parser.add_argument("pairs", nargs="*", type=int, default=[40_000, 100_000])
     parser.add_argument("--start", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.start:
