@@ -352,7 +352,10 @@ def test_single_settings_can_be_changed(settings_file):
     ("arguments", "says"),
     [
         (["nothing.toml"], "nothing.toml must be a file with settings, or one of the recipes everyday, small"),
-        (["everyday", "--set", "stepz=3"], "--set stepz=3 must be NAME=VALUE, with one of the names average_decay, "),
+        (
+            ["everyday", "--set", "stepz=3"],
+            "--set stepz=3 must be NAME=VALUE, with one of the names accumulate, average_decay, ",
+        ),
         (["everyday", "--set", "steps"], "--set steps must be NAME=VALUE"),
         (["everyday", "--set", "steps=many"], "steps ('many') must be of the type int"),
         (["everyday", "--set", "steps=0"], "steps (0) must be at least 1"),
@@ -417,6 +420,19 @@ def test_a_translator_is_trained_and_measured_on_one_s_own_text(own_text, settin
         "attn-course: the translator was trained on pairs=my.tsv; without --corpus it is measured on what was kept out"
     )
     assert re.search(r"^pairs=my\.ja,my\.en +train +40 pairs", run("data", "pairs=my.ja,my.en").stdout)
+
+
+def test_a_long_text_is_prepared_in_shards_and_batches_are_accumulated(own_text, settings_file, monkeypatch):
+    monkeypatch.chdir(own_text)
+    arguments = "train", settings_file, "--folder", "run", "--corpus", "pairs=my.tsv", "--test", "pairs=test.tsv"
+    more = "--set", "steps=4", "--set", "tgt_vocab_size=30", "--accumulate", "2", "--pairs-per-shard", "30"
+    assert "name a corpus for dev (--dev, --test)" in refused(*arguments, *more)
+    found = run(*arguments, *more, "--dev", "pairs=test.tsv")
+    assert found.exit_code == 0, found.stderr
+    assert len(json.loads(Path("run/shards/index.json").read_text())["shards"]) == 2
+    assert Settings.load("run/settings.toml").accumulate == 2
+    Path("my.tsv").unlink()  # measuring does not read it
+    assert run("evaluate", "--folder", "run").stdout.startswith("pairs=test.tsv, test: 6 sentences")
 
 
 def test_one_s_own_text_can_be_two_files(own_text, monkeypatch):

@@ -17,6 +17,7 @@ import tarfile
 import tempfile
 import threading
 import time
+import tracemalloc
 import unicodedata
 from pathlib import Path
 
@@ -35,6 +36,7 @@ from attn_course.data.corpora import (
     load_tatoeba,
     load_tsv,
     remove_overlap,
+    stream_pairs,
 )
 
 REAL = Path(os.environ.get("ATTN_COURSE_DATA", "")) if os.environ.get("ATTN_COURSE_DATA") else None
@@ -454,8 +456,10 @@ def test_any_two_files_are_pairs_or_an_error_that_names_one(ja, en):
     ],
 )
 def test_a_file_of_ones_own_that_cannot_be_pairs_is_named_with_the_reason(tmp_path, ja, en, message):
-    with pytest.raises(ValueError, match=message):
-        load_pairs(*own(tmp_path, ja, en))
+    files = own(tmp_path, ja, en)
+    for load in (load_pairs, lambda *files: list(stream_pairs(*files))):
+        with pytest.raises(ValueError, match=message):
+            load(*files)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
@@ -632,6 +636,7 @@ def test_a_table_of_pairs_has_them_in_its_last_columns_in_either_order(tmp_path,
     lines = [row.format(ja=ja, en=en) for ja, en in pairs]
     (tmp_path / "my.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8-sig")
     assert load_tsv(tmp_path / "my.tsv") == pairs
+    assert list(stream_pairs(tmp_path / "my.tsv")) == pairs
 
 
 @pytest.mark.parametrize(
@@ -647,5 +652,25 @@ def test_a_table_of_pairs_has_them_in_its_last_columns_in_either_order(tmp_path,
 )
 def test_a_table_of_pairs_that_is_none_is_refused(tmp_path, text, says):
     (tmp_path / "my.tsv").write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match=says):
-        load_tsv(tmp_path / "my.tsv")
+    for load in (load_tsv, lambda path: list(stream_pairs(path))):
+        with pytest.raises(ValueError, match=says):
+            load(tmp_path / "my.tsv")
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n", "\r"])
+def test_pairs_are_the_same_one_after_the_other_as_all_at_once(tmp_path, end):
+    ja, en = "犬\u2028。\r\n猫。\n鳥\r。\r\n馬。", "dog\ncat\r\n\u2028bird\x85\nhorse"
+    files = own(tmp_path, ja + end, en + end)
+    assert list(stream_pairs(*files)) == load_pairs(*files)
+    assert len(load_pairs(*files)) == 4
+
+
+def test_a_long_file_is_not_held_in_memory(tmp_path):
+    (tmp_path / "my.tsv").write_text("".join(f"これは{n}番目の文です。\tThis is sentence {n}.\n" for n in range(3000)))
+    peaks = []
+    for read in (load_tsv, lambda path: sum(1 for _ in stream_pairs(path))):
+        tracemalloc.start()
+        read(tmp_path / "my.tsv")
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < peaks[0] / 10

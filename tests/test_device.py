@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from attn_course import default_device
-from attn_course.device import get_random_state, has_type, set_random_state
+from attn_course.device import get_random_state, has_bfloat16, has_type, set_random_state
 
 LACKING = {("mps", torch.float64)}
 
@@ -100,3 +100,23 @@ def test_the_random_state_is_asked_of_the_devices_own_module(monkeypatch, kind):
     assert get_random_state(torch.device(kind)) is module.state
     set_random_state(torch.tensor([5]), torch.device(kind))
     assert module.state.tolist() == [5]
+
+
+@pytest.mark.parametrize(
+    ("known", "has"),
+    [({"avx2": True, "avx512_bf16": False}, False), ({"avx512_bf16": True}, True), ({"bf16": True}, True), ({}, False)],
+)
+def test_a_processor_says_whether_it_multiplies_in_bfloat16(monkeypatch, known, has):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: known, raising=False)
+    assert has_bfloat16(torch.device("cpu")) is has
+    monkeypatch.delattr(torch.cpu, "get_capabilities")
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: has)
+    assert has_bfloat16(torch.device("cpu")) is has
+
+
+def test_an_accelerator_says_so_too_and_one_that_only_imitates_it_does_not_count(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: including_emulation)
+    monkeypatch.setattr(
+        "attn_course.device.has_type", lambda device, dtype: (device.type, dtype) == ("mps", torch.bfloat16)
+    )
+    assert [has_bfloat16(torch.device(kind)) for kind in ("cuda", "mps", "xpu")] == [False, True, False]

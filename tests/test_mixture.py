@@ -10,7 +10,7 @@ import pytest
 from attn_course.data import corpora, mixture
 from attn_course.data.corpora import Corpus, Pair
 from attn_course.data.everyday import load_handwritten
-from attn_course.data.mixture import load_held_out, load_text
+from attn_course.data.mixture import cut_pair, load_held_out, load_text, stream_text
 
 REAL = Path(os.environ["ATTN_COURSE_DATA"]) if os.environ.get("ATTN_COURSE_DATA") else None
 WITH_SMALL = pytest.mark.skipif(
@@ -123,6 +123,26 @@ def test_a_sentence_that_is_too_long_to_cut_is_named(monkeypatch):
     monkeypatch.setattr(mixture, "load_tatoeba", lambda: [Pair("犬" * 20_000, "dogs")])
     with pytest.raises(ValueError, match=r"text must have at most 49,149 bytes.*; it begins with '犬犬犬"):
         load_text(["tatoeba"])
+
+
+def test_a_text_is_the_same_one_pair_after_the_other_but_for_those_that_are_there_twice(small_corpora, tmp_path):
+    (tmp_path / "my.tsv").write_text("".join(f"{pair.ja}\t{pair.en}\n" for pair in [*LARGE, *SMALL.train]))
+    own = f"pairs={tmp_path / 'my.tsv'}"
+    for names, division in (
+        (["small_parallel_enja", own], {}),
+        ([own, "everyday"], {"dev": "tatoeba", "test": "handwritten"}),
+        (["everyday", "tatoeba"], {"held_out": 3, "test": own}),
+    ):
+        whole, streamed = load_text(names, **division), stream_text(names, **division)
+        pairs = list(streamed.train())
+        assert [cut_pair(pair) for pair in dict.fromkeys(pairs)] == whole.train
+        assert (streamed.dev, streamed.test) == (whole.dev, whole.test)
+        assert pairs == list(streamed.train())  # as often as one likes
+
+
+def test_a_corpus_is_not_loaded_for_dev_and_test_that_are_others(small_corpora):
+    dev, test = load_held_out("pairs=no such file", dev="small_parallel_enja", test="tatoeba")
+    assert (len(dev), len(test)) == (8, 4)
 
 
 def test_a_sentence_is_spelled_once(small_corpora, monkeypatch):

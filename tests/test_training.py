@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from tolerance import allowed
 from torch.testing import assert_close
 
 from attn_course.data.mixture import Text, WordPair
@@ -125,6 +126,8 @@ def test_any_name_of_a_folder_survives_the_way_through_toml(tmp_path, folder):
         ({"corpora": ()}, "corpora must name at least one corpus"),
         ({"new_vocabularies": True}, "new_vocabularies is for a run that begins with another, and init_from is empty"),
         ({"number_copies": -1}, r"number_copies \(-1\) must be at least 0"),
+        ({"accumulate": 0}, r"accumulate \(0\) must be at least 1"),
+        ({"pairs_per_shard": -1}, r"pairs_per_shard \(-1\) must be at least 0"),
         ({"average_decay": 1.0}, r"average_decay \(1.0\) must be at least 0 and below 1"),
         ({"required_characters": "7\ud800"}, r"required_characters \('7\\ud800'\) must be text that UTF-8 can write"),
     ],
@@ -153,7 +156,7 @@ def test_settings_of_the_wrong_type_are_refused(change, says):
 def test_a_settings_file_says_what_is_wrong_with_it(tmp_path):
     path = tmp_path / "s.toml"
     path.write_text("steps = 10\nstepz = 3\n")
-    with pytest.raises(ValueError, match=r"s\.toml: unknown settings stepz; known are average_decay, beta2"):
+    with pytest.raises(ValueError, match=r"s\.toml: unknown settings stepz; known are accumulate, average_decay"):
         Settings.load(path)
     path.write_text("steps = \n")
     with pytest.raises(ValueError, match=r"s\.toml cannot be read as TOML: .*line 1"):
@@ -661,7 +664,8 @@ def test_the_average_of_the_weights_is_what_is_kept_and_goes_on_after_a_stop(tmp
 
 
 @pytest.mark.cpu_only("autocast, which a device written in Python does not have")
-def test_in_bfloat16_the_weights_stay_float32_and_the_losses_nearly_what_they_were(tmp_path, straight):
+def test_in_bfloat16_the_weights_stay_float32_and_the_losses_nearly_what_they_were(tmp_path, straight, monkeypatch):
+    monkeypatch.setattr(training_loop, "has_bfloat16", lambda device: True)  # slow where it has not, but the same
     settings = replace(TINY, bfloat16=True)
     train(settings, tmp_path / "one", text=TEXT, quiet=True)
     assert {t.dtype for n, t in tensors_of(tmp_path / "one").items() if n.startswith("model")} == {torch.float32}
@@ -671,6 +675,17 @@ def test_in_bfloat16_the_weights_stay_float32_and_the_losses_nearly_what_they_we
     train(settings, tmp_path / "two", text=TEXT, stop_at=5, quiet=True)
     train(settings, tmp_path / "two", text=TEXT, quiet=True)
     assert_same_run(tmp_path / "two", tmp_path / "one")
+
+
+def test_where_the_device_has_no_bfloat16_a_sentence_says_so_and_float32_is_what_is_trained_in(
+    tmp_path, straight, monkeypatch, capsys
+):
+    monkeypatch.setattr(training_loop, "has_bfloat16", lambda device: False)
+    train(replace(TINY, bfloat16=True), tmp_path, text=TEXT, quiet=True)
+    assert re.fullmatch(
+        r"bfloat16 is set, and this \w+ does not multiply in it: training in float32\n", capsys.readouterr().err
+    )
+    assert_same_run(tmp_path, straight)
 
 
 def test_the_folder_says_what_was_trained_on(straight):
@@ -688,7 +703,7 @@ def test_the_recorded_loss_is_the_mean_over_tokens_of_the_steps_since_the_last_r
     run = training_loop._Run(settings, tmp_path, TEXT)  # weights that have hardly moved
     run.state |= {"epoch": 0, "done": 0}
     total = tokens = 0
-    for batch, _ in zip(run.batches(), range(2), strict=False):
+    for ([batch], _), _ in zip(run.batches(), range(2), strict=False):
         logits, _ = run.model(batch.src, batch.tgt_in, src_mask=batch.src_mask)
         total += F.cross_entropy(
             logits.mT, batch.tgt_out, ignore_index=PAD_ID, label_smoothing=0.1, reduction="sum"
@@ -763,5 +778,76 @@ def test_two_processes_are_one_with_the_doubled_batch_and_go_on_like_one(tmp_pat
     seeds = [(tmp_path / f"seed{rank}").read_text() for rank in range(2)]
     assert seeds == ["0", "1"]  # they drop other units
     assert {"rng", "rng.1"} <= tensors_of(tmp_path / "straight").keys()
-    with pytest.raises(ValueError, match="was written by 2 processes, and now there are 1"):
-        train(TINY, tmp_path / "straight", text=TEXT, quiet=True)
+
+
+def train_in_float64(settings, folder, stop_at=None):
+    torch.set_default_dtype(torch.float64)
+    try:
+        train(settings, folder, text=TEXT, stop_at=stop_at, quiet=True)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.cpu_only("four processes of the CPU, whatever else is there")
+def test_one_process_two_and_four_make_the_same_steps_and_can_follow_each_other(tmp_path, processes):
+    """With dropout, too: each of the four parts of a batch drops the same units, whoever computes it."""
+    settings = replace(TINY, steps=9, evaluate_every=9, tokens_per_batch=14)
+    train_in_float64(replace(settings, accumulate=4), tmp_path / "one")
+    processes.run(train_in_float64, replace(settings, accumulate=2), tmp_path / "two", num_processes=2, timeout=120)
+    processes.run(train_in_float64, settings, tmp_path / "four", timeout=120)
+    processes.run(train_in_float64, settings, tmp_path / "moved", 2, timeout=120)
+    processes.run(train_in_float64, settings, tmp_path / "moved", 4, num_processes=3, timeout=120)
+    processes.run(train_in_float64, settings, tmp_path / "moved", 6, num_processes=2, timeout=120)
+    train_in_float64(settings, tmp_path / "moved")
+    # A rounding becomes at most so much where a gradient is as small as the 1e-8 that Adam divides by at least.
+    rounding = allowed(torch.float64, terms=4 * settings.tokens_per_batch, depth=30)["atol"] / 1e-8
+    way = sum(learning_rate(step, settings) for step in range(1, 10))
+    one = tensors_of(tmp_path / "one")
+    for folder in ("two", "four", "moved"):
+        ours = tensors_of(tmp_path / folder)
+        assert ours.keys() == one.keys()
+        for name, tensor in one.items():
+            if name.startswith("rng"):
+                assert torch.equal(ours[name], tensor), name
+            elif name.startswith("model."):
+                assert tensor.dtype == torch.float64
+                assert_close(ours[name], tensor, rtol=0, atol=rounding * way)
+        assert metrics_of(tmp_path / folder)[0]["loss"] == pytest.approx(
+            metrics_of(tmp_path / "one")[0]["loss"], abs=2e-6
+        )
+
+
+@pytest.mark.cpu_only("the arithmetic of the loop, in float64")
+def test_batches_that_are_accumulated_are_one_that_is_so_many_times_as_large(tmp_path):
+    exact = replace(TINY, dropout=0.0, steps=9, evaluate_every=9)
+    train_in_float64(replace(exact, tokens_per_batch=14, accumulate=3), tmp_path / "three")
+    train_in_float64(replace(exact, tokens_per_batch=42), tmp_path / "one")
+    rounding = allowed(torch.float64, terms=42, depth=30)["atol"] / 1e-8
+    way = sum(learning_rate(step, exact) for step in range(1, 10))
+    three = tensors_of(tmp_path / "three")
+    for name, tensor in tensors_of(tmp_path / "one").items():
+        if name.startswith("model."):
+            assert_close(three[name], tensor, rtol=0, atol=rounding * way)
+
+
+def test_accumulated_batches_go_on_after_a_stop_as_if_there_had_been_none(tmp_path):
+    settings = replace(TINY, accumulate=3, tokens_per_batch=14)
+    train(settings, tmp_path / "one", text=TEXT, quiet=True)
+    for step in (1, 4, 12):
+        train(settings, tmp_path / "two", text=TEXT, stop_at=step, quiet=True)
+    assert_same_run(tmp_path / "two", tmp_path / "one")
+
+
+@pytest.mark.cpu_only("four processes of the CPU, whatever else is there")
+def test_more_processes_than_a_run_began_with_take_smaller_parts_of_the_same_batches(tmp_path, processes):
+    exact = replace(TINY, dropout=0.0, steps=6, evaluate_every=6)
+    train_in_float64(exact, tmp_path / "one")
+    train_in_float64(exact, tmp_path / "more", 2)
+    processes.run(train_in_float64, exact, tmp_path / "more", 4, timeout=120)
+    processes.run(train_in_float64, exact, tmp_path / "more", num_processes=2, timeout=120)
+    rounding = allowed(torch.float64, terms=40, depth=30)["atol"] / 1e-8
+    way = sum(learning_rate(step, exact) for step in range(1, 7))
+    more = tensors_of(tmp_path / "more")
+    for name, tensor in tensors_of(tmp_path / "one").items():
+        if name.startswith("model."):
+            assert_close(more[name], tensor, rtol=0, atol=rounding * way)

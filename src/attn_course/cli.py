@@ -224,11 +224,28 @@ def train(
             "--set", metavar="NAME=VALUE", help="Change one setting; can be repeated."
         ),
     ] = None,
+    accumulate: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Read so many batches before each step: one that is so many times as large, in the memory of one.",
+            show_default=False,
+        ),
+    ] = None,
+    pairs_per_shard: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Prepare the text once, in shards of about so many pairs, of which one is in memory at a time.",
+            show_default=False,
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
     """Train a translator, or go on with a training that was stopped.
 
-    Ctrl-C stops it, and the same command goes on. With torchrun, several processes share each batch:
+    Ctrl-C stops it, and the same command goes on, with more or fewer processes, too. With torchrun, several processes
+    share each batch:
 
     torchrun --nproc-per-node 2 --no-python attn-course train everyday --folder runs/two
 
@@ -247,7 +264,13 @@ def train(
     from attn_course.training.folder import LAST
 
     path = _find_settings(settings)
-    named = {"corpora": corpora, "dev": dev, "test": test}
+    named = {
+        "corpora": corpora,
+        "dev": dev,
+        "test": test,
+        "accumulate": accumulate,
+        "pairs_per_shard": pairs_per_shard,
+    }
     chosen = Settings.load(
         path,
         **dict(map(_read_change, changes or [])),

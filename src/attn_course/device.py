@@ -58,6 +58,17 @@ def has_type(device: torch.device, dtype: torch.dtype) -> bool:
     return True
 
 
+def has_bfloat16(device: torch.device) -> bool:
+    """Whether a device multiplies matrices in bfloat16 by itself; another that is made to is slower than without."""
+    if device.type == "cpu":
+        ask = getattr(torch.cpu, "get_capabilities", None)  # PyTorch 2.6 has none
+        known = ask() if ask else {"avx512_bf16": torch.cpu._is_avx512_bf16_supported()}
+        return any(there for name, there in known.items() if "bf16" in name)
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return has_type(device, torch.bfloat16)
+
+
 def get_random_state(device: torch.device) -> torch.Tensor | None:
     """The state of the device's own random numbers, as a tensor on the CPU; None for the CPU itself."""
     if device.type == "cpu":

@@ -44,6 +44,7 @@ __all__ = [
     "load_tatoeba",
     "load_tsv",
     "remove_overlap",
+    "stream_pairs",
 ]
 
 SMALL_PARALLEL_ENJA_URL = (
@@ -226,23 +227,57 @@ def load_tsv(path: str | os.PathLike) -> list[Pair]:
         ...     load_tsv(path)
         [Pair(ja='猫が好きです。', en='I like cats.')]
     """
-    pairs = []
-    for number, line in enumerate(_read_lines(Path(path)), start=1):
-        pair = Pair(*(cell.strip() for cell in ("", *line.split("\t"))[-2:]))
-        if not all(pair):
+    columns = list(_split_columns(path, _read_lines(Path(path))))
+    step = _reading_direction(path, columns)
+    return [Pair(*pair[::step]) for pair in columns]
+
+
+def stream_pairs(
+    path: str | os.PathLike, en_path: str | os.PathLike | None = None
+) -> Iterator[Pair]:
+    """What :func:`load_tsv` or, with two files, :func:`load_pairs` gives, one pair after the other.
+
+    The files are never in memory as a whole, and are read twice.
+
+    Raises:
+        FileNotFoundError: if a file is not there.
+        ValueError: as these two.
+    """
+    path = Path(path)
+    if en_path is None:
+        step = _reading_direction(path, _split_columns(path, _stream_lines(path)))
+        columns = _split_columns(path, _stream_lines(path))
+        return (Pair(*pair[::step]) for pair in columns)
+    sides = (path, Path(en_path))
+    if len({sum(1 for _ in _stream_lines(side)) for side in sides}) > 1:
+        load_pairs(*sides)  # says how many lines there are
+    return map(Pair, *map(_stream_lines, sides))
+
+
+def _split_columns(
+    path: str | os.PathLike, lines: Iterable[str]
+) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(lines, start=1):
+        first, second = (cell.strip() for cell in ("", *line.split("\t"))[-2:])
+        if not (first and second):
             raise ValueError(
                 f"{path} must have two sentences with a tab between them in line {number}, which is {line[:40]!r}"
             )
-        pairs.append(pair)
+        yield first, second
+
+
+def _reading_direction(path: str | os.PathLike, columns: Iterable[tuple[str, str]]) -> int:
+    """1 if the first column is Japanese, -1 if the second is: a step through a pair that begins with the Japanese."""
     # In how many lines each column is Japanese; an English sentence may quote a Japanese word.
-    first, second = (
-        sum(bool(JAPANESE.search(s)) for s in side) for side in zip(*pairs, strict=True)
-    )
+    first = second = 0
+    for one, other in columns:
+        first += bool(JAPANESE.search(one))
+        second += bool(JAPANESE.search(other))
     if first == second:
         raise ValueError(
             f"{path} must have Japanese in one of its last two columns, and has it in {first} lines of either"
         )
-    return pairs if first > second else [Pair(*pair[::-1]) for pair in pairs]
+    return 1 if first > second else -1
 
 
 def remove_overlap(pairs: Iterable[Pair], held_out: Iterable[Pair]) -> list[Pair]:
@@ -260,9 +295,14 @@ def remove_overlap(pairs: Iterable[Pair], held_out: Iterable[Pair]) -> list[Pair
         >>> remove_overlap(train, [Pair("行け な い", "you can 't go .")])
         [Pair(ja='行く。', en="I'll go.")]
     """
+    return list(without_overlap(pairs, held_out))
+
+
+def without_overlap(pairs: Iterable[Pair], held_out: Iterable[Pair]) -> Iterator[Pair]:
+    """What :func:`remove_overlap` gives, one pair after the other."""
     held_out = list(held_out)
     ja, en = {_key(pair.ja) for pair in held_out}, {_key(pair.en) for pair in held_out}
-    return [pair for pair in pairs if _key(pair.ja) not in ja and _key(pair.en) not in en]
+    return (pair for pair in pairs if _key(pair.ja) not in ja and _key(pair.en) not in en)
 
 
 def _key(text: str) -> str:
@@ -412,6 +452,24 @@ def _read_lines(path: Path) -> list[str]:
             f"{path} has no sentence in line {empty[0]} (of {len(lines)}); every line must hold one"
         )
     return lines
+
+
+def _stream_lines(path: Path) -> Iterator[str]:
+    """The lines that :func:`_read_lines` gives, one after the other."""
+    line = b""
+    with path.open("rb") as file:
+        for number, line in enumerate(file):
+            try:
+                text = line.decode("utf-8" if number else "utf-8-sig")
+            except UnicodeDecodeError:
+                _read_lines(path)  # says what is wrong with the file
+                raise
+            text = text[:-2] if text.endswith("\r\n") else text.removesuffix("\n")
+            if not text.strip():
+                _read_lines(path)
+            yield text
+    if not line:
+        _read_lines(path)
 
 
 def _read_tatoeba(archive: IO[bytes]) -> list[Pair]:

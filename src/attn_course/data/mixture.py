@@ -1,6 +1,7 @@
 """Several corpora as one training text, with dev and test kept out of it. Used from chapter 12."""
 
-from collections.abc import Callable, Iterable, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -20,6 +21,8 @@ from attn_course.data.corpora import (
     load_tatoeba,
     load_tsv,
     remove_overlap,
+    stream_pairs,
+    without_overlap,
 )
 from attn_course.data.everyday import load_handwritten, make_corpus
 from attn_course.data.text import normalize_japanese, tokenize_english
@@ -70,27 +73,105 @@ def load_text(
         ValueError: if there is no corpus, a name is unknown, one is there twice, or the first has too few pairs.
         OSError: if a corpus is not there and cannot be downloaded.
     """
+    _check_names(corpora)
+    parts = [load_corpus(name) for name in corpora]
+    dev, test = _hold_out(corpora[0], parts[0], dev, test, held_out, split_seed)
+    train = remove_overlap((pair for part in parts for pair in part.train), [*dev, *test])
+    # The same pair twice would only be counted twice.
+    train = dict.fromkeys(map(_spell, train))
+    parts = (train, map(_spell, dev), map(_spell, test))
+    return Text(*([cut_pair(pair) for pair in part] for part in parts))
+
+
+class LongText(NamedTuple):
+    """A training text that is read and never held as a whole, with its dev and test."""
+
+    train: Callable[[], Iterator[Pair]]
+    """Begins to read it: pairs in the one spelling. Those that are there twice come twice."""
+    dev: list[WordPair]
+    test: list[WordPair]
+
+
+def stream_text(
+    corpora: Sequence[str],
+    *,
+    dev: str = "",
+    test: str = "",
+    held_out: int = 0,
+    split_seed: int = 0,
+) -> LongText:
+    """The text of :func:`load_text`, whose arguments it takes, but for pairs that are there twice.
+
+    Your own text (``"pairs=…"``) is read one pair after the other. Of such a text nothing is drawn for dev and test,
+    since that would need all of it, so these must be named.
+
+    Raises:
+        ValueError: as :func:`load_text`; or if the first corpus is a text of your own, and dev or test is not named.
+    """
+    _check_names(corpora)
+    if corpora[0].startswith("pairs=") and not (dev and test):
+        missing = " and ".join(
+            name for name, value in (("dev", dev), ("test", test)) if not value
+        )
+        raise ValueError(
+            f"{corpora[0]} is read one pair after the other, so nothing can be drawn from all of it: name a corpus for "
+            f"{missing} (--dev, --test), or set pairs_per_shard to 0, which reads the text into memory"
+        )
+    kept_out = load_held_out(
+        corpora[0], dev=dev, test=test, held_out=held_out, split_seed=split_seed
+    )
+
+    def train() -> Iterator[Pair]:
+        pairs = (pair for name in corpora for pair in stream_corpus(name))
+        return map(
+            _spell, without_overlap(pairs, [pair for part in kept_out for pair in part])
+        )
+
+    return LongText(
+        train, *([cut_pair(_spell(pair)) for pair in part] for part in kept_out)
+    )
+
+
+def stream_corpus(name: str) -> Iterator[Pair]:
+    """The pairs that a corpus has for training; those of your own files are never all in memory."""
+    kind, _, paths = name.partition("=")
+    if kind == "pairs":
+        return stream_pairs(*_own_files(paths))
+    return iter(load_corpus(name).train)
+
+
+def describe_corpus(name: str) -> str:
+    """SHA-256 of a corpus: of its files if they are yours, otherwise of its pairs."""
+    kind, equals, paths = name.partition("=")
+    digest = hashlib.sha256()
+    if equals:
+        for path in _own_files(paths) if kind == "pairs" else [paths]:
+            with Path(path).open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+    else:
+        for ja, en in load_corpus(name).train:
+            digest.update(f"{ja}\t{en}\n".encode())
+    return digest.hexdigest()
+
+
+def _check_names(corpora: Sequence[str]) -> None:
     if isinstance(corpora, str) or len(corpora) == 0:
         raise ValueError(
             f"corpora must be a list of one or more names, such as ['everyday'], not {corpora!r}"
         )
     if twice := [name for name in corpora if list(corpora).count(name) > 1]:
         raise ValueError(f"each corpus can be used once, and {twice[0]!r} is there twice")
-    loaders = [_loader(name) for name in corpora]  # all names first: loading takes a while
-    parts = [load() for load in loaders]
-    dev, test = _hold_out(corpora[0], parts[0], dev, test, held_out, split_seed)
-    train = remove_overlap((pair for part in parts for pair in part.train), [*dev, *test])
-    # The same pair twice would only be counted twice.
-    train = dict.fromkeys(map(_spell, train))
-    parts = (train, map(_spell, dev), map(_spell, test))
-    return Text(*([_cut(pair) for pair in part] for part in parts))
+    for name in corpora:  # all names first: loading takes a while
+        _loader(name)
 
 
 def load_held_out(
     corpus: str, *, dev: str = "", test: str = "", held_out: int = 0, split_seed: int = 0
 ) -> tuple[list[Pair], list[Pair]]:
     """The dev and test that :func:`load_text` keeps out of a training text that begins with this corpus."""
-    return _hold_out(corpus, load_corpus(corpus), dev, test, held_out, split_seed)
+    # A text may be long, and where both are named nothing of it is needed.
+    loaded = Corpus([], [], []) if dev and test else load_corpus(corpus)
+    return _hold_out(corpus, loaded, dev, test, held_out, split_seed)
 
 
 def _hold_out(
@@ -191,10 +272,14 @@ def _find(name: str, files: Iterable[str], cached: str) -> str:
 
 
 def _load_own(paths: str) -> list[Pair]:
+    files = _own_files(paths)
+    return load_pairs(*files) if len(files) == 2 else load_tsv(*files)
+
+
+def _own_files(paths: str) -> list[str]:
+    """The file, or the two, that follow ``pairs=``."""
     ja, comma, en = paths.partition(",")
-    if comma and not Path(paths).exists():
-        return load_pairs(ja, en)
-    return load_tsv(paths)
+    return [ja, en] if comma and not Path(paths).exists() else [paths]
 
 
 def _load_everyday() -> Corpus:
@@ -207,7 +292,8 @@ def _spell(pair: Pair) -> Pair:
     return Pair(normalize_japanese(pair.ja), tokenize_english(pair.en))
 
 
-def _cut(pair: Pair) -> WordPair:
+def cut_pair(pair: Pair) -> WordPair:
+    """Cut a pair in the one spelling into words."""
     try:
         return WordPair(words(pair.ja), pair.en.split())
     except ValueError as error:

@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,9 @@ from attn_course.training.checkpoint import write_atomically
 from attn_course.training.settings import Settings
 
 if TYPE_CHECKING:  # a translator knows the names of the files without the corpora
-    from attn_course.data.mixture import Text
+    from attn_course.data.mixture import Text, WordPair
+
+Learn = Callable[[], Iterable[Iterable[Sequence[str]]]]
 
 SRC_SUBWORDS, TGT_SUBWORDS = "src.subwords.model", "tgt.subwords.model"
 LAST, BEST = "last.safetensors", "best.safetensors"
@@ -59,25 +61,39 @@ def _name_holder(path: Path) -> str:
         return "another process"
 
 
-def prepare_folder(folder: Path, settings: Settings, text: "Text") -> None:
+def prepare_folder(
+    folder: Path,
+    settings: Settings,
+    data: dict[str, Any],
+    learn_from: Learn,
+    *,
+    keep_vocabularies: bool = False,
+) -> None:
     """Write the settings, what the text was, and the vocabularies; or see that they are still the same.
+
+    Args:
+        data: what :func:`describe_text` says of the text.
+        learn_from: called if vocabularies are to be learned, and gives the words of both sides' sentences.
+        keep_vocabularies: those in the folder are of this text and these settings, even without a checkpoint.
 
     Raises:
         ValueError: if there is a checkpoint that was made with other settings or another text, or if the text has
             nothing to learn from or is too small for the vocabularies.
         FileNotFoundError: if the run is to begin with another one that is not there.
     """
-    for name, part in zip(("training", "dev"), text, strict=False):
-        if not part:
+    for name, part in (("training", "train"), ("dev", "dev")):
+        if not data[part]["pairs"]:
             raise ValueError(
                 f"{', '.join(settings.corpora)}: the {name} text has no sentence pairs; dev and test come from the "
                 "first corpus, or from those that are named dev and test, or held_out says how many pairs to take"
             )
-    data = describe_text(settings, text)
     if going_on := (folder / LAST).exists():
         _check_same_settings(folder, settings)
         _check_same_data(folder, data)
-    vocabularies = _find_vocabularies(folder, settings, text, going_on=going_on)
+    keep = going_on or (
+        keep_vocabularies and (settings.new_vocabularies or not settings.init_from)
+    )
+    vocabularies = _find_vocabularies(folder, settings, learn_from, keep=keep)
     data["vocabularies"] = {
         name: hashlib.sha256(model).hexdigest() for name, model in vocabularies.items()
     }
@@ -103,13 +119,16 @@ def prepare_folder(folder: Path, settings: Settings, text: "Text") -> None:
 
 def describe_text(settings: Settings, text: "Text") -> dict[str, Any]:
     """Number of pairs and SHA-256 of each part of the text, as it is after cleaning and cutting into words."""
-    parts = {}
-    for name, pairs in text._asdict().items():
-        digest = hashlib.sha256()
-        for ja, en in pairs:
-            digest.update(f"{' '.join(ja)}\t{' '.join(en)}\n".encode())
-        parts[name] = {"pairs": len(pairs), "sha256": digest.hexdigest()}
+    parts = {name: describe_pairs(pairs) for name, pairs in text._asdict().items()}
     return {"corpora": list(settings.corpora), **parts}
+
+
+def describe_pairs(pairs: list["WordPair"]) -> dict[str, Any]:
+    """How many pairs there are, and the SHA-256 of their words."""
+    digest = hashlib.sha256()
+    for ja, en in pairs:
+        digest.update(f"{' '.join(ja)}\t{' '.join(en)}\n".encode())
+    return {"pairs": len(pairs), "sha256": digest.hexdigest()}
 
 
 def add_metrics(path: Path, record: dict[str, float]) -> None:
@@ -196,11 +215,11 @@ def _read_data(folder: Path) -> dict[str, Any]:
 
 
 def _find_vocabularies(
-    folder: Path, settings: Settings, text: "Text", *, going_on: bool
+    folder: Path, settings: Settings, learn_from: Learn, *, keep: bool
 ) -> dict[str, bytes]:
-    """The vocabularies: those of a run that goes on, or those of the run that this one begins with, or new ones."""
+    """The vocabularies: those that are kept, or those of the run that this one begins with, or new ones."""
     names = (SRC_SUBWORDS, TGT_SUBWORDS)
-    if going_on and all((folder / name).exists() for name in names):
+    if keep and all((folder / name).exists() for name in names):
         return {name: (folder / name).read_bytes() for name in names}
     if settings.init_from:
         source = Path(settings.init_from)
@@ -211,8 +230,7 @@ def _find_vocabularies(
                 )
         if not settings.new_vocabularies:
             return {name: (source / name).read_bytes() for name in names}
-    sides = zip(*text.train, strict=True)
-    models = {}
+    sides, models = learn_from(), {}
     for name, sentences, side in zip(names, sides, ("src", "tgt"), strict=True):
         size = getattr(settings, f"{side}_vocab_size")
         try:

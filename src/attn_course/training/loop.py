@@ -6,11 +6,13 @@ import json
 import math
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from itertools import compress
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 import sacrebleu
 import torch
@@ -28,6 +30,7 @@ from attn_course.decoding import greedy_search, in_batches
 from attn_course.device import (
     default_device,
     get_random_state,
+    has_bfloat16,
     has_type,
     set_random_state,
 )
@@ -40,6 +43,7 @@ from attn_course.training.folder import (
     SRC_SUBWORDS,
     TGT_SUBWORDS,
     add_metrics,
+    describe_text,
     forget_metrics_after,
     hold_folder,
     prepare_folder,
@@ -49,9 +53,19 @@ from attn_course.training.model import load_weights, make_model
 from attn_course.training.processes import find_processes
 from attn_course.training.schedule import learning_rate
 from attn_course.training.settings import Settings
+from attn_course.training.shards import Shard, Shards, prepare_shards
 from attn_course.transformer import Transformer
 
 Pairs = list[tuple[list[int], list[int]]]
+
+
+class Share(NamedTuple):
+    """What one process reads in one step."""
+
+    batches: list[Batch]
+    """One after the other; each is a part of the step's batch."""
+    tokens: int
+    """Target tokens of the whole batch, that of all processes."""
 
 
 def train(
@@ -70,12 +84,17 @@ def train(
     end, the steps since the last checkpoint are made again. On a CPU the losses are then the same, to the last bit,
     as those of a run that was never stopped.
 
-    Inside :func:`attn_course.training.join_processes` each process takes its share of every batch.
+    Inside :func:`attn_course.training.join_processes` each process takes its share of every batch. A batch has as many
+    parts as there are processes at the beginning, times ``accumulate``; each part has a random state of its own. So
+    the run can go on with more or fewer processes: batches and dropout stay what they would have been, as long as
+    there are not more processes than parts.
+
+    With ``pairs_per_shard`` the text is prepared in the folder ``shards``, once, and need not fit into memory.
 
     Args:
         settings: what to train; must equal the folder's own when there is a checkpoint in it, but for how often to
             evaluate and to save, and ``steps`` where the schedule does not depend on them.
-        folder: where everything is written.
+        folder: where everything is written; all processes must see it, on whatever machines they are.
         text: the sentences; loaded by the names in the settings when not given.
         stop_at: stop after this step, with a checkpoint, as Ctrl-C would.
         quiet: show no progress.
@@ -84,7 +103,8 @@ def train(
         The folder.
 
     Raises:
-        ValueError: if the settings do not fit the text, or the folder's run was another one or is damaged.
+        ValueError: if the settings do not fit the text, or the folder's run was another one or is damaged, or if a
+            text in memory is given with ``pairs_per_shard``.
         FileNotFoundError: if the run is to begin with another one that is not there.
         FloatingPointError: if the loss or the gradient is no finite number; the last checkpoint is untouched.
         OSError: if a file cannot be written, the last checkpoint being untouched; or if another process trains in the
@@ -92,18 +112,26 @@ def train(
     """
     folder, processes = Path(folder), find_processes()
     quiet = quiet or not processes.is_first
-    if text is None:
+    if text is not None and settings.pairs_per_shard:
+        raise ValueError(
+            f"pairs_per_shard ({settings.pairs_per_shard}) is for corpora that are read by their names; it must be 0 "
+            "for a text that is in memory already"
+        )
+    if text is None and not settings.pairs_per_shard:
         text = load_text(settings.corpora, **settings.division)
     with hold_folder(folder) if processes.is_first else contextlib.nullcontext():
         return _train(settings, folder, text, stop_at, quiet)
 
 
 def _train(
-    settings: Settings, folder: Path, text: Text, stop_at: int | None, quiet: bool
+    settings: Settings, folder: Path, text: Text | None, stop_at: int | None, quiet: bool
 ) -> Path:
     processes = find_processes()
-    if processes.is_first:
-        prepare_folder(folder, settings, text)
+    if text is None:
+        text = prepare_shards(folder, settings, quiet=quiet)
+    elif processes.is_first:
+        data = describe_text(settings, text)
+        prepare_folder(folder, settings, data, lambda: zip(*text.train, strict=True))
     processes.wait()
     run = _Run(settings, folder, text)
     state = run.state
@@ -127,8 +155,8 @@ def _train(
         disable=quiet or None,  # None: where nobody watches, as in a file
     )
     try:
-        for batch in run.batches():
-            loss, speed, stopping = run.step(batch, wants_to_stop=stop.wanted)
+        for share in run.batches():
+            loss, speed, stopping = run.step(share, wants_to_stop=stop.wanted)
             bar.set_postfix_str(f"loss {loss:.2f}, {speed:,.0f} tokens/s", refresh=False)
             bar.update()
             last = stopping or state["step"] >= end
@@ -161,25 +189,25 @@ class _Run:
         self.src_subwords = Subwords.load(folder / SRC_SUBWORDS)
         self.tgt_subwords = Subwords.load(folder / TGT_SUBWORDS)
         if not settings.src_words:
-            text = Text(*map(_join_sources, text))
+            joined = (
+                part if isinstance(part, Shards) else _join_sources(part) for part in text
+            )
+            text = Text(*joined)
         self.text = text
-        pairs = [
-            (self.src_subwords.encode(ja), self.tgt_subwords.encode(en))
-            for ja, en in text.train
-        ]
-        fits = [
-            min(map(len, pair)) > 0 and max(map(len, pair)) <= settings.longest
-            for pair in pairs
-        ]
-        self.pairs: Pairs = list(compress(pairs, fits))
-        self.words = list(compress(text.train, fits))
-        self.numbered = self._find_numbered() if settings.number_copies else []
-        if not self.pairs:
+        if not isinstance(text.train, Shards):
+            self._read_into_memory()
+        elif not text.train:
             raise ValueError(
-                f"longest ({settings.longest}) leaves none of the {len(pairs)} pairs to train on"
+                f"longest ({settings.longest}) leaves none of the pairs to train on"
             )
 
         self.device = default_device()
+        self.bfloat16 = settings.bfloat16 and has_bfloat16(self.device)
+        if settings.bfloat16 and not self.bfloat16 and self.processes.is_first:
+            tqdm.write(
+                f"bfloat16 is set, and this {self.device.type} does not multiply in it: training in float32",
+                file=sys.stderr,
+            )
         torch.manual_seed(settings.seed)
         self.model = make_model(settings, len(self.src_subwords), len(self.tgt_subwords))
         resuming = (folder / LAST).exists()
@@ -194,20 +222,22 @@ class _Run:
             weight_decay=settings.weight_decay,
             fused=True,
         )
-        # Every process drops other units.
-        torch.manual_seed(settings.seed + self.processes.rank)
         self.state = {
             "step": 0,
             "epoch": 0,
-            "done": 0,  # batches of this epoch
+            "shard": 0,  # of this epoch, in its order; a text in memory is one
+            "done": 0,  # batches of this shard
             "loss": 0.0,
             "tokens": 0,
             "best_bleu": -1.0,
-            "processes": self.processes.size,
+            "parts": self.processes.size * settings.accumulate,  # of each batch
             "cpu_seconds": 0.0,
         }
-        if resuming:
-            self._restore(folder / LAST)
+        tensors = self._restore(folder / LAST) if resuming else {}
+        # More processes than the run began with take smaller parts.
+        self.num_parts = max(self.state["parts"], self.processes.size)
+        self.parts = range(self.processes.rank, self.num_parts, self.processes.size)
+        self._restore_random_states(tensors)
         if self.processes.is_first:
             forget_metrics_after(folder / METRICS, self.state["step"])
         self.parallel = (
@@ -218,24 +248,61 @@ class _Run:
 
     # -- One step ------------------------------------------------------------------------------------
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[Share]:
         """Batches without end, beginning where the state says, and keeping it: this process's share of each."""
-        rank, size = self.processes
+        state = self.state
+        positions = self.settings.tokens_per_batch * state["parts"]
         while True:
-            rng = Random(f"{self.settings.seed} {self.state['epoch']}")
+            for pairs, lengths, rng in self._shards():
+                buckets = make_buckets(lengths, positions, rng)
+                for bucket in buckets[state["done"] :]:
+                    state["done"] += 1
+                    tokens = sum(lengths[i][1] + 1 for i in bucket)
+                    yield Share([self._part(bucket, pairs, n) for n in self.parts], tokens)
+                state["shard"] += 1
+                state["done"] = 0
+            state["epoch"] += 1
+            state["shard"] = 0
+
+    def _part(self, bucket: list[int], pairs: Pairs | Shard, number: int) -> Batch:
+        """One part of a batch. All processes know the whole batch, and read only what is theirs."""
+        part = bucket[number :: self.num_parts]
+        batch = make_batch([pairs[i] for i in part or bucket[:1]])
+        # Fewer sentences than parts: take part with one that does not count.
+        if not part:
+            batch.tgt_out.fill_(PAD_ID)
+        return batch
+
+    def _shards(self) -> Iterator[tuple[Pairs | Shard, list, Random]]:
+        """What is left of this epoch: pairs, their lengths, and what shuffles them. One shard, if all is in memory."""
+        seed, shards = f"{self.settings.seed} {self.state['epoch']}", self.text.train
+        if not isinstance(shards, Shards):
             pairs = self._cut_anew() + self._vary_numbers()
-            lengths = [(len(src), len(tgt)) for src, tgt in pairs]
-            buckets = make_buckets(lengths, self.settings.tokens_per_batch * size, rng)
-            for bucket in buckets[self.state["done"] :]:
-                self.state["done"] += 1
-                share = bucket[rank::size]
-                batch = make_batch([pairs[i] for i in share or bucket[:1]])
-                # Fewer sentences than processes: take part with one that does not count.
-                if not share:
-                    batch.tgt_out.fill_(PAD_ID)
-                yield batch
-            self.state["epoch"] += 1
-            self.state["done"] = 0
+            yield pairs, [(len(src), len(tgt)) for src, tgt in pairs], Random(seed)
+            return
+        order = list(range(len(shards)))
+        Random(f"{seed} shards").shuffle(order)
+        for number in order[self.state["shard"] :]:
+            shard = shards[number]
+            # The first is shuffled as a text in memory is, which it equals if it is the only one.
+            yield shard, shard.lengths(), Random(f"{seed} {number}" if number else seed)
+
+    def _read_into_memory(self) -> None:
+        settings, train = self.settings, self.text.train
+        pairs = [
+            (self.src_subwords.encode(ja), self.tgt_subwords.encode(en)) for ja, en in train
+        ]
+        fits = [
+            min(map(len, pair)) > 0 and max(map(len, pair)) <= settings.longest
+            for pair in pairs
+        ]
+        self.pairs: Pairs = list(compress(pairs, fits))
+        self.words = list(compress(train, fits))
+        self.numbered = self._find_numbered() if settings.number_copies else []
+        if not self.pairs:
+            raise ValueError(
+                f"longest ({settings.longest}) leaves none of the {len(pairs)} pairs to train on"
+            )
 
     def _cut_anew(self) -> Pairs:
         """The pairs for this epoch. A sentence that smaller pieces would make too long stays as it is."""
@@ -279,28 +346,19 @@ class _Run:
                 pairs.append(pair)
         return pairs
 
-    def step(self, batch: Batch, *, wants_to_stop: bool) -> tuple[float, float, bool]:
+    def step(self, share: Share, *, wants_to_stop: bool) -> tuple[float, float, bool]:
         """One step of all processes; returns the loss, tokens/s, and whether any process wants to stop."""
         settings, state = self.settings, self.state
-        batch = batch.to(self.device)
         state["step"] += 1
         rate = learning_rate(state["step"], settings)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=settings.bfloat16):
-            logits, _ = self.parallel(batch.src, batch.tgt_in, src_mask=batch.src_mask)
-        loss = translation_loss(
-            logits.float(), batch.tgt_out, label_smoothing=settings.label_smoothing
-        )
-        tokens = (batch.tgt_out != PAD_ID).sum()
         wide = torch.float64 if has_type(self.device, torch.float64) else torch.float32
-        totals = torch.stack(
-            [loss.detach().to(wide), tokens, tokens.new_tensor(wants_to_stop)]
-        )
-        total, tokens, wish = self.processes.add(totals).tolist()
+        totals = torch.tensor([0.0, wants_to_stop], dtype=wide, device=self.device)
+        for number, batch in zip(self.parts, share.batches, strict=True):
+            totals[0] += self._add_gradients(number, batch.to(self.device), share.tokens)
+        total, wish = self.processes.add(totals).tolist()
         self._check_finite("loss", total, rate)
-        # DistributedDataParallel averages gradients over the processes; this makes the average a mean over tokens.
-        (loss * (self.processes.size / tokens)).backward()
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), settings.max_grad_norm)
         self._check_finite("gradient", norm.item(), rate)
         self.optimizer.step()
@@ -308,9 +366,30 @@ class _Run:
         if self.average is not None:
             self._add_to_average()
         state["loss"] += total
-        state["tokens"] += int(tokens)
-        self._speed_tokens += int(tokens)
-        return total / tokens, self._speed(), wish > 0
+        state["tokens"] += share.tokens
+        self._speed_tokens += share.tokens
+        return total / share.tokens, self._speed(), wish > 0
+
+    def _add_gradients(self, number: int, batch: Batch, tokens: int) -> Tensor:
+        """Forward and backward through a part of a batch that has so many tokens; returns the part's loss."""
+        alone = len(self.parts) == 1
+        if not alone:
+            _set_random_state(self.random_states[number], self.device)
+        # The processes exchange gradients once a step, with the last part.
+        adds_up = self.processes.size > 1 and number != self.parts[-1]
+        with self.parallel.no_sync() if adds_up else contextlib.nullcontext():
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
+                logits, _ = self.parallel(batch.src, batch.tgt_in, src_mask=batch.src_mask)
+            loss = translation_loss(
+                logits.float() if self.bfloat16 else logits,
+                batch.tgt_out,
+                label_smoothing=self.settings.label_smoothing,
+            )
+            # DistributedDataParallel averages gradients over the processes; this makes the average a mean over tokens.
+            (loss * (self.processes.size / tokens)).backward()
+        if not alone:
+            self.random_states[number] = _random_state(self.device)
+        return loss.detach()
 
     @torch.no_grad()
     def _add_to_average(self) -> None:
@@ -379,7 +458,9 @@ class _Run:
 
     def save(self) -> None:
         """Write everything that is needed to go on; all processes must call it."""
-        random_states = self.processes.gather(_random_state(self.device))
+        if len(self.parts) == 1:
+            self.random_states[self.parts[0]] = _random_state(self.device)
+        random_states = self.processes.gather(self.random_states)
         if not self.processes.is_first:
             return
         self.state["cpu_seconds"] = self._cpu_before + time.process_time()
@@ -388,18 +469,15 @@ class _Run:
             tensors |= {f"average.{name}": t for name, t in _weights(self.average).items()}
         for index, values in self.optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{index}.{name}": t for name, t in values.items()}
-        for rank, states in enumerate(random_states):
-            tensors |= {_name_of(name, rank): state for name, state in states.items()}
+        for theirs in random_states:
+            for number, states in theirs.items():
+                tensors |= {_name_of(name, number): state for name, state in states.items()}
         save_checkpoint(self.folder / LAST, tensors, self.state)
 
-    def _restore(self, path: Path) -> None:
+    def _restore(self, path: Path) -> dict[str, Tensor]:
         tensors, state = load_checkpoint(path)
-        began_with = state.get("processes", 1)
-        if began_with != self.processes.size:
-            raise ValueError(
-                f"{path} was written by {began_with} processes, and now there are {self.processes.size}: "
-                "their batches are others, so go on with as many as before"
-            )
+        # Earlier checkpoints have a part for each process.
+        state.setdefault("parts", state.pop("processes", 1))
         weights, averages, moments = {}, {}, {}
         for name, tensor in tensors.items():
             kind, _, rest = name.partition(".")
@@ -414,15 +492,25 @@ class _Run:
         if self.average is not None:
             _load_weights_of(path, self.average, averages)
         self.optimizer.load_state_dict(self.optimizer.state_dict() | {"state": moments})
-        torch.set_rng_state(tensors[_name_of("rng", self.processes.rank)])
-        there = _name_of("accelerator_rng", self.processes.rank)
-        if self.device.type != "cpu" and there in tensors:
-            set_random_state(tensors[there], self.device)
         self.state |= state
         if not (self.folder / BEST).exists():
             self.state[
                 "best_bleu"
             ] = -1.0  # the next weights that are measured are the best there are
+        return tensors
+
+    def _restore_random_states(self, tensors: dict[str, Tensor]) -> None:
+        """Each part of a batch drops other units, whichever process computes it."""
+        self.random_states = {}
+        for number in self.parts:
+            torch.manual_seed(self.settings.seed + number)
+            states = _random_state(self.device)
+            names = {name: _name_of(name, number) for name in states}
+            states |= {
+                name: tensors[there] for name, there in names.items() if there in tensors
+            }
+            _set_random_state(states, self.device)
+            self.random_states[number] = states
 
     def _begin_with(self, source: Path) -> None:
         if not (source / BEST).is_file():
@@ -485,8 +573,14 @@ def _random_state(device: torch.device) -> dict[str, Tensor]:
     return states if there is None else states | {"accelerator_rng": there}
 
 
-def _name_of(name: str, rank: int) -> str:
-    return name if rank == 0 else f"{name}.{rank}"
+def _set_random_state(states: dict[str, Tensor], device: torch.device) -> None:
+    torch.set_rng_state(states["rng"])
+    if "accelerator_rng" in states:
+        set_random_state(states["accelerator_rng"], device)
+
+
+def _name_of(name: str, number: int) -> str:
+    return name if number == 0 else f"{name}.{number}"
 
 
 class _StopSignal:

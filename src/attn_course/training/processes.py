@@ -7,6 +7,7 @@ share of the batch; the first one, of rank 0, alone writes files.
 import contextlib
 import os
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 import torch
@@ -62,7 +63,10 @@ def join_processes() -> Iterator[None]:
     device = default_device()
     if device.type in ("cuda", "xpu"):  # one device for each process
         torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group(dist.get_default_backend_for_device(device))
+    # The first process reads a long text, and translates dev, while the others wait.
+    dist.init_process_group(
+        dist.get_default_backend_for_device(device), timeout=timedelta(hours=2)
+    )
     try:
         yield
     finally:

@@ -52,6 +52,8 @@ class Settings:
     """Cut words anew in each epoch, leaving pieces apart with this probability; see ``Subwords.encode_at_random``."""
     number_copies: int = 0
     """How many times each pair with numbers comes again in an epoch, with others; see ``vary_numbers``."""
+    pairs_per_shard: int = 0
+    """Prepare the text once, in shards of about so many pairs, of which one is in memory at a time; 0: all of it is."""
 
     d_model: int = 128
     num_heads: int = 4
@@ -64,7 +66,10 @@ class Settings:
 
     steps: int = 10_000
     tokens_per_batch: int = 1500
-    """Target positions, padding included, of one step of one process."""
+    """Target positions, padding included, of one step of one process; or of each part of it, see ``accumulate``."""
+    accumulate: int = 1
+    """How many batches each process reads, one after the other, before a step: one batch that is so many times as
+    large, in the memory of one. A run that goes on with other processes keeps the size that it began with."""
     peak_lr: float = 2e-3
     warmup_steps: int = 500
     schedule: str = "inverse_sqrt"
@@ -76,7 +81,7 @@ class Settings:
     average_decay: float = 0.0
     """Measure and keep a moving average of the weights, which at each step keeps this share of itself; 0: none."""
     bfloat16: bool = False
-    """Multiply matrices in bfloat16, which is faster where the processor knows it; weights stay in float32."""
+    """Multiply matrices in bfloat16 where the device can; weights stay in float32."""
 
     evaluate_every: int = 1000
     save_every: int = 250
@@ -101,9 +106,11 @@ class Settings:
         self._check_at_least(
             1,
             "src_vocab_size tgt_vocab_size longest d_model num_heads num_encoder_layers num_decoder_layers "
-            "d_ff steps tokens_per_batch evaluate_every save_every",
+            "d_ff steps tokens_per_batch accumulate evaluate_every save_every",
         )
-        self._check_at_least(0, "warmup_steps weight_decay held_out number_copies")
+        self._check_at_least(
+            0, "warmup_steps weight_decay held_out number_copies pairs_per_shard"
+        )
         for name in ("peak_lr", "max_grad_norm"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(
@@ -127,6 +134,11 @@ class Settings:
         if self.new_vocabularies and not self.init_from:
             raise ValueError(
                 "new_vocabularies is for a run that begins with another, and init_from is empty"
+            )
+        if self.pairs_per_shard and (self.subword_dropout or self.number_copies):
+            raise ValueError(
+                f"pairs_per_shard ({self.pairs_per_shard}) keeps ids and no words, so that none can be cut anew: "
+                f"subword_dropout ({self.subword_dropout}) and number_copies ({self.number_copies}) must be 0 with it"
             )
         if self.d_model % 2 or self.d_model % self.num_heads:
             raise ValueError(
