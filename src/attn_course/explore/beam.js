@@ -38,7 +38,7 @@ start("beam", () => ({ size: 2, step: 0 }), (figure) => {
   const { data, state } = figure, { nodes, widest, hard } = data, logs = logProbs(nodes);
   figure.style = "beam.css";
   const depth = Math.max(...nodes.map((/** @type {any} */ n) => n.depth)), rows = nodes.filter((/** @type {any} */ n) => n.end).length;
-  const wide = 80, apart = 94, high = 32, left = (/** @type {any} */ n) => 4 + (n.depth - 1) * apart, top = (/** @type {any} */ n) => 4 + n.row * high;
+  const wide = 86, apart = 97, high = 32, left = (/** @type {any} */ n) => 4 + (n.depth - 1) * apart, top = (/** @type {any} */ n) => 4 + n.row * high;
   const picture = svg("svg", { viewBox: `0 0 ${depth * apart - 6} ${rows * high + 4}`, role: "img" });
   const parts = nodes.map((/** @type {any} */ n, /** @type {number} */ i) => {
     if (!i) return null;
