@@ -14,7 +14,8 @@ import pytest
 import torch
 from read_chapters import ROOT
 
-from attn_course import SelfAttention, attention, explore, rotate
+from attn_course import KeyValueCache, SelfAttention, attend_block, attention, explore, make_causal_mask, rotate
+from attn_course.decoding import Beam, SpecialIds, beam_search
 from attn_course.explore.figure import scripts
 
 TOKENS = ["Your", "journey", "starts", "with", "one"]
@@ -22,7 +23,14 @@ GENERATOR = torch.Generator().manual_seed(0)
 QUERY, KEYS, VALUES = (torch.randn(*shape, generator=GENERATOR).round(decimals=3) for shape in ((2,), (5, 2), (5, 2)))
 SCORES = torch.randn(5, 5, generator=GENERATOR).round(decimals=3)
 ROWS = torch.randn(40, 6, generator=GENERATOR).round(decimals=2)
-KINDS = ["lookup", "mask", "softmax", "split", "jobs", "scale", "clock", "einsum"]
+VECTORS = torch.randn(3, 5, 2, generator=GENERATOR).round(decimals=3)
+RAIN = {  # the language of chapter 13
+    (): {"rain": 0.5, "it": 0.4, "■": 0.1},
+    ("rain",): {"■": 0.4, "is": 0.35, "falls": 0.25},
+    ("it",): {"rains": 0.9, "■": 0.1},
+    ("rain", "is"): {"falling": 0.7, "■": 0.3},
+}
+KINDS = ["lookup", "mask", "softmax", "split", "jobs", "scale", "clock", "einsum", "beam", "cache", "tiles", "order"]
 
 
 def lookup(**words):
@@ -57,7 +65,23 @@ def einsum():
     return explore.einsum([[1, 2], [3, 4]], [[1, 0], [1, 1], [0, 2]])
 
 
-ALL = [lookup, mask, softmax, split, jobs, scale, clock, einsum]
+def beam():
+    return explore.beam(RAIN)
+
+
+def cache():
+    return explore.cache(*VECTORS, TOKENS)
+
+
+def tiles():
+    return explore.tiles()
+
+
+def order():
+    return explore.order(VALUES, TOKENS)
+
+
+ALL = [lookup, mask, softmax, split, jobs, scale, clock, einsum, beam, cache, tiles, order]
 
 
 def data_of(figure):
@@ -147,6 +171,19 @@ MISTAKES = [
     (lambda: explore.clock(4, query=65), r"query \(65\) and key \(1\) must be positions from 0 to 64"),
     (lambda: explore.einsum(KEYS, VALUES.T), r"q of shape \(5, 2\) and k of shape \(2, 5\) must be \(T, D\)"),
     (lambda: explore.einsum(KEYS, KEYS), r"T \(5\) must be below S \(5\)"),
+    (lambda: explore.beam({(): {"a": 0.5}}), r"after \(\) have the probabilities \[0.5\]: .* sum to 1, not to 0.5"),
+    (lambda: explore.beam({(): {"a": 0.5, "b": 0.5}}), r"each beam of 2 to 5 finds the most probable sentences"),
+    (lambda: explore.beam({("a",) * i: {"a": 0.5, "■": 0.5} for i in range(6)}), r"7 sentences of up to 7 words"),
+    (
+        lambda: explore.cache(KEYS, KEYS, VALUES[:4], TOKENS),
+        r"v of shape \(4, 2\) must be two numbers for each of the 5",
+    ),
+    (lambda: explore.cache(KEYS, KEYS, VALUES, TOKENS, written=5), r"written \(5\) must be from 2 to 4"),
+    (lambda: explore.tiles(torch.ones(7, 3), [1, 2, 3]), r"powers of shape \(7, 3\) must be a table of 2 to 6 queries"),
+    (lambda: explore.tiles([[0, 1], [2, 3]], [1, 2]), r"powers from 0 to 3 must be above 0"),
+    (lambda: explore.tiles([[1, 2], [2, 3]], [1, 2, 3]), r"values of shape \(3,\) must be one for each of the 2 keys"),
+    (lambda: explore.order(VALUES, TOKENS[:4]), r"x of shape \(5, 2\) must be a vector .* each of the 4 tokens"),
+    (lambda: explore.order(torch.ones(9, 2), list("abcdefghi")), r"tokens \(9\) must be 2 to 8"),
     (lambda: explore.split(3, 1, 4), r"num_heads \(1\) .* must be 2 to 5, 2 to 4 and 1 to 4"),
     (lambda: explore.jobs(["dog"], [9]), r"words \['dog'\] and speeds \[9\] must be two words"),
     (lambda: explore.jobs(["dog", "cat"], [9, 9]), r"two words with two different numbers"),
@@ -211,6 +248,25 @@ def test_view_puts_other_numbers_into_the_same_shape():
 def test_the_two_errors_of_one_head_add_up_to_the_same():
     told = re.search(r"`(abs.*?)` is 3 for", jobs().text)[1]
     assert {round(eval(told, {"w": w / 16}), 12) for w in range(17)} == {3}
+
+
+def test_a_beam_misses_a_sentence_that_was_still_on_its_way():
+    told = data_of(beam())["told"]
+    assert "`search(by_table, 4)[3]` holds `('■',)`, and `everything[3]` holds `('rain', 'is', 'falling', '■')`" in told
+    found = found_by_the_package(4)
+    assert [words for words, _ in found][:4][3] == ("■",)
+    everything = sorted(found_by_the_package(7), key=lambda one: -one[1])  # as wide as the language
+    assert len(everything) == 7
+    assert everything[3][0] == ("rain", "is", "falling", "■")
+    assert everything[3][1] == pytest.approx(0.1225)
+
+
+def test_the_keys_and_values_of_what_stays_are_those_of_before():
+    layer = SelfAttention(d_in=3, d_out=2)
+    x = torch.randn(6, 3)
+    six, _ = layer(x, make_causal_mask(6))
+    torch.testing.assert_close(layer(x[[0, 1, 3]], make_causal_mask(3))[0][:2], six[:2])
+    assert "`small(x[[0, 1, 3]], make_causal_mask(3))[0][:2]` equals `six[:2]`" in cache().text
 
 
 # ---------------------------------------------------------------- the arithmetic of the scripts, in a browser
@@ -364,6 +420,118 @@ def test_the_numbers_go_where_pytorch_puts_them(compute, T, H, D):
     for way, table in ways.items():
         places = compute("destinations", T, H, D, way).long()
         assert [table[tuple(place)].item() for place in places] == list(range(T * H * D))
+
+
+def found_by_the_package(size):
+    """Sentences of the language, and their probabilities, as beam_search of the package finds them."""
+    words = sorted({word for options in RAIN.values() for word in options} - {"■"})
+    ids = {word: 3 + i for i, word in enumerate(words)} | {"■": 2}  # 0 and 1 are padding and beginning
+
+    class Table(torch.nn.Module):
+        def encode(self, src, *, src_mask):
+            return torch.zeros(*src.shape, 1), None
+
+        def decode(self, tgt, memory, *, src_mask):
+            logits = torch.full((*tgt.shape, 3 + len(words)), -math.inf)
+            for n, row in enumerate(tgt.tolist()):
+                written = tuple(words[i - 3] for i in row[1:] if i > 2)
+                for word, p in RAIN.get(written, {"■": 1.0}).items():
+                    logits[n, -1, ids[word]] = math.log(p)
+            return logits, None
+
+    one = torch.tensor([[4]]), torch.tensor([1])
+    special = SpecialIds(bos=1, eos=2, pad=0)
+    (found,) = beam_search(Table().eval(), *one, special=special, max_len=8, beam=Beam(size, length_penalty=0.0))
+    return [(tuple(["■", *words][i - 2] for i in h.ids.tolist()), math.exp(h.log_prob)) for h in found]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
+def test_the_search_finds_what_the_packages_finds(shown, size):
+    nodes = data_of(beam())["nodes"]
+    steps = shown(beam()).evaluate("([nodes, size]) => attnExplore.searchSteps(nodes, size)", [nodes, size])
+    paths = []
+    for node in nodes:
+        paths.append((() if node["parent"] < 0 else paths[node["parent"]]) + tuple(node["words"]))
+    probs = {words: math.prod(RAIN.get(words[:i], {"■": 1.0})[word] for i, word in enumerate(words)) for words in paths}
+    ended = sorted((paths[i] for step in steps for i in step["ended"]), key=lambda words: -probs[words])
+    expected = found_by_the_package(size)
+    assert ended[: len(expected)] == [words for words, _ in expected]
+    assert [probs[words] for words in ended[: len(expected)]] == pytest.approx([p for _, p in expected])
+    line = beam().text.splitlines()[size].removeprefix(f"beam {size}: ")
+    assert line == ", ".join(f"{' '.join(words)} {probs[words]:.4f}" for words in ended)
+    assert all(len(step["beams"]) <= size for step in steps)
+
+
+def test_a_truncated_cache_answers_as_the_packages(shown):
+    """Fill, take back and write over; the newest token's output is that of the whole text under a causal mask."""
+    q, k, v = VECTORS.double()
+    tab, kept = shown(cache()), KeyValueCache(1, 1, 6, 2, dtype=torch.float64)
+    memory = {"held": [-1] * 6, "length": 0}
+    for todo in ([0, 1, 2, 3], 2, [4, 1], 1, [1, 1, 0, 2, 3]):
+        if isinstance(todo, int):
+            kept.truncate(todo)
+            memory["length"] = todo
+            continue
+        for token in todo:
+            memory = tab.evaluate("([memory, token]) => attnExplore.appended(memory, token)", [memory, token])
+            keys, values = kept.append(k[None, None, token : token + 1], v[None, None, token : token + 1])
+            text = memory["held"][: memory["length"]]
+            assert len(text) == kept.length
+            torch.testing.assert_close(keys[0, 0], k[text])
+            found = tab.evaluate("(args) => attnExplore.newest(...args)", [memory, q.tolist(), k.tolist(), v.tolist()])
+            expected, weights = attention(q[None, None, token : token + 1], keys, values)
+            torch.testing.assert_close(torch.tensor(found["out"]).double(), expected[0, 0, 0])
+            torch.testing.assert_close(torch.tensor(found["weights"]).double(), weights[0, 0, 0])
+            whole, _ = attention(q[text], k[text], v[text], make_causal_mask(len(text)))
+            torch.testing.assert_close(expected[0, 0, 0], whole[-1])
+    assert tab.evaluate("(memory) => attnExplore.appended(memory, 0)", memory) is None
+    with pytest.raises(ValueError, match="7"):
+        kept.append(k[None, None, :1], v[None, None, :1])
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("T", "S", "size", "back"), [(5, 7, 1, False), (5, 7, 2, True), (4, 4, 3, False), (3, 6, 6, True)]
+)
+def test_tiles_add_up_to_attention(shown, T, S, size, back, causal):
+    powers, values = torch.rand(T, S, dtype=torch.float64) * 30 + 0.01, torch.randn(S, dtype=torch.float64)
+    tab = shown(tiles())
+    walked = tab.evaluate("(args) => attnExplore.tilesOf(...args)", [T, S, size, back, causal])
+    mask = make_causal_mask(T, S) if causal else torch.ones(T, S, dtype=torch.bool)
+    read = torch.zeros(T, S, dtype=torch.long)
+    for t0, t1, s0, s1 in walked:
+        assert mask[t0:t1, s0:s1].any()
+        read[t0:t1, s0:s1] += 1
+    assert (read[mask] == 1).all()
+    states = tab.evaluate(
+        "(args) => attnExplore.readTiles(...args)", [powers.tolist(), values.tolist(), walked, causal, True]
+    )
+    eye, scores = torch.eye(S, dtype=torch.float64), powers.log() * math.sqrt(S)
+    out, log_sum = attend_block(scores, eye, values[:, None], mask)
+    found = {name: torch.tensor([state[name] for state in states]).double() for name in ("largest", "total", "mix")}
+    torch.testing.assert_close(found["mix"] / found["total"], out[:, 0])
+    torch.testing.assert_close(found["largest"] + found["total"].log(), log_sum)
+    torch.testing.assert_close(found["largest"], powers.log().masked_fill(~mask, -math.inf).amax(-1))
+
+
+def test_the_running_numbers_are_those_of_the_chapter(shown):
+    """By hand: 2, 8 and 4 with the values 7, 14 and 21 give totals 1, 5/4 and 7/4, and mixes 7, 63/4 and 105/4."""
+    tab = shown(tiles())
+    part(tab, "tiles").locator("input[name=size][value='1']").check()
+    for read, expected in (("1", [2, 1, 7, 7]), ("2", [8, 1.25, 15.75, 12.6]), ("3", [8, 1.75, 26.25, 15])):
+        tab.get_by_role("button", name="Next tile").click()
+        wait_for(tab, "tiles", f"Tile {read}: query 0, key {int(read) - 1}.")
+        cells = part(tab, "tiles").locator("tr.here td")
+        shown_now = [text for text in cells.all_inner_texts() if text]
+        assert [float(x) for x in shown_now if x != "0.25"] == expected
+    assert part(tab, "tiles").locator("td.here").all_inner_texts() == ["4"]
+
+
+def test_contexts_without_learned_numbers_are_attentions(compute):
+    x = VALUES.double()
+    torch.testing.assert_close(compute("contexts", x), attention(x * math.sqrt(2), x, x)[0])
+    assert compute("moved", [4, 5, 6, 7], 3, 1).tolist() == [4, 7, 5, 6]
+    assert compute("moved", [4, 5, 6, 7], 0, 2).tolist() == [5, 6, 4, 7]
 
 
 # ---------------------------------------------------------------- under the reader's hand
@@ -599,6 +767,108 @@ def test_a_turned_query_and_key_keep_their_score_when_both_move_on(shown):
     assert part(tab, "clock").locator(".product").nth(1).inner_text() == f"cos 1.25 = {math.cos(1.25):.3f}"
 
 
+def test_a_search_is_stepped_through_to_its_end(shown):
+    tab = shown(beam())
+    button = tab.get_by_role("button", name="Next step")
+    for said in (
+        "Step 1: of 3 continuations, rain (0.5000), it (0.4000) go on; 1 is dropped.",
+        "Step 2: of 5 continuations, rain ■ (0.2000) has ended; it rains (0.3600), rain is (0.1750) go on; 2 are",
+        "The search is over. Nothing more probable than its best was missed.",
+    ):
+        button.click()
+        wait_for(tab, "beam", said)
+    assert part(tab, "beam").locator("tbody th").all_inner_texts() == ["it rains ■", "rain ■"]
+    tab.get_by_label("Yes: it keeps the 4 best at every step.").check()
+    size = tab.get_by_role("slider", name="Beam size")
+    size.focus()
+    tab.keyboard.press("ArrowRight")
+    tab.keyboard.press("ArrowRight")
+    tab.get_by_role("slider", name="Step").focus()
+    tab.keyboard.press("End")
+    wait_for(tab, "beam", "The search is over. It missed rain is falling ■ (0.1225).")
+    assert part(tab, "beam").locator(".told").inner_text().startswith("Not what you guessed. A beam keeps the best")
+
+
+def test_what_is_taken_back_is_left_behind_and_written_over(shown):
+    tab = shown(cache())
+    rows = part(tab, "cache").locator("tbody tr")
+    tab.get_by_label("Those of “with” alone.").check()
+    tab.get_by_role("button", name="Take one back").click()
+    wait_for(tab, "cache", "Truncated to 2: nothing was computed and nothing erased. Length 2 of 6: Your journey.")
+    assert rows.nth(2).locator("th").inner_text() == "starts"
+    assert rows.nth(2).locator(".bar").inner_text() == "not read"
+    tab.get_by_role("button", name="with").press("Enter")
+    wait_for(tab, "cache", "Wrote with: one query, one key and one value were computed. Length 3 of 6:")
+    assert rows.nth(2).locator("th").inner_text() == "with"
+    q, k, v = VECTORS
+    out, weights = attention(q[[0, 1, 3]], k[[0, 1, 3]], v[[0, 1, 3]], make_causal_mask(3))
+    assert numbers(rows.locator(".bar").filter(has_text=".")) == pytest.approx(weights[2].tolist(), abs=6e-4)
+    said = part(tab, "cache").locator(".out").inner_text().replace("−", "-")
+    assert [float(x) for x in re.findall(r"-?\d\.\d+", said)] == pytest.approx(out[2].tolist(), abs=6e-4)
+    assert "4 with the cache, 9 without" in part(tab, "cache").locator(".count").inner_text()
+    part(tab, "cache").locator(".told").wait_for()
+    for _ in range(4):
+        tab.get_by_role("button", name="one", exact=True).click()
+    wait_for(tab, "cache", "7 tokens do not fit into 6 places: nothing was written. Length 6 of 6")
+    tab.get_by_role("button", name="Take all back").click()
+    wait_for(tab, "cache", "Length 0 of 6. 6 places behind it still hold old numbers that nobody reads.")
+
+
+def test_tiles_agree_with_the_softmax_unless_nothing_shrinks(shown):
+    tab = shown(tiles())
+    told = data_of(tiles())
+    outputs = (torch.tensor(told["powers"]).log().softmax(-1) @ torch.tensor(told["values"])).tolist()
+    for size in ("1", "2", "4"):
+        part(tab, "tiles").locator(f"input[name=size][value='{size}']").check()
+        for order in ("front", "back"):
+            part(tab, "tiles").locator(f"input[value={order}]").check()
+            slide(tab, "Tiles read", 36)
+            wait_for(tab, "tiles", "All tiles are read: each output is that of the softmax.")
+            found = part(tab, "tiles").locator("table:not(.grid) td:last-child").all_inner_texts()
+            assert [float(x) for x in found] == pytest.approx(outputs, abs=6e-4)
+    part(tab, "tiles").locator("input[value=no]").check()
+    wait_for(tab, "tiles", "All tiles are read: outputs are off by up to")
+    part(tab, "tiles").locator("input[value=causal]").check()
+    part(tab, "tiles").locator("input[name=size][value='2']").check()
+    count = part(tab, "tiles").locator(".count")
+    count.filter(has_text="3 hidden tiles are never read. Held at once: 4 of 36 scores.").wait_for()
+
+
+def contexts_of(tab, columns=2):
+    """Words and context vectors as they stand under each other."""
+    rows = part(tab, "order").locator("tbody tr")
+    table = rows.locator("td:not(.place, .change)")
+    words = rows.locator("button").all_inner_texts()
+    return words, torch.tensor(numbers(table)).view(len(words), columns)
+
+
+def test_contexts_go_along_with_their_words_until_they_know_their_places(shown):
+    tab = shown(order())
+    context, _ = attention(VALUES * math.sqrt(2), VALUES, VALUES)
+    grip = tab.get_by_role("button", name="one, place 4")
+    box, first = grip.bounding_box(), tab.get_by_role("button", name="Your, place 0").bounding_box()
+    tab.mouse.move(box["x"] + 20, box["y"] + 10)
+    tab.mouse.down()
+    for step in range(1, 7):
+        tab.mouse.move(box["x"] + 20, box["y"] + 10 + step / 6 * (first["y"] - box["y"]))
+        tab.wait_for_timeout(40)  # rows change places while the mouse is down
+    tab.mouse.up()
+    wait_for(tab, "order", "one Your journey starts with: every word has the context vector that it had.")
+    tab.get_by_role("button", name="journey, place 2").focus()
+    tab.keyboard.press("ArrowDown")
+    wait_for(tab, "order", "one Your starts journey with: every word")
+    tab.keyboard.press("ArrowDown")  # the word that moved is still the one that is held
+    wait_for(tab, "order", "one Your starts with journey: every word")
+    words, found = contexts_of(tab)
+    new = [4, 0, 2, 3, 1]
+    assert words == [TOKENS[i] for i in new]
+    torch.testing.assert_close(found, context[new], atol=6e-4, rtol=0)
+    part(tab, "order").locator("input[value=yes]").check()
+    wait_for(tab, "order", "context vectors have moved by up to")
+    told = VALUES[new] + 0.2 * torch.arange(5)[:, None]
+    torch.testing.assert_close(contexts_of(tab)[1], attention(told * math.sqrt(2), told, told)[0], atol=6e-4, rtol=0)
+
+
 # ---------------------------------------------------------------- on a page
 
 WEBSITE = '<script>document.documentElement.dataset.content_root = "../"</script>'
@@ -636,10 +906,15 @@ def test_figures_share_a_page_and_one_copy_of_their_scripts_is_enough(shown):
         return "" if script[0] in seen else seen.add(script[0]) or script[0]
 
     texts = [re.sub(r"<script data-explore>.*?</script>", first, make().html, flags=re.DOTALL) for make in ALL]
-    twice = jobs().html.split("<script data-explore>")[0].replace("explore-jobs", "explore-more") + "</div>"
-    tab = shown(*texts, twice)
-    for kind in [*KINDS, "more"]:
+    twice = jobs().html.split("<script data-explore>")[0] + "</div>"
+    tab = shown(WEBSITE, *texts, twice)
+    for kind in [*KINDS, "jobs-2"]:
         assert part(tab, kind).locator(".said").inner_text() != ""
+    ids = tab.locator(".attn-explore").evaluate_all("es => es.map((e) => e.id)")
+    assert len(set(ids)) == len(KINDS) + 1
+    tab.evaluate("location.hash = 'explore-jobs-2?dog=1'")  # of two of a kind, an address names one
+    wait_for(tab, "jobs-2", "Off by 0.00 for the dog")
+    assert "Off by 0.00" not in part(tab, "jobs").locator(".said").inner_text()
 
 
 @pytest.mark.parametrize("make", ALL)

@@ -5,23 +5,31 @@ mouse, finger and keyboard, needs no kernel and nothing from outside; elsewhere 
 stores its numbers beside it, as text.
 """
 
+from attn_course.explore.beam import beam
+from attn_course.explore.cache import cache
 from attn_course.explore.clock import clock
 from attn_course.explore.einsum import einsum
 from attn_course.explore.figure import Explorable
 from attn_course.explore.heads import jobs, split
 from attn_course.explore.lookup import lookup
 from attn_course.explore.masks import mask
+from attn_course.explore.order import order
 from attn_course.explore.scale import scale
 from attn_course.explore.temperature import softmax
+from attn_course.explore.tiles import tiles
 
 __all__ = [
     "Explorable",
+    "beam",
+    "cache",
     "clock",
     "einsum",
     "jobs",
     "lookup",
     "mask",
+    "order",
     "scale",
     "softmax",
     "split",
+    "tiles",
 ]

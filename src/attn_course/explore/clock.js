@@ -21,7 +21,7 @@ start("clock", ({ pairs, base, query, key }) => ({ query, key, moved: 0, base: M
   });
   const curve = svg("path", { class: "curve" }), zero = svg("path", { class: "axis" }), here = svg("circle", { r: 4.5, class: "here" });
   const plot = svg("svg", { viewBox: "0 0 340 100", role: "img" }, zero, curve, here, svg("text", { x: 8, y: 98 }, "distance 0"), svg("text", { x: 332, y: 98, class: "end" }, `${far}`));
-  figure.stage.append(make("div", { class: "clocks" }, ...clocks.map(({ e }) => e)), make("figure", { class: "card" }, make("figcaption", {}, "Score by distance"), plot));
+  figure.stage.append(make("div", { class: "clocks" }, ...clocks.map(({ e }) => e)), make("figure", { class: "card wide" }, make("figcaption", {}, "Score by distance"), plot));
   figure.slider("query", { label: "Position of the query", min: 0, max: far, step: 1 });
   figure.slider("key", { label: "Position of the key", min: 0, max: far, step: 1 });
   figure.slider("moved", { label: "Both moved on by", min: 0, max: 1000, step: 10 });

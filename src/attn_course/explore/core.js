@@ -324,7 +324,9 @@ function scan() {
   for (const host of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("div.attn-explore"))) {
     const kind = kinds.get(host.dataset.kind ?? "");
     if (host.shadowRoot || !kind) continue;
-    const data = JSON.parse(host.querySelector("script")?.textContent ?? ""), figure = new Figure(host, data, kind[0](data));
+    const data = JSON.parse(host.querySelector("script")?.textContent ?? ""), { id } = data;
+    for (let n = 2; document.getElementById(data.id); n++) data.id = `${id}-${n}`; // another of its kind stands above
+    const figure = new Figure(host, data, kind[0](data));
     figure.drawn = kind[1](figure);
     host.setAttribute("data-lm-suppress-shortcuts", "true"); // JupyterLab: the keys are for the figure
     host.id = data.id;

@@ -23,7 +23,7 @@ _GUESS = Guess(
     "Now drag the query, make it longer, and then drag a key and a value: which of the three tables changes?",
     "A query fetches nothing itself. Queries and keys decide the weights, and weights that are at least 0 and sum to 1 "
     "cannot lead out of the values' hull. Only a value can move the hull, and it moves no weight. To check it: "
-    "`attention(100 * q, k, v)[0]` has no number above `v.amax(0)` and none below `v.amin(0)`.",
+    "`attn_course.attention(100 * q, k, v)[0]` has no number above `v.amax(0)` and none below `v.amin(0)`.",
 )
 
 

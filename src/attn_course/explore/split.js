@@ -43,7 +43,7 @@ start("split", () => ({ way: "transpose", step: 0 }), (figure) => {
     return e;
   });
   const shape = make("p", { class: "shape" });
-  figure.stage.append(make("figure", { class: "card" }, picture, shape));
+  figure.stage.append(make("figure", { class: "card wide" }, picture, shape));
   figure.choice("way", "Way", { transpose: "cut, then transpose", view: `view(${H}, ${T}, ${D})` });
   const steps = () => (state.way === "view" ? 1 : 2);
   const slider = figure.slider("step", { label: "Step", min: 0, max: 2, step: 1, show: (x) => `${Math.min(x, steps())} of ${steps()}` });

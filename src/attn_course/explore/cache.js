@@ -1,0 +1,77 @@
+// A key–value cache under the hand: append, truncate, append again; what is computed, what is read, what is left behind.
+import { average, dot, softmax } from "./arithmetic.js";
+import { make, number, set, start, write } from "./core.js";
+
+/** @typedef {{ held: number[], length: number }} Memory places that hold a token's key and value, -1 if none ever did; and how many count */
+
+/**
+ * Write one more token, over whatever stands there.
+ * @param {Memory} memory @param {number} token
+ * @returns {Memory | null} null if there is no room
+ */
+export function appended({ held, length }, token) {
+  return length < held.length ? { held: held.map((old, i) => (i === length ? token : old)), length: length + 1 } : null;
+}
+
+/**
+ * The weights and the output of the newest token, over the places that count.
+ * @param {Memory} memory @param {number[][]} queries @param {number[][]} keys @param {number[][]} values
+ * @returns {{ weights: number[], out: number[] }}
+ */
+export function newest({ held, length }, queries, keys, values) {
+  const kept = held.slice(0, length), query = queries[kept[length - 1]];
+  const weights = softmax(kept.map((token) => dot(query, keys[token]) / Math.sqrt(query.length)));
+  return { weights, out: average(weights, kept.map((token) => values[token])) };
+}
+
+start("cache", ({ room, written }) => {
+  const held = Array.from({ length: room }, (_, i) => (i < written ? i : -1));
+  return { held, length: written, computed: written, without: written * (written + 1) / 2, back: 0, after: 0, note: "" };
+}, (figure) => {
+  const { data, state } = figure, { tokens, queries, keys, values, room } = data;
+  figure.style = "cache.css";
+  const places = Array.from({ length: room }, (_, i) => {
+    const token = make("th", { scope: "row" }), key = make("td"), value = make("td"), weight = make("td", { class: "bar" });
+    return { e: make("tr", {}, make("td", { class: "place" }, `${i}`), token, key, value, weight), token, key, value, weight };
+  });
+  const heading = (/** @type {string} */ words) => make("th", { scope: "col" }, words);
+  const table = make("table", {}, make("thead", {}, make("tr", {}, heading("place"), heading("token"), heading("key"), heading("value"), heading("weight"))), make("tbody", {}, ...places.map(({ e }) => e)));
+  const out = make("p", { class: "out" }), count = make("p", { class: "count" });
+  figure.stage.append(make("figure", { class: "card wide" }, make("figcaption", {}, "The memory, and what the newest token gives to each place"), table), make("div", { class: "card" }, out, count));
+
+  const truncate = (/** @type {number} */ length) => {
+    const note = `Truncated to ${length}: nothing was computed and nothing erased.`;
+    figure.change({ length, back: state.back + 1, after: 0, note });
+  };
+  figure.controls.append(make("span", { class: "quiet-text" }, "Write"));
+  tokens.forEach((/** @type {string} */ token, /** @type {number} */ i) => figure.button(token, () => {
+    const memory = appended(/** @type {any} */ (state), i);
+    if (!memory) figure.change({ note: `${state.length + 1} tokens do not fit into ${room} places: nothing was written.` });
+    else figure.change({ ...memory, computed: state.computed + 1, without: state.without + memory.length, after: state.back ? state.after + 1 : 0, note: `Wrote ${token}: one query, one key and one value were computed.` });
+  }));
+  const back = figure.button("Take one back", () => truncate(state.length - 1));
+  const empty = figure.button("Take all back", () => truncate(0));
+  const said = (/** @type {number[]} */ row, digits = 2) => row.map((x) => number(x, digits)).join(", ");
+  return {
+    draw() {
+      const { weights, out: found } = state.length ? newest(/** @type {any} */ (state), queries, keys, values) : { weights: [], out: [] };
+      places.forEach(({ e, token, key, value, weight }, i) => {
+        const held = state.held[i], on = i < state.length, kind = on ? (i === state.length - 1 ? "on new" : "on") : held < 0 ? "never" : "left";
+        set(e, { class: kind });
+        write(token, held < 0 ? "–" : tokens[held]);
+        write(key, held < 0 ? "" : said(keys[held]));
+        write(value, held < 0 ? "" : said(values[held]));
+        write(weight, on ? number(weights[i], 3) : held < 0 ? "empty" : "not read");
+        weight.style.setProperty("--share", on ? weights[i].toFixed(4) : "0");
+      });
+      write(out, state.length ? `Output of ${tokens[state.held[state.length - 1]]}: (${found.map((x) => number(x, 3)).join(", ")})` : "The cache counts no place as filled.");
+      write(count, `Rows of keys computed so far: ${state.computed} with the cache, ${state.without} without.`);
+      for (const button of [back, empty]) button.disabled = !state.length;
+    },
+    tell() {
+      const text = state.held.slice(0, state.length).map((/** @type {number} */ t) => tokens[t]).join(" "), left = state.held.slice(state.length).filter((/** @type {number} */ t) => t >= 0).length;
+      return [state.note, `Length ${state.length} of ${room}${text ? `: ${text}.` : "."}`, left ? `${left} ${left > 1 ? "places" : "place"} behind it still ${left > 1 ? "hold" : "holds"} old numbers that nobody reads.` : ""].filter(Boolean).join(" ");
+    },
+    found: () => state.back > 0 && state.after > 0,
+  };
+});

@@ -1,0 +1,83 @@
+// Words in any order: their context vectors go along, unless the vectors are told their places.
+import { average, dot, softmax } from "./arithmetic.js";
+import { make, number, set, start, write } from "./core.js";
+
+/**
+ * Attention without learned numbers: each row becomes the average of all, weighted by its dot products with them.
+ * @param {number[][]} x
+ * @returns {number[][]}
+ */
+export const contexts = (x) => x.map((query) => average(softmax(x.map((key) => dot(query, key))), x));
+
+/** A list with one entry moved to another place. @param {number[]} list @param {number} from @param {number} to */
+export function moved(list, from, to) {
+  const rest = list.filter((_, i) => i !== from);
+  return [...rest.slice(0, to), list[from], ...rest.slice(to)];
+}
+
+start("order", ({ tokens }) => ({ order: tokens.map((/** @type {string} */ _, /** @type {number} */ i) => i), place: "no" }), (figure) => {
+  const { data, state } = figure, { tokens, x } = data, size = tokens.length, first = contexts(x);
+  figure.style = "order.css";
+  figure.readers.order = (text) => {
+    const order = text.split("_").map(Number);
+    return order.length === size && new Set(order).size === size && order.every((i) => Number.isInteger(i) && i >= 0 && i < size) ? order : undefined;
+  };
+  const rows = tokens.map((/** @type {string} */ token, /** @type {number} */ i) => {
+    const grip = make("button", { type: "button", class: "grip", "aria-describedby": "how" }, token);
+    const numbers = x[0].map(() => make("td")), change = make("td", { class: "change" });
+    return { e: make("tr", {}, make("td", { class: "place" }), make("th", { scope: "row" }, grip), ...numbers, change), grip, numbers, change, i };
+  });
+  const body = make("tbody", {}, ...rows.map((/** @type {any} */ r) => r.e));
+  const table = make("table", {}, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "place"), make("th", { scope: "col" }, "word"), make("th", { scope: "col", colspan: x[0].length }, "context vector"), make("th", { scope: "col" }, "moved by"))), body);
+  figure.stage.append(make("figure", { class: "card wide" }, make("figcaption", { id: "how" }, "Drag a word, or press ↑ and ↓ on it."), table));
+  const put = (/** @type {number} */ token, /** @type {number} */ to) => {
+    const from = state.order.indexOf(token);
+    if (to >= 0 && to < size && to !== from) figure.change({ order: moved(state.order, from, to) });
+  };
+  for (const { grip, i } of rows) {
+    grip.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+      const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+      if (!step) return;
+      event.preventDefault();
+      put(i, state.order.indexOf(i) + step);
+    });
+    grip.addEventListener("pointerdown", (/** @type {PointerEvent} */ event) => {
+      if (event.button) return;
+      const drag = (/** @type {PointerEvent} */ { clientY }) => {
+        const { top, height } = body.getBoundingClientRect();
+        put(i, Math.min(size - 1, Math.max(0, Math.floor((clientY - top) / height * size))));
+      };
+      addEventListener("pointermove", drag); // of the window: a row that is put elsewhere loses what it has captured
+      for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => removeEventListener("pointermove", drag), { once: true });
+    });
+  }
+  figure.button("Turn around", () => figure.change({ order: [...state.order].reverse() }));
+  figure.choice("place", "To each vector is added", { no: "nothing", yes: "0.2 times its place" });
+  const now = () => {
+    const told = state.order.map((/** @type {number} */ i, /** @type {number} */ t) => x[i].map((/** @type {number} */ a) => a + (state.place === "yes" ? 0.2 * t : 0)));
+    return contexts(told);
+  };
+  const far = (/** @type {number[]} */ a, /** @type {number[]} */ b) => Math.hypot(...a.map((y, c) => y - b[c]));
+  return {
+    draw() {
+      const out = now(), held = /** @type {ShadowRoot | null} */ (table.getRootNode())?.activeElement;
+      state.order.forEach((/** @type {number} */ i, /** @type {number} */ t) => {
+        const { e, numbers, change, grip } = rows[i];
+        if (body.children[t] !== e) body.insertBefore(e, body.children[t]);
+        write(e.firstChild, `${t}`);
+        set(grip, { "aria-label": `${tokens[i]}, place ${t}` });
+        numbers.forEach((/** @type {Element} */ n, /** @type {number} */ c) => write(n, number(out[t][c], 3)));
+        const by = far(out[t], first[i]);
+        write(change, number(by, 3));
+        set(change, { class: `change${by > 5e-4 ? " yes" : ""}` });
+      });
+      if (held instanceof HTMLElement) held.focus({ preventScroll: true }); // a row that moves loses it
+    },
+    tell() {
+      const out = now(), most = Math.max(...state.order.map((/** @type {number} */ i, /** @type {number} */ t) => far(out[t], first[i])));
+      const text = state.order.map((/** @type {number} */ i) => tokens[i]).join(" ");
+      return `${text}: ${most < 5e-4 ? "every word has the context vector that it had." : `context vectors have moved by up to ${number(most, 3)}, for the vectors say where they stand.`}`;
+    },
+    found: () => state.order.some((/** @type {number} */ i, /** @type {number} */ t) => i !== t),
+  };
+});
