@@ -393,6 +393,15 @@ def test_a_local_layer_never_looks_ahead_even_unasked(options):
     assert_causal(lambda x: layer(x)[0], x)
 
 
+@pytest.mark.parametrize("sink", [None, "zero", "learned"])
+@pytest.mark.parametrize("window", [None, 4])
+def test_a_cap_that_no_score_comes_near_changes_nothing(sink, window):
+    mask = make_padding_mask(LENGTHS, T, side="left")
+    (capped, x), (plain, _) = (make_attention(sink=sink, window=window, softcap=cap) for cap in (1e9, None))
+    for a, b in zip(*(m(x, mask=mask, is_causal=True, need_weights=True) for m in (capped, plain)), strict=True):
+        assert_same(a, b)
+
+
 def test_normalised_queries_and_keys_forget_how_large_their_weights_are():
     layer, x = make_attention(qk_norm_eps=1e-30)
     plain, _ = make_attention()

@@ -154,7 +154,7 @@ class ConfiguredAttention(MultiHeadAttention):
             v,
             mask,
             bias=bias,
-            sink=self.sink_scores,
+            sink=0.0 if self.sink == "zero" else self.sink_scores,
             enable_gqa=True,
             softcap=self.softcap,
         )
