@@ -39,8 +39,8 @@ class ConfiguredAttention(MultiHeadAttention):
         head_dim: D. H * D need not be E.
         bias: whether all four projections add a bias.
         sink: as in :class:`~attn_course.MultiHeadAttention`.
-        qk_norm_eps: normalise each head's queries and keys before they are turned, so that no score can grow with
-            the weights, adding this to the mean square (Henry et al. 2020, arXiv:2010.04245).
+        qk_norm_eps: normalise each head's queries and keys before they are turned, so that no score grows with the
+            projections, adding this to the mean square (Henry et al. 2020, arXiv:2010.04245).
         scale: what the scores are multiplied by, in place of $1/\sqrt{D}$.
         softcap: as in :func:`~attn_course.attention`.
         window: how many keys a query sees, its own included, and none of the future: a *local* layer.
