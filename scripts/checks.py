@@ -46,7 +46,7 @@ STANDIN = (("PYTHONPATH", str(ROOT / "tests" / "standin")), ("ATTN_COURSE_DEVICE
 # chapters themselves run on the stand-in as notebooks, and what their exercises say of devices is tested with it.
 PLACELESS = """
 batches check corpora device drawings everyday kernels measuring package parallel plots_view pretrained
-pretrained_marian_tokenizer pretrained_minilm pretrained_weights processes source tasks text words
+pretrained_configured pretrained_marian_tokenizer pretrained_minilm pretrained_weights processes source tasks text words
 """
 
 

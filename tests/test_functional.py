@@ -2,6 +2,7 @@
 
 import json
 import math
+import warnings
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from attn_course import (
     fused_attention,
     make_causal_mask,
     make_padding_mask,
+    soft_cap,
     softmax,
     tiled_attention,
 )
@@ -180,6 +182,43 @@ def test_gradcheck_of_attention_with_a_fully_masked_row():
     q, k, v = (torch.randn(*size, dtype=torch.float64, requires_grad=True) for size in ((2, 3), (5, 3), (5, 2)))
     mask = torch.tensor([[True, False, True, True, False], [False] * 5])
     assert torch.autograd.gradcheck(lambda *x: attention(*x, mask)[0], (q, k, v))
+
+
+def test_capped_scores_stay_below_the_cap_and_small_ones_stay_as_they_are():
+    x = torch.tensor([0.0, 0.01, -0.01, 2.0, -1e6], dtype=torch.float64)
+    expected = torch.tensor([0.0, 0.01, -0.01, 2 * math.tanh(1.0), -2.0], dtype=torch.float64)
+    assert_close(soft_cap(x, 2.0), expected, rtol=1e-5, atol=0)
+
+
+def test_scores_are_capped_before_anything_is_hidden_or_added_as_flex_attention_does_it():
+    from torch.nn.attention.flex_attention import flex_attention
+
+    rng = torch.Generator().manual_seed(0)
+    q, k, v = (5 * torch.randn(2, 3, n, 8, generator=rng, dtype=torch.float64) for n in (5, 7, 7))
+    mask, bias = make_causal_mask(5, 7), torch.randn(5, 7, generator=rng, dtype=torch.float64)
+
+    def capped(score, b, h, t, s):
+        return torch.where(mask[t, s], 1.5 * torch.tanh(score / 1.5) + bias[t, s], -torch.inf)
+
+    with warnings.catch_warnings(action="ignore"):  # it is not compiled here
+        expected = flex_attention(q, k, v, score_mod=capped)
+    assert_close(attention(q, k, v, mask, bias=bias, softcap=1.5)[0], expected)
+    assert (attention(q, k, v, mask, bias=bias)[0] - expected).abs().max() > 0.1
+
+
+def test_gradcheck_of_attention_with_capped_scores_and_a_fully_masked_row():
+    q, k, v = (torch.randn(*size, dtype=torch.float64, requires_grad=True) for size in ((2, 3), (5, 3), (5, 2)))
+    mask = torch.tensor([[True, False, True, True, False], [False] * 5])
+    assert torch.autograd.gradcheck(lambda *x: attention(*x, mask, softcap=0.7)[0], (q, k, v))
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("cap", [0.0, -50.0, math.nan])
+def test_a_cap_that_is_not_positive_is_refused(cap):
+    x = torch.randn(3, 4)
+    for call in (lambda: soft_cap(x, cap), lambda: attention(x, x, x, softcap=cap)):
+        with pytest.raises(ValueError, match=rf"softcap \({cap}\) must be positive; None for none"):
+            call()
 
 
 @given(masked_qkv(), st.booleans())

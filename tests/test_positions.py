@@ -10,6 +10,7 @@ from shapes import leading_axes, lengths, seeds
 from torch.testing import assert_close
 
 from attn_course import (
+    Yarn,
     attention,
     learned_positions,
     make_alibi_bias,
@@ -283,7 +284,62 @@ def test_a_bias_of_lower_precision_is_rounded_once(dtype):
     assert torch.equal(make_alibi_bias(12, 600, dtype=dtype), exact.to(dtype))
 
 
+# -- Stretched ---------------------------------------------------------------------------------------
+
+
+def speeds_and_length(width, base, yarn):
+    """How far each pair is turned by one step, and how long what was 1 long becomes."""
+    turns = make_rotation(torch.tensor([0, 1]), width, base=base, yarn=yarn, dtype=torch.float64).turns
+    return turns[1].angle(), turns.abs()
+
+
+def test_yarn_keeps_fast_pairs_and_slows_slow_ones_and_passes_over_in_a_straight_line():
+    # With base 2 ** 12 and 24 columns each pair is half as fast as the one before: pair i turns 2 ** (10 - i) times
+    # within a text of 2 pi * 2 ** 10, which is 6434 tokens, but for a thousandth of a pair.
+    yarn = Yarn(factor=8.0, trained_len=6434, beta_fast=64.0, beta_slow=4.0, truncate=False)
+    speeds, lengths = speeds_and_length(24, 2.0**12, yarn)
+    slowed = torch.tensor([1, 1, 1, 1, 1, 1 - 0.875 / 4, 1 - 0.875 / 2, 1 - 0.875 * 0.75, *[0.125] * 4]).double()
+    assert_close(speeds, 0.5 ** torch.arange(12).double() * slowed, rtol=1e-3, atol=0)
+    assert_close(speeds[:5], 0.5 ** torch.arange(5).double())
+    assert_close(lengths, torch.full((2, 12), 0.1 * math.log(8) + 1, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("factor", [1.0, 32.0])
+@pytest.mark.parametrize("trained_len", [20, 4096])
+@pytest.mark.parametrize("truncate", [True, False])
+def test_yarn_turns_as_transformers_does(factor, trained_len, truncate):
+    transformers = pytest.importorskip("transformers")
+    rope = {
+        "rope_type": "yarn",
+        "rope_theta": 150.0,
+        "factor": factor,
+        "original_max_position_embeddings": trained_len,
+        "truncate": truncate,
+        "beta_fast": 20.0,
+        "beta_slow": 2.0,
+    }
+    config = transformers.Qwen3Config(
+        head_dim=34, rope_parameters=rope, max_position_embeddings=round(factor * trained_len)
+    )
+    theirs, size = transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS["yarn"](config)
+    ours, lengths = speeds_and_length(34, 150.0, Yarn(factor, trained_len, 20.0, 2.0, truncate))
+    assert_close(ours.float(), theirs, rtol=1e-5, atol=1e-7)  # theirs are computed in 32 bits
+    assert_close(lengths, torch.full((2, 17), size, dtype=torch.float64))
+
+
+def test_a_rotation_that_is_not_stretched_keeps_lengths_and_one_may_say_by_what_they_grow():
+    plain = speeds_and_length(8, 100.0, None)
+    for a, b in zip(speeds_and_length(8, 100.0, Yarn(1.0, 50)), plain, strict=True):
+        assert_close(a, b)
+    _, lengths = speeds_and_length(8, 100.0, Yarn(4.0, 50, attention_factor=3.0))
+    assert_close(lengths, torch.full((2, 4), 3.0, dtype=torch.float64))
+
+
 # -- Bad input ---------------------------------------------------------------------------------------
+
+
+def turn_stretched(*yarn):
+    return make_rotation(torch.arange(3), 4, yarn=Yarn(*yarn))
 
 
 @pytest.mark.bad_input
@@ -326,6 +382,19 @@ def test_a_bias_of_lower_precision_is_rounded_once(dtype):
             lambda: rotate(torch.zeros(5, 4), torch.arange(5.0)),
             TypeError,
             r"positions must be integers, not torch.float32",
+        ),
+        (lambda: turn_stretched(0.5, 9), ValueError, r"factor \(0.5\) and trained_len \(9\) must be at least 1"),
+        (lambda: turn_stretched(2.0, 0), ValueError, r"factor \(2.0\) and trained_len \(0\) must be at least 1"),
+        (
+            lambda: turn_stretched(2.0, 9, 3.0, 3.0),
+            ValueError,
+            r"beta_fast \(3.0\) must be above beta_slow \(3.0\), and that above 0",
+        ),
+        (lambda: turn_stretched(2.0, 9, 3.0, 0.0), ValueError, r"above beta_slow \(0.0\), and that above 0"),
+        (
+            lambda: make_rotation(torch.arange(3), 4, base=1.0, yarn=Yarn(2.0, 9)),
+            ValueError,
+            r"base \(1.0\) must be above 1: all pairs would be equally fast",
         ),
         (lambda: make_alibi_bias(0, 3), ValueError, r"num_heads \(0\) must be at least 1"),
         (lambda: make_alibi_bias(2, -3), ValueError, r"num_queries \(-3\) must not be negative"),

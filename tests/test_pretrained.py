@@ -64,6 +64,12 @@ LLAMAS = [
         "num_key_value_heads": 3,
         "intermediate_size": 31,
         "hidden_act": "gelu",
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 100.0,
+            "factor": 4.0,
+            "original_max_position_embeddings": 10,
+        },
     },
 ]
 MARIAN = {
@@ -171,7 +177,8 @@ def in_64_bits(monkeypatch):
         def __getattr__(self, name):
             return getattr(torch, name)
 
-    monkeypatch.setattr(transformers.models.llama.modeling_llama, "torch", Torch())
+    for module in (transformers.models.llama.modeling_llama, transformers.modeling_rope_utils):
+        monkeypatch.setattr(module, "torch", Torch())
 
 
 # -- BERT --------------------------------------------------------------------------------------------
@@ -393,11 +400,11 @@ def test_our_marian_writes_what_theirs_writes(options, tmp_path):
         (
             make_llama,
             LLAMAS[0],
-            {"rope_scaling": {"type": "linear", "factor": 2.0}},
-            "turns its positions by {'type': 'linear', 'factor': 2.0}; our modules have only the plain",
+            {"rope_parameters": None, "rope_scaling": {"type": "linear", "factor": 2.0}},
+            "has rope_type 'linear'; here there are 'default' and 'yarn'",
         ),
         (make_llama, LLAMAS[0], {"rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5}}, "'llama3'"),
-        (make_llama, LLAMAS[0], {"rope_parameters": {"partial_rotary_factor": 0.5}}, "'partial_rotary_factor': 0.5"),
+        (make_llama, LLAMAS[0], {"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor 0.5"),
         (make_marian, MARIANS[0], {"activation_function": "sigmoid"}, "activation_function 'sigmoid'"),
         (make_marian, MARIANS[0], {"scale_embedding": False}, "scale_embedding False"),
         (make_marian, MARIANS[0], {"scale_embedding": None}, "does not say scale_embedding"),

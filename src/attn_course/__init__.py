@@ -15,7 +15,13 @@ if TYPE_CHECKING:  # for editors, which do not run anything
     from attn_course.causality import assert_causal
     from attn_course.decoding import generate
     from attn_course.device import default_device
-    from attn_course.functional import attention, fused_attention, softmax, weights_of_rows
+    from attn_course.functional import (
+        attention,
+        fused_attention,
+        soft_cap,
+        softmax,
+        weights_of_rows,
+    )
     from attn_course.language_model import DecoderOnly, LanguageModel
     from attn_course.latent_attention import LatentAttention, cache_bytes_per_token
     from attn_course.masks import (
@@ -34,7 +40,9 @@ if TYPE_CHECKING:  # for editors, which do not run anything
         MultiHeadCrossAttention,
     )
     from attn_course.positions import (
+        Rope,
         Rotation,
+        Yarn,
         learned_positions,
         make_alibi_bias,
         make_rotation,
@@ -62,13 +70,13 @@ _MODULES = {
     "causality": "assert_causal",
     "decoding": "generate",
     "device": "default_device",
-    "functional": "attention fused_attention softmax weights_of_rows",
+    "functional": "attention fused_attention soft_cap softmax weights_of_rows",
     "language_model": "DecoderOnly LanguageModel",
     "latent_attention": "LatentAttention cache_bytes_per_token",
     "masks": "from_additive_mask from_torch_mask from_transformers_mask make_causal_mask make_padding_mask "
     "make_sliding_window_mask to_additive_mask to_torch_mask to_transformers_mask",
     "multi_head_attention": "MultiHeadAttention MultiHeadCrossAttention",
-    "positions": "Rotation learned_positions make_alibi_bias make_rotation make_sinusoidal_positions rotate",
+    "positions": "Rope Rotation Yarn learned_positions make_alibi_bias make_rotation make_sinusoidal_positions rotate",
     "quiet": "quiet_softmax",
     "recurrent": "AttendingTranslator RecurrentTranslator",
     "self_attention": "SelfAttention",

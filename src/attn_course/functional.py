@@ -1,6 +1,6 @@
 """Scaled dot-product attention.
 
-Derived in chapters 2 (softmax), 3 (attention), 6 (fused_attention) and 16 (weights_of_rows).
+Derived in chapters 2 (softmax), 3 (attention), 6 (fused_attention), 16 (weights_of_rows) and 17 (soft_cap).
 
 :func:`attention` is the definition: it returns the output and the weights. :func:`fused_attention`
 computes the same output through PyTorch's fused kernel, which never stores the weights;
@@ -54,6 +54,27 @@ def softmax(x: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
     return weights.to(exponentials.dtype)
 
 
+def soft_cap(x: Float[Tensor, "..."], cap: float) -> Float[Tensor, "..."]:
+    r"""Keep numbers between ``-cap`` and ``cap``, leaving small ones nearly as they are.
+
+    Computes $c \tanh(x / c)$, for scores or logits (Gemma Team 2024, arXiv:2408.00118, section 2).
+
+    Args:
+        x: numbers of any shape.
+        cap: the size that none reaches.
+
+    Raises:
+        ValueError: if ``cap`` is not positive.
+
+    Example:
+        >>> soft_cap(torch.tensor([1.0, 50.0, 1000.0]), 50.0)
+        tensor([ 0.9999, 38.0797, 50.0000])
+    """
+    if not cap > 0:
+        raise ValueError(f"softcap ({cap}) must be positive; None for none")
+    return cap * torch.tanh(x / cap)
+
+
 def attention(
     q: Float[Tensor, "*batch T D"],
     k: Float[Tensor, "*groups S D"],
@@ -63,6 +84,7 @@ def attention(
     bias: Float[Tensor, "..."] | None = None,
     sink: float | Float[Tensor, "H"] | None = None,
     enable_gqa: bool = False,
+    softcap: float | None = None,
 ) -> tuple[Float[Tensor, "*batch T Dv"], Float[Tensor, "*batch T S"]]:
     r"""Average the values, weighting each by how well its key matches the query.
 
@@ -81,12 +103,15 @@ def attention(
             or one (H,) for each head of ``q`` (..., H, T, D). The weights then sum to less than 1.
         enable_gqa: let each of the G heads of ``k`` and ``v`` (..., G, S, D) serve H / G heads of ``q``
             (..., H, T, D): the first the first H / G, and so on.
+        softcap: bend the scaled scores by :func:`soft_cap` before anything is added or hidden. No fused kernel of
+            PyTorch does this.
 
     Returns:
         The output (..., T, Dv) and the weights (..., T, S).
 
     Raises:
-        ValueError: if the shapes of ``q``, ``k``, ``v``, ``mask``, ``bias`` or ``sink`` do not fit.
+        ValueError: if the shapes of ``q``, ``k``, ``v``, ``mask``, ``bias`` or ``sink`` do not fit, or ``softcap``
+            is not positive.
         TypeError: if the mask is not boolean, or the bias not floating point.
 
     Example:
@@ -100,6 +125,8 @@ def attention(
     # Unit-variance q and k give scores of variance D; rescaled, the softmax stays soft. The
     # queries are rescaled, not the scores: there are fewer of them.
     scores = (q / math.sqrt(q.size(-1))) @ k.mT  # (..., T, S)
+    if softcap is not None:
+        scores = soft_cap(scores, softcap)
     if bias is not None:
         scores = scores + bias.to(scores.dtype)
     if mask is not None:

@@ -1,13 +1,13 @@
 """A decoder-only language model, from the layers of the Transformer. Derived in chapter 15."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from attn_course.cache import DecoderCache, all_or_nothing
-from attn_course.positions import make_alibi_bias, make_rotation
+from attn_course.positions import Rope, Rotation, make_alibi_bias, make_rotation
 from attn_course.reading import Reading
 from attn_course.transformer import EncoderLayer
 from attn_course.validation import (
@@ -34,11 +34,11 @@ class DecoderOnly(nn.Module):
         max_len: longest text.
         tie_weights: make the logits with the embedding table itself.
         dropout: of what enters the first layer.
-        rope_base: the ``base`` of rotary positions, :func:`~attn_course.rotate`'s when not given.
+        rope: how rotary positions turn, as :func:`~attn_course.rotate` does when not given.
 
     Raises:
         ValueError: if ``max_len`` is below 1, ``dropout`` is outside [0, 1), ``positions`` is none of the three,
-            they are rotary and the width of a head is odd, or they are not and there is a ``rope_base``.
+            they are rotary and the width of a head is odd, or they are not and there is a ``rope``.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class DecoderOnly(nn.Module):
         max_len: int,
         tie_weights: bool = True,
         dropout: float = 0.0,
-        rope_base: float | None = None,
+        rope: Rope | None = None,
     ) -> None:
         super().__init__()
         check_sizes(max_len=max_len)
@@ -59,13 +59,13 @@ class DecoderOnly(nn.Module):
             raise ValueError(
                 f"positions ({positions!r}) must be one of {', '.join(map(repr, _POSITIONS))}"
             )
-        if rope_base is not None and positions != "rotary":
+        if rope is not None and positions != "rotary":
             raise ValueError(
-                f"rope_base ({rope_base}) is for rotary positions, and these are {positions}"
+                f"rope ({rope}) is for rotary positions, and these are {positions}"
             )
         vocab_size, d_model = embed.weight.shape
         self.positions = positions
-        self.rope_base = 10_000.0 if rope_base is None else rope_base
+        self.rope = Rope() if rope is None else rope
         self.max_len = max_len
         self.embed = embed
         if positions == "learned":
@@ -167,15 +167,13 @@ class DecoderOnly(nn.Module):
                 f"{self.embed.num_embeddings - 1}"
             ) from None
         attention = self.layers[0].self_attention
-        rotation = bias = None
+        rotations, bias = [None] * len(self.layers), None
         if self.positions == "learned":
             x = x + self.position_embed(places)
         elif self.positions == "rotary":
             if places.dim() == 2:
                 places = places[:, None]  # (B, 1, T): the same for every head
-            rotation = make_rotation(
-                places, self._head_dim, base=self.rope_base, dtype=x.dtype
-            )
+            rotations = self._make_rotations(places, x.dtype)
         else:  # the distance from a query to a key is the same wherever the text begins
             bias = make_alibi_bias(
                 attention.num_heads,
@@ -187,7 +185,7 @@ class DecoderOnly(nn.Module):
         x = self.dropout(x)
         yield x, None
         kept = [None] * len(self.layers) if cache is None else cache.layers
-        for layer, layer_cache in zip(self.layers, kept, strict=True):
+        for layer, rotation, layer_cache in zip(self.layers, rotations, kept, strict=True):
             x, weights = layer(
                 x,
                 mask=mask,
@@ -198,6 +196,11 @@ class DecoderOnly(nn.Module):
                 cache=layer_cache,
             )
             yield x, weights
+
+    def _make_rotations(self, places: Tensor, dtype: torch.dtype) -> Sequence[Rotation]:
+        """How each layer turns its queries and keys; here all alike."""
+        rotation = make_rotation(places, self._head_dim, **self.rope._asdict(), dtype=dtype)
+        return [rotation] * len(self.layers)
 
     def _places(self, ids: Tensor, mask: Tensor | None, start: int) -> Tensor:
         """Where each new token stands, (T,), or (B, T) where a mask says that some are padding."""

@@ -1,9 +1,12 @@
 """Four ways to tell attention where a token stands: sinusoidal, learned, rotary, ALiBi. Derived in chapter 8.
 
+:class:`Yarn`, which stretches rotary positions, is derived in chapter 17.
+
 The first two are tables, added to the tokens once. :func:`rotate` turns queries and keys, and
 :func:`make_alibi_bias` is added to the scores, in every layer anew.
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -95,7 +98,32 @@ class Rotation(NamedTuple):
     """How far each pair of columns is turned at each position; :func:`make_rotation` makes it."""
 
     turns: Complex[Tensor, "*batch T pairs"]
-    """Complex numbers of size 1: multiplying by one turns a point in the plane by its angle."""
+    """Complex numbers: multiplying by one turns a point in the plane by its angle. Their size is 1, or what
+    :class:`Yarn` lengthens queries and keys by."""
+
+
+class Yarn(NamedTuple):
+    r"""How rotary positions are stretched for texts longer than those of training: for :func:`make_rotation`.
+
+    Pairs of columns that turn often within a text of the trained length tell neighbours apart and keep their speed.
+    Those that turn less than once would meet angles that they have never seen, and turn ``factor`` times slower.
+    Between the two the speed passes over, in proportion to the number of the pair. And all queries and keys become
+    longer, by $0.1 \ln(\mathrm{factor}) + 1$, so that the weights stay as sharp among more keys (Peng et al. 2023,
+    arXiv:2309.00071, sections 3.2 and 3.4; the ramp is that of the authors' code).
+    """
+
+    factor: float
+    """How many times longer the texts become; at least 1."""
+    trained_len: int
+    """The longest text before."""
+    beta_fast: float = 32.0
+    """From so many turns within the trained length on, a pair keeps its speed."""
+    beta_slow: float = 1.0
+    """Up to so many, it turns ``factor`` times slower."""
+    truncate: bool = True
+    """Whether the ramp begins and ends at a whole number of a pair, as in the authors' code."""
+    attention_factor: float | None = None
+    """What queries and keys are lengthened by, when it is not the formula."""
 
 
 def rotate(
@@ -152,11 +180,19 @@ def rotate(
     return torch.view_as_real(turned).flatten(-2).to(x.dtype)  # (..., T, D)
 
 
+class Rope(NamedTuple):
+    """Rotary positions of a model or a layer: what :func:`make_rotation` has to know beside positions and width."""
+
+    base: float = 10_000.0
+    yarn: Yarn | None = None
+
+
 def make_rotation(
     positions: Int[Tensor, "*batch T"],
     head_dim: int,
     *,
     base: float = 10_000.0,
+    yarn: Yarn | None = None,
     dtype: torch.dtype | None = None,
 ) -> Rotation:
     """Compute once what :func:`rotate` needs for positions, to turn the queries and keys of many layers by it.
@@ -165,11 +201,12 @@ def make_rotation(
         positions: integers, (T,) or as many axes as the queries less the last and broadcastable.
         head_dim: D, even.
         base: as in :func:`rotate`.
+        yarn: how the speeds that follow from ``base`` are stretched; not at all when not given.
         dtype: type of what will be turned; torch's default when not given. Angles are never computed in less
             than float32.
 
     Raises:
-        ValueError: if ``head_dim`` is not even, or ``base`` is not positive.
+        ValueError: if ``head_dim`` is not even, ``base`` is not positive, or ``yarn`` does not stretch.
         TypeError: if the positions are not integers.
 
     Example:
@@ -182,9 +219,12 @@ def make_rotation(
     _check_are_integers(positions)
     # Half precision counts no further than 256 or 2048 in steps of 1, so angles are never computed in it.
     dtype = torch.promote_types(dtype or torch.get_default_dtype(), torch.float32)
-    speeds = _make_speeds(head_dim, base).to(positions.device, dtype)
-    angles = positions.unsqueeze(-1) * speeds  # (..., T, D/2)
-    return Rotation(torch.complex(angles.cos(), angles.sin()))
+    speeds = _make_speeds(head_dim, base)
+    if yarn is not None:
+        speeds = _stretch(speeds, base, yarn)
+    angles = positions.unsqueeze(-1) * speeds.to(positions.device, dtype)  # (..., T, D/2)
+    turns = torch.complex(angles.cos(), angles.sin())
+    return Rotation(turns if yarn is None else turns * _length_factor(yarn))
 
 
 def make_alibi_bias(
@@ -241,6 +281,40 @@ def make_alibi_bias(
 def _make_speeds(width: int, base: float) -> Float[Tensor, "pairs"]:
     """By how many radians each pair of columns turns per position: 1, then slower and slower."""
     return base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+
+
+def _stretch(speeds: Tensor, base: float, yarn: Yarn) -> Float[Tensor, "pairs"]:
+    if yarn.factor < 1 or yarn.trained_len < 1:
+        raise ValueError(
+            f"factor ({yarn.factor}) and trained_len ({yarn.trained_len}) must be at least 1"
+        )
+    if not yarn.beta_fast > yarn.beta_slow > 0:
+        raise ValueError(
+            f"beta_fast ({yarn.beta_fast}) must be above beta_slow ({yarn.beta_slow}), and that above 0"
+        )
+    if base <= 1:
+        raise ValueError(f"base ({base}) must be above 1: all pairs would be equally fast")
+    width = 2 * len(speeds)
+
+    def pair_that_turns(
+        times: float,
+    ) -> float:  # within the trained length; no whole number
+        speed = times * 2 * math.pi / yarn.trained_len
+        return -math.log(speed, base) * width / 2
+
+    first, last = pair_that_turns(yarn.beta_fast), pair_that_turns(yarn.beta_slow)
+    if yarn.truncate:
+        first, last = math.floor(first), math.ceil(last)
+    # The last is bounded by the number of columns, not of pairs: so it is in the authors' code.
+    first, last = max(first, 0), min(last, width - 1)
+    pairs = torch.arange(len(speeds), dtype=torch.float64)
+    slowed = ((pairs - first) / (last - first or 0.001)).clamp(0, 1)  # 0: as it was
+    return speeds * (1 - slowed) + speeds / yarn.factor * slowed
+
+
+def _length_factor(yarn: Yarn) -> float:
+    given = yarn.attention_factor
+    return 0.1 * math.log(yarn.factor) + 1 if given is None else given
 
 
 def _check_pairs(width: int, name: str, base: float) -> None:

@@ -41,8 +41,15 @@ MUTATIONS = {
     ),
     "bias ignored": (
         "functional.py",
-        "# (..., T, S)\n    if bias is not None:\n        scores = scores + bias.to(scores.dtype)",
-        "# (..., T, S)\n    if bias is not None:\n        scores = scores + 0",
+        "softcap)\n    if bias is not None:\n        scores = scores + bias.to(scores.dtype)",
+        "softcap)\n    if bias is not None:\n        scores = scores + 0",
+    ),
+    "soft cap behind the bias": (
+        "functional.py",
+        "        scores = soft_cap(scores, softcap)\n    if bias is not None:\n"
+        "        scores = scores + bias.to(scores.dtype)",
+        "        scores = soft_cap(scores + (0 if bias is None else bias), softcap)\n    elif bias is not None:\n"
+        "        scores = scores + bias.to(scores.dtype)",
     ),
     "fused: bias ignored": (
         "functional.py",
@@ -88,6 +95,11 @@ MUTATIONS = {
         "positions.py",
         "positions.unsqueeze(-1) * speeds",
         "torch.arange(length)[:, None] * speeds",
+    ),
+    "YaRN: fast and slow exchanged": (
+        "positions.py",
+        "speeds * (1 - slowed) + speeds / yarn.factor * slowed",
+        "speeds * slowed + speeds / yarn.factor * (1 - slowed)",
     ),
     "ALiBi: near is lowered": ("positions.py", "* -distance", "* distance"),
     "ALiBi: slopes counted from 0": ("positions.py", "torch.arange(1, num_heads + 1, ", "torch.arange(num_heads, "),

@@ -210,6 +210,26 @@ def test_halves_are_what_transformers_turns(chapter):
     assert_close(chapter["rotate_halves"](q), expected[0, 0])
 
 
+def test_the_table_of_families_says_what_transformers_has_as_defaults():
+    (cell,) = (cell.source for cell in markdown_cells(NUMBER) if "| Gemma 2 2B |" in cell.source)
+    rows = [[entry.strip() for entry in line.strip("|").split("|")] for line in cell.split("\n") if line[:1] == "|"]
+    columns = dict(zip(rows[0], zip(*rows[2:], strict=True), strict=True))
+    for column, config in {
+        "Gemma 2 2B": transformers.Gemma2Config(),
+        "gpt-oss 120B": transformers.GptOssConfig(),
+    }.items():
+        heads, layers, *_ = columns[column]
+        assert heads == f"{config.num_attention_heads}, {config.num_key_value_heads}"
+        assert layers == f"every 2nd, {config.sliding_window}"
+        assert config.layer_types[:3] == ["sliding_attention", "full_attention", "sliding_attention"]
+    gemma2 = transformers.Gemma2Config()
+    assert columns["Gemma 2 2B"][2] == f"a soft cap of {gemma2.attn_logit_softcapping:g}"
+    assert columns["Gemma 2 2B"][4] == f"base {gemma2.rope_parameters['rope_theta']:,.0f}"
+    gpt_oss = transformers.GptOssConfig()
+    trained = gpt_oss.rope_parameters["original_max_position_embeddings"]
+    assert columns["gpt-oss 120B"][4] == f"YaRN from {trained} to {gpt_oss.max_position_embeddings:,}"
+
+
 def test_what_the_chapter_shows_for_a_network_names_what_there_is():
     (section,) = (cell.source for cell in markdown_cells(NUMBER) if "## 17.11" in cell.source)
     blocks = re.findall(r"^```python\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)

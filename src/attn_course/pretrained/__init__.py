@@ -1,7 +1,14 @@
-"""Weights that others trained, in our own modules: BERT, GPT-2, Llama, Marian, MiniLM. Derived in chapter 17."""
+"""Weights that others trained, in our own modules, from BERT to Gemma 3 and gpt-oss. Derived in chapter 17."""
 
 from attn_course.pretrained.bert import BERT_NAMES, Bert, load_bert
-from attn_course.pretrained.config import read_config
+from attn_course.pretrained.config import read_config, read_rope
+from attn_course.pretrained.configured import (
+    ConfiguredAttention,
+    ConfiguredDecoder,
+    ConfiguredLayer,
+    Experts,
+    load_configured,
+)
 from attn_course.pretrained.gpt2 import GPT2, GPT2_NAMES, load_gpt2, split_fused
 from attn_course.pretrained.hub import download, load_from_hub
 from attn_course.pretrained.llama import (
@@ -28,6 +35,10 @@ __all__ = [
     "GPT2_NAMES",
     "MARIAN_NAMES",
     "Bert",
+    "ConfiguredAttention",
+    "ConfiguredDecoder",
+    "ConfiguredLayer",
+    "Experts",
     "GatedFeedForward",
     "Into",
     "Llama",
@@ -40,6 +51,7 @@ __all__ = [
     "find_minilm",
     "halves_to_neighbours",
     "load_bert",
+    "load_configured",
     "load_from_folder",
     "load_from_hub",
     "load_gpt2",
@@ -50,6 +62,7 @@ __all__ = [
     "load_weight_map",
     "make_llama_names",
     "read_config",
+    "read_rope",
     "read_weights",
     "split_fused",
 ]

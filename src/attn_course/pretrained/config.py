@@ -8,6 +8,8 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor
 
+from attn_course.positions import Rope, Yarn
+
 
 def gelu_by_tanh(x: Tensor) -> Tensor:
     """GELU as GPT-2 was trained with it, approximated by tanh."""
@@ -83,3 +85,58 @@ class Config(dict[str, Any]):
                 raise ValueError(
                     f"{self.path} has {name} {theirs!r}; our modules have only {value!r}"
                 )
+
+
+_YARN_NAMES = {
+    "factor": "factor",
+    "original_max_position_embeddings": "trained_len",
+    "beta_fast": "beta_fast",
+    "beta_slow": "beta_slow",
+    "truncate": "truncate",
+    "attention_factor": "attention_factor",
+}
+
+# Two numbers that replace attention_factor when both are there, and do so also when they are 1.
+_MSCALES = ("mscale", "mscale_all_dim")
+
+
+def read_rope(config: Config, layer_type: str = "full_attention") -> Rope:
+    """What a configuration says of rotary positions in layers of this type.
+
+    Raises:
+        ValueError: if they are neither the plain ones, "default", nor "yarn", or turn only some columns, or what
+            they need is not said.
+    """
+    # Written under rope_scaling and beside it, or all under rope_parameters, once or for each type of layer,
+    # according to the file's age.
+    rope: dict[str, Any] = {"rope_theta": config.get("rope_theta")}
+    for name in ("rope_scaling", "rope_parameters"):
+        rope |= config.get(name) or {}
+    if layer_type in rope:
+        rope = rope[layer_type]
+    elif layer_type == "sliding_attention" and "rope_local_base_freq" in config:
+        rope = {"rope_theta": config["rope_local_base_freq"]}
+    said = {name: value for name, value in rope.items() if value is not None}
+    base = float(said.pop("rope_theta", 10_000.0))
+    old_name = said.pop("type", "default")
+    kind = said.pop("rope_type", old_name)
+    if kind not in ("default", "yarn"):
+        raise ValueError(
+            f"{config.path} has rope_type {kind!r}; here there are 'default' and 'yarn'"
+        )
+    names = _YARN_NAMES if kind == "yarn" else {}
+    for name, value in said.items():
+        says_nothing = value == 1.0 and (kind == "default" or name not in _MSCALES)
+        if name not in names and not says_nothing:
+            raise ValueError(
+                f"{config.path} has {name} {value!r} for rotary positions of rope_type {kind!r}, "
+                f"which have only {', '.join(['rope_theta', *names])} here"
+            )
+    if kind == "default":
+        return Rope(base)
+    for name in ("factor", "original_max_position_embeddings"):
+        if name not in said:
+            raise ValueError(
+                f"{config.path} does not say {name}, without which rope_type 'yarn' cannot be built"
+            )
+    return Rope(base, Yarn(**{names[name]: said[name] for name in names if name in said}))

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from attn_course.cache import KeyValueCache
 from attn_course.language_model import DecoderOnly
 from attn_course.multi_head_attention import MultiHeadAttention
-from attn_course.positions import Rotation
-from attn_course.pretrained.config import Config, read_config
+from attn_course.positions import Rope, Rotation
+from attn_course.pretrained.config import read_config, read_rope
 from attn_course.pretrained.weight_map import Into, load_weight_map, optional_prefix
 from attn_course.pretrained.weights import read_weights
 
@@ -160,7 +160,7 @@ class Llama(DecoderOnly):
         num_layers: at least 1.
         d_ff: the width inside the feed-forwards.
         max_len: longest text.
-        rope_base: the base of the rotary positions, as in :func:`~attn_course.rotate`.
+        rope: how rotary positions turn.
         norm_eps: what the norms add to the mean square.
         activation: of the feed-forward's gate.
         tie_weights: make the logits with the embedding table itself.
@@ -185,7 +185,7 @@ class Llama(DecoderOnly):
         num_layers: int,
         d_ff: int,
         max_len: int,
-        rope_base: float = 10_000.0,
+        rope: Rope | None = None,
         norm_eps: float = 1e-6,
         activation: Callable[[Tensor], Tensor] = F.silu,
         tie_weights: bool = False,
@@ -209,7 +209,7 @@ class Llama(DecoderOnly):
             positions="rotary",
             max_len=max_len,
             tie_weights=tie_weights,
-            rope_base=rope_base,
+            rope=rope,
         )
 
 
@@ -222,7 +222,7 @@ def load_llama(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> Lla
 
     Raises:
         FileNotFoundError: if config.json or the weights are missing.
-        ValueError: if the config asks for what :class:`Llama` does not have, such as stretched positions,
+        ValueError: if the config asks for what :class:`Llama` does not have, such as biases,
             or the weights are a pickle, damaged, or do not fit.
     """
     config = read_config(folder, "llama")
@@ -242,7 +242,7 @@ def load_llama(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> Lla
         num_layers=config["num_hidden_layers"],
         d_ff=config["intermediate_size"],
         max_len=config["max_position_embeddings"],
-        rope_base=_rope_base(config),
+        rope=read_rope(config),
         norm_eps=config.get("rms_norm_eps", 1e-6),
         activation=config.activation("hidden_act", "silu"),
         tie_weights=tied,
@@ -258,21 +258,3 @@ def load_llama(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> Lla
     speeds = ["*.rotary_emb.inv_freq"]  # made from the config, yet kept in older files
     load_weight_map(model, tensors, names, ties=ties, ignore=speeds, source=folder)
     return model.eval()
-
-
-def _rope_base(config: Config) -> float:
-    # Written under rope_scaling and beside it, or all under rope_parameters, according to the file's age.
-    rope = {"rope_theta": config.get("rope_theta")}
-    for name in ("rope_scaling", "rope_parameters"):
-        rope |= config.get(name) or {}
-    stretched = {
-        name: value
-        for name, value in rope.items()
-        if name != "rope_theta" and value not in ("default", 1.0, None)
-    }
-    if stretched:
-        raise ValueError(
-            f"{config.path} turns its positions by {stretched}; "
-            "our modules have only the plain rotary positions, 'default'"
-        )
-    return rope["rope_theta"] or 10_000.0

@@ -7,6 +7,7 @@ from torch import nn
 
 from attn_course.pretrained.bert import load_bert
 from attn_course.pretrained.config import read_config
+from attn_course.pretrained.configured import load_configured
 from attn_course.pretrained.gpt2 import load_gpt2
 from attn_course.pretrained.llama import load_llama
 from attn_course.pretrained.marian import load_marian
@@ -16,6 +17,10 @@ _LOADERS = {
     "gpt2": load_gpt2,
     "llama": load_llama,
     "marian": load_marian,
+    "qwen3": load_configured,
+    "gemma2": load_configured,
+    "gemma3_text": load_configured,
+    "gpt_oss": load_configured,
 }
 
 
