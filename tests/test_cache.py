@@ -9,6 +9,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from attn_course import (
+    BlockPool,
     DecoderCache,
     DecoderLayer,
     EncoderLayer,
@@ -16,6 +17,7 @@ from attn_course import (
     LanguageModel,
     LatentAttention,
     MultiHeadAttention,
+    PagedCache,
     Transformer,
     TransformerOptions,
     make_alibi_bias,
@@ -184,6 +186,157 @@ def test_what_does_not_fit_is_refused_and_does_no_harm(call, error, message):
 def test_a_cache_of_nothing_is_refused(name):
     with pytest.raises(ValueError, match=rf"{name} \(0\) must be at least 1"):
         make_cache(**{name: 0})
+
+
+# -- Many texts in the blocks of one memory ----------------------------------------------------------
+
+
+def make_pool(num_blocks=7, block_size=3):
+    return BlockPool(num_blocks, block_size, G, D, dtype=torch.float64)
+
+
+def holds(cache, kept):
+    """Whether the cache holds these keys and values, in this order; it changes nothing."""
+    nothing = torch.empty(1, G, 0, D, dtype=torch.float64)
+    return cache.length == kept.size(3) and all(map(torch.equal, cache.append(nothing, nothing), kept))
+
+
+steps = st.lists(
+    st.tuples(st.sampled_from(["append", "append", "fork", "truncate", "drop"]), st.integers(0, 5), st.integers(0, 7)),
+    min_size=5,
+    max_size=20,
+)
+
+
+@settings(max_examples=50)
+@given(seeds, steps)
+def test_texts_in_blocks_hold_what_texts_in_flat_memory_hold(seed, steps):
+    pool = make_pool()
+    rng = torch.Generator().manual_seed(seed)
+    start = torch.randn(2, 1, G, 4, D, dtype=torch.float64, generator=rng)  # ends within a block
+    cache = PagedCache(pool)
+    cache.append(*start)
+    texts = [(cache, start), (cache.fork(), start)]
+    for step, which, number in steps:
+        n = which % len(texts)
+        cache, kept = texts[n]
+        if step == "append":
+            new = torch.randn(2, 1, G, number, D, dtype=torch.float64, generator=rng)
+            if cache.length + number <= cache.max_len:
+                kept = torch.cat([kept, new], dim=3)
+                assert all(map(torch.equal, cache.append(*new), kept))
+            else:
+                with pytest.raises(ValueError, match="need more blocks than the"):
+                    cache.append(*new)
+            texts[n] = (cache, kept)
+        if step == "fork":
+            texts.append((cache.fork(), kept))
+        if step == "truncate":
+            length = min(number, cache.length)
+            cache.truncate(length)
+            texts[n] = (cache, kept[:, :, :, :length])
+        if step == "drop" and len(texts) > 1:
+            texts.pop(n)
+        del cache  # the last reference to what was dropped
+        assert all(holds(cache, kept) for cache, kept in texts)
+        tables = [cache.table for cache, _ in texts]
+        assert [len(table) for table in tables] == [-(-kept.size(3) // 3) for _, kept in texts]
+        assert {*pool.free_blocks()} == {*range(7)} - {block for table in tables for block in table}
+
+
+def test_a_prompt_that_texts_share_is_stored_once_until_one_writes_behind_it():
+    pool, prompt = make_pool(), random_tensor(2, 1, G, 8, D)  # two blocks, and two positions of a third
+    first = PagedCache(pool)
+    first.append(*prompt)
+    second, third = first.fork(), first.fork()
+    assert [cache.table for cache in (first, second, third)] == [[0, 1, 2]] * 3
+    assert [pool.num_users(block) for block in range(4)] == [3, 3, 3, 0]
+    new = random_tensor(2, 1, G, 1, D, seed=1)
+    for cache in (second, third, first):
+        assert all(map(torch.equal, cache.append(*new), torch.cat([prompt, new], dim=3)))
+    # Nobody else uses the third block when the first text writes there.
+    assert [cache.table for cache in (first, second, third)] == [[0, 1, 2], [0, 1, 3], [0, 1, 4]]
+    second.truncate(6)
+    del third
+    assert pool.free_blocks() == [3, 4, 5, 6]
+    second.append(*new)  # behind a full block nothing is copied
+    assert second.table == [0, 1, 3]
+
+
+def test_room_is_counted_in_blocks_and_a_copy_needs_one():
+    pool = make_pool(num_blocks=3)
+    cache, other = PagedCache(pool), PagedCache(pool)
+    assert (cache.max_len, cache.num_bytes) == (9, 0)
+    cache.append(*random_tensor(2, 1, G, 4, D))
+    assert (cache.max_len, other.max_len) == (9, 3)
+    assert cache.num_bytes == 2 * 8 * G * 6 * D
+    fork = cache.fork()
+    assert (cache.max_len, fork.max_len) == (6, 6)  # the one free block is for the copy
+    other.append(*random_tensor(2, 1, G, 1, D))
+    assert (cache.max_len, fork.max_len) == (4, 4)
+    message = "1 new positions after 4 need more blocks than the 0 that are free, of 3 positions each: reset a cache"
+    with pytest.raises(ValueError, match=message):
+        fork.append(*random_tensor(2, 1, G, 1, D))
+    other.reset()
+    assert fork.append(*random_tensor(2, 1, G, 1, D))[0].size(2) == 5
+
+
+@settings(max_examples=10)
+@given(seeds, partitions())
+def test_a_model_writes_in_blocks_what_it_writes_in_flat_memory(seed, sizes):
+    model = random_parameters(LanguageModel(13, d_model=24, num_heads=4, num_kv_heads=2, num_layers=3, d_ff=8))
+    model = model.double().eval()
+    pools = [BlockPool(10, 2, num_kv_heads=2, head_dim=6, dtype=torch.float64) for _ in range(3)]
+    ids = torch.randint(13, (2, MAX), generator=torch.Generator().manual_seed(seed))
+    caches = [DecoderCache([PagedCache(pool) for pool in pools]) for _ in ids]
+    texts = list(zip(ids[:, None], caches, strict=True))
+    for row, cache in texts[:1]:  # the second text goes on from five tokens of the first
+        model(row[:, :5], cache=cache)
+        texts[1][0][:, :5] = row[:, :5]
+        caches[1].layers = [layer.fork() for layer in cache.layers]
+    found = [[], []]
+    for start, size in zip(torch.tensor([0, *sizes[:-1]]).cumsum(0).tolist(), sizes, strict=True):
+        for n, (row, cache) in enumerate(texts):  # in turn, so that their blocks lie mixed
+            piece = row[:, max(start, 5) : start + size]
+            if piece.size(1):
+                found[n].append(model(piece, cache=cache))
+    for n, (row, _) in enumerate(texts):
+        assert_same(torch.cat(found[n], dim=1), model(row)[:, 5:])
+
+
+@pytest.mark.bad_input
+def test_a_layer_that_fails_gives_the_blocks_of_its_new_tokens_back():
+    pool = BlockPool(9, 2, num_kv_heads=2, head_dim=3, dtype=torch.float64)
+    layer = MultiHeadAttention(6, 2).double()
+    cache, x = PagedCache(pool), random_tensor(1, 5, 6)
+    layer(x[:, :3], is_causal=True, cache=cache)
+    with pytest.raises(ValueError, match="mask"):
+        layer(x[:, 3:], mask=torch.ones(7, 7, dtype=torch.bool), cache=cache)
+    assert (cache.length, cache.table, len(pool.free_blocks())) == (3, [0, 1], 7)
+    out, _ = layer(x[:, 3:], is_causal=True, cache=cache)
+    assert_same(out, layer(x, is_causal=True)[0][:, 3:])
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda c, x: c.append(x, x[..., :4]), ValueError, r"v of shape \(1, 2, 3, 4\) .* here \(1, 2, T, 5\)"),
+        (lambda c, x: c.append(x, x[:, :, :2]), ValueError, r"as many new keys \(3\) as values \(2\)"),
+        (lambda c, x: c.append(x.float(), x), TypeError, r"k \(torch.float32\) .* of the cache \(torch.float64\)"),
+        (lambda c, x: c.truncate(5), ValueError, r"length \(5\) must be from 0 to that of the cache \(4\)"),
+        (lambda c, x: c.reorder(torch.tensor([1])), ValueError, "from 0 to 0, but go from 1 to 1"),
+        (lambda c, x: BlockPool(2, 0, 1, 1), ValueError, r"block_size \(0\) must be at least 1"),
+    ],
+)
+def test_a_text_in_blocks_refuses_what_a_flat_one_refuses(call, error, message):
+    kept = random_tensor(2, 1, G, 4, D)
+    cache = PagedCache(make_pool())
+    cache.append(*kept)
+    with pytest.raises(error, match=message):
+        call(cache, random_tensor(1, G, 3, D, seed=1))
+    cache.reorder(torch.tensor([0]))
+    assert holds(cache, kept)
 
 
 # -- In one layer of attention -----------------------------------------------------------------------

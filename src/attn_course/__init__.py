@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for editors, which do not run anything
     from attn_course.additive import additive_attention
-    from attn_course.cache import DecoderCache, KeyValueCache, LatentCache, RollingCache
+    from attn_course.cache import (
+        BlockPool,
+        DecoderCache,
+        KeyValueCache,
+        LatentCache,
+        PagedCache,
+        RollingCache,
+    )
     from attn_course.causality import assert_causal
     from attn_course.decoding import generate
     from attn_course.device import default_device
@@ -66,7 +73,7 @@ if TYPE_CHECKING:  # for editors, which do not run anything
 
 _MODULES = {
     "additive": "additive_attention",
-    "cache": "DecoderCache KeyValueCache LatentCache RollingCache",
+    "cache": "BlockPool DecoderCache KeyValueCache LatentCache PagedCache RollingCache",
     "causality": "assert_causal",
     "decoding": "generate",
     "device": "default_device",

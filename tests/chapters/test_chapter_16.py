@@ -436,6 +436,49 @@ def test_squeezing_takes_the_mean_of_a_groups_heads(chapter):
     assert_same(two.layers[0].self_attention.k_proj.weight, expected)
 
 
+# -- A state instead of a cache ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 3, 11, 64])
+def test_linear_attention_is_a_table_of_products_without_a_softmax(chapter, size):
+    q, k, v = random(3, 2, 3, 11, 5)
+    v = v[..., :4]
+    expected = torch.einsum("...td,...sd,ts,...sv->...tv", q, k, make_causal_mask(11).double(), v)
+    assert_same(chapter["in_chunks"](q, k, v, size), expected)
+    assert_same(chapter["token_by_token"](q, k, v), expected)
+
+
+@pytest.mark.parametrize("size", [1, 3, 11, 64])
+def test_the_delta_rule_multiplies_the_state_and_adds_to_it(chapter, size):
+    q, k, v = random(3, 2, 3, 11, 5)
+    k, v, beta = F.normalize(k, dim=-1), v[..., :4], random(2, 3, 11, 1, seed=1).sigmoid()
+    state, expected = torch.zeros(2, 3, 5, 4, dtype=torch.float64), []
+    for t in range(11):  # as it is written in the papers, with columns: S = S (1 - beta k k') + beta v k'
+        key, value, b = k[..., t, :, None], v[..., t, :, None], beta[..., t, :, None]
+        fades = torch.eye(5, dtype=torch.float64) - b * key @ key.mT
+        state = (state.mT @ fades + b * value @ key.mT).mT
+        expected.append(torch.einsum("...d,...dv->...v", q[..., t, :], state))
+    expected = torch.stack(expected, dim=-2)
+    assert_same(chapter["token_by_token"](q, k, v, beta), expected)
+    assert_same(chapter["in_chunks"](q, k, v, size, beta), expected)
+
+
+def test_after_a_whole_write_the_key_returns_its_newest_value_and_no_sum(chapter):
+    key, values = F.normalize(random(1, 5), dim=-1).expand(3, 5), random(3, 4, seed=1)
+    assert_same(chapter["in_chunks"](key, key, values, 3, torch.ones(3, 1, dtype=torch.float64)), values)
+    assert_same(chapter["in_chunks"](key, key, values, 3), values.cumsum(dim=0))
+
+
+def test_softmax_copies_what_a_state_of_1024_numbers_cannot_hold(chapter):
+    rng = torch.Generator().manual_seed(11)
+    chapter["exact"] = {"dtype": torch.float64, "generator": rng}
+    few, many = chapter["copy_text"](4), chapter["copy_text"](128)
+    assert min(few["softmax"], many["softmax"]) > 0.99
+    for kind in ("linear", "delta rule"):
+        assert few[kind] > 0.8
+        assert many[kind] < 0.4
+
+
 # -- Break it ----------------------------------------------------------------------------------------
 
 
