@@ -74,10 +74,10 @@ def gradients_of_shards(
     targets: Int[Tensor, "B T"],
 ) -> dict[str, Tensor]:
     """Train one step on this rank's rows by DistributedDataParallel; return the gradients that all ranks then have."""
-    parallel = DistributedDataParallel(model)
+    replica = DistributedDataParallel(model)
     rank, count = dist.get_rank(), dist.get_world_size()
     own_inputs, own_targets = (x.chunk(count)[rank] for x in (inputs, targets))
-    loss(parallel(own_inputs), own_targets).backward()
+    loss(replica(own_inputs), own_targets).backward()
     return {name: p.grad for name, p in model.named_parameters()}
 
 

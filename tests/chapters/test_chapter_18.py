@@ -39,7 +39,7 @@ def make_model(chapter, num_layers=2):
 
 
 def places(periods, moved=0):
-    """Weights (B, 1, T, T) that lie on the place behind the last earlier occurrence, or so far from it."""
+    """Weights (B, 1, T, T) that lie on the place after the last earlier occurrence, or so far from it."""
     t = torch.arange(T)
     at = (t - periods[:, None] + 1 + moved).clamp(min=0)
     return F.one_hot(at, T)[:, None].double()
@@ -68,7 +68,7 @@ def test_a_letter_is_known_from_the_end_of_the_first_block_on(chapter):
 
 def test_weights_set_by_hand_to_the_right_places_score_1_and_one_column_beside_them_0(chapter):
     _, known, periods = chapter["draw_strings"](8, 24, 50, generator())
-    # where the copy is the second block's last letter, the place behind is the first of this block, and no earlier one
+    # where the copy is the last letter of the second block, the place after it is the first of this block
     score = chapter["induction_scores"]
     torch.testing.assert_close(score(places(periods), known, periods).item(), 1.0)
     for moved in (-1, 1):
@@ -317,9 +317,9 @@ def test_18_1_gives_the_score_of_the_notebook_where_no_block_holds_a_letter_twic
     # the last query is no question of the notebook's: nothing comes after it
     last = score(weights, ids) * (known.sum() + 3)
     place = torch.arange(T)
-    behind = (T - place) % periods[:, None] == 0
-    behind[:, 0] = False
-    looks = (weights[:, :, -1] * behind[:, None]).sum(dim=(0, 2))
+    after = (T - place) % periods[:, None] == 0
+    after[:, 0] = False
+    looks = (weights[:, :, -1] * after[:, None]).sum(dim=(0, 2))
     assert_same((last - looks) / known.sum(), chapter["induction_scores"](weights, known, periods))
 
 

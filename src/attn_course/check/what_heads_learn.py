@@ -29,9 +29,9 @@ def _looks(draw):
 def _induction(weights, ids):
     same = ids[:, :, None] == ids[:, None]  # (B, T, T)
     earlier = same.tril(-1)
-    behind = F.pad(earlier, (1, 0))[..., :-1]
+    after = F.pad(earlier, (1, 0))[..., :-1]
     past = earlier.any(dim=-1)
-    return (weights * behind[:, None]).sum(dim=(0, 2, 3)) / past.sum()
+    return (weights * after[:, None]).sum(dim=(0, 2, 3)) / past.sum()
 
 
 def _tables(ids):
@@ -40,7 +40,7 @@ def _tables(ids):
 
 
 def _only(ids, first):
-    """The table of the places behind the first earlier occurrence, or behind the last one."""
+    """The table of the places after the first earlier occurrence, or after the last one."""
     earlier, _ = _tables(ids)
     T = ids.size(1)
     order = torch.arange(T, 0, -1) if first else torch.arange(1, T + 1)
@@ -49,29 +49,29 @@ def _only(ids, first):
     return F.pad(chosen, (1, 0))[..., :-1]
 
 
-def _scored(weights, ids, behind):
+def _scored(weights, ids, after):
     earlier, _ = _tables(ids)
-    return (weights * behind[:, None]).sum(dim=(0, 2, 3)) / earlier.any(-1).sum()
+    return (weights * after[:, None]).sum(dim=(0, 2, 3)) / earlier.any(-1).sum()
 
 
 def _per_query(weights, ids, of_places):
-    """What ``of_places`` makes of the weights on the places behind, averaged over the queries with a past."""
-    earlier, behind = _tables(ids)
+    """What ``of_places`` makes of the weights on the places after them, averaged over the queries with a past."""
+    earlier, after = _tables(ids)
     past = earlier.any(-1)
-    found = of_places(weights, behind[:, None])  # (B, H, T)
+    found = of_places(weights, after[:, None])  # (B, H, T)
     return (found * past[:, None]).sum(dim=(0, 2)) / past.sum()
 
 
-def _mean_of_texts(weights, ids):
-    earlier, behind = _tables(ids)
+def _mean_of_texts(weights, ids, least=1):
+    earlier, after = _tables(ids)
     past = earlier.any(-1).sum(-1)
-    sums = (weights * behind[:, None]).sum(dim=(2, 3)) / past.clamp(min=1)[:, None]
+    sums = (weights * after[:, None]).sum(dim=(2, 3)) / past.clamp(min=least)[:, None]
     return sums.mean(0)
 
 
 def _one_for_each_text(weights, ids):
-    earlier, behind = _tables(ids)
-    return (weights * behind[:, None]).sum(dim=(2, 3)) / earlier.any(-1).sum(-1).clamp(min=1)[:, None]
+    earlier, after = _tables(ids)
+    return (weights * after[:, None]).sum(dim=(2, 3)) / earlier.any(-1).sum(-1).clamp(min=1)[:, None]
 
 
 induction_score = Exercise(
@@ -80,18 +80,18 @@ induction_score = Exercise(
     right=_induction,
     mistakes={
         "the earlier place itself": Mistake(
-            "It is the weight on the earlier occurrence itself: an induction head looks at the token behind it, one "
+            "It is the weight on the earlier occurrence itself: an induction head looks at the token after it, one "
             "column further. See section 18.1.",
-            {"behind[:, None]": "earlier[:, None]"},
+            {"after[:, None]": "earlier[:, None]"},
         ),
         "one place too far": Mistake(
-            "It is the weight two places behind the earlier occurrence: the token that came next is one place behind. "
+            "It is the weight two places after the earlier occurrence: the token that came next is one place after it. "
             "See section 18.1.",
             {"(1, 0))[..., :-1]": "(2, 0))[..., :-2]"},
         ),
         "the place before": Mistake(
             "It is the weight on the token before the earlier occurrence: the table is moved to the left, and the "
-            "place behind is to the right. See section 18.1.",
+            "place after it is to the right. See section 18.1.",
             {"(1, 0))[..., :-1]": "(0, 1))[..., 1:]"},
         ),
         "all queries counted": Mistake(
@@ -108,13 +108,13 @@ induction_score = Exercise(
             {" / past.sum()": ""},
         ),
         "divided by the number of places": Mistake(
-            "The sum is divided by the number of places behind, and a query with two of them counts twice: divide by "
+            "The sum is divided by the number of right places, and a query with two of them counts twice: divide by "
             "the number of queries. See section 18.1.",
             {"past.sum()": "earlier.sum()"},
         ),
         "mean over the places": Mistake(
-            "Where a token stood before several times, the weights on the places behind are averaged: they add up. See "
-            "section 18.1.",
+            "Where a token stood before several times, the weights on the places after them are averaged: they add up. "
+            "See section 18.1.",
             lambda weights, ids: _per_query(weights, ids, lambda w, m: (w * m).sum(-1) / m.sum(-1).clamp(min=1)),
         ),
         "largest of the places": Mistake(
@@ -123,12 +123,12 @@ induction_score = Exercise(
             lambda weights, ids: _per_query(weights, ids, lambda w, m: (w * m).amax(-1)),
         ),
         "last place only": Mistake(
-            "Only the place behind the last earlier occurrence counts: behind each of them an induction head looks "
+            "Only the place after the last earlier occurrence counts: after each of them an induction head looks "
             "right. See section 18.1.",
             lambda weights, ids: _scored(weights, ids, _only(ids, first=False)),
         ),
         "first place only": Mistake(
-            "Only the place behind the first occurrence counts: behind each of them an induction head looks right. See "
+            "Only the place after the first occurrence counts: after each of them an induction head looks right. See "
             "section 18.1.",
             lambda weights, ids: _scored(weights, ids, _only(ids, first=True)),
         ),
@@ -142,12 +142,17 @@ induction_score = Exercise(
         "queries and keys exchanged": Mistake(
             "Rows and columns are exchanged: a row belongs to the query, and a column to the token that it looks at. "
             "See section 2.6.",
-            {"weights * behind": "weights.mT * behind"},
+            {"weights * after": "weights.mT * after"},
         ),
         "mean of the texts' means": Mistake(
             "Every text counts the same, however often something comes again in it: here every query with a past "
             "shall. See section 18.1.",
             _mean_of_texts,
+        ),
+        "mean of the texts' means, of which one is 0/0": Mistake(
+            "Every text gives a mean of its own, and one in which nothing comes again gives 0/0, which is nan: add up "
+            "over all texts first, and divide once. See section 18.1.",
+            lambda weights, ids: _mean_of_texts(weights, ids, least=0),
         ),
         "one number for each text": Mistake(
             "There is a number for each text and each head: the mean runs over the queries of all texts together. See "
