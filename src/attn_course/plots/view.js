@@ -175,6 +175,7 @@ function start(host) {
     figure.choice("heads", ofHeads ? "Heads" : "Panels", { one: "one", beside: "side by side", over: "overlaid" });
     const slot = figure.choice("slot", "Choose the", { first: "first", second: "second" });
     figure.after.push(() => { slot.hidden = !two(); });
+    delete figure.readers.slot; // of no use in an address
   }
   /** @type {HTMLFieldSetElement} */
   const draws = figure.choice("draw", "Draw", { grid: "a grid", lines: "lines" });
@@ -368,11 +369,12 @@ function start(host) {
   // ---- one number taken apart: the terms of its sum, largest first
   /** @param {Child[]} caption @param {string[]} names @param {[string, number[]][]} rows the last number of each is a term @param {Child[][]} ends */
   const sum = (caption, names, rows, ends) => {
-    const order = [...rows].sort((a, b) => Math.abs(b[1][b[1].length - 1]) - Math.abs(a[1][a[1].length - 1])), most = Math.abs(order[0]?.[1].at(-1) ?? 0) || 1;
-    const body = order.slice(0, MOST).map(([name, cells]) => make("tr", {}, make("th", { scope: "row" }, make("bdi", {}, name)), ...cells.map((x, i) => make("td", i === cells.length - 1 ? { class: x < 0 ? "bar less" : "bar", style: `--share: ${Math.abs(x) / most}` } : {}, number(x, i === cells.length - 1 ? 3 : 2)))));
-    const others = order.slice(MOST).reduce((total, [, cells]) => total + cells[cells.length - 1], 0);
+    const order = [...rows].sort((a, b) => Math.abs(b[1][b[1].length - 1]) - Math.abs(a[1][a[1].length - 1])), size = (/** @type {[string, number[]]} */ [, cells]) => Math.abs(cells[cells.length - 1]);
+    const shown = within(order.filter((row) => size(row) >= 0.0005).length, 1, MOST), most = Math.max(size(order[0]), 0.0005); // what is not written as 0
+    const body = order.slice(0, shown).map(([name, cells]) => make("tr", {}, make("th", { scope: "row" }, make("bdi", {}, name)), ...cells.map((x, i) => make("td", i === cells.length - 1 ? { class: x < 0 ? "bar less" : "bar", style: `--share: ${Math.abs(x) / most}` } : {}, number(x, i === cells.length - 1 ? 3 : 2)))));
+    const others = order.slice(shown).reduce((total, [, cells]) => total + cells[cells.length - 1], 0);
     const wide = names.length - 1;
-    const last = [...(order.length > MOST ? [[`the other ${order.length - MOST}`, number(others, 3)]] : []), ...ends].map(([name, x]) => make("tr", { class: "end" }, make("th", { scope: "row", colspan: wide }, name), make("td", {}, x)));
+    const last = [...(order.length > shown ? [[`the other ${order.length - shown}`, number(others, 3)]] : []), ...ends].map(([name, x]) => make("tr", { class: "end" }, make("th", { scope: "row", colspan: wide }, name), make("td", {}, x)));
     return make("table", { class: "sum" }, make("caption", {}, ...caption), make("thead", {}, make("tr", {}, ...names.map((name) => make("th", { scope: "col" }, name)))), make("tbody", {}, ...body, ...last));
   };
   const apart = () => {
