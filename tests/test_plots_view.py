@@ -754,6 +754,18 @@ def test_axe_finds_nothing_to_say(shown, cross):
     assert found + ask_axe(pages, tab, runOnly=pages.COLOURS) == []
 
 
+def test_axe_finds_nothing_in_steps_and_lines(shown):
+    pages = pytest.importorskip("test_pages")
+    tab = shown(steps()[0], width=390, height=844, color_scheme="dark")
+    pick(tab, "1 scores")
+    cell(tab, 3, 2).click()
+    assert ask_axe(pages, tab) == []
+    pick(tab, "3 softmax")
+    pick(tab, "overlaid")
+    pick(tab, "lines")
+    assert ask_axe(pages, tab) == []
+
+
 def ask_axe(pages, tab, **options):
     found = pages.axe_playwright.Axe().run(tab, options={**pages.AXE, **options}).response["violations"]
     return [(problem["id"], [node["target"] for node in problem["nodes"]]) for problem in found]
