@@ -424,7 +424,7 @@ function start(host) {
   const scale = () => {
     const swatch = (/** @type {string} */ css) => make("i", { style: css }), named = (/** @type {any} */ mark, /** @type {string} */ name) => make("span", {}, mark, name);
     const mixed = PAIR[0].map((x, i) => x * PAIR[1][i] / 255), flat = (/** @type {number[]} */ rgb) => swatch(`width: 0.9rem; background: rgb(${rgb})`);
-    if (lined()) legend.replaceChildren(...(two() && state.heads === "over" ? chosen().map((map, i) => named(make("i", { class: `swatch of${i}` }), map.name)) : ["thick: more,"]), `no line below ${FAINT}`);
+    if (lined()) legend.replaceChildren(...(two() && state.heads === "over" ? chosen().map((map, i) => named(make("i", { class: `swatch of${i}` }), map.name)) : []), `thicker is more, no line below ${FAINT}`);
     else if (groups()[0].length > 1) legend.replaceChildren(...chosen().map((map, i) => named(flat(PAIR[i]), map.name)), named(flat(mixed), "both"));
     else if (plain()) legend.replaceChildren("0", swatch(gradient(colors)), `1 ${label}`);
     else {
