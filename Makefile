@@ -48,8 +48,8 @@ test: .venv/.ready  ## check everything: code, notebooks, book (ONLY=05: what be
 check: .venv/.ready  ## the fast part of make test: code style, unit tests, form of the notebooks
 	@$(CHECKS) check $(ONLY)
 
-types:  ## check the types in the scripts of the explorable figures (needs node)
-	@npx --yes --package typescript@5.9.3 tsc --project src/attn_course/explore
+types:  ## check the types in the scripts of the explorable figures and the view (needs node)
+	@for part in explore plots; do npx --yes --package typescript@5.9.3 tsc --project src/attn_course/$$part || exit; done
 
 seeds: .venv/.ready  ## train networks again with other seeds (ONLY=11: those of one chapter)
 	@$(CHECKS) seeds $(ONLY)

@@ -16,7 +16,7 @@ from read_chapters import ROOT
 
 from attn_course import KeyValueCache, SelfAttention, attend_block, attention, explore, make_causal_mask, rotate
 from attn_course.decoding import Beam, SpecialIds, beam_search
-from attn_course.explore.figure import scripts
+from attn_course.plots.scripts import scripts
 
 TOKENS = ["Your", "journey", "starts", "with", "one"]
 GENERATOR = torch.Generator().manual_seed(0)
@@ -128,7 +128,9 @@ def test_noise_below_the_last_digit_changes_no_byte():
 
 
 def test_all_scripts_together_are_small():
-    modules = {part for kind in KINDS for part in re.findall(r"<script.*?</script>", scripts(kind), re.DOTALL)}
+    modules = {
+        part for kind in KINDS for part in re.findall(r"<script.*?</script>", scripts(f"explore/{kind}.js"), re.DOTALL)
+    }
     assert len(modules) == len(KINDS) + 2  # and what they share
     assert len(gzip.compress("".join(sorted(modules)).encode())) <= 60_000
 

@@ -27,11 +27,10 @@ BEAM = 5  # as `attn-course translate` searches
 
 
 def view_template() -> dict[str, Any]:
-    """What every view of weights brings, its script and its data without the weights, from one of a single weight."""
+    """What every view of weights brings, its scripts and the colours of its data, from one of a single weight."""
     html = attention_view([[1.0]], ["·"]).html
-    data, script = re.findall(r"<script[^>]*>(.*?)</script>", html, re.DOTALL)
-    kept = ("colors", "style")
-    return {"script": script, "data": {name: value for name, value in json.loads(data).items() if name in kept}}
+    data, *scripts = re.findall(r"<script[^>]*>(.*?)</script>", html, re.DOTALL)
+    return {"script": "\n".join(scripts), "data": {"colors": json.loads(data)["colors"]}}
 
 
 @cache

@@ -2,18 +2,14 @@
 
 - ``<img>``: the figure as it stands at the start, for readers who get no script: on GitHub, in mail, on paper.
 - ``<script type="application/json">``: the numbers, the question and the sentence that answers it.
-- ``<script>``, one for each module that the figure needs: the modules (``*.js`` beside this file) without their
-  comments, so that the file of a notebook runs alone. A page with several figures keeps one copy of each.
+- ``<script>``, one for each module that the figure needs (``*.js`` beside this file; plots/scripts.py makes them).
 
 Numbers are rounded before anything else happens, so that all machines store the same.
 """
 
 import html
-import json
 import re
 from collections.abc import Sequence
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,12 +17,7 @@ from urllib.parse import quote
 import numpy as np
 
 from attn_course.plots.pen import Drawing
-
-_IMPORT = re.compile(
-    r'^import \{(?P<names>[^}]*)\} from "\./(?P<module>\w+\.js)";$', re.MULTILINE
-)
-_STYLE = re.compile(r'"(\w+\.css)"')
-_EXPORT = re.compile(r"^export (?:function|const|class) (\w+)", re.MULTILINE)
+from attn_course.plots.scripts import as_json, scripts
 
 
 class Explorable:
@@ -48,11 +39,12 @@ class Explorable:
             drawing.svg.replace('"', "'"), safe=" '()*+,/:;=!$@?"
         )
         width, height = (round(float(part)) for part in size.groups())
+        module = f"explore/{kind}.js"
         told = {"id": f"explore-{kind}", "name": alt, **guess.told(), **data}
         self.html = (
             f'<div class="attn-explore" data-kind="{kind}">'
             f'<img alt="{html.escape(alt)}" width="{width}" height="{height}" src="{address}">'
-            f'<script type="application/json">{_json(told)}</script>{scripts(kind)}</div>'
+            f'<script type="application/json">{as_json(told)}</script>{scripts(module)}</div>'
         )
 
     def __repr__(self) -> str:
@@ -111,51 +103,3 @@ class Guess:
 def rounded(values: np.ndarray, digits: int = 4) -> list:
     """Nested lists of numbers as a reader sees them, with no negative zero."""
     return (np.round(np.asarray(values, dtype=np.float64), digits) + 0.0).tolist()
-
-
-def scripts(kind: str) -> str:
-    """The modules that a figure needs as scripts, each before those that import it."""
-    order: list[str] = []
-
-    def need(module: str) -> None:
-        for found in _IMPORT.finditer(_source(module)):
-            need(found["module"])
-        if module not in order:
-            order.append(module)
-
-    need(f"{kind}.js")
-    return "".join(f"<script data-explore>{_classic(module)}</script>" for module in order)
-
-
-def _source(name: str) -> str:
-    return (resources.files(__package__) / name).read_text(encoding="utf-8")
-
-
-@cache
-def _classic(module: str) -> str:
-    """A module as a script of its own that finds what it imports, and leaves what it exports, in one global object."""
-    source = _source(module)
-    exports = ", ".join(_EXPORT.findall(source))
-    source = _IMPORT.sub(r"const {\g<names>} = globalThis.attnExplore;", source)
-    source = re.sub(r"^export ", "", source, flags=re.MULTILINE)
-    source = re.sub(r"^[ ]*/\*\*.*?\*/$", "", source, flags=re.MULTILINE | re.DOTALL)
-    source = re.sub(r"/\*\* [^\n]*?\*/ ?", "", source)
-    lines = [line.strip() for line in source.split("\n")]
-    lines = [line for line in lines if line and not line.startswith("//")]
-    lines = [
-        _STYLE.sub(lambda name: json.dumps(re.sub(r"\n *", "", _source(name[1]))), line)
-        for line in lines
-    ]
-    if exports:
-        lines.append(
-            f"globalThis.attnExplore = {{ ...globalThis.attnExplore, {exports} }};"
-        )
-    return "\n".join(["(() => {", '"use strict";', *lines, "})();"])
-
-
-def _json(data: dict[str, Any]) -> str:
-    """JSON that no HTML parser takes for the end of its script or for a comment."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    for sign in "<>&\u2028\u2029":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return text

@@ -4,18 +4,18 @@ The picture is one piece of HTML that needs nothing from outside:
 
 - ``<img>``: the first head, for readers who get no script (still.py).
 - ``<script type="application/json">``: tokens, names and all weights, each in as few bits as its digits need.
-- ``<script>``: view.js, which puts the living picture (its look is in view.css) in the image's place.
+- ``<script>``: view.js, which puts the living picture (its look is in view.css) in the image's place, and before it
+  what it shares with the explorable figures; a page with several pictures keeps one copy of each (scripts.py).
 
 Weights are rounded before anything else happens, and no number depends on another one, so a weight that differs in
 a digit that is not shown changes nothing, and one that rounds the other way changes one number by one unit.
 tests/nbval_numbers.py reads both the bitmap and the weights back and compares them so.
 """
 
-import json
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,24 @@ import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from attn_course.plots.colours import as_hex, sequential
+from attn_course.plots.colours import as_hex, diverging, sequential
 from attn_course.plots.grids import heatmap
+from attn_course.plots.scripts import as_json, scripts
 from attn_course.plots.still import as_units, still_image
-from attn_course.plots.text import as_mask, as_numbers, as_table, as_tokens, run_of
+from attn_course.plots.text import (
+    as_mask,
+    as_numbers,
+    as_table,
+    as_tokens,
+    fixed,
+    run_of,
+)
 
 # 64 signs that mean nothing in HTML, JSON or Python, and spell no name of a device.
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstvwxyz-_."
 _MOST_NUMBERS_AS_TEXT = 5000
+_MOST_PARTS = 20_000  # of all queries, keys and values: about 120 kB
+_SAME = 0.01  # weights of q and k computed in half precision are this near
 _SIGNS = {"\n": "⏎", "\r": "␍", "\t": "⇥"}
 
 
@@ -81,15 +91,21 @@ def attention_view(
     names: Sequence[str] | None = None,
     layers: Sequence[str] | None = None,
     mask: Tensor | ArrayLike | None = None,
+    q: Tensor | ArrayLike | None = None,
+    k: Tensor | ArrayLike | None = None,
+    v: Tensor | ArrayLike | None = None,
     label: str = "weight",
     precision: int = 3,
     alt: str | None = None,
 ) -> AttentionView:
-    """Show the weights of all heads of all layers, one at a time, in a picture that answers.
+    """Show the weights of all heads of all layers, one or two at a time, in a picture that answers.
 
     Point at a cell, tap it or go there with the arrow keys, and read its query, key and weight. Point at a token and
-    see where it looks. Choose layer and head by their small pictures. It works in Jupyter, on Colab and on the
-    website, without a kernel; where scripts are removed, the first head is shown.
+    see where it looks. Choose layer and head by their small pictures, or their mean where all are heads of one kind;
+    put two beside each other or one over the other; draw lines instead of cells; hide special tokens such as
+    ``<pad>`` and ``[CLS]``. With q and k, go from scores to weights step by step, and take a number apart. On the
+    website, the address holds what is shown. It works in Jupyter, on Colab and on the website, without a kernel;
+    where scripts are removed, the first head is shown.
 
     Args:
         weights: (T, S), (H, T, S) or (L, H, T, S), after the softmax; or a list or dictionary of such heads or
@@ -99,12 +115,17 @@ def attention_view(
         names: H names of the heads; "head 1" and so on when not given.
         layers: L names of the layers; "layer 1" and so on when not given.
         mask: True where a query may attend, broadcastable to the weights. Other cells are hatched.
+        q: the vectors that the weights were made of, (T, D), with the axes before T that the weights have. They are
+            those that are multiplied: with their positions, if these turn them.
+        k: (S, D), like q.
+        v: (S, V), like q; then the last step is the context.
         label: what the numbers are.
         precision: digits after the point that are shown, 1 to 4.
         alt: what to notice, for readers who don't see the picture.
 
     Raises:
-        ValueError: if tokens or names don't match the weights' size, or a weight is no number from 0 to 1.
+        ValueError: if tokens or names don't match the weights' size, a weight is no number from 0 to 1, or q and k
+            give other weights.
 
     Example:
         >>> attention_view([[[1.0, 0.0], [0.0, 1.0]]] * 2, ["a", "b"], precision=1)
@@ -123,6 +144,7 @@ def attention_view(
             f"precision ({precision}) must be 1, 2, 3 or 4 digits after the point"
         )
     grids, names, layers = _stacked(weights, names, layers)
+    given = grids.shape
     allowed = as_mask(mask, grids.shape)
     _check_weights(grids, allowed, label)
     queries, keys = (
@@ -147,6 +169,7 @@ def attention_view(
         f"; {heads[0]} of {len(heads)}" if heads[0] else ""
     )
     first = grids[0, 0], allowed[0, 0]
+    parts = _parts(q, k, v, grids, allowed, given)
     data = {
         "name": alt,
         "label": label,
@@ -155,7 +178,7 @@ def attention_view(
         "queries": queries,
         **({} if keys == queries else {"keys": keys}),
         "colors": "".join(as_hex(sequential()(i / 16)) for i in range(17)),
-        "style": _shortened("view.css"),
+        **parts,
         "weights": f"{precision}:{_packed(grids, allowed, precision)}",
     }
     still = still_image(
@@ -163,8 +186,7 @@ def attention_view(
     )
     picture = (
         f'<div class="attn-view">{still}'
-        f'<script type="application/json">{_json(data)}</script>'
-        f"<script>\n{_shortened('view.js')}</script></div>"
+        f'<script type="application/json">{as_json(data)}</script>{scripts("plots/view.js")}</div>'
     )
     text = _text(grids, allowed, queries, keys, heads, label, precision)
     return AttentionView(
@@ -243,6 +265,65 @@ def _check_weights(grids: np.ndarray, allowed: np.ndarray | None, label: str) ->
         )
 
 
+def _parts(
+    q: Any,
+    k: Any,
+    v: Any,
+    grids: np.ndarray,
+    allowed: np.ndarray,
+    given: tuple[int, ...],
+) -> dict[str, Any]:
+    """Queries, keys and values as the script reads them, checked against the weights, of shape given."""
+    if q is None and k is None and v is None:
+        return {}
+    if q is None or k is None:
+        raise ValueError("q and k must be handed in together: a score needs both")
+    packed, arrays = {}, {}
+    for name, vectors, size in (
+        ("q", q, given[-2]),
+        ("k", k, given[-1]),
+        ("v", v, given[-1]),
+    ):
+        if vectors is None:
+            continue
+        array = as_numbers(vectors)
+        if array.ndim != len(given) or array.shape[:-1] != (*given[:-2], size):
+            axes = ", ".join(map(str, (*given[:-2], size)))
+            raise ValueError(
+                f"{name} of shape {array.shape} must be ({axes}, D): the weights' axes, of shape {given}"
+            )
+        arrays[name] = array.reshape(-1, *array.shape[-2:])
+        numbers = " ".join(fixed(number, 3) for number in array.ravel())
+        packed[name] = {"width": array.shape[-1], "numbers": numbers}
+    if arrays["q"].shape[-1] != arrays["k"].shape[-1]:
+        raise ValueError(
+            f"q ({arrays['q'].shape[-1]} parts) and k ({arrays['k'].shape[-1]}) must be of one size to be multiplied"
+        )
+    if (total := sum(array.size for array in arrays.values())) > _MOST_PARTS:
+        raise ValueError(
+            f"q, k and v hold {total:,} numbers, more than the {_MOST_PARTS:,} that a page should carry: "
+            "hand in fewer heads or layers"
+        )
+    scores = arrays["q"] @ arrays["k"].swapaxes(1, 2) / math.sqrt(arrays["q"].shape[-1])
+    seen = allowed.reshape(scores.shape)
+    powers = np.where(
+        seen,
+        np.exp(scores - scores.max(-1, keepdims=True, where=seen, initial=-math.inf)),
+        0.0,
+    )
+    sums = powers.sum(-1, keepdims=True)
+    off = np.abs(powers / np.where(sums == 0, 1.0, sums) - grids.reshape(scores.shape))[
+        seen
+    ]
+    if off.size and not off.max() <= _SAME:
+        raise ValueError(
+            f"softmax(q @ k.mT / √{arrays['q'].shape[-1]}) differs from the weights by up to {off.max():.2f}: hand in "
+            "q and k as they are multiplied, the mask, and weights before dropout"
+        )
+    signed = "".join(as_hex(diverging()(i / 16)) for i in range(17))
+    return {"signed": signed, **packed}
+
+
 def _visible(token: str) -> str:
     """A token as a reader can see it: spaces at its ends, line ends, and what has no shape get a sign."""
     inside = token.strip(" ")
@@ -295,22 +376,3 @@ def _text(
             f"and {len(heads) - shown} more of the same size, to {heads[-1]}; their numbers are in the HTML"
         )
     return "\n".join(lines)
-
-
-def _json(data: dict[str, Any]) -> str:
-    """JSON that no HTML parser takes for the end of its script or for a comment."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    for sign in "<>&\u2028\u2029":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return text
-
-
-@cache
-def _shortened(name: str) -> str:
-    """A file of this package without indentation and lines of comment."""
-    lines = (resources.files(__package__) / name).read_text(encoding="utf-8").splitlines()
-    return "".join(
-        f"{line.strip()}\n"
-        for line in lines
-        if line.strip() and not line.lstrip().startswith("//")
-    )

@@ -1,0 +1,73 @@
+"""The scripts that a picture under the reader's hand brings along in its HTML. Used from chapter 1 on.
+
+They are modules (``*.js`` in ``plots`` and ``explore``), stored without their comments, so that the file of a notebook
+runs alone. A page with several such pictures keeps one copy of each.
+"""
+
+import json
+import posixpath
+import re
+from functools import cache
+from importlib import resources
+from typing import Any
+
+_IMPORT = re.compile(
+    r'^import \{(?P<names>[^}]*)\} from "(?P<module>\.[./\w]+\.js)";$', re.MULTILINE
+)
+_STYLE = re.compile(r'"(\w+\.css)"')
+_EXPORT = re.compile(r"^export (?:function|const|class) (\w+)", re.MULTILINE)
+
+
+def scripts(module: str) -> str:
+    """The scripts of a module, such as ``explore/mask.js``, and of what it imports, each before those that need it."""
+    order: list[str] = []
+
+    def need(module: str) -> None:
+        for found in _IMPORT.finditer(_source(module)):
+            need(_beside(module, found["module"]))
+        if module not in order:
+            order.append(module)
+
+    need(module)
+    return "".join(f"<script data-explore>{_classic(module)}</script>" for module in order)
+
+
+def as_json(data: dict[str, Any]) -> str:
+    """JSON that no HTML parser takes for the end of its script or for a comment."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+def _beside(module: str, other: str) -> str:
+    return posixpath.normpath(posixpath.join(posixpath.dirname(module), other))
+
+
+def _source(name: str) -> str:
+    return (resources.files("attn_course") / name).read_text(encoding="utf-8")
+
+
+@cache
+def _classic(module: str) -> str:
+    """A module as a script of its own that finds what it imports, and leaves what it exports, in one global object."""
+    source = _source(module)
+    exports = ", ".join(_EXPORT.findall(source))
+    source = _IMPORT.sub(r"const {\g<names>} = globalThis.attnExplore;", source)
+    source = re.sub(r"^export ", "", source, flags=re.MULTILINE)
+    source = re.sub(r"^[ ]*/\*\*.*?\*/$", "", source, flags=re.MULTILINE | re.DOTALL)
+    source = re.sub(r"/\*\* [^\n]*?\*/ ?", "", source)
+    lines = [line.strip() for line in source.split("\n")]
+    lines = [line for line in lines if line and not line.startswith("//")]
+    lines = [
+        _STYLE.sub(
+            lambda name: json.dumps(re.sub(r"\n *", "", _source(_beside(module, name[1])))),
+            line,
+        )
+        for line in lines
+    ]
+    if exports:
+        lines.append(
+            f"globalThis.attnExplore = {{ ...globalThis.attnExplore, {exports} }};"
+        )
+    return "\n".join(["(() => {", '"use strict";', *lines, "})();"])
