@@ -152,7 +152,7 @@ def prepare_shards(folder: Path, settings: Settings, *, quiet: bool = False) -> 
         The text, whose ``train`` is :class:`Shards`.
 
     Raises:
-        ValueError: what :func:`~attn_course.training.folder.prepare_folder` and
+        ValueError: what ``prepare_folder`` and
             :func:`~attn_course.data.mixture.stream_text` raise; or if the shards' list is damaged.
         OSError: if the text cannot be read, or a shard cannot be written.
     """
