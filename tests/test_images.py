@@ -65,6 +65,16 @@ def test_a_dot_is_as_large_as_its_pixel_is_black_and_paper_has_none():
     assert tuple(dots.get_facecolor()[0, :3]) == to_rgb(plots.COLORS[1])
 
 
+def test_where_the_scale_spans_zero_zero_is_white_and_the_signs_have_a_colour_each():
+    picture = plots.images(torch.zeros(1, 2, 6), ["a"], shades=[[[-0.4, 0.0, 0.8]]], scale=(-0.5, 1), precision=1)
+    (shaded,) = picture.fig.axes[0].get_images()
+    below, zero, above = shaded.cmap(shaded.norm(shaded.get_array()))[0, :, :3]
+    assert min(zero) > 0.95
+    assert below[0] > below[2] + 0.1
+    assert above[2] > above[0] + 0.1
+    assert picture.text.splitlines()[-1] == "-0.4  0.0  0.8"
+
+
 def test_shades_of_a_trained_model_are_said_to_differ_between_machines():
     text = plots.images(random(1, 2, 2), ["a"], shades=[[[1 / 3]]], precision=None).text
     assert text.splitlines() == ["weight, patch by patch, row by row", ONE_RUN, "a", "0.333"]

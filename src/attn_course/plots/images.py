@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from attn_course.plots.colours import COLORS, INK, sequential
+from attn_course.plots.colours import COLORS, INK, diverging, sequential
 from attn_course.plots.picture import WIDEST, Picture, style
 from attn_course.plots.text import ONE_RUN, as_numbers, check_scale, fixed, signless_zero
 
@@ -36,7 +36,7 @@ def images(
         names: B names, written under the pictures.
         patch: the side of a patch in pixels; lines are drawn between patches.
         shades: (B, rows, columns), a number for each patch of each picture, all on one scale.
-        scale: the values of the lightest and the darkest shade.
+        scale: the values of the lightest and the darkest shade; if it spans zero, zero is white.
         label: what the shades are.
         columns: how many pictures stand in a row; up to 6 when not given.
         precision: as in :func:`heatmap`, for the shades; pixels are said in hundredths.
@@ -124,11 +124,16 @@ def _dot_ink(
 ) -> matplotlib.image.AxesImage:
     """Shade the patches, and put a dot on each pixel that is as large as it is black."""
     height, width = ink.shape
+    low, high = scale
+    cmap = sequential()
+    if low < 0 < high:
+        cmap, bound = diverging(), max(-low, high)
+        low, high = -bound, bound
     shaded = ax.imshow(
         tiles,
-        cmap=sequential(),
-        vmin=scale[0],
-        vmax=scale[1],
+        cmap=cmap,
+        vmin=low,
+        vmax=high,
         extent=(-0.5, width - 0.5, height - 0.5, -0.5),
     )
     at = np.argwhere(ink > 0)
