@@ -81,6 +81,8 @@ DRAWINGS = {
     "transformer": TRANSFORMER,
     **{f"transformer, {lit}": plots.transformer(lit) for lit in STAGES},
     **{f"ring, {step}": plots.ring(step) for step in (0, 3)},
+    "picture": plots.picture_as_tokens(random(8, 8).sigmoid(), size=2),
+    "small picture": plots.picture_as_tokens(random(2, 6).sigmoid(), size=2),
 }
 each_drawing = pytest.mark.parametrize("drawing", DRAWINGS.values(), ids=DRAWINGS)
 
@@ -279,7 +281,7 @@ def test_the_map_says_of_each_route_where_it_begins_and_what_it_needs():
     assert said == [
         "The formula now: begins at chapter 2; reads 2, 3, 4, 5, 6",
         "The translator: begins at chapter 1; reads 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13",
-        "Production: begins at chapter 14; reads 14, 15, 16, 17, 18, 20; needs 2, 3, 4, 5, 6, 8, 9, 12, 13",
+        "Production: begins at chapter 14; reads 14, 15, 16, 17, 18, 19, 20; needs 2, 3, 4, 5, 6, 8, 9, 12, 13",
     ]
 
 
@@ -571,9 +573,22 @@ def test_in_the_ring_keys_and_values_have_moved_on_and_queries_and_outputs_have_
         assert [text for text in drawn if text.startswith(f"{kind} ")] == [f"{kind} {owner}" for owner in owners]
 
 
+def test_a_picture_has_a_token_for_each_patch_and_one_more():
+    drawing = plots.picture_as_tokens([[0.0, 1.0, 0.25, 0.0]] * 2, size=2)
+    shades = [float(e.get("fill-opacity")) for e in elements(drawing) if e.get("fill-opacity") not in (None, "0")]
+    assert shades == [0.0, 1.0, 0.25, 0.0] * 2
+    tokens = [areas(e)[0] for e in elements(drawing) if e.tag == SVG + "rect" and e.get("width") == "13"]
+    assert len(tokens) == 1 + 2
+    assert [left for left, *_ in tokens] == sorted(left for left, *_ in tokens)
+
+
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
+        (lambda: plots.picture_as_tokens([0.5], 1), "image of shape (1,) must have two axes of 1 to 8 pixels"),
+        (lambda: plots.picture_as_tokens(random(9, 4), 1), "image of shape (9, 4) must have two axes of 1 to 8 pixels"),
+        (lambda: plots.picture_as_tokens(random(4, 6), 4), "size (4) must divide height (4) and width (6)"),
+        (lambda: plots.picture_as_tokens(random(8, 8), 1), "size (1) makes 64 patches; at most 16 can be drawn"),
         (lambda: plots.formula("scales"), "lit ('scales') must be one of 'weights', 'scale', 'scores'"),
         (
             lambda: plots.transformer("memory"),

@@ -37,6 +37,8 @@ def every_kind_of_picture():
     yield plots.masks(
         {"因果": make_causal_mask(8), "both": make_causal_mask(8) & make_padding_mask([5], 8)[0]}, JAPANESE
     )
+    yield plots.images(w[:, :4], ["私", "本", "cat"], patch=4)
+    yield plots.images(w[:, :4], ["私", "本", "cat"], shades=w[:, :2, :4])
     yield plots.curves([1, 2, 3], {"損失": [3, 2, 1], "loss": [2, 2, 2]}, xlabel="歩", ylabel="loss")
     yield plots.bars({"重み": w[0, 0], "weight": w[0, 1]}, JAPANESE, ylabel="重み")
 

@@ -62,6 +62,7 @@ from attn_course.check.training_a_translator import (
 )
 from attn_course.check.transformer import TiedTable, count_transformer, decode_layer, layer_norm, run_stack
 from attn_course.check.translation_data import build_vocabulary, fill_buckets, merge_step, pad_pairs, remove_leaks
+from attn_course.check.vision_attention import cuts_squares, deletion_curve, from_patches, resize_table
 from attn_course.check.what_heads_learn import ablate_heads, hide_copy, induction_score, rollout
 from attn_course.check.why_attention import exact_match, gru_step, last_state, look_back, shift_targets
 
@@ -93,13 +94,16 @@ __all__ = [
     "count_transformer",
     "course_mask",
     "cross_attend",
+    "cuts_squares",
     "decode_layer",
+    "deletion_curve",
     "drop_weights",
     "evaluate",
     "exact_match",
     "fill_buckets",
     "follow_beams",
     "from_burn_record",
+    "from_patches",
     "fuse_qkv",
     "general_scores",
     "grouped_attention",
@@ -129,6 +133,7 @@ __all__ = [
     "place_chunk",
     "plateau_rate",
     "remove_leaks",
+    "resize_table",
     "rollout",
     "rotary_attention",
     "rotary_step",

@@ -13,6 +13,7 @@ from attn_course.plots.drawings import (
     formula,
     induction,
     multi_head_layer,
+    picture_as_tokens,
     ring,
     split_heads,
     transformer,
@@ -20,6 +21,7 @@ from attn_course.plots.drawings import (
     who_sees_whom,
 )
 from attn_course.plots.grids import head_grid, heatmap, masks
+from attn_course.plots.images import images
 from attn_course.plots.pen import Drawing
 from attn_course.plots.picture import Picture, subplots
 from attn_course.plots.series import bars, curves
@@ -39,9 +41,11 @@ __all__ = [
     "formula",
     "head_grid",
     "heatmap",
+    "images",
     "induction",
     "masks",
     "multi_head_layer",
+    "picture_as_tokens",
     "ring",
     "split_heads",
     "subplots",

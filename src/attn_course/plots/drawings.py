@@ -960,3 +960,66 @@ def ring(step: int = 0) -> Drawing:
     sheet.arrow((421, 86), (434, 86), (434, 168), (4, 168), (4, 86), (18, 86), kind="flow")
     sheet.text(220, 188, "keys and values go round, the rest stays")
     return sheet.finish("Four processes in a ring, and what each of them holds", words)
+
+
+def picture_as_tokens(image: Tensor | ArrayLike, size: int) -> Drawing:
+    """Draw how a picture goes into a Transformer: cut into patches, a token for each, and one more to answer.
+
+    Args:
+        image: (height, width), from 0 for paper to 1 for ink, at most 8 × 8 pixels.
+        size: the side of a patch in pixels, which divides both; at most 16 patches.
+
+    Raises:
+        ValueError: if the picture is too large to draw, or its patches are too many or do not fit.
+
+    Example:
+        >>> picture_as_tokens([[0.0, 1.0], [0.5, 0.0]], size=1)
+        A picture of 2 × 2 pixels as 4 tokens
+        4 patches of 1 × 1 become vectors, row by row, each with its place added
+        a class token goes in front, and what the layers make of it goes to the logits
+    """
+    ink = as_numbers(image)
+    if ink.ndim != 2 or max(ink.shape) > 8 or 0 in ink.shape:
+        raise ValueError(
+            f"image of shape {ink.shape} must have two axes of 1 to 8 pixels to be drawn"
+        )
+    height, width = ink.shape
+    if size < 1 or height % size or width % size:
+        raise ValueError(f"size ({size}) must divide height ({height}) and width ({width})")
+    count = height // size * (width // size)
+    if count > 16:
+        raise ValueError(f"size ({size}) makes {count} patches; at most 16 can be drawn")
+    sheet, cell = Sheet(196), 12
+    left, top = 14, 40
+    sheet.text(left, 22, "patches", anchor="start", kind="quiet")
+    sheet.table(left, top, height, width, "stream", cell=(cell, cell), shades=ink)
+    for row in range(size, height, size):
+        sheet.line(
+            (left, top + row * cell),
+            (left + width * cell, top + row * cell),
+            kind="mark",
+            width=2,
+        )
+    for column in range(size, width, size):
+        x = left + column * cell
+        sheet.line((x, top), (x, top + height * cell), kind="mark", width=2)
+    sheet.arrow((left + width * cell + 8, 56), (152, 56))
+    sheet.text(174, 22, f"{count} tokens, row by row", anchor="start", kind="quiet")
+    sheet.box(152, 44, 13, 24, "query", corner=2)
+    for i in range(count):
+        sheet.box(174 + 16 * i, 44, 13, 24, "vector", corner=2)
+    end = 174 + 16 * count
+    sheet.labelled(152, 92, max(end - 152, 120), 32, "unlit", "layers")
+    for x in (158.5, 180.5, end - 9.5):
+        sheet.arrow((x, 68), (x, 92))
+    sheet.arrow((158.5, 124), (158.5, 150))
+    sheet.labelled(114, 150, 90, 28, "context", "class token")
+    sheet.arrow((204, 164), (250, 164))
+    sheet.labelled(250, 150, 80, 28, "vector", "logits")
+    return sheet.finish(
+        f"A picture of {height} × {width} pixels as {count} tokens",
+        [
+            f"{count} patches of {size} × {size} become vectors, row by row, each with its place added",
+            "a class token goes in front, and what the layers make of it goes to the logits",
+        ],
+    )
