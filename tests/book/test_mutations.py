@@ -241,11 +241,20 @@ MUTATIONS = {
     "cache: the past of the first row for all": ("cache.py", "filled.index_select(0, rows)", "filled[:1]"),
     "cache: values that stay behind": (
         "cache.py",
-        "        for kept in self._kept:\n",
-        "        for kept in self._kept[:1]:\n",
+        "self._kept:\n            filled =",
+        "self._kept[:1]:\n            filled =",
     ),
     "cache: a failed call half kept": ("cache.py", "if error is not None:", "if False:"),
-    "cache: a reset that forgets nothing": ("cache.py", "self.truncate(0)", "self.truncate(self.length)"),
+    "cache: a reset that forgets nothing": (
+        "cache.py",
+        'of the same sources."""\n        self.truncate(0)',
+        'of the same sources."""\n        self.truncate(self.length)',
+    ),
+    "cache in blocks: a shared block is written into": (
+        "cache.py",
+        "self.pool.num_users(self.table[full]) > 1",
+        "False",
+    ),
     "cache: the memory of another row": (
         "cache.py",
         "(k[rows], v[rows]) for k, v in self.memory",
