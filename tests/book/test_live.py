@@ -321,11 +321,17 @@ def how_to_use(tab, served):  # noqa: F811
         tab.evaluate("localStorage.clear()")
 
 
+def said_of_what_is_kept(tab) -> str:
+    """What the page says, once its script has come."""
+    tab.wait_for_function("document.getElementById('exercises-kept').innerText")
+    return tab.locator("#exercises-kept").inner_text()
+
+
 @pytest.mark.parametrize("kept", ["no JSON", "5", "null", '{"02_simple_self_attention": {"right": "all"}}'])
 def test_what_cannot_be_read_counts_as_nothing_and_breaks_nothing(how_to_use, tab, kept):  # noqa: F811
     tab.evaluate("(kept) => localStorage.setItem('attention-course: exercises', kept)", kept)
     tab.evaluate("dispatchEvent(new Event('storage'))")
-    assert tab.locator("#exercises-kept").inner_text() == "Nothing is kept in this browser yet."
+    assert said_of_what_is_kept(tab) == "Nothing is kept in this browser yet."
     assert not [found for found in how_to_use.found if "error" in found]
 
 
@@ -335,7 +341,7 @@ def test_a_browser_that_keeps_nothing_shows_the_pages_all_the_same(how_to_use, t
       for (const name of ["getItem", "setItem", "removeItem"]) Storage.prototype[name] = refuse;
       document.dispatchEvent(new CustomEvent("exercise-right", { detail: "context_of" }));
     }""")
-    assert tab.locator("#exercises-kept").inner_text() == "Nothing is kept in this browser yet."
+    assert said_of_what_is_kept(tab) == "Nothing is kept in this browser yet."
     assert not [found for found in how_to_use.found if "error" in found]
     tab.reload()
 
