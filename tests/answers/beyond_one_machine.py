@@ -289,6 +289,13 @@ def heads_of_rank(num_heads, num_kv_heads, num_ranks, rank):
     return heads, sorted({h // times for h in heads})
 
 
+@wrong("not built as asked")
+def heads_of_rank(num_heads, num_kv_heads, num_ranks, rank):
+    each = num_heads // num_ranks
+    own = {rank * each + i for i in range(each)}
+    return own, {head * num_kv_heads // num_heads for head in own}
+
+
 # -- shard_loss ------------------------------------------------------------------------------------
 
 
@@ -367,3 +374,9 @@ def shard_loss(logits, targets, counts):
         * len(counts)
         / counts.sum()
     )
+
+
+@wrong("empty ranks left out")
+def shard_loss(logits, targets, counts):
+    losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100, reduction="none")
+    return losses.sum() * (counts != 0).sum() / counts.sum()

@@ -1009,6 +1009,13 @@ def concat_scores(x, memory, matrix, score_weight):
     return torch.sigmoid(q[:, :, None] + k[:, None]) @ score_weight
 
 
+@wrong("no gradient")
+def concat_scores(x, memory, matrix, score_weight):
+    left, right = matrix.detach().split([x.size(-1), memory.size(-1)], dim=1)
+    pairs = (x @ left.mT).unsqueeze(2) + (memory @ right.mT).unsqueeze(1)
+    return (pairs.tanh() * score_weight).sum(-1)
+
+
 # -- alignment_share --------------------------------------------------------------------------------
 
 
@@ -1203,6 +1210,14 @@ def cross_attend(x, memory, w_q, w_k, w_v):
     with torch.no_grad():
         weights = softmax(x @ w_q @ (memory @ w_k).mT / w_q.size(1) ** 0.5)
     return weights @ (memory @ w_v), weights
+
+
+@wrong("exponentials not shifted")
+def cross_attend(x, memory, w_q, w_k, w_v):
+    queries, keys, values = x @ w_q, memory @ w_k, memory @ w_v
+    powers = (torch.einsum("...td,...sd->...ts", queries, keys) * w_q.size(1) ** -0.5).exp()
+    weights = powers / powers.sum(dim=-1, keepdim=True)
+    return weights @ values, weights
 
 
 @wrong("no gradient")

@@ -1189,3 +1189,12 @@ def link_error(predicted, sure, possible):
     hits = sum(len(a & s) + len(a & p) for a, s, p in zip(predicted, sure, possible, strict=True))
     num_predicted, num_sure = sum(map(len, predicted)), sum(map(len, sure))
     return 1 - hits / num_predicted + num_sure
+
+
+@wrong("changes its input")
+def link_error(predicted, sure, possible):
+    total = sum(len(a) + len(s) for a, s in zip(predicted, sure, strict=True))
+    hits = sum(len(a & s) for a, s in zip(predicted, sure, strict=True))
+    for a, p in zip(predicted, possible, strict=True):
+        a &= p
+    return 1 - (hits + sum(map(len, predicted))) / total

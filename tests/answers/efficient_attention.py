@@ -650,7 +650,7 @@ def grouped_attention(q, k, v, mask=None):
     if mask is not None:
         full = mask.expand(B, H, T, k.size(2)) if mask.dim() == 4 else mask.expand(B, H, -1, -1)
         scores = scores.masked_fill(~full.reshape(scores.shape), -math.inf)
-    weights = scores.softmax(-1)
+    weights = scores.softmax(-1).nan_to_num(0.0)
     return torch.einsum("bgrts,bgsd->bgrtd", weights, v).flatten(1, 2)
 
 
@@ -863,6 +863,17 @@ def grouped_attention(q, k, v, mask=None):
 def grouped_attention(q, k, v, mask=None):
     times = q.size(1) // k.size(1)
     return attention(q, torch.repeat_interleave(k, times), torch.repeat_interleave(v, times), mask)[0]
+
+
+@wrong("empty rows are nan")
+def grouped_attention(q, k, v, mask=None):
+    H, D = q.size(1), q.size(3)
+    shared = H // k.size(1)
+    k, v = (x[:, :, None].expand(-1, -1, shared, -1, -1).flatten(1, 2) for x in (k, v))
+    scores = q @ k.mT / D**0.5
+    if mask is not None:
+        scores = torch.where(mask, scores, -torch.inf)
+    return torch.softmax(scores, dim=-1) @ v
 
 
 # -- streaming_mask ---------------------------------------------------------------------------------

@@ -1098,6 +1098,14 @@ def drop_weights(weights, p, training):
     return weights * (drawn >= p) / (1 - p)
 
 
+@wrong("no gradient")
+def drop_weights(weights, p, training):
+    if training:
+        return torch.where(torch.rand_like(weights) < p, 0.0, weights / (1 - p))
+    with torch.no_grad():
+        return weights.clone()
+
+
 @wrong("one empty row empties all")
 def masked_softmax(scores, mask):
     weights = torch.softmax(scores.masked_fill(~mask, -math.inf), dim=-1)
@@ -1110,6 +1118,12 @@ def masked_softmax(scores, mask):
 def masked_softmax(scores, mask):
     weights = torch.softmax(scores.masked_fill(~mask, -1e4), dim=-1)
     return weights * mask
+
+
+@wrong("not low enough")
+def masked_softmax(scores, mask):
+    hidden = torch.where(mask, scores, -65_000.0)
+    return torch.softmax(hidden, dim=-1).masked_fill(~mask, 0.0)
 
 
 @wrong("the same change for all features")

@@ -91,6 +91,12 @@ def split_heads(x, num_heads):
     return x.view(B, T, num_heads, E / num_heads).transpose(1, 2)
 
 
+@wrong("no gradient")
+def split_heads(x, num_heads):
+    pieces = x.detach().reshape(x.size(0), x.size(1), num_heads, -1)
+    return pieces.permute(0, 2, 1, 3)
+
+
 # -- MultiHead --------------------------------------------------------------------------------------
 
 
@@ -987,6 +993,42 @@ class MultiHead(Sound):
         if mask is not None:
             scores = scores + torch.where(self.fit(mask), 0.0, -torch.inf).to(scores)
         return torch.softmax(scores, dim=-1).nan_to_num()
+
+
+class _Own(nn.Module):
+    def __init__(self, d_in, d_model, num_heads):
+        super().__init__()
+        self.heads = num_heads
+        self.q_proj, self.k_proj, self.v_proj = (nn.Linear(d_in, d_model) for _ in range(3))
+        self.out_proj = nn.Linear(d_model, d_model)
+
+    def forward(self, x, mask=None):
+        q, k, v = (p(x).unflatten(2, (self.heads, -1)).transpose(1, 2) for p in self.first())
+        mask = mask.unsqueeze(1) if mask is not None and mask.dim() == 3 else mask
+        heads, weights = attention(q, k, v, mask)
+        return self.out_proj(heads.transpose(1, 2).flatten(2)), weights
+
+    def first(self):
+        return self.q_proj, self.k_proj, self.v_proj
+
+
+@wrong("input added")
+class MultiHead(_Own):
+    def forward(self, x, mask=None):
+        out, weights = super().forward(x, mask)
+        return (x + out, weights) if x.shape == out.shape else (out, weights)
+
+
+@wrong("mask kept")
+class MultiHead(_Own):
+    mask = None
+
+    def forward(self, x, mask=None):
+        if mask is not None:
+            self.mask = mask
+        if self.mask is not None and self.mask.size(-1) == x.size(1):
+            mask = self.mask
+        return super().forward(x, mask)
 
 
 @wrong("parameter changed under autograd")

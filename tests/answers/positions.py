@@ -193,12 +193,6 @@ def sinusoids_at(positions, d_model, base=10_000.0):
     return torch.sin(positions.unsqueeze(-1) * speed + (column % 2) * math.pi / 2)
 
 
-@right
-def sinusoids_at(positions, d_model, base=10_000.0):
-    count = int(positions.max()) + 1
-    return attn_course.make_sinusoidal_positions(count, d_model, base=base).to(positions.device)[positions]
-
-
 @wrong("sines and cosines in halves")
 def sinusoids_at(positions, d_model, base=10_000.0):
     speed = base ** (-torch.arange(0, d_model, 2, device=positions.device) / d_model)
@@ -391,6 +385,14 @@ def sinusoids_at(positions, d_model, base=10_000.0):
     pair = torch.arange(0, d_model, 2, device=positions.device)
     angles = positions[..., None] // base ** (pair / d_model)
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2).float()
+
+
+@wrong("positions below 0 count from the end")
+def sinusoids_at(positions, d_model, base=10_000.0):
+    at = torch.arange(1000, device=positions.device)[:, None]
+    angles = at / base ** (torch.arange(0, d_model, 2, device=positions.device) / d_model)
+    table = torch.stack([angles.sin(), angles.cos()], dim=-1).reshape(1000, d_model)
+    return table[positions]
 
 
 # -- turn_halves ------------------------------------------------------------------------------------

@@ -475,6 +475,18 @@ def mean_pool(hidden, mask):
     return (shares[:, None] @ hidden)[:, 0]
 
 
+@wrong("zeros taken for padding")
+def mean_pool(hidden, mask):
+    words = mask & hidden.abs().sum(dim=-1).gt(0)
+    return (hidden * words[..., None]).sum(dim=1) / words.sum(dim=1)[:, None]
+
+
+@wrong("no gradient")
+def mean_pool(hidden, mask):
+    share = mask / mask.sum(dim=1, keepdim=True)
+    return torch.einsum("bs,bse->be", share, hidden.data)
+
+
 # -- split_fused --------------------------------------------------------------------------------------
 
 

@@ -548,6 +548,17 @@ def from_burn_record(record):
     return {f"{dict(LAYERS)[name.split('.')[0]]}.{name.split('.')[1]}": t for name, t in record.items()}
 
 
+@wrong("float32 inside")
+def from_burn_record(record):
+    new = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
+    state = {}
+    for name, tensor in record.items():
+        layer, kind = name.split(".")
+        turned = tensor.T if tensor.dim() == 2 else tensor
+        state[f"{new[layer]}.{kind}"] = turned.to(torch.float32)
+    return state
+
+
 # -- tells_quiet ------------------------------------------------------------------------------------
 
 

@@ -758,6 +758,13 @@ def scaled_dot_product(q, k, v):
     return weights @ v, weights.mT
 
 
+@wrong("keys averaged where they are as wide as the values")
+def scaled_dot_product(q, k, v):
+    weights = softmax(q @ k.transpose(-2, -1) / math.sqrt(k.size(-1)))
+    mixed = k if k.size(-1) == v.size(-1) else v
+    return weights @ mixed, weights
+
+
 @wrong("weight replaced, widths kept")
 def as_linear(W):
     layer = nn.Linear(W.size(1), W.size(0), bias=False)

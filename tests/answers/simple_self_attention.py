@@ -420,6 +420,12 @@ def weights_at(x, temperature):
     return torch.softmax(x @ x.T * temperature, dim=0)
 
 
+@wrong("temperature held above a bound")
+def weights_at(x, temperature):
+    temperature = temperature if temperature > 0.05 else 0.05
+    return F.softmax((x @ x.mT) / temperature, dim=1)
+
+
 # -- all_contexts -----------------------------------------------------------------------------------
 
 
@@ -792,3 +798,11 @@ def log_softmax(x, dim=-1):
     y = x.to(torch.float32)
     y = y - y.amax(dim, keepdim=True)
     return (y - y.exp().sum(dim, keepdim=True).log()).to(x.dtype)
+
+
+@wrong("wrong gradient")
+def log_softmax(x, dim=-1):
+    top = x.max(dim=dim, keepdim=True).values
+    with torch.no_grad():
+        total = (x - top).exp().sum(dim=dim, keepdim=True).log()
+    return x - (top.detach() + total)

@@ -285,6 +285,15 @@ def build_vocabulary(sentences, min_count):
     return _numbered(_ordered(sentences, min_count, key=lambda count, word: (-count, len(word))))
 
 
+@wrong("signs and numbers left out")
+def build_vocabulary(sentences, min_count):
+    counts = Counter()
+    for sentence in sentences:
+        counts.update(filter(str.isalpha, sentence))
+    often = sorted((word for word, n in counts.items() if n >= min_count), key=lambda word: (-counts[word], word))
+    return {word: i for i, word in enumerate(["<pad>", "<s>", "</s>", "<unk>", *often])}
+
+
 # -- merge_step ---------------------------------------------------------------------------------------
 
 
@@ -704,6 +713,25 @@ def merge_step(cut):
     for pieces in list(cut):
         cut[_walked(pieces, lambda x, y: (x, y) == pair)] = cut.pop(pieces)
     return pair, cut
+
+
+@wrong("merged by spelling")
+def merge_step(cut):
+    pairs = Counter()
+    for pieces, count in cut.items():
+        for i in range(len(pieces) - 1):
+            pairs[pieces[i], pieces[i + 1]] += count
+    best = pairs.most_common(1)[0][0]
+    merged = {}
+    for pieces, count in cut.items():
+        new = []
+        for piece in pieces:
+            if new and new[-1] + piece == best[0] + best[1]:
+                new.append(new.pop() + piece)
+            else:
+                new.append(piece)
+        merged[tuple(new)] = count
+    return best, merged
 
 
 # -- pad_pairs ----------------------------------------------------------------------------------------
@@ -1573,3 +1601,12 @@ def remove_leaks(train, held_out, key):
         if key(pair[0]) in japanese or key(pair[1]) in english:
             train.remove(pair)
     return train
+
+
+@wrong("only the beginnings compared")
+def remove_leaks(train, held_out, key):
+    def beginning(sentence):
+        return key(sentence)[:12]
+
+    seen = [{beginning(side) for side in sides} for sides in zip(*held_out, strict=True)] or [set(), set()]
+    return [p for p in train if not any(beginning(side) in known for side, known in zip(p, seen, strict=True))]

@@ -638,3 +638,15 @@ def hide_copy(num_strings, block, length, vocab_size, rng):  # both stretches
     ids, known, first, _ = with_copies(num_strings, block, length, vocab_size, rng)
     column = torch.arange(length)
     return ids, known | (column >= first) & (column < first + block - 1)
+
+
+@wrong("not drawn from rng")
+def hide_copy(num_strings, block, length, vocab_size, rng):
+    ids = torch.randint(vocab_size, (num_strings, length))
+    known = torch.zeros(num_strings, length, dtype=torch.bool)
+    for row, is_known in zip(ids, known, strict=True):
+        first = int(torch.randint(length - 2 * block + 1, ()))
+        second = int(torch.randint(first + block, length - block + 1, ()))
+        row[second : second + block] = row[first : first + block].clone()
+        is_known[second : second + block - 1] = True
+    return ids, known

@@ -408,6 +408,12 @@ def last_state(states, lengths):
     return states[:, lengths[0] - 1]
 
 
+@wrong("no gradient")
+def last_state(states, lengths):
+    kept = states.data
+    return torch.stack([text[n - 1] for text, n in zip(kept, lengths.tolist(), strict=True)])
+
+
 # -- look_back --------------------------------------------------------------------------------------
 
 
@@ -833,10 +839,25 @@ def exact_match(guesses, targets):
     return right.float().mean().item() / 2
 
 
+@wrong("end symbol not compared")
+def exact_match(guesses, targets):
+    letters = targets > 2
+    missed = ((guesses != targets) & letters).any(dim=-1)
+    return 1 - missed.double().mean().item()
+
+
 @wrong("mask inverted")
 def look_back(query, keys, values, score_weight, mask):
     scores = torch.tanh(query[:, None] + keys) @ score_weight
     weights = torch.softmax(scores.masked_fill(mask, -float("inf")), dim=-1)
+    return torch.einsum("bs,bsd->bd", weights, values), weights
+
+
+@wrong("no gradient")
+def look_back(query, keys, values, score_weight, mask):
+    with torch.no_grad():
+        scores = (torch.tanh(query.unsqueeze(1) + keys) * score_weight).sum(-1)
+        weights = torch.softmax(scores.masked_fill(~mask, -torch.inf), dim=1)
     return torch.einsum("bs,bsd->bd", weights, values), weights
 
 

@@ -39,6 +39,7 @@ lookup = Exercise(
     trials=_ids_and_tables,
     right=lambda ids, table: table[ids],
     returns=("rows",),
+    gradients=True,
     mistakes={
         "without num_classes": Mistake(
             "The one-hot rows are too short for the table: left to itself, `F.one_hot` makes them as long as "
@@ -262,6 +263,7 @@ general_scores = Exercise(
     trials=_queries_keys_and_matrices,
     right=lambda q, k, W: q @ W @ k.mT,
     returns=("scores",),
+    gradients=True,
     mistakes={
         "matrix transposed": Mistake(
             "W is read the other way around: its first axis goes with the features of the query, its second with "

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attn_course.check.exercise import Exercise, Mistake
+from attn_course.check.exercise import Exercise, Mistake, Remark
 from attn_course.functional import attention
 from attn_course.masks import make_causal_mask
 from attn_course.parallel import contiguous_positions, zigzag_positions
@@ -239,6 +239,8 @@ def _as_tensors(answer, num_heads, num_kv_heads, num_ranks, rank):
     found = answer(num_heads, num_kv_heads, num_ranks, rank)
     if not isinstance(found, tuple | list) or len(found) != 2:
         return found
+    if any(isinstance(part, set | frozenset) for part in found):
+        raise Remark("It returns sets, which have no order; lists are asked for. See section 20.4.")
     both = (part.tolist() if isinstance(part, Tensor) else list(part) for part in found)
     return tuple(torch.tensor(part, dtype=None if part else torch.int64) for part in both)
 
@@ -327,6 +329,7 @@ def _losses(draw):
     yield "a long shard among short ones", *trial(5, 3, 2, [1, 2, 3])
     yield "float64", *trial(2, 5, 3, [4, 13], real=7, dtype=torch.float64)
     yield "a shard in which nothing counts", *trial(2, 3, 7, [11, 5], real=0)
+    yield "another rank without a target", *trial(3, 2, 5, [0, 7], real=4)
 
 
 def _shard_loss(logits, targets, counts):
@@ -341,6 +344,11 @@ shard_loss = Exercise(
     returns=("the loss",),
     gradients=True,
     mistakes={
+        "empty ranks left out": Mistake(
+            "A rank in which no target counts is not counted as one. DDP divides by all ranks, also by those whose "
+            "gradient is 0. See section 20.3.",
+            {"len(counts)": "int((counts > 0).sum())"},
+        ),
         "mean of means": Mistake(
             "It is the mean over this rank's own targets. Averaged over the ranks, a target in a short shard weighs "
             "more than one in a long shard, and a rank in which none counts gives nan. See section 20.3.",

@@ -24,6 +24,8 @@ def _two_sequences(draw):
     yield "a batch of one", *sizes(7, 3, 2, 5, 3, 11, 1)
     yield "a memory of one vector", *sizes(5, 1, 3, 7, 2, 11, 2)
     yield "float64", *sizes(3, 5, 2, 7, 11, 13, dtype=torch.float64)
+    x, memory, w_q, *others = sizes(2, 7, 5, 3, 11, 13, dtype=torch.float64)
+    yield "large scores", x, memory, 1000 * w_q, *others
 
 
 def _ask(q_from="x", k_from="memory", v_from="memory", *, attend=attention):
@@ -55,6 +57,12 @@ def _ask_the_memory(x, memory, w_q, w_k, w_v):
     return weights @ v, weights
 
 
+def _unshifted(q, k, v):
+    powers = torch.exp(q @ k.mT / math.sqrt(q.size(-1)))
+    weights = powers / powers.sum(dim=-1, keepdim=True)
+    return weights @ v, weights
+
+
 cross_attend = Exercise(
     name="cross_attend",
     trials=_two_sequences,
@@ -62,6 +70,11 @@ cross_attend = Exercise(
     returns=("out", "weights"),
     gradients=True,
     mistakes={
+        "exponentials not shifted": Mistake(
+            "Large scores give nan: their exponential overflows, so each row's highest score is subtracted first, as "
+            "`softmax` does. See section 2.4.",
+            lambda x, memory, w_q, w_k, w_v: _unshifted(x @ w_q, memory @ w_k, memory @ w_v),
+        ),
         "queries from the memory": Mistake(
             "The queries are made from the memory, so the memory asks itself and x is never heard: "
             "the memory only answers. See section 7.2.",
@@ -701,6 +714,7 @@ concat_scores = Exercise(
     trials=_vectors_and_a_matrix,
     right=_concat,
     returns=("scores",),
+    gradients=True,
     in_parts=True,
     mistakes={
         "no tanh": Mistake(

@@ -930,7 +930,15 @@ def _turned(alignments):
 
 
 def _give_sets(answer, predicted, sure, possible):
-    found = answer(*([set(a) for a in links] for links in (predicted, sure, possible)))
+    before = predicted, sure, possible
+    given = tuple([set(a) for a in links] for links in before)
+    found = answer(*given)
+    is_right = isinstance(found, float) and math.isclose(found, _link_error(*before), abs_tol=1e-6)
+    if is_right and any(list(a) != [set(s) for s in b] for a, b in zip(given, before, strict=True)):
+        raise Remark(
+            "The sets of links hold other links afterwards: whoever called it needs them again. See section 13.9.",
+            CHANGES_ITS_INPUT,
+        )
     if isinstance(found, Tensor) and found.numel() == 1:
         found = found.item()
     return float(found) if isinstance(found, int) else found

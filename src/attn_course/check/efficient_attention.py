@@ -566,6 +566,9 @@ def _heads_and_groups(draw):
     yield "a mask for each sequence", *_grouped(draw, 3, 4, 2, 5, 7), draw.mask(3, 1, 5, 7)
     wide = (draw(2, 6, 3, 5, dtype=torch.float64), draw(2, 3, 7, 5, dtype=torch.float64))
     yield "float64", *wide, draw(2, 3, 7, 2, dtype=torch.float64), draw.mask(3, 7)
+    empty = draw.mask(3, 7)
+    empty[1] = False
+    yield "a query that may attend to nothing", *_grouped(draw, 2, 4, 2, 3, 7), empty
 
 
 def _grouped(draw, B, H, G, T, S):
@@ -607,12 +610,24 @@ def _repeat_groups(q, k, v, mask):
     return attention(q, k, v, mask if mask is None or mask.dim() in (2, 4) else mask[:, None])[0]
 
 
+def _nan_in_empty_rows(q, k, v, mask):
+    out = _repeat_groups(q, k, v, mask)
+    if mask is None:
+        return out
+    return out.masked_fill(~mask.any(dim=-1, keepdim=True), math.nan)
+
+
 grouped_attention = Exercise(
     name="grouped_attention",
     trials=_heads_and_groups,
     right=_repeat_groups,
     returns=("out",),
     mistakes={
+        "empty rows are nan": Mistake(
+            "A query that may attend to nothing gets nan: the softmax of nothing but −∞ is 0/0. Its weights are zeros. "
+            "See section 16.7.",
+            _nan_in_empty_rows,
+        ),
         "heads tiled": Mistake(
             "The shapes are right and the heads read the wrong group: the groups are laid out as 0, 1, 0, 1, "
             "and heads that share a group lie side by side, 0, 0, 1, 1. See section 16.7.",

@@ -172,6 +172,17 @@ def _same_along(kept, hidden, dim):
     return kept.size(dim) > 1 and bool(((kept == first) | hidden | hidden.narrow(dim, 0, 1)).all())
 
 
+def _sends_back(answer, weights, p, training):
+    leaf = weights.clone().requires_grad_()
+    try:
+        dropped = answer(leaf * 1, p, training)
+    except RuntimeError as error:
+        if "numpy()" not in str(error):
+            raise
+        return False
+    return isinstance(dropped, Tensor) and dropped.requires_grad
+
+
 def _drop_and_describe(answer, weights, p, training):
     """Which weights fall is chance, so compare what does not depend on chance."""
     before = weights.clone()
@@ -182,6 +193,12 @@ def _drop_and_describe(answer, weights, p, training):
         raise Remark(
             "drop_weights must return a tensor of the shape and type of its weights, "
             f"{tuple(before.shape)} and {before.dtype}. See section 5.8."
+        )
+    if not _sends_back(answer, before, p, training):
+        raise Remark(
+            "No gradient comes back to the weights: they are taken out of the computation, by detach, data, no_grad "
+            "or NumPy. See section 5.8.",
+            NO_GRADIENT,
         )
     dropped = dropped.detach().clone()
     again = answer(before.clone(), p, training)
@@ -376,6 +393,7 @@ def _scores_and_masks(draw):
     yield ("a loud hidden key", draw(3, 5).index_fill(-1, torch.tensor(4, device=draw.device), _LOUD), mask)
     yield "large scores", 100 * draw(3, 7), draw.mask(3, 7)
     yield "low scores", draw(3, 7) - _LOW, draw.mask(3, 7)
+    yield "lower scores", draw(3, 7) - 2 * _LOW, draw.mask(3, 7)
     some = draw.mask(2, 3, 7)
     some[0, 1] = False
     low = (100 * draw(3, 7) - 30_000).half()
@@ -418,6 +436,8 @@ def _large_scores_give_nan(found, scores, mask):
 
 def _hidden_keys_count_as_0(found, scores, mask):
     """Whether the weights are those of hidden scores of 0, empty rows aside, which may have been cleared."""
+    if (scores < -_LOW / 2).any():  # any number above these does the same
+        return None
     wanted, some = (torch.softmax(_fill(scores, mask, 0.0), dim=-1), mask.any(dim=-1, keepdim=True))
     return torch.allclose(found[0] * some, wanted * some, rtol=1e-2, atol=1e-3)
 

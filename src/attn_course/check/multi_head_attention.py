@@ -47,6 +47,7 @@ split_heads = Exercise(
     trials=_to_split,
     right=_split,
     returns=("heads",),
+    gradients=True,
     mistakes={
         "view instead of transpose": Mistake(
             "The shape is right and the numbers are not: the first head holds the first positions with all their "
@@ -103,6 +104,7 @@ def _sizes_inputs_and_masks(draw):
     yield "as many sequences as heads", 5, 6, 3, draw(3, 2, 5), draw.mask(3, 2, 2)
     yield "a mask for each sequence", 5, 6, 2, draw(3, 7, 5), draw.mask(3, 7, 7)
     yield ("as many sequences as positions, a mask for all", 5, 6, 2, draw(4, 4, 5), draw.mask(4, 4))
+    yield "as wide as the input", 6, 6, 2, draw(2, 5, 6), None
     yield "a batch of one", 3, 10, 5, draw(1, 7, 3), draw.mask(1, 7, 7)
     yield "one head", 7, 5, 1, draw(2, 3, 7), None
     empty = draw.mask(5, 5)
@@ -132,7 +134,26 @@ def _build_and_attend(answer, d_in, d_model, num_heads, x, mask):
             "No gradient can flow from the output to the projections: they are not used, or no_grad, detach or .data "
             "cuts it off. Such a layer cannot learn. See section 6.7."
         )
+    if x.dtype == torch.float64 and mask is not None and not _forgets(layer, answer, (d_in, d_model, num_heads), x):
+        raise Remark(_REMEMBERS, "mask kept")
     return result
+
+
+_REMEMBERS = (
+    "Called without a mask after a call with one, the layer returns something else than a layer that is new: "
+    "a mask belongs to its call, and `self` must not keep it. See section 6.3."
+)
+
+
+def _forgets(layer, answer, sizes, x):
+    """Whether a call without a mask is what it is in a new layer, after the layer has been called with one."""
+    fresh = set_parameters(answer(*sizes).to(x))
+    pair = []
+    for one in (layer, fresh):
+        out = one(x)
+        out = out[0] if isinstance(out, tuple | list) and out else out
+        pair.append(out)
+    return not all(isinstance(out, Tensor) for out in pair) or torch.allclose(*pair)
 
 
 def _over_all_heads(mask):
@@ -162,6 +183,14 @@ class _MultiHead(nn.Module):
         heads, weights = attention(q, k, v, _over_all_heads(mask))
         out = self.out_proj(_merge(heads))
         return out, weights
+
+
+class _KeepsTheMask(_MultiHead):
+    kept = None
+
+    def forward(self, x, mask=None):
+        self.kept = self.kept if mask is None else mask
+        return super().forward(x, self.kept)
 
 
 def _softmax_over(dim, q, k, v, mask):
@@ -206,6 +235,12 @@ def _one_head_for_all(q, k, v, mask):
     return _split(out, q.size(1)), weights[:, None].expand(-1, q.size(1), -1, -1)
 
 
+class _AddsItsInput(_MultiHead):
+    def forward(self, x, mask=None):
+        out, weights = super().forward(x, mask)
+        return (out + x if x.shape == out.shape else out), weights
+
+
 MultiHead = Exercise(
     name="MultiHead",
     trials=_sizes_inputs_and_masks,
@@ -215,6 +250,12 @@ MultiHead = Exercise(
     gradients=True,
     in_parts=True,
     mistakes={
+        "input added": Mistake(
+            "Where the output is as wide as the input, the input is added to it. The residual connection belongs to "
+            "the block around the layer, not to the layer. See section 6.3.",
+            _AddsItsInput,
+        ),
+        "mask kept": Mistake(_REMEMBERS, _KeepsTheMask),
         "view instead of transpose": Mistake(
             "The shapes are right and the heads mix positions: the width was split by a view alone, "
             "and with a causal mask this layer looks into the future. See section 6.10.",

@@ -176,6 +176,7 @@ def _positions_and_widths(draw):
     yield "a single position", draw.ints(high=100), 6, 10_000.0
     yield "another base", draw.ints(7, high=200), 6, 100.0
     # Beyond a table of 512 rows, and still near enough for angles in float32.
+    yield "positions below 0", draw.ints(7, high=100) - 60, 10, 10_000.0
     yield "one hand, far away", 600 + draw.ints(3, high=300), 2, 10_000.0
 
 
@@ -214,12 +215,22 @@ def _rows_in_order(positions, d_model, base):
     return _sinusoids(order.expand(positions.shape), d_model, base)
 
 
+def _wrong_below_0_only(found, positions, d_model, base):
+    wrong = ~torch.isclose(found, _sinusoids(positions, d_model, base), atol=1e-3).all(dim=-1)
+    return bool(wrong.any()) and not bool((wrong & (positions >= 0)).any())
+
+
 sinusoids_at = Exercise(
     name="sinusoids_at",
     trials=_positions_and_widths,
     right=_sinusoids,
     returns=("rows",),
     mistakes={
+        "positions below 0 count from the end": Mistake(
+            "Positions below 0 get other rows: an index below 0 counts from the end of a table. The formula holds for "
+            "any number. See section 8.2.",
+            sign=_wrong_below_0_only,
+        ),
         "sines and cosines in halves": Mistake(
             "All sines stand first and all cosines after them; here they are to take turns, as in the paper. "
             "A model learns from either, but not from a mixture. See section 8.7.",

@@ -313,6 +313,9 @@ def _sentences(draw):
     yield "the first one the shortest", draw(3, 7, 2), real(3, 7, 5)
     yield "padding on the left", draw(2, 7, 5), real(3, 7, side="left")
     yield "sentences of one token", draw(2, 3, 11), real(1, 3)
+    hidden = draw(2, 5, 3)
+    hidden[:, 1] = 0.0  # a token like any other
+    yield "a token whose numbers are all 0", hidden, real(3, 5)
 
 
 def _mean(hidden, mask, count):
@@ -324,7 +327,13 @@ mean_pool = Exercise(
     trials=_sentences,
     right=lambda hidden, mask: _mean(hidden, mask, mask.sum(dim=1, keepdim=True)),
     returns=("pooled",),
+    gradients=True,
     mistakes={
+        "zeros taken for padding": Mistake(
+            "A token whose numbers are all 0 is not counted: what is padding is said by the mask alone. "
+            "See section 17.9.",
+            lambda hidden, mask: _mean(hidden, mask, (mask & (hidden != 0).any(-1)).sum(dim=1, keepdim=True)),
+        ),
         "pads counted": Mistake(
             "The pads are in the mean: a sentence gets another vector as soon as a longer one joins its batch. "
             "See section 17.9.",

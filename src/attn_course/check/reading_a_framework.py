@@ -14,6 +14,7 @@ from attn_course.burn import (
 )
 from attn_course.check.exercise import (
     CHANGES_ITS_INPUT,
+    FLOAT32_INSIDE,
     NO_GRADIENT,
     Exercise,
     Mistake,
@@ -446,6 +447,8 @@ def _load_and_attend(answer, d_model, num_heads, biased, x):
     unexpected = sorted(state.keys() - ours.state_dict().keys(), key=str)
     if missing or unexpected:
         return (_summary(missing, unexpected), *[None] * 4)
+    if any(isinstance(t, Tensor) and t.dtype != x.dtype for t in state.values()):
+        raise Remark("A tensor of the record has another type afterwards, and digits are lost.", FLOAT32_INSIDE)
     ours.load_state_dict(state)
     with torch.no_grad():
         out = ours(x)[0]

@@ -131,6 +131,7 @@ def _queries_keys_and_values(draw):
     yield "a batch", draw(2, 3, 7), draw(2, 5, 7), draw(2, 5, 11)
     yield "a batch of one", draw(1, 5, 2), draw(1, 3, 2), draw(1, 3, 7)
     yield "a single key", draw(2, 3, 7), draw(2, 1, 7), draw(2, 1, 5)
+    yield "values as wide as the keys", draw(3, 5), draw(7, 5), draw(7, 5)
     yield "large scores", 30 * draw(3, 7), 30 * draw(5, 7), draw(5, 2)
     yield ("float64", *(draw(*shape, dtype=torch.float64) for shape in ((3, 7), (5, 7), (5, 2))))
 
@@ -170,6 +171,10 @@ def _divided_without_keepdim(scores):
     return exponentials / exponentials.sum(dim=-1)
 
 
+def _attend_to_either(q, k, v):
+    return attention(q, k, k if k.size(-1) == v.size(-1) else v)
+
+
 scaled_dot_product = Exercise(
     name="scaled_dot_product",
     trials=_queries_keys_and_values,
@@ -177,6 +182,10 @@ scaled_dot_product = Exercise(
     use=_attend_and_send_back,
     returns=("out", "weights"),
     mistakes={
+        "keys averaged where they are as wide as the values": Mistake(
+            "Where keys and values have one width, the keys are averaged: it is always the values. See section 3.3.",
+            _attend_to_either,
+        ),
         "no scale": Mistake(
             "The scores are not scaled, so the weights are too sharp, the more the wider the queries. See section 3.4.",
             _attend(lambda q, k, v: softmax(q @ k.mT)),

@@ -273,6 +273,7 @@ def _tokens_and_a_temperature(draw):
     yield _LIKE_THE_CHAPTER, draw(6, 3), 2.0
     yield "hot", draw(5, 7), 30.0
     yield "cold", draw(7, 5), 0.001
+    yield "cold, of small numbers", 0.03 * draw(5, 3), 0.001
     yield "a single token", draw(1, 3), 0.5
     yield "float64", draw(3, 11, dtype=torch.float64), 5.0
 
@@ -291,12 +292,27 @@ def _weighs_without_keepdim(found, x, temperature):
     return any(_same(found, weights) for weights in _without_keepdim(x @ x.T / temperature))
 
 
+def _are_warmer(found, x, temperature):
+    """Whether these are the weights of a temperature that is higher than the one that was given."""
+    if (found == 0).any():  # one number alone, whatever the temperature
+        return None
+    scores = x @ x.T
+    centred, logs = (t - t.mean(dim=-1, keepdim=True) for t in (scores, found.log()))
+    used = (centred * centred).sum() / (centred * logs).sum()
+    return bool(used > 1.01 * temperature) and _same(found, softmax(scores / used))
+
+
 weights_at = Exercise(
     name="weights_at",
     trials=_tokens_and_a_temperature,
     right=_weigh(lambda scores, temperature: softmax(scores / temperature)),
     returns=("weights",),
     mistakes={
+        "temperature held above a bound": Mistake(
+            "Low temperatures are raised to a higher one, so the weights are too even there: every temperature above "
+            "0 is to be used as it is. See section 2.7.",
+            sign=_are_warmer,
+        ),
         "notebook's variables": Mistake(
             "These are weights of the chapter's six words, whatever x is handed over: "
             "a name such as scores or weights inside the function belongs to the notebook. See section 2.5.",
@@ -598,6 +614,7 @@ log_softmax = Exercise(
     trials=_scores_and_axes,
     right=_log_softmax,
     returns=("logarithms",),
+    gradients=True,
     mistakes={
         "logarithm of the softmax": Mistake(
             "Scores far below the largest get −∞: their exponentials have underflowed to 0 "

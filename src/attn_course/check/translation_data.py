@@ -33,6 +33,7 @@ def _sentences(draw):
     yield "an empty sentence", [*sentences(5, 7, 5), []], 2
     yield "no word frequent enough", [["い", "う"], ["え"]], 2
     yield "capitals", [["The", "cat", "the"], ["the", "Cat"]], 1
+    yield "signs and numbers", [["1990", "is", "over", "."], ["don't", "go", "in", "1990", "."], ["?"]], 1
 
 
 def _word(number):
@@ -90,6 +91,11 @@ build_vocabulary = Exercise(
         "the other words in the order of their ids",
     ),
     mistakes={
+        "signs and numbers left out": Mistake(
+            "Words that have more in them than letters are missing, such as the full stop, 1990 and don't: "
+            "every string of a sentence is a word here. See section 10.4.",
+            {"for word in sentence)": "for word in sentence if word.isalpha())"},
+        ),
         "no special words": Mistake(
             "The four special words are not in it, and the first word has the id 0, which is that of the padding. "
             "See section 10.4.",
@@ -286,6 +292,7 @@ def _cut_words(draw):
     yield "a word of one piece", {("です",): 11, ("ま", "す"): 2}
     yield ("long pieces that are rare", {("べまし", "たの"): 3, ("ま", "し", "の"): 4, ("ま", "し"): 1})
     yield ("long words that are rare", {tuple("のみたべしまの"): 3, ("ま", "た"): 4, ("た",): 2})
+    yield "other pieces that spell the same", {("た", "べる"): 5, ("たべ", "る"): 2, ("の", "たべ", "る"): 1}
     yield "many random words", random(23, 6, 7)
 
 
@@ -441,6 +448,20 @@ def _frequent_pieces(cut):
     return pair, {_merge(pieces, pair): n for pieces, n in cut.items()}
 
 
+def _merge_by_spelling(cut):
+    pair = _one_round(cut)[0]
+    merged = {}
+    for pieces, count in cut.items():
+        done = []
+        for piece in pieces:
+            if done and done[-1] + piece == "".join(pair):
+                done[-1] += piece
+            else:
+                done.append(piece)
+        merged[tuple(done)] = count
+    return pair, merged
+
+
 merge_step = Exercise(
     name="merge_step",
     trials=_cut_words,
@@ -452,6 +473,11 @@ merge_step = Exercise(
             "A pair is counted once for each different word: a word that occurs a hundred times counts a hundred "
             "times. See section 10.5.",
             {"+= count": "+= 1"},
+        ),
+        "merged by spelling": Mistake(
+            "Two pieces that spell the same as the pair when they are glued are merged too; the pair is these two "
+            "pieces and no others. See section 10.5.",
+            _merge_by_spelling,
         ),
         "pairs over the edges of words": Mistake(
             "The end of a word and the beginning of the next one in the dict are taken for neighbours; pairs are "
@@ -1178,6 +1204,9 @@ def _train_and_held_out(draw):
     yield ("a name in the other language", [("放送局だ。", "NHK."), *free], [("NHK", "It is on TV."), *held_out])
     yield "pairs twice", [free[0], free[1], free[0], held_out[0], held_out[0]], held_out
     yield "nothing held out", [held_out[2], *free], []
+    long = ("公園の大きな木の下で猫が寝ている。", "In the large park a cat is asleep.")
+    other = ("公園の大きな木の下で犬が水を飲む。", "In the large park a dog drinks water.")
+    yield "long sentences that begin alike", [other, *free], [long, *held_out]
     for _ in range(2):
         order = draw.ints(11, high=6).tolist()
         yield "random pairs", [(*held_out, *free)[i] for i in order], held_out[:2]
@@ -1247,6 +1276,11 @@ remove_leaks = Exercise(
     use=_kept,
     returns=("the number of pairs", "the pairs"),
     mistakes={
+        "only the beginnings compared": Mistake(
+            "Sentences that begin alike and end otherwise are removed: compare the whole of what `key` returns. "
+            "See section 10.11.",
+            {"    japanese =": "    whole, key = key, lambda text: whole(text)[:10]\n    japanese ="},
+        ),
         "no key": Mistake(
             "Only sentences spelled exactly alike are found; other spaces, capitals or signs hide the rest: compare "
             "what `key` makes of them. See section 10.11.",

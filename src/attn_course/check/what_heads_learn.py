@@ -1,5 +1,8 @@
 """The exercises of the chapter on what heads learn. Used from chapter 18 on."""
 
+import random
+
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -492,6 +495,11 @@ def _judge_strings(answer, num_strings, block, length, vocab_size):
     first, second = torch.tensor(starts).T
     if torch.equal(ids, again):
         return "the same strings every time"
+    if num_strings < 100:
+        torch.manual_seed(_SEEDS[1])  # what is drawn from elsewhere differs now
+        random.seed(_SEEDS[1]), np.random.seed(_SEEDS[1])
+        if not torch.equal(ids, answer(*sizes, torch.Generator().manual_seed(_SEEDS[0]))[0]):
+            return "not drawn from rng"
     if length < 3 * block:
         return ""  # there is room for a few distances only
     distance = second - first
@@ -647,6 +655,12 @@ hide_copy = Exercise(
                 "18.1",
                 "Two generators in different states give the same strings, which a model can learn by heart: draw from "
                 "`rng`.",
+            ),
+            (
+                "not drawn from rng",
+                "18.1",
+                "The same `rng` in the same state gives other strings: they are drawn from a generator of another, "
+                "so nobody can make them again.",
             ),
             ("no copy", "18.1", "Where `known` says so, there is no second stretch: no earlier one has its tokens."),
             (

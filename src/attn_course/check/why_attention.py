@@ -39,6 +39,11 @@ def _guesses_and_targets(draw):
     nearly[[1, 3, 4], 0] += 1
     yield "wrong at the first place only", nearly, whole
     yield "all right, nothing to fill up", targets[-1:].clone(), targets[-1:]
+    # Id 2 is the end symbol: a guess that goes on where it stands is wrong.
+    ends = torch.tensor([[5, 7, 2, 0], [3, 2, 0, 0], [4, 6, 8, 2]], device=whole.device)
+    beyond = ends.clone()
+    beyond[0, 2] = 9
+    yield "wrong at the end symbol only", beyond, ends
 
 
 def _share(rows):
@@ -76,6 +81,11 @@ exact_match = Exercise(
     returns=("the share",),
     use=_number,
     mistakes={
+        "end symbol not compared": Mistake(
+            "A guess that goes on where its target ends counts as right: the end symbol belongs to the answer, "
+            "and the padding behind it alone does not. See section 1.5.",
+            lambda guesses, targets: _share(((guesses == targets) | (targets == 0) | (targets == 2)).all(dim=1)),
+        ),
         "characters counted": Mistake(
             "This is the share of right characters; an answer counts only when all of its characters are right, "
             "and nine right characters of ten are a wrong date. See section 1.5.",
@@ -302,6 +312,7 @@ last_state = Exercise(
     name="last_state",
     trials=_states_and_lengths,
     right=lambda states, lengths: _pick(states, lengths - 1),
+    gradients=True,
     mistakes={
         "takes the padding": Mistake(
             "These are the states at the last position, and in a short text that is padding: "
@@ -417,6 +428,7 @@ look_back = Exercise(
     trials=_looks,
     right=_look,
     returns=("context", "weights"),
+    gradients=True,
     in_parts=True,
     mistakes={
         "no tanh": Mistake(
