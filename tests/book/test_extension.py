@@ -41,7 +41,7 @@ def test_a_page_keeps_one_copy_of_each_script_of_the_figures_and_all_others():
     assert book.keep_one_copy(body) == f"<div>{shared}{own}</div>{view}<div>{other}</div>{view}<div></div>"
 
 
-def test_a_page_carries_each_script_of_its_figures_and_views_once_and_none_without_one(pages):
+def test_a_page_carries_each_script_of_its_figures_and_views_once(pages):
     for name, page in pages.items():
         scripts = re.findall(r"<script data-explore>.*?</script>", page, flags=re.DOTALL)
         assert len(scripts) == len(set(scripts)), name
