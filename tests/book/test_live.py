@@ -321,7 +321,7 @@ def how_to_use(tab, served):  # noqa: F811
         tab.evaluate("localStorage.clear()")
 
 
-def said_of_what_is_kept(tab) -> str:
+def said_of_what_is_kept(tab) -> str:  # noqa: F811
     """What the page says, once its script has come."""
     tab.wait_for_function("document.getElementById('exercises-kept').innerText")
     return tab.locator("#exercises-kept").inner_text()
