@@ -432,6 +432,17 @@ def test_what_some_wrong_results_have_in_common_is_not_named():
     assert exercise.verdict(lambda x: -x if x.dim() == 2 else x.abs()).mistake is None
 
 
+def test_one_lost_number_among_zeros_and_ones_is_no_square_of_all():
+    def zeros_and_ones(x):
+        table = (x > 0).to(x)
+        table[..., 0, 0] = 3e-4
+        return table
+
+    verdict = exercise_on_tensors(zeros_and_ones).verdict(lambda x: zeros_and_ones(x).round())
+    assert verdict.mistake is None
+    assert verdict.text.startswith("Not right yet, and none of the mistakes this check knows.")
+
+
 def test_a_type_of_all_numbers_is_named():
     verdict = exercise_on_tensors(lambda x: x).verdict(lambda x: x.half())
     assert "expected torch.float32" in verdict.text

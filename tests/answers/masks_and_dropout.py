@@ -126,6 +126,14 @@ def mask_for_new_tokens(attention_mask, num_queries):  # and in the wrong corner
     return torch.ones(num_queries, attention_mask.size(1)).tril().bool()
 
 
+@wrong("axis lost with one new token")
+def mask_for_new_tokens(attention_mask, num_queries):
+    S, real = attention_mask.size(1), attention_mask.bool()
+    if num_queries == 1:  # the newest token sees every word
+        return real
+    return torch.ones(S, S, dtype=torch.bool).tril()[-num_queries:] & real[:, None]
+
+
 @wrong("one row for all queries")
 def mask_for_new_tokens(attention_mask, num_queries):
     return attn_course.from_transformers_mask(attention_mask)
@@ -390,6 +398,12 @@ def masked_softmax(scores, mask):
 @wrong("hidden scores set to 0")
 def masked_softmax(scores, mask):
     return F.softmax(scores * mask, -1)
+
+
+@wrong("small weights set to 0")
+def masked_softmax(scores, mask):
+    weights = softmax(scores.masked_fill(~mask, -math.inf))
+    return F.threshold(weights, 0.005, 0.0)
 
 
 @wrong("hidden scores set to 0, then their weights")
@@ -933,6 +947,23 @@ class WindowAttention(Layer):  # the bug of section 5.10, with floats
         if padding is not None:
             additive += attn_course.to_additive_mask(padding, x.dtype)
         return additive == 0
+
+
+@wrong("changes its buffer")
+class WindowAttention(Layer):  # the padding stays beside the buffer
+    seen = True
+
+    def visible(self, x, padding):
+        self.seen = self.seen if padding is None else padding
+        return self.mask[: x.size(1), : x.size(1)] & self.seen
+
+
+@wrong("another corner of the mask")
+class WindowAttention(Layer):
+    def visible(self, x, padding):
+        T, longest = x.size(1), len(self.mask)
+        mask = self.mask.narrow(0, 0, T).narrow(1, longest - T, T)
+        return mask if padding is None else mask & padding
 
 
 @wrong("changes its buffer")

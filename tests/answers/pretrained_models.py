@@ -575,6 +575,12 @@ def split_fused(weight, bias):
     return *(weight[:, :E].T for _ in range(3)), *(bias[:E] for _ in range(3))
 
 
+@wrong("one bias for all three")
+def split_fused(weight, bias):
+    E = weight.size(0)
+    return *(part.contiguous() for part in weight.T.split(E)), *[bias[:E]] * 3
+
+
 @wrong("every third number of the bias")
 def split_fused(weight, bias):
     return *weight.T.chunk(3), *bias.view(-1, 3).T

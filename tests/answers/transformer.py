@@ -1521,12 +1521,20 @@ def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers)
     return (src_vocab_size + tgt_vocab_size) * E + 2 * num_layers * layer + 4 * E
 
 
-@wrong("a norm too many in the encoder")
+@wrong("a norm too many in one side")
 def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
     E, F = d_model, d_ff
     attention, think, norms = 4 * E * E + 4 * E, 2 * E * F + F + E, 3 * 2 * E
     layers = num_layers * (3 * attention + 2 * think + 2 * norms)
     return (src_vocab_size + tgt_vocab_size) * E + layers + 4 * E
+
+
+@wrong("a norm too many in one side")
+def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):  # the memory's, in the decoder
+    E, F = d_model, d_ff
+    attention, think = 4 * (E * E + E), (E + 1) * F + (F + 1) * E
+    encoder, decoder = attention + think + 2 * (2 * E), 2 * attention + think + 4 * (2 * E)
+    return (src_vocab_size + tgt_vocab_size) * E + num_layers * (encoder + decoder) + 2 * (2 * E)
 
 
 @wrong("one bias in the attention")

@@ -366,6 +366,17 @@ def merge_step(cut):
     return best, {glue(word, best): n for word, n in cut.items()}
 
 
+@wrong("pieces further apart")
+def merge_step(cut):
+    counts = Counter()
+    for word, n in cut.items():
+        for first in range(len(word)):
+            for second in word[first + 1 : first + 3]:
+                counts[word[first], second] += n
+    best = counts.most_common(1)[0][0]
+    return best, {glue(word, best): n for word, n in cut.items()}
+
+
 @wrong("once in a word")
 def merge_step(cut):
     counts = Counter()

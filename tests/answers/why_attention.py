@@ -46,6 +46,12 @@ def exact_match(guesses, targets):
     return 1 - wrong_places.any(dim=-1).float().mean().item()
 
 
+@wrong("last character only")
+def exact_match(guesses, targets):
+    ends = [len(row.nonzero()) - 1 for row in targets]
+    return sum(int(guesses[b, t] == targets[b, t]) for b, t in enumerate(ends)) / len(ends)
+
+
 @wrong("any instead of all")
 def exact_match(guesses, targets):
     fine = torch.logical_or(guesses == targets, targets == 0)

@@ -382,7 +382,7 @@ beam_step = Exercise(
         "tokens over the beams": Mistake(
             "The best are looked for along the beams, the first axis, and not along the tokens. See section 13.3.",
             sign=lambda found, log_probs, following: (
-                None if len(log_probs) == 1 else found[2].shape == (following.size(1),)
+                None if len(log_probs) in (1, following.size(1)) else found[2].shape == (following.size(1),)
             ),
         ),
         CHANGES_ITS_INPUT: Mistake("The beams are still needed as they were: add into a new tensor. See section 5.10."),

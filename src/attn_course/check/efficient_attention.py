@@ -474,6 +474,11 @@ attend_in_blocks = Exercise(
             "16.4.",
             {"range(0, k.size(-2), block_size)": "range(0, k.size(-2) - block_size + 1, block_size)"},
         ),
+        "blocks behind the first query left out": Mistake(
+            "The blocks behind that of the first query are left out for all queries, and the later queries see keys "
+            "in them. See section 16.4.",
+            {"range(0, k.size(-2), block_size)": "range(0, max(k.size(-2) - q.size(-2), 0) + 1, block_size)"},
+        ),
         "first block only": Mistake(
             "Only the first block of keys counts: the result does not change with the others. See section 16.4.",
             {"range(0, k.size(-2), block_size)": "range(0, 1)"},

@@ -369,12 +369,17 @@ _FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+def _differing(found: Tensor, expected: Tensor) -> int:
+    """How many numbers differ: 0 and 1 are their own squares and roots."""
+    return int((~torch.isclose(_plain(found), _plain(expected), rtol=1e-3)).sum())
+
+
 def _function(pairs: Pairs, name: str) -> tuple[str, str] | None:
     if any(f.shape != e.shape or not f.is_floating_point() or e.numel() < 3 for f, e in pairs):
         return None
     for words, function in _FUNCTIONS.items():
         if _all_same((_plain(found), function(_plain(expected))) for found, expected in pairs) and any(
-            found.isfinite().all() for found, _ in pairs
+            found.isfinite().all() and _differing(found, expected) > 2 for found, expected in pairs
         ):
             return FUNCTION, f"Every number in {name} is {words} what it should be."
     return None

@@ -104,7 +104,12 @@ mask_for_new_tokens = Exercise(
         "one mask for all sentences": Mistake(
             "The mask has no axis for the batch, so it cannot know which tokens of a sentence are pads. See section "
             "5.3.",
-            sign=lambda found, ones, T: found.dim() == 2,
+            sign=lambda found, ones, T: found.dim() == 2 and found.size(0) == T,
+        ),
+        "axis lost with one new token": Mistake(
+            "With one new token the mask has lost the axis of the queries: one query is a row like any other, and the "
+            "shape is (B, 1, S). See section 5.3.",
+            {"return causal & real": "return (causal & real).squeeze(1)"},
         ),
         "rows of all queries": Mistake(
             "The mask has a row for every token, and it needs rows for the newest num_queries only: they are the last. "
@@ -313,7 +318,7 @@ drop_weights = Exercise(
         "rows renormalised": Mistake(
             "The rows are made to sum to 1 again. Dropout leaves them as they fall, and is right on average only. "
             "See section 5.8.",
-            sign=lambda found, weights, p, training: training and p > 0 and found[3],
+            sign=lambda found, weights, p, training: training and p > 0 and found[0] > 0 and found[3],
         ),
         "one draw for all queries": Mistake(
             "All queries of a sentence lose the same keys: each weight needs a draw of its own. See section 5.8.",
@@ -329,8 +334,8 @@ drop_weights = Exercise(
             sign=_dropped_alike(6),
         ),
         "one draw for all weights": Mistake(
-            "In one call no weight becomes 0, or all of them do: each weight needs a draw of its own, and one that "
-            "falls has to be 0. See section 5.8.",
+            "In one call no weight becomes 0, or all of them do: each falls for itself, with probability p, and one "
+            "that falls is 0. See section 5.8.",
             sign=lambda found, weights, p, training: training and p > 0 and found[0] in (0, 1),
         ),
         "the same draw in every call": Mistake(
@@ -439,7 +444,18 @@ def _hidden_keys_count_as_0(found, scores, mask):
     if (scores < -_LOW / 2).any():  # any number above these does the same
         return None
     wanted, some = (torch.softmax(_fill(scores, mask, 0.0), dim=-1), mask.any(dim=-1, keepdim=True))
+    if not (wanted * some * ~mask > 1e-2).any():
+        return None
     return torch.allclose(found[0] * some, wanted * some, rtol=1e-2, atol=1e-3)
+
+
+def _small_weights_are_0(found, scores, mask):
+    """Whether each weight is right, or 0 where a small one stands."""
+    right = softmax(_fill(scores, mask))
+    lost = (found[0] == 0) & (right > 0)
+    if not lost.any():
+        return None
+    return bool((right[lost] < 0.05).all()) and torch.allclose(found[0], right.masked_fill(lost, 0.0), atol=1e-6)
 
 
 def _low_scores_lose(found, scores, mask):
@@ -509,6 +525,11 @@ masked_softmax = Exercise(
         "hidden scores set to 0": Mistake(
             "Hidden keys have a weight: their scores are 0, and 0 is a score like any other. See section 5.1.",
             sign=_hidden_keys_count_as_0,
+        ),
+        "small weights set to 0": Mistake(
+            "Visible keys with a small weight have none, and the other weights are right: only the mask says what is "
+            "hidden. See section 5.2.",
+            sign=_small_weights_are_0,
         ),
         "hidden scores set to 0, then their weights": Mistake(
             "The hidden weights are 0, and yet the rows do not sum to 1: in the softmax each hidden key had the score "
@@ -907,6 +928,11 @@ WindowAttention = Exercise(
             "Something comes back beside the outputs; the exercise asks for the outputs alone. See section 5.9.",
             sign=lambda found, *inputs: isinstance(found[0], tuple | list),
         ),
+        "another corner of the mask": Mistake(
+            "A sentence shorter than max_len gets the upper right corner of the mask; its tokens are the first ones, "
+            "so it needs the first rows and the first columns. See section 5.9.",
+            {"[: x.size(1), : x.size(1)]": "[: x.size(1), -x.size(1) :]"},
+        ),
         "hides the diagonal": Mistake(
             "The first token sees nothing, not even itself: the window ends with the token, it does not stop short of "
             "it. See section 5.6.",
@@ -964,7 +990,8 @@ WindowAttention = Exercise(
         ),
         "changes its buffer": Mistake(
             "The first call is right, and the next one, without padding, still hides the first one's pads: "
-            "the buffer was changed, through its slice or by keeping the joined mask in it. See section 5.10.",
+            "the layer has kept them, in its buffer, changed through a slice or replaced by the joined mask, "
+            "or in another attribute. See section 5.10.",
             sign=_spoils_the_next_call,
         ),
         "writes padding into the buffer": Mistake(

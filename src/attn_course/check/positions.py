@@ -80,7 +80,7 @@ count_positions = Exercise(
         ),
         "padding not set to 0": Mistake(
             "The words are right and the padding is not 0: on the left it is −1, which is not a row of a table "
-            "(Python takes the last one), on the right it goes on counting. See section 8.3.",
+            "(Python takes the last one), on the right it repeats the position of the last word. See section 8.3.",
             lambda mask: mask.long().cumsum(-1) - 1,
         ),
         "padding on the right keeps the last position": Mistake(

@@ -366,7 +366,8 @@ mean_pool = Exercise(
             lambda hidden, mask: hidden.masked_fill(~mask[..., None], -torch.inf).amax(1),
         ),
         "all sentences in one": Mistake(
-            "One vector comes back, without the axis of the batch: it stays, even for one sentence. See section 17.9.",
+            "It is one mean over the tokens of all sentences: each sentence has its own, and the axis of the batch "
+            "stays, even for one sentence. See section 17.9.",
             sign=lambda found, hidden, mask: (
                 found.size(-1) == hidden.size(2)
                 and torch.allclose(found, hidden[mask].mean(dim=0).expand_as(found), rtol=1e-3, atol=1e-5)
@@ -562,6 +563,11 @@ split_fused = Exercise(
             "last. See section 17.10.",
             lambda weight, bias: (*[_split(weight, bias)[0]] * 3, *[_split(weight, bias)[3]] * 3),
         ),
+        "one bias for all three": Mistake(
+            "The weights are right, and all three have the bias of the queries: it is cut in three like the columns. "
+            "See section 17.10.",
+            lambda weight, bias: (*_split(weight, bias)[:3], *[_split(weight, bias)[3]] * 3),
+        ),
         "every third number of the bias": Mistake(
             "The weights are right, and of the biases each takes every third number: they lie one after the other, E "
             "numbers each, as the columns do. See section 17.10.",
@@ -602,9 +608,12 @@ split_fused = Exercise(
         "some not transposed": Mistake(
             "Some of the three weights are transposed and others are not: this file stores each of them as (in, out). "
             "See section 17.10.",
-            sign=lambda found, weight, bias: all(
-                _all_equal([mine], [wanted]) or _all_equal([mine], [wanted.mT])
-                for mine, wanted in zip(found[:3], _split(weight, bias)[:3], strict=True)
+            sign=lambda found, weight, bias: (
+                all(
+                    _all_equal([mine], [wanted]) or _all_equal([mine], [wanted.mT])
+                    for mine, wanted in zip(found[:3], _split(weight, bias)[:3], strict=True)
+                )
+                and not _all_equal(found[:3], _split(weight, bias)[:3])
             ),
         ),
     },

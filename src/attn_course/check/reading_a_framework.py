@@ -204,8 +204,8 @@ stable_quiet = Exercise(
             sign=_empty_rows_are_nan,
         ),
         "nan in the gradient": Mistake(
-            "The weights are right, and some of the gradient is nan: on the way there is an ∞ or a nan, which the "
-            "weights do not show and the gradient does. See section 14.8.",
+            "Some of the gradient is nan where no weight is: on the way there is an ∞ or a nan, which the weights do "
+            "not show and the gradient does. See section 14.8.",
             sign=_gradient_is_nan,
         ),
         "softmax over a fixed axis": Mistake(
@@ -391,8 +391,8 @@ course_mask = Exercise(
             lambda pad, attn: _join(pad, attn, join=lambda a, b: ~(a ^ b)),
         ),
         "padding on keys and queries": Mistake(
-            "Where there are as many queries as keys, the rows of the pads are hidden as well as their columns: such a "
-            "query sees nothing at all. mask_pad is about the keys. See section 14.5.",
+            "Where there are as many queries as keys, the rows of the pads are hidden: such a query sees nothing at "
+            "all. mask_pad is about the keys. See section 14.5.",
             _padding_on_both,
         ),
         "stretched to a square": Mistake(
@@ -734,7 +734,8 @@ tells_quiet = Exercise(
             sign=_accepts("that of 2023"),
         ),
         "no large scores": Mistake(
-            "It accepts one that gives nan for large scores: no input of the test has any. See section 14.8.",
+            "It accepts one that gives nan for large scores: put such scores among the inputs, and remember that nan "
+            "is not close to anything, itself included. See section 14.8.",
             sign=_accepts("one that overflows"),
         ),
         "too strict": Mistake(

@@ -1156,7 +1156,8 @@ count_transformer = Exercise(
             {"    attention =": "    d_ff = 4 * d_model\n    attention ="},
         ),
         "feed-forward in one side only": Mistake(
-            "A decoder layer has no feed-forward here, and it has one as an encoder layer does. See section 9.6.",
+            "The layers of one side have no feed-forward here: an encoder layer has one, and so has a decoder layer. "
+            "See section 9.6.",
             {"2 * attention + feed_forward": "2 * attention"},
         ),
         "one layer for all": Mistake(
@@ -1176,8 +1177,9 @@ count_transformer = Exercise(
             "decoder has. See section 9.5.",
             {"= attention + feed_forward + 2": "= 2 * attention + feed_forward + 3"},
         ),
-        "a norm too many in the encoder": Mistake(
-            "An encoder layer has three norms here, and it has two, one for each sublayer. See section 9.5.",
+        "a norm too many in one side": Mistake(
+            "The layers of one side have a norm too many here: there is one for each sublayer, two in an encoder layer "
+            "and three in a decoder layer. See section 9.6.",
             {"forward + 2 * norm": "forward + 3 * norm"},
         ),
         "one bias in the attention": Mistake(
@@ -1185,8 +1187,7 @@ count_transformer = Exercise(
             {"+ 4 * d_model": "+ d_model"},
         ),
         "no bias at the output projection": Mistake(
-            "The output projection of the attentions has no bias here; each of their four Linears has one. See "
-            "section 9.11.",
+            "The attentions have three biases here, one too few; each of their four Linears has one. See section 9.11.",
             {"+ 4 * d_model": "+ 3 * d_model"},
         ),
         "first bias of the feed-forward forgotten": Mistake(

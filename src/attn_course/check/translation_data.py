@@ -490,6 +490,11 @@ merge_step = Exercise(
                 ]
             ),
         ),
+        "pieces further apart": Mistake(
+            "Pieces with another one between them are counted as a pair too; only neighbours are one. See section "
+            "10.5.",
+            {"in itertools.pairwise(pieces)": "in [*itertools.pairwise(pieces), *zip(pieces, pieces[2:])]"},
+        ),
         "once in a word": Mistake(
             "A pair that is twice in a word is counted once; each place counts, as often as the word occurs. See "
             "section 10.5.",
@@ -1090,12 +1095,16 @@ fill_buckets = Exercise(
         "sentence lost at the edge": Mistake(
             "Each time a new bucket begins, the sentence that did not fit into the old one is lost: it is the first "
             "of the new one. See section 10.8.",
-            sign=lambda found, lengths, most: any(
-                torch.equal(found[0], lost[0]) and found[1:] == lost[1:]
-                for lost in (
-                    _described(_lost_at_the_edge, lengths, most),
-                    _described(_lost_and_no_empty_bucket, lengths, most),
+            sign=lambda found, lengths, most: (
+                any(
+                    torch.equal(found[0], lost[0]) and found[1:] == lost[1:]
+                    for lost in (
+                        _described(_lost_at_the_edge, lengths, most),
+                        _described(_lost_and_no_empty_bucket, lengths, most),
+                    )
                 )
+                if lengths
+                else None
             ),
         ),
         "an empty bucket": Mistake(

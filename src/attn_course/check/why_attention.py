@@ -54,6 +54,11 @@ def _right_rows(guesses, targets):
     return ((guesses == targets) | (targets == 0)).all(dim=1)
 
 
+def _right_at_the_end(guesses, targets):
+    last = (targets != 0).sum(dim=1, keepdim=True) - 1
+    return guesses.gather(1, last) == targets.gather(1, last)
+
+
 def _is_one_of(found, *numbers):
     return any(math.isclose(found, number, rel_tol=1e-5) for number in numbers)
 
@@ -139,6 +144,10 @@ exact_match = Exercise(
             "Some wrong answers are counted as right: where one id is too large and another too small by as much, "
             "the sum of differences is 0. See section 1.5.",
             lambda guesses, targets: _share(((guesses - targets) * (targets > 0)).sum(dim=1) == 0),
+        ),
+        "last character only": Mistake(
+            "Only the last character of each answer is compared; all of its characters must be right. See section 1.5.",
+            lambda guesses, targets: _share(_right_at_the_end(guesses, targets)),
         ),
         "as far as the shortest": Mistake(
             "Only as many places are compared as the shortest target has; each has a length of its own. See section "
