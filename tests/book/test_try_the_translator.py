@@ -215,6 +215,24 @@ def test_another_kind_of_transformer_is_refused_before_a_page_could_compute_nons
         translating.files.__wrapped__()
 
 
+@pytest.mark.parametrize("size", [NARROW, WIDE])
+def test_nothing_jumps_when_the_script_puts_its_form_in_place(tab, site, size):  # noqa: F811
+    window = tab.context.new_page()
+    window.set_viewport_size(size)
+    # Held back until the page has been drawn without it.
+    window.route("**/page.js", lambda route: (window.wait_for_timeout(300), route.continue_()))
+    window.goto(f"{site}{PAGE}")
+    window.locator("#try form").wait_for()
+    moved = window.evaluate("""() => new Promise((seen) => {
+      let sum = 0;
+      const watch = (list) => list.getEntries().forEach((entry) => { sum += entry.value; });
+      new PerformanceObserver(watch).observe({ type: "layout-shift", buffered: true });
+      setTimeout(() => seen(sum), 300);
+    })""")
+    window.close()
+    assert moved < 0.02
+
+
 def test_nothing_is_loaded_before_the_click_and_then_as_much_as_was_said(ready, tab):  # noqa: F811
     visit, before = ready
     assert not [url for url in before if "translator/" in url and not url.endswith(("page.js", "page.css"))]
