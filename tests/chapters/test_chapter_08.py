@@ -278,10 +278,8 @@ def test_the_score_of_the_rotary_model_comes_round(chapter, trained, seed):
 
 @pytest.mark.trains
 def test_with_the_queries_alone_turned_a_model_learns_no_more_than_without_positions(chapter, trained, monkeypatch):
-    turned = itertools.cycle([attn_course.rotate, lambda x, positions, base: x])  # queries, keys, queries, …
-    monkeypatch.setattr(
-        multi_head_attention, "rotate", lambda x, positions, base: next(turned)(x, positions, base=base)
-    )
+    turned = itertools.cycle([attn_course.rotate, lambda x, positions: x])  # queries, keys, queries, …
+    monkeypatch.setattr(multi_head_attention, "rotate", lambda x, positions: next(turned)(x, positions))
     half = chapter["test"](chapter["train"]("rotary", chapter["three_back"], 1), chapter["three_back"])
     none = trained("none", "three_back", 1)[1]
     assert abs(half[3:16].mean() - none[3:16].mean()) < 0.05
