@@ -318,6 +318,40 @@ function frame(figure) {
     ask, then, figure.controls, figure.stage, figure.said, told, make("p", { class: "last" }, answer, reset));
 }
 
+/**
+ * Mark a figure as dark while the page is. A page whose text is light is dark, whoever made it so; Colab says it in an
+ * attribute.
+ * @param {HTMLElement} host
+ */
+export function followLight(host) {
+  const shade = () => {
+    const theme = document.documentElement.getAttribute("theme"), ink = getComputedStyle(host).color.match(/^rgba?\((\d+), (\d+), (\d+)/);
+    const dark = theme ? theme === "dark" : ink ? +ink[1] + 2 * +ink[2] + +ink[3] > 512 : matchMedia("(prefers-color-scheme: dark)").matches;
+    host.toggleAttribute("data-dark", dark);
+  };
+  const themes = new MutationObserver(shade);
+  for (const e of [document.documentElement, document.body]) themes.observe(e, { attributes: true });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", shade);
+  host.addEventListener("pointerenter", shade);
+  requestAnimationFrame(shade); // asked at once, the colour would be looked up in half a page
+}
+
+/**
+ * Show the state that the address names, now and whenever it changes.
+ * @param {HTMLElement} host
+ * @param {Figure} figure
+ */
+export function followAddress(host, figure) {
+  const recall = () => {
+    if (!figure.recall()) return;
+    for (let fold = host.closest("details"); fold; fold = fold.parentElement?.closest("details") ?? null) fold.open = true;
+    host.scrollIntoView();
+    figure.draw();
+  };
+  addEventListener("hashchange", recall);
+  recall();
+}
+
 const kinds = /** @type {Map<string, [(data: Data) => State, (figure: Figure) => Drawn]>} */ (new Map());
 
 function scan() {
@@ -333,25 +367,9 @@ function scan() {
     const root = host.attachShadow({ mode: "open" }), view = frame(figure);
     root.append(make("style", {}, STYLE + figure.style), view);
     view.addEventListener("keydown", (/** @type {Event} */ event) => event.stopPropagation());
-    // A page whose text is light is dark, whoever made it so; Colab says it in an attribute.
-    const shade = () => {
-      const theme = document.documentElement.getAttribute("theme"), color = getComputedStyle(host).color.match(/^rgba?\((\d+), (\d+), (\d+)/);
-      const dark = theme ? theme === "dark" : color ? +color[1] + 2 * +color[2] + +color[3] > 512 : matchMedia("(prefers-color-scheme: dark)").matches;
-      host.toggleAttribute("data-dark", dark);
-    };
-    const themes = new MutationObserver(shade);
-    for (const e of [document.documentElement, document.body]) themes.observe(e, { attributes: true });
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", shade);
-    shade();
-    const recall = () => {
-      if (!figure.recall()) return;
-      for (let fold = host.closest("details"); fold; fold = fold.parentElement?.closest("details") ?? null) fold.open = true;
-      host.scrollIntoView();
-      figure.draw();
-    };
-    addEventListener("hashchange", recall);
-    recall();
     figure.draw();
+    followLight(host);
+    followAddress(host, figure);
   }
 }
 

@@ -2,7 +2,7 @@
 // Controls, state and address are those of the explorable figures. It sets text by textContent alone, so a token is
 // never markup, and lives in a shadow root: no name, id or style leaks out, and no style of the page leaks in.
 import { dot, softmax } from "../explore/arithmetic.js";
-import { Figure, make, number, set, svg, within, write } from "../explore/core.js";
+import { Figure, followAddress, followLight, make, number, set, svg, within, write } from "../explore/core.js";
 
 /** @typedef {{ name: string, small: string, numbers: Int32Array, head: number }} Map_ head is -1 for an average */
 /** @typedef {[number, number]} Spot a query and a key, or a component; -1 for none */
@@ -532,29 +532,12 @@ function start(host) {
   view.addEventListener("keydown", (/** @type {Event} */ event) => event.stopPropagation());
   fold.addEventListener("toggle", fill);
 
-  // A page whose text is light is dark, whoever made it so; Colab says it in an attribute.
-  const shade = () => {
-    const theme = document.documentElement.getAttribute("theme"), ink = getComputedStyle(host).color.match(/^rgba?\((\d+), (\d+), (\d+)/);
-    const dark = theme ? theme === "dark" : ink ? +ink[1] + 2 * +ink[2] + +ink[3] > 512 : matchMedia("(prefers-color-scheme: dark)").matches;
-    host.toggleAttribute("data-dark", dark);
-  };
-  host.addEventListener("pointerenter", shade);
   host.setAttribute("data-lm-suppress-shortcuts", "true"); // JupyterLab: the keys are for the view
+  figure.draw(); // before it is in the page, which would lay out all that it has so far; the observer below makes it fit
   host.attachShadow({ mode: "open" }).append(make("style", {}, STYLE), view);
-  const recall = () => {
-    if (!data.id || !figure.recall()) return;
-    for (let fold = host.closest("details"); fold; fold = fold.parentElement?.closest("details") ?? null) fold.open = true;
-    host.scrollIntoView();
-    figure.draw();
-  };
-  figure.draw();
-  shade();
-  addEventListener("hashchange", recall);
-  recall();
+  followLight(host);
+  followAddress(host, figure);
   new ResizeObserver(() => sheets.forEach((sheet) => sheet.fit())).observe(panels);
-  const themes = new MutationObserver(shade);
-  for (const e of [document.documentElement, document.body]) themes.observe(e, { attributes: true });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", shade);
 }
 
 function scan() {
