@@ -155,6 +155,7 @@ weighted_sum = Exercise(
     trials=_weights_and_values,
     right=lambda weights, v: weights @ v,
     returns=("out",),
+    gradients=True,
     mistakes={
         "summed over the queries": Mistake(
             "The sum runs over t, the queries: the letter that is not in the result is s, "
@@ -361,6 +362,7 @@ max_sim = Exercise(
     trials=_questions_and_texts,
     right=_reduce(lambda scores: scores.amax(-1).sum(-1)),
     returns=("ranks",),
+    gradients=True,
     mistakes={
         "paired one to one": Mistake(
             "The first question met the first text only, the second the second: "

@@ -22,6 +22,7 @@ INPUT_TRANSPOSED = "an input transposed"
 INPUT_RESHAPED = "an input reshaped instead of transposed"
 INPUT_REPLACED = "an input in the place of another"
 INPUTS_SWAPPED = "two inputs swapped"
+INPUT_CHANGED = "an input changed first"
 SYMPTOMS = {
     FIRST_FOR_ALL: "What belongs to the first row of a batch is used for all rows.",
     INPUT_INVERTED: "True is taken for False, and False for True.",
@@ -31,7 +32,10 @@ SYMPTOMS = {
     INPUT_RESHAPED: "An input is reshaped where it should be transposed, or the other way round.",
     INPUT_REPLACED: "One input is used where another belongs.",
     INPUTS_SWAPPED: "Two inputs have changed places.",
+    INPUT_CHANGED: "The result would be right if one of the inputs were another, such as a mask with the diagonal.",
 }
+# What a number is often replaced by when it is forgotten, or written into the code.
+_CONSTANTS = (0, 1, 2)
 
 # What becomes of the inputs, by name.
 Change = Callable[[dict[str, Any]], dict[str, Any]]
@@ -116,6 +120,11 @@ def _of_tensor(name: str, value: Tensor) -> Iterator[tuple[str, str, Callable[[T
             # Where a mask may have an axis for the batch or none, it is the batch that is meant.
             lambda t: t[:1].expand_as(t).clone() if t.dim() == dim else t,
         )
+        yield (
+            FIRST_FOR_ALL,
+            f"The last {first} of `{name}`, `{name}[-1]`, is used for all of them.",
+            lambda t: t[-1:].expand_as(t).clone() if t.dim() == dim else t,
+        )
     if value.dtype == torch.bool:
         yield (INPUT_INVERTED, f"`{name}` is read upside down: True is taken for False.", torch.logical_not)
         for truth in (True, False):
@@ -124,7 +133,13 @@ def _of_tensor(name: str, value: Tensor) -> Iterator[tuple[str, str, Callable[[T
                 f"What `{name}` says has no effect: the result is the same as if it were {truth} everywhere.",
                 lambda t, truth=truth: torch.full_like(t, truth),
             )
+        yield from _of_mask(name, value)
     elif value.is_floating_point():
+        yield (
+            INPUT_CHANGED,
+            f"Numbers of `{name}` below 0 are taken without their sign.",
+            torch.abs,
+        )
         for number in (0, 1):
             yield (
                 INPUT_IGNORED,
@@ -134,17 +149,67 @@ def _of_tensor(name: str, value: Tensor) -> Iterator[tuple[str, str, Callable[[T
     else:
         for step, words in ((1, "large"), (-1, "small")):
             yield (INPUT_SHIFTED, f"Every number of `{name}` is taken 1 too {words}.", lambda t, step=step: t + step)
+        yield INPUT_CHANGED, f"Numbers of `{name}` below 0 are taken for 0.", lambda t: t.clamp(min=0)
+        yield INPUT_CHANGED, f"Numbers of `{name}` below 0 are taken without their sign.", torch.abs
+        if dim:
+            yield (
+                INPUT_CHANGED,
+                f"What `{name}` holds is not looked at: it is taken for 0, 1, 2 … along its last axis.",
+                lambda t: torch.arange(t.size(-1), device=t.device, dtype=t.dtype).expand_as(t).clone(),
+            )
+    if dim:
+        yield INPUT_CHANGED, f"`{name}` is read backwards along its last axis.", lambda t: t.flip(-1)
     if dim > 1:
+        yield INPUT_CHANGED, f"`{name}` is read backwards along its last axis but one.", lambda t: t.flip(-2)
         yield (INPUT_TRANSPOSED, f"`{name}` is used transposed: its last two axes have changed places.", lambda t: t.mT)
         says = _says_reshaped(f"`{name}`")
         yield INPUT_RESHAPED, says, _reshaped
+
+
+def _of_mask(name: str, value: Tensor) -> Iterator[tuple[str, str, Callable[[Tensor], Tensor]]]:
+    if value.dim() > 1 and value.size(0) > 1:
+        yield (
+            INPUT_CHANGED,
+            f"What is True in one row of `{name}` is taken for True in all of them.",
+            lambda t: t.any(0, keepdim=True).expand_as(t).clone(),
+        )
+        yield (
+            INPUT_CHANGED,
+            f"What is False in one row of `{name}` is taken for False in all of them.",
+            lambda t: t.all(0, keepdim=True).expand_as(t).clone(),
+        )
+    if value.dim() < 1:
+        return
+
+    def first_too(t: Tensor) -> Tensor:
+        t = t.clone()
+        t[..., 0] = True
+        return t
+
+    yield INPUT_CHANGED, f"The first column of `{name}` is taken for True, whatever it holds.", first_too
+    yield (
+        INPUT_CHANGED,
+        f"Where a row of `{name}` is False everywhere, it is taken for True everywhere.",
+        lambda t: t | ~t.any(-1, keepdim=True),
+    )
+    if value.dim() > 1:
+        yield (
+            INPUT_CHANGED,
+            f"`{name}` hides the future besides: what stands above its diagonal is taken for False.",
+            torch.tril,
+        )
+        yield (
+            INPUT_CHANGED,
+            f"Each token sees itself, whatever `{name}` says: its diagonal is taken for True.",
+            lambda t: t | torch.eye(t.size(-2), t.size(-1), dtype=torch.bool, device=t.device),
+        )
 
 
 def _of_plain(name: str, value: Any, others: Iterable[Any]) -> Iterator[tuple[str, str, Callable[[Any], Any]]]:
     if isinstance(value, bool):
         yield (INPUT_INVERTED, f"`{name}` is read upside down: True is taken for False.", lambda truth: not truth)
     if isinstance(value, bool | int | float):
-        constants = dict.fromkeys(others)
+        constants = dict.fromkeys([*others, *(() if isinstance(value, bool) else map(type(value), _CONSTANTS))])
         for constant in constants:
             yield (
                 INPUT_IGNORED,

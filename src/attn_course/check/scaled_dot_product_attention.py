@@ -72,6 +72,7 @@ scaled_scores = Exercise(
     trials=_queries_and_keys,
     right=lambda q, k: q @ k.mT / math.sqrt(q.size(-1)),
     returns=("scores",),
+    gradients=True,
     mistakes={
         "no scale": Mistake(
             "The scores are not scaled: their spread grows with the width of the queries. See section 3.4.",

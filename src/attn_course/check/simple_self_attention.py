@@ -445,6 +445,7 @@ all_contexts = Exercise(
     trials=_sentences,
     right=_attend,
     returns=("context",),
+    gradients=True,
     mistakes={
         "notebook's variables": Mistake(
             "Something in it comes from the chapter's six words, whatever x is handed over: "
