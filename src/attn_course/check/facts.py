@@ -53,6 +53,7 @@ FACTOR_OF_ITS_OWN = "a factor for each row"
 OFFSET_OF_ITS_OWN = "an amount added to each row"
 TRUE_TOO_OFTEN = "True too often"
 TRUE_TOO_RARELY = "True too rarely"
+CONSTANT = "always the same"
 FEW_DIGITS = "right to few digits"
 NAN_IN_PLACES = "nan in some places"
 ZERO_IN_PLACES = "0 in some places"
@@ -99,6 +100,7 @@ SYMPTOMS = {
     OFFSET_OF_ITS_OWN: "Each row is the right one plus a number of its own.",
     TRUE_TOO_OFTEN: "Every False is right, and some places are True that should be False.",
     TRUE_TOO_RARELY: "Every True is right, and some places are False that should be True.",
+    CONSTANT: "It is one and the same number in every trial that fails.",
     FEW_DIGITS: "The numbers are right to some three digits, and not to more.",
     NAN_IN_PLACES: "All numbers are right but for some that are nan.",
     ZERO_IN_PLACES: "All numbers are right but for some that are 0.",
@@ -175,6 +177,13 @@ def same(found: Any, expected: Any) -> bool:
         return type(found) is type(expected) and bool(found == expected)
     except Exception:
         return False
+
+
+def tells(result: Any) -> bool:
+    """Whether a result has numbers so many, so finite and so different that to agree with it is no chance."""
+    if isinstance(result, tuple | list):
+        return any(map(tells, result))
+    return isinstance(result, Tensor) and result.is_floating_point() and _informs(_plain(result))
 
 
 def _plain(tensor: Tensor) -> Tensor:
@@ -469,17 +478,36 @@ def _places(pairs: Pairs, name: str) -> tuple[str, str] | None:
     return (OTHER_PLACES, f"{name} holds the right numbers, and not in their places{shapes}.")
 
 
+_OF_NUMBERS: dict[str, Callable[[float], float]] = {
+    "one minus": lambda number: 1 - number,
+    "the square of": lambda number: number**2,
+    "the root of": math.sqrt,
+    "one divided by": lambda number: 1 / number,
+    "the logarithm of": math.log,
+    "the exponential of": lambda number: math.exp(min(number, 700)),
+}
+
+
 def _of_numbers(pairs: Pairs, name: str) -> tuple[str, str] | None:
     """Single numbers: the same factor or the same amount in every trial that fails, and not by chance."""
     if any(type(number) not in (int, float) for pair in pairs for number in pair):
         return None
     differences = [found - expected for found, expected in pairs]
+    if len({found for found, _ in pairs}) == 1 and len({expected for _, expected in pairs}) > 2:
+        return CONSTANT, f"{name} is {pairs[0][0]:.4g} in every trial that fails."
     if len({expected for _, expected in pairs}) < 3 or not all(map(math.isfinite, differences)):
         return None
     if all(type(f) is type(e) is int for f, e in pairs) and len(set(differences)) == 1:
         return OFFSET, f"{name} is {_by(differences[0])}, in every trial that fails."
     if any(expected == 0 for _, expected in pairs):
         return None
+    if all(type(number) is float for pair in pairs for number in pair):
+        for digits in range(5):
+            if all(math.isclose(found, round(expected, digits), abs_tol=1e-9) for found, expected in pairs):
+                return ROUNDED, f"{name} is right and then rounded to {digits} digits behind the point."
+        for words, function in _OF_NUMBERS.items():
+            if all(e > 0 and math.isclose(f, function(e), rel_tol=1e-4) for f, e in pairs):
+                return FUNCTION, f"{name} is {words} what it should be."
     factors = [found / expected for found, expected in pairs]
     if all(math.isclose(factor, factors[0], rel_tol=1e-4) for factor in factors) and factors[0]:
         if math.isclose(factors[0], -1, rel_tol=1e-4):
@@ -848,7 +876,7 @@ def _cells(wrong: list[Tensor]) -> str:
     square = all(table.size(-1) == table.size(-2) for table in wrong)
     if (columns == 0).all():
         return ", all of them in the first column"
-    if (rows == 0).all():
+    if (rows == 0).all() and all(table.size(-2) > 1 for table in wrong):
         return ", all of them in the first row"
     if square and (rows == columns).all():
         return ", all of them on the diagonal, where a token meets itself"

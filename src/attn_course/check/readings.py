@@ -8,6 +8,7 @@ a mistake.
 
 import inspect
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -35,7 +36,26 @@ SYMPTOMS = {
     INPUT_CHANGED: "The result would be right if one of the inputs were another, such as a mask with the diagonal.",
 }
 # What a number is often replaced by when it is forgotten, or written into the code.
-_CONSTANTS = (0, 1, 2)
+_CONSTANTS = {int: (0, 1, 2), float: (0.0, 0.5, 1.0, 2.0, 0.9, 0.999, 1e-3, 1e-5, 1e-8, 1e4)}
+_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "The exponential of": torch.exp,
+    "The square of": torch.square,
+    "The negative of": torch.neg,
+    "The logarithm of": torch.log,
+    "The root of": torch.sqrt,
+}
+_ALONG_ROWS: dict[str, Callable[[Tensor], Tensor]] = {
+    "divided by its length (its norm)": lambda t: t / t.norm(dim=-1, keepdim=True),
+    "divided by its sum": lambda t: t / t.sum(-1, keepdim=True),
+    "put through a softmax": lambda t: t.softmax(-1),
+}
+_OF_NUMBERS: dict[str, Callable[[float], float]] = {
+    "One minus": lambda number: 1 - number,
+    "The square of": lambda number: number**2,
+    "The root of": math.sqrt,
+    "One divided by": lambda number: 1 / number,
+    "The logarithm of": math.log,
+}
 
 # What becomes of the inputs, by name.
 Change = Callable[[dict[str, Any]], dict[str, Any]]
@@ -125,6 +145,19 @@ def _of_tensor(name: str, value: Tensor) -> Iterator[tuple[str, str, Callable[[T
             f"The last {first} of `{name}`, `{name}[-1]`, is used for all of them.",
             lambda t: t[-1:].expand_as(t).clone() if t.dim() == dim else t,
         )
+        for step, other in ((1, "before"), (-1, "after")):
+            yield (
+                INPUT_CHANGED,
+                f"For each {first} of `{name}` the one {other} it is used.",
+                lambda t, step=step: t.roll(step, 0) if t.dim() == dim else t,
+            )
+        if value.is_floating_point():
+            for words, reduce in (("sum", torch.sum), ("mean", torch.mean)):
+                yield (
+                    INPUT_CHANGED,
+                    f"For each {first} of `{name}` the {words} of all of them is used.",
+                    lambda t, reduce=reduce: reduce(t, 0, keepdim=True).expand_as(t).clone() if t.dim() == dim else t,
+                )
     if value.dtype == torch.bool:
         yield (INPUT_INVERTED, f"`{name}` is read upside down: True is taken for False.", torch.logical_not)
         for truth in (True, False):
@@ -146,6 +179,11 @@ def _of_tensor(name: str, value: Tensor) -> Iterator[tuple[str, str, Callable[[T
                 f"What `{name}` holds has no effect: the result is the same as if it were {number} everywhere.",
                 lambda t, number=number: torch.full_like(t, number),
             )
+        for words, function in _FUNCTIONS.items():
+            yield INPUT_CHANGED, f"{words} `{name}` is used where `{name}` itself belongs.", function
+        if dim:
+            for words, function in _ALONG_ROWS.items():
+                yield INPUT_CHANGED, f"Each row of `{name}` is {words} before it is used.", function
     else:
         for step, words in ((1, "large"), (-1, "small")):
             yield (INPUT_SHIFTED, f"Every number of `{name}` is taken 1 too {words}.", lambda t, step=step: t + step)
@@ -209,13 +247,16 @@ def _of_plain(name: str, value: Any, others: Iterable[Any]) -> Iterator[tuple[st
     if isinstance(value, bool):
         yield (INPUT_INVERTED, f"`{name}` is read upside down: True is taken for False.", lambda truth: not truth)
     if isinstance(value, bool | int | float):
-        constants = dict.fromkeys([*others, *(() if isinstance(value, bool) else map(type(value), _CONSTANTS))])
+        constants = dict.fromkeys([*others, *_CONSTANTS.get(type(value), ())])
         for constant in constants:
             yield (
                 INPUT_IGNORED,
                 f"`{name}` has no effect: the result is the same as if it were {constant} in every call.",
                 lambda number, constant=constant: constant,
             )
+    if isinstance(value, float):
+        for words, function in _OF_NUMBERS.items():
+            yield INPUT_CHANGED, f"{words} `{name}` is used where `{name}` itself belongs.", function
     if isinstance(value, int) and not isinstance(value, bool):
         for step, words in ((1, "large"), (-1, "small")):
             yield (INPUT_SHIFTED, f"`{name}` is taken 1 too {words}.", lambda number, step=step: number + step)
