@@ -696,6 +696,63 @@ def test_an_input_that_the_right_answer_changes_too_may_be_changed():
     assert exercise.verdict(lambda x: x.mul_(0).abs_()).right
 
 
+# -- What is kept for the next verdict ---------------------------------------------------------------
+
+
+def counted(function, calls):
+    return lambda *inputs: (calls.append(inputs), function(*inputs))[1]
+
+
+def test_a_check_that_is_asked_again_computes_only_the_answer():
+    right, wrong = [], []
+    mistakes = {"negative": Mistake("It is negative. See section 1.1.", counted(lambda n: -n, wrong))}
+    exercise = exercise_on_numbers(counted(lambda n: 3 * n, right), mistakes=mistakes)
+    for _ in range(2):
+        assert exercise.verdict(lambda n: -n).mistake == "negative"
+        assert exercise.verdict(lambda n: 3 * n).right
+        assert (right, wrong) == ([(3,), (5,)] * 3, [(3,), (5,)] * 3)  # with three seeds
+
+
+def test_gradients_of_the_right_answer_are_computed_once():
+    calls = []
+
+    class Counted(Doubles):
+        def forward(self, x):
+            calls.append(x)
+            return super().forward(x)
+
+    layer = dataclasses.replace(LAYER, right=Counted, mistakes={})
+    assert layer.verdict(Doubles).right
+    assert calls
+    calls.clear()
+    assert layer.verdict(Doubles).right
+    assert layer.verdict(layer_that(lambda x: x.detach())).mistake == "no gradient"
+    assert not calls
+
+
+def test_what_an_answer_could_spoil_is_made_anew_for_each_verdict():
+    class Counter:
+        reads = 0
+
+        def read(self):
+            self.reads += 1
+            return self.reads
+
+    exercise = Exercise("read", lambda draw: iter([("one", Counter())]), lambda counter: 7, {})
+    assert exercise.verdict(lambda counter: counter.read() + 6).right
+    assert exercise.verdict(lambda counter: counter.read() + 6).right
+
+
+def test_another_type_of_numbers_is_another_right_answer():
+    exercise = exercise_on_numbers(lambda n: torch.ones(n))
+    for dtype in (torch.float32, torch.float64):
+        torch.set_default_dtype(dtype)
+        try:
+            assert exercise.verdict(lambda n: torch.ones(n)).right
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+
 # -- Loops that do not end ---------------------------------------------------------------------------
 
 

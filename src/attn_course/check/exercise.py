@@ -14,6 +14,7 @@ the right numbers, nor what it does with inputs that no trial has.
 import contextlib
 import copy
 import dis
+import functools
 import inspect
 import io
 import itertools
@@ -257,6 +258,7 @@ class Exercise:
     seeds: tuple[int, ...] = field(default=SEEDS)
     gradients: bool = False
     in_parts: bool = False
+    _kept: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name, mistake in self.mistakes.items():
@@ -282,15 +284,43 @@ class Exercise:
         with _same_random_state(), torch.enable_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the verdict says what is wrong, and says it once
             left, runs = SECONDS_IN_ALL, []
-            for trial in self._all_trials():
-                runs.append(run := _Run(self, answer, trial, heard=not runs, limit=left))
+            for trial, kept in self._all_trials():
+                runs.append(run := _Run(self, answer, trial, kept, heard=not runs, limit=left))
                 left = max(left - run.seconds, 0.1)
                 if isinstance(run.error, DoesNotEnd):
                     return Verdict(False, run.endless_text(), DOES_NOT_END)
             return self._judge(answer, runs)
 
-    def _all_trials(self) -> list[tuple]:
-        return [(seed, *trial) for seed in self.seeds for trial in self.trials(Random(seed))]
+    def _all_trials(self) -> list[tuple[tuple, dict]]:
+        """Each trial, and what the right answer and the mistakes make of it, which is computed when it is asked for.
+
+        The cell of an exercise is run again and again, so all of this is kept for the next verdict, unless an answer
+        could spoil what it is given.
+        """
+        where = default_device(torch.float64), torch.get_default_dtype()
+        trials = self._kept.get(where)
+        if trials is None:
+            trials = [((seed, *trial), {}) for seed in self.seeds for trial in self.trials(Random(seed))]
+            if all(_is_copied(value) for trial, _ in trials for value in trial):
+                self._kept[where] = trials
+        return trials
+
+    @functools.cached_property
+    def _pairs(self) -> list[tuple[str, str, Mistake]]:
+        """Every two mistakes that each replace one part of the right answer's text, made together."""
+        made = [(name, mistake.answer) for name, mistake in self.mistakes.items() if isinstance(mistake.answer, Edited)]
+        made = [(name, edited) for name, edited in made if len(edited.edits) == 1]
+        return [
+            (one, other, Mistake("", both))
+            for (one, edited), (other, more) in itertools.combinations(made, 2)
+            if (both := edited.together_with(more))
+        ]
+
+    @functools.cached_property
+    def _wrong_answers(self) -> set[int]:
+        """The ids of the wrong answers that are this exercise's own; others are made for one verdict."""
+        pairs = [mistake for _, _, mistake in self._pairs] if self.in_parts else []
+        return {id(mistake.answer) for mistake in (*self.mistakes.values(), *pairs)}
 
     def _not_an_answer(self, answer: Any) -> str | None:
         wanted = "class" if inspect.isclass(self.right) else "function"
@@ -549,7 +579,7 @@ class Exercise:
             pairs = []
             for run in runs:
                 made, error = run.made_by(mistake.answer)
-                if error is not None:
+                if error is not None or not facts.of_as_many_numbers(run.found, made):
                     break
                 if run._differs(run.found, made, _LOOSE):  # elsewhere the second thing does not show
                     pairs.append((run.found, made))
@@ -562,7 +592,7 @@ class Exercise:
     def _mistakes_by_result(self, runs: list["_Run"], first: "_Run") -> list[str]:
         """Where there are several results: a mistake for each that is wrong, if all of these are explained."""
         count = len(self.returns)
-        runs = [run for run in runs if run.found is not None]
+        runs = [first, *(run for run in runs if run is not first and run.found is not None)]
         if (
             count < 2
             or self.accepts
@@ -601,34 +631,35 @@ class Exercise:
         """Two mistakes that each replace one part of the right answer's text, where the exercise says so."""
         if not self.in_parts or not facts.of_one_shape(first.found, first.expected):
             return []
-        made = [(name, mistake.answer) for name, mistake in self.mistakes.items() if isinstance(mistake.answer, Edited)]
-        made = [(name, edited) for name, edited in made if len(edited.edits) == 1]
-        for (one, edited), (other, more) in itertools.combinations(made, 2):
-            if edits := edited.together_with(more):
-                both = Mistake("", edits)
-                if first.agrees_with(both) and all(run.agrees_with(both) for run in runs):
-                    return [one, other]
+        for one, other, both in self._pairs:
+            if first.agrees_with(both) and all(run.agrees_with(both) for run in runs):
+                return [one, other]
         return []
 
 
 class _Run:
     """One answer on one trial: what came out, and how it compares."""
 
-    def __init__(self, exercise: Exercise, answer: Callable, trial: tuple, *, heard: bool, limit: float) -> None:
+    def __init__(
+        self, exercise: Exercise, answer: Callable, trial: tuple, kept: dict, *, heard: bool, limit: float
+    ) -> None:
         self.exercise = exercise
         self.seed, self.what, *self.inputs = trial
         self.answer, self.limit = answer, min(limit, SECONDS_A_TRIAL)
-        self._made: dict[int, tuple] = {}
+        self._kept, self._made = kept, {}
         given, started = _copy(self.inputs), time.process_time()
         # What an answer prints is worth reading once.
         with contextlib.nullcontext() if heard else contextlib.redirect_stdout(io.StringIO()):
             self.found, self.error = self._attempt_in_time(answer, given)
         self.seconds = time.process_time() - started
-        given_too = _copy(self.inputs)
-        self.expected, error = self._attempt(exercise.right, given_too)
-        if error is not None:
-            raise RuntimeError(f"the right answer of check.{exercise.name} fails on {self.what!r}") from error
-        self.changed = self._changed_input(given, given_too)
+        if "right" not in kept:
+            given_too = _copy(self.inputs)
+            expected, error = self._attempt(exercise.right, given_too)
+            if error is not None:
+                raise RuntimeError(f"the right answer of check.{exercise.name} fails on {self.what!r}") from error
+            kept["right"] = _without_graph(expected), list(map(_identical, self.inputs, given_too))
+        self.expected, stay = kept["right"]
+        self.changed = self._changed_input(given, stay)
         self.is_right = self.error is None and self._is_right()
 
     def _attempt(self, answer: Callable, inputs: list) -> tuple[Any, BaseException | None]:
@@ -640,9 +671,13 @@ class _Run:
 
     def made_by(self, wrong: Callable) -> tuple[Any, BaseException | None]:
         """What a wrong answer returns here, or its error; computed once, however often it is compared."""
-        if id(wrong) not in self._made:
-            self._made[id(wrong)] = (wrong, *self._attempt(wrong, _copy(self.inputs)))  # kept, so no other has its id
-        return self._made[id(wrong)][1:]
+        made = self._kept if id(wrong) in self.exercise._wrong_answers else self._made
+        if id(wrong) not in made:
+            found, error = self._attempt(wrong, _copy(self.inputs))
+            if error is not None:  # without what it holds on to
+                error.__traceback__ = error.__context__ = error.__cause__ = None
+            made[id(wrong)] = wrong, _without_graph(found), error  # the answer, too, so that no other has its id
+        return made[id(wrong)][1:]
 
     def _attempt_in_time(self, answer: Callable, inputs: list) -> tuple[Any, BaseException | None]:
         try:
@@ -738,11 +773,10 @@ class _Run:
     def inputs_by_name(self) -> dict[str, Any]:
         return dict(zip(self._names(), self.inputs, strict=False))
 
-    def _changed_input(self, given: list, given_too: list) -> str | None:
-        """The name of an input that the answer changed and the right answer did not."""
-        rows = zip(self._names(), self.inputs, given, given_too, strict=False)
-        for name, before, after, wanted in rows:
-            if not _identical(before, after) and _identical(before, wanted):
+    def _changed_input(self, given: list, stay: list[bool]) -> str | None:
+        """The name of an input that the answer changed and that the right answer lets stay as it is."""
+        for name, before, after, stays in zip(self._names(), self.inputs, given, stay, strict=False):
+            if not _identical(before, after) and stays:
                 return name
         return None
 
@@ -796,13 +830,16 @@ class _Gradients(_Run):
     def __init__(self, run: _Run) -> None:
         self.exercise, self.answer, self.limit = run.exercise, run.answer, run.limit
         self.seed, self.what, self.inputs = run.seed, run.what, run.inputs
-        self._made = {}
+        self._kept, self._made = run._kept.setdefault("gradients", {}), {}
         with contextlib.redirect_stdout(io.StringIO()):
-            self.expected, error = self._attempt(self.exercise.right, _copy(self.inputs))
-            if error is not None:
-                raise RuntimeError(
-                    f"the gradient of check.{self.exercise.name}'s right answer fails on {self.what!r}"
-                ) from error
+            if "right" not in self._kept:
+                expected, error = self._attempt(self.exercise.right, _copy(self.inputs))
+                if error is not None:
+                    raise RuntimeError(
+                        f"the gradient of check.{self.exercise.name}'s right answer fails on {self.what!r}"
+                    ) from error
+                self._kept["right"] = expected
+            self.expected = self._kept["right"]
             self.found, self.error = self._attempt_in_time(self.answer, _copy(self.inputs))
         self.is_right = self.error is None and not self._differs(self.found, self.expected, _GRADIENTS)
 
@@ -1046,6 +1083,23 @@ def _copy(value: Any) -> Any:
     if isinstance(value, nn.Module | np.ndarray | dict):
         return copy.deepcopy(value)
     return value
+
+
+def _is_copied(value: Any) -> bool:
+    """Whether :func:`_copy` copies all of a value in which an answer could change something."""
+    if type(value) in (list, tuple, set):
+        return all(map(_is_copied, value))
+    if type(value) is dict:
+        return all(map(_is_copied, value.values()))
+    kept_as_it_is = str | int | float | None | torch.dtype | torch.device
+    return isinstance(value, Tensor | nn.Module | np.ndarray | dict | kept_as_it_is)
+
+
+def _without_graph(found: Any) -> Any:
+    """A result without what autograd keeps for its gradient."""
+    if isinstance(found, Tensor):
+        return found.detach()
+    return type(found)(map(_without_graph, found)) if type(found) in (list, tuple) else found
 
 
 # ---------------------------------------------------------------- the learner's code

@@ -161,6 +161,16 @@ def of_one_shape(found: Any, expected: Any) -> bool:
     return isinstance(found, type(expected))
 
 
+def of_as_many_numbers(found: Any, expected: Any) -> bool:
+    """Whether a result could be another one in another order: it holds as many numbers, each of several its own."""
+    if isinstance(expected, tuple):
+        parts = isinstance(found, tuple | list) and len(found) == len(expected)
+        return parts and all(map(of_as_many_numbers, found, expected))
+    if isinstance(expected, Tensor):
+        return isinstance(found, Tensor) and found.numel() == expected.numel()
+    return not isinstance(found, Tensor)
+
+
 def same(found: Any, expected: Any) -> bool:
     """Whether two results hold the same numbers in the same shape; types may differ."""
     if isinstance(found, Tensor) != isinstance(expected, Tensor):
