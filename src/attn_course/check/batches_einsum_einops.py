@@ -457,6 +457,15 @@ max_sim = Exercise(
             "Two different words can score below 0. See section 4.2.",
             _reduce(lambda scores: scores.amax(-1).clamp(min=0).sum(-1)),
         ),
+        "softmax for the maximum": Mistake(
+            "Instead of the best partner it takes a mean weighted by a softmax over the partners; asked for is "
+            "the largest dot product itself. See section 4.5.",
+            _reduce(lambda scores: (scores * scores.softmax(-1)).sum(-1).sum(-1)),
+        ),
+        "last token of the text left out": Mistake(
+            "The last token of each text is left out; it may be the best partner, too. See section 4.5.",
+            lambda q, k: torch.einsum("atd,bsd->abts", q, k[:, : max(k.size(1) - 1, 1)]).amax(-1).sum(-1),
+        ),
     },
 )
 
