@@ -12,11 +12,14 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 from notebooks import Failure, find
 
@@ -71,6 +74,7 @@ class Part:
     minutes: float  # on two free cores; only here
     commands: tuple[tuple[str, ...], ...]
     environment: tuple[tuple[str, str], ...] = ()
+    beside_the_next: bool = False  # takes one core only, so the next part begins at once
 
 
 @dataclass(frozen=True)
@@ -130,12 +134,13 @@ def parts(jobs: int) -> dict[str, Part]:
             8,
             (pytest(*unit, "--ignore=tests/book/test_launch.py", "-m", "not trains", jobs=jobs),),
         ),
-        "docstrings": Part("examples in docstrings", 0.3, (pytest("--doctest-modules", "src"),)),
+        "docstrings": Part("examples in docstrings", 0.3, (pytest("--doctest-modules", "src"),), beside_the_next=True),
         "notebooks": Part("notebooks executed again and compared", 6, (nbval,)),
         "book": Part(
             "the book builds without a warning",
             1.5,
             ((*shlex.split(os.environ.get("MAKE", "make")), "--no-print-directory", "book"),),
+            beside_the_next=True,
         ),
         "site": Part("the book itself", 7, (pytest(*SITE_TESTS, jobs=jobs),)),
         "seeds": Part(
@@ -174,7 +179,7 @@ def parts(jobs: int) -> dict[str, Part]:
 
 
 COMMANDS = {
-    "test": ("style", "form", "unit", "bad-input", "docstrings", "notebooks", "book", "site"),
+    "test": ("style", "form", "unit", "docstrings", "bad-input", "book", "notebooks", "site"),
     "check": ("style", "form", "quick"),
     "seeds": ("seeds",),
     "accelerator": ("standin", "placed", "placed-notebooks", "placed-notebooks-32"),
@@ -262,15 +267,29 @@ def run(
     expected = sum(part.minutes for part in chosen.values())
     if expected:
         print(f"make {command}: {len(chosen)} parts, about {said(expected)} on two free cores", flush=True)
-    for number, (name, part) in enumerate(chosen.items(), 1):
-        about = f" (about {said(part.minutes)})" if part.minutes else ""
-        print(f"\n== {number} of {len(chosen)} · {part.says}{about}", flush=True)
-        results.append(attempt(name, part, folder / f"{name}.xml"))
-        compared = table(results) if table else []
-        summary.write_text(summarise(command, results, list(chosen.values()), compared), encoding="utf-8")
-        if results[-1].returncode and not table:
-            print(f"\nmake {command} stopped at: {part.says}", file=sys.stderr, flush=True)
-            break
+    begin, beside = time.monotonic(), []
+    with ThreadPoolExecutor() as pool:
+        for number, (name, part) in enumerate(chosen.items(), 1):
+            about = f" (about {said(part.minutes)})" if part.minutes else ""
+            print(f"\n== {number} of {len(chosen)} · {part.says}{about}", flush=True)
+            report = folder / f"{name}.xml"
+            if part.beside_the_next and number < len(chosen):
+                print("It runs beside the next part, and says at the end of that one how it went.", flush=True)
+                beside.append(pool.submit(attempt_beside, name, part, report))
+                continue
+            ended = attempt(name, part, report)
+            for one, output in (future.result() for future in beside):
+                print(f"\n== {one.part.says}\n{output}", flush=True)
+                results.append(one)
+            results.append(ended)
+            beside = []
+            compared = table(results) if table else []
+            minutes = (time.monotonic() - begin) / 60
+            summary.write_text(summarise(command, results, list(chosen.values()), compared, minutes), encoding="utf-8")
+            failed = [result.part.says for result in results if result.returncode]
+            if failed and not table:
+                print(f"\nmake {command} stopped at: {'; '.join(failed)}", file=sys.stderr, flush=True)
+                break
     print("", *(table(results) if table else []), sep="\n")
     if not any(result.returncode for result in results):
         print("All tests pass.")
@@ -278,16 +297,25 @@ def run(
     return results
 
 
-def attempt(name: str, part: Part, report: Path) -> Result:
+def attempt(name: str, part: Part, report: Path, output: TextIO | None = None) -> Result:
     """Run one part; what pytest writes down about its tests comes from the report."""
     begin, returncode = time.monotonic(), 0
     for words in part.commands:
         words = (*words, f"--junitxml={report}") if PYTEST[1] in words else words
-        returncode = (
-            returncode or subprocess.run(words, env=os.environ | dict(part.environment), check=False).returncode
-        )
+        environment = os.environ | dict(part.environment)
+        ended = subprocess.run(words, env=environment, stdout=output, stderr=output, check=False)
+        if returncode := ended.returncode:
+            break
     tests = read_report(report) if report.exists() else ()
     return Result(part, name, returncode, (time.monotonic() - begin) / 60, tests)
+
+
+def attempt_beside(name: str, part: Part, report: Path) -> tuple[Result, str]:
+    """Run one part, and keep what it says until the part beside it has ended."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
+        result = attempt(name, part, report, output)
+        output.seek(0)
+        return result, output.read().strip()
 
 
 def read_report(path: Path) -> tuple[Test, ...]:
@@ -306,11 +334,10 @@ def said(minutes: float) -> str:
 # ---------------------------------------------------------------- the summary
 
 
-def summarise(command: str, results: list[Result], chosen: list[Part], compared: list[str]) -> str:
+def summarise(command: str, results: list[Result], chosen: list[Part], compared: list[str], minutes: float) -> str:
     failed, left = [result for result in results if result.returncode], chosen[len(results) :]
     stopped = f"**failed: {'; '.join(result.part.says for result in failed)}**" if failed else ""
     verdict = stopped or (f"{len(left)} parts to go" if left else "all tests pass")
-    minutes = sum(result.minutes for result in results)
     lines = [f"# make {command}: {verdict}", "", f"{time.strftime('%Y-%m-%d %H:%M')}, {minutes:.1f} minutes", ""]
     lines += ["| part | minutes | passed | failed | skipped |", "|---|---|---|---|---|"]
     for result in results:

@@ -175,6 +175,39 @@ def test_a_failure_stops_the_command_with_a_summary_and_says_what_to_report(chec
     assert "## Failed\n\n- `test_numbers::test_that_fails`\n" in summary
 
 
+def beside(checks, code):
+    """A part that runs beside the next, which waits until it has begun."""
+    wait = "any(time.sleep(0.01) or pathlib.Path('begun').exists() for _ in range(3000)) or sys.exit('it is alone')"
+    wait = f"import pathlib, sys, time\n{wait}\nprint('the next ends')"
+    begins = checks.python("-c", f"print('hardly', open('begun', 'w').close() or 'begun', flush=True)\n{code}")
+    return {
+        "one": checks.Part("the one", 1, (begins,), beside_the_next=True),
+        "next": checks.Part("the next", 1, (checks.python("-c", wait),)),
+        "last": checks.Part("the last", 1, (checks.python("-c", "print('the last was run')"),), beside_the_next=True),
+    }
+
+
+def test_a_part_that_takes_one_core_runs_beside_the_next_and_speaks_after_it(checks, tmp_path, capfd):
+    results = checks.run("test", beside(checks, "print('and done')"))
+    said = capfd.readouterr().out
+    assert [(result.name, result.returncode) for result in results] == [("one", 0), ("next", 0), ("last", 0)]
+    places = [said.index(words) for words in ("== 2 of 3 · the next", "the next ends", "== the one\nhardly begun\nand")]
+    assert places == sorted(places)
+    assert said.index("== 3 of 3") < said.index("the last was run")  # nothing comes next that it could run beside
+    summary = (tmp_path / "_build" / "test_summary.md").read_text()
+    assert re.findall(r"^\| the (\w+) \| \d\.\d \| done", summary, re.MULTILINE) == ["one", "next", "last"]
+
+
+def test_a_part_that_fails_beside_the_next_stops_the_command_after_that_one(checks, tmp_path, capfd):
+    results = checks.run("test", beside(checks, "raise SystemExit('it is broken')"))
+    said = capfd.readouterr()
+    assert [(result.name, result.returncode) for result in results] == [("one", 1), ("next", 0)]
+    assert said.out.index("the next ends") < said.out.index("it is broken")
+    assert "make test stopped at: the one\n" in said.err
+    assert "the last was run" not in said.out
+    assert (tmp_path / "_build" / "test_summary.md").read_text().startswith("# make test: **failed: the one**\n")
+
+
 def test_a_summary_tells_of_this_run_alone(checks, tmp_path):
     parts = suite(checks, tmp_path, value=3)
     checks.run("test", parts)

@@ -14,6 +14,7 @@ the right numbers, nor what it does with inputs that no trial has.
 import contextlib
 import copy
 import dis
+import functools
 import inspect
 import io
 import itertools
@@ -62,6 +63,8 @@ ANOTHER_DEFAULT = "another default"
 NOT_AS_ASKED = "not built as asked"
 SIZE_IS_NO_INTEGER = "a size that is no integer"
 NO_PARAMETER = "a tensor for a parameter"
+KEPT_BETWEEN_CALLS = "something kept between calls"
+NOTHING_RETURNED = "nothing returned"
 # The mistakes that every check knows, each with its symptom; an exercise may add a sentence of its own.
 EVERY_CHECK_KNOWS = {
     CHANGES_ITS_INPUT: "Numbers that were handed in are other numbers afterwards.",
@@ -74,6 +77,8 @@ EVERY_CHECK_KNOWS = {
     ANOTHER_DEFAULT: "An argument has lost the default that the exercise's first line gives it.",
     SIZE_IS_NO_INTEGER: "A size or an index is a number with a point.",
     NO_PARAMETER: "A plain tensor is put where a module has a parameter.",
+    KEPT_BETWEEN_CALLS: "Called again with the same inputs, the answer returns something else.",
+    NOTHING_RETURNED: "The function ends without a return.",
     **facts.SYMPTOMS,
     **readings.SYMPTOMS,
 }
@@ -253,6 +258,7 @@ class Exercise:
     seeds: tuple[int, ...] = field(default=SEEDS)
     gradients: bool = False
     in_parts: bool = False
+    _kept: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name, mistake in self.mistakes.items():
@@ -278,15 +284,43 @@ class Exercise:
         with _same_random_state(), torch.enable_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the verdict says what is wrong, and says it once
             left, runs = SECONDS_IN_ALL, []
-            for trial in self._all_trials():
-                runs.append(run := _Run(self, answer, trial, heard=not runs, limit=left))
+            for trial, kept in self._all_trials():
+                runs.append(run := _Run(self, answer, trial, kept, heard=not runs, limit=left))
                 left = max(left - run.seconds, 0.1)
                 if isinstance(run.error, DoesNotEnd):
                     return Verdict(False, run.endless_text(), DOES_NOT_END)
             return self._judge(answer, runs)
 
-    def _all_trials(self) -> list[tuple]:
-        return [(seed, *trial) for seed in self.seeds for trial in self.trials(Random(seed))]
+    def _all_trials(self) -> list[tuple[tuple, dict]]:
+        """Each trial, and what the right answer and the mistakes make of it, which is computed when it is asked for.
+
+        The cell of an exercise is run again and again, so all of this is kept for the next verdict, unless an answer
+        could spoil what it is given.
+        """
+        where = default_device(torch.float64), torch.get_default_dtype()
+        trials = self._kept.get(where)
+        if trials is None:
+            trials = [((seed, *trial), {}) for seed in self.seeds for trial in self.trials(Random(seed))]
+            if all(_is_copied(value) for trial, _ in trials for value in trial):
+                self._kept[where] = trials
+        return trials
+
+    @functools.cached_property
+    def _pairs(self) -> list[tuple[str, str, Mistake]]:
+        """Every two mistakes that each replace one part of the right answer's text, made together."""
+        made = [(name, mistake.answer) for name, mistake in self.mistakes.items() if isinstance(mistake.answer, Edited)]
+        made = [(name, edited) for name, edited in made if len(edited.edits) == 1]
+        return [
+            (one, other, Mistake("", both))
+            for (one, edited), (other, more) in itertools.combinations(made, 2)
+            if (both := edited.together_with(more))
+        ]
+
+    @functools.cached_property
+    def _wrong_answers(self) -> set[int]:
+        """The ids of the wrong answers that are this exercise's own; others are made for one verdict."""
+        pairs = [mistake for _, _, mistake in self._pairs] if self.in_parts else []
+        return {id(mistake.answer) for mistake in (*self.mistakes.values(), *pairs)}
 
     def _not_an_answer(self, answer: Any) -> str | None:
         wanted = "class" if inspect.isclass(self.right) else "function"
@@ -307,7 +341,7 @@ class Exercise:
             return self._changes_input(changed) if changed else self._judge_closely(runs)
         first = failed[0]
         if first.found is None and first.error is None:
-            return Verdict(False, self._returned_nothing(answer))
+            return self._returned_nothing(answer)
         if name := self._known_mistake(runs, first):
             said = f"Not right yet. {self.mistakes[name].says}"
             return Verdict(False, said if first.error is None else f"{said}\n{first.error_text()}", name)
@@ -338,12 +372,15 @@ class Exercise:
         if self.accepts is None:
             with contextlib.suppress(Exception):  # a result may refuse whatever is asked of it
                 known = (
-                    facts.general_mistake(pairs, self.returns)
+                    self._unlike_itself(first)
+                    or facts.general_mistake(pairs, self.returns)
                     or self._known_reading(runs, first)
+                    or facts.by_input(pairs, [run.inputs_by_name() for run in failed], self.returns)
                     or self._mistake_and_fact(runs, first)
                 )
                 if not known and (names := self._mistakes_by_part(runs, first)):
                     return self._judge_two(names)
+                known = known or self._in_failing_trials(runs, first) or facts.mostly_right(pairs, self.returns)
                 part = None if known else facts.partly_right(pairs, self.returns)
         if known:
             text = first.difference_text(f"Not right yet. {known[1]}")
@@ -367,6 +404,8 @@ class Exercise:
             )
         if self.gradients and (verdict := self._judge_gradients(runs)):
             return verdict
+        if kept := self._unlike_itself(runs[0]):
+            return self._told(*kept)
         if others := self._other_defaults(runs[0].answer):
             return self._told(ANOTHER_DEFAULT, f"All is right but for one thing: {others[0][2]}")
         return Verdict(True, self._accepted(runs).text + told)
@@ -451,18 +490,20 @@ class Exercise:
         text = f"Not right yet. {self.name} changes {run.changed}, which it was given, in place. {says}"
         return Verdict(False, text, CHANGES_ITS_INPUT)
 
-    def _returned_nothing(self, answer: Callable) -> str:
+    def _returned_nothing(self, answer: Callable) -> Verdict:
         methods = [answer]
         if inspect.isclass(answer):
             own = {n: f for n, f in vars(answer).items() if inspect.isfunction(f)}
             own.pop("__init__", None)
             methods = [own["forward"]] if "forward" in own else list(own.values())
         if methods and all(map(_does_nothing, methods)):
-            return (
+            return Verdict(
+                False,
                 f"Not written yet: {self.name} returns None. "
-                "Put your code in the place of the dots and run this cell again."
+                "Put your code in the place of the dots and run this cell again.",
             )
-        return f"Not right yet. {self.name} returns None: end it with a return."
+        text = f"Not right yet. {self.name} returns None: end it with a return."
+        return Verdict(False, text, NOTHING_RETURNED)
 
     def _known_mistake(self, runs: list["_Run"], first: "_Run") -> str | None:
         """The mistake that does what the answer does in every trial; of several, the one that fits most.
@@ -488,12 +529,45 @@ class Exercise:
             fits += bool(agrees)
         return fits
 
+    def _unlike_itself(self, run: "_Run") -> tuple[str, str] | None:
+        """Whether an answer that returned something returns something else when it is called with the same again."""
+        if self.accepts is not None:
+            return None
+        with contextlib.redirect_stdout(io.StringIO()):
+            again, error = run._attempt_in_time(run.answer, _copy(run.inputs))
+        if error is not None or (difference := _difference(again, run.expected, self.returns, _LOOSE)) is None:
+            return None
+        if _difference(run.found, run.expected, self.returns, _LOOSE) == difference:
+            return None
+        text = (
+            f"Called once more with the same inputs, {self.name} returns something else: "
+            "something is kept from one call to the next, or drawn by chance."
+        )
+        return KEPT_BETWEEN_CALLS, text + run._tried_text()
+
     def _known_reading(self, runs: list["_Run"], first: "_Run") -> tuple[str, str] | None:
         """Of which other inputs the results would be the right ones: the mistake's name and a sentence, or None."""
         before = [run.inputs_by_name() for run in runs if run.is_right]
         for name, says, answer in readings.readings(self.right, first.inputs_by_name(), before):
             if self._fits(Mistake(says, answer), runs, first):
                 return name, says
+        return None
+
+    def _in_failing_trials(self, runs: list["_Run"], first: "_Run") -> tuple[str, str] | None:
+        """A mistake or a reading that is made in some kinds of trials only, such as where a matrix is square."""
+        failed = [run for run in runs if not run.is_right]
+        kinds = dict.fromkeys(run.what for run in failed)
+        if len(failed) < 3 or len(failed) == len(runs) or any(run.what in kinds for run in runs if run.is_right):
+            return None
+        if not all(run.error is None and facts.tells(run.expected) and facts.tells(run.found) for run in failed):
+            return None
+        before = [run.inputs_by_name() for run in runs if run.is_right]
+        known = ((name, mistake.says, mistake.answer) for name, mistake in self.mistakes.items() if mistake.answer)
+        changed = readings.readings(self.right, first.inputs_by_name(), before)
+        for name, says, answer in itertools.chain(known, changed):
+            mistake = Mistake(says, answer)
+            if all(run.agrees_with(mistake) for run in (first, *failed)):
+                return name, f"It is right in other trials, and this is what it does in those that fail: {says}"
         return None
 
     def _mistake_and_fact(self, runs: list["_Run"], first: "_Run") -> tuple[str, str] | None:
@@ -505,7 +579,7 @@ class Exercise:
             pairs = []
             for run in runs:
                 made, error = run.made_by(mistake.answer)
-                if error is not None:
+                if error is not None or not facts.of_as_many_numbers(run.found, made):
                     break
                 if run._differs(run.found, made, _LOOSE):  # elsewhere the second thing does not show
                     pairs.append((run.found, made))
@@ -518,7 +592,7 @@ class Exercise:
     def _mistakes_by_result(self, runs: list["_Run"], first: "_Run") -> list[str]:
         """Where there are several results: a mistake for each that is wrong, if all of these are explained."""
         count = len(self.returns)
-        runs = [run for run in runs if run.found is not None]
+        runs = [first, *(run for run in runs if run is not first and run.found is not None)]
         if (
             count < 2
             or self.accepts
@@ -557,34 +631,35 @@ class Exercise:
         """Two mistakes that each replace one part of the right answer's text, where the exercise says so."""
         if not self.in_parts or not facts.of_one_shape(first.found, first.expected):
             return []
-        made = [(name, mistake.answer) for name, mistake in self.mistakes.items() if isinstance(mistake.answer, Edited)]
-        made = [(name, edited) for name, edited in made if len(edited.edits) == 1]
-        for (one, edited), (other, more) in itertools.combinations(made, 2):
-            if edits := edited.together_with(more):
-                both = Mistake("", edits)
-                if first.agrees_with(both) and all(run.agrees_with(both) for run in runs):
-                    return [one, other]
+        for one, other, both in self._pairs:
+            if first.agrees_with(both) and all(run.agrees_with(both) for run in runs):
+                return [one, other]
         return []
 
 
 class _Run:
     """One answer on one trial: what came out, and how it compares."""
 
-    def __init__(self, exercise: Exercise, answer: Callable, trial: tuple, *, heard: bool, limit: float) -> None:
+    def __init__(
+        self, exercise: Exercise, answer: Callable, trial: tuple, kept: dict, *, heard: bool, limit: float
+    ) -> None:
         self.exercise = exercise
         self.seed, self.what, *self.inputs = trial
         self.answer, self.limit = answer, min(limit, SECONDS_A_TRIAL)
-        self._made: dict[int, tuple] = {}
+        self._kept, self._made = kept, {}
         given, started = _copy(self.inputs), time.process_time()
         # What an answer prints is worth reading once.
         with contextlib.nullcontext() if heard else contextlib.redirect_stdout(io.StringIO()):
             self.found, self.error = self._attempt_in_time(answer, given)
         self.seconds = time.process_time() - started
-        given_too = _copy(self.inputs)
-        self.expected, error = self._attempt(exercise.right, given_too)
-        if error is not None:
-            raise RuntimeError(f"the right answer of check.{exercise.name} fails on {self.what!r}") from error
-        self.changed = self._changed_input(given, given_too)
+        if "right" not in kept:
+            given_too = _copy(self.inputs)
+            expected, error = self._attempt(exercise.right, given_too)
+            if error is not None:
+                raise RuntimeError(f"the right answer of check.{exercise.name} fails on {self.what!r}") from error
+            kept["right"] = _without_graph(expected), list(map(_identical, self.inputs, given_too))
+        self.expected, stay = kept["right"]
+        self.changed = self._changed_input(given, stay)
         self.is_right = self.error is None and self._is_right()
 
     def _attempt(self, answer: Callable, inputs: list) -> tuple[Any, BaseException | None]:
@@ -596,9 +671,13 @@ class _Run:
 
     def made_by(self, wrong: Callable) -> tuple[Any, BaseException | None]:
         """What a wrong answer returns here, or its error; computed once, however often it is compared."""
-        if id(wrong) not in self._made:
-            self._made[id(wrong)] = (wrong, *self._attempt(wrong, _copy(self.inputs)))  # kept, so no other has its id
-        return self._made[id(wrong)][1:]
+        made = self._kept if id(wrong) in self.exercise._wrong_answers else self._made
+        if id(wrong) not in made:
+            found, error = self._attempt(wrong, _copy(self.inputs))
+            if error is not None:  # without what it holds on to
+                error.__traceback__ = error.__context__ = error.__cause__ = None
+            made[id(wrong)] = wrong, _without_graph(found), error  # the answer, too, so that no other has its id
+        return made[id(wrong)][1:]
 
     def _attempt_in_time(self, answer: Callable, inputs: list) -> tuple[Any, BaseException | None]:
         try:
@@ -694,11 +773,10 @@ class _Run:
     def inputs_by_name(self) -> dict[str, Any]:
         return dict(zip(self._names(), self.inputs, strict=False))
 
-    def _changed_input(self, given: list, given_too: list) -> str | None:
-        """The name of an input that the answer changed and the right answer did not."""
-        rows = zip(self._names(), self.inputs, given, given_too, strict=False)
-        for name, before, after, wanted in rows:
-            if not _identical(before, after) and _identical(before, wanted):
+    def _changed_input(self, given: list, stay: list[bool]) -> str | None:
+        """The name of an input that the answer changed and that the right answer lets stay as it is."""
+        for name, before, after, stays in zip(self._names(), self.inputs, given, stay, strict=False):
+            if not _identical(before, after) and stays:
                 return name
         return None
 
@@ -752,13 +830,16 @@ class _Gradients(_Run):
     def __init__(self, run: _Run) -> None:
         self.exercise, self.answer, self.limit = run.exercise, run.answer, run.limit
         self.seed, self.what, self.inputs = run.seed, run.what, run.inputs
-        self._made = {}
+        self._kept, self._made = run._kept.setdefault("gradients", {}), {}
         with contextlib.redirect_stdout(io.StringIO()):
-            self.expected, error = self._attempt(self.exercise.right, _copy(self.inputs))
-            if error is not None:
-                raise RuntimeError(
-                    f"the gradient of check.{self.exercise.name}'s right answer fails on {self.what!r}"
-                ) from error
+            if "right" not in self._kept:
+                expected, error = self._attempt(self.exercise.right, _copy(self.inputs))
+                if error is not None:
+                    raise RuntimeError(
+                        f"the gradient of check.{self.exercise.name}'s right answer fails on {self.what!r}"
+                    ) from error
+                self._kept["right"] = expected
+            self.expected = self._kept["right"]
             self.found, self.error = self._attempt_in_time(self.answer, _copy(self.inputs))
         self.is_right = self.error is None and not self._differs(self.found, self.expected, _GRADIENTS)
 
@@ -1002,6 +1083,23 @@ def _copy(value: Any) -> Any:
     if isinstance(value, nn.Module | np.ndarray | dict):
         return copy.deepcopy(value)
     return value
+
+
+def _is_copied(value: Any) -> bool:
+    """Whether :func:`_copy` copies all of a value in which an answer could change something."""
+    if type(value) in (list, tuple, set):
+        return all(map(_is_copied, value))
+    if type(value) is dict:
+        return all(map(_is_copied, value.values()))
+    kept_as_it_is = str | int | float | None | torch.dtype | torch.device
+    return isinstance(value, Tensor | nn.Module | np.ndarray | dict | kept_as_it_is)
+
+
+def _without_graph(found: Any) -> Any:
+    """A result without what autograd keeps for its gradient."""
+    if isinstance(found, Tensor):
+        return found.detach()
+    return type(found)(map(_without_graph, found)) if type(found) in (list, tuple) else found
 
 
 # ---------------------------------------------------------------- the learner's code

@@ -275,6 +275,13 @@ stable_quiet = Exercise(
             "taken. See section 14.8.",
             sign=_nan_below_zero,
         ),
+        "a one for the zero": Mistake(
+            "What stands beside the scores is a score of 1, which weighs e; the 1 below the fraction is the "
+            "exponential of a score of 0. See section 14.8.",
+            lambda x, dim: softmax(torch.cat([x, torch.ones_like(x.narrow(dim, 0, 1))], dim), dim).narrow(
+                dim, 0, x.size(dim)
+            ),
+        ),
     },
 )
 
