@@ -531,7 +531,7 @@ class Exercise:
 
     def _unlike_itself(self, run: "_Run") -> tuple[str, str] | None:
         """Whether an answer that returned something returns something else when it is called with the same again."""
-        if self.accepts is not None:
+        if self.accepts is not None or not all(map(_is_copied, run.inputs)):  # a call may have spoiled the input
             return None
         with contextlib.redirect_stdout(io.StringIO()):
             again, error = run._attempt_in_time(run.answer, _copy(run.inputs))
