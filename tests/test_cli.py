@@ -601,3 +601,8 @@ def test_the_package_installs_the_command_and_its_recipes():
 def test_help_names_every_command_and_an_unknown_one_is_a_mistake_of_the_command_line():
     assert all(name in run("--help").stdout for name in ("data", "train", "translate", "evaluate"))
     assert run("trian").exit_code == 2
+
+
+def test_help_says_the_reward_that_the_translator_takes():
+    (option,) = cli.LengthReward.__metadata__
+    assert option.help.endswith(f"; {LENGTH_REWARD:g} if not given.")
