@@ -31,7 +31,7 @@ SETTINGS = {
 
 def write_text(path: Path, num_pairs: int) -> None:
     """Pairs of the bundled corpus, again and again, each with a number, so that none is there twice."""
-    from attn_course.data.mixture import load_corpus
+    from attn_course.data.named_corpora import load_corpus
 
     pairs = islice(cycle(load_corpus("everyday").train), num_pairs)
     with path.open("w", encoding="utf-8") as file:

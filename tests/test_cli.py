@@ -54,7 +54,7 @@ def toy_corpus(monkeypatch):
     """The toy language under the name of a corpus that has dev and test."""
     parts = ([Pair("".join(ja), detokenize_english(" ".join(en))) for ja, en in part] for part in TEXT)
     corpus = Corpus(*parts)
-    monkeypatch.setattr("attn_course.data.mixture.load_small_parallel_enja", lambda: corpus)
+    monkeypatch.setattr("attn_course.data.named_corpora.load_small_parallel_enja", lambda: corpus)
     return corpus
 
 
@@ -386,7 +386,7 @@ def test_the_shipped_translator_was_trained_with_its_recipes():
 
 def test_the_second_recipe_says_what_it_needs(toy_corpus, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("attn_course.data.mixture.load_tatoeba", list)
+    monkeypatch.setattr("attn_course.data.named_corpora.load_tatoeba", list)
     found = refused("train", "translator_2", "--folder", "two")
     assert found.startswith("attn-course: init_from ('translator_1') must be the folder of an earlier run")
 
@@ -484,7 +484,7 @@ def test_evaluate_gives_bleu_with_signature_and_interval_and_chrf(folder, toy_co
 def test_evaluate_refuses_what_it_cannot_measure(folder, toy_corpus, monkeypatch):
     arguments = "evaluate", "--folder", folder, "--corpus"
     assert refused(*arguments, "everyday", "--split", "train") == "attn-course: --split train must be test or dev"
-    monkeypatch.setattr("attn_course.data.mixture.load_tatoeba", lambda: toy_corpus.train)
+    monkeypatch.setattr("attn_course.data.named_corpora.load_tatoeba", lambda: toy_corpus.train)
     assert refused(*arguments, "tatoeba").startswith("attn-course: tatoeba has no test part; everyday and small")
     assert "there is no corpus 'daily'" in refused(*arguments, "daily")
 
@@ -523,7 +523,7 @@ def test_a_corpus_that_cannot_be_fetched_is_an_error_of_one_line(monkeypatch, tm
     def offline():
         raise ConnectionError("train.ja could not be downloaded from there; nothing of it has been kept")
 
-    monkeypatch.setattr("attn_course.data.mixture.load_small_parallel_enja", offline)
+    monkeypatch.setattr("attn_course.data.named_corpora.load_small_parallel_enja", offline)
     said = refused("data", "small_parallel_enja")
     assert said == "attn-course: train.ja could not be downloaded from there; nothing of it has been kept"
     assert refused("data", f"snow={tmp_path / 'no.csv'}").endswith("no.csv: No such file or directory")
@@ -601,3 +601,8 @@ def test_the_package_installs_the_command_and_its_recipes():
 def test_help_names_every_command_and_an_unknown_one_is_a_mistake_of_the_command_line():
     assert all(name in run("--help").stdout for name in ("data", "train", "translate", "evaluate"))
     assert run("trian").exit_code == 2
+
+
+def test_help_says_the_reward_that_the_translator_takes():
+    (option,) = cli.LengthReward.__metadata__
+    assert option.help.endswith(f"; {LENGTH_REWARD:g} if not given.")

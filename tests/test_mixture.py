@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from attn_course.data import corpora, mixture
+from attn_course.data import corpora, mixture, named_corpora
 from attn_course.data.corpora import Corpus, Pair
 from attn_course.data.everyday import load_handwritten
 from attn_course.data.mixture import cut_pair, load_held_out, load_text, stream_text
@@ -59,8 +59,8 @@ LARGE = [
 
 @pytest.fixture
 def small_corpora(monkeypatch):
-    monkeypatch.setattr(mixture, "load_small_parallel_enja", lambda: SMALL)
-    monkeypatch.setattr(mixture, "load_tatoeba", lambda: list(LARGE))
+    monkeypatch.setattr(named_corpora, "load_small_parallel_enja", lambda: SMALL)
+    monkeypatch.setattr(named_corpora, "load_tatoeba", lambda: list(LARGE))
 
 
 def test_a_mixture_by_hand(small_corpora):
@@ -76,7 +76,7 @@ def test_dev_and_test_are_spelled_as_the_training_text_is(monkeypatch):
     corpus = Corpus(
         [Pair("犬がＡ。", "Dogs bark!")], [Pair("猫がＢ。", "Cats sleep!")], [Pair("鳥がＣ。", "Birds sing!")]
     )
-    monkeypatch.setattr(mixture, "load_small_parallel_enja", lambda: corpus)
+    monkeypatch.setattr(named_corpora, "load_small_parallel_enja", lambda: corpus)
     text = load_text(["small_parallel_enja"])
     found = [("".join(pair.ja), pair.en) for part in text for pair in part]
     expected = [("犬がA。", "dogs bark !"), ("猫がB。", "cats sleep !"), ("鳥がC。", "birds sing !")]
@@ -100,7 +100,7 @@ def test_dev_and_test_can_be_other_corpora_whole(small_corpora):
 
 def test_a_corpus_without_dev_and_test_gives_some_of_its_pairs_chosen_by_the_seed(monkeypatch):
     pairs = [Pair(f"犬{n}匹", f"{n} dogs") for n in range(40)]
-    monkeypatch.setattr(mixture, "load_tatoeba", lambda: pairs + pairs[:7])  # some are there twice
+    monkeypatch.setattr(named_corpora, "load_tatoeba", lambda: pairs + pairs[:7])  # some are there twice
     text = load_text(["tatoeba"], held_out=10)
     assert [len(part) for part in text] == [20, 10, 10]
     assert len({" ".join(pair.en) for part in text for pair in part}) == 40
@@ -120,7 +120,7 @@ def test_a_corpus_with_dev_and_test_keeps_its_own(small_corpora):
 
 
 def test_a_sentence_that_is_too_long_to_cut_is_named(monkeypatch):
-    monkeypatch.setattr(mixture, "load_tatoeba", lambda: [Pair("犬" * 20_000, "dogs")])
+    monkeypatch.setattr(named_corpora, "load_tatoeba", lambda: [Pair("犬" * 20_000, "dogs")])
     with pytest.raises(ValueError, match=r"text must have at most 49,149 bytes.*; it begins with '犬犬犬"):
         load_text(["tatoeba"])
 
@@ -148,7 +148,7 @@ def test_a_corpus_is_not_loaded_for_dev_and_test_that_are_others(small_corpora):
 def test_a_sentence_is_spelled_once(small_corpora, monkeypatch):
     """Tokenising what is tokenised may change it: 'nothin'' would lose its apostrophe to the quotation mark."""
     pair = Pair("何も。", 'He said, "Nothin\'."')
-    monkeypatch.setattr(mixture, "load_tatoeba", lambda: [pair])
+    monkeypatch.setattr(named_corpora, "load_tatoeba", lambda: [pair])
     (spelled,) = load_text(["tatoeba"]).train
     assert " ".join(spelled.en) == mixture.tokenize_english(pair.en)
 
@@ -184,7 +184,7 @@ def test_there_must_be_a_list_of_names(names):
 
 
 def test_a_name_that_is_unknown_is_refused_before_anything_is_loaded(monkeypatch):
-    monkeypatch.setattr(mixture, "make_corpus", lambda: pytest.fail("loaded"))
+    monkeypatch.setattr(named_corpora, "make_corpus", lambda: pytest.fail("loaded"))
     with pytest.raises(ValueError, match="there is no corpus 'wiki'; there are everyday, handwritten, small_parallel"):
         load_text(["everyday", "wiki"])
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from attn_course.data.mixture import SOURCES
+from attn_course.data.named_corpora import SOURCES
 
 if TYPE_CHECKING:
     from attn_course.data.corpora import Pair
@@ -180,9 +180,9 @@ def _list_corpora() -> None:
 
 def _load_parts(name: str) -> dict[str, list[tuple[str, str]]]:
     """The parts of a corpus, as written by its makers."""
-    from attn_course.data import mixture
+    from attn_course.data.named_corpora import load_corpus
 
-    corpus = mixture.load_corpus(name)
+    corpus = load_corpus(name)
     return {part: list(pairs) for part, pairs in corpus._asdict().items() if pairs}
 
 

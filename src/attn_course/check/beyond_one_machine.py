@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attn_course.check.exercise import Exercise, Mistake, Remark
+from attn_course.check.signs import on_the_cpu
 from attn_course.functional import attention
 from attn_course.masks import make_causal_mask
 from attn_course.parallel import contiguous_positions, zigzag_positions
@@ -21,11 +22,6 @@ def _texts(draw):
     yield "the last of four ranks", 56, 4, 3
     yield "chunks of one position", 14, 7, 4
     yield "a single rank", 6, 1, 0
-
-
-def _on_the_cpu(answer, num_positions, num_ranks, rank):
-    found = answer(num_positions, num_ranks, rank)
-    return found.cpu() if isinstance(found, Tensor) else found
 
 
 def _zigzag(num_positions, num_ranks, rank):
@@ -46,7 +42,7 @@ zigzag_shard = Exercise(
     name="zigzag_shard",
     trials=_texts,
     right=_zigzag,
-    use=_on_the_cpu,
+    use=lambda answer, num_positions, num_ranks, rank: on_the_cpu(answer(num_positions, num_ranks, rank)),
     returns=("the positions",),
     seeds=(0,),
     mistakes={

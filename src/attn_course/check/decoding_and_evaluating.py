@@ -8,6 +8,7 @@ from torch import Tensor
 
 from attn_course.check.edits import Edited
 from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake, Remark
+from attn_course.check.signs import as_number, where
 
 # ---------------------------------------------------------------- greedy search
 
@@ -241,18 +242,9 @@ def _only_the_best_beam(log_probs, following):
     return torch.full_like(tokens, int(first)), tokens, best + log_probs[first]
 
 
-def _same_where_sure(answer):
-    """A sign: the answer's results, in the trials in which no two totals or probabilities are the same."""
-
-    def sign(found, log_probs, following):
-        if log_probs.min() < -80 or following.isinf().any():
-            return None
-        return all(
-            f.shape == w.shape and torch.allclose(f.double(), w.double(), rtol=1e-4)
-            for f, w in zip(found, answer(log_probs, following), strict=True)
-        )
-
-    return sign
+def _is_sure(log_probs, following):
+    """Whether no two totals or probabilities are the same."""
+    return log_probs.min() >= -80 and not following.isinf().any()
 
 
 def _in_lists(found, log_probs, following):
@@ -260,7 +252,7 @@ def _in_lists(found, log_probs, following):
     if not any(isinstance(part, list) for part in found):
         return False
     tensors = [torch.as_tensor(part, device=log_probs.device) for part in found]
-    return _same_where_sure(_step)(tensors, log_probs, following)
+    return where(_is_sure, _step)(tensors, log_probs, following)
 
 
 def _places_after_sorting(log_probs, following):
@@ -289,12 +281,12 @@ beam_step = Exercise(
         "each beam keeps its best": Mistake(
             "Every beam goes on with its own best token, so that a good beam never has two children "
             "and a bad one never dies: the K best are to be found among all K · V. See section 13.3.",
-            sign=_same_where_sure(_each_its_own),
+            sign=where(_is_sure, _each_its_own),
         ),
         "each beam keeps its best, unsorted": Mistake(
             "Every beam goes on with its own best token, and they are in the order of the beams: "
             "the K best are to be found among all K · V, best first. See section 13.3.",
-            sign=_same_where_sure(_each_its_own_unsorted),
+            sign=where(_is_sure, _each_its_own_unsorted),
         ),
         "old log-probabilities forgotten": Mistake(
             "Only the new token counts: what a beam has cost up to here is not added. See section 13.3.",
@@ -321,7 +313,7 @@ beam_step = Exercise(
         "smallest instead of largest": Mistake(
             "These are the least probable continuations: logarithms of probabilities are negative, "
             "and the best are nearest to 0. See section 13.1.",
-            sign=_same_where_sure(Edited(_step, {"topk(K)": "topk(K, largest=False)"})),
+            sign=where(_is_sure, Edited(_step, {"topk(K)": "topk(K, largest=False)"})),
         ),
         "worst first": Mistake(
             "The K continuations are the right ones in the wrong order: best first. See section 13.3.",
@@ -339,7 +331,7 @@ beam_step = Exercise(
         ),
         "probabilities as totals": Mistake(
             "The totals are probabilities; the next step adds logarithms to them. See section 13.1.",
-            sign=_same_where_sure(Edited(_step, {"index % V, best": "index % V, best.exp()"})),
+            sign=where(_is_sure, Edited(_step, {"index % V, best": "index % V, best.exp()"})),
         ),
         "only the best beam": Mistake(
             "All continuations come from the one best beam: the others are there to be given a chance. See section "
@@ -401,12 +393,12 @@ beam_step = Exercise(
         "places after sorting as tokens": Mistake(
             "Parents and totals are right, and the tokens are places in a row that has been sorted: a token is its "
             "place in the table as it was given. See section 13.3.",
-            sign=_same_where_sure(_places_after_sorting),
+            sign=where(_is_sure, _places_after_sorting),
         ),
         "totals shared out": Mistake(
             "The totals are divided by their sum over the table, as a softmax does: asked for is the log-probability "
             "of the whole text, which sums to 1 with those of all other texts. See section 13.3.",
-            sign=_same_where_sure(_shared_out),
+            sign=where(_is_sure, _shared_out),
         ),
         "lists instead of tensors": Mistake(
             "The right numbers stand in Python lists; asked for are tensors (K,). A `topk` over the flattened table "
@@ -416,7 +408,7 @@ beam_step = Exercise(
         "each token once": Mistake(
             "No token comes twice: for each token only its best beam is kept, and two beams may go on with the same "
             "token. See section 13.3.",
-            sign=_same_where_sure(_each_token_once),
+            sign=where(_is_sure, _each_token_once),
         ),
     },
 )
@@ -712,10 +704,7 @@ def _clipped_by_the_corpus(hypotheses, references, n):
 
 def _give_lists(answer, hypotheses, references, n):
     """Lists of its own for each answer; a share may come as any number."""
-    found = answer([list(h) for h in hypotheses], [list(r) for r in references], n)
-    if isinstance(found, Tensor) and found.numel() == 1:
-        found = found.item()
-    return float(found) if isinstance(found, int) else found
+    return as_number(answer([list(h) for h in hypotheses], [list(r) for r in references], n))
 
 
 def _with_brevity_penalty(hypotheses, references, n):
@@ -955,9 +944,7 @@ def _give_sets(answer, predicted, sure, possible):
             "The sets of links hold other links afterwards: whoever called it needs them again. See section 13.9.",
             CHANGES_ITS_INPUT,
         )
-    if isinstance(found, Tensor) and found.numel() == 1:
-        found = found.item()
-    return float(found) if isinstance(found, int) else found
+    return as_number(found)
 
 
 def _link_error(predicted, sure, possible):

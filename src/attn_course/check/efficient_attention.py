@@ -3,11 +3,11 @@
 import math
 
 import torch
-from torch import Tensor
 
 from attn_course.check.edits import Edited
 from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake
 from attn_course.check.largest import Aside, largest_tensor
+from attn_course.check.signs import on_the_cpu, where
 from attn_course.functional import attention
 from attn_course.masks import make_causal_mask
 
@@ -61,24 +61,6 @@ def _join(first, second):
     return largest, total, mixed
 
 
-def _in_plain_trials(is_plain, *answers):
-    """A sign: what one of these answers makes where the trial is plain; in the others learners do many things."""
-
-    def sign(found, *inputs):
-        if not is_plain(*inputs):
-            return None
-        found = found if isinstance(found, tuple | list) else [found]
-        return any(
-            all(
-                f.shape == w.shape and torch.allclose(f, w, rtol=1e-3, atol=1e-5)
-                for f, w in zip(found, answer(*inputs), strict=False)
-            )
-            for answer in answers
-        )
-
-    return sign
-
-
 def _no_edge(largest_1, total_1, mixed_1, largest_2, total_2, mixed_2):
     return all(bool((largest.abs() < 80).all()) for largest in (largest_1, largest_2))
 
@@ -86,7 +68,7 @@ def _no_edge(largest_1, total_1, mixed_1, largest_2, total_2, mixed_2):
 def _merged(edits):
     """A sign: the blocks are merged with these edits, wherever no score is large or hidden."""
     edited = Edited(_join, edits)
-    return _in_plain_trials(_no_edge, lambda *blocks: _merge_in_tuples(edited, *blocks))
+    return where(_no_edge, lambda *blocks: _merge_in_tuples(edited, *blocks))
 
 
 def _divided_after(*blocks):
@@ -178,7 +160,7 @@ join_blocks = Exercise(
         "divided too early": Mistake(
             "The mix is divided by the sum already. The next block could not be merged with that: "
             "the division comes once, at the end. See section 16.3.",
-            sign=_in_plain_trials(_no_edge, _divided_after, _divided_before),
+            sign=where(_no_edge, _divided_after, _divided_before),
         ),
         "-inf minus -inf": Mistake(
             "A query that sees nothing in either block gets nan: its largest score is −∞ twice, and −∞ − (−∞) is no "
@@ -217,7 +199,7 @@ join_blocks = Exercise(
         "sum multiplied into the mix": Mistake(
             "The mix of each block is multiplied by its sum of exponentials as well as by its factor: it has been "
             "mixed by these exponentials already. See section 16.3.",
-            sign=_in_plain_trials(_no_edge, _with_sums_in_the_mixes),
+            sign=where(_no_edge, _with_sums_in_the_mixes),
         ),
         "blocks averaged": Mistake(
             "Sum and mix are half of what they should be: the two blocks are added and not averaged, and nothing is "
@@ -333,26 +315,8 @@ def _attended(edits):
     return lambda *inputs: (edited(*inputs),)
 
 
-def _values_as_wide_as_queries(q, k, v, block_size):
-    """Stops where the values have another width, at the addition to a mix as wide as the queries."""
-    block = slice(0, block_size)
-    visible = make_causal_mask(q.size(-2), k.size(-2), device=q.device)[:, block]
-    scores = (q @ k[..., block, :].mT).masked_fill(~visible, -math.inf)
-    torch.zeros_like(q) * torch.ones_like(scores[..., :1]) + scores.exp() @ v[..., block, :]
-    return _in_blocks(q, k, v, block_size)
-
-
-def _filled_up(q, k, v, block_size):
-    rest = -k.size(-2) % block_size
-    k, v = (torch.nn.functional.pad(x, (0, 0, 0, rest)) for x in (k, v))
-    return _in_blocks(q, k, v, block_size)
-
-
-def _as_many_keys_as_queries(q, k, v, block_size):
-    T = q.size(-2)
-    visible = make_causal_mask(T, k.size(-2), device=q.device)
-    visible[:, -(-T // block_size) * block_size :] = False
-    return _whole(q, k, v, visible)
+def _filled_up(x, block_size):
+    return torch.nn.functional.pad(x, (0, 0, 0, -x.size(-2) % block_size))
 
 
 def _watched(answer, q, k, v, block_size):
@@ -454,7 +418,7 @@ attend_in_blocks = Exercise(
         "block's own positions": Mistake(
             "The mask starts again at 0 in each block: the position of a key is the block's start plus its place in "
             "the block. See section 16.4.",
-            sign=_in_plain_trials(
+            sign=where(
                 _nothing_hidden_or_large,
                 _attended({"visible[:, block]": "_each_block_from_its_corner(q, k, scores)"}),
                 _attended({"visible[:, block]": "_each_block_from_0(q, k, scores)"}),
@@ -538,17 +502,17 @@ attend_in_blocks = Exercise(
         "mix as wide as the queries": Mistake(
             "What the values are added up in is as wide as the queries, and values may have a width of their own. "
             "See section 3.2.",
-            _values_as_wide_as_queries,
+            {"v.size(-1)": "q.size(-1)"},
         ),
         "last block filled up": Mistake(
             "The last block is filled up with keys of zeros, and these count as keys: the queries move to later "
             "places, and some of them see what was filled in. A last block may be shorter. See section 16.4.",
-            _filled_up,
+            {"    visible": "    k, v = (_filled_up(x, block_size) for x in (k, v))\n    visible"},
         ),
         "as many keys as queries": Mistake(
             "With fewer queries than keys the last keys are never looked at: the loop ends after as many keys as there "
             "are queries. See section 16.4.",
-            _as_many_keys_as_queries,
+            {"range(0, k.size(-2),": "range(0, min(q.size(-2), k.size(-2)),"},
         ),
         "weights returned": Mistake(
             "The exercise asks for the output alone, and something is returned beside it. See section 16.4.",
@@ -811,16 +775,13 @@ def _stream(num_queries, num_keys, window, num_sink_tokens):
     return near | sinks
 
 
-def _mask_on_any_device(answer, num_queries, num_keys, window, num_sink_tokens):
-    found = answer(num_queries, num_keys, window, num_sink_tokens)
-    return found.cpu() if isinstance(found, Tensor) else found
-
-
 streaming_mask = Exercise(
     name="streaming_mask",
     trials=_streams,
     right=_stream,
-    use=_mask_on_any_device,
+    use=lambda answer, num_queries, num_keys, window, num_sink_tokens: on_the_cpu(
+        answer(num_queries, num_keys, window, num_sink_tokens)
+    ),
     returns=("mask",),
     mistakes={
         "window too long": Mistake(

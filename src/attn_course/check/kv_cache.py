@@ -5,7 +5,9 @@ import math
 import torch
 from torch import Tensor
 
+from attn_course.check.edits import Edited
 from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake
+from attn_course.check.signs import where
 from attn_course.functional import attention
 from attn_course.masks import make_causal_mask
 from attn_course.positions import rotate
@@ -34,17 +36,6 @@ def _on_a_copy(answer, q, k, v, keys, values, length):
     return None if out is None else (out, keys, values)
 
 
-def _keep(k, v, keys, values, start):
-    end = start + k.size(2)
-    keys[:, :, start:end] = k
-    values[:, :, start:end] = v
-    return end
-
-
-def _attend(q, keys, values, end):
-    return attention(q, keys[:, :, :end], values[:, :, :end])[0]
-
-
 def _step(q, k, v, keys, values, length):
     end = length + k.size(2)
     keys[:, :, length:end] = k
@@ -52,27 +43,7 @@ def _step(q, k, v, keys, values, length):
     return attention(q, keys[:, :, :end], values[:, :, :end])[0]
 
 
-def _attends_first(q, k, v, keys, values, length):
-    out = _attend(q, keys, values, length)
-    _keep(k, v, keys, values, length)
-    return out
-
-
-def _one_place_too_far(q, k, v, keys, values, length):
-    keys[:, :, length + 1 : length + 2] = k
-    values[:, :, length + 1 : length + 2] = v
-    return _attend(q, keys, values, length + 2)
-
-
-def _over_the_last(q, k, v, keys, values, length):
-    keys[:, :, length - 1] = k[:, :, 0]
-    values[:, :, length - 1] = v[:, :, 0]
-    return _attend(q, keys, values, length)
-
-
-def _behind_the_free_places(q, k, v, keys, values, length):
-    keys, values = torch.cat([keys, k], dim=2), torch.cat([values, v], dim=2)
-    return attention(q, keys, values)[0]
+_ONE_PLACE_TOO_FAR = Edited(_step, {"    end": "    length += 1\n    end"})
 
 
 def _returns_weights(found, *inputs):
@@ -81,24 +52,10 @@ def _returns_weights(found, *inputs):
     return isinstance(out, tuple) and len(out) == 2 and out[0].shape == inputs[0].shape
 
 
-def _attend_alone(q, k, v, keys, values, length):
-    return _attend(q, keys, values, length)
-
-
-def _but_in_an_empty_cache(answer):
-    """A sign: what the answer makes, where the cache holds a token; in an empty one its learners do many things."""
-
-    def sign(found, *inputs):
-        if inputs[-1] == 0:
-            return None
-        return _agrees(found, answer, *inputs)
-
-    return sign
-
-
-def _agrees(found, answer, *inputs):
-    pairs = zip(found, _on_a_copy(answer, *inputs), strict=True)
-    return all(torch.allclose(f, w, rtol=1e-4, atol=1e-5) for f, w in pairs)
+def _with_tokens_kept(right, edits):
+    """A sign: what these edits make, where the cache holds a token; in an empty one their learners do many things."""
+    answer = Edited(right, edits)
+    return where(lambda *inputs: inputs[-1] > 0, lambda *inputs: _on_a_copy(answer, *inputs))
 
 
 def _moved_up(q, k, v, keys, values, length):
@@ -108,7 +65,8 @@ def _moved_up(q, k, v, keys, values, length):
 
 
 def _free_places_score_0(q, k, v, keys, values, length):
-    end = _keep(k, v, keys, values, length)
+    end = length + 1
+    keys[:, :, length:end], values[:, :, length:end] = k, v
     scores = q @ keys.mT / math.sqrt(q.size(-1))
     scores[..., end:] = 0
     return scores.softmax(-1) @ values
@@ -130,12 +88,21 @@ cache_step = Exercise(
         "new token left out": Mistake(
             "The new token is not in the cache when it attends, so it cannot see itself; "
             "and the next one will not see it either. See section 15.2.",
-            sign=_but_in_an_empty_cache(_attend_alone),
+            sign=_with_tokens_kept(
+                _step,
+                {
+                    "keys[:, :, length:end] = k": "",
+                    "values[:, :, length:end] = v": "",
+                    "keys[:, :, :end], values[:, :, :end]": "keys[:, :, :length], values[:, :, :length]",
+                },
+            ),
         ),
         "attends before it writes": Mistake(
             "The new token is kept, and it does not see itself: either it attends before its key and value are in the "
             "cache, or only to the rows before its own. See section 15.2.",
-            sign=_but_in_an_empty_cache(_attends_first),
+            sign=_with_tokens_kept(
+                _step, {"keys[:, :, :end], values[:, :, :end]": "keys[:, :, :length], values[:, :, :length]"}
+            ),
         ),
         "not kept": Mistake(
             "The output is right, and the cache is what it was: the key and the value went into new tensors, "
@@ -150,14 +117,15 @@ cache_step = Exercise(
         "one place too far": Mistake(
             "The new token stands one row too far, so that there is a row without a token before it: "
             "rows are counted from 0. See section 15.2.",
-            sign=lambda found, *inputs: (
-                _agrees(found, _one_place_too_far, *inputs) if inputs[-1] + 1 < inputs[3].size(2) else None
+            sign=where(
+                lambda *inputs: inputs[-1] + 1 < inputs[3].size(2),
+                lambda *inputs: _on_a_copy(_ONE_PLACE_TOO_FAR, *inputs),
             ),
         ),
         "last token overwritten": Mistake(
             "The new token is written over the last one that was there: with `length` tokens in the cache, "
             "row `length` is the first that is free. See section 15.2.",
-            sign=_but_in_an_empty_cache(_over_the_last),
+            sign=_with_tokens_kept(_step, {"    end": "    length -= 1\n    end"}),
         ),
         "first token overwritten": Mistake(
             "The new token is written into row 0, over the first token of the text: it belongs behind those "
@@ -191,7 +159,12 @@ cache_step = Exercise(
         "behind the free places": Mistake(
             "The new token goes behind all places of the cache, the free ones included, and they are seen: "
             "the first free place is row `length`. See section 15.2.",
-            _behind_the_free_places,
+            {
+                "    keys[:, :, length:end] = k\n    values[:, :, length:end] = v": (
+                    "    keys, values = torch.cat([keys, k], dim=2), torch.cat([values, v], dim=2)"
+                ),
+                "keys[:, :, :end], values[:, :, :end]": "keys, values",
+            },
         ),
         "last place": Mistake(
             "The new token goes into the last place of the cache: the first that is free is row `length`, and what "
@@ -503,10 +476,6 @@ def _chunk_of_a_layer(draw):
     yield "float64", *state(2, 3, 4, 11, 5, 3, torch.float64)
 
 
-def _places(q, start):
-    return torch.arange(start, start + q.size(2), device=q.device)
-
-
 def _rotary(q, k, v, keys, values, length):
     end = length + k.size(2)
     places = torch.arange(length, end, device=q.device)
@@ -514,12 +483,6 @@ def _rotary(q, k, v, keys, values, length):
     values[:, :, length:end] = v
     mask = make_causal_mask(q.size(2), end, device=q.device)
     return attention(rotate(q, places), keys[:, :, :end], values[:, :, :end], mask)[0]
-
-
-def _sees_the_old_alone(q, k, v, keys, values, length):
-    here = _places(q, length)
-    _keep(rotate(k, here), v, keys, values, length)
-    return _attend(rotate(q, here), keys, values, length)
 
 
 def _turn_halves(x, places):
@@ -583,7 +546,9 @@ rotary_step = Exercise(
         "new tokens left out": Mistake(
             "The new tokens are kept, and attend to the old ones alone: each sees itself and those before it. "
             "See section 15.2.",
-            sign=_but_in_an_empty_cache(_sees_the_old_alone),
+            sign=_with_tokens_kept(
+                _rotary, {"keys[:, :, :end], values[:, :, :end], mask": "keys[:, :, :length], values[:, :, :length]"}
+            ),
         ),
         "mask inverted": Mistake(
             "The mask is True where a token may not look: True means may attend. See section 5.4.",
@@ -739,18 +704,6 @@ def _one_after_the_other(keys, values, parents):
     return keys, values
 
 
-def _first_layer(keys, values, parents):
-    rows = _rows(parents)
-    keys, values = keys.clone(), values.clone()
-    keys[0], values[0] = keys[0, rows], values[0, rows]
-    return keys, values
-
-
-def _last_layer(keys, values, parents):
-    moved = _follow(keys, values, parents)
-    return tuple(torch.cat([kept[:-1], new[-1:]]) for kept, new in zip((keys, values), moved, strict=True))
-
-
 def _rows_by_beams(parents):
     """Row numbers if the beams came first and the sources second, in either order of the new beams."""
     rows = parents * len(parents) + torch.arange(len(parents), device=parents.device)[:, None]
@@ -832,7 +785,7 @@ follow_beams = Exercise(
         ),
         "first layer only": Mistake(
             "Only the first layer follows the beams; every layer keeps keys and values of its own. See section 15.7.",
-            _first_layer,
+            {"keys[:, rows], values[:, rows]": "*(torch.cat([x[:1, rows], x[1:]]) for x in (keys, values)),"},
         ),
         "sent instead of fetched": Mistake(
             "The old beams are sent to the rows in `parents`, and it is the other way round: "
@@ -854,9 +807,7 @@ follow_beams = Exercise(
         ),
         "an axis too many": Mistake(
             "The rows have two axes, sources and beams; the cache has one for both, B · K. See section 15.7.",
-            lambda keys, values, parents: tuple(
-                kept.unflatten(1, parents.shape) for kept in _follow(keys, values, parents)
-            ),
+            {".flatten()": ""},
         ),
         "same tensors returned": Mistake(
             "The numbers are right, and what comes back are the tensors that were given, or views of them: who writes "
@@ -908,7 +859,7 @@ follow_beams = Exercise(
         ),
         "last layer only": Mistake(
             "Only the last layer follows the beams; every layer keeps keys and values of its own. See section 15.7.",
-            _last_layer,
+            {"keys[:, rows], values[:, rows]": "*(torch.cat([x[:-1], x[-1:, rows]]) for x in (keys, values)),"},
         ),
         "all parents for each source": Mistake(
             "There are too many rows: each source is given the parents of all sources, which an index into one axis "

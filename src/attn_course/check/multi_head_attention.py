@@ -38,10 +38,6 @@ def _deal_out(x, num_heads):
     return x.unflatten(-1, (-1, num_heads)).permute(0, 3, 1, 2)
 
 
-def _split_into_width_many(x, num_heads):
-    return x.unflatten(-1, (-1, num_heads)).transpose(1, 2)
-
-
 split_heads = Exercise(
     name="split_heads",
     trials=_to_split,
@@ -66,7 +62,7 @@ split_heads = Exercise(
         ),
         "heads and width swapped": Mistake(
             "The two sizes changed places when the width was cut: there are D heads, each H wide. See section 6.3.",
-            _split_into_width_many,
+            {"(num_heads, -1)": "(-1, num_heads)"},
         ),
         "full width for every head": Mistake(
             "Every head got all E columns: the width is shared out, and each head has only its own part. See section "

@@ -3,9 +3,9 @@
 import math
 
 import torch
-from torch import Tensor
 
 from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake
+from attn_course.check.signs import as_integers, on_the_cpu
 from attn_course.functional import attention
 from attn_course.masks import make_causal_mask
 from attn_course.positions import rotate
@@ -38,19 +38,11 @@ def _columns(mask):
     return torch.arange(mask.size(1), device=mask.device).expand(mask.shape)
 
 
-def _count_in_any_integers(answer, mask):
-    """Whole numbers of any size are indices; true or false and numbers with a point are not."""
-    found = answer(mask)
-    if isinstance(found, Tensor) and not found.is_floating_point() and found.dtype != torch.bool:
-        return found.long()
-    return found
-
-
 count_positions = Exercise(
     name="count_positions",
     trials=_sentences,
     right=_count,
-    use=_count_in_any_integers,
+    use=lambda answer, mask: as_integers(answer(mask)),
     returns=("positions",),
     mistakes={
         "padding counted": Mistake(
@@ -761,11 +753,6 @@ def _heads_and_lengths(draw):
     yield "one head", 1, 5, 7
 
 
-def _on_the_cpu(answer, num_heads, num_queries, num_keys):
-    found = answer(num_heads, num_queries, num_keys)
-    return found.cpu() if isinstance(found, Tensor) else found
-
-
 def _slopes(num_heads):
     return 2.0 ** (-8 * torch.arange(1, num_heads + 1) / num_heads)[:, None, None]
 
@@ -788,7 +775,7 @@ linear_bias = Exercise(
     name="linear_bias",
     trials=_heads_and_lengths,
     right=_linear_bias,
-    use=_on_the_cpu,
+    use=lambda answer, num_heads, num_queries, num_keys: on_the_cpu(answer(num_heads, num_queries, num_keys)),
     returns=("bias",),
     mistakes={
         "near is lowered": Mistake(

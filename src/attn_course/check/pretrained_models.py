@@ -469,26 +469,11 @@ def _fused(draw):
     yield "float64", draw(5, 15, dtype=torch.float64), draw(15, dtype=torch.float64)
 
 
-def _split(weight, bias, order=(0, 1, 2), turn=lambda w: w.T):
+def _split(weight, bias):
     E = weight.size(0)
-    weights, biases = weight.reshape(E, 3, E).unbind(1), bias.reshape(3, E).unbind()
-    return *(turn(weights[i]) for i in order), *(biases[i] for i in order)
-
-
-def _every_third(weight, bias):
-    E = weight.size(0)
-    weights, biases = weight.reshape(E, E, 3).unbind(2), bias.reshape(E, 3).unbind(1)
-    return *(w.T for w in weights), *biases
-
-
-def _cut_as_it_lies(weight, bias):
-    E = weight.size(0)
-    return *weight.reshape(3, E, E), *bias.reshape(3, E)
-
-
-def _cut_as_it_lies_and_transposed(weight, bias):
-    E = weight.size(0)
-    return *(w.T for w in weight.reshape(3, E, E)), *bias.reshape(3, E)
+    q, k, v = weight.reshape(E, 3, E).unbind(dim=1)
+    of_q, of_k, of_v = bias.reshape(3, E)
+    return q.T, k.T, v.T, of_q, of_k, of_v
 
 
 def _all_equal(found, wanted):
@@ -513,38 +498,38 @@ split_fused = Exercise(
         "not transposed": Mistake(
             "The three are cut rightly and not transposed: this file stores (in, out), and a Linear wants "
             "(out, in). Each is square, so it fits and gives other numbers. See section 17.10.",
-            lambda weight, bias: _split(weight, bias, turn=lambda w: w),
+            {"q.T, k.T, v.T": "q, k, v"},
         ),
         "queries and keys swapped": Mistake(
             "Queries and keys have changed places: the order in the file is queries, keys, values. See section 17.10.",
-            lambda weight, bias: _split(weight, bias, (1, 0, 2)),
+            {"q, k, v =": "k, q, v =", "of_q, of_k, of_v =": "of_k, of_q, of_v ="},
         ),
         "keys and values swapped": Mistake(
             "Keys and values have changed places: the order in the file is queries, keys, values. See section 17.10.",
-            lambda weight, bias: _split(weight, bias, (0, 2, 1)),
+            {"q, k, v =": "q, v, k =", "of_q, of_k, of_v =": "of_q, of_v, of_k ="},
         ),
         "values first": Mistake(
             "The values come first here: the order in the file is queries, keys, values. See section 17.10.",
-            lambda weight, bias: _split(weight, bias, (2, 0, 1)),
+            {"q, k, v =": "k, v, q =", "of_q, of_k, of_v =": "of_k, of_v, of_q ="},
         ),
         "keys first": Mistake(
             "The queries come last here: the order in the file is queries, keys, values. See section 17.10.",
-            lambda weight, bias: _split(weight, bias, (1, 2, 0)),
+            {"q, k, v =": "v, q, k =", "of_q, of_k, of_v =": "of_v, of_q, of_k ="},
         ),
         "every third column": Mistake(
             "Each takes every third column; in this file the three lie side by side, E columns each. See section "
             "17.10.",
-            _every_third,
+            {"(E, 3, E).unbind(dim=1)": "(E, E, 3).unbind(dim=2)", "(3, E)": "(E, 3).T"},
         ),
         "reshaped instead of transposed": Mistake(
             "The shapes are right and the numbers are mixed: a row of the file holds numbers of all three, and "
             "reshaping to (3, E, E) cuts along the rows. See section 17.10.",
-            _cut_as_it_lies,
+            {"(E, 3, E).unbind(dim=1)": "(3, E, E)", "q.T, k.T, v.T": "q, k, v"},
         ),
         "rows cut before transposing": Mistake(
             "Reshaped to (3, E, E), the file is cut along its rows, and a row holds numbers of all three; transposing "
             "afterwards does not unmix them. See section 17.10.",
-            _cut_as_it_lies_and_transposed,
+            {"(E, 3, E).unbind(dim=1)": "(3, E, E)"},
         ),
         "cut along the inputs": Mistake(
             "A part of the weight is still 3E long: what has to be cut is the axis of the outputs, which is the one "
@@ -556,31 +541,29 @@ split_fused = Exercise(
         "biases not split": Mistake(
             "Every one of the three has the whole bias of 3E numbers: it is cut in three like the columns. See section "
             "17.10.",
-            lambda weight, bias: (*_split(weight, bias)[:3], bias, bias, bias),
+            {"of_q, of_k, of_v\n": "bias, bias, bias\n"},
         ),
         "the same for all three": Mistake(
             "Queries, keys and values get the same columns, the first E: the keys have the next E, and the values the "
             "last. See section 17.10.",
-            lambda weight, bias: (*[_split(weight, bias)[0]] * 3, *[_split(weight, bias)[3]] * 3),
+            {"q.T, k.T, v.T, of_q, of_k, of_v": "q.T, q.T, q.T, of_q, of_q, of_q"},
         ),
         "one bias for all three": Mistake(
             "The weights are right, and all three have the bias of the queries: it is cut in three like the columns. "
             "See section 17.10.",
-            lambda weight, bias: (*_split(weight, bias)[:3], *[_split(weight, bias)[3]] * 3),
+            {"of_q, of_k, of_v\n": "of_q, of_q, of_q\n"},
         ),
         "every third number of the bias": Mistake(
             "The weights are right, and of the biases each takes every third number: they lie one after the other, E "
             "numbers each, as the columns do. See section 17.10.",
-            lambda weight, bias: (*_split(weight, bias)[:3], *(bias[i::3] for i in range(3))),
+            {"bias.reshape(3, E)": "bias.reshape(E, 3).T"},
         ),
         "biases in another order": Mistake(
             "The weights are right, and the biases stand in another order than queries, keys, values. See section "
             "17.10.",
             sign=lambda found, weight, bias: (
                 _all_equal(found[:3], _split(weight, bias)[:3])
-                and any(
-                    _all_equal(found[3:], _split(weight, bias, order)[3:]) for order in itertools.permutations(range(3))
-                )
+                and any(_all_equal(found[3:], biases) for biases in itertools.permutations(_split(weight, bias)[3:]))
             ),
         ),
         "weights and biases in turn": Mistake(

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from attn_course.check.edits import Edited
 from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake, Remark
+from attn_course.check.signs import as_integers
 from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 SPECIAL = {"<pad>": PAD_ID, "<s>": BOS_ID, "</s>": EOS_ID, "<unk>": UNK_ID}
@@ -439,6 +440,16 @@ def _either_order(pieces, pair):
     return tuple(done)
 
 
+def _spelled_alike(pieces, pair):
+    done = []
+    for piece in pieces:
+        if done and done[-1] + piece == "".join(pair):
+            done[-1] += piece
+        else:
+            done.append(piece)
+    return tuple(done)
+
+
 def _frequent_pieces(cut):
     counts = Counter()
     for pieces, n in cut.items():
@@ -446,20 +457,6 @@ def _frequent_pieces(cut):
             counts[piece] += n
     pair = tuple(piece for piece, _ in counts.most_common(2))
     return pair, {_merge(pieces, pair): n for pieces, n in cut.items()}
-
-
-def _merge_by_spelling(cut):
-    pair = _one_round(cut)[0]
-    merged = {}
-    for pieces, count in cut.items():
-        done = []
-        for piece in pieces:
-            if done and done[-1] + piece == "".join(pair):
-                done[-1] += piece
-            else:
-                done.append(piece)
-        merged[tuple(done)] = count
-    return pair, merged
 
 
 merge_step = Exercise(
@@ -477,7 +474,7 @@ merge_step = Exercise(
         "merged by spelling": Mistake(
             "Two pieces that spell the same as the pair when they are glued are merged too; the pair is these two "
             "pieces and no others. See section 10.5.",
-            _merge_by_spelling,
+            {"_merge(": "_spelled_alike("},
         ),
         "pairs over the edges of words": Mistake(
             "The end of a word and the beginning of the next one in the dict are taken for neighbours; pairs are "
@@ -661,14 +658,8 @@ def _tensors(answer, pairs):
     if isinstance(found, Tensor):
         raise Remark("pad_pairs must return three tensors: src, tgt_in and tgt_out. See section 10.7.")
     if isinstance(found, tuple | list):
-        return tuple(_any_integers(tensor) for tensor in found)
+        return tuple(as_integers(tensor) for tensor in found)
     return found
-
-
-def _any_integers(tensor):
-    """Whole numbers of any size are ids; true or false and numbers with a point are not."""
-    is_whole = isinstance(tensor, Tensor) and not tensor.is_floating_point() and tensor.dtype != torch.bool
-    return tensor.long() if is_whole else tensor
 
 
 def _filled(rows, *, value=PAD_ID, width=None, left=False):
@@ -725,13 +716,10 @@ def _is_wider(found, pairs):
     )
 
 
-def _too_narrow(pairs):
-    def fill(rows):
-        width = max(map(len, rows)) - 1
-        ends = [row[: max(width - 1, 0)] + row[-1:] if len(row) > width else row for row in rows]
-        return _filled(ends, width=width)
-
-    return tuple(fill(rows) for rows in _rows_of(pairs))
+def _filled_one_column_short(rows):
+    width = max(map(len, rows)) - 1
+    ends = [row[: max(width - 1, 0)] + row[-1:] if len(row) > width else row for row in rows]
+    return _filled(ends, width=width)
 
 
 def _shifted_by_two(found, pairs):
@@ -746,19 +734,6 @@ def _shifted_by_two(found, pairs):
         and torch.equal(found[1], right[1])
         and torch.equal(written, wanted)
         and not found[2][:, wanted.size(1) :].any()
-    )
-
-
-def _pads_filled_with_the_end(pairs):
-    src, read, written = _rows_of(pairs)
-    return _filled(src), _filled(read), _filled(written, value=EOS_ID)
-
-
-def _rows_of(pairs):
-    return (
-        [[*src, EOS_ID] for src, _ in pairs],
-        [[BOS_ID, *tgt] for _, tgt in pairs],
-        [[*tgt, EOS_ID] for _, tgt in pairs],
     )
 
 
@@ -895,7 +870,7 @@ pad_pairs = Exercise(
         "end of the shorter rows only": Mistake(
             "The longest sentence has lost its last word to the end: the rows are one column too narrow, for the "
             "width was taken before the end was added. See section 10.7.",
-            lambda pairs: _too_narrow(pairs),
+            {"_filled(rows)": "_filled_one_column_short(rows)"},
         ),
         "source and target swapped": Mistake(
             "The sources stand where the targets belong: a pair is (source, target). See section 10.9.",
@@ -904,7 +879,11 @@ pad_pairs = Exercise(
         "what is written filled up with the end": Mistake(
             f"tgt_out is filled up with the end ({EOS_ID}) instead of the padding ({PAD_ID}): the model would learn to "
             "write many ends. See section 10.7.",
-            lambda pairs: _pads_filled_with_the_end(pairs),
+            {
+                "tuple(_filled(rows) for rows in (src, tgt_in, tgt_out))": (
+                    "_filled(src), _filled(tgt_in), _filled(tgt_out, value=EOS_ID)"
+                )
+            },
         ),
         "not integers": Mistake(
             "The numbers are right and have a point: ids are looked up in a table, which takes integers. See section "
@@ -987,25 +966,17 @@ def _walk(lengths, max_cells):
     return buckets
 
 
-def _lost_at_the_edge(lengths, max_cells):
-    """A new bucket is begun, and the sentence that did not fit is forgotten."""
-    buckets = [[]]
-    for i in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if lengths[i] * (len(buckets[-1]) + 1) > max_cells:
-            buckets.append([])
-        else:
-            buckets[-1].append(i)
-    return buckets
-
-
-def _lost_and_no_empty_bucket(lengths, max_cells):
-    return [bucket for bucket in _lost_at_the_edge(lengths, max_cells) if bucket]
-
-
-def _the_same_list(lengths, max_cells):
-    """Every bucket is the list that was filled last."""
-    buckets = _walk(lengths, max_cells)
-    return [buckets[-1] for _ in buckets] if buckets else [[]]
+# A new bucket is begun, and the sentence that did not fit is forgotten.
+_LOST = {
+    "= []": "= [[]]",
+    "not buckets or ": "",
+    "        buckets[-1].append(i)": "        else:\n            buckets[-1].append(i)",
+}
+_LOST_AT_THE_EDGE = [
+    Edited(_walk, _LOST),
+    Edited(_walk, _LOST | {"return buckets": "return [b for b in buckets if b]"}),
+]
+_THE_SAME_LIST = Edited(_walk, {"return buckets": "return [buckets[-1] for _ in buckets] or [[]]"})
 
 
 def _fixed_size(lengths, max_cells):
@@ -1098,10 +1069,7 @@ fill_buckets = Exercise(
             sign=lambda found, lengths, most: (
                 any(
                     torch.equal(found[0], lost[0]) and found[1:] == lost[1:]
-                    for lost in (
-                        _described(_lost_at_the_edge, lengths, most),
-                        _described(_lost_and_no_empty_bucket, lengths, most),
-                    )
+                    for lost in (_described(answer, lengths, most) for answer in _LOST_AT_THE_EDGE)
                 )
                 if lengths
                 else None
@@ -1181,8 +1149,8 @@ fill_buckets = Exercise(
             sign=lambda found, lengths, most: (
                 (
                     lengths != []
-                    and torch.equal(found[0], _described(_the_same_list, lengths, most)[0])
-                    and found[1] == _described(_the_same_list, lengths, most)[1]
+                    and torch.equal(found[0], _described(_THE_SAME_LIST, lengths, most)[0])
+                    and found[1] == _described(_THE_SAME_LIST, lengths, most)[1]
                 )
                 or (None if not lengths else False)
             ),
@@ -1240,20 +1208,6 @@ def _without(train, held_out, key):
     japanese = {key(ja) for ja, _ in held_out}
     english = {key(en) for _, en in held_out}
     return [(ja, en) for ja, en in train if key(ja) not in japanese and key(en) not in english]
-
-
-def _contained(train, held_out, key):
-    def inside(pair):
-        return any(key(held[side]) in key(pair[side]) for held in held_out for side in (0, 1))
-
-    return [pair for pair in train if not inside(pair)]
-
-
-def _inside_a_held_out(train, held_out, key):
-    def inside(pair):
-        return any(key(pair[side]) in key(held[side]) for held in held_out for side in (0, 1))
-
-    return [pair for pair in train if not inside(pair)]
 
 
 def _up_to_the_first(train, held_out, key):
@@ -1360,7 +1314,10 @@ remove_leaks = Exercise(
         "contained instead of equal": Mistake(
             "Longer sentences go out because a held-out one stands somewhere inside them; a leak is a sentence that is "
             "equal. See section 10.11.",
-            _contained,
+            {
+                "key(ja) not in japanese": "not any(held in key(ja) for held in japanese)",
+                "key(en) not in english": "not any(held in key(en) for held in english)",
+            },
         ),
         "order lost": Mistake(
             "The right pairs are left, in another order than in the training text. See section 10.11.",
@@ -1400,7 +1357,10 @@ remove_leaks = Exercise(
         "inside a held-out sentence": Mistake(
             "A sentence goes out that is no more than a part of a held-out one: only equal keys are a leak. `in` looks "
             "for a part of a string, and for an element of a set. See section 10.11.",
-            _inside_a_held_out,
+            {
+                "key(ja) not in japanese": "not any(key(ja) in held for held in japanese)",
+                "key(en) not in english": "not any(key(en) in held for held in english)",
+            },
         ),
         "languages mixed": Mistake(
             "A sentence goes out that is held out in the other language: Japanese is compared with Japanese, and "

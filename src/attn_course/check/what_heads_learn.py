@@ -37,46 +37,6 @@ def _induction(weights, ids):
     return (weights * after[:, None]).sum(dim=(0, 2, 3)) / past.sum()
 
 
-def _tables(ids):
-    earlier = (ids[:, :, None] == ids[:, None]).tril(-1)
-    return earlier, F.pad(earlier, (1, 0))[..., :-1]
-
-
-def _only(ids, first):
-    """The table of the places after the first earlier occurrence, or after the last one."""
-    earlier, _ = _tables(ids)
-    T = ids.size(1)
-    order = torch.arange(T, 0, -1) if first else torch.arange(1, T + 1)
-    place = (earlier * order.to(ids)).argmax(-1, keepdim=True)
-    chosen = torch.zeros_like(earlier).scatter(-1, place, True) & earlier
-    return F.pad(chosen, (1, 0))[..., :-1]
-
-
-def _scored(weights, ids, after):
-    earlier, _ = _tables(ids)
-    return (weights * after[:, None]).sum(dim=(0, 2, 3)) / earlier.any(-1).sum()
-
-
-def _per_query(weights, ids, of_places):
-    """What ``of_places`` makes of the weights on the places after them, averaged over the queries with a past."""
-    earlier, after = _tables(ids)
-    past = earlier.any(-1)
-    found = of_places(weights, after[:, None])  # (B, H, T)
-    return (found * past[:, None]).sum(dim=(0, 2)) / past.sum()
-
-
-def _mean_of_texts(weights, ids, least=1):
-    earlier, after = _tables(ids)
-    past = earlier.any(-1).sum(-1)
-    sums = (weights * after[:, None]).sum(dim=(2, 3)) / past.clamp(min=least)[:, None]
-    return sums.mean(0)
-
-
-def _one_for_each_text(weights, ids):
-    earlier, after = _tables(ids)
-    return (weights * after[:, None]).sum(dim=(2, 3)) / earlier.any(-1).sum(-1).clamp(min=1)[:, None]
-
-
 induction_score = Exercise(
     name="induction_score",
     trials=_looks,
@@ -118,29 +78,27 @@ induction_score = Exercise(
         "mean over the places": Mistake(
             "Where a token stood before several times, the weights on the places after them are averaged: they add up. "
             "See section 18.1.",
-            lambda weights, ids: _per_query(weights, ids, lambda w, m: (w * m).sum(-1) / m.sum(-1).clamp(min=1)),
+            {"after[:, None])": "after[:, None] / after.sum(-1)[:, None, :, None].clamp(min=1))"},
         ),
         "largest of the places": Mistake(
             "Where a token stood before several times, only the largest of the weights counts: they add up. See "
             "section 18.1.",
-            lambda weights, ids: _per_query(weights, ids, lambda w, m: (w * m).amax(-1)),
+            {".sum(dim=(0, 2, 3))": ".amax(-1).sum(dim=(0, 2))"},
         ),
         "last place only": Mistake(
             "Only the place after the last earlier occurrence counts: after each of them an induction head looks "
             "right. See section 18.1.",
-            lambda weights, ids: _scored(weights, ids, _only(ids, first=False)),
+            {"pad(earlier,": "pad(earlier & (earlier.flip(-1).cumsum(-1).flip(-1) == 1),"},
         ),
         "first place only": Mistake(
             "Only the place after the first occurrence counts: after each of them an induction head looks right. See "
             "section 18.1.",
-            lambda weights, ids: _scored(weights, ids, _only(ids, first=True)),
+            {"pad(earlier,": "pad(earlier & (earlier.cumsum(-1) == 1),"},
         ),
         "counts the largest weights": Mistake(
             "It counts how often the largest weight of a row is in the right place; the score is the weight itself. "
             "See section 18.1.",
-            lambda weights, ids: _per_query(
-                weights, ids, lambda w, m: m.expand_as(w).gather(-1, w.argmax(-1, keepdim=True))[..., 0].to(w)
-            ),
+            {"(weights *": "(F.one_hot(weights.argmax(-1), ids.size(1)).to(weights) *"},
         ),
         "queries and keys exchanged": Mistake(
             "Rows and columns are exchanged: a row belongs to the query, and a column to the token that it looks at. "
@@ -150,17 +108,17 @@ induction_score = Exercise(
         "mean of the texts' means": Mistake(
             "Every text counts the same, however often something comes again in it: here every query with a past "
             "shall. See section 18.1.",
-            _mean_of_texts,
+            {".sum(dim=(0, 2, 3)) / past.sum()": ".sum(dim=(2, 3)).div(past.sum(1)[:, None].clamp(min=1)).mean(0)"},
         ),
         "mean of the texts' means, of which one is 0/0": Mistake(
             "Every text gives a mean of its own, and one in which nothing comes again gives 0/0, which is nan: add up "
             "over all texts first, and divide once. See section 18.1.",
-            lambda weights, ids: _mean_of_texts(weights, ids, least=0),
+            {".sum(dim=(0, 2, 3)) / past.sum()": ".sum(dim=(2, 3)).div(past.sum(1)[:, None]).mean(0)"},
         ),
         "one number for each text": Mistake(
             "There is a number for each text and each head: the mean runs over the queries of all texts together. See "
             "section 18.1.",
-            _one_for_each_text,
+            {".sum(dim=(0, 2, 3)) / past.sum()": ".sum(dim=(2, 3)) / past.sum(1)[:, None].clamp(min=1)"},
         ),
         "one number for all heads": Mistake(
             "The heads are averaged too, and heads differ: keep their axis. See section 18.2.",
@@ -200,29 +158,6 @@ def _ablate(x, num_heads, heads, mask):
     return new.flatten(2)
 
 
-def _with_mean(x, num_heads, heads, mean):
-    """The heads replaced by a mean that may depend on the place."""
-    new = x.clone().unflatten(-1, (num_heads, -1))
-    new[:, :, heads] = mean.expand_as(x).unflatten(-1, (num_heads, -1))[:, :, heads]
-    return new.flatten(2)
-
-
-def _each_text(x, num_heads, heads, mask):
-    kept = mask[..., None]
-    return _with_mean(x, num_heads, heads, (x * kept).sum(1, keepdim=True) / kept.sum(1, keepdim=True))
-
-
-def _each_place(x, num_heads, heads, mask):
-    kept = mask[..., None]
-    return _with_mean(x, num_heads, heads, (x * kept).sum(0, keepdim=True) / kept.sum(0, keepdim=True))
-
-
-def _interleaved(x, num_heads, heads, mask):
-    new = x.clone().unflatten(-1, (-1, num_heads))
-    new[..., heads] = x[mask].mean(0).unflatten(-1, (-1, num_heads))[..., heads]
-    return new.flatten(2)
-
-
 def _heads_as_columns(x, num_heads, heads, mask):
     new = x.clone()
     new[..., heads] = x[mask].mean(0)[heads]
@@ -231,13 +166,6 @@ def _heads_as_columns(x, num_heads, heads, mask):
 
 def _others(num_heads, heads):
     return [head for head in range(num_heads) if head not in heads]
-
-
-def _of_the_other_heads(x, num_heads, heads, mask):
-    split = x.unflatten(-1, (num_heads, -1))
-    new = split.clone()
-    new[:, :, heads] = split.mean(dim=2, keepdim=True)
-    return new.flatten(2)
 
 
 ablate_heads = Exercise(
@@ -269,12 +197,18 @@ ablate_heads = Exercise(
         "one mean for each text": Mistake(
             "Each text gets a mean of its own, which still tells the texts apart: take it over the whole batch. See "
             "section 18.4.",
-            _each_text,
+            {
+                "x[mask].mean(dim=0)": "(x * mask[..., None]).sum(1, keepdim=True).div(mask.sum(1)[:, None, None])",
+                "mean[heads]": "mean[:, :, heads]",
+            },
         ),
         "one mean for each place": Mistake(
             "Each place gets a mean of its own, which still tells the places apart: take it over all of them. See "
             "section 18.4.",
-            _each_place,
+            {
+                "x[mask].mean(dim=0)": "(x * mask[..., None]).sum(0).div(mask.sum(0)[:, None])",
+                "mean[heads]": "mean[:, heads]",
+            },
         ),
         "one number for all columns": Mistake(
             "All columns get the same number: a mean is taken over tokens, and each column keeps its own. See section "
@@ -292,7 +226,11 @@ ablate_heads = Exercise(
         ),
         "heads interleaved": Mistake(
             "A head gets every H-th column: head h has D columns side by side, from h · D on. See section 6.3.",
-            _interleaved,
+            {
+                "x.clone().unflatten(-1, (num_heads, -1))": "x.clone().unflatten(-1, (-1, num_heads))",
+                "(dim=0).unflatten(-1, (num_heads, -1))": "(dim=0).unflatten(-1, (-1, num_heads))",
+                "new[:, :, heads] = mean[heads]": "new[..., heads] = mean[:, heads]",
+            },
         ),
         "heads taken for columns": Mistake(
             "The head's number is used as the number of a column: head h has D columns, from h · D on. "
@@ -314,7 +252,10 @@ ablate_heads = Exercise(
         "mean over the heads": Mistake(
             "A head is replaced by the mean of all heads at its own place, which still depends on the token: average "
             "over tokens. See section 18.4.",
-            _of_the_other_heads,
+            {
+                "x[mask].mean(dim=0).unflatten(-1, (num_heads, -1))": "new.mean(dim=2, keepdim=True)",
+                "mean[heads]": "mean",
+            },
         ),
         "padding not replaced": Mistake(
             "The heads are replaced at the tokens and not at the padding: here it is at every place. See section 18.4.",
@@ -361,10 +302,6 @@ def _roll(weights, residual):
     return torch.stack(after)
 
 
-def _backwards(weights, residual):
-    return _roll(weights.flip(0), residual.flip(0))
-
-
 rollout = Exercise(
     name="rollout",
     trials=_layers,
@@ -400,7 +337,7 @@ rollout = Exercise(
         ),
         "last layer first": Mistake(
             "The layers are gone through from the last to the first. See section 18.6.",
-            _backwards,
+            {"zip(weights, residual,": "zip(weights.flip(0), residual.flip(0),"},
         ),
         "each layer alone": Mistake(
             "Each layer stands alone, and nothing is handed on from one to the next: multiply them. See section 18.6.",

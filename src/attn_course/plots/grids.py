@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from attn_course.plots.colours import INK, diverging, lightness_of, sequential
-from attn_course.plots.picture import WIDEST, Picture, style
+from attn_course.plots.picture import WIDEST, Picture, panels, style
 from attn_course.plots.text import (
     ONE_RUN,
     as_mask,
@@ -163,15 +163,8 @@ def head_grid(
         margin[1] + panel[1] * rows + above * (rows - 1) + (0.0 if same_tokens else 0.12)
     )
     with matplotlib.rc_context(style()):
-        fig = Figure(
-            figsize=(width, height),
-            layout="constrained",
-        )
-        axes = fig.subplots(rows, columns, squeeze=False)
-        for i, ax in enumerate(axes.flat):
-            if i >= len(grids):
-                ax.axis("off")
-                continue
+        fig, axes = panels(len(grids), rows, columns, (width, height))
+        for i, ax in enumerate(axes.flat[: len(grids)]):
             image = _draw_grid(
                 ax, grids[i], None if allowed is None else allowed[i], scale, cell
             )
@@ -266,13 +259,8 @@ def masks(
         margin[1] + (cell * shape[0] + 0.45) * rows,
     )
     with matplotlib.rc_context(style()):
-        fig = Figure(figsize=size, layout="constrained")
-        axes = fig.subplots(rows, columns, squeeze=False)
-        for i, ax in enumerate(axes.flat):
-            if i >= len(grids):
-                ax.axis("off")
-                continue
-            name, grid = list(grids.items())[i]
+        fig, axes = panels(len(grids), rows, columns, size)
+        for i, (ax, (name, grid)) in enumerate(zip(axes.flat, grids.items(), strict=False)):
             ax.imshow(np.where(grid, 0.62, 0.0), cmap=sequential(), vmin=0, vmax=1)
             _outline_cells(ax, shape)
             _label_axes(

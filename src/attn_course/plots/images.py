@@ -7,12 +7,11 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
-from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 from torch import Tensor
 
 from attn_course.plots.colours import COLORS, INK, diverging, sequential
-from attn_course.plots.picture import WIDEST, Picture, style
+from attn_course.plots.picture import WIDEST, Picture, panels, style
 from attn_course.plots.text import ONE_RUN, as_numbers, check_scale, fixed, signless_zero
 
 _INK = LinearSegmentedColormap.from_list("ink", ["white", INK])
@@ -81,15 +80,9 @@ def images(
     beside = 0.0 if tiles is None else 0.9
     side = min(1.5, (WIDEST - beside) / columns)
     with matplotlib.rc_context(style()):
-        fig = Figure(
-            figsize=(side * columns + beside, (side * height / width + 0.3) * rows),
-            layout="constrained",
-        )
-        axes = fig.subplots(rows, columns, squeeze=False)
-        for i, ax in enumerate(axes.flat):
-            if i >= len(grids):
-                ax.axis("off")
-                continue
+        size = (side * columns + beside, (side * height / width + 0.3) * rows)
+        fig, axes = panels(len(grids), rows, columns, size)
+        for i, ax in enumerate(axes.flat[: len(grids)]):
             if tiles is None:
                 ax.imshow(grids[i], cmap=_INK, vmin=0, vmax=1)
             else:

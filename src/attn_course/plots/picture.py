@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 from matplotlib import font_manager
 from matplotlib.figure import Figure
 from PIL import Image
@@ -95,6 +96,17 @@ def subplots(
     with matplotlib.rc_context(style()):
         fig = Figure(figsize=(width, height), layout="constrained")
         return fig, fig.subplots(rows, columns, **kwargs)
+
+
+def panels(
+    count: int, rows: int, columns: int, size: tuple[float, float]
+) -> tuple[Figure, np.ndarray]:
+    """A figure of this size with axes (rows, columns), of which those beyond the count stay empty."""
+    fig = Figure(figsize=size, layout="constrained")
+    axes = fig.subplots(rows, columns, squeeze=False)
+    for ax in axes.flat[count:]:
+        ax.axis("off")
+    return fig, axes
 
 
 def style() -> dict[str, Any]:

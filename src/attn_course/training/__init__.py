@@ -12,19 +12,19 @@ if TYPE_CHECKING:  # for editors, which do not run anything
         save_checkpoint,
         write_atomically,
     )
+    from attn_course.training.distributed import join_processes
     from attn_course.training.loop import train, translate_greedily
     from attn_course.training.loss import translation_loss
     from attn_course.training.model import load_weights, make_model
-    from attn_course.training.processes import join_processes
     from attn_course.training.schedule import learning_rate
     from attn_course.training.settings import Settings
 
 _MODULES = {
     "checkpoint": "load_checkpoint save_checkpoint write_atomically",
+    "distributed": "join_processes",
     "loop": "train translate_greedily",
     "loss": "translation_loss",
     "model": "load_weights make_model",
-    "processes": "join_processes",
     "schedule": "learning_rate",
     "settings": "Settings",
 }

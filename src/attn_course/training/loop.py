@@ -36,6 +36,7 @@ from attn_course.device import (
 )
 from attn_course.training.carry_over import carry_over, find_origins
 from attn_course.training.checkpoint import load_checkpoint, save_checkpoint
+from attn_course.training.distributed import find_processes
 from attn_course.training.folder import (
     BEST,
     LAST,
@@ -50,7 +51,6 @@ from attn_course.training.folder import (
 )
 from attn_course.training.loss import translation_loss
 from attn_course.training.model import load_weights, make_model
-from attn_course.training.processes import find_processes
 from attn_course.training.schedule import learning_rate
 from attn_course.training.settings import Settings
 from attn_course.training.shards import Shard, Shards, prepare_shards

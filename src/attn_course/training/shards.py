@@ -25,19 +25,18 @@ from attn_course.data.mixture import (
     LongText,
     Text,
     cut_pair,
-    describe_corpus,
-    stream_corpus,
     stream_text,
 )
+from attn_course.data.named_corpora import describe_corpus, stream_corpus
 from attn_course.data.subwords import Subwords
 from attn_course.training.checkpoint import write_atomically
+from attn_course.training.distributed import find_processes
 from attn_course.training.folder import (
     SRC_SUBWORDS,
     TGT_SUBWORDS,
     describe_pairs,
     prepare_folder,
 )
-from attn_course.training.processes import find_processes
 from attn_course.training.settings import Settings
 
 SHARDS, INDEX = "shards", "index.json"

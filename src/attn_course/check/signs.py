@@ -1,0 +1,48 @@
+"""What checks of several chapters share: results in another form, and signs of a mistake. Used from chapter 8 on."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def as_integers(found: Any) -> Any:
+    """Whole numbers of any size are ids and positions; true or false and numbers with a point are not."""
+    is_whole = isinstance(found, Tensor) and not found.is_floating_point() and found.dtype != torch.bool
+    return found.long() if is_whole else found
+
+
+def as_number(found: Any) -> Any:
+    """A share may come as a tensor of one number, and as a whole number."""
+    found = found.item() if isinstance(found, Tensor) and found.numel() == 1 else found
+    return float(found) if isinstance(found, int) else found
+
+
+def on_the_cpu(found: Any) -> Any:
+    """Where nothing says on which device, any will do."""
+    return found.cpu() if isinstance(found, Tensor) else found
+
+
+def where(tells: Callable[..., bool], *answers: Callable) -> Callable[..., bool | None]:
+    """A sign: one of the answers' results, in the trials that can tell; in the others learners do many things.
+
+    Args:
+        tells: whether a trial can tell, asked of its inputs.
+        answers: called with the inputs; what is compared are as many results as they give.
+    """
+
+    def sign(found: Any, *inputs: Any) -> bool | None:
+        if not tells(*inputs):
+            return None
+        return any(_agree(found, answer(*inputs)) for answer in answers)
+
+    return sign
+
+
+def _agree(found: Any, wanted: Any) -> bool:
+    found, wanted = ([results] if isinstance(results, Tensor) else results for results in (found, wanted))
+    return len(found) >= len(wanted) and all(
+        f.shape == w.shape and torch.allclose(f.double(), w.double(), rtol=1e-3, atol=1e-5)
+        for f, w in zip(found, wanted, strict=False)
+    )
