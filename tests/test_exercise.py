@@ -8,6 +8,7 @@ import threading
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from read_chapters import run
 from torch import nn
 
@@ -408,10 +409,25 @@ def exercise_on_tensors(right, **more):
         (lambda x: x.flip(-2), "in the reverse order", "along axis -2 they stand in the reverse order"),
         (lambda x: x.roll(1, -1), "shifted by one place", "along axis -1 they stand one place too late"),
         (
-            lambda x: x.reshape(x.mT.shape),
+            lambda x: x.mT.reshape(x.shape),
             "numbers in other places",
             "holds the right numbers, and not in their places",
         ),
+        (
+            lambda x: x.reshape(x.mT.shape),
+            "another shape",
+            "in the right order, and the shape is (5, 3), expected (3, 5)",
+        ),
+        (lambda x: x[..., 1:], "places missing", "along axis -1 the first one is missing"),
+        (lambda x: torch.cat([x, x, x[..., :1, :]], -2), "places too many", "with 4 more behind them along axis -2"),
+        (lambda x: x[..., :1].expand_as(x), "the same in all places of an axis", "the first of them, which is right"),
+        (lambda x: F.pad(x[..., :-1], (1, 0)), "shifted by one place", "along axis -1 one place too late"),
+        (lambda x: x.clamp(max=0.25), "cut off at a bound", "above 0.25 is lowered to 0.25"),
+        (lambda x: x.round(decimals=2), "rounded", "rounded to 2 digits behind the point"),
+        (lambda x: x.softmax(-1), "a step too many", "and then a softmax over axis -1 is done besides"),
+        (lambda x: x.cumsum(-2), "a step too many", "and then a running sum along axis -2 is done besides"),
+        (lambda x: x * x[..., :1].sigmoid(), "a factor for each row", "the right one times a number of its own"),
+        (lambda x: x + x[..., :1].sigmoid(), "an amount added to each row", "the right one plus a number of its own"),
         (lambda x: x[..., None], "an axis too many", "(3, 5, 1), expected (3, 5)"),
         (lambda x: (x, x), "more than the result", "The first of what it returns is right; return it alone"),
         (lambda x: x.exp(), "a function too many or too few", "is the exponential of what it should be"),
@@ -432,6 +448,66 @@ def test_what_some_wrong_results_have_in_common_is_not_named():
     assert exercise.verdict(lambda x: -x if x.dim() == 2 else x.abs()).mistake is None
 
 
+@pytest.mark.parametrize(
+    ("right", "answer", "name", "says"),
+    [
+        (lambda x: x.softmax(-1), lambda x: x, "a step missing", "A softmax over axis -1 would make the right numbers"),
+        (lambda x: x.relu(), lambda x: x, "a step missing", "would make the right numbers of those in result"),
+        (lambda x: x.sin(), lambda x: x.sin() + x, "an input added", "`x` is added to result besides"),
+        (lambda x: x.sin(), lambda x: x.sin() * x, "an input added", "`x` is multiplied with result besides"),
+        (
+            lambda x: x[..., :1, :],
+            lambda x: x[..., :1, :].expand_as(x),
+            "repeated along an axis",
+            "(3, 5), expected (1, 5)",
+        ),
+        (lambda x: x > 0, lambda x: x > 0.5, "True too rarely", "Every True in result is right"),
+        (lambda x: x > 0, lambda x: x > -0.5, "True too often", "Every False in result is right"),
+        (lambda x: x.sum().item(), lambda x: x.sum(), "a tensor for a number", "item() makes one"),
+        (lambda x: x.sum(), lambda x: x.sum().item(), "an array or a list for a tensor", "a Python number instead"),
+        (lambda x: x.size(-1), lambda x: x.size(-1) / 1, "type not kept", "// divides whole numbers"),
+        (
+            lambda x: [*x.shape],
+            lambda x: (*x.shape,),
+            "something else for a list",
+            "it is a tuple; asked for is a list",
+        ),
+        (
+            lambda x: [*x.shape],
+            lambda x: [*x.shape[:-1]],
+            "places missing",
+            "right as far as it goes, and ends too early",
+        ),
+        (lambda x: [*x.shape], lambda x: [*x.shape, 1], "places too many", "and then goes on: it ends too late"),
+        (lambda x: [*x.shape, 1], lambda x: [1, *x.shape[::-1]], "in the reverse order", "in the reverse order"),
+        (lambda x: x.sin(), lambda x: [x.sin()].clear(), "nothing returned", "end it with a return"),
+        (lambda x: x.sin(), lambda x: x.abs().sin(), "an input changed first", "below 0 are taken without their sign"),
+    ],
+)
+def test_what_is_done_too_much_or_too_little_is_named(right, answer, name, says):
+    verdict = exercise_on_tensors(right).verdict(answer)
+    assert verdict.mistake == name, verdict.text
+    assert says in verdict.text
+
+
+def test_what_an_answer_keeps_from_one_call_to_the_next_is_found():
+    seen = []
+
+    def adds_up(x):
+        seen.append(x.sum())
+        return x + len(seen)
+
+    def remembers(x, first=[]):  # noqa: B006 - the mistake
+        first.append(0.0 if len(first) < 9 else 1.0)
+        return x + first[-1]
+
+    exercise = exercise_on_tensors(lambda x: x)
+    for answer in (adds_up, remembers):
+        verdict = exercise.verdict(answer)
+        assert verdict.mistake == "something kept between calls", verdict.text
+        assert "Called once more with the same inputs, table returns something else" in verdict.text
+
+
 def test_one_lost_number_among_zeros_and_ones_is_no_square_of_all():
     def zeros_and_ones(x):
         table = (x > 0).to(x)
@@ -439,8 +515,8 @@ def test_one_lost_number_among_zeros_and_ones_is_no_square_of_all():
         return table
 
     verdict = exercise_on_tensors(zeros_and_ones).verdict(lambda x: zeros_and_ones(x).round())
-    assert verdict.mistake is None
-    assert verdict.text.startswith("Not right yet, and none of the mistakes this check knows.")
+    assert verdict.mistake == "0 in some places"
+    assert verdict.text.startswith("Not right yet. result is right but for some places that are 0.")
 
 
 def test_a_type_of_all_numbers_is_named():
@@ -496,7 +572,7 @@ def test_several_results_in_the_wrong_order_or_alone_are_named():
 )
 def test_what_is_right_in_part_is_said(answer, says):
     exercise = exercise_on_tensors(lambda x: (x, x.exp()), returns=("a", "b"))
-    assert f"\n  In every trial that fails: {says}" in exercise.verdict(answer).text
+    assert says in exercise.verdict(answer).text
 
 
 def test_a_number_is_compared_over_the_trials():

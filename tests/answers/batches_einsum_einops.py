@@ -648,6 +648,18 @@ def max_sim(q, k):
     return scores.amax(-2).mean(-1)
 
 
+@wrong("softmax for the maximum")
+def max_sim(q, k):
+    scores = torch.einsum("atd,bsd->abts", q, k)
+    return torch.einsum("abts,abts->ab", scores.softmax(dim=-1), scores)
+
+
+@wrong("last token of the text left out")
+def max_sim(q, k):
+    scores = torch.stack([torch.stack([question @ text[: len(text) - 1 or 1].T for text in k]) for question in q])
+    return scores.max(-1).values.sum(-1)
+
+
 # -- table_gradient ---------------------------------------------------------------------------------
 
 

@@ -81,6 +81,18 @@ def zigzag_shard(num_positions, num_ranks, rank):
     return torch.stack([torch.cat([chunks[r], chunks[-1 - r]]) for r in range(num_ranks)])
 
 
+@wrong("single positions there and back")
+def zigzag_shard(num_positions, num_ranks, rank):
+    there = [*range(num_ranks), *reversed(range(num_ranks))]
+    return torch.tensor([t for t in range(num_positions) if there[t % (2 * num_ranks)] == rank])
+
+
+@wrong("truth values for positions")
+def zigzag_shard(num_positions, num_ranks, rank):
+    chunk = torch.arange(num_positions) // (num_positions // (2 * num_ranks))
+    return torch.minimum(chunk, 2 * num_ranks - 1 - chunk) == rank
+
+
 # -- simulate_ring ---------------------------------------------------------------------------------
 
 
@@ -214,6 +226,52 @@ def simulate_ring(q, k, v, positions):
     return _ring(q, k, v, lambda r, o: positions[(2 * r - o) % count] <= positions[r][:, None], range)
 
 
+@wrong("log-sum of the first block kept")
+def simulate_ring(q, k, v, positions):
+    outs = []
+    for rank in range(len(q)):
+        out, log_sum = None, None
+        for step in range(len(q)):
+            owner = (rank - step) % len(q)
+            found = attend_block(q[rank], k[owner], v[owner], positions[owner] <= positions[rank][:, None])
+            if out is None:
+                out, log_sum = found
+            else:
+                out = merge_blocks((out, log_sum), found)[0]
+        outs.append(out)
+    return torch.stack(outs)
+
+
+@wrong("log-sum of the last block kept")
+def simulate_ring(q, k, v, positions):
+    outs = []
+    for rank in range(len(q)):
+        out, log_sum = None, None
+        for step in range(len(q)):
+            owner = (rank - step) % len(q)
+            found, new = attend_block(q[rank], k[owner], v[owner], positions[owner] <= positions[rank][:, None])
+            out = found if out is None else merge_blocks((out, log_sum), (found, new))[0]
+            log_sum = new
+        outs.append(out)
+    return torch.stack(outs)
+
+
+@wrong("past hidden")
+def simulate_ring(q, k, v, positions):
+    outs = []
+    for rank in range(len(q)):
+        blocks = []
+        for step in range(len(q)):
+            owner = (rank - step) % len(q)
+            mask = positions[rank][:, None] <= positions[owner]
+            blocks.append(attend_block(q[rank], k[owner], v[owner], mask))
+        merged = blocks[0]
+        for block in blocks[1:]:
+            merged = merge_blocks(merged, block)
+        outs.append(merged[0])
+    return torch.stack(outs)
+
+
 # -- heads_of_rank ---------------------------------------------------------------------------------
 
 
@@ -294,6 +352,27 @@ def heads_of_rank(num_heads, num_kv_heads, num_ranks, rank):
     each = num_heads // num_ranks
     own = {rank * each + i for i in range(each)}
     return own, {head * num_kv_heads // num_heads for head in own}
+
+
+@wrong("whole groups")
+def heads_of_rank(num_heads, num_kv_heads, num_ranks, rank):
+    each, sharing = num_heads // num_ranks, num_heads // num_kv_heads
+    first, last = rank * each // sharing, ((rank + 1) * each - 1) // sharing
+    return list(range(first * sharing, (last + 1) * sharing)), list(range(first, last + 1))
+
+
+@wrong("last key head missing")
+def heads_of_rank(num_heads, num_kv_heads, num_ranks, rank):
+    each, sharing = num_heads // num_ranks, num_heads // num_kv_heads
+    heads = list(range(rank * each, (rank + 1) * each))
+    return heads, list(range(heads[0] // sharing, heads[-1] // sharing))
+
+
+@wrong("last key head missing where there are several")
+def heads_of_rank(num_heads, num_kv_heads, num_ranks, rank):
+    each, sharing = num_heads // num_ranks, num_heads // num_kv_heads
+    first, last = rank * each // sharing, ((rank + 1) * each - 1) // sharing
+    return list(range(rank * each, (rank + 1) * each)), list(range(first, max(last, first + 1)))
 
 
 # -- shard_loss ------------------------------------------------------------------------------------
@@ -380,3 +459,48 @@ def shard_loss(logits, targets, counts):
 def shard_loss(logits, targets, counts):
     losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100, reduction="none")
     return losses.sum() * (counts != 0).sum() / counts.sum()
+
+
+@wrong("nan without targets")
+def shard_loss(logits, targets, counts):
+    own = (targets != -100).sum()
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten()) * len(counts) * own / counts.sum()
+
+
+@wrong("sentences for ranks")
+def shard_loss(logits, targets, counts):
+    total = F.cross_entropy(logits.mT, targets, reduction="sum")
+    return total * logits.size(0) / counts.sum()
+
+
+@wrong("0 taken for padding")
+def shard_loss(logits, targets, counts):
+    counted = targets > 0
+    total = F.cross_entropy(logits[counted], targets[counted], reduction="sum")
+    return total * len(counts) / counts.sum()
+
+
+@wrong("what does not count is taken for 0")
+def shard_loss(logits, targets, counts):
+    losses = -logits.log_softmax(-1).gather(-1, targets.clamp(min=0)[..., None])
+    return losses.sum() / counts.sum() * len(counts)
+
+
+@wrong("own mean, 0 without targets")
+def shard_loss(logits, targets, counts):
+    counted = targets != -100
+    if not counted.any():
+        return logits.sum() * 0
+    return F.cross_entropy(logits[counted], targets[counted])
+
+
+@wrong("average count cut to a whole number")
+def shard_loss(logits, targets, counts):
+    total = F.cross_entropy(logits.mT, targets, reduction="sum")
+    return total / (int(counts.sum()) // counts.numel())
+
+
+@wrong("share counted twice")
+def shard_loss(logits, targets, counts):
+    share = (targets != -100).sum() / counts.sum()
+    return F.cross_entropy(logits.mT, targets, reduction="sum") * share * len(counts) / counts.sum()

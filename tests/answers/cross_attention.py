@@ -1197,6 +1197,20 @@ def alignment_share(weights, gold):
     return right_[gold >= 0].float().mean().item()
 
 
+@wrong("half of the weight demanded")
+def alignment_share(weights, gold):
+    top, found = weights.mean(1).max(-1)
+    hits = (found == gold) & (top > 0.5)
+    return hits[gold != -1].double().mean().item()
+
+
+@wrong("neighbours counted")
+def alignment_share(weights, gold):
+    found = weights.mean(1).argmax(-1)
+    near = (found == gold) | (found == gold - 1) | (found == gold + 1)
+    return near[gold >= 0].float().mean().item()
+
+
 # -- More mistakes, by exercise -------------------------------------------------------------------------
 
 

@@ -1012,6 +1012,29 @@ def clipped_precision(hypotheses, references, n):
         return sum((mine & theirs).values()) / sum(mine.values())
 
 
+@wrong("one added")
+def clipped_precision(hypotheses, references, n):
+    def count(words):
+        return Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
+
+    mine = [count(words) for words in hypotheses]
+    hits = sum((m & count(r)).total() for m, r in zip(mine, references, strict=True))
+    return (hits + 1) / (sum(m.total() for m in mine) + 1)
+
+
+@wrong("mean of the precisions up to n")
+def clipped_precision(hypotheses, references, n):
+    def precision(m):
+        def count(words):
+            return Counter(tuple(words[i : i + m]) for i in range(len(words) - m + 1))
+
+        mine = [count(words) for words in hypotheses]
+        hits = sum((c & count(r)).total() for c, r in zip(mine, references, strict=True))
+        return hits / sum(c.total() for c in mine)
+
+    return sum(precision(m) for m in range(1, n + 1)) / n
+
+
 # -- link_error -------------------------------------------------------------------------------------
 
 
@@ -1198,3 +1221,10 @@ def link_error(predicted, sure, possible):
     for a, p in zip(predicted, possible, strict=True):
         a &= p
     return 1 - (hits + sum(map(len, predicted))) / total
+
+
+@wrong("sentences without a prediction left out")
+def link_error(predicted, sure, possible):
+    kept = [i for i, links in enumerate(predicted) if links]
+    hits = sum(len(predicted[i] & sure[i]) + len(predicted[i] & possible[i]) for i in kept)
+    return 1 - hits / max(sum(len(predicted[i]) + len(sure[i]) for i in kept), 1)

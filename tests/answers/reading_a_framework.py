@@ -219,6 +219,13 @@ def stable_quiet(x, dim=-1):
     return e / (torch.exp(-m).squeeze(dim) + e.sum(dim))
 
 
+@wrong("a one for the zero")
+def stable_quiet(x, dim=-1):
+    m = x.detach().amax(dim, keepdim=True).clamp(min=1)
+    exponentials = (x - m).exp()
+    return exponentials / ((1 - m).exp() + exponentials.sum(dim, keepdim=True))
+
+
 # -- course_mask ------------------------------------------------------------------------------------
 
 

@@ -290,6 +290,14 @@ def scaled_dot_product(q, k, v):
     return w @ v, w
 
 
+@wrong("future hidden")
+def scaled_dot_product(q, k, v):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()
+    weights = torch.softmax(scores.masked_fill(~seen, -torch.inf), dim=-1)
+    return weights @ v, weights
+
+
 # -- as_linear --------------------------------------------------------------------------------------
 
 

@@ -195,6 +195,17 @@ def context_of(x, index):
     return sum(w[i] * x[i] for i in range(6))
 
 
+@wrong("future left out")
+def context_of(x, index):
+    scores = (x @ x[index]).masked_fill(torch.arange(len(x), device=x.device) > index, -torch.inf)
+    return torch.softmax(scores, 0) @ x
+
+
+@wrong("directions compared")
+def context_of(x, index):
+    return torch.softmax(F.cosine_similarity(x, x[index : index + 1]), 0) @ x
+
+
 # -- three_bad_scores -------------------------------------------------------------------------------
 
 

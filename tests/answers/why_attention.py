@@ -625,6 +625,14 @@ def look_back(query, keys, values, score_weight, mask):
     return (weights[:, None] @ values).squeeze(1), weights
 
 
+@wrong("mean of the values")
+def look_back(query, keys, values, score_weight, mask):
+    scores = torch.tanh(query[:, None] + keys) @ score_weight
+    weights = torch.softmax(scores.masked_fill(~mask, -torch.inf), dim=-1)
+    context = torch.stack([v[m].mean(0) for v, m in zip(values, mask, strict=True)])
+    return context, weights
+
+
 # -- gru_step ---------------------------------------------------------------------------------------
 
 

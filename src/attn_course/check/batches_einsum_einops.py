@@ -155,6 +155,7 @@ weighted_sum = Exercise(
     trials=_weights_and_values,
     right=lambda weights, v: weights @ v,
     returns=("out",),
+    gradients=True,
     mistakes={
         "summed over the queries": Mistake(
             "The sum runs over t, the queries: the letter that is not in the result is s, "
@@ -361,6 +362,7 @@ max_sim = Exercise(
     trials=_questions_and_texts,
     right=_reduce(lambda scores: scores.amax(-1).sum(-1)),
     returns=("ranks",),
+    gradients=True,
     mistakes={
         "paired one to one": Mistake(
             "The first question met the first text only, the second the second: "
@@ -454,6 +456,15 @@ max_sim = Exercise(
             "Scores below 0 never win: the search for the best starts at 0, which no token scored. "
             "Two different words can score below 0. See section 4.2.",
             _reduce(lambda scores: scores.amax(-1).clamp(min=0).sum(-1)),
+        ),
+        "softmax for the maximum": Mistake(
+            "Instead of the best partner it takes a mean weighted by a softmax over the partners; asked for is "
+            "the largest dot product itself. See section 4.5.",
+            _reduce(lambda scores: (scores * scores.softmax(-1)).sum(-1).sum(-1)),
+        ),
+        "last token of the text left out": Mistake(
+            "The last token of each text is left out; it may be the best partner, too. See section 4.5.",
+            lambda q, k: torch.einsum("atd,bsd->abts", q, k[:, : max(k.size(1) - 1, 1)]).amax(-1).sum(-1),
         ),
     },
 )

@@ -36,6 +36,12 @@ def _zigzag(num_positions, num_ranks, rank):
     return torch.cat([first, second])
 
 
+def _there_and_back(num_positions, num_ranks, rank):
+    t = torch.arange(num_positions)
+    place = t % (2 * num_ranks)
+    return t[torch.minimum(place, 2 * num_ranks - 1 - place) == rank]
+
+
 zigzag_shard = Exercise(
     name="zigzag_shard",
     trials=_texts,
@@ -91,6 +97,18 @@ zigzag_shard = Exercise(
         "all ranks": Mistake(
             "The shards of all ranks come back, and one rank's are asked for. See section 20.6.",
             lambda num_positions, num_ranks, rank: zigzag_positions(num_positions, num_ranks),
+        ),
+        "single positions there and back": Mistake(
+            "Single positions are dealt out there and back. What goes there and back is whole chunks, two for "
+            "each rank. See section 20.6.",
+            _there_and_back,
+        ),
+        "truth values for positions": Mistake(
+            "It says True or False of every position of the text; asked for are the numbers of those that the "
+            "rank gets. See section 20.6.",
+            lambda num_positions, num_ranks, rank: torch.isin(
+                torch.arange(num_positions), _zigzag(num_positions, num_ranks, rank)
+            ),
         ),
     },
 )
@@ -215,6 +233,21 @@ simulate_ring = Exercise(
             "block. See section 20.5.",
             {"positions[owner] <=": "positions[(rank + step) % num_ranks] <="},
         ),
+        "log-sum of the first block kept": Mistake(
+            "What has been merged keeps the log-sum of the first block, so each later block is weighed against "
+            "that one alone: both results of a merge go into the next. See section 20.11.",
+            {"merge_blocks(merged, found)": "(merge_blocks(merged, found)[0], merged[1])"},
+        ),
+        "log-sum of the last block kept": Mistake(
+            "What has been merged is given the log-sum of the newest block, so all that came before weighs as "
+            "little as that: both results of a merge go into the next. See section 20.11.",
+            {"merge_blocks(merged, found)": "(merge_blocks(merged, found)[0], found[1])"},
+        ),
+        "past hidden": Mistake(
+            "A query sees its own position and what comes after it, and nothing of its past: ≤ and ≥ have "
+            "changed places. See section 20.6.",
+            {"[owner] <= pos": "[owner] >= pos"},
+        ),
     },
 )
 
@@ -309,6 +342,19 @@ heads_of_rank = Exercise(
             "See section 20.4.",
             {"(rank + 1) * each))": "(rank + 1) * each + 1))"},
         ),
+        "whole groups": Mistake(
+            "The rank gets all query heads of the key heads that it needs, so ranks that share a key head "
+            "compute the same heads twice: each query head belongs to one rank. See section 20.4.",
+            {"return heads, groups": "return [head for head in range(num_heads) if head // sharing in groups], groups"},
+        ),
+        "last key head missing": Mistake(
+            "The last key head is missing: a range ends before its second number. See section 20.4.",
+            {"return heads, groups": "return heads, groups[:-1]"},
+        ),
+        "last key head missing where there are several": Mistake(
+            "Where the rank needs several key heads, the last of them is missing. See section 20.4.",
+            {"return heads, groups": "return heads, groups[:-1] or groups"},
+        ),
     },
 )
 
@@ -395,6 +441,41 @@ shard_loss = Exercise(
         "one loss for each target": Mistake(
             "It returns a loss for each target; DDP's backward pass begins with a single number. See section 20.3.",
             {'reduction="sum"': 'reduction="none"'},
+        ),
+        "nan without targets": Mistake(
+            "A shard in which no target counts gives nan: the mean over none is 0/0, and stays nan whatever it "
+            "is multiplied with. A sum over none is 0. See section 20.3.",
+            lambda logits, targets, counts: (
+                F.cross_entropy(logits.mT, targets) * (targets != -100).sum() / counts.sum() * len(counts)
+            ),
+        ),
+        "sentences for ranks": Mistake(
+            "It is multiplied by how many rows the shard has; DDP divides by the number of ranks. See section 20.3.",
+            {"len(counts)": "len(targets)"},
+        ),
+        "0 taken for padding": Mistake(
+            "Targets with the id 0 are left out, as if that were padding; here it is −100 that marks what does "
+            "not count. See section 20.3.",
+            {"logits.mT, targets,": "logits.mT, targets.masked_fill(targets == 0, -100),"},
+        ),
+        "what does not count is taken for 0": Mistake(
+            "Targets of −100 count as if they were the id 0: they are to be left out, and not only made valid. "
+            "See section 20.3.",
+            {"logits.mT, targets,": "logits.mT, targets.clamp(min=0),"},
+        ),
+        "own mean, 0 without targets": Mistake(
+            "It is the mean over this rank's own targets, and 0 where there are none. Averaged over the ranks, "
+            "a target in a short shard weighs more than one in a long shard. See section 20.3.",
+            {"/ counts.sum() * len(counts)": "/ (targets != -100).sum().clamp(min=1)"},
+        ),
+        "average count cut to a whole number": Mistake(
+            "It is divided by the average count, and `//` cuts that down to a whole number. See section 20.3.",
+            {"/ counts.sum() * len(counts)": "/ (counts.sum() // len(counts))"},
+        ),
+        "share counted twice": Mistake(
+            "The sum over the targets is multiplied by the share of the rank, which is in the sum already: that "
+            "share belongs to a mean. See section 20.3.",
+            {"    return total": "    total = total * (targets != -100).sum() / counts.sum()\n    return total"},
         ),
     },
 )

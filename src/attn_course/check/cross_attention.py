@@ -966,5 +966,16 @@ alignment_share = Exercise(
         CHANGES_ITS_INPUT: Mistake(
             "The weights and the alignment are wanted afterwards, for a picture or another measure. See section 5.10."
         ),
+        "half of the weight demanded": Mistake(
+            "A word counts as found only where its position has more than half of the weight; the largest "
+            "weight is enough, however small it is. See section 7.8.",
+            {
+                "(found == gold)": "((found == gold) & (weights.mean(dim=1).amax(dim=-1) > 0.5))",
+            },
+        ),
+        "neighbours counted": Mistake(
+            "A position beside the known one counts as found, too; only the known one is right. See section 7.8.",
+            {"(found == gold)": "((found - gold).abs() <= 1)"},
+        ),
     },
 )

@@ -732,6 +732,11 @@ def _in_any_order(words, n):
     return Counter(tuple(sorted(gram)) for gram in _ngrams(words, n).elements())
 
 
+def _with_one_added(hypotheses, references, n):
+    total = sum(max(len(words) - n + 1, 0) for words in hypotheses)
+    return (_right_precision(hypotheses, references, n) * total + 1) / (total + 1)
+
+
 clipped_precision = Exercise(
     name="clipped_precision",
     trials=_corpora,
@@ -864,6 +869,17 @@ clipped_precision = Exercise(
         "first sentence only": Mistake(
             "Only the first hypothesis is looked at: the return may stand inside the loop. See section 13.6.",
             {"    hits =": "    hypotheses, references = hypotheses[:1], references[:1]\n    hits ="},
+        ),
+        "one added": Mistake(
+            "One is added to the hits and to the n-grams, as some do so that no precision is 0; asked for is "
+            "the share itself. See section 13.6.",
+            _with_one_added,
+        ),
+        "mean of the precisions up to n": Mistake(
+            "It is the mean of the precisions for 1 to n; asked for is that of n alone. See section 13.6.",
+            lambda hypotheses, references, n: (
+                sum(_right_precision(hypotheses, references, m) for m in range(1, n + 1)) / n
+            ),
         ),
     },
 )
@@ -1056,6 +1072,11 @@ link_error = Exercise(
             "The rate is far above 1: without brackets the hits are divided by the first number alone, and the second "
             "is added. See section 13.9.",
             _error(lambda A, S, P, AS, AP, AuS: 1 - (AS + AP) / A + S),
+        ),
+        "sentences without a prediction left out": Mistake(
+            "Sentence pairs for which nothing was predicted are left out, and their sure links with them: what "
+            "is missing counts as an error. See section 13.9.",
+            {"        hits +=": "        if not a:\n            continue\n        hits +="},
         ),
     },
 )

@@ -627,6 +627,7 @@ grouped_attention = Exercise(
     trials=_heads_and_groups,
     right=_repeat_groups,
     returns=("out",),
+    gradients=True,
     mistakes={
         "empty rows are nan": Mistake(
             "A query that may attend to nothing gets nan: the softmax of nothing but −∞ is 0/0. Its weights are zeros. "

@@ -63,6 +63,8 @@ ANOTHER_DEFAULT = "another default"
 NOT_AS_ASKED = "not built as asked"
 SIZE_IS_NO_INTEGER = "a size that is no integer"
 NO_PARAMETER = "a tensor for a parameter"
+KEPT_BETWEEN_CALLS = "something kept between calls"
+NOTHING_RETURNED = "nothing returned"
 # The mistakes that every check knows, each with its symptom; an exercise may add a sentence of its own.
 EVERY_CHECK_KNOWS = {
     CHANGES_ITS_INPUT: "Numbers that were handed in are other numbers afterwards.",
@@ -75,6 +77,8 @@ EVERY_CHECK_KNOWS = {
     ANOTHER_DEFAULT: "An argument has lost the default that the exercise's first line gives it.",
     SIZE_IS_NO_INTEGER: "A size or an index is a number with a point.",
     NO_PARAMETER: "A plain tensor is put where a module has a parameter.",
+    KEPT_BETWEEN_CALLS: "Called again with the same inputs, the answer returns something else.",
+    NOTHING_RETURNED: "The function ends without a return.",
     **facts.SYMPTOMS,
     **readings.SYMPTOMS,
 }
@@ -337,7 +341,7 @@ class Exercise:
             return self._changes_input(changed) if changed else self._judge_closely(runs)
         first = failed[0]
         if first.found is None and first.error is None:
-            return Verdict(False, self._returned_nothing(answer))
+            return self._returned_nothing(answer)
         if name := self._known_mistake(runs, first):
             said = f"Not right yet. {self.mistakes[name].says}"
             return Verdict(False, said if first.error is None else f"{said}\n{first.error_text()}", name)
@@ -368,12 +372,15 @@ class Exercise:
         if self.accepts is None:
             with contextlib.suppress(Exception):  # a result may refuse whatever is asked of it
                 known = (
-                    facts.general_mistake(pairs, self.returns)
+                    self._unlike_itself(first)
+                    or facts.general_mistake(pairs, self.returns)
                     or self._known_reading(runs, first)
+                    or facts.by_input(pairs, [run.inputs_by_name() for run in failed], self.returns)
                     or self._mistake_and_fact(runs, first)
                 )
                 if not known and (names := self._mistakes_by_part(runs, first)):
                     return self._judge_two(names)
+                known = known or self._in_failing_trials(runs, first) or facts.mostly_right(pairs, self.returns)
                 part = None if known else facts.partly_right(pairs, self.returns)
         if known:
             text = first.difference_text(f"Not right yet. {known[1]}")
@@ -397,6 +404,8 @@ class Exercise:
             )
         if self.gradients and (verdict := self._judge_gradients(runs)):
             return verdict
+        if kept := self._unlike_itself(runs[0]):
+            return self._told(*kept)
         if others := self._other_defaults(runs[0].answer):
             return self._told(ANOTHER_DEFAULT, f"All is right but for one thing: {others[0][2]}")
         return Verdict(True, self._accepted(runs).text + told)
@@ -481,18 +490,20 @@ class Exercise:
         text = f"Not right yet. {self.name} changes {run.changed}, which it was given, in place. {says}"
         return Verdict(False, text, CHANGES_ITS_INPUT)
 
-    def _returned_nothing(self, answer: Callable) -> str:
+    def _returned_nothing(self, answer: Callable) -> Verdict:
         methods = [answer]
         if inspect.isclass(answer):
             own = {n: f for n, f in vars(answer).items() if inspect.isfunction(f)}
             own.pop("__init__", None)
             methods = [own["forward"]] if "forward" in own else list(own.values())
         if methods and all(map(_does_nothing, methods)):
-            return (
+            return Verdict(
+                False,
                 f"Not written yet: {self.name} returns None. "
-                "Put your code in the place of the dots and run this cell again."
+                "Put your code in the place of the dots and run this cell again.",
             )
-        return f"Not right yet. {self.name} returns None: end it with a return."
+        text = f"Not right yet. {self.name} returns None: end it with a return."
+        return Verdict(False, text, NOTHING_RETURNED)
 
     def _known_mistake(self, runs: list["_Run"], first: "_Run") -> str | None:
         """The mistake that does what the answer does in every trial; of several, the one that fits most.
@@ -518,12 +529,45 @@ class Exercise:
             fits += bool(agrees)
         return fits
 
+    def _unlike_itself(self, run: "_Run") -> tuple[str, str] | None:
+        """Whether an answer that returned something returns something else when it is called with the same again."""
+        if self.accepts is not None or not all(map(_is_copied, run.inputs)):  # a call may have spoiled the input
+            return None
+        with contextlib.redirect_stdout(io.StringIO()):
+            again, error = run._attempt_in_time(run.answer, _copy(run.inputs))
+        if error is not None or (difference := _difference(again, run.expected, self.returns, _LOOSE)) is None:
+            return None
+        if _difference(run.found, run.expected, self.returns, _LOOSE) == difference:
+            return None
+        text = (
+            f"Called once more with the same inputs, {self.name} returns something else: "
+            "something is kept from one call to the next, or drawn by chance."
+        )
+        return KEPT_BETWEEN_CALLS, text + run._tried_text()
+
     def _known_reading(self, runs: list["_Run"], first: "_Run") -> tuple[str, str] | None:
         """Of which other inputs the results would be the right ones: the mistake's name and a sentence, or None."""
         before = [run.inputs_by_name() for run in runs if run.is_right]
         for name, says, answer in readings.readings(self.right, first.inputs_by_name(), before):
             if self._fits(Mistake(says, answer), runs, first):
                 return name, says
+        return None
+
+    def _in_failing_trials(self, runs: list["_Run"], first: "_Run") -> tuple[str, str] | None:
+        """A mistake or a reading that is made in some kinds of trials only, such as where a matrix is square."""
+        failed = [run for run in runs if not run.is_right]
+        kinds = dict.fromkeys(run.what for run in failed)
+        if len(failed) < 3 or len(failed) == len(runs) or any(run.what in kinds for run in runs if run.is_right):
+            return None
+        if not all(run.error is None and facts.tells(run.expected) and facts.tells(run.found) for run in failed):
+            return None
+        before = [run.inputs_by_name() for run in runs if run.is_right]
+        known = ((name, mistake.says, mistake.answer) for name, mistake in self.mistakes.items() if mistake.answer)
+        changed = readings.readings(self.right, first.inputs_by_name(), before)
+        for name, says, answer in itertools.chain(known, changed):
+            mistake = Mistake(says, answer)
+            if all(run.agrees_with(mistake) for run in (first, *failed)):
+                return name, f"It is right in other trials, and this is what it does in those that fail: {says}"
         return None
 
     def _mistake_and_fact(self, runs: list["_Run"], first: "_Run") -> tuple[str, str] | None:

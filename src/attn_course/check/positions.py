@@ -438,6 +438,7 @@ turn_halves = Exercise(
     trials=_to_turn,
     right=_halves,
     returns=("turned",),
+    gradients=True,
     mistakes={
         "neighbours paired": Mistake(
             "Neighbouring columns are turned together, which is the convention of the paper; "
@@ -609,6 +610,7 @@ rotary_attention = Exercise(
     trials=_newest_and_cached,
     right=_rotary,
     returns=("out", "weights"),
+    gradients=True,
     mistakes={
         "queries from 0": Mistake(
             "With as many queries as keys it is right, and with a cache it is not: the first of the new queries "

@@ -22,6 +22,7 @@ from attn_course.check.exercise import (
     set_parameters,
     weights_and_gradient,
 )
+from attn_course.check.specimens import Specimens
 from attn_course.functional import attention, softmax
 from attn_course.masks import make_causal_mask, make_padding_mask
 from attn_course.multi_head_attention import MultiHeadAttention
@@ -273,6 +274,13 @@ stable_quiet = Exercise(
             "scores alone, and the zero beside them is larger still. It belongs among the numbers whose largest is "
             "taken. See section 14.8.",
             sign=_nan_below_zero,
+        ),
+        "a one for the zero": Mistake(
+            "What stands beside the scores is a score of 1, which weighs e; the 1 below the fraction is the "
+            "exponential of a score of 0. See section 14.8.",
+            lambda x, dim: softmax(torch.cat([x, torch.ones_like(x.narrow(dim, 0, 1))], dim), dim).narrow(
+                dim, 0, x.size(dim)
+            ),
         ),
     },
 )
@@ -623,95 +631,50 @@ def _raises(x, dim=-1):
     raise NotImplementedError("quiet softmax")
 
 
-_WRONG = {
-    "a function that returns its input": lambda x, dim=-1: x,
-    "the plain softmax": lambda x, dim=-1: softmax(x, dim),
-    "that of 2023": lambda x, dim=-1: burn_quiet_softmax_2023(x, dim),
-    "one with another sink": lambda x, dim=-1: quiet_softmax(x, dim, sink=math.log(2)),
-    "a half softmax": lambda x, dim=-1: softmax(x, dim) / 2,
-    "one that renormalises": lambda x, dim=-1: _renormalised(x, dim),
-    "one that overflows": _naive,
-    "one that is nan for a row of -inf": burn_quiet_softmax,
-    "one whose dim is always the last": lambda x, dim=-1: quiet_softmax(x, -1),
-    "one whose gradient lacks the denominator's": _without_gradient_of_sum,
-    "one whose gradient is nan for a row of -inf": _patched,
-    "one of another shape": lambda x, dim=-1: quiet_softmax(x, dim).sum(dim),
-    "one that raises an error": _raises,
-    "one that returns None": lambda x, dim=-1: None,
-}
-
-
 def _renormalised(x, dim):
     weights = quiet_softmax(x, dim)
     return weights / weights.sum(dim, keepdim=True).clamp(min=1e-30)
 
 
-_RIGHT = {
-    "a right one": lambda x, dim=-1: quiet_softmax(x, dim),
-    "one that appends a zero": _by_appending,
-    "one that subtracts another number": _by_another_offset,
-    "one in double precision": _in_double,
-}
-
-
-def _claims(draw):
-    first, *others = _RIGHT
-    yield first, _RIGHT[first]
-    wrong = list(_WRONG)
-    for what in wrong[:3]:
-        yield what, _WRONG[what]
-    for what in others:
-        yield what, _RIGHT[what]
-    for what in wrong[3:]:
-        yield what, _WRONG[what]
-
-
-def _is_right(fn):
-    return any(fn is right for right in _RIGHT.values())
-
-
-def _tell(answer, fn):
-    """What the answer says of a function; what it says must be True or False."""
-    try:
-        said = answer(fn)
-    except AssertionError:
-        raise Remark("It asserts, so it stops where it should return False. See section 14.9.") from None
-    if said is None:
-        return None
-    if isinstance(said, Tensor) and said.numel() == 1 and said.dtype == torch.bool:
-        raise Remark(
-            "It returns a tensor; a test says True or False, and bool() or item() makes one of the other. See section "
-            "14.9."
-        )
-    return said
-
-
-def _accepts(*whats):
-    """A sign: one of these wrong functions is the first that is taken for right; others after it do not count."""
-    first = min(list(_WRONG).index(what) for what in whats)
-
-    def sign(found, fn):
-        if found is not True:
-            return None
-        place = next((i for i, wrong in enumerate(_WRONG.values()) if fn is wrong), None)
-        if place is None or list(_WRONG)[place] in whats:
-            return place is not None
-        return None if place > first else False
-
-    return sign
+_CLAIMS = Specimens(
+    right={
+        "a right one": lambda x, dim=-1: quiet_softmax(x, dim),
+        "one that appends a zero": _by_appending,
+        "one that subtracts another number": _by_another_offset,
+        "one in double precision": _in_double,
+    },
+    wrong={
+        "a function that returns its input": lambda x, dim=-1: x,
+        "the plain softmax": lambda x, dim=-1: softmax(x, dim),
+        "that of 2023": lambda x, dim=-1: burn_quiet_softmax_2023(x, dim),
+        "one with another sink": lambda x, dim=-1: quiet_softmax(x, dim, sink=math.log(2)),
+        "a half softmax": lambda x, dim=-1: softmax(x, dim) / 2,
+        "one that renormalises": lambda x, dim=-1: _renormalised(x, dim),
+        "one that overflows": _naive,
+        "one that is nan for a row of -inf": burn_quiet_softmax,
+        "one whose dim is always the last": lambda x, dim=-1: quiet_softmax(x, -1),
+        "one whose gradient lacks the denominator's": _without_gradient_of_sum,
+        "one whose gradient is nan for a row of -inf": _patched,
+        "one of another shape": lambda x, dim=-1: quiet_softmax(x, dim).sum(dim),
+        "one that raises an error": _raises,
+        "one that returns None": lambda x, dim=-1: None,
+    },
+    obvious=3,
+    section="14.9",
+)
 
 
 tells_quiet = Exercise(
     name="tells_quiet",
-    trials=_claims,
-    right=_is_right,
-    use=_tell,
+    trials=_CLAIMS.trials,
+    right=_CLAIMS.is_right,
+    use=_CLAIMS.use,
     returns=("what it says",),
     seeds=(0,),
     mistakes={
         "accepts everything": Mistake(
             "It accepts a function that returns its input: a test that cannot fail is none. See section 14.9.",
-            sign=_accepts("a function that returns its input"),
+            sign=_CLAIMS.accepts("a function that returns its input"),
         ),
         "refuses everything": Mistake(
             "It refuses a right quiet softmax: compute by hand what your inputs should give, and allow a difference "
@@ -721,68 +684,70 @@ tells_quiet = Exercise(
         "says it upside down": Mistake(
             "It accepts what is wrong and refuses what is right: True says that the function is a quiet softmax. "
             "See section 14.9.",
-            lambda fn: not _is_right(fn),
+            lambda fn: not _CLAIMS.is_right(fn),
         ),
         "accepts the plain softmax": Mistake(
             "It accepts the plain softmax, which is almost quiet where scores are high: the two differ on low scores. "
             "See section 14.9.",
-            sign=_accepts("the plain softmax"),
+            sign=_CLAIMS.accepts("the plain softmax"),
         ),
         "accepts that of 2023": Mistake(
             "It accepts the version of 2023, whose rows also sum to less than 1: ask for the numbers, or for what four "
             "low scores get together. See section 14.8.",
-            sign=_accepts("that of 2023"),
+            sign=_CLAIMS.accepts("that of 2023"),
         ),
         "no large scores": Mistake(
             "It accepts one that gives nan for large scores: put such scores among the inputs, and remember that nan "
             "is not close to anything, itself included. See section 14.8.",
-            sign=_accepts("one that overflows"),
+            sign=_CLAIMS.accepts("one that overflows"),
         ),
         "too strict": Mistake(
             "It refuses a right one that computes in another order: two ways to the same number differ in the last "
             "digits, so equal is too much to ask. See section 14.9.",
             sign=lambda found, fn: (
-                (found is False or None) if _is_right(fn) and fn is not _RIGHT["a right one"] else None
+                (found is False or None) if _CLAIMS.is_right(fn) and fn is not _CLAIMS.right["a right one"] else None
             ),
         ),
         "no empty row": Mistake(
             "It accepts one that gives nan for a row of −∞: put such a row among the inputs, and remember that nan "
             "is not close to anything, itself included. See section 14.8.",
-            sign=_accepts("one that is nan for a row of -inf"),
+            sign=_CLAIMS.accepts("one that is nan for a row of -inf"),
         ),
         "one axis only": Mistake(
             "It accepts one that always works along the last axis: try another dim. See section 14.9.",
-            sign=_accepts("one whose dim is always the last"),
+            sign=_CLAIMS.accepts("one whose dim is always the last"),
         ),
         "no gradient asked for": Mistake(
             "It accepts one whose weights are right and whose gradient is not: run both backwards and compare. "
             "See section 14.14.",
-            sign=_accepts("one whose gradient lacks the denominator's", "one whose gradient is nan for a row of -inf"),
+            sign=_CLAIMS.accepts(
+                "one whose gradient lacks the denominator's", "one whose gradient is nan for a row of -inf"
+            ),
         ),
         "too loose": Mistake(
             "It accepts one with another sink, or a softmax divided by two: its comparison allows too much, or looks "
             "at sums and signs only. See section 14.9.",
-            sign=_accepts("one with another sink", "a half softmax"),
+            sign=_CLAIMS.accepts("one with another sink", "a half softmax"),
         ),
         "falls over": Mistake(
             "It stops with the error of the function that it tests, and has not said False: catch it. See section "
             "14.9.",
-            lambda fn: fn(torch.zeros(1), -1) is not None and _is_right(fn),
+            lambda fn: fn(torch.zeros(1), -1) is not None and _CLAIMS.is_right(fn),
         ),
         "equal to the last bit": Mistake(
             "It accepts a right one that computes as the test does, and refuses those that differ in the last digits: "
             "equal is too much to ask. See section 14.9.",
-            lambda fn: fn is _RIGHT["one that appends a zero"],
+            lambda fn: fn is _CLAIMS.right["one that appends a zero"],
         ),
         "an error counts as right": Mistake(
             "It accepts a function that stops with an error, or returns something else than weights: an error is "
             "caught, and what follows says True. See section 14.9.",
-            sign=_accepts("one that raises an error", "one that returns None", "one of another shape"),
+            sign=_CLAIMS.accepts("one that raises an error", "one that returns None", "one of another shape"),
         ),
         "measures something else": Mistake(
             "It refuses a right quiet softmax, and accepts another function: what it compares with, or how it "
             "compares, does not tell a quiet softmax. Compute by hand what your inputs should give. See section 14.7.",
-            sign=lambda found, fn: fn is _RIGHT["a right one"] or None,
+            sign=lambda found, fn: fn is _CLAIMS.right["a right one"] or None,
         ),
     },
 )

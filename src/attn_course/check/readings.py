@@ -8,6 +8,7 @@ a mistake.
 
 import inspect
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -22,6 +23,7 @@ INPUT_TRANSPOSED = "an input transposed"
 INPUT_RESHAPED = "an input reshaped instead of transposed"
 INPUT_REPLACED = "an input in the place of another"
 INPUTS_SWAPPED = "two inputs swapped"
+INPUT_CHANGED = "an input changed first"
 SYMPTOMS = {
     FIRST_FOR_ALL: "What belongs to the first row of a batch is used for all rows.",
     INPUT_INVERTED: "True is taken for False, and False for True.",
@@ -31,6 +33,28 @@ SYMPTOMS = {
     INPUT_RESHAPED: "An input is reshaped where it should be transposed, or the other way round.",
     INPUT_REPLACED: "One input is used where another belongs.",
     INPUTS_SWAPPED: "Two inputs have changed places.",
+    INPUT_CHANGED: "The result would be right if one of the inputs were another, such as a mask with the diagonal.",
+}
+# What a number is often replaced by when it is forgotten, or written into the code.
+_CONSTANTS = {int: (0, 1, 2), float: (0.0, 0.5, 1.0, 2.0, 0.9, 0.999, 1e-3, 1e-5, 1e-8, 1e4)}
+_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "The exponential of": torch.exp,
+    "The square of": torch.square,
+    "The negative of": torch.neg,
+    "The logarithm of": torch.log,
+    "The root of": torch.sqrt,
+}
+_ALONG_ROWS: dict[str, Callable[[Tensor], Tensor]] = {
+    "divided by its length (its norm)": lambda t: t / t.norm(dim=-1, keepdim=True),
+    "divided by its sum": lambda t: t / t.sum(-1, keepdim=True),
+    "put through a softmax": lambda t: t.softmax(-1),
+}
+_OF_NUMBERS: dict[str, Callable[[float], float]] = {
+    "One minus": lambda number: 1 - number,
+    "The square of": lambda number: number**2,
+    "The root of": math.sqrt,
+    "One divided by": lambda number: 1 / number,
+    "The logarithm of": math.log,
 }
 
 # What becomes of the inputs, by name.
@@ -116,6 +140,24 @@ def _of_tensor(name: str, value: Tensor) -> Iterator[tuple[str, str, Callable[[T
             # Where a mask may have an axis for the batch or none, it is the batch that is meant.
             lambda t: t[:1].expand_as(t).clone() if t.dim() == dim else t,
         )
+        yield (
+            FIRST_FOR_ALL,
+            f"The last {first} of `{name}`, `{name}[-1]`, is used for all of them.",
+            lambda t: t[-1:].expand_as(t).clone() if t.dim() == dim else t,
+        )
+        for step, other in ((1, "before"), (-1, "after")):
+            yield (
+                INPUT_CHANGED,
+                f"For each {first} of `{name}` the one {other} it is used.",
+                lambda t, step=step: t.roll(step, 0) if t.dim() == dim else t,
+            )
+        if value.is_floating_point():
+            for words, reduce in (("sum", torch.sum), ("mean", torch.mean)):
+                yield (
+                    INPUT_CHANGED,
+                    f"For each {first} of `{name}` the {words} of all of them is used.",
+                    lambda t, reduce=reduce: reduce(t, 0, keepdim=True).expand_as(t).clone() if t.dim() == dim else t,
+                )
     if value.dtype == torch.bool:
         yield (INPUT_INVERTED, f"`{name}` is read upside down: True is taken for False.", torch.logical_not)
         for truth in (True, False):
@@ -124,33 +166,97 @@ def _of_tensor(name: str, value: Tensor) -> Iterator[tuple[str, str, Callable[[T
                 f"What `{name}` says has no effect: the result is the same as if it were {truth} everywhere.",
                 lambda t, truth=truth: torch.full_like(t, truth),
             )
+        yield from _of_mask(name, value)
     elif value.is_floating_point():
+        yield (
+            INPUT_CHANGED,
+            f"Numbers of `{name}` below 0 are taken without their sign.",
+            torch.abs,
+        )
         for number in (0, 1):
             yield (
                 INPUT_IGNORED,
                 f"What `{name}` holds has no effect: the result is the same as if it were {number} everywhere.",
                 lambda t, number=number: torch.full_like(t, number),
             )
+        for words, function in _FUNCTIONS.items():
+            yield INPUT_CHANGED, f"{words} `{name}` is used where `{name}` itself belongs.", function
+        if dim:
+            for words, function in _ALONG_ROWS.items():
+                yield INPUT_CHANGED, f"Each row of `{name}` is {words} before it is used.", function
     else:
         for step, words in ((1, "large"), (-1, "small")):
             yield (INPUT_SHIFTED, f"Every number of `{name}` is taken 1 too {words}.", lambda t, step=step: t + step)
+        yield INPUT_CHANGED, f"Numbers of `{name}` below 0 are taken for 0.", lambda t: t.clamp(min=0)
+        yield INPUT_CHANGED, f"Numbers of `{name}` below 0 are taken without their sign.", torch.abs
+        if dim:
+            yield (
+                INPUT_CHANGED,
+                f"What `{name}` holds is not looked at: it is taken for 0, 1, 2 … along its last axis.",
+                lambda t: torch.arange(t.size(-1), device=t.device, dtype=t.dtype).expand_as(t).clone(),
+            )
+    if dim:
+        yield INPUT_CHANGED, f"`{name}` is read backwards along its last axis.", lambda t: t.flip(-1)
     if dim > 1:
+        yield INPUT_CHANGED, f"`{name}` is read backwards along its last axis but one.", lambda t: t.flip(-2)
         yield (INPUT_TRANSPOSED, f"`{name}` is used transposed: its last two axes have changed places.", lambda t: t.mT)
         says = _says_reshaped(f"`{name}`")
         yield INPUT_RESHAPED, says, _reshaped
+
+
+def _of_mask(name: str, value: Tensor) -> Iterator[tuple[str, str, Callable[[Tensor], Tensor]]]:
+    if value.dim() > 1 and value.size(0) > 1:
+        yield (
+            INPUT_CHANGED,
+            f"What is True in one row of `{name}` is taken for True in all of them.",
+            lambda t: t.any(0, keepdim=True).expand_as(t).clone(),
+        )
+        yield (
+            INPUT_CHANGED,
+            f"What is False in one row of `{name}` is taken for False in all of them.",
+            lambda t: t.all(0, keepdim=True).expand_as(t).clone(),
+        )
+    if value.dim() < 1:
+        return
+
+    def first_too(t: Tensor) -> Tensor:
+        t = t.clone()
+        t[..., 0] = True
+        return t
+
+    yield INPUT_CHANGED, f"The first column of `{name}` is taken for True, whatever it holds.", first_too
+    yield (
+        INPUT_CHANGED,
+        f"Where a row of `{name}` is False everywhere, it is taken for True everywhere.",
+        lambda t: t | ~t.any(-1, keepdim=True),
+    )
+    if value.dim() > 1:
+        yield (
+            INPUT_CHANGED,
+            f"`{name}` hides the future besides: what stands above its diagonal is taken for False.",
+            torch.tril,
+        )
+        yield (
+            INPUT_CHANGED,
+            f"Each token sees itself, whatever `{name}` says: its diagonal is taken for True.",
+            lambda t: t | torch.eye(t.size(-2), t.size(-1), dtype=torch.bool, device=t.device),
+        )
 
 
 def _of_plain(name: str, value: Any, others: Iterable[Any]) -> Iterator[tuple[str, str, Callable[[Any], Any]]]:
     if isinstance(value, bool):
         yield (INPUT_INVERTED, f"`{name}` is read upside down: True is taken for False.", lambda truth: not truth)
     if isinstance(value, bool | int | float):
-        constants = dict.fromkeys(others)
+        constants = dict.fromkeys([*others, *_CONSTANTS.get(type(value), ())])
         for constant in constants:
             yield (
                 INPUT_IGNORED,
                 f"`{name}` has no effect: the result is the same as if it were {constant} in every call.",
                 lambda number, constant=constant: constant,
             )
+    if isinstance(value, float):
+        for words, function in _OF_NUMBERS.items():
+            yield INPUT_CHANGED, f"{words} `{name}` is used where `{name}` itself belongs.", function
     if isinstance(value, int) and not isinstance(value, bool):
         for step, words in ((1, "large"), (-1, "small")):
             yield (INPUT_SHIFTED, f"`{name}` is taken 1 too {words}.", lambda number, step=step: number + step)

@@ -72,6 +72,7 @@ scaled_scores = Exercise(
     trials=_queries_and_keys,
     right=lambda q, k: q @ k.mT / math.sqrt(q.size(-1)),
     returns=("scores",),
+    gradients=True,
     mistakes={
         "no scale": Mistake(
             "The scores are not scaled: their spread grows with the width of the queries. See section 3.4.",
@@ -175,6 +176,13 @@ def _attend_to_either(q, k, v):
     return attention(q, k, k if k.size(-1) == v.size(-1) else v)
 
 
+def _without_the_future(q, k, v):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+    weights = softmax(scores.masked_fill(future, -math.inf))
+    return weights @ v, weights
+
+
 scaled_dot_product = Exercise(
     name="scaled_dot_product",
     trials=_queries_keys_and_values,
@@ -269,6 +277,11 @@ scaled_dot_product = Exercise(
             "With large scores there is nan in the result: exponentials overflow, or those of a whole row vanish. "
             "Subtract from each row its own largest score first, or use the package's softmax. See section 2.4.",
             sign=lambda found, q, k, v: found[0].isnan().any(),
+        ),
+        "future hidden": Mistake(
+            "Queries do not see the keys behind their own place, as under a causal mask; no mask is asked for. "
+            "See section 3.3.",
+            _without_the_future,
         ),
     },
 )

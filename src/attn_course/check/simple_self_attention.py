@@ -198,6 +198,15 @@ context_of = Exercise(
             "A softmax that subtracts the maximum first stays finite. See section 2.4.",
             _average_by(_naive_softmax),
         ),
+        "future left out": Mistake(
+            "The tokens behind the one that asks are left out: here each token looks at all of them. See section 2.5.",
+            lambda x, index: softmax(x[: index + 1] @ x[index]) @ x[: index + 1],
+        ),
+        "directions compared": Mistake(
+            "The vectors are brought to length 1 before their dot products, so that only directions count; here "
+            "the scores are the plain dot products. See section 2.2.",
+            lambda x, index: softmax((x / x.norm(dim=-1, keepdim=True)) @ (x[index] / x[index].norm())) @ x,
+        ),
     },
 )
 
@@ -445,6 +454,7 @@ all_contexts = Exercise(
     trials=_sentences,
     right=_attend,
     returns=("context",),
+    gradients=True,
     mistakes={
         "notebook's variables": Mistake(
             "Something in it comes from the chapter's six words, whatever x is handed over: "

@@ -4,9 +4,9 @@ import math
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
-from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake, Remark
+from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake
+from attn_course.check.specimens import Specimens
 
 # ---------------------------------------------------------------- patches put together again
 
@@ -370,68 +370,30 @@ def _no_cut(images, size):
     raise NotImplementedError("cut")
 
 
-_WRONG_CUTS = {
-    "strips": _strips,
-    "columns first": _columns_first,
-    "turned squares": _turned,
-    "spread pixels": _spread,
-    "channels last": _channels_last,
-    "square pictures only": _square_pictures_only,
-    "the first picture for all": _first_picture_for_all,
-    "pictures": lambda images, size: images,
-    "an error": _no_cut,
-    "None": lambda images, size: None,
-}
-_RIGHT_CUTS = {"by unfolding": _squares, "by moving axes": _by_axes, "by hand": _by_hand}
-
-
-def _cuts(draw):
-    yield "squares, by unfolding", _squares
-    for what in list(_WRONG_CUTS)[:2]:
-        yield what, _WRONG_CUTS[what]
-    for what in ("by moving axes", "by hand"):
-        yield f"squares, {what}", _RIGHT_CUTS[what]
-    for what in list(_WRONG_CUTS)[2:]:
-        yield what, _WRONG_CUTS[what]
-
-
-def _is_right(cut):
-    return any(cut is right for right in _RIGHT_CUTS.values())
-
-
-def _tell(answer, cut):
-    try:
-        said = answer(cut)
-    except AssertionError:
-        raise Remark("It asserts, so it stops where it should return False. See section 19.7.") from None
-    if isinstance(said, Tensor):
-        raise Remark(
-            "It returns a tensor; a test says True or False, and bool() makes one of the other. See section 19.7."
-        )
-    return said
-
-
-def _accepts(*whats):
-    """A sign: one of these is the first wrong function that is taken for right; others after it do not count."""
-    names = list(_WRONG_CUTS)
-    first = min(names.index(what) for what in whats)
-
-    def sign(found, cut):
-        if found is not True or _is_right(cut):
-            return None if found is True else False
-        place = next(i for i, wrong in enumerate(_WRONG_CUTS.values()) if cut is wrong)
-        if names[place] in whats:
-            return True
-        return None if place > first else False
-
-    return sign
+_CUTS = Specimens(
+    right={"squares, by unfolding": _squares, "squares, by moving axes": _by_axes, "squares, by hand": _by_hand},
+    wrong={
+        "strips": _strips,
+        "columns first": _columns_first,
+        "turned squares": _turned,
+        "spread pixels": _spread,
+        "channels last": _channels_last,
+        "square pictures only": _square_pictures_only,
+        "the first picture for all": _first_picture_for_all,
+        "pictures": lambda images, size: images,
+        "an error": _no_cut,
+        "None": lambda images, size: None,
+    },
+    obvious=2,
+    section="19.7",
+)
 
 
 cuts_squares = Exercise(
     name="cuts_squares",
-    trials=_cuts,
-    right=_is_right,
-    use=_tell,
+    trials=_CUTS.trials,
+    right=_CUTS.is_right,
+    use=_CUTS.use,
     returns=("what it says",),
     seeds=(0,),
     mistakes={
@@ -448,45 +410,45 @@ cuts_squares = Exercise(
         "says it upside down": Mistake(
             "It accepts what is wrong and refuses what is right: True says that the function cuts squares. See section "
             "19.7.",
-            lambda cut: not _is_right(cut),
+            lambda cut: not _CUTS.is_right(cut),
         ),
         "accepts strips": Mistake(
             "It accepts the reshape that makes strips: their shape is right, and so are all numbers taken together. "
             "Look which pixels stand in one patch. See section 19.7.",
-            sign=_accepts("strips"),
+            sign=_CUTS.accepts("strips"),
         ),
         "accepts another order of patches": Mistake(
             "It accepts patches that come column by column: the squares are right and their order is not, so a map "
             "drawn from the weights stands on its side. See section 19.1.",
-            sign=_accepts("columns first"),
+            sign=_CUTS.accepts("columns first"),
         ),
         "accepts another order in the patch": Mistake(
             "It accepts squares whose own pixels stand in another order: ask for the numbers in their order and not "
             "for a set or a sum. See section 19.1.",
-            sign=_accepts("turned squares", "spread pixels"),
+            sign=_CUTS.accepts("turned squares", "spread pixels"),
         ),
         "grey pictures only": Mistake(
             "It accepts one that mixes the channels: none of its pictures has more than one. See section 19.1.",
-            sign=_accepts("channels last"),
+            sign=_CUTS.accepts("channels last"),
         ),
         "square pictures only": Mistake(
             "It accepts one that is right for square pictures only: try one that is wider than tall. See section 19.1.",
-            sign=_accepts("square pictures only"),
+            sign=_CUTS.accepts("square pictures only"),
         ),
         "one picture only": Mistake(
             "It accepts one that cuts the first picture for all of the batch: try two different pictures at once. See "
             "section 19.1.",
-            sign=_accepts("the first picture for all"),
+            sign=_CUTS.accepts("the first picture for all"),
         ),
         "falls over": Mistake(
             "It stops with the error of the function that it tests, and has not said False: catch it. See section "
             "14.9.",
-            lambda cut: cut(torch.arange(24.0).view(1, 1, 4, 6), 2).shape is not None and _is_right(cut),
+            lambda cut: cut(torch.arange(24.0).view(1, 1, 4, 6), 2).shape is not None and _CUTS.is_right(cut),
         ),
         "an error counts as right": Mistake(
             "It accepts a function that stops with an error, or returns no patches: an error is caught, and what "
             "follows says True. See section 14.9.",
-            sign=_accepts("pictures", "an error", "None"),
+            sign=_CUTS.accepts("pictures", "an error", "None"),
         ),
     },
 )

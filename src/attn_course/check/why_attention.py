@@ -564,6 +564,11 @@ look_back = Exercise(
             "hide its scores with −∞ before the softmax. See section 1.6.",
             sign=lambda found, query, keys, values, score_weight, mask: found[1][~mask].ne(0).any(),
         ),
+        "mean of the values": Mistake(
+            "The context is the plain mean of the values that the mask shows: the weights are computed, and not "
+            "used. See section 1.6.",
+            {"weights[:, None] @ values": "(mask.to(values) / mask.sum(1, keepdim=True))[:, None] @ values"},
+        ),
     },
 )
 

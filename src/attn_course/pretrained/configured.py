@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from attn_course.cache import DecoderCache, KeyValueCache
+from attn_course.cache import DecoderCache
 from attn_course.functional import attention, soft_cap
 from attn_course.language_model import DecoderOnly
 from attn_course.masks import make_causal_mask, make_sliding_window_mask
@@ -18,6 +18,7 @@ from attn_course.positions import Rope, Rotation, make_rotation
 from attn_course.pretrained.config import Config, read_config, read_rope
 from attn_course.pretrained.llama import (
     GatedFeedForward,
+    LlamaLayer,
     halves_to_neighbours,
     make_llama_names,
 )
@@ -223,16 +224,14 @@ class Experts(nn.Module):
         return inside @ self.down[n] + self.down_bias[n]
 
 
-class ConfiguredLayer(nn.Module):
-    """A layer of given parts: RMSNorm before each of the two, and behind each too where the configuration wants it.
+class ConfiguredLayer(LlamaLayer):
+    """A layer as Llama's that turns queries and keys in its own way, for a model whose layers differ in it.
 
     Args:
         d_model: E, the width of the stream.
-        attention: called as :class:`~attn_course.MultiHeadAttention` is.
-        feed_forward: any module from E to E.
+        attention, feed_forward: as in :class:`LlamaLayer`.
         rope: how the layer turns its queries and keys.
-        norm_eps: what the norms add to the mean square.
-        norm_after: normalise also what is added to the stream.
+        norm_eps, norm_after: as in :class:`LlamaLayer`.
     """
 
     def __init__(
@@ -245,41 +244,10 @@ class ConfiguredLayer(nn.Module):
         norm_eps: float = 1e-6,
         norm_after: bool = False,
     ) -> None:
-        super().__init__()
-        make_norm = partial(nn.RMSNorm, d_model, eps=norm_eps)
-        make_after = make_norm if norm_after else nn.Identity
-        self.self_attention_norm = make_norm()
-        self.self_attention = attention
-        self.after_attention_norm = make_after()
-        self.feed_forward_norm = make_norm()
-        self.feed_forward = feed_forward
-        self.after_feed_forward_norm = make_after()
-        self.rope = rope
-
-    def forward(
-        self,
-        x: Float[Tensor, "B T E"],
-        *,
-        mask: Bool[Tensor, "..."] | None = None,
-        bias: Float[Tensor, "..."] | None = None,
-        positions: Int[Tensor, "..."] | Rotation | None = None,
-        is_causal: bool = False,
-        need_weights: bool | Sequence[int] | Int[Tensor, "R"] = False,
-        cache: KeyValueCache | None = None,
-    ) -> tuple[Float[Tensor, "B T E"], Float[Tensor, "B H _ S"] | None]:
-        """Let every position read those before it, then think it over alone; as :class:`~attn_course.EncoderLayer`."""
-        out, weights = self.self_attention(
-            self.self_attention_norm(x),
-            mask=mask,
-            bias=bias,
-            positions=positions,
-            is_causal=is_causal,
-            need_weights=need_weights,
-            cache=cache,
+        super().__init__(
+            d_model, attention, feed_forward, norm_eps=norm_eps, norm_after=norm_after
         )
-        x = x + self.after_attention_norm(out)
-        out = self.feed_forward(self.feed_forward_norm(x))
-        return x + self.after_feed_forward_norm(out), weights
+        self.rope = rope
 
 
 class _ScaledEmbedding(nn.Embedding):

@@ -86,41 +86,34 @@ class GatedFeedForward(nn.Module):
 
 
 class LlamaLayer(nn.Module):
-    """A pre-norm layer whose norms only rescale (Zhang and Sennrich 2019, arXiv:1910.07467), without biases.
+    """A pre-norm layer of given parts whose norms only rescale (Zhang and Sennrich 2019, arXiv:1910.07467).
 
     Args:
         d_model: E, the width of the stream.
-        num_heads: H; must divide ``d_model``.
-        num_kv_heads: G; must divide ``num_heads``.
-        d_ff: the width inside the feed-forward.
+        attention: called as :class:`~attn_course.MultiHeadAttention` is.
+        feed_forward: any module from E to E.
         norm_eps: what the norms add to the mean square.
-        activation: of the feed-forward's gate.
-        dropout: probability of dropping an attention weight, in training.
+        norm_after: normalise also what is added to the stream, as Gemma does.
     """
 
     def __init__(
         self,
         d_model: int,
-        num_heads: int,
-        num_kv_heads: int,
-        d_ff: int,
+        attention: nn.Module,
+        feed_forward: nn.Module,
         *,
         norm_eps: float = 1e-6,
-        activation: Callable[[Tensor], Tensor] = F.silu,
-        dropout: float = 0.0,
+        norm_after: bool = False,
     ) -> None:
         super().__init__()
-        self.self_attention_norm = nn.RMSNorm(d_model, eps=norm_eps)
-        self.self_attention = MultiHeadAttention(
-            d_model,
-            num_heads,
-            num_kv_heads=num_kv_heads,
-            bias=False,
-            out_bias=False,
-            dropout=dropout,
-        )
-        self.feed_forward_norm = nn.RMSNorm(d_model, eps=norm_eps)
-        self.feed_forward = GatedFeedForward(d_model, d_ff, activation=activation)
+        make_norm = partial(nn.RMSNorm, d_model, eps=norm_eps)
+        make_after = make_norm if norm_after else nn.Identity
+        self.self_attention_norm = make_norm()
+        self.self_attention = attention
+        self.after_attention_norm = make_after()
+        self.feed_forward_norm = make_norm()
+        self.feed_forward = feed_forward
+        self.after_feed_forward_norm = make_after()
 
     def forward(
         self,
@@ -143,8 +136,9 @@ class LlamaLayer(nn.Module):
             need_weights=need_weights,
             cache=cache,
         )
-        x = x + out
-        return x + self.feed_forward(self.feed_forward_norm(x)), weights
+        x = x + self.after_attention_norm(out)
+        out = self.feed_forward(self.feed_forward_norm(x))
+        return x + self.after_feed_forward_norm(out), weights
 
 
 class Llama(DecoderOnly):
@@ -164,7 +158,7 @@ class Llama(DecoderOnly):
         norm_eps: what the norms add to the mean square.
         activation: of the feed-forward's gate.
         tie_weights: make the logits with the embedding table itself.
-        dropout: as in :class:`LlamaLayer`.
+        dropout: probability of dropping an attention weight, in training.
 
     Example:
         >>> model = Llama(
@@ -196,12 +190,16 @@ class Llama(DecoderOnly):
             (
                 LlamaLayer(
                     d_model,
-                    num_heads,
-                    num_kv_heads,
-                    d_ff,
+                    MultiHeadAttention(
+                        d_model,
+                        num_heads,
+                        num_kv_heads=num_kv_heads,
+                        bias=False,
+                        out_bias=False,
+                        dropout=dropout,
+                    ),
+                    GatedFeedForward(d_model, d_ff, activation=activation),
                     norm_eps=norm_eps,
-                    activation=activation,
-                    dropout=dropout,
                 )
                 for _ in range(num_layers)
             ),

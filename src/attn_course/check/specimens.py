@@ -1,0 +1,62 @@
+"""Functions, right and wrong, for exercises whose answer is a test that tells them apart. Used from chapter 14 on."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from attn_course.check.exercise import Random, Remark
+
+
+@dataclass(frozen=True)
+class Specimens:
+    """Functions that are handed to the learner's test, each by what it is.
+
+    Args:
+        right: what the test has to accept; the plainest is the first.
+        wrong: what it has to refuse, the most obvious first.
+        obvious: how many of the wrong ones are tried before the second right one.
+        section: that explains what a test is, as ``"14.9"``.
+    """
+
+    right: dict[str, Callable]
+    wrong: dict[str, Callable]
+    obvious: int
+    section: str
+
+    def trials(self, draw: Random) -> Iterator[tuple]:
+        (first, *others), wrong = self.right.items(), list(self.wrong.items())
+        yield from [first, *wrong[: self.obvious], *others, *wrong[self.obvious :]]
+
+    def is_right(self, function: Callable) -> bool:
+        return any(function is right for right in self.right.values())
+
+    def use(self, answer: Callable, function: Callable) -> Any:
+        """What the answer says of a function; what it says must be True or False."""
+        try:
+            said = answer(function)
+        except AssertionError:
+            text = f"It asserts, so it stops where it should return False. See section {self.section}."
+            raise Remark(text) from None
+        if isinstance(said, Tensor):
+            raise Remark(
+                "It returns a tensor; a test says True or False, and bool() or item() makes one of a tensor of one "
+                f"number. See section {self.section}."
+            )
+        return said
+
+    def accepts(self, *whats: str) -> Callable[..., bool | None]:
+        """A sign: one of these is the first wrong function that is taken for right; others after it do not count."""
+        names = list(self.wrong)
+        first = min(map(names.index, whats))
+
+        def sign(found: Any, function: Callable) -> bool | None:
+            if found is not True:
+                return None
+            place = next((i for i, wrong in enumerate(self.wrong.values()) if function is wrong), None)
+            if place is None or names[place] in whats:
+                return place is not None
+            return None if place > first else False
+
+        return sign
