@@ -60,6 +60,12 @@ def notebooks_by_precision() -> tuple[list[str], list[str]]:
     return tuple([os.path.relpath(p, ROOT) for p in paths if asks[p] is double] for double in (True, False))
 
 
+def tests_marked(mark: str) -> list[str]:
+    """The files with tests of this mark: all others would be imported for nothing."""
+    paths = sorted((ROOT / "tests").rglob("test_*.py"))
+    return [os.path.relpath(path, ROOT) for path in paths if f"mark.{mark}" in path.read_text("utf-8")]
+
+
 def tests_of_the_package() -> list[str]:
     elsewhere = {f"test_{name}" for name in PLACELESS.split()}
     names = {path.stem for path in ROOT.glob("tests/test_*.py")}
@@ -128,7 +134,9 @@ def parts(jobs: int) -> dict[str, Part]:
             7,
             (pytest(*unit, "-m", "not bad_input and not trains", SHAPES, jobs=jobs),),
         ),
-        "bad-input": Part("unit tests with bad input", 4, (pytest(*unit, "-m", "bad_input", jobs=jobs),)),
+        "bad-input": Part(
+            "unit tests with bad input", 2.5, (pytest(*tests_marked("bad_input"), "-m", "bad_input", jobs=jobs),)
+        ),
         "quick": Part(
             "unit tests, without run-time shapes",
             8,
@@ -138,7 +146,7 @@ def parts(jobs: int) -> dict[str, Part]:
         "notebooks": Part("notebooks executed again and compared", 6, (nbval,)),
         "book": Part(
             "the book builds without a warning",
-            1.5,
+            0.8,
             ((*shlex.split(os.environ.get("MAKE", "make")), "--no-print-directory", "book"),),
             beside_the_next=True,
         ),

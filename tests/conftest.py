@@ -2,6 +2,7 @@
 
 import re
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -50,9 +51,9 @@ PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>A pa
 <body><main><h1>A page</h1>VIEWS</main></body></html>"""
 
 
-@pytest.fixture
-def shown(browser, tmp_path):
-    """Open views in a page of their own, from a file; whatever goes wrong in it fails the test."""
+@contextmanager
+def showing(browser, folder):
+    """Open views in pages of their own, from files in a folder; whatever goes wrong in one fails the test."""
     contexts, wrong = [], []
 
     def show(*views, width=1000, height=900, style="", plain=False, scripts=True, **options):
@@ -66,16 +67,29 @@ def shown(browser, tmp_path):
         tab.on("request", lambda request: asked(request.url))
         texts = [view if isinstance(view, str) else view.html for view in views]
         page = PAGE.replace("STYLE", style if plain else STYLE + style).replace("VIEWS", "\n".join(texts))
-        path = tmp_path / f"page{len(contexts)}.html"
+        path = folder / f"page{len(contexts)}.html"
         path.write_text(page if scripts else re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL), "utf-8")
         tab.goto(path.as_uri())
         return tab
 
     def asked(url):
-        if not url.startswith((tmp_path.as_uri(), "data:")):
+        if not url.startswith((folder.as_uri(), "data:")):
             wrong.append(f"a request: {url}")
 
     yield show
     for context in contexts:
         context.close()
     assert wrong == []
+
+
+@pytest.fixture
+def shown(browser, tmp_path):
+    with showing(browser, tmp_path) as show:
+        yield show
+
+
+@pytest.fixture(scope="module")
+def shown_to_all(browser, tmp_path_factory):
+    """As ``shown``, for a page that all tests of a file only ask."""
+    with showing(browser, tmp_path_factory.mktemp("pages")) as show:
+        yield show

@@ -279,10 +279,10 @@ def compute_one(compute, name, *arguments):
     return compute(name, *arguments).squeeze()
 
 
-@pytest.fixture
-def compute(shown):
+@pytest.fixture(scope="module")
+def compute(shown_to_all):
     """Call a function of the scripts by its name."""
-    tab = shown(*(make() for make in ALL))
+    tab = shown_to_all(*(make() for make in ALL))
 
     def call(name, *arguments):
         if any(isinstance(a, torch.Tensor) for a in arguments):

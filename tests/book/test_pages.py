@@ -49,6 +49,7 @@ FLAGS = [
 
 AXE = {"resultTypes": ["violations"], "preload": False}
 COLOURS = ["color-contrast", "link-in-text-block"]
+VIOLATIONS = "async (question) => (await axe.run(...question)).violations"
 
 # Contrast is slow to measure, and a chapter has thousands of coloured words. Texts that agree in everything that
 # contrast depends on are of one kind, and three of each kind stand for all.
@@ -268,9 +269,12 @@ class Visit:
         if response.status >= 400:
             self.found.append(f"answer {response.status}: {response.url}")
 
-    def open(self, url: str) -> None:
+    def go(self, url: str) -> None:
         self.host = urlsplit(url).netloc
         self.tab.goto(url)
+
+    def open(self, url: str) -> None:
+        self.go(url)
         self.tab.evaluate(SETTLE)
 
     def look(self, *, width: dict, scheme: str, axe: str = "") -> list[str]:
@@ -293,8 +297,9 @@ class Visit:
 
     def ask_axe(self, *context: str, **options) -> None:
         self.tab.evaluate("() => window.boxesReached")
-        answer = axe_playwright.Axe().run(self.tab, *context, options={**AXE, **options}).response
-        for problem in answer["violations"]:
+        if not self.tab.evaluate("'axe' in window"):  # half a megabyte, once for each page
+            self.tab.evaluate(axe_playwright.Axe().axe_script)
+        for problem in self.tab.evaluate(VIOLATIONS, [*context, {**AXE, **options}]):
             where = "; ".join(" ".join(map(str, node["target"])) for node in problem["nodes"][:3])
             self.found.append(f"axe, {problem['impact']}: {problem['id']}, {problem['help']} ({where})")
 
@@ -302,13 +307,13 @@ class Visit:
 def complaints(tab, site: str, page: str) -> list[str]:
     """Visit a page wide and light, see it turn dark; visit it again narrow and dark, see it turn light."""
     with Visit(tab) as visit:
-        visit.open(site + page)
+        visit.go(site + page)
         found = visit.look(width=WIDE, scheme="light", axe="" if page.startswith("_modules/") else "all")
         if GENERATED.fullmatch(page):
             return found + visit.look(width=NARROW, scheme="dark")
         found += visit.look(width=WIDE, scheme="dark", axe="colours")
         visit.set(NARROW, "dark")
-        visit.open(site + page)
+        visit.go(site + page)
         found += visit.look(width=NARROW, scheme="dark", axe="scrolling")
         return found + visit.look(width=NARROW, scheme="light")
 

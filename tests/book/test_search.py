@@ -1,5 +1,7 @@
 """The search of the built book, in a browser: what it finds first, in English, Japanese, symbols; what it loads."""
 
+from urllib.parse import urlencode
+
 import pytest
 from test_pages import HTML, Visit, built, site, tab  # noqa: F401
 
@@ -18,9 +20,7 @@ QUERIES = {
 @pytest.fixture(scope="module")
 def search(tab, site):  # noqa: F811
     def ask(query):
-        tab.goto("about:blank")
-        tab.goto(f"{site}search.html")
-        tab.evaluate("query => { location.search = new URLSearchParams({ q: query }) }", query)
+        tab.goto(f"{site}search.html?{urlencode({'q': query})}")
         tab.locator("main .found-count:not(:empty)").wait_for()
         return tab.eval_on_selector_all("main .found-page", "links => links.map((link) => link.href)")
 
