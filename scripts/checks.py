@@ -28,7 +28,18 @@ BUILT = Path("_build")
 PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
 SITE_TESTS = tuple(
     f"tests/book/test_{name}.py"
-    for name in ["book", "crosslinks", "extension", "live", "pages", "pdf", "search", "try_the_translator", "weight"]
+    for name in [
+        "book",
+        "crosslinks",
+        "enlarge",
+        "extension",
+        "live",
+        "pages",
+        "pdf",
+        "search",
+        "try_the_translator",
+        "weight",
+    ]
 )
 NBVAL = ("--nbval", "--nbval-current-env", "--nbval-cell-timeout", "1200")
 

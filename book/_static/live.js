@@ -57,27 +57,46 @@
     panel(all);
   };
 
-  /** The place where a reader sees all of it, takes it along or deletes it. */
-  const panel = (all) => {
+  /** The place where a reader sees all of it, takes it along, brings it back or deletes it. */
+  const panel = (all, said = "") => {
     const place = document.getElementById("exercises-kept");
     if (!place) return;
     const chapters = Object.entries(all).sort();
-    if (!chapters.length) {
-      place.replaceChildren(element("p", "Nothing is kept in this browser yet."));
-      return;
-    }
-    const list = element("ul", "");
+    const list = chapters.length ? element("ul", "") : element("p", "Nothing is kept in this browser yet.");
     list.append(...chapters.map(([chapter, { right, of }]) =>
       element("li", `Chapter ${parseInt(chapter, 10)}: ${right.length} of ${of} (${right.join(", ")})`)));
     const save = element("a", "Save as a file", {
       download: "attention-course-exercises.json",
       href: `data:application/json,${encodeURIComponent(JSON.stringify(all, null, 2))}`,
     });
+    const add = element("button", "Import a file", { type: "button" });
+    add.addEventListener("click", () => {
+      const picked = element("input", "", { type: "file", accept: ".json" });
+      picked.addEventListener("change", () => bring(picked.files[0]));
+      picked.click();
+    });
     const clear = element("button", "Delete", { type: "button" });
     clear.addEventListener("click", () => {
       if (confirm("Delete what this browser keeps about your exercises?")) write({});
     });
-    place.replaceChildren(list, save, clear);
+    place.replaceChildren(list, ...(chapters.length ? [save, add, clear] : [add]), element("p", said, { role: "status" }));
+  };
+
+  /** Adds what another browser saved to what is kept here. */
+  const bring = async (file) => {
+    try {
+      const saved = Object.entries(JSON.parse(await file.text()));
+      const whole = ([name, chapter]) => /^\d\d_\w+$/.test(name) && chapter.of >= chapter.right.length
+        && chapter.right.every((exercise) => /^\w+$/.test(exercise));
+      if (!saved.length || !saved.every(whole)) throw new Error();
+      const all = read();
+      for (const [name, { of, right }] of saved)
+        all[name] = { of, right: [...new Set([...(all[name]?.right ?? []), ...right])] };
+      write(all);
+      panel(all, `Imported from ${file.name}.`);
+    } catch {
+      panel(read(), `Nothing was imported: ${file.name} is not a file that was saved on this page.`);
+    }
   };
 
   document.addEventListener("exercise-right", ({ detail }) => {

@@ -64,14 +64,14 @@ def path() -> Drawing:
         sheet.line((at[first], y), (at[stops[-1]], y), kind="stream", width=5)
         for chapter in [*needs, *stops]:
             kind = "weights" if chapter in stops else "unlit"
-            sheet.labelled(at[chapter] - 10, y - 10, 20, 20, kind, str(chapter), corner=10)
+            sheet.labelled(at[chapter] - 10, y - 10, 20, 20, kind, str(chapter), corner=4)
         sheet.mark(at[stops[0]] - 10, y - 10, 20, 20)
     y = 240
-    sheet.labelled(at[1] - 11, y - 9, 18, 18, "weights", corner=9)
+    sheet.labelled(at[1] - 11, y - 9, 18, 18, "weights", corner=4)
     sheet.text(at[1] + 14, y, "read", anchor="start")
-    sheet.labelled(at[4] - 11, y - 9, 18, 18, "unlit", corner=9)
+    sheet.labelled(at[4] - 11, y - 9, 18, 18, "unlit", corner=4)
     sheet.text(at[4] + 14, y, "read if new to you", anchor="start")
-    sheet.labelled(at[12] - 9, y - 9, 18, 18, "weights", corner=9)
+    sheet.labelled(at[12] - 9, y - 9, 18, 18, "weights", corner=4)
     sheet.mark(at[12] - 9, y - 9, 18, 18)
     sheet.text(at[12] + 18, y, "begins here", anchor="start")
 

@@ -28,6 +28,8 @@ CHAPTER = "notebooks/02_simple_self_attention.html"
 EXERCISE = "context_of"
 RIGHT = "def context_of(x, index):\n    return torch.softmax(x @ x[index], dim=0) @ x\n\n\ncheck.context_of(context_of)"
 WRONG = RIGHT.replace("torch.softmax(x @ x[index], dim=0)", "(x @ x[index])")
+NOTHING_KEPT = "Nothing is kept in this browser yet."
+PATIENCE = 120  # seconds, as long as a tab waits
 SMALL = 3000  # bytes, packed, that a page may load for this before anybody presses the button
 
 WRITE = """(code, text) => {
@@ -35,6 +37,14 @@ WRITE = """(code, text) => {
   code.dispatchEvent(new InputEvent("input", { bubbles: true }));
 }"""
 IDLE = """() => ![...document.querySelectorAll(".live-run")].some((button) => !button.textContent.startsWith("Run"))"""
+
+
+def wait_until(condition, otherwise):
+    """Wait for it as long as a busy machine may need."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, otherwise
+        time.sleep(0.1)
 
 
 @pytest.fixture(scope="module")
@@ -286,7 +296,7 @@ def test_an_exercise_answered_right_is_counted_kept_shown_saved_and_deleted(page
     assert saved == {"02_simple_self_attention": {"of": of, "right": [EXERCISE]}}
     tab.once("dialog", lambda dialog: dialog.accept())
     kept.get_by_text("Delete").click()
-    assert kept.inner_text() == "Nothing is kept in this browser yet."
+    assert said_of_what_is_kept(tab) == NOTHING_KEPT
     assert beside.count() == 0
     assert tab.evaluate("localStorage.getItem('attention-course: exercises')") is None
 
@@ -323,15 +333,52 @@ def how_to_use(tab, served):  # noqa: F811
 
 def said_of_what_is_kept(tab) -> str:  # noqa: F811
     """What the page says, once its script has come."""
-    tab.wait_for_function("document.getElementById('exercises-kept').innerText")
-    return tab.locator("#exercises-kept").inner_text()
+    return tab.locator("#exercises-kept :is(ul, p)").first.inner_text()
 
 
 @pytest.mark.parametrize("kept", ["no JSON", "5", "null", '{"02_simple_self_attention": {"right": "all"}}'])
 def test_what_cannot_be_read_counts_as_nothing_and_breaks_nothing(how_to_use, tab, kept):  # noqa: F811
     tab.evaluate("(kept) => localStorage.setItem('attention-course: exercises', kept)", kept)
     tab.evaluate("dispatchEvent(new Event('storage'))")
-    assert said_of_what_is_kept(tab) == "Nothing is kept in this browser yet."
+    assert said_of_what_is_kept(tab) == NOTHING_KEPT
+    assert not [found for found in how_to_use.found if "error" in found]
+
+
+def import_file(tab, name, text):  # noqa: F811
+    with tab.expect_file_chooser() as chooser:
+        tab.click("#exercises-kept >> text=Import a file")
+    chooser.value.set_files({"name": name, "mimeType": "application/json", "buffer": text.encode()})
+    tab.locator("#exercises-kept [role=status]", has_text="mported").wait_for()
+    return tab.locator("#exercises-kept [role=status]").inner_text()
+
+
+def test_what_another_browser_saved_is_added_to_what_is_kept_here(how_to_use, tab):  # noqa: F811
+    assert said_of_what_is_kept(tab) == NOTHING_KEPT
+    saved = {
+        "02_simple_self_attention": {"of": 5, "right": ["context_of", "log_softmax"]},
+        "06_multi_head_attention": {"of": 4, "right": ["split"]},
+    }
+    assert import_file(tab, "saved.json", json.dumps(saved)) == "Imported from saved.json."
+    tab.reload()
+    assert said_of_what_is_kept(tab) == "Chapter 2: 2 of 5 (context_of, log_softmax)\nChapter 6: 1 of 4 (split)"
+    more = {"02_simple_self_attention": {"of": 5, "right": ["log_softmax", "weights_at"]}}
+    import_file(tab, "more.json", json.dumps(more))
+    assert said_of_what_is_kept(tab).startswith("Chapter 2: 3 of 5 (context_of, log_softmax, weights_at)\n")
+    beside = tab.locator(".bd-sidebar-primary a .exercises-right").all_text_contents()
+    assert [text.strip() for text in beside] == ["3 of 5 exercises right", "1 of 4 exercises right"]
+
+
+def test_a_file_that_no_page_saved_changes_nothing_and_is_said(how_to_use, tab):  # noqa: F811
+    kept = {"06_multi_head_attention": {"of": 4, "right": ["split"]}}
+    import_file(tab, "kept.json", json.dumps(kept))
+    for text in [
+        "no JSON", "null", "{}", "[5]", '{"02_simple_self_attention": {"of": 5, "right": "all"}}',
+        '{"02_simple_self_attention": {"of": 1, "right": ["a", "b"]}}', '{"02_x": {"of": 1, "right": ["<b>a</b>"]}}',
+    ]:  # fmt: skip
+        assert import_file(tab, "bad.json", text) == (
+            "Nothing was imported: bad.json is not a file that was saved on this page."
+        ), text
+        assert json.loads(tab.evaluate("localStorage.getItem('attention-course: exercises')")) == kept
     assert not [found for found in how_to_use.found if "error" in found]
 
 
@@ -341,7 +388,7 @@ def test_a_browser_that_keeps_nothing_shows_the_pages_all_the_same(how_to_use, t
       for (const name of ["getItem", "setItem", "removeItem"]) Storage.prototype[name] = refuse;
       document.dispatchEvent(new CustomEvent("exercise-right", { detail: "context_of" }));
     }""")
-    assert said_of_what_is_kept(tab) == "Nothing is kept in this browser yet."
+    assert said_of_what_is_kept(tab) == NOTHING_KEPT
     assert not [found for found in how_to_use.found if "error" in found]
     tab.reload()
 
@@ -402,11 +449,9 @@ def test_whoever_leaves_the_page_leaves_no_kernel_behind(other, served):
     other.press_live()
     before = {kernel["id"] for kernel in json.load(ask(served, "api/kernels"))}
     other.tab.goto("about:blank")
-    for _ in range(100):
-        if {kernel["id"] for kernel in json.load(ask(served, "api/kernels"))} < before:
-            return
-        time.sleep(0.1)
-    pytest.fail("the kernel goes on")
+    wait_until(
+        lambda: {kernel["id"] for kernel in json.load(ask(served, "api/kernels"))} < before, "the kernel goes on"
+    )
 
 
 def test_a_kernel_that_dies_is_said(other):
@@ -575,13 +620,15 @@ def test_the_jupyter_server_ends_with_the_script_however_that_ends(built, ending
         place = json.load(urllib.request.urlopen(f"http://127.0.0.1:{port}/live.json"))
         urllib.request.urlopen(place["url"] + "api").close()
         script.send_signal(ending)
-    for _ in range(300):
+
+    def gone():
         try:
             urllib.request.urlopen(place["url"] + "api").close()
         except OSError:
-            return
-        time.sleep(0.1)
-    pytest.fail("the Jupyter server goes on")
+            return True
+        return False
+
+    wait_until(gone, "the Jupyter server goes on")
 
 
 def test_a_server_that_is_stopped_is_said_and_a_new_one_is_found(other, served):

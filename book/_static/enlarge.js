@@ -1,0 +1,34 @@
+/* On a narrow window a picture wider than that can be opened in a size that can be read, and scrolled. */
+document.addEventListener("DOMContentLoaded", () => {
+  const narrow = matchMedia("(max-width: 768px)");
+  const element = (name, attributes, ...inside) => {
+    const made = Object.assign(document.createElement(name), attributes);
+    made.append(...inside);
+    return made;
+  };
+
+  const enlarge = (picture) => {
+    const large = picture.cloneNode(true);
+    large.style.width = `${Math.max(picture.getAttribute("width"), 2 * innerWidth)}px`;
+    const close = element("button", { type: "button", className: "enlarge" }, "Close");
+    const box = element("div", { tabIndex: 0 }, large);
+    const dialog = element("dialog", { className: "enlarged", ariaLabel: "The picture, enlarged" }, close, box);
+    close.addEventListener("click", () => dialog.close());
+    dialog.addEventListener("close", () => dialog.remove());
+    picture.closest("figure").append(dialog); // where the rules for pictures by day and by night hold
+    dialog.showModal();
+  };
+
+  const offer = () => {
+    if (!narrow.matches) return;
+    document.querySelectorAll(".bd-article figure:not(:has(.enlarge)) :is(img, svg.drawing)[width]").forEach((picture) => {
+      const caption = picture.closest("figure").querySelector("figcaption");
+      if (!caption || parseFloat(picture.getAttribute("width")) < 1.25 * innerWidth) return;
+      const button = element("button", { type: "button", className: "enlarge" }, "Enlarge");
+      caption.append(button);
+      for (const place of [button, picture]) place.addEventListener("click", () => enlarge(picture));
+    });
+  };
+  offer();
+  narrow.addEventListener("change", offer);
+});

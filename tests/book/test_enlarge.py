@@ -1,0 +1,48 @@
+"""A picture that a telephone makes small is opened in a size that can be read."""
+
+from test_pages import NARROW, WIDE, Visit, built, site, tab  # noqa: F401
+
+PAGE = "notebooks/17_pretrained_models.html"
+
+
+def test_a_wide_picture_is_enlarged_on_a_telephone_scrolled_and_closed(tab, site):  # noqa: F811
+    with Visit(tab, width=NARROW) as visit:
+        tab.goto(site + PAGE)
+        button = tab.locator("main .enlarge:visible").first
+        figure = tab.locator("main figure:has(.enlarge:visible)").first
+        assert button.inner_text() == "Enlarge"
+        assert button.bounding_box()["height"] >= 24
+        shown = figure.locator(":is(img, svg.drawing)").bounding_box()["width"]
+        assert shown <= NARROW["width"]
+        for opened_by in (button, figure.locator(":is(img, svg.drawing)").first):
+            opened_by.click()
+            large = tab.locator("dialog.enlarged[open] :is(img, svg)")
+            assert large.bounding_box()["width"] >= 1.9 * NARROW["width"]
+            box = tab.locator("dialog.enlarged > div")
+            box.evaluate("(box) => box.scrollTo(box.scrollWidth, 0)")
+            right = large.bounding_box()["x"] + large.bounding_box()["width"]
+            assert right <= NARROW["width"]
+            tab.keyboard.press("Escape")
+            large.wait_for(state="detached")
+        button.click()
+        tab.get_by_role("button", name="Close").click()
+        assert tab.locator("dialog.enlarged").count() == 0
+        assert not [found for found in visit.found if "error" in found]
+
+
+def test_on_a_desk_no_picture_offers_to_be_enlarged(tab, site):  # noqa: F811
+    with Visit(tab, width=WIDE):
+        tab.goto(site + PAGE)
+        assert tab.locator("main .enlarge:visible").count() == 0
+
+
+def test_a_displayed_formula_stands_in_the_middle_of_its_column(tab, site):  # noqa: F811
+    with Visit(tab, width=WIDE):
+        tab.goto(site + "notebooks/02_simple_self_attention.html")
+        for column, formula in tab.locator("section:not(details *) > div.math").evaluate_all(
+            """(columns) => columns.map((column) => [column, column.querySelector("mrow")].map((e) => {
+              const { left, right } = e.getBoundingClientRect();
+              return (left + right) / 2;
+            }))"""
+        ):
+            assert abs(column - formula) < 2
