@@ -529,32 +529,9 @@ function start(host) {
     hovered = null;
     if (next) stopAt(sheet, next, true);
   });
-  view.addEventListener("keydown", (/** @type {Event} */ event) => event.stopPropagation());
   fold.addEventListener("toggle", fill);
-
-  // A page whose text is light is dark, whoever made it so; Colab says it in an attribute.
-  const shade = () => {
-    const theme = document.documentElement.getAttribute("theme"), ink = getComputedStyle(host).color.match(/^rgba?\((\d+), (\d+), (\d+)/);
-    const dark = theme ? theme === "dark" : ink ? +ink[1] + 2 * +ink[2] + +ink[3] > 512 : matchMedia("(prefers-color-scheme: dark)").matches;
-    host.toggleAttribute("data-dark", dark);
-  };
-  host.addEventListener("pointerenter", shade);
-  host.setAttribute("data-lm-suppress-shortcuts", "true"); // JupyterLab: the keys are for the view
-  host.attachShadow({ mode: "open" }).append(make("style", {}, STYLE), view);
-  const recall = () => {
-    if (!data.id || !figure.recall()) return;
-    for (let fold = host.closest("details"); fold; fold = fold.parentElement?.closest("details") ?? null) fold.open = true;
-    host.scrollIntoView();
-    figure.draw();
-  };
-  figure.draw();
-  shade();
-  addEventListener("hashchange", recall);
-  recall();
+  figure.mount(view, STYLE);
   new ResizeObserver(() => sheets.forEach((sheet) => sheet.fit())).observe(panels);
-  const themes = new MutationObserver(shade);
-  for (const e of [document.documentElement, document.body]) themes.observe(e, { attributes: true });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", shade);
 }
 
 function scan() {
