@@ -131,6 +131,34 @@ export class Figure {
     return true;
   }
 
+  /** Put what was made in the host's place, light or dark as the page, in the state that the address names. @param {HTMLElement} view @param {string} style */
+  mount(view, style) {
+    const { host } = this;
+    host.setAttribute("data-lm-suppress-shortcuts", "true"); // JupyterLab: the keys are for the figure
+    this.draw(); // before it is in the page, which would have to lay out all that it has so far
+    host.attachShadow({ mode: "open" }).append(make("style", {}, style), view);
+    view.addEventListener("keydown", (/** @type {Event} */ event) => event.stopPropagation());
+    // A page whose text is light is dark, whoever made it so; Colab says it in an attribute.
+    const shade = () => {
+      const theme = document.documentElement.getAttribute("theme"), ink = getComputedStyle(host).color.match(/^rgba?\((\d+), (\d+), (\d+)/);
+      const dark = theme ? theme === "dark" : ink ? +ink[1] + 2 * +ink[2] + +ink[3] > 512 : matchMedia("(prefers-color-scheme: dark)").matches;
+      host.toggleAttribute("data-dark", dark);
+    };
+    const themes = new MutationObserver(shade);
+    for (const e of [document.documentElement, document.body]) themes.observe(e, { attributes: true });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", shade);
+    host.addEventListener("pointerenter", shade);
+    requestAnimationFrame(shade); // asked at once, the colour would be looked up in half a page
+    const recall = () => {
+      if (!this.recall()) return;
+      for (let fold = host.closest("details"); fold; fold = fold.parentElement?.closest("details") ?? null) fold.open = true;
+      host.scrollIntoView();
+      this.draw();
+    };
+    addEventListener("hashchange", recall);
+    recall();
+  }
+
   /**
    * @param {string} name of the state
    * @param {{ label: string, min: number, max: number, step: number | "any", show?: (x: number) => string }} options
@@ -318,40 +346,6 @@ function frame(figure) {
     ask, then, figure.controls, figure.stage, figure.said, told, make("p", { class: "last" }, answer, reset));
 }
 
-/**
- * Mark a figure as dark while the page is. A page whose text is light is dark, whoever made it so; Colab says it in an
- * attribute.
- * @param {HTMLElement} host
- */
-export function followLight(host) {
-  const shade = () => {
-    const theme = document.documentElement.getAttribute("theme"), ink = getComputedStyle(host).color.match(/^rgba?\((\d+), (\d+), (\d+)/);
-    const dark = theme ? theme === "dark" : ink ? +ink[1] + 2 * +ink[2] + +ink[3] > 512 : matchMedia("(prefers-color-scheme: dark)").matches;
-    host.toggleAttribute("data-dark", dark);
-  };
-  const themes = new MutationObserver(shade);
-  for (const e of [document.documentElement, document.body]) themes.observe(e, { attributes: true });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", shade);
-  host.addEventListener("pointerenter", shade);
-  requestAnimationFrame(shade); // asked at once, the colour would be looked up in half a page
-}
-
-/**
- * Show the state that the address names, now and whenever it changes.
- * @param {HTMLElement} host
- * @param {Figure} figure
- */
-export function followAddress(host, figure) {
-  const recall = () => {
-    if (!figure.recall()) return;
-    for (let fold = host.closest("details"); fold; fold = fold.parentElement?.closest("details") ?? null) fold.open = true;
-    host.scrollIntoView();
-    figure.draw();
-  };
-  addEventListener("hashchange", recall);
-  recall();
-}
-
 const kinds = /** @type {Map<string, [(data: Data) => State, (figure: Figure) => Drawn]>} */ (new Map());
 
 function scan() {
@@ -362,14 +356,8 @@ function scan() {
     for (let n = 2; document.getElementById(data.id); n++) data.id = `${id}-${n}`; // another of its kind stands above
     const figure = new Figure(host, data, kind[0](data));
     figure.drawn = kind[1](figure);
-    host.setAttribute("data-lm-suppress-shortcuts", "true"); // JupyterLab: the keys are for the figure
     host.id = data.id;
-    const root = host.attachShadow({ mode: "open" }), view = frame(figure);
-    root.append(make("style", {}, STYLE + figure.style), view);
-    view.addEventListener("keydown", (/** @type {Event} */ event) => event.stopPropagation());
-    figure.draw();
-    followLight(host);
-    followAddress(host, figure);
+    figure.mount(frame(figure), STYLE + figure.style);
   }
 }
 

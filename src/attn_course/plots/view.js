@@ -2,7 +2,7 @@
 // Controls, state and address are those of the explorable figures. It sets text by textContent alone, so a token is
 // never markup, and lives in a shadow root: no name, id or style leaks out, and no style of the page leaks in.
 import { dot, softmax } from "../explore/arithmetic.js";
-import { Figure, followAddress, followLight, make, number, set, svg, within, write } from "../explore/core.js";
+import { Figure, make, number, set, svg, within, write } from "../explore/core.js";
 
 /** @typedef {{ name: string, small: string, numbers: Int32Array, head: number }} Map_ head is -1 for an average */
 /** @typedef {[number, number]} Spot a query and a key, or a component; -1 for none */
@@ -529,14 +529,8 @@ function start(host) {
     hovered = null;
     if (next) stopAt(sheet, next, true);
   });
-  view.addEventListener("keydown", (/** @type {Event} */ event) => event.stopPropagation());
   fold.addEventListener("toggle", fill);
-
-  host.setAttribute("data-lm-suppress-shortcuts", "true"); // JupyterLab: the keys are for the view
-  figure.draw(); // before it is in the page, which would lay out all that it has so far; the observer below makes it fit
-  host.attachShadow({ mode: "open" }).append(make("style", {}, STYLE), view);
-  followLight(host);
-  followAddress(host, figure);
+  figure.mount(view, STYLE);
   new ResizeObserver(() => sheets.forEach((sheet) => sheet.fit())).observe(panels);
 }
 
