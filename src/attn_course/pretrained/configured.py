@@ -22,8 +22,7 @@ from attn_course.pretrained.llama import (
     halves_to_neighbours,
     make_llama_names,
 )
-from attn_course.pretrained.weight_map import Into, load_weight_map, optional_prefix
-from attn_course.pretrained.weights import read_weights
+from attn_course.pretrained.weight_map import Into, load_decoder_weights
 from attn_course.validation import check_mask, check_sizes
 
 
@@ -409,14 +408,7 @@ def load_configured(
         tie_weights=tied,
         softcap=config.get("final_logit_softcapping"),
     ).to(dtype)
-    tensors = read_weights(folder)
-    names = optional_prefix(_make_names(model, family), "model.", tensors)
-    ties = {}
-    if tied:
-        del names["lm_head"]
-        table = next(theirs for theirs, ours in names.items() if ours == "embed")
-        ties = {f"{table}.weight": ["lm_head.weight"]}
-    load_weight_map(model, tensors, names, ties=ties, source=folder)
+    load_decoder_weights(model, folder, _make_names(model, family), "model.")
     return model.eval()
 
 

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from attn_course.language_model import DecoderOnly
 from attn_course.pretrained.config import gelu_by_tanh, read_config
-from attn_course.pretrained.weight_map import Into, load_weight_map, optional_prefix
-from attn_course.pretrained.weights import read_weights
+from attn_course.pretrained.weight_map import Into, load_decoder_weights
 from attn_course.transformer import EncoderLayer
 
 
@@ -133,14 +132,7 @@ def load_gpt2(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> GPT2
         tie_weights=tied,
         dropout=config.get("resid_pdrop", 0.1),
     ).to(dtype)
-    tensors = read_weights(folder)
-    names = optional_prefix(GPT2_NAMES, "transformer.", tensors)
-    ties = {}
-    if tied:
-        del names["lm_head"]
-        table = next(theirs for theirs, ours in names.items() if ours == "embed")
-        ties = {f"{table}.weight": ["lm_head.weight"]}
     # Their causal masks, kept among the weights.
     masks = ["*h.*.attn.bias", "*h.*.attn.masked_bias"]
-    load_weight_map(model, tensors, names, ties=ties, ignore=masks, source=folder)
+    load_decoder_weights(model, folder, GPT2_NAMES, "transformer.", ignore=masks)
     return model.eval()

@@ -14,8 +14,7 @@ from attn_course.language_model import DecoderOnly
 from attn_course.multi_head_attention import MultiHeadAttention
 from attn_course.positions import Rope, Rotation
 from attn_course.pretrained.config import read_config, read_rope
-from attn_course.pretrained.weight_map import Into, load_weight_map, optional_prefix
-from attn_course.pretrained.weights import read_weights
+from attn_course.pretrained.weight_map import Into, load_decoder_weights
 
 
 def halves_to_neighbours(tensor: Tensor, num_heads: int) -> Tensor:
@@ -246,13 +245,7 @@ def load_llama(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> Lla
         tie_weights=tied,
         dropout=config.get("attention_dropout", 0.0),
     ).to(dtype)
-    tensors = read_weights(folder)
-    names = optional_prefix(make_llama_names(num_heads, num_kv_heads), "model.", tensors)
-    ties = {}
-    if tied:
-        del names["lm_head"]
-        table = next(theirs for theirs, ours in names.items() if ours == "embed")
-        ties = {f"{table}.weight": ["lm_head.weight"]}
+    names = make_llama_names(num_heads, num_kv_heads)
     speeds = ["*.rotary_emb.inv_freq"]  # made from the config, yet kept in older files
-    load_weight_map(model, tensors, names, ties=ties, ignore=speeds, source=folder)
+    load_decoder_weights(model, folder, names, "model.", ignore=speeds)
     return model.eval()

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from attn_course.pretrained.weights import shorten
+from attn_course.language_model import DecoderOnly
+from attn_course.pretrained.weights import read_weights, shorten
 
 
 class Into(NamedTuple):
@@ -99,6 +101,32 @@ def optional_prefix(
     if any(name.startswith(prefix) for name in tensors):
         return dict(names)
     return {name.removeprefix(prefix): ours for name, ours in names.items()}
+
+
+def load_decoder_weights(
+    model: DecoderOnly,
+    folder: str | Path,
+    names: Mapping[str, str | Into],
+    prefix: str,
+    *,
+    ignore: Iterable[str] = (),
+) -> None:
+    """Give a language model the weights in a folder.
+
+    Args:
+        model: whose logits may be made with the table of embeddings; then the file may lack them.
+        folder: with safetensors.
+        names: from theirs to ours, with ``"lm_head"`` and what goes to ``"embed"``.
+        prefix: of their names, which a file without the head lacks.
+        ignore: as in :func:`load_weight_map`.
+    """
+    tensors = read_weights(folder)
+    names, ties = optional_prefix(names, prefix, tensors), {}
+    if model.to_logits.weight is model.embed.weight:
+        del names["lm_head"]
+        table = next(theirs for theirs, ours in names.items() if ours == "embed")
+        ties = {f"{table}.weight": ["lm_head.weight"]}
+    load_weight_map(model, tensors, names, ties=ties, ignore=ignore, source=folder)
 
 
 def _write_out(
