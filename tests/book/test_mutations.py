@@ -306,6 +306,11 @@ MUTATIONS = {
         "t[:1].expand_as(t).clone()",
         "t.clone()",
     ),
+    "a check that keeps what an answer spoiled": (
+        "check/exercise.py",
+        "if all(_is_copied(value) for trial, _ in trials for value in trial):",
+        "if trials:",
+    ),
     "a check that spoils the random state": ("check/exercise.py", "random.setstate(python)", "pass"),
 }
 
