@@ -19,6 +19,7 @@ from pathlib import Path
 import yaml
 from playwright.sync_api import Page, sync_playwright
 from pypdf import PdfReader, PdfWriter
+from pypdf.generic import DictionaryObject, NameObject, TextStringObject
 
 from notebooks import Failure
 
@@ -54,6 +55,11 @@ PREPARE = """async () => {
   await document.fonts.ready;
   await Promise.all([...document.images].map((image) => image.decode().catch(() => null)));
 }"""
+HEADINGS = """(headings) => headings.map((heading) => {
+  const copy = heading.cloneNode(true);
+  copy.querySelectorAll(".headerlink").forEach((link) => link.remove());
+  return copy.textContent.trim().replace(/\\s+/g, " ");
+})"""
 FOOTER = (
     '<div style="width: 100%; font: 8px sans-serif; text-align: center; color: #555">'
     '<span class="pageNumber"></span></div>'
@@ -95,6 +101,21 @@ def print_page(tab: Page, address: str, path: Path) -> None:
     tab.pdf(
         path=path, format="A4", scale=0.8, margin=margin, outline=True, tagged=True, print_background=True, **footer
     )
+    mend_bookmarks(path, tab.locator(":is(h1, h2, h3, h4)").evaluate_all(HEADINGS))
+
+
+def mend_bookmarks(path: Path, headings: list[str]) -> None:
+    """Give back the spaces that Chromium drops from a bookmark where its heading breaks into lines."""
+    known = {"".join(heading.split()): heading for heading in headings}
+    writer = PdfWriter(clone_from=path)
+    items = [writer.root_object.get("/Outlines", DictionaryObject())]
+    while items:
+        item = items.pop().get_object()
+        title = "".join(item.get("/Title", "").split())
+        if title in known:
+            item[NameObject("/Title")] = TextStringObject(known[title])
+        items += [item[key] for key in ("/First", "/Next") if key in item]
+    writer.write(path)
 
 
 def make(only: list[str]) -> list[Path]:
