@@ -16,6 +16,7 @@ from read_chapters import ROOT
 
 from attn_course import KeyValueCache, SelfAttention, attend_block, attention, explore, make_causal_mask, rotate
 from attn_course.decoding import Beam, SpecialIds, beam_search
+from attn_course.explore.looks import unpack
 from attn_course.plots.scripts import scripts
 
 TOKENS = ["Your", "journey", "starts", "with", "one"]
@@ -31,6 +32,7 @@ RAIN = {  # the language of chapter 13
     ("rain", "is"): {"falling": 0.7, "■": 0.3},
 }
 KINDS = ["lookup", "mask", "softmax", "split", "jobs", "scale", "clock", "einsum", "beam", "cache", "tiles", "order"]
+KINDS += ["decoder", "particles"]
 
 
 def lookup(**words):
@@ -81,7 +83,15 @@ def order():
     return explore.order(VALUES, TOKENS)
 
 
-ALL = [lookup, mask, softmax, split, jobs, scale, clock, einsum, beam, cache, tiles, order]
+def decoder():
+    return explore.decoder()
+
+
+def particles():
+    return explore.particles()
+
+
+ALL = [lookup, mask, softmax, split, jobs, scale, clock, einsum, beam, cache, tiles, order, decoder, particles]
 
 
 def data_of(figure):
@@ -98,7 +108,9 @@ def test_a_figure_is_html_a_picture_and_text(make):
     assert data["text/html"].startswith('<div class="attn-explore" data-kind="')
     assert data["text/plain"] == repr(make()) == make().text
     assert len(data["image/svg+xml"].encode()) <= 12_000
-    assert len(data["text/html"].encode()) <= 40_000
+    recorded = make in (decoder, particles)
+    assert len(data["text/html"].encode()) <= (60_000 if recorded else 40_000)
+    assert len(gzip.compress(data["text/html"].encode())) <= 16_000
 
 
 @pytest.mark.parametrize("make", ALL)
@@ -131,7 +143,7 @@ def test_all_scripts_together_are_small():
     modules = {
         part for kind in KINDS for part in re.findall(r"<script.*?</script>", scripts(f"explore/{kind}.js"), re.DOTALL)
     }
-    assert len(modules) == len(KINDS) + 2  # and what they share
+    assert len(modules) == len(KINDS) + 3  # and what they share
     assert len(gzip.compress("".join(sorted(modules)).encode())) <= 60_000
 
 
@@ -190,7 +202,25 @@ MISTAKES = [
     (lambda: explore.jobs(["dog"], [9]), r"words \['dog'\] and speeds \[9\] must be two words"),
     (lambda: explore.jobs(["dog", "cat"], [9, 9]), r"two words with two different numbers"),
     (lambda: explore.jobs(["dog", "cat"], [9, 12], width=3), r"width \(3\) must be even"),
+    (lambda: explore.decoder(changed(decoder, steps=[0, 100])), r"a record of 2 steps must hold as many checkpoints"),
+    (lambda: explore.decoder(changed(decoder, steps=[100])), r"steps \[100\] must be two or more, and rise"),
+    (
+        lambda: explore.decoder(changed(decoder, texts=[["a", "2021"], *data_of(decoder())["texts"][1:]])),
+        r"weights of shape \(\d+, 9\) must be a row for each character of '.*' and a column for each of 'a'",
+    ),
+    (lambda: explore.particles(changed(particles, exact=[[1, 0]])), r"must hold as many checkpoints, not 1"),
+    (
+        lambda: explore.particles(changed(particles, sentences=[{"right": "a", "japanese": ["が", "を"]}] * 3)),
+        r"weights of shape \(\d+, 5\) at step 0 must have a column for each word of が",
+    ),
+    (lambda: unpack(["0x"]), r"must be made of two digits, points and #, not '0x'"),
+    (lambda: unpack(["05#", "."]), r"rows of weights must be equally long, not \[2, 1\]"),
 ]
+
+
+def changed(make, **parts):
+    """A record of the package with some of it replaced."""
+    return {**data_of(make()), **parts}
 
 
 @pytest.mark.bad_input
@@ -269,6 +299,68 @@ def test_the_keys_and_values_of_what_stays_are_those_of_before():
     six, _ = layer(x, make_causal_mask(6))
     torch.testing.assert_close(layer(x[[0, 1, 3]], make_causal_mask(3))[0][:2], six[:2])
     assert "`small(x[[0, 1, 3]], make_causal_mask(3))[0][:2]` equals `six[:2]`" in cache().text
+
+
+# ---------------------------------------------------------------- what was recorded, and what is said of it
+
+
+def test_the_recorded_weights_are_shares_and_stand_beside_what_was_written():
+    dates, orders = data_of(decoder()), data_of(particles())
+    texts = [text for text, _ in dates["texts"]]
+    words = [text.split() for sentence in orders["sentences"] for text in sentence["japanese"]]
+    looks = [(rows, text) for step in dates["weights"] for rows, text in zip(step, texts, strict=True)]
+    looks += [(rows, text) for step in orders["weights"] for rows, text in zip(step, words, strict=True)]
+    for rows, text in looks:
+        table = unpack(rows)
+        assert table.shape[1] == len(text)
+        assert abs(table.sum(1) - 1).max() <= 0.005 * len(text) + 1e-9  # each weight is rounded to two decimals
+    for answers in (step for steps in dates["written"].values() for step in steps):
+        assert all(1 <= len(answer) <= 10 and set(answer) <= set("0123456789-■□") for answer in answers)
+
+
+def test_nothing_is_looked_at_before_training_and_the_date_after_it():
+    told = data_of(decoder())
+    (shown,) = [i for i, (text, _) in enumerate(told["texts"]) if text == "the 3rd of May, 2021"]
+    text, answer = told["texts"][shown]
+    assert told["shown"] == shown
+    assert unpack(told["weights"][0][shown]).max() < 0.1
+    assert told["written"]["attention"][-1][shown] == answer
+    last = unpack(told["weights"][-1][shown])
+    for rows, part in ((slice(0, 4), "2021"), (slice(5, 7), "May"), (slice(9, 10), "3")):
+        start_ = text.index(part)
+        assert last[rows, start_ : start_ + len(part)].sum(1).min() > 0.5
+
+
+def test_one_vector_learns_later_than_attention_and_loses_long_texts():
+    told = data_of(decoder())
+    one, attention_ = (torch.tensor(told["exact"][net]) for net in ("one vector", "attention"))
+    assert (attention_ >= one).all()
+    assert one[-1, -1] < one[-1, 0] - 0.1
+    assert one[-1, -1] < attention_[-1, -1] - 0.1
+    assert [len(text) for text, _ in told["texts"]] == sorted(len(text) for text, _ in told["texts"])
+    for text, answer in told["texts"]:
+        assert any(low <= len(text) <= high for low, high in told["characters"])
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d", answer)
+
+
+def test_the_translator_has_full_marks_in_one_order_and_hardly_any_in_the_other():
+    told = data_of(particles())
+    assert told["steps"][-1] == 490
+    assert told["exact"][-1][0] == 1.0
+    assert told["exact"][-1][1] < 0.15
+    glosses = told["glosses"]
+    for i, sentence in enumerate(told["sentences"]):
+        ours, theirs = (text.split() for text in sentence["japanese"])
+        assert sorted(ours) == sorted(theirs)
+        assert ours.index("が") < ours.index("を")
+        assert theirs.index("を") < theirs.index("が")
+        for text in (ours, theirs):  # who and whom are marked alike in both
+            assert text[text.index("が") - 1] == ours[ours.index("が") - 1]
+            assert text[text.index("を") - 1] == ours[ours.index("を") - 1]
+        assert sorted(sentence["right"].split()) == sorted(glosses[word] for word in ours if glosses[word])
+        assert told["written"][-1][2 * i] == sentence["right"]
+        assert told["written"][-1][2 * i + 1] != sentence["right"]
+    assert told["written"][-1][1].startswith("dogs chased cats")  # 犬 を 猫 が 追った
 
 
 # ---------------------------------------------------------------- the arithmetic of the scripts, in a browser
@@ -534,6 +626,15 @@ def test_contexts_without_learned_numbers_are_attentions(compute):
     torch.testing.assert_close(compute("contexts", x), attention(x * math.sqrt(2), x, x)[0])
     assert compute("moved", [4, 5, 6, 7], 3, 1).tolist() == [4, 7, 5, 6]
     assert compute("moved", [4, 5, 6, 7], 0, 2).tolist() == [5, 6, 4, 7]
+
+
+def test_weights_are_read_from_their_text_as_python_reads_them(shown):
+    tab = shown(decoder())
+    for rows in data_of(decoder())["weights"][-1]:
+        read = [tab.evaluate("(row) => attnExplore.unpack(row)", row) for row in rows]
+        assert read == unpack(rows).tolist()
+    assert tab.evaluate("attnExplore.spots([0.2, 0.05, 0.75], ['a', 'b', ' '])") == "“␣” (0.75) and “a” (0.20)"
+    assert tab.evaluate("attnExplore.wrongParts('2012-05-0', '2021-05-03')") == ["year", "day"]
 
 
 # ---------------------------------------------------------------- under the reader's hand
@@ -869,6 +970,77 @@ def test_contexts_go_along_with_their_words_until_they_know_their_places(shown):
     wait_for(tab, "order", "context vectors have moved by up to")
     told = VALUES[new] + 0.2 * torch.arange(5)[:, None]
     torch.testing.assert_close(contexts_of(tab)[1], attention(told * math.sqrt(2), told, told)[0], atol=6e-4, rtol=0)
+
+
+def weights_of(tab, kind):
+    """The weights that the last row of the chart shows."""
+    return [float(x) for x in part(tab, kind).locator(".look").evaluate_all(OPACITY)]
+
+
+OPACITY = "es => es.map((e) => e.getAttribute('fill-opacity'))"
+
+
+def test_a_date_is_written_character_by_character_with_a_look_before_each(shown):
+    tab = shown(decoder())
+    told = data_of(decoder())
+    rows = unpack(told["weights"][-1][told["shown"]])
+    wait_for(tab, "decoder", "Step 1,000, character 10: it writes 3, and looks most at ")
+    wait_for(tab, "decoder", "The date is right.")
+    assert part(tab, "decoder").locator(".chart .later").count() == 0
+    button = tab.get_by_role("button", name="Next character")
+    for t, character in enumerate("202"):
+        button.click()
+        wait_for(tab, "decoder", f"character {t + 1}: it writes {character}, and looks")
+        assert weights_of(tab, "decoder") == pytest.approx(rows[t].tolist())
+        assert part(tab, "decoder").locator(".chart .later").count() == 9 - t
+    assert part(tab, "decoder").locator(".answer code").all_inner_texts() == ["202", "2021-05-03"]
+    tab.get_by_role("slider", name="Characters written").focus()
+    tab.keyboard.press("End")
+    wait_for(tab, "decoder", "character 10")
+    tab.get_by_label("Nowhere in particular").check()
+    tab.get_by_role("slider", name="Training step").focus()
+    tab.keyboard.press("Home")
+    wait_for(tab, "decoder", "at no character with a weight of 0.1 or more")
+    assert max(weights_of(tab, "decoder")) < 0.1
+    assert part(tab, "decoder").locator(".told").inner_text().startswith("Your guess is right. Nobody programmed")
+
+
+def test_without_attention_there_is_nothing_to_look_at_and_long_texts_break(shown):
+    tab = shown(decoder())
+    told = data_of(decoder())
+    part(tab, "decoder").locator("input[name=net][value=off]").check()
+    wait_for(tab, "decoder", "and has nothing to look at: 64 numbers are all that is left of the text.")
+    assert set(weights_of(tab, "decoder")) == {0}
+    longest = len(told["texts"]) - 1
+    part(tab, "decoder").locator(f"input[name=text][value='{longest}']").check()
+    written, right = told["written"]["one vector"][-1][longest], told["texts"][longest][1]
+    places = {"year": slice(0, 4), "month": slice(5, 7), "day": slice(8, 10)}
+    lost = [name for name, place in places.items() if written[place] != right[place]]
+    said = f"Wrong in the end: the {', the '.join(lost)}." if lost else "The date is right."
+    wait_for(tab, "decoder", said)
+    wrong = sum(a != b for a, b in zip(written, right, strict=True))
+    assert part(tab, "decoder").locator(".answer .wrong").count() == wrong
+    share, other = (f"{told['exact'][net][-1][-1]:.2f}" for net in ("one vector", "attention"))
+    count = part(tab, "decoder").locator(".count").inner_text()
+    assert f"with attention off, it gets {share} of the test texts of 86 to 100 characters right" in count
+    assert count.endswith(f"with attention on, {other}.")
+
+
+def test_the_object_first_is_taken_for_the_subject(shown):
+    tab = shown(particles())
+    told = data_of(particles())
+    tab.get_by_label("Nearly all: が and を still say who does what.").check()
+    wait_for(tab, "particles", "becomes “cats chased dogs”, which is right.")
+    part(tab, "particles").locator("input[value=object]").check()
+    wait_for(tab, "particles", "where “cats chased dogs” is right. “dogs” looks most at “犬”")
+    bars = numbers(part(tab, "particles").locator(".bar"))
+    assert bars == pytest.approx(told["exact"][-1], abs=0.005)
+    assert part(tab, "particles").locator(".told").inner_text().startswith("Not what you guessed. Perfect marks say")
+    slide(tab, "Training step", 0)
+    wait_for(tab, "particles", "Right of 400 new sentences: 0.00 with the subject first, 0.00 with the object first.")
+    part(tab, "particles").locator("input[name=sentence][value='2']").check()
+    wait_for(tab, "particles", "Step 0, object first: 昨日 小さい 猿 を 馬 が 一緒に 運んだ becomes")
+    assert part(tab, "particles").locator(".chart .gloss").all_text_contents()[:2] == ["yesterday", "small"]
 
 
 # ---------------------------------------------------------------- on a page

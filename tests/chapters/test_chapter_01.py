@@ -7,16 +7,19 @@ with states of 16 numbers, 0.57 and 0.23 with one vector, 0.94 and 0.78 with att
 """
 
 import math
+import sys
 
 import pytest
 import torch
-from read_chapters import definitions, solution
+from read_chapters import ROOT, definitions, solution
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 from torch.testing import assert_close
 
 from attn_course import AttendingTranslator, RecurrentTranslator, additive_attention
 from attn_course.data.dates import TGT_ALPHABET, Characters
+from attn_course.explore import decoder
+from attn_course.explore.looks import load, unpack
 
 SEEDS = (0, 1, 2, 3, 4)
 B, T, S, D, DV = 3, 5, 7, 11, 2
@@ -225,3 +228,27 @@ def test_sixteen_numbers_are_too_few_for_one_vector_and_enough_for_attention(cha
     assert one[-1] < 1 / 3, one
     assert att[0] > 4 / 5, att
     assert att[-1] > 2 / 3, att
+
+
+@pytest.mark.trains
+def test_what_the_figure_of_section_9_says_holds_with_another_seed(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import checkpoints
+
+    try:
+        made, shipped = checkpoints.record_dates(seed=1, steps=(0, 300, 1000)), load("dates")
+    finally:
+        sys.modules.pop("checkpoints")
+    assert [list(pair) for pair in made["texts"]] == shipped["texts"]
+    assert made.keys() == shipped.keys()
+    assert decoder(made).text.startswith("A date is written")
+    shown = list(checkpoints.TEXTS).index("the 3rd of May, 2021")
+    assert unpack(made["weights"][0][shown]).max() < 0.1
+    last = unpack(made["weights"][-1][shown])
+    assert made["written"]["attention"][-1][shown] == "2021-05-03"
+    for rows, part in ((slice(0, 4), "2021"), (slice(5, 7), "May"), (slice(9, 10), "3rd")):
+        start = "the 3rd of May, 2021".index(part)
+        assert last[rows, start : start + len(part)].sum(1).min() > 0.5, (part, last)
+    one, att = made["exact"]["one vector"], made["exact"]["attention"]
+    assert att[1][1] > one[1][1] + 0.3, (att, one)  # learns later
+    assert one[2][-1] < min(one[2][0], att[2][-1]) - 0.1, (att, one)  # and long texts break

@@ -3,11 +3,12 @@
 import ast
 import math
 import random
+import sys
 
 import pytest
 import torch
 import torch.nn.functional as F
-from read_chapters import code_cells, imports, solution
+from read_chapters import ROOT, code_cells, imports, solution
 
 import attn_course
 from attn_course import (
@@ -19,6 +20,8 @@ from attn_course import (
     make_causal_mask,
     make_padding_mask,
 )
+from attn_course.explore import particles
+from attn_course.explore.looks import load
 
 B, H, T, S, E = 2, 3, 5, 7, 6
 D_IN, D_MEMORY = 11, 13
@@ -322,6 +325,40 @@ def test_the_trained_model_goes_by_the_place_and_not_by_the_particle(chapter, tr
     assert say("猫 が 犬 を 追った") == "cats chased dogs"
     assert say("犬 が 猫 を 追った") == "dogs chased cats"
     assert say("犬 を 猫 が 追った").startswith("dogs chased cats")  # wrong, as the chapter shows
+
+
+@pytest.fixture
+def checkpoints(monkeypatch):
+    """The script that records what the figure of section 7.9 shows."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import checkpoints
+
+    yield checkpoints
+    sys.modules.pop("checkpoints")
+
+
+def test_perfect_marks_in_one_order_are_hardly_any_in_the_other(chapter, trained, checkpoints):
+    japanese, english, _ = zip(*chapter["pairs"][2000:], strict=True)
+    turned = [checkpoints.object_first(sentence) for sentence in japanese]
+    assert all(sorted(a) == sorted(b) and a != b for a, b in zip(japanese, turned, strict=True))
+    guesses = chapter["translate"](trained, chapter["to_ids"](turned, chapter["src_words"]))
+    write = chapter["write"][2000:]
+    assert chapter["exact_share"](guesses, write) < 0.15
+    right = [" ".join(words) == chapter["as_text"](ids) for words, ids in zip(english, guesses, strict=True)]
+    animals = set(chapter["who"].values())
+    kept = [[word for word in words if word in animals] for words, good in zip(english, right, strict=True) if good]
+    assert all(who == whom for who, whom in kept), kept  # the few that are right have the same animal twice
+
+
+def test_the_figure_s_record_has_the_form_in_which_it_is_shipped(checkpoints):
+    made, shipped = checkpoints.record_orders(seed=1, steps=(0, 10)), load("orders")
+    assert made["sentences"] == shipped["sentences"]
+    assert made["glosses"] == shipped["glosses"]
+    assert made.keys() == shipped.keys()
+    for part in ("exact", "written", "weights"):
+        assert len(made[part]) == 2
+        assert [len(row) for row in made[part]] == [len(row) for row in shipped[part][:2]]
+    assert particles(made).text.startswith("A translator in training")
 
 
 def test_without_places_word_order_is_lost(chapter, trained):

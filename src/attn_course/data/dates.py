@@ -351,8 +351,7 @@ class Characters:
 def load_runs() -> dict[str, Any]:
     """What four trained networks of chapter 1 could do, as `benchmarks/dates.py` recorded it.
 
-    ``runs`` holds for each the exact match on texts of the lengths in ``characters``, ``look`` the weights over one
-    text.
+    ``runs`` holds for each the exact match on texts of the lengths in ``characters``.
 
     Example:
         >>> [(run["name"], run["states"]) for run in load_runs()["runs"]]

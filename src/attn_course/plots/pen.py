@@ -208,6 +208,19 @@ class Sheet:
             f'rx="2" {_painted("mark")} stroke-width="2"/>'
         )
 
+    def shades(
+        self, table: np.ndarray, x: float, y: float, cell: tuple[float, float]
+    ) -> None:
+        """Cells as dark as shares from 0 to 1; what is too pale to be seen is left out."""
+        wide, high = cell
+        cells = "".join(
+            f'<rect x="{x + s * wide:.4g}" y="{y + t * high:.4g}" width="{wide:g}" height="{high:g}" '
+            f'fill-opacity="{share:.2g}"/>'
+            for (t, s), share in np.ndenumerate(table)
+            if share >= 0.05
+        )
+        self.parts.append(f"<g {_painted('shade')}>{cells}</g>")
+
     def bracket(self, x: float, y: float, bend: float) -> None:
         """A round bracket as high as a fraction."""
         path = f"M{x:.4g} {y - 38:.4g}q{bend:g} 38 0 76"

@@ -1,0 +1,80 @@
+"""Two networks that write a date, as they stood at some steps of their training. Used in chapter 1."""
+
+from typing import Any
+
+from attn_course.explore.figure import Explorable, Guess
+from attn_course.explore.looks import check_steps, draw, load, unpack
+from attn_course.plots.pen import Sheet
+from attn_course.plots.text import as_table
+
+_GUESS = Guess(
+    "Before its first training step, where does the network with attention look while it writes the month?",
+    [
+        "At the name of the month: attention is built to look there.",
+        "Nowhere in particular: every character gets about the same.",
+        "At the characters that stand in the same places of the text.",
+    ],
+    1,
+    "Now set the training step to 0 and write the date again; come back step by step. Then switch attention off, and "
+    "take longer texts.",
+    "Nobody programmed where it looks: before training, all weights on this text are below 0.1, and examples of texts "
+    "and answers alone move them to the month. Without attention the same examples have to go through 64 numbers, "
+    "which takes longer to learn, and long texts break the date. To check it, at the end of section 1.9: "
+    '`looks(build(attn_course.AttendingTranslator), "the 3rd of May, 2021")[1].max()` is below 0.1.',
+)
+_SHOWN = "the 3rd of May, 2021"
+
+
+def decoder(record: dict[str, Any] | None = None) -> Explorable:
+    """Write a date character by character, with attention or without, at a step of the training that you choose.
+
+    It is for the mistake that somebody programmed where a network looks.
+
+    Args:
+        record: what `benchmarks/checkpoints.py` recorded of two networks; the one of the package when not given.
+
+    Raises:
+        ValueError: if the record does not hold what both networks wrote, and the weights of one, at each step.
+
+    Example:
+        >>> print(decoder().text.split("\\n")[0])
+        A date is written, with a look at what is read before each character
+    """
+    record = load("dates") if record is None else record
+    texts = [text for text, _ in record["texts"]]
+    nets = list(record["written"])
+    check_steps(
+        record, [record["weights"], *record["written"].values(), *record["exact"].values()]
+    )
+    for rows, written in zip(
+        record["weights"], record["written"]["attention"], strict=True
+    ):
+        for text, row, answer in zip(texts, rows, written, strict=True):
+            if unpack(row).shape != (len(answer), len(text)):
+                raise ValueError(
+                    f"weights of shape {unpack(row).shape} must be a row for each character of {answer!r} "
+                    f"and a column for each of {text!r}"
+                )
+    shown = texts.index(_SHOWN) if _SHOWN in texts else 0
+    weights, written = (
+        unpack(record["weights"][-1][shown]),
+        record["written"]["attention"][-1][shown],
+    )
+    lines = [as_table(weights, list(written), list(texts[shown]), 2, None)]
+    for i, (text, answer) in enumerate(record["texts"]):
+        lines.append(f"{text} is {answer}")
+        for net in nets:
+            said = [
+                f"{step} {row[i]}"
+                for step, row in zip(record["steps"], record["written"][net], strict=True)
+            ]
+            lines.append(f"  {net}: {', '.join(said)}")
+    wide, high, left, top = 19.0, 15.0, 34.0, 40.0
+    sheet = Sheet(top + len(written) * high + 14)
+    draw(sheet, weights, left, top, (wide, high))
+    for s, character in enumerate(texts[shown]):
+        sheet.text(left + (s + 0.5) * wide, top - 12, character, size=13)
+    for t, character in enumerate(written):
+        sheet.text(left - 8, top + (t + 0.5) * high, character, anchor="end", size=13)
+    alt = "A date is written, with a look at what is read before each character"
+    return Explorable("decoder", sheet.finish(alt, lines), _GUESS, shown=shown, **record)

@@ -1,0 +1,56 @@
+// Weights of attention that were stored as text, and a chart of them that grows with what is written.
+import { set, svg } from "./core.js";
+
+/** A row of weights in percent: two digits for each, a point for 0, # for all. @param {string} row @returns {number[]} */
+export const unpack = (row) => (row.match(/\d\d|[.#]/g) ?? []).map((x) => (x === "." ? 0 : x === "#" ? 1 : +x / 100));
+
+/** Which columns a row looks at most, in words. @param {number[]} row @param {string[]} columns @param {number} [most] */
+export const spots = (row, columns, most = 2) => row.map((w, s) => ({ w, s })).filter(({ w }) => w >= 0.1).sort((a, b) => b.w - a.w || a.s - b.s).slice(0, most)
+  .map(({ w, s }) => `“${columns[s] === " " ? "␣" : columns[s]}” (${w.toFixed(2)})`).join(" and ");
+
+/**
+ * A row for each token that is written, over the tokens that are read, in blocks of so many columns as fit.
+ * @param {{ across: number, wide: number, high: number, left: number, head: number }} sizes
+ */
+export function chart({ across, wide, high, left, head }) {
+  const picture = svg("svg", { class: "chart", role: "img" });
+  let seen = "", grown = "", groups = /** @type {Element[]} */ ([]), looks = /** @type {Element[]} */ ([]);
+  const ground = svg("g"), rows = svg("g");
+  picture.append(ground, rows);
+  return {
+    picture,
+    /**
+     * @param {string[]} columns what is read; a second line is a gloss @param {string[]} names what is written @param {boolean[]} wrong which of it is
+     * @param {string[] | null} packed a row of weights for each @param {number} at the row that is written last; -1 shows all of them
+     */
+    draw(columns, names, wrong, packed, at) {
+      const table = packed ? packed.map(unpack) : names.map(() => columns.map(() => 0)), block = head + names.length * high + 14;
+      const x = (/** @type {number} */ s) => left + (s % across) * wide, y = (/** @type {number} */ s) => Math.floor(s / across) * block;
+      const starts = columns.map((_, s) => s).filter((s) => s % across === 0), reading = JSON.stringify([columns, names.length]), down = JSON.stringify([reading, names, wrong, packed]);
+      if (reading !== seen) {
+        seen = reading;
+        looks = columns.map((_, s) => svg("rect", { x: x(s), y: y(s), width: wide, height: head - 3, class: "look" }));
+        const words = columns.flatMap((column, s) => column.split("\n").map((line, n) => svg("text", { x: x(s) + wide / 2, y: y(s) + 14 + 13 * n, class: n ? "gloss" : "read" }, line)));
+        set(picture, { viewBox: `0 0 ${left + across * wide + 2} ${starts.length * block - 8}` });
+        ground.replaceChildren(...looks, ...words);
+      }
+      if (down !== grown) {
+        grown = down;
+        groups = names.map((name, t) => {
+          const shades = /** @type {Record<number, string>} */ ({}), low = head + t * high; // of one weight, all cells are one path
+          table[t].forEach((w, s) => { if (w) shades[w] = `${shades[w] ?? ""}M${x(s)} ${y(s) + low}h${wide}v${high - 1}h${-wide}z`; });
+          return svg("g", {},
+            ...starts.flatMap((s) => [
+              svg("rect", { x: left, y: y(s) + low, width: Math.min(across, columns.length - s) * wide, height: high - 1, class: "ground" }),
+              svg("text", { x: left - 6, y: y(s) + low + high / 2 + 4, class: wrong[t] ? "written wrong" : "written" }, name),
+            ]),
+            ...Object.entries(shades).map(([w, d]) => svg("path", { d, class: "weight", "fill-opacity": w })),
+          );
+        });
+        rows.replaceChildren(...groups);
+      }
+      groups.forEach((g, t) => set(g, { class: at >= 0 && t > at ? "later" : t === at ? "now" : "row" }));
+      looks.forEach((e, s) => set(e, { "fill-opacity": table[at]?.[s] ?? 0 }));
+    },
+  };
+}

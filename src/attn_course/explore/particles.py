@@ -1,0 +1,77 @@
+"""A translator in training, asked in two word orders that mean the same. Used in chapter 7."""
+
+from typing import Any
+
+from attn_course.explore.figure import Explorable, Guess
+from attn_course.explore.looks import check_steps, draw, load, unpack
+from attn_course.plots.pen import Sheet, short
+from attn_course.plots.text import as_table
+
+_GUESS = Guess(
+    "After training, it translates 400 new sentences word for word, all right. Put the object of each first, "
+    "with its を, so that it means the same: how many are right now?",
+    [
+        "Nearly all: が and を still say who does what.",
+        "About half: it can go by the particles or by the place.",
+        "Nearly none: it goes by the place.",
+    ],
+    2,
+    "Now put the object first, move through the training, and see which words it looks at.",
+    "Perfect marks say that the test was like the training. Its subject always came first, so the place was enough, "
+    "and the particles taught it nothing; what few are right have the same animal twice. "
+    'To check it: `say("犬 を 猫 が 追った")` begins with `dogs chased cats`, as if 犬 were the subject.',
+)
+_ORDERS = ("subject first", "object first")
+
+
+def particles(record: dict[str, Any] | None = None) -> Explorable:
+    """Move through the training of a translator, and put the object first.
+
+    It is for the mistake that a model with perfect marks has understood what it does.
+
+    Args:
+        record: what `benchmarks/checkpoints.py` recorded of a translator; the one of the package when not given.
+
+    Raises:
+        ValueError: if the record does not hold translations and weights of both orders at each step.
+
+    Example:
+        >>> print(particles().text.split("\\n")[0])
+        A translator in training, and the words it looks at
+    """
+    record = load("orders") if record is None else record
+    check_steps(record, [record["weights"], record["written"], record["exact"]])
+    texts = [
+        text.split() for sentence in record["sentences"] for text in sentence["japanese"]
+    ]
+    for step, rows in zip(record["steps"], record["weights"], strict=True):
+        for text, row in zip(texts, rows, strict=True):
+            if unpack(row).shape[1] != len(text):
+                raise ValueError(
+                    f"weights of shape {unpack(row).shape} at step {step} must have a column for each word of "
+                    f"{' '.join(text)}"
+                )
+    weights, written = (
+        unpack(record["weights"][-1][0]),
+        [*record["written"][-1][0].split(), "<eos>"],
+    )
+    lines = [as_table(weights, written[: len(weights)], texts[0], 2, None)]
+    lines += [
+        f"step {step}: right {first:.4f} {_ORDERS[0]}, {second:.4f} {_ORDERS[1]}"
+        for step, (first, second) in zip(record["steps"], record["exact"], strict=True)
+    ]
+    for i, text in enumerate(texts):
+        said = ", ".join(
+            f"{step} {row[i]}"
+            for step, row in zip(record["steps"], record["written"], strict=True)
+        )
+        lines.append(f"{' '.join(text)} is {record['sentences'][i // 2]['right']}: {said}")
+    wide, high, left, top = 58.0, 26.0, 90.0, 44.0
+    sheet = Sheet(top + len(weights) * high + 14)
+    draw(sheet, weights, left, top, (wide, high))
+    for s, word in enumerate(texts[0]):
+        sheet.text(left + (s + 0.5) * wide, top - 14, word)
+    for t, word in enumerate(written[: len(weights)]):
+        sheet.text(left - 8, top + (t + 0.5) * high, short(word), anchor="end")
+    alt = "A translator in training, and the words it looks at"
+    return Explorable("particles", sheet.finish(alt, lines), _GUESS, **record)
