@@ -659,8 +659,8 @@ count_parameters = Exercise(
             {"3 * d_in": "d_in"},
         ),
         "nothing without a bias": Mistake(
-            "Without `bias` all that stands before the `if` counts as 0: `a + b if c else 0` is all or nothing, "
-            "and brackets make `a + (b if c else 0)` of it. See section 6.8.",
+            "Without `bias` the matrices count as 0 too, as in `a + b if c else 0`, which is all or nothing: only the "
+            "biases fall away. See section 6.8.",
             {"weights + 3 * E * bias": "(weights + 3 * E) * bias"},
         ),
         "all counted for every head": Mistake(
