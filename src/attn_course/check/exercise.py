@@ -194,14 +194,12 @@ class Random:
 def set_parameters(module: nn.Module) -> nn.Module:
     """Give each parameter numbers that depend on its name and shape only, so that two layers can be compared.
 
-    The same name and shape get the same numbers in every layer, in whatever order they were made; float64 gets more
-    digits.
+    The same name and shape get the same numbers in every layer, in whatever order they were made.
     """
     for name, parameter in module.named_parameters():
         rng = torch.Generator().manual_seed(zlib.crc32(f"{name} {tuple(parameter.shape)}".encode()))
         with torch.no_grad():
-            numbers = torch.randn(parameter.shape, generator=rng) * 0.5
-            parameter.copy_(numbers.double() * (1 + 2**-30) if parameter.dtype == torch.float64 else numbers)
+            parameter.copy_(torch.randn(parameter.shape, generator=rng) * 0.5)
     if _layers is not None:
         _layers.append(module)
     return module
