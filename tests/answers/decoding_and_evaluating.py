@@ -273,6 +273,22 @@ def write_greedily(next_logits, bos_id, eos_id, max_len):
 # -- beam_step --------------------------------------------------------------------------------------
 
 
+@wrong("more of a row than it has")
+def beam_step(log_probs, next_log_probs):
+    K = len(log_probs)
+    each, tokens = next_log_probs.topk(K, dim=1)
+    totals, places = (each + log_probs[:, None]).view(-1).topk(K)
+    return places // K, tokens.view(-1)[places], totals
+
+
+@right
+def beam_step(log_probs, next_log_probs):
+    K, V = next_log_probs.shape
+    each, tokens = next_log_probs.topk(min(K, V), dim=1)
+    totals, places = (each + log_probs[:, None]).view(-1).topk(K)
+    return places // each.size(1), tokens.view(-1)[places], totals
+
+
 @right
 def beam_step(log_probs, next_log_probs):
     totals = log_probs.unsqueeze(1) + next_log_probs

@@ -181,6 +181,11 @@ def mask_for_new_tokens(attention_mask, num_queries):
 # -- drop_weights -----------------------------------------------------------------------------------
 
 
+@wrong("float32 inside")
+def drop_weights(weights, p, training):
+    return F.dropout(weights.float(), p, training).to(weights)
+
+
 @right
 def drop_weights(weights, p, training):
     if not training:

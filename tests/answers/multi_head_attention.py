@@ -504,6 +504,18 @@ class MultiHead(Sound):
 # -- fuse_qkv ---------------------------------------------------------------------------------------
 
 
+@wrong("float32 inside")
+def fuse_qkv(q_proj, k_proj, v_proj):
+    n, d_in = q_proj.weight.shape
+    fused = nn.Linear(d_in, 3 * n, bias=q_proj.bias is not None)
+    with torch.no_grad():
+        for i, proj in enumerate([q_proj, k_proj, v_proj]):
+            fused.weight[i * n : (i + 1) * n] = proj.weight
+            if proj.bias is not None:
+                fused.bias[i * n : (i + 1) * n] = proj.bias
+    return fused.to(q_proj.weight)
+
+
 @right
 def fuse_qkv(q_proj, k_proj, v_proj):
     fused = nn.Linear(1, 1, bias=q_proj.bias is not None)

@@ -42,18 +42,18 @@ lookup = Exercise(
     gradients=True,
     mistakes={
         "without num_classes": Mistake(
-            "The one-hot rows are too short for the table: left to itself, `F.one_hot` makes them as long as "
-            "the largest id that it sees asks for, and the last words of the vocabulary do not occur here. See section "
-            "4.1.",
+            "The one-hot rows are too short for the table: they are as long as the largest id asks for, as "
+            "`F.one_hot` makes them if left to itself, and the last words of the vocabulary do not occur here. See "
+            "section 4.1.",
             lambda ids, table: F.one_hot(ids).to(table) @ table,
         ),
         "one-hot left as integers": Mistake(
-            "`F.one_hot` gives whole numbers and the table has fractions: "
+            "The one-hot rows are whole numbers, as `F.one_hot` makes them, and the table has fractions: "
             "a matrix product wants one type for both. See section 4.1.",
             lambda ids, table: F.one_hot(ids, len(table)) @ table,
         ),
         "one-hot always float32": Mistake(
-            "A table in float32 is looked up and one in float64 is not: `.float()` makes float32, "
+            "A table in float32 is looked up and one in float64 is not: the one-hot rows are float32, "
             "whatever the table is. Give the one-hot rows the type of the table. See section 4.1.",
             lambda ids, table: F.one_hot(ids, len(table)).float() @ table,
         ),
@@ -88,8 +88,8 @@ lookup = Exercise(
             lambda ids, table: _one_hot_of_one_axis(ids, table) @ table,
         ),
         "ids with two axes only": Mistake(
-            "A batch is looked up and ids of other shapes are not: the string names two axes of the ids. `...` stands "
-            "for any number of axes, and `@` does without a string. See section 4.5.",
+            "A batch is looked up and ids of other shapes are not: two axes of the ids are counted on. In an einsum "
+            "`...` stands for any number of axes, and `@` takes any number too. See section 4.5.",
             lambda ids, table: torch.einsum("btv,ve->bte", F.one_hot(ids, len(table)).to(table), table),
         ),
         "words counted from 1": Mistake(
@@ -173,7 +173,7 @@ weighted_sum = Exercise(
             _with_the_sizes_of_the_notebook,
         ),
         "overwritten instead of added": Mistake(
-            "Only the last key counts: each turn of the loop over s writes over what the turns before it found, "
+            "Only the last key counts: each key writes over what the keys before it gave, "
             "and a letter that disappears is a sum. See section 4.5.",
             lambda weights, v: weights[..., -1:] * v[:, -1:],
         ),
@@ -199,8 +199,7 @@ weighted_sum = Exercise(
             lambda weights, v: F.pad(weights @ v, (0, 0, 0, v.size(1) - weights.size(1))),
         ),
         "last key left out": Mistake(
-            "The last key is missing from every sum: s has S values, and `range(n)` ends at n - 1 already. See section "
-            "4.5.",
+            "The last key is missing from every sum: s has S values, from 0 to S - 1. See section 4.5.",
             lambda weights, v: weights[..., :-1] @ v[:, :-1],
         ),
         "first key left out": Mistake(
@@ -208,23 +207,23 @@ weighted_sum = Exercise(
             lambda weights, v: weights[..., 1:] @ v[:, 1:],
         ),
         "one row for all queries": Mistake(
-            "All queries of a sentence have the same numbers, the sum over all of them: `[row] * T` makes T names for "
-            "one list, and what is added to one is added to all. See section 4.5.",
+            "All queries of a sentence have the same numbers, the sum over all of them, as if T names stood for one "
+            "row, "
+            "and what is added to one is added to all. See section 4.5.",
             lambda weights, v: (weights.sum(1, keepdim=True) @ v).expand(-1, weights.size(1), -1),
         ),
         "as many keys as queries": Mistake(
             "With as many queries as keys all is well, and with more keys the last ones are missing: "
-            "the loop over s ends at T, and there are S keys. See section 4.7.",
+            "the sum over s ends at T, and there are S keys. See section 4.7.",
             lambda weights, v: weights[..., : weights.size(1)] @ v[:, : weights.size(1)],
         ),
         "weights forgotten": Mistake(
-            "The values are added up as they are: the comma in the string multiplies, "
-            "each value by the weight that carries the same b and s. See section 4.5.",
+            "The values are added up as they are: each has to be multiplied, "
+            "and that by the weight that carries the same b and s. See section 4.5.",
             lambda weights, v: v.sum(1, keepdim=True).expand(*weights.shape[:2], -1),
         ),
         "float32 whatever comes in": Mistake(
-            "Given float64, the result is float32: that is what `torch.zeros` makes unless it is told a type. See "
-            "section 4.5.",
+            "Given float64, the result is float32: a new tensor is that unless it is told a type. See section 4.5.",
             lambda weights, v: (weights @ v).float(),
         ),
     },
@@ -323,7 +322,8 @@ general_scores = Exercise(
             lambda q, k, W: torch.einsum("bti,ij,csj->bts", q, W, k),
         ),
         "transposes the batch": Mistake(
-            "`.T` turns all axes around, so that features meet sentences: `.mT` turns the last two. See section 4.4.",
+            "All axes are turned around, as `.T` does, so that features meet sentences: `.mT` turns the last two. See "
+            "section 4.4.",
             lambda q, k, W: q @ W @ k.T,
         ),
         "scale added": Mistake(
@@ -555,23 +555,23 @@ table_gradient = Exercise(
             ),
         ),
         "first column only": Mistake(
-            "Only the first column of the table gets a gradient: `scatter_add` takes as many numbers as its index has, "
-            "so the index has to be expanded over the E columns. See section 4.1.",
+            "Only the first column of the table gets a gradient, and each of the E columns has one. With "
+            "`scatter_add`, the index has to be as wide as what is added. See section 4.1.",
             lambda *inputs: F.pad(_table_gradient(*inputs)[:, :1], (0, inputs[1].size(-1) - 1)),
         ),
         "without num_classes": Mistake(
-            "The last words of the vocabulary, which do not occur, have no row: left to itself, `F.one_hot` stops at "
-            "the largest id that it sees. See section 4.1.",
+            "The last words of the vocabulary, which do not occur, have no row: the rows stop at the largest id, as "
+            "`F.one_hot` does if left to itself. See section 4.1.",
             lambda ids, upstream, num_words: _table_gradient(ids, upstream, int(ids.max()) + 1),
         ),
         "one-hot left as integers": Mistake(
-            "`F.one_hot` gives whole numbers and the gradients are fractions: "
+            "The one-hot rows are whole numbers, as `F.one_hot` makes them, and the gradients are fractions: "
             "a product wants one type for both. See section 4.1.",
             lambda ids, upstream, num_words: torch.einsum("btv,bte->ve", F.one_hot(ids, num_words), upstream),
         ),
         "one-hot always float32": Mistake(
-            "Gradients in float32 pass and gradients in float64 do not: `.float()` makes float32, "
-            "whatever stands beside it. See section 4.1.",
+            "Gradients in float32 pass and gradients in float64 do not: the one-hot rows are float32, "
+            "whatever the gradients are. See section 4.1.",
             lambda ids, upstream, num_words: torch.einsum("btv,bte->ve", F.one_hot(ids, num_words).float(), upstream),
         ),
         "result transposed": Mistake(
@@ -580,8 +580,7 @@ table_gradient = Exercise(
             lambda *inputs: _table_gradient(*inputs).T,
         ),
         "float32 whatever comes in": Mistake(
-            "Given float64, the gradient is float32: "
-            "that is what `torch.zeros` makes unless it is told a type. See section 4.5.",
+            "Given float64, the gradient is float32: a new tensor is that unless it is told a type. See section 4.5.",
             lambda *inputs: _table_gradient(*inputs).float(),
         ),
         "rows for the words that occur": Mistake(

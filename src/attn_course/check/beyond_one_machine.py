@@ -465,7 +465,7 @@ shard_loss = Exercise(
             {"/ counts.sum() * len(counts)": "/ (targets != -100).sum().clamp(min=1)"},
         ),
         "average count cut to a whole number": Mistake(
-            "It is divided by the average count, and `//` cuts that down to a whole number. See section 20.3.",
+            "It is divided by the average count, and that one was cut down to a whole number. See section 20.3.",
             {"/ counts.sum() * len(counts)": "/ (counts.sum() // len(counts))"},
         ),
         "share counted twice": Mistake(

@@ -193,7 +193,8 @@ cross_attend = Exercise(
             {"@ v, weights": "@ v"},
         ),
         "transposes the batch": Mistake(
-            "One sequence is right and a batch is not: `.T` turns all axes around, the batch too. See section 3.7.",
+            "One sequence is right and a batch is not: all axes are turned around, the batch too, as `.T` does. See "
+            "section 3.7.",
             {"k.mT": "k.T"},
         ),
     },
@@ -897,7 +898,7 @@ alignment_share = Exercise(
             {"argmax(dim=-1)": "argmax(dim=-2)"},
         ),
         "cut to a whole number": Mistake(
-            "This is 1 if every word is right and 0 if one is not: `//` cuts off what is behind the point, and `/` "
+            "This is 1 if every word is right and 0 if one is not: what is behind the point was cut off, and a share "
             "keeps it. See section 7.8.",
             {".item()": ".item() // 1"},
         ),
@@ -906,8 +907,8 @@ alignment_share = Exercise(
             {"    found": "    weights, gold = weights[:1], gold[:1]\n    found"},
         ),
         "largest of all": Mistake(
-            "One place is compared with every word: `argmax` without an axis gives the place of the one largest weight "
-            "of all, counted through the whole batch. Each row has a largest weight of its own. See section 7.9.",
+            "One place is compared with every word: that of the one largest weight of all, counted through the whole "
+            "batch, as `argmax` gives it without an axis. Each row has a largest weight of its own. See section 7.9.",
             {"argmax(dim=-1)": "argmax()"},
         ),
         "−1 counted": Mistake(

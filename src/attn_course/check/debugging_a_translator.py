@@ -495,8 +495,8 @@ swapped_accuracy = Exercise(
             {"dims=0": "dims=1"},
         ),
         "rolled without an axis": Mistake(
-            "`roll` without an axis moves the words of the flattened tensor, one word from each source to the next: "
-            "say which axis. See section 11.5.",
+            "One word moves from each source to the next, as when the words of a flattened tensor are rolled: the "
+            "sources move as a whole, along axis 0. See section 11.5.",
             {", dims=0": ""},
         ),
         "next instead of the one before": Mistake(
@@ -1066,13 +1066,13 @@ evaluate = Exercise(
             sign=lambda found, *inputs: isinstance(found[0], Tensor) and found[0].dim() == 0,
         ),
         "opposite mode restored": Mistake(
-            "The model is left in the opposite of the mode that it was in: remember the mode before `eval()`, and "
-            "restore that one. See section 11.9.",
+            "The model is left in the opposite of the mode that it was in: remember the mode before you change "
+            "it, and restore that one. See section 11.9.",
             {"train(training)": "train(not training)"},
         ),
         "first batch only, and mode not restored": Mistake(
-            "It returns after the first batch, and before the mode is restored: the return stands inside the loop. See "
-            "section 11.9.",
+            "It returns after the first batch, and before the mode is restored: all of them are to be gone through "
+            "first. See section 11.9.",
             {"in batches": "in batches[:1]", "    model.train(training)\n": ""},
         ),
         "first batch only": Mistake(

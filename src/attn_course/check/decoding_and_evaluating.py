@@ -182,7 +182,7 @@ write_greedily = Exercise(
             {"ids[1:]": "ids[2:]"},
         ),
         "first token only": Mistake(
-            "It writes one token and returns: the return stands inside the loop. See section 13.2.",
+            "It writes one token and returns: more are written until the end or `max_len`. See section 13.2.",
             {"        if ids[-1] == eos_id:\n            break": "        break"},
         ),
         "softmax over the positions": Mistake(
@@ -216,6 +216,7 @@ def _beams(draw):
     log_probs, following = step(3, 11)
     yield "beams of long texts", log_probs - 200, following
     yield "float64", *step(2, 3, dtype=torch.float64)
+    yield "more beams than tokens", *step(5, 3)
 
 
 def _step(log_probs, next_log_probs):
@@ -270,6 +271,12 @@ def _each_token_once(log_probs, following):
 def _shared_out(log_probs, following):
     parents, tokens, totals = _step(log_probs, following)
     return parents, tokens, totals - (log_probs[:, None] + following).flatten().logsumexp(0)
+
+
+def _best_of_each_row_first(log_probs, following):
+    best, tokens = (log_probs[:, None] + following).topk(len(log_probs), dim=-1)
+    best, index = best.flatten().topk(len(log_probs))
+    return index // len(log_probs), tokens.flatten()[index], best
 
 
 beam_step = Exercise(
@@ -338,15 +345,23 @@ beam_step = Exercise(
             "13.3.",
             _only_the_best_beam,
         ),
+        "more of a row than it has": Mistake(
+            "Where there are fewer tokens than beams it stops: a row has V tokens, and K may be more. The whole table "
+            "has K · V, which is always enough. See section 13.3.",
+            _best_of_each_row_first,
+        ),
         "K of each beam": Mistake(
             "There are K continuations of each beam, K · K in all; K are to be left, of whichever beams. See section "
             "13.3.",
             sign=lambda found, log_probs, following: (
-                None if len(log_probs) == 1 else found[2].shape == (len(log_probs),) * 2
+                None
+                if len(log_probs) == 1 or len(log_probs) > following.size(1)
+                else found[2].shape == (len(log_probs),) * 2
             ),
         ),
         "divided without rounding": Mistake(
-            "The parents are fractions: `/` divides exactly, and a row has a whole number. See section 13.3.",
+            "The parents are fractions, and a row has a whole number: cut off what is behind the point. See section "
+            "13.3.",
             {"index // V": "index / V"},
         ),
         "results in another order": Mistake(
@@ -856,7 +871,7 @@ clipped_precision = Exercise(
             {"mine.total()": "mine.total() * bool(mine & theirs)"},
         ),
         "first sentence only": Mistake(
-            "Only the first hypothesis is looked at: the return may stand inside the loop. See section 13.6.",
+            "Only the first hypothesis is looked at, and there are as many as references. See section 13.6.",
             {"    hits =": "    hypotheses, references = hypotheses[:1], references[:1]\n    hits ="},
         ),
         "one added": Mistake(
@@ -1056,8 +1071,8 @@ link_error = Exercise(
             {"len(a) + len(s)": "len(a | s)"},
         ),
         "fraction without brackets": Mistake(
-            "The rate is far above 1: without brackets the hits are divided by the first number alone, and the second "
-            "is added. See section 13.9.",
+            "The rate is far above 1: the hits are divided by the first number alone, and the second is added instead "
+            "of standing below the line too. See section 13.9.",
             _error(lambda A, S, P, AS, AP, AuS: 1 - (AS + AP) / A + S),
         ),
         "sentences without a prediction left out": Mistake(

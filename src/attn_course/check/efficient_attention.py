@@ -510,8 +510,8 @@ attend_in_blocks = Exercise(
             {"    visible": "    k, v = (_filled_up(x, block_size) for x in (k, v))\n    visible"},
         ),
         "as many keys as queries": Mistake(
-            "With fewer queries than keys the last keys are never looked at: the loop ends after as many keys as there "
-            "are queries. See section 16.4.",
+            "With fewer queries than keys the last keys are never looked at: it ends after as many keys as there are "
+            "queries. See section 16.4.",
             {"range(0, k.size(-2),": "range(0, min(q.size(-2), k.size(-2)),"},
         ),
         "weights returned": Mistake(
@@ -737,8 +737,8 @@ grouped_attention = Exercise(
             sign=lambda found, q, *others: isinstance(found, tuple | list) and len(found) == 2,
         ),
         "repeated without an axis": Mistake(
-            "`repeat_interleave` without an axis repeats the numbers of the flattened tensor: say which axis holds the "
-            "heads, dim=1. See section 16.7.",
+            "The numbers of the flattened tensor are repeated, as `repeat_interleave` does without an axis: it is the "
+            "heads that are to be repeated, axis 1. See section 16.7.",
             lambda q, k, v, m: attention(q, *(x.repeat_interleave(q.size(1) // k.size(1)) for x in (k, v)), m)[0],
         ),
     },

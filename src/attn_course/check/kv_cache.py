@@ -218,8 +218,9 @@ cache_step = Exercise(
             _free_places_score_0,
         ),
         "axis of the token left": Mistake(
-            "`keys[:, :, length]` has no axis for the token any more, and the new key has one, of length 1: write to "
-            "`keys[:, :, length : length + 1]`. See section 15.2.",
+            "The place in the cache has no axis for the token any more, as in `keys[:, :, length]`, and the new key "
+            "has one, "
+            "of length 1: write to `keys[:, :, length : length + 1]`. See section 15.2.",
             {"keys[:, :, length:end]": "keys[:, :, length]"},
         ),
         "along the heads": Mistake(

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from attn_course.check.exercise import (
     CHANGES_ITS_INPUT,
+    FLOAT32_INSIDE,
     NO_GRADIENT,
     Exercise,
     Mistake,
@@ -146,8 +147,8 @@ mask_for_new_tokens = Exercise(
             {"    S =": "    attention_mask = attention_mask[:1].expand_as(attention_mask)\n    S ="},
         ),
         "nothing visible": Mistake(
-            "No query sees anything: `~` on integers flips their bits, and makes −2 of 1, which is True like −1. "
-            "Make booleans first. See section 5.4.",
+            "No query sees anything: a key is visible where the causal mask and that of the padding are both True, so "
+            "look at each of the two by itself. See section 5.4.",
             sign=lambda found, ones, T: not found.any(),
         ),
     },
@@ -209,6 +210,12 @@ def _drop_and_describe(answer, weights, p, training):
     again = answer(before.clone(), p, training)
     hidden, kept = before == 0, dropped != 0
     factors = (dropped / before)[kept]
+    if before.dtype == torch.float64 and len(factors) and 1e-10 < factors.max() - factors.min() < 1e-5:
+        raise Remark(
+            "In float64 drop_weights is right to float32's precision only: the weights go through float32 on their "
+            "way. See section 5.8.",
+            FLOAT32_INSIDE,
+        )
     sums = dropped.sum(dim=-1)
     fallen = ~kept & ~hidden
     counts = fallen.sum(dim=-1)

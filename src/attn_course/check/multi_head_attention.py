@@ -34,6 +34,10 @@ def _split_with_view(x, num_heads):
     return x.reshape(x.size(0), num_heads, x.size(1), -1)
 
 
+def _split_into_width_many(x, num_heads):
+    return x.unflatten(-1, (-1, num_heads)).transpose(1, 2)
+
+
 def _deal_out(x, num_heads):
     return x.unflatten(-1, (-1, num_heads)).permute(0, 3, 1, 2)
 
@@ -468,6 +472,10 @@ def _fuse_and_project(answer, d_in, d_model, bias, x):
     """What the fused layer computes, before and after the three are cleared, and what the three compute beside it."""
     three = nn.ModuleDict({name: nn.Linear(d_in, d_model, bias=bias) for name in _PROJECTIONS})
     three = set_parameters(three.to(x))
+    if x.dtype == torch.float64:  # more digits than float32 has
+        with torch.no_grad():
+            for parameter in three.parameters():
+                parameter.mul_(1 + 2**-30)
     fused = answer(*three.values())
     if fused is None:
         return None
@@ -659,8 +667,8 @@ count_parameters = Exercise(
             {"3 * d_in": "d_in"},
         ),
         "nothing without a bias": Mistake(
-            "Without `bias` all that stands before the `if` counts as 0: `a + b if c else 0` is all or nothing, "
-            "and brackets make `a + (b if c else 0)` of it. See section 6.8.",
+            "Without `bias` the matrices count as 0 too, as in `a + b if c else 0`, which is all or nothing: only the "
+            "biases fall away. See section 6.8.",
             {"weights + 3 * E * bias": "(weights + 3 * E) * bias"},
         ),
         "all counted for every head": Mistake(

@@ -133,8 +133,8 @@ count_positions = Exercise(
             lambda mask: mask.long().cumsum(-1),
         ),
         "rolled": Mistake(
-            "The count is moved by one column with `roll`, which brings the number at the end of the row to its "
-            "beginning: subtract 1 instead. See section 8.4.",
+            "The count is moved by one column, and the number at the end of the row stands at its beginning, as `roll` "
+            "does it: subtract 1 instead. See section 8.4.",
             lambda mask: mask.long().cumsum(-1).roll(1, -1).masked_fill(~mask, 0),
         ),
         "the mask itself": Mistake(
@@ -291,13 +291,13 @@ sinusoids_at = Exercise(
             {"torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)": "angles.sin()"},
         ),
         "positions with one axis only": Mistake(
-            "A list of positions is right and a batch is not: `positions[:, None]` puts the new axis in the second "
-            "place, and it belongs in the last, whatever stands before it. See section 8.2.",
+            "A list of positions is right and a batch is not: the new axis stands in the second place, as with "
+            "`positions[:, None]`, and it belongs in the last, whatever stands before it. See section 8.2.",
             {"[..., None]": "[:, None]"},
         ),
         "angles cut to whole numbers": Mistake(
-            "The slow hands jump from one whole number to the next instead of moving: `//` cuts off what is behind the "
-            "point of the angle. See section 8.2.",
+            "The slow hands jump from one whole number to the next instead of moving: what is behind the point of the "
+            "angle was cut off. See section 8.2.",
             {"    return": "    angles = angles.add(1e-9).floor()\n    return"},
         ),
         "positions in bfloat16": Mistake(
@@ -793,8 +793,8 @@ linear_bias = Exercise(
             {"-8 * h / num_heads": "-h"},
         ),
         "exponent cut to a whole number": Mistake(
-            "Where H divides 8 it is right; elsewhere the exponents are whole numbers, because `//` cuts off what is "
-            "behind the point of −8h/H. See section 8.5.",
+            "Where H divides 8 it is right; elsewhere the exponents are whole numbers: what is behind the point of "
+            "−8h/H was cut off. See section 8.5.",
             {"h / num_heads": "h // num_heads"},
         ),
         "slopes divided": Mistake(

@@ -901,8 +901,8 @@ share_on_previous = Exercise(
             ),
         ),
         "diagonal of the batch and the heads": Mistake(
-            "The diagonal is taken over the first two axes, batch and heads, which `diagonal` does unless it is told: "
-            "dim1 and dim2 are those of queries and keys. See section 17.8.",
+            "The diagonal is taken over the first two axes, batch and heads, as `diagonal` does unless it is told: it "
+            "belongs to those of queries and keys. See section 17.8.",
             lambda weights, mask: (weights.diagonal(-1) * mask[:, None, 1:]).sum((0, 2)),
         ),
         "first sentence's mask for all": Mistake(

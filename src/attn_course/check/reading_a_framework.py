@@ -46,6 +46,8 @@ def _scores_and_axes(draw):
     yield "float16", 3 * draw(3, 5, dtype=torch.float16), -1
     yield "large scores in float16", 200 * draw(3, 5, dtype=torch.float16), -1
     yield "float64", draw(3, 7, dtype=torch.float64), -1
+    # Half precision counts in steps of a quarter here: whatever is rounded beside a score is off by percents.
+    yield "high scores close together in float16", 300 + draw(3, 5, dtype=torch.float16), -1
 
 
 def _weights_and_gradient(answer, x, dim):  # the names of the inputs are those that a learner reads
@@ -152,6 +154,13 @@ def _a_little_too_small(found, x, dim):
     return bool(((share > 0.9) & (share < 1.001)).all() and (share < 0.9999).any())
 
 
+def _percents_lost_in_half(found, x, dim):
+    """Whether it is wrong in half precision alone, by no more than its coarse steps explain."""
+    right = quiet_softmax(x.double(), dim)
+    share = (found[0].double() / right)[right > 1e-3]
+    return x.dtype == torch.float16 and found[0].dtype == x.dtype and bool(((share > 0.7) & (share < 1.4)).all())
+
+
 def _axis_lost(x, dim=-1):
     m = x.detach().amax(dim).clamp(min=0)
     exponentials = (x - m).exp()
@@ -161,7 +170,7 @@ def _axis_lost(x, dim=-1):
 stable_quiet = Exercise(
     name="stable_quiet",
     trials=_scores_and_axes,
-    right=lambda x, dim: quiet_softmax(x, dim),
+    right=lambda x, dim: quiet_softmax(x.double(), dim).to(x),  # half precision is held to what is right
     use=_weights_and_gradient,
     returns=("weights", "the gradient of the scores"),
     mistakes={
@@ -174,7 +183,10 @@ stable_quiet = Exercise(
             "Low scores get large weights, and 1 and 7 give 0.4994: the largest score was subtracted from the scores "
             "and not from the zero whose exponential is the 1. See section 14.8.",
             sign=lambda found, x, dim: torch.allclose(
-                found[0], burn_quiet_softmax_2023(x, dim), rtol=1e-3, equal_nan=True
+                found[0],
+                burn_quiet_softmax_2023(x, dim),
+                rtol=5e-3 if x.dtype == torch.float16 else 1e-3,
+                equal_nan=True,
             ),
         ),
         "zero shifted the wrong way": Mistake(
@@ -232,6 +244,12 @@ stable_quiet = Exercise(
             "The weights are too small by about the number of scores: the 1 is added once to the sum, and not once for "
             "each score. See section 14.7.",
             lambda x, dim: softmax(torch.cat([x, torch.zeros_like(x)], dim), dim).narrow(dim, 0, x.size(dim)),
+        ),
+        "percents lost in half precision": Mistake(
+            "In half precision the weights are off by percents: near 300 it counts in steps of a quarter, and a number "
+            "rounded there is no exponent any more. Subtract the largest score before anything else is added. See "
+            "section 14.8.",
+            sign=_percents_lost_in_half,
         ),
         "no gradient": Mistake(
             "The weights are right, but no gradient reaches the scores: only the maximum may be detached. See section "
@@ -953,8 +971,8 @@ attend_with_sinks = Exercise(
             {"scores.masked_fill(~mask, -math.inf)": "scores * mask"},
         ),
         "sink not stretched": Mistake(
-            "The sinks are (1, H, 1, 1), and `cat` wants a column for every query of every sentence: stretch them to "
-            "(B, H, T, 1), with `expand`. See section 14.10.",
+            "The sinks are put beside the scores as (1, H, 1, 1), and they are to be a column for every query of "
+            "every sentence: stretch them to (B, H, T, 1), with `expand`. See section 14.10.",
             {"sinks[:, None, None].expand(*scores.shape[:-1], 1)": "sinks[None, :, None, None]"},
         ),
     },

@@ -93,7 +93,8 @@ scaled_scores = Exercise(
             lambda q, k: q @ k.mT / math.sqrt(k.size(-2)),
         ),
         "transposes the batch": Mistake(
-            "One sequence is right and a batch is not: `.T` turns all axes around, the batch too. See section 3.7.",
+            "One sequence is right and a batch is not: all axes are turned around, the batch too, as `.T` does. See "
+            "section 3.7.",
             lambda q, k: q @ k.T / math.sqrt(q.size(-1)),
         ),
         "axes counted from the front": Mistake(
@@ -248,7 +249,8 @@ scaled_dot_product = Exercise(
             lambda q, k, v: attention(q, k, k),
         ),
         "transposes the batch": Mistake(
-            "One sequence is right and a batch is not: `.T` turns all axes around, the batch too. See section 3.7.",
+            "One sequence is right and a batch is not: all axes are turned around, the batch too, as `.T` does. See "
+            "section 3.7.",
             _attend(lambda q, k, v: softmax(q @ k.T / math.sqrt(q.size(-1)))),
         ),
         "axes counted from the front": Mistake(
@@ -371,8 +373,8 @@ as_linear = Exercise(
             _linear_the_wrong_way_round,
         ),
         "view instead of transpose": Mistake(
-            "The weight has the right shape and the wrong order: `reshape` and `view` keep the numbers in line "
-            "and cut new rows from it, a transpose turns columns into rows. See section 3.9.",
+            "The weight has the right shape and the wrong order: new rows were cut from the numbers in line, as "
+            "`reshape` and `view` do; a transpose turns columns into rows. See section 3.9.",
             lambda W: _linear(W, W.reshape(W.size(1), W.size(0))),
         ),
         "shares memory": Mistake(
@@ -628,7 +630,8 @@ WideValues = Exercise(
             sign=lambda found, *inputs: _columns_sum_to_one(found[1]),
         ),
         "transposes the batch": Mistake(
-            "One sequence is right and a batch is not: `.T` turns all axes around, the batch too. See section 3.7.",
+            "One sequence is right and a batch is not: all axes are turned around, the batch too, as `.T` does. See "
+            "section 3.7.",
             {"attention(q,": "_attend_with_all_axes_turned(q,"},
         ),
         "queries and keys swapped": Mistake(

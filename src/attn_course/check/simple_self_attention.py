@@ -342,12 +342,13 @@ weights_at = Exercise(
             _weigh(lambda scores, temperature: softmax(scores / temperature**0.5)),
         ),
         "scores cut to whole numbers": Mistake(
-            "The scores are whole numbers after the division: `//` cuts off what is behind the point. See section 2.7.",
+            "The scores are whole numbers after the division: what stands behind the point counts too. See section "
+            "2.7.",
             _weigh(lambda scores, temperature: softmax(scores // temperature)),
         ),
         "temperature after the softmax": Mistake(
             "The rows do not sum to 1: the weights are divided by the temperature, after the softmax, "
-            "which makes all of them smaller and none softer. See section 2.7.",
+            "which makes them larger or smaller together and none softer. See section 2.7.",
             _weigh(lambda scores, temperature: softmax(scores) / temperature),
         ),
         "temperature twice": Mistake(
@@ -462,7 +463,8 @@ all_contexts = Exercise(
             sign=_are_about_the_chapters_words,
         ),
         "transposes the batch": Mistake(
-            "One sentence is right and a batch is not: `.T` turns all axes around, the batch too. See section 2.6.",
+            "One sentence is right and a batch is not: all axes are turned around, the batch too, as `.T` does. See "
+            "section 2.6.",
             lambda x: softmax(x @ _all_axes_reversed(x)) @ x,
         ),
         "exchanges sentences and tokens": Mistake(
@@ -491,8 +493,8 @@ all_contexts = Exercise(
             lambda x: x @ softmax(x @ x.mT),
         ),
         "loops over the first axis": Mistake(
-            "The loop takes the tokens of a single sentence for sentences: the first axis is the batch "
-            "only where there is one. `@` and `dim=-1` take both without a loop. See section 2.6.",
+            "The tokens of a single sentence are taken for sentences: the first axis is the batch "
+            "only where there is one. `@` and `dim=-1` take both. See section 2.6.",
             lambda x: torch.stack([softmax(row @ row.T) @ row for row in x]),
         ),
         "softmax counted from the front": Mistake(
@@ -527,7 +529,7 @@ all_contexts = Exercise(
         ),
         "three axes only": Mistake(
             "This works for a batch of sentences and stops for a single one and for two leading axes, because it "
-            "unpacks three sizes: `@`, `.mT` and `dim=-1` need none of them. See section 2.6.",
+            "counts on three axes: `@`, `.mT` and `dim=-1` take any number of them. See section 2.6.",
             _attend_with_three_axes,
         ),
         "sentences see each other": Mistake(
@@ -686,8 +688,8 @@ log_softmax = Exercise(
             {"torch.log(torch.exp(shifted).sum(dim, keepdim=True))": "torch.exp(shifted).sum(dim, keepdim=True)"},
         ),
         "logarithm before the sum": Mistake(
-            "The logarithm is taken of each exponential, which brings back the score, and then it sums: "
-            "a parenthesis closes too early. It is the sum that needs a logarithm. See section 2.4.",
+            "The logarithm is taken of each exponential, which brings back the score, and the sum is taken after that. "
+            "It is the sum that needs a logarithm. See section 2.4.",
             {"torch.exp(shifted).sum(dim, keepdim=True))": "torch.exp(shifted)).sum(dim, keepdim=True)"},
         ),
         "plus instead of minus": Mistake(

@@ -713,8 +713,8 @@ clip_together = Exercise(
             _by_the_norm_so_far,
         ),
         "stacked": Mistake(
-            "`stack` wants tensors of one shape, and gradients have many: measure each by itself, and put the results "
-            "together. See section 12.5.",
+            "What is stacked has to have one shape, and gradients have many: measure each by itself, and put the "
+            "results together. See section 12.5.",
             lambda gradients, limit: torch.stack(gradients),
         ),
         "put end to end with their axes": Mistake(

@@ -429,7 +429,7 @@ run_stack = Exercise(
         ),
         "stops after the first": Mistake(
             "One sublayer is right, and where there are three the other two are not run: "
-            "the return stands inside the loop. See section 9.4.",
+            "each is given what the one before it returned. See section 9.4.",
             {"zip(sublayers, norms": "zip(sublayers[:1], norms[:1]"},
         ),
         "final norm first": Mistake(

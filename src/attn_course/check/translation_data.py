@@ -579,7 +579,7 @@ merge_step = Exercise(
             {"pairwise(pieces)": "combinations(pieces, 2)"},
         ),
         "last in the alphabet": Mistake(
-            "The pair is the last one in the order of `sorted`: `max` needs to be told that the count decides. "
+            "The pair is the last one in the order of `sorted`, as a plain `max` finds it: the count decides. "
             "See section 10.5.",
             {", key=pairs.get": ""},
         ),
@@ -1139,8 +1139,8 @@ fill_buckets = Exercise(
             {"lambda i: lengths": "lambda i: -lengths"},
         ),
         "first of equal lengths": Mistake(
-            "Of sentences of one length only the first is there, several times: `index` finds the first place of a "
-            "length. Sort the places, and not the lengths. See section 10.8.",
+            "Of sentences of one length only the first is there, several times, as `index` finds the first place of "
+            "a length. Sort the places, and not the lengths. See section 10.8.",
             {"append(i)": "append(lengths.index(lengths[i]))"},
         ),
         "one list for all buckets": Mistake(

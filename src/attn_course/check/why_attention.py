@@ -128,7 +128,7 @@ exact_match = Exercise(
         ),
         "one verdict for all": Mistake(
             "This is 1 if all answers are right and 0 if one is not; asked for is the share of those that are. "
-            "`all` without an axis looks at the whole tensor, and `//` cuts off what is left of 1. See section 1.5.",
+            "Each answer has a verdict of its own. See section 1.5.",
             lambda guesses, targets: _right_rows(guesses, targets).all(),
         ),
         "verdicts instead of share": Mistake(
@@ -141,8 +141,8 @@ exact_match = Exercise(
             lambda guesses, targets: 1 - _share(_right_rows(guesses, targets)),
         ),
         "differences added up": Mistake(
-            "Some wrong answers are counted as right: where one id is too large and another too small by as much, "
-            "the sum of differences is 0. See section 1.5.",
+            "Some wrong answers are counted as right: an answer is right only where every one of its characters is the "
+            "target's, whatever the others are. See section 1.5.",
             lambda guesses, targets: _share(((guesses - targets) * (targets > 0)).sum(dim=1) == 0),
         ),
         "last character only": Mistake(
@@ -222,8 +222,9 @@ shift_targets = Exercise(
             lambda ids, lengths: (_read(ids), _write(ids, (lengths + 1).clamp(max=ids.size(1)))),
         ),
         "a full row forgotten": Mistake(
-            "A row without padding has its end in the place of the first character: where nothing is 0, `argmax` "
-            "gives place 0. The lengths say where each row ends. See section 1.2.",
+            "A row without padding has its end in the place of the first character. The lengths say where each row "
+            "ends, "
+            "also where nothing is 0. See section 1.2.",
             lambda ids, lengths: (_read(ids), _write(ids, (ids == 0).int().argmax(dim=1))),
         ),
         "the same for both": Mistake(
@@ -260,8 +261,8 @@ shift_targets = Exercise(
             lambda ids, lengths: (_read(ids), F.pad(ids, (0, 1)).scatter(1, lengths[:, None] - 1, 2)),
         ),
         "every end in every row": Mistake(
-            "Each row has the ends of all rows: `write[:, places]` takes every place in every row, "
-            "so say which row goes with which place. See section 1.2.",
+            "Each row has the ends of all rows, as `write[:, places]` takes every place in every row: "
+            "say which row goes with which place. See section 1.2.",
             lambda ids, lengths: (_read(ids), F.pad(ids, (0, 1)).index_fill(1, lengths, 2)),
         ),
         "ends for padding": Mistake(
@@ -339,8 +340,8 @@ last_state = Exercise(
             lambda states, lengths: _pick(states, lengths.clamp(max=states.size(1) - 1)),
         ),
         "first number only": Mistake(
-            "Only the first number of each state comes back, (B, 1): `gather` takes as many numbers as its index has, "
-            "so the index has to be expanded over the E numbers of a state. See section 1.3.",
+            "Only the first number of each state comes back, (B, 1): all E numbers of a state belong to it. With "
+            "`gather`, the index has to be as large as the result. See section 1.3.",
             lambda states, lengths: _pick(states, lengths - 1)[:, :1],
         ),
         "one too early": Mistake(
@@ -363,8 +364,8 @@ last_state = Exercise(
             ),
         ),
         "rows times rows": Mistake(
-            "Each text is given the last positions of all texts, a (B, B, E) tensor: `states[:, places]` takes every "
-            "place from every row, so say which row goes with which place. See section 1.2.",
+            "Each text is given the last positions of all texts, a (B, B, E) tensor, as `states[:, places]` takes "
+            "every place from every row: say which row goes with which place. See section 1.2.",
             lambda states, lengths: states[:, lengths - 1],
         ),
         "texts instead of positions": Mistake(
@@ -542,7 +543,7 @@ look_back = Exercise(
             {")[:, 0]": ")"},
         ),
         "an axis lost": Mistake(
-            "The context of a batch of one has lost its axis for the batch: `squeeze` without an axis "
+            "The context of a batch of one has lost its axis for the batch, as with a `squeeze` without an axis, which "
             "takes all axes of length 1 away. See section 1.6.",
             {")[:, 0]": ")[:, 0].squeeze()"},
         ),
@@ -639,8 +640,7 @@ gru_step = Exercise(
             {"r * h_n": "(r * h) @ U.chunk(3)[2].T + c.chunk(3)[2]"},
         ),
         "bias outside the reset": Mistake(
-            "c_n is added behind the product with r; it belongs inside the bracket that r is multiplied with. See "
-            "section 1.3.",
+            "c_n is added behind the product with r; it belongs to what r is multiplied with. See section 1.3.",
             {"r * h_n": "r * (h @ U.chunk(3)[2].T) + c.chunk(3)[2]"},
         ),
         "reset of the bare state": Mistake(
