@@ -582,6 +582,8 @@ class Exercise:
                 if error is not None or not facts.of_as_many_numbers(run.found, made):
                     break
                 if run._differs(run.found, made, _LOOSE):  # elsewhere the second thing does not show
+                    if run.is_right:  # two things that are wrong would show here
+                        break
                     pairs.append((run.found, made))
             else:
                 fact = facts.general_mistake(pairs, self.returns)
@@ -886,8 +888,8 @@ class _Gradients(_Run):
             listed = " and ".join(missed if len(missed) < 5 else [*missed[:3], f"{len(missed) - 3} more"])
             text = (
                 f"The numbers are right, but no gradient comes back to {listed}, "
-                "so nothing is learned there: somewhere a tensor is taken out of the computation, "
-                "by detach, data, no_grad or NumPy."
+                "so nothing is learned there: somewhere the computation is left, as by detach, data, no_grad, "
+                "NumPy or a tensor made anew."
             )
             return NO_GRADIENT, text + self._tried_text()
         differences = (

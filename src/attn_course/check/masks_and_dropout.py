@@ -202,8 +202,8 @@ def _drop_and_describe(answer, weights, p, training):
         )
     if not _sends_back(answer, before, p, training):
         raise Remark(
-            "No gradient comes back to the weights: they are taken out of the computation, by detach, data, no_grad "
-            "or NumPy. See section 5.8.",
+            "No gradient comes back to the weights: somewhere the computation is left, as by detach, data, no_grad, "
+            "NumPy or a tensor made anew. See section 5.8.",
             NO_GRADIENT,
         )
     dropped = dropped.detach().clone()
@@ -599,8 +599,8 @@ masked_softmax = Exercise(
             lambda scores, mask: torch.softmax(_fill(scores, mask, -1e9), dim=-1),
         ),
         NO_GRADIENT: Mistake(
-            "The weights are right, and no gradient comes back to the scores: somewhere a tensor is taken out of the "
-            "computation, by detach, data, no_grad or NumPy. See section 3.8.",
+            "The weights are right, and no gradient comes back to the scores: somewhere the computation is left, as "
+            "by detach, data, no_grad, NumPy or a tensor made anew. See section 3.8.",
             sign=lambda found, scores, mask: (
                 found[1] is None and torch.allclose(found[0], softmax(_fill(scores, mask)), atol=1e-2)
             ),

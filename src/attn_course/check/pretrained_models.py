@@ -255,8 +255,8 @@ load_renamed = Exercise(
         ),
         "parameters replaced or frozen": Mistake(
             "The numbers are there, and the module's parameters are other tensors than before, share memory with the "
-            "file's, or no longer require gradients: an optimizer that holds them would train nothing. Copy into "
-            "them. See section 17.5.",
+            "file's, or no longer require gradients. Copy into them: an optimizer that holds them goes on training "
+            "them then, and nothing else. See section 17.5.",
             sign=lambda found, *sizes: found[4] == "other parameters",
         ),
         "file changed": Mistake(

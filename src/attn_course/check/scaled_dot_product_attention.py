@@ -45,8 +45,8 @@ def _demand_gradients(out, leaves):
     if missed:
         raise Remark(
             f"The numbers are right, but no gradient comes back to {' and '.join(missed)}, "
-            "so nothing is learned there: somewhere a tensor is taken out of the computation, "
-            "by detach, data, no_grad or NumPy. See section 3.8.",
+            "so nothing is learned there: somewhere the computation is left, as by detach, data, no_grad, NumPy or "
+            "a tensor made anew. See section 3.8.",
             NO_GRADIENT,
         )
 
