@@ -488,7 +488,7 @@ def _places(pairs: Pairs, name: str) -> tuple[str, str] | None:
     return (OTHER_PLACES, f"{name} holds the right numbers, and not in their places{shapes}.")
 
 
-_OF_NUMBERS: dict[str, Callable[[float], float]] = {
+OF_NUMBERS: dict[str, Callable[[float], float]] = {
     "one minus": lambda number: 1 - number,
     "the square of": lambda number: number**2,
     "the root of": math.sqrt,
@@ -515,7 +515,7 @@ def _of_numbers(pairs: Pairs, name: str) -> tuple[str, str] | None:
         for digits in range(5):
             if all(math.isclose(found, round(expected, digits), abs_tol=1e-9) for found, expected in pairs):
                 return ROUNDED, f"{name} is right and then rounded to {digits} digits behind the point."
-        for words, function in _OF_NUMBERS.items():
+        for words, function in OF_NUMBERS.items():
             if all(e > 0 and math.isclose(f, function(e), rel_tol=1e-4) for f, e in pairs):
                 return FUNCTION, f"{name} is {words} what it should be."
     factors = [found / expected for found, expected in pairs]

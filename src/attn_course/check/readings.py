@@ -8,12 +8,13 @@ a mistake.
 
 import inspect
 import itertools
-import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from attn_course.check import facts
 
 FIRST_FOR_ALL = "the first one for all"
 INPUT_INVERTED = "an input read upside down"
@@ -48,13 +49,6 @@ _ALONG_ROWS: dict[str, Callable[[Tensor], Tensor]] = {
     "divided by its length (its norm)": lambda t: t / t.norm(dim=-1, keepdim=True),
     "divided by its sum": lambda t: t / t.sum(-1, keepdim=True),
     "put through a softmax": lambda t: t.softmax(-1),
-}
-_OF_NUMBERS: dict[str, Callable[[float], float]] = {
-    "One minus": lambda number: 1 - number,
-    "The square of": lambda number: number**2,
-    "The root of": math.sqrt,
-    "One divided by": lambda number: 1 / number,
-    "The logarithm of": math.log,
 }
 
 # What becomes of the inputs, by name.
@@ -180,7 +174,7 @@ def _of_tensor(name: str, value: Tensor) -> Iterator[tuple[str, str, Callable[[T
                 lambda t, number=number: torch.full_like(t, number),
             )
         for words, function in _FUNCTIONS.items():
-            yield INPUT_CHANGED, f"{words} `{name}` is used where `{name}` itself belongs.", function
+            yield INPUT_CHANGED, f"{words.capitalize()} `{name}` is used where `{name}` itself belongs.", function
         if dim:
             for words, function in _ALONG_ROWS.items():
                 yield INPUT_CHANGED, f"Each row of `{name}` is {words} before it is used.", function
@@ -255,8 +249,8 @@ def _of_plain(name: str, value: Any, others: Iterable[Any]) -> Iterator[tuple[st
                 lambda number, constant=constant: constant,
             )
     if isinstance(value, float):
-        for words, function in _OF_NUMBERS.items():
-            yield INPUT_CHANGED, f"{words} `{name}` is used where `{name}` itself belongs.", function
+        for words, function in facts.OF_NUMBERS.items():
+            yield INPUT_CHANGED, f"{words.capitalize()} `{name}` is used where `{name}` itself belongs.", function
     if isinstance(value, int) and not isinstance(value, bool):
         for step, words in ((1, "large"), (-1, "small")):
             yield (INPUT_SHIFTED, f"`{name}` is taken 1 too {words}.", lambda number, step=step: number + step)
