@@ -387,6 +387,15 @@ def course_mask(mask_pad, mask_attn):
     return from_burn_mask(mask_attn, mask_pad).unsqueeze(1)
 
 
+@wrong("right at one end only")  # the pads' rows for the keys' where there are both masks, and right with one
+def course_mask(mask_pad, mask_attn):
+    if mask_pad is None:
+        return ~mask_attn
+    if mask_attn is None:
+        return ~mask_pad[:, None, :]
+    return ~mask_pad[:, :, None] & ~mask_attn
+
+
 # -- from_burn_record -------------------------------------------------------------------------------
 
 LAYERS = [("query", "q_proj"), ("key", "k_proj"), ("value", "v_proj"), ("output", "out_proj")]
