@@ -17,7 +17,7 @@ CHECKS := $(PY) scripts/checks.py --jobs $(JOBS)
 SOURCES := $(shell find _config.yml _toc.yml book notebooks src pyproject.toml -type f \
 	! -path '*/__pycache__/*' ! -path '*.egg-info/*' ! -path '*/.ipynb_checkpoints/*' ! -name '.*' 2>/dev/null)
 
-.PHONY: help book serve pdf weight lab test check types seeds machines accelerator notebooks gpu address clean FORCE
+.PHONY: help book serve pdf weight lab test check types tools seeds machines accelerator notebooks gpu address clean FORCE
 
 help:  ## list the commands
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -50,6 +50,9 @@ check: .venv/.ready  ## the fast part of make test: code style, unit tests, form
 
 types:  ## check the types in the scripts of the explorable figures and the view (needs node)
 	@for part in explore plots; do npx --yes --package typescript@5.9.3 tsc --project src/attn_course/$$part || exit; done
+
+tools: .venv/.ready  ## check the tests and scripts: mistakes made in the package on purpose must fail a test
+	@$(CHECKS) tools
 
 seeds: .venv/.ready  ## train networks again with other seeds (ONLY=11: those of one chapter)
 	@$(CHECKS) seeds $(ONLY)

@@ -41,6 +41,20 @@ SITE_TESTS = tuple(
         "weight",
     ]
 )
+# Tests of what tests and makes the course, not of the course: each takes long, and few changes touch what it looks at.
+TOOL_TESTS = tuple(
+    f"tests/book/test_{name}.py"
+    for name in [
+        "address",
+        "attention_benchmark",
+        "benchmarks",
+        "checks_script",
+        "mutations",
+        "nbval_numbers",
+        "notebooks_script",
+        "setup",
+    ]
+)
 NBVAL = ("--nbval", "--nbval-current-env", "--nbval-cell-timeout", "1200")
 
 
@@ -133,7 +147,7 @@ def parts(jobs: int) -> dict[str, Part]:
     """All parts there are, over the whole course."""
     double, single = notebooks_by_precision()
     compared = functools.partial(executed_again, jobs=jobs)
-    unit = ("tests", *(f"--ignore={path}" for path in SITE_TESTS))
+    unit = ("tests", *(f"--ignore={path}" for path in (*SITE_TESTS, *TOOL_TESTS)))
     nbval = compared(sorted([*double, *single]))
     return {
         "style": Part(
@@ -142,7 +156,7 @@ def parts(jobs: int) -> dict[str, Part]:
         "form": Part("notebooks in their normal form", 0.1, (python("scripts/notebooks.py", "--check"),)),
         "unit": Part(
             "unit tests with shapes checked at run time",
-            7,
+            5.5,
             (pytest(*unit, "-m", "not bad_input and not trains", SHAPES, jobs=jobs),),
         ),
         "bad-input": Part(
@@ -150,18 +164,23 @@ def parts(jobs: int) -> dict[str, Part]:
         ),
         "quick": Part(
             "unit tests, without run-time shapes",
-            8,
+            7,
             (pytest(*unit, "--ignore=tests/book/test_launch.py", "-m", "not trains", jobs=jobs),),
         ),
         "docstrings": Part("examples in docstrings", 0.3, (pytest("--doctest-modules", "src"),), beside_the_next=True),
-        "notebooks": Part("notebooks executed again and compared", 6, (nbval,)),
+        "notebooks": Part("notebooks executed again and compared", 5.5, (nbval,)),
         "book": Part(
             "the book builds without a warning",
             0.8,
             ((*shlex.split(os.environ.get("MAKE", "make")), "--no-print-directory", "book"),),
             beside_the_next=True,
         ),
-        "site": Part("the book itself", 7, (pytest(*SITE_TESTS, jobs=jobs),)),
+        "site": Part("the book itself", 5, (pytest(*SITE_TESTS, jobs=jobs),)),
+        "tools": Part(
+            "mistakes made in the package on purpose, and the scripts behind these commands",
+            2,
+            (pytest(*TOOL_TESTS, jobs=jobs),),
+        ),
         "seeds": Part(
             "statements about trained networks with other seeds, and chapters without their details",
             25,
@@ -200,6 +219,7 @@ def parts(jobs: int) -> dict[str, Part]:
 COMMANDS = {
     "test": ("style", "form", "unit", "docstrings", "bad-input", "book", "notebooks", "site"),
     "check": ("style", "form", "quick"),
+    "tools": ("tools",),
     "seeds": ("seeds",),
     "accelerator": ("standin", "placed", "placed-notebooks", "placed-notebooks-32"),
     "gpu": ("gpu",),
@@ -283,7 +303,7 @@ def run(
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.xml"):
         old.unlink()
-    expected = sum(part.minutes for part in chosen.values())
+    expected = minutes_of(chosen.values())
     if expected:
         print(f"make {command}: {len(chosen)} parts, about {said(expected)} on two free cores", flush=True)
     begin, beside = time.monotonic(), []
@@ -346,6 +366,11 @@ def read_report(path: Path) -> tuple[Test, ...]:
     return tuple(found)
 
 
+def minutes_of(chosen: Iterable[Part]) -> float:
+    """What parts take together: one that runs beside the next takes nothing of its own."""
+    return sum(part.minutes for part in chosen if not part.beside_the_next)
+
+
 def said(minutes: float) -> str:
     return f"{round(60 * minutes)} s" if minutes < 0.75 else f"{minutes:.0f} min"
 
@@ -395,7 +420,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.list or not options.command:
         for command, names in COMMANDS.items():
             chosen = [parts(options.jobs)[name] for name in names]
-            print(f"make {command}, about {said(sum(part.minutes for part in chosen))}:")
+            print(f"make {command}, about {said(minutes_of(chosen))}:")
             print("".join(f"  {part.says} ({said(part.minutes)})\n" for part in chosen), end="")
         return 0
     os.chdir(ROOT)

@@ -5,7 +5,8 @@ python scripts/weight.py 03           # make weight ONLY=03: one chapter
 python scripts/weight.py --no-times   # bytes, requests and nodes alone: they are the same on every machine
 
 Bytes are those of a page read to its end with an empty cache, each file compressed as hosts do. Times are those of
-Chromium on a processor slowed four times, from localhost: of them only what this machine took is true.
+Chromium on a processor slowed four times, from localhost, each the median of three visits: of them only what this
+machine took is true.
 """
 
 import argparse
@@ -15,7 +16,7 @@ import statistics
 import sys
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -29,6 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 HTML = ROOT / "_build" / "html"
 TABLE = ROOT / "_build" / "weight.md"
 SLOWER = 4
+VISITS = 3  # a single one is now and then three times as slow, on pages without a script too
 
 PACKED = {".woff", ".woff2", ".png", ".jpg", ".jpeg", ".gif", ".webp", ".ico"}  # gzip gains nothing on these
 KINDS = {
@@ -59,6 +61,9 @@ READ_TO_THE_END = """async () => {
 }"""
 
 
+TIMES = ("paint", "longest", "shift")
+
+
 @dataclass
 class Visit:
     page: str
@@ -77,6 +82,12 @@ class Visit:
     @property
     def total(self) -> int:
         return sum(self.files.values())
+
+    @classmethod
+    def median(cls, visits: list["Visit"]) -> "Visit":
+        """What the visits of one page have in common, with the median of each time."""
+        times = {name: statistics.median(getattr(visit, name) for visit in visits) for name in TIMES}
+        return replace(visits[0], kinds=Counter(), **times)
 
     def row(self) -> list[str]:
         sizes = [self.total, *(self.kinds[kind] for kind in KINDS)]
@@ -148,7 +159,10 @@ def weigh(html: Path, only: list[str], *, times: bool) -> list[Visit]:
         raise Failure(f"there is no chapter {' '.join(only)}; give two digits, such as 03")
     with serve(html) as site, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox", "--disable-gpu"])
-        visits = [visit(browser, site, page, html, times=times) for page in pages]
+        rounds = VISITS if times else 1
+        visits = [
+            Visit.median([visit(browser, site, page, html, times=times) for _ in range(rounds)]) for page in pages
+        ]
         browser.close()
     return visits
 

@@ -353,10 +353,12 @@ def processes():
 
 
 def outcome(processes, tmp_path: Path, file: str, old: str, new: str) -> int:
-    shutil.copytree(PACKAGE, tmp_path / "attn_course", ignore=shutil.ignore_patterns("__pycache__"))
-    source = (tmp_path / "attn_course" / file).read_text()
+    stale = f"{Path(file).stem}.*.pyc"  # all other modules come compiled
+    shutil.copytree(PACKAGE, tmp_path / "attn_course", ignore=shutil.ignore_patterns(stale))
+    mutated = tmp_path / "attn_course" / file
+    source = mutated.read_text()
     assert source.count(old) == 1, f"{old!r} must occur once in {file}, not {source.count(old)} times"
-    (tmp_path / "attn_course" / file).write_text(source.replace(old, new))
+    mutated.write_text(source.replace(old, new))
     process = processes.Process(target=run_tests_on, args=(tmp_path, file))
     process.start()
     process.join(300)
