@@ -581,6 +581,17 @@ def from_burn_record(record):
     return state
 
 
+@wrong("biases only where the queries have one")
+def from_burn_record(record):
+    has_bias = "query.bias" in record
+    state = {}
+    for theirs, ours in {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}.items():
+        state[f"{ours}.weight"] = record[f"{theirs}.weight"].transpose(0, 1)
+        if has_bias and f"{theirs}.bias" in record:
+            state[f"{ours}.bias"] = record[f"{theirs}.bias"]
+    return state
+
+
 # -- tells_quiet ------------------------------------------------------------------------------------
 
 

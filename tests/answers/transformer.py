@@ -252,6 +252,14 @@ def layer_norm(x, gain, bias, eps=1e-5):
     return gain * (x - mean) / torch.sqrt(x.square().mean(-1, keepdim=True) + eps) + bias
 
 
+@wrong("mean of squares less square of the mean")
+def layer_norm(x, gain, bias, eps=1e-5):
+    mean = x.mean(dim=-1, keepdim=True)
+    variance = (x**2).mean(dim=-1, keepdim=True) - mean**2
+    variance = variance.clamp(min=0)
+    return gain * (x - mean) / torch.sqrt(variance + eps) + bias
+
+
 # -- run_stack ---------------------------------------------------------------------------------------
 
 

@@ -338,6 +338,7 @@ attend_in_blocks = Exercise(
     trials=_causal_inputs,
     right=_in_blocks,
     use=_watched,
+    gradients=True,
     returns=("out", "whether a table of all scores was made"),
     mistakes={
         "no rescaling": Mistake(

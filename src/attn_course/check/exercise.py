@@ -449,9 +449,9 @@ class Exercise:
                 others.append((name, has, says))
         return others
 
-    def _judge_gradients(self, runs: list["_Run"]) -> Verdict | None:
+    def _judge_gradients(self, values: list["_Run"]) -> Verdict | None:
         """What is wrong with the gradients of an answer whose values are right; None if nothing is."""
-        runs = [run for run in map(_Gradients, runs) if run.expected]
+        runs = [run for run in map(_Gradients, values) if run.expected]
         if not runs:
             raise RuntimeError(
                 f"the right answer of check.{self.name} sends no gradient to an input or a parameter in any trial"
@@ -461,7 +461,9 @@ class Exercise:
             return None
         if isinstance(first.error, DoesNotEnd):
             return Verdict(False, first.endless_text(), DOES_NOT_END)
-        if name := self._known_mistake(runs, first):
+        name = self._known_mistake(runs, first)
+        # A mistake that shows in the values is not the one of an answer whose values are right.
+        if name and all(run.agrees_with(self.mistakes[name]) is not False for run in values):
             return Verdict(False, f"Not right yet. {self.mistakes[name].says}", name)
         return self._told(*first.gradient_text())
 

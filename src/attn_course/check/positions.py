@@ -28,6 +28,7 @@ def _sentences(draw):
     yield "a batch of one", _words(draw, [2], [3], 5)
     yield "as many sentences as columns", _words(draw, [0, 1, 2], [3, 2, 1], 3)
     yield "nothing but padding", _words(draw, [0, 0], [0, 3], 5)
+    yield "hundreds of words", _words(draw, [0, 10], [300, 140], 300)  # more than a byte counts
 
 
 def _count(mask):
@@ -59,6 +60,11 @@ count_positions = Exercise(
             "It is the words that get 0 and the padding that keeps its numbers: fill where the mask is False. See "
             "section 8.4.",
             lambda mask: (mask.long().cumsum(-1) - 1).masked_fill(mask, 0),
+        ),
+        "a byte counts to 127": Mistake(
+            "From the 129th word on the positions are negative: an integer of 8 bits ends at 127. Count in torch.long. "
+            "See section 8.4.",
+            lambda mask: ((mask.cumsum(-1, dtype=torch.int8) - 1) * mask).long(),
         ),
         "last position for all": Mistake(
             "Every word of a sentence has the position of its last one: the ones are added up as a whole, and the "

@@ -448,6 +448,7 @@ def _burn_layers(draw):
     yield "several heads", 6, 3, _BURNS, draw(2, 5, 6)
     yield "no biases", 6, 2, (), draw(2, 3, 6)
     yield "no bias at the output", 8, 2, _BURNS[:3], draw(3, 2, 8)
+    yield "no bias at the query", 6, 3, _BURNS[1:], draw(2, 3, 6)
     yield "float64", 10, 5, _BURNS, draw(2, 3, 10, dtype=torch.float64)
 
 
@@ -555,6 +556,15 @@ from_burn_record = Exercise(
             "The matrix of the keys stands where that of the values belongs, and the other way round. See section "
             "14.4.",
             _moved(names=_swapped("key", "value")),
+        ),
+        "biases only where the queries have one": Mistake(
+            "Where the queries have no bias, those of the other layers are left out as well: each of the four can be "
+            "missing by itself. See section 14.2.",
+            lambda record: {
+                name: tensor
+                for name, tensor in _moved()(record).items()
+                if name.endswith("weight") or "query.bias" in record
+            },
         ),
         "biases forgotten": Mistake(
             "The matrices have new names, and the biases are not there. See section 14.4.",

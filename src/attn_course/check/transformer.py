@@ -24,6 +24,8 @@ def _tokens(draw):
     yield "four axes", *inputs(2, 3, 5, 7)
     x, gain, bias, eps = inputs(3, 11)
     yield "long tokens, far from 0", 100 * x + 500, gain, bias, eps
+    x, gain, bias, eps = inputs(3, 7)
+    yield "features close together, far from 0", x + 100, gain, bias, eps
     x, gain, bias, eps = inputs(3, 5)
     x[1] = 2.0
     yield "a token of equal numbers", x, gain, bias, eps
@@ -40,6 +42,14 @@ def _normalised(x, gain, bias, eps=1e-5):
 def _between_0_and_1(x, gain, bias, eps=1e-5):
     low, high = x.amin(-1, keepdim=True), x.amax(-1, keepdim=True)
     return gain * (x - low) / (high - low + eps) + bias
+
+
+def _lost_far_from_0(found, x, gain, bias, eps=1e-5):
+    """Whether what is off is what float32 loses where two large numbers that are nearly equal are subtracted."""
+    mean, variance = x.mean(-1, keepdim=True), x.var(-1, correction=0, keepdim=True)
+    lost = 8 * torch.finfo(x.dtype).eps * mean.square() / variance
+    right = (x - mean) / torch.sqrt(variance + eps)
+    return bool((lost < 0.1).all() and ((found - bias) / gain - right).abs().le(lost * (right.abs() + 1)).all())
 
 
 layer_norm = Exercise(
@@ -63,6 +73,12 @@ layer_norm = Exercise(
             "The standard deviation is that of torch.std, which divides by E − 1, and here the variance divides by E; "
             "and where a token's numbers are all equal, 0 is divided by 0, because ε is missing. See section 9.3.",
             {"correction=0": "correction=1", " + eps": ""},
+        ),
+        "mean of squares less square of the mean": Mistake(
+            "Where features are close together and far from 0, digits are lost, as where the mean squared is subtracted "
+            "from the mean of the squares: both are large and nearly equal. Subtract the mean first, then square. See "
+            "section 9.3.",
+            sign=_lost_far_from_0,
         ),
         "summed instead of averaged": Mistake(
             "The numbers come out too small by √E: the squared distances are added up and not divided by E. See "
