@@ -75,7 +75,7 @@ layer_norm = Exercise(
             {"correction=0": "correction=1", " + eps": ""},
         ),
         "mean of squares less square of the mean": Mistake(
-            "Where features are close together and far from 0, digits are lost, as where the mean squared is subtracted "
+            "Where features lie close together, far from 0, digits are lost, as where the squared mean is taken "
             "from the mean of the squares: both are large and nearly equal. Subtract the mean first, then square. See "
             "section 9.3.",
             sign=_lost_far_from_0,
