@@ -1091,6 +1091,30 @@ def test_figures_share_a_page_and_one_copy_of_their_scripts_is_enough(shown):
     assert "Off by 0.00" not in part(tab, "jobs").locator(".said").inner_text()
 
 
+def test_while_a_key_is_held_a_figure_keeps_its_height_and_lets_go_afterwards(shown):
+    tab = shown(clock())
+    host, slider = part(tab, "clock"), part(tab, "clock").locator("input[type=range]").first
+    held = "e => [e.style.contain, e.style.height]"
+    high = host.evaluate("e => e.getBoundingClientRect().height")
+    slider.press("ArrowRight")
+    wait_for(tab, "clock", "Positions 4 and 1")
+    assert host.evaluate(held) == ["", ""]
+    slider.evaluate(
+        """async (input) => {
+          for (const x of [5, 6, 7]) {
+            input.value = x;
+            input.dispatchEvent(new Event("input"));
+            await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+          }
+        }"""
+    )
+    contain, height = host.evaluate(held)
+    assert set(contain.split()) == {"size", "layout"}
+    assert float(height.removesuffix("px")) == pytest.approx(high, abs=60)
+    wait_for(tab, "clock", "Positions 7 and 1")
+    assert host.evaluate(held) == ["", ""]
+
+
 @pytest.mark.parametrize("make", ALL)
 def test_a_figure_fits_a_telephone_and_passes_axe(shown, make):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
@@ -1098,6 +1122,8 @@ def test_a_figure_fits_a_telephone_and_passes_axe(shown, make):
         tab = shown(make(), width=390, color_scheme=scheme)
         assert tab.evaluate("document.documentElement.scrollWidth") <= 390
         assert tab.locator(".attn-explore").evaluate("e => e.hasAttribute('data-dark')") == (scheme == "dark")
+        controls = tab.locator(".attn-explore :is(input, button)").all()  # the browser draws them
+        assert {control.evaluate("e => getComputedStyle(e).colorScheme") for control in controls} == {scheme}
         tab.get_by_role("button", name="Show the answer").click()
         if make is mask:
             tab.locator("input[value=after]").check()

@@ -91,6 +91,7 @@ export class Figure {
   /** Change the state; it is drawn with the next frame. @param {State} change */
   change(change) {
     Object.assign(this.state, change);
+    if (this.touched && this.waits) this.hold();
     this.touched = true;
     this.frame ||= requestAnimationFrame(() => this.draw());
   }
@@ -103,7 +104,15 @@ export class Figure {
     this.waits = setTimeout(() => this.settle(), this.touched ? 200 : 0);
   }
 
+  /** While a key is held or a point dragged, the figure keeps its height, so that the page around it is not laid out for each frame. */
+  hold() {
+    const { style } = this.host;
+    if (!style.contain) Object.assign(style, { height: `${this.host.getBoundingClientRect().height}px`, contain: "size layout" });
+  }
+
   settle() {
+    this.waits = 0;
+    Object.assign(this.host.style, { height: "", contain: "" });
     write(this.said, this.drawn.tell ? this.drawn.tell() : "");
     if (this.touched) this.remember();
     this.judge();

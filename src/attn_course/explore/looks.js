@@ -1,5 +1,5 @@
 // Weights of attention that were stored as text, and a chart of them that grows with what is written.
-import { set, svg } from "./core.js";
+import { set, svg, write } from "./core.js";
 
 /** A row of weights in percent: two digits for each, a point for 0, # for all. @param {string} row @returns {number[]} */
 export const unpack = (row) => (row.match(/\d\d|[.#]/g) ?? []).map((x) => (x === "." ? 0 : x === "#" ? 1 : +x / 100));
@@ -14,7 +14,7 @@ export const spots = (row, columns, most = 2) => row.map((w, s) => ({ w, s })).f
  */
 export function chart({ across, wide, high, left, head }) {
   const picture = svg("svg", { class: "chart", role: "img" });
-  let seen = "", grown = "", groups = /** @type {Element[]} */ ([]), looks = /** @type {Element[]} */ ([]);
+  let seen = "", grown = "", groups = /** @type {{ g: Element, labels: Element[], cells: Element[] }[]} */ ([]), looks = /** @type {Element[]} */ ([]);
   const ground = svg("g"), rows = svg("g");
   picture.append(ground, rows);
   return {
@@ -33,23 +33,29 @@ export function chart({ across, wide, high, left, head }) {
         const words = columns.flatMap((column, s) => column.split("\n").map((line, n) => svg("text", { x: x(s) + wide / 2, y: y(s) + 14 + 13 * n, class: n ? "gloss" : "read" }, line)));
         set(picture, { viewBox: `0 0 ${left + across * wide + 2} ${starts.length * block - 8}` });
         ground.replaceChildren(...looks, ...words);
+        groups = names.map((_, t) => {
+          const low = head + t * high, labels = starts.map((s) => svg("text", { x: left - 6, y: y(s) + low + high / 2 + 4 }));
+          const grounds = starts.map((s) => svg("rect", { x: left, y: y(s) + low, width: Math.min(across, columns.length - s) * wide, height: high - 1, class: "ground" }));
+          return { g: svg("g", {}, ...grounds, ...labels), labels, cells: [] };
+        });
+        rows.replaceChildren(...groups.map(({ g }) => g));
+        grown = "";
       }
       if (down !== grown) {
         grown = down;
-        groups = names.map((name, t) => {
-          const shades = /** @type {Record<number, string>} */ ({}), low = head + t * high; // of one weight, all cells are one path
+        names.forEach((name, t) => {
+          const { labels, cells, g } = groups[t], shades = /** @type {Record<number, string>} */ ({}), low = head + t * high; // of one weight, all cells are one path
+          for (const label of labels) {
+            write(label, name);
+            set(label, { class: wrong[t] ? "written wrong" : "written" });
+          }
           table[t].forEach((w, s) => { if (w) shades[w] = `${shades[w] ?? ""}M${x(s)} ${y(s) + low}h${wide}v${high - 1}h${-wide}z`; });
-          return svg("g", {},
-            ...starts.flatMap((s) => [
-              svg("rect", { x: left, y: y(s) + low, width: Math.min(across, columns.length - s) * wide, height: high - 1, class: "ground" }),
-              svg("text", { x: left - 6, y: y(s) + low + high / 2 + 4, class: wrong[t] ? "written wrong" : "written" }, name),
-            ]),
-            ...Object.entries(shades).map(([w, d]) => svg("path", { d, class: "weight", "fill-opacity": w })),
-          );
+          const paths = Object.entries(shades);
+          while (cells.length < paths.length) g.append(cells[cells.push(svg("path", { class: "weight" })) - 1]);
+          cells.forEach((cell, i) => set(cell, { d: paths[i]?.[1] ?? null, "fill-opacity": paths[i]?.[0] ?? null }));
         });
-        rows.replaceChildren(...groups);
       }
-      groups.forEach((g, t) => set(g, { class: at >= 0 && t > at ? "later" : t === at ? "now" : "row" }));
+      groups.forEach(({ g }, t) => set(g, { class: at >= 0 && t > at ? "later" : t === at ? "now" : "row" }));
       looks.forEach((e, s) => set(e, { "fill-opacity": table[at]?.[s] ?? 0 }));
     },
   };
