@@ -225,8 +225,8 @@ sinusoids_at = Exercise(
     returns=("rows",),
     mistakes={
         "positions below 0 count from the end": Mistake(
-            "Positions below 0 get other rows: an index below 0 counts from the end of a table. The formula holds for "
-            "any number. See section 8.2.",
+            "Positions below 0 get other rows than the formula gives them, as from a table, which has none for them. "
+            "The formula holds for any number. See section 8.2.",
             sign=_wrong_below_0_only,
         ),
         "sines and cosines in halves": Mistake(
@@ -799,8 +799,8 @@ linear_bias = Exercise(
             {"-8 * h / num_heads": "-h"},
         ),
         "exponent cut to a whole number": Mistake(
-            "Where H divides 8 it is right; elsewhere the exponents are whole numbers: what is behind the point of "
-            "−8h/H was cut off. See section 8.5.",
+            "Where H divides 8 it is right; elsewhere the exponents come out as whole numbers, and −8h/H is "
+            "mostly none. See section 8.5.",
             {"h / num_heads": "h // num_heads"},
         ),
         "slopes divided": Mistake(
