@@ -14,9 +14,21 @@ export const spots = (row, columns, most = 2) => row.map((w, s) => ({ w, s })).f
  */
 export function chart({ across, wide, high, left, head }) {
   const picture = svg("svg", { class: "chart", role: "img" });
-  let seen = "", grown = "", groups = /** @type {{ g: Element, labels: Element[], cells: Element[] }[]} */ ([]), looks = /** @type {Element[]} */ ([]);
-  const ground = svg("g"), rows = svg("g");
-  picture.append(ground, rows);
+  /** @type {WeakMap<string[], { table: number[][], shades: [string, string[]][] }>} */
+  const known = new WeakMap();
+  const ground = svg("g"), rows = svg("g"), shaded = svg("g"), cells = /** @type {Element[]} */ ([]);
+  let seen = "", groups = /** @type {{ g: Element, labels: Element[] }[]} */ ([]), looks = /** @type {Element[]} */ ([]);
+  picture.append(ground, rows, shaded);
+  /** The weights, and all cells of one weight as one path, row by row. @param {string[]} packed @param {(t: number, s: number) => string} cell */
+  const unpacked = (packed, cell) => {
+    const table = packed.map(unpack), shades = /** @type {Record<string, string[]>} */ ({});
+    table.forEach((row, t) => row.forEach((w, s) => {
+      if (w) (shades[w] ??= table.map(() => ""))[t] += cell(t, s);
+    }));
+    const made = { table, shades: Object.entries(shades) };
+    known.set(packed, made);
+    return made;
+  };
   return {
     picture,
     /**
@@ -24,9 +36,10 @@ export function chart({ across, wide, high, left, head }) {
      * @param {string[] | null} packed a row of weights for each @param {number} at the row that is written last; -1 shows all of them
      */
     draw(columns, names, wrong, packed, at) {
-      const table = packed ? packed.map(unpack) : names.map(() => columns.map(() => 0)), block = head + names.length * high + 14;
+      const block = head + names.length * high + 14;
       const x = (/** @type {number} */ s) => left + (s % across) * wide, y = (/** @type {number} */ s) => Math.floor(s / across) * block;
-      const starts = columns.map((_, s) => s).filter((s) => s % across === 0), reading = JSON.stringify([columns, names.length]), down = JSON.stringify([reading, names, wrong, packed]);
+      const starts = columns.map((_, s) => s).filter((s) => s % across === 0), reading = JSON.stringify([columns, names.length]);
+      const { table, shades } = !packed ? { table: [], shades: [] } : known.get(packed) ?? unpacked(packed, (t, s) => `M${x(s)} ${y(s) + head + t * high}h${wide}v${high - 1}h${-wide}z`);
       if (reading !== seen) {
         seen = reading;
         looks = columns.map((_, s) => svg("rect", { x: x(s), y: y(s), width: wide, height: head - 3, class: "look" }));
@@ -36,26 +49,23 @@ export function chart({ across, wide, high, left, head }) {
         groups = names.map((_, t) => {
           const low = head + t * high, labels = starts.map((s) => svg("text", { x: left - 6, y: y(s) + low + high / 2 + 4 }));
           const grounds = starts.map((s) => svg("rect", { x: left, y: y(s) + low, width: Math.min(across, columns.length - s) * wide, height: high - 1, class: "ground" }));
-          return { g: svg("g", {}, ...grounds, ...labels), labels, cells: [] };
+          return { g: svg("g", {}, ...grounds, ...labels), labels };
         });
         rows.replaceChildren(...groups.map(({ g }) => g));
-        grown = "";
       }
-      if (down !== grown) {
-        grown = down;
-        names.forEach((name, t) => {
-          const { labels, cells, g } = groups[t], shades = /** @type {Record<number, string>} */ ({}), low = head + t * high; // of one weight, all cells are one path
-          for (const label of labels) {
-            write(label, name);
-            set(label, { class: wrong[t] ? "written wrong" : "written" });
-          }
-          table[t].forEach((w, s) => { if (w) shades[w] = `${shades[w] ?? ""}M${x(s)} ${y(s) + low}h${wide}v${high - 1}h${-wide}z`; });
-          const paths = Object.entries(shades);
-          while (cells.length < paths.length) g.append(cells[cells.push(svg("path", { class: "weight" })) - 1]);
-          cells.forEach((cell, i) => set(cell, { d: paths[i]?.[1] ?? null, "fill-opacity": paths[i]?.[0] ?? null }));
-        });
-      }
-      groups.forEach(({ g }, t) => set(g, { class: at >= 0 && t > at ? "later" : t === at ? "now" : "row" }));
+      names.forEach((name, t) => {
+        const { g, labels } = groups[t];
+        set(g, { class: at >= 0 && t > at ? "later" : t === at ? "now" : "row" });
+        for (const label of labels) {
+          write(label, name);
+          set(label, { class: wrong[t] ? "written wrong" : "written" });
+        }
+      });
+      while (cells.length < shades.length) shaded.append(cells[cells.push(svg("path", { class: "weight" })) - 1]);
+      cells.forEach((cell, i) => {
+        const [weight, pieces] = shades[i] ?? [null, []];
+        set(cell, { "fill-opacity": weight, d: pieces.slice(0, at < 0 ? undefined : at + 1).join("") || null });
+      });
       looks.forEach((e, s) => set(e, { "fill-opacity": table[at]?.[s] ?? 0 }));
     },
   };
