@@ -733,6 +733,24 @@ def filled(tab):
     return grid(tab, 0).get_by_role("gridcell").evaluate_all(read)
 
 
+def test_a_finger_drags_a_query_and_not_the_page(shown):
+    tab = shown(lookup(name="journey"), "<p style='height: 2000px'>More to read.</p>", width=390, has_touch=True)
+    grip = tab.get_by_role("slider", name="query of journey").locator(".dot")
+    grip.scroll_into_view_if_needed()
+    box, scrolled, before = grip.bounding_box(), tab.evaluate("scrollY"), query_of(tab)
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    finger = tab.context.new_cdp_session(tab)
+    touches = [("touchStart", [(x, y)]), *(("touchMove", [(x - 4 * step, y + 7 * step)]) for step in range(1, 11))]
+    for kind, points in [*touches, ("touchEnd", [])]:
+        touch = {"type": kind, "touchPoints": [{"x": x, "y": y} for x, y in points]}
+        finger.send("Input.dispatchTouchEvent", touch)
+    wait_for(tab, "lookup", "You changed the query: the scores and weights changed, the values did not.")
+    moved = query_of(tab) - before
+    assert moved[0] < -0.3
+    assert moved[1] == pytest.approx(1.75 * moved[0].item(), rel=0.25)  # as far down as the finger went
+    assert tab.evaluate("scrollY") == scrolled
+
+
 def test_a_mask_is_painted_by_mouse_and_by_keys(shown):
     tab = shown(mask())
     cells = grid(tab, 0).get_by_role("gridcell")

@@ -53,6 +53,10 @@
       mark(current() ?? null);
     });
   };
+  // On a narrow window the contents lie over the page: whoever has chosen a section wants to see it.
+  nav.addEventListener("click", ({ target }) => {
+    if (target.closest("a")) nav.closest("dialog")?.close();
+  });
   addEventListener("scroll", follow, { passive: true });
   for (const event of ["resize", "hashchange", "load"]) addEventListener(event, follow);
   document.addEventListener("toggle", follow, true);

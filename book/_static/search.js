@@ -13,11 +13,21 @@
 
   const best = (sections, most) => sections.sort((a, b) => score(b) - score(a)).slice(0, most);
 
+  // Pagefind takes a name apart at its underscores. First stand the pages that explain it, then those that have it whole.
+  const byName = (pages, name) => {
+    const rank = ({ anchors, content }) =>
+      (anchors.some(({ id }) => id.toLowerCase().split(".").at(-1) === name) ? 0 : content.toLowerCase().includes(name) ? 1 : 2);
+    const ranks = new Map(pages.map((page) => [page, rank(page)]));
+    return pages.sort((a, b) => ranks.get(a) - ranks.get(b));
+  };
+
   // Pages in Pagefind's order, each with its best sections, the best one first.
   const find = async (words, pages, sections) => {
     const pagefind = await load();
     const { results } = await pagefind.search(words);
-    const loaded = await Promise.all(results.slice(0, pages).map((result) => result.data()));
+    const name = /^[\w.]*[A-Za-z]_?[\w.]*$/.test(words) && /[_.]|[a-z][A-Z]/.test(words) ? words.split(".").at(-1).toLowerCase() : "";
+    const first = await Promise.all(results.slice(0, name ? Math.max(pages, 20) : pages).map((result) => result.data()));
+    const loaded = name ? byName(first, name).slice(0, pages) : first;
     // Of a word that is nowhere, Pagefind takes ever fewer letters; one or two of them are no answer.
     const starts = words.toLowerCase().split(/\s+/).map((word) => word.slice(0, 3));
     const found = loaded.filter((page) => {

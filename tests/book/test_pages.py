@@ -493,6 +493,48 @@ def test_a_link_to_a_detail_or_to_a_place_inside_it_opens_it(tab, folded):
         assert tab.evaluate(IS_OPEN, section), f"#{name} leads to a closed detail"
 
 
+@pytest.fixture
+def telephone(tab, site):
+    """A tab as wide as a telephone, with a finger."""
+    context = tab.context.browser.new_context(viewport=NARROW, has_touch=True, is_mobile=True, reduced_motion="reduce")
+    yield context.new_page()
+    context.close()
+
+
+@pytest.mark.parametrize(
+    ("page", "name"),
+    [
+        ("05_masks_and_dropout", "hide-the-padding"),
+        ("08_positions", "learn-a-table"),
+        ("16_efficient_attention", "learn-without-the-table"),
+    ],
+)
+def test_an_address_leads_to_its_heading_however_much_stands_above(telephone, site, page, name):
+    telephone.goto(f"{site}notebooks/{page}.html#{name}")
+    telephone.wait_for_function("window.boxesReached")
+    telephone.evaluate("window.boxesReached")
+    heading = "name => document.getElementById(name).querySelector('h2, h3').getBoundingClientRect()"
+    assert 0 < telephone.evaluate(f"name => ({heading})(name).top", name) < NARROW["height"] / 6
+
+
+def test_on_a_telephone_the_contents_make_way_for_the_section_that_was_chosen(telephone, site):
+    telephone.goto(f"{site}notebooks/03_scaled_dot_product_attention.html")
+    telephone.locator("button.secondary-toggle").tap()
+    contents = telephone.locator("#pst-secondary-sidebar-modal")
+    contents.wait_for()
+    link = contents.locator("a[href^='#']:visible").nth(3)
+    name = link.get_attribute("href").removeprefix("#")
+    link.tap()
+    contents.wait_for(state="hidden")
+    assert telephone.evaluate(IN_VIEW, name)
+
+
+def test_the_page_for_missing_pages_leads_on(tab, site):
+    tab.goto(f"{site}404.html")
+    links = tab.locator("article a:not(.headerlink)").evaluate_all("links => links.map((link) => link.href)")
+    assert [link.removeprefix(site) for link in links] == ["", "search.html", "book/part_1.html"]
+
+
 def test_the_contents_of_the_page_name_each_detail_and_open_it_each_time(tab, folded):
     _, section, _ = folded
     link = tab.locator(f".bd-toc-nav a[href='#{section}'], nav.page-toc a[href='#{section}']").first

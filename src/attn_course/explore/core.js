@@ -285,6 +285,8 @@ export class Plane {
       const far = (/** @type {{ place: () => number[] }} */ { place: at }) => Math.hypot(this.x(at()[0]) - this.x(u), this.y(at()[1]) - this.y(v));
       this.handles.reduce((a, b) => (far(b) < far(a) ? b : a)).hold(event);
     });
+    // Inside a drawing, browsers do not heed touch-action: without this a finger would scroll the page.
+    e.addEventListener("touchstart", (/** @type {Event} */ event) => event.preventDefault(), { passive: false });
     e.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
       const [x, y] = place(), step = (event.shiftKey ? 0.1 : 0.02);
       const [dx, dy] = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[event.key] ?? [0, 0];
