@@ -745,9 +745,9 @@ def test_a_finger_drags_a_query_and_not_the_page(shown):
         touch = {"type": kind, "touchPoints": [{"x": x, "y": y} for x, y in points]}
         finger.send("Input.dispatchTouchEvent", touch)
     wait_for(tab, "lookup", "You changed the query: the scores and weights changed, the values did not.")
-    moved = query_of(tab) - before
-    assert moved[0] < -0.3
-    assert moved[1] == pytest.approx(1.75 * moved[0].item(), rel=0.25)  # as far down as the finger went
+    across, up = (query_of(tab) - before).tolist()
+    assert across < -0.3
+    assert up == pytest.approx(1.75 * across, rel=0.25)  # as far down as the finger went
     assert tab.evaluate("scrollY") == scrolled
 
 

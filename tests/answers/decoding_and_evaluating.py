@@ -521,6 +521,15 @@ def beam_step(log_probs, next_log_probs):
     return table.argmax(0)[tokens], tokens, best[tokens]
 
 
+@wrong("chosen by the new token alone")
+def beam_step(log_probs, next_log_probs):
+    K, V = next_log_probs.shape
+    values, index = next_log_probs.reshape(-1).topk(K)
+    parents = torch.div(index, V, rounding_mode="floor")
+    totals, order = (values + log_probs[parents]).sort(descending=True)
+    return parents[order], (index % V)[order], totals
+
+
 # -- keep_min_p -------------------------------------------------------------------------------------
 
 

@@ -178,7 +178,7 @@ weighted_sum = Exercise(
             lambda weights, v: weights[..., -1:] * v[:, -1:],
         ),
         "a sum never set back": Mistake(
-            "Each number contains those before it: the sum starts once and runs on from cell to cell, "
+            "Numbers contain those before them: a sum runs on from one cell to the next, "
             "and every cell of the result has a sum of its own. See section 4.5.",
             sign=_is_a_running_sum,
         ),

@@ -213,6 +213,10 @@ def _beams(draw):
     log_probs[1] = log_probs[0] - 30
     yield "one beam far ahead", log_probs, following
     yield "as many beams as tokens", *step(5, 5)
+    log_probs, following = step(3, 5)
+    likely = 4.0 * (torch.arange(5, device=log_probs.device) < 2)
+    following = (following / 10 + likely * (torch.arange(3, device=log_probs.device) == 2)[:, None]).log_softmax(-1)
+    yield "the worst beam has two likely tokens", log_probs - 3 * torch.arange(3.0, device=log_probs.device), following
     log_probs, following = step(3, 11)
     yield "beams of long texts", log_probs - 200, following
     yield "float64", *step(2, 3, dtype=torch.float64)
@@ -279,12 +283,23 @@ def _best_of_each_row_first(log_probs, following):
     return index // len(log_probs), tokens.flatten()[index], best
 
 
+def _by_the_new_token_alone(log_probs, following):
+    best, index = following.flatten().topk(len(log_probs))
+    totals, order = (best + log_probs[index // following.size(1)]).sort(descending=True)
+    return (index // following.size(1))[order], (index % following.size(1))[order], totals
+
+
 beam_step = Exercise(
     name="beam_step",
     trials=_beams,
     right=_step,
     returns=("parents", "tokens", "totals"),
     mistakes={
+        "chosen by the new token alone": Mistake(
+            "The K are chosen by what the new token adds, and what the beams have cost up to here joins only "
+            "afterwards: it belongs into the choice. See section 13.3.",
+            sign=where(_is_sure, _by_the_new_token_alone),
+        ),
         "each beam keeps its best": Mistake(
             "Every beam goes on with its own best token, so that a good beam never has two children "
             "and a bad one never dies: the K best are to be found among all K · V. See section 13.3.",

@@ -996,9 +996,9 @@ WindowAttention = Exercise(
             {"& padding": "& padding.mT"},
         ),
         "changes its buffer": Mistake(
-            "The first call is right, and the next one, without padding, still hides the first one's pads: "
-            "the layer has kept them, in its buffer, changed through a slice or replaced by the joined mask, "
-            "or in another attribute. See section 5.10.",
+            "A call without padding still hides the pads of the call before it: the layer has kept them, "
+            "in its buffer, changed through a slice or replaced by the joined mask, or in another attribute. See "
+            "section 5.10.",
             sign=_spoils_the_next_call,
         ),
         "writes padding into the buffer": Mistake(

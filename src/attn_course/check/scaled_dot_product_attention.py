@@ -378,7 +378,8 @@ as_linear = Exercise(
             lambda W: _linear(W, W.reshape(W.size(1), W.size(0))),
         ),
         "shares memory": Mistake(
-            "The layer changes when W does: its weight is a view of W, not a copy. See section 3.9.",
+            "The layer changes when W does, at least for some shapes of W: its weight stands in W's memory and is no "
+            "copy. See section 3.9.",
             sign=lambda found, W, x: not torch.allclose(found[0], found[1]),
         ),
         "type not kept": Mistake(
