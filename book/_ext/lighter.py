@@ -9,6 +9,7 @@ import posixpath
 import re
 from base64 import b64encode
 from collections.abc import Set
+from html import unescape
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -311,6 +312,40 @@ def fewer_marks(page: str, plain: list[str]) -> str:
     return LISTING.sub(lambda text: marks.sub(r"\1", text[0]), page) if marks else page
 
 
+# ---------------------------------------------------------------- code on a telephone
+
+FITS = 42  # characters of code that a telephone shows in one line
+CODE = re.compile(
+    r'(<div class="highlight-(?:ipython3|python)[^"]*"><div class="highlight"><pre>)(.*?)(</pre>)', re.DOTALL
+)
+
+
+def hanging_lines(page: str) -> str:
+    """The page with a mark around each long line of code that says how far it is indented.
+
+    On a narrow window the rest of such a line stands behind its beginning and not at the margin, where it would read
+    as a line of its own.
+    """
+
+    def marked(code: re.Match[str]) -> str:
+        if "<div" in code[2]:
+            return code[0]  # a page of source code, which is cut into blocks of its own
+        lines, is_open = [], []
+        for line in code[2].removesuffix("\n").split("\n"):
+            line = "".join(is_open) + line  # a mark may run over several lines
+            is_open = []
+            for tag in re.findall(r"<[^>]*>", line):
+                is_open = is_open[:-1] if tag.startswith("</") else [*is_open, tag]
+            line += "".join(f"</{tag[1:-1].split()[0]}>" for tag in reversed(is_open))
+            text = unescape(re.sub(r"<[^>]*>", "", line))
+            indent = len(text) - len(text.lstrip(" "))
+            mark = f'<span class="long" style="--i:{indent}">' if indent else '<span class="long">'
+            lines.append(f"{mark}{line}\n</span>" if len(text) > FITS else f"{line}\n")
+        return f"{code[1]}{''.join(lines)}{code[3]}"
+
+    return CODE.sub(marked, page)
+
+
 # ---------------------------------------------------------------- the page for missing pages
 
 NO_PAGE = re.compile(r'(<link rel="stylesheet" href=|<img [^>]*?src=|<link rel="icon" href=)"([^"]*)"([^>]*)>')
@@ -372,7 +407,7 @@ def lighten(html: Path) -> None:
         page = needed_scripts(known_at_once(page, root), options)
         if path.name == "404.html":
             page = on_its_own(page, html, root)
-        page = fewer_marks(later_pictures(page, path, renamed, curves), plain)
+        page = hanging_lines(fewer_marks(later_pictures(page, path, renamed, curves), plain))
         path.write_text(page, encoding="utf-8")
     for path in replaced:
         path.unlink(missing_ok=True)

@@ -529,6 +529,20 @@ def test_on_a_telephone_the_contents_make_way_for_the_section_that_was_chosen(te
     assert telephone.evaluate(IN_VIEW, name)
 
 
+def test_on_a_telephone_the_rest_of_a_long_line_stands_behind_its_beginning(telephone, site):
+    telephone.goto(f"{site}notebooks/12_training_a_translator.html")
+    line = telephone.locator(".cell .long").filter(visible=True).nth(3)
+    style = "e => [getComputedStyle(e).display, parseFloat(getComputedStyle(e).paddingLeft), e.style.getPropertyValue('--i')]"
+    display, padding, indent = line.evaluate(style)
+    letter = line.evaluate("e => parseFloat(getComputedStyle(e).fontSize)") * 0.6
+    assert display == "block"
+    assert padding == pytest.approx((int(indent or 0) + 2) * letter, rel=0.1)
+    copied = (
+        "e => { const copy = e.closest('pre').cloneNode(true); return [copy.innerText, e.closest('pre').textContent]; }"
+    )
+    assert len(set(line.evaluate(copied))) == 1, "what is copied has lost or won a line"
+
+
 def test_the_page_for_missing_pages_leads_on(tab, site):
     tab.goto(f"{site}404.html")
     links = tab.locator("article a:not(.headerlink)").evaluate_all("links => links.map((link) => link.href)")

@@ -110,6 +110,25 @@ def test_only_marks_that_change_a_colour_stay_in_a_listing():
     )
 
 
+def test_long_lines_of_code_say_their_indentation_and_the_text_stays_the_same():
+    code = (
+        '<span></span>def cut(part):\n\n    <span class="sd">&quot;&quot;&quot;Two lines\n'
+        "    of which the second is longer than a telephone is wide.&quot;&quot;&quot;</span>\n    return part\n"
+    )
+    page = f'<div class="highlight-ipython3 notranslate"><div class="highlight"><pre>{code}</pre></div>'
+    made = lighter.hanging_lines(page)
+    assert made == (
+        '<div class="highlight-ipython3 notranslate"><div class="highlight"><pre><span></span>def cut(part):\n\n'
+        '    <span class="sd">&quot;&quot;&quot;Two lines</span>\n'
+        '<span class="long" style="--i:4"><span class="sd">    of which the second is longer than a telephone is wide.'
+        "&quot;&quot;&quot;</span>\n</span>    return part\n</pre></div>"
+    )
+    words = re.compile(r"<[^>]*>")
+    assert words.sub("", made) == words.sub("", page)
+    blocks = page.replace("<span></span>", '<div class="viewcode-block">')
+    assert lighter.hanging_lines(blocks) == blocks
+
+
 # ---------------------------------------------------------------- pictures
 
 
