@@ -532,11 +532,11 @@ def test_on_a_telephone_the_contents_make_way_for_the_section_that_was_chosen(te
 def test_on_a_telephone_the_rest_of_a_long_line_stands_behind_its_beginning(telephone, site):
     telephone.goto(f"{site}notebooks/12_training_a_translator.html")
     line = telephone.locator(".cell .long").filter(visible=True).nth(3)
-    style = "e => [getComputedStyle(e).display, parseFloat(getComputedStyle(e).paddingLeft), e.style.getPropertyValue('--i')]"
-    display, padding, indent = line.evaluate(style)
-    letter = line.evaluate("e => parseFloat(getComputedStyle(e).fontSize)") * 0.6
+    style = "e => ['display', 'paddingLeft', 'fontSize'].map((name) => getComputedStyle(e)[name])"
+    display, padding, size = line.evaluate(style)
+    indent = int(line.evaluate("e => e.style.getPropertyValue('--i')") or 0)
     assert display == "block"
-    assert padding == pytest.approx((int(indent or 0) + 2) * letter, rel=0.1)
+    assert float(padding[:-2]) == pytest.approx((indent + 2) * 0.6 * float(size[:-2]), rel=0.1)
     copied = (
         "e => { const copy = e.closest('pre').cloneNode(true); return [copy.innerText, e.closest('pre').textContent]; }"
     )
