@@ -484,20 +484,23 @@ def test_the_loops_compute_what_einsum_does(shown, second, out):
 
 def test_a_slip_is_an_error_only_where_lengths_differ(shown):
     q, k = torch.tensor([[1, 2], [3, 4]]), torch.tensor([[1, 0], [1, 1], [0, 2]])
-    with pytest.raises(RuntimeError):
-        torch.einsum("td,td->t", q, k)
-    with pytest.raises(RuntimeError):
-        torch.einsum("td,td->ts", q, k[:2])
+    refused = {}
+    for out, keys in (("t", k), ("ts", k[:2])):
+        with pytest.raises(RuntimeError) as error:
+            torch.einsum(f"td,td->{out}", q, keys)
+        refused[out] = str(error.value).removeprefix("einsum(): ")
     tab = shown(einsum())
     for value in ("td", "t"):
         part(tab, "einsum").locator(f"input[value={value}]").check()
-    wait_for(tab, "einsum", "PyTorch refuses: t cannot be 2 long and 3 long.")
+    wait_for(tab, "einsum", f"PyTorch refuses: {refused['t']}.")
     part(tab, "einsum").locator("input[value=few]").check()
     wait_for(tab, "einsum", "d disappears: it is summed over. The result has 2 numbers. Query i met key i alone.")
     expected = torch.einsum("td,td->t", q, k[:2]).tolist()
     assert numbers(part(tab, "einsum").locator(".result td")) == expected
     part(tab, "einsum").locator("input[value=ts]").check()
-    wait_for(tab, "einsum", "PyTorch refuses: s stands in the result and in no input.")
+    wait_for(tab, "einsum", f"PyTorch refuses: {refused['ts']}.")
+    part(tab, "einsum").locator("input[value=all]").check()  # two things are wrong, and PyTorch says the first
+    wait_for(tab, "einsum", f"PyTorch refuses: {refused['ts']}.")
 
 
 @pytest.mark.parametrize(("pairs", "base"), [(1, 7.0), (2, 16.0), (4, 10_000.0)])
@@ -817,6 +820,22 @@ def test_a_temperature_divides_the_scores(shown):
     assert numbers(part(tab, "softmax").locator(".bar:not(.naive)")) == pytest.approx(cold.tolist(), abs=6e-5)
 
 
+@pytest.mark.parametrize(("shift", "said"), [(-95, "Both ways agree."), (-100, "so small are the exponentials")])
+def test_low_scores_lose_their_digits_before_they_are_nan(shown, shift, said):
+    tab = shown(softmax())
+    slide(tab, "Added to all scores", shift)
+    wait_for(tab, "softmax", said)
+
+
+def test_fewer_tiles_are_never_less_than_what_was_read(shown):
+    tab = shown(tiles())
+    slide(tab, "Tiles read", 9)
+    tab.get_by_label("none after it").check()
+    output = part(tab, "tiles").locator(".slider output")
+    wait_for(tab, "tiles", "All tiles are read")
+    assert output.inner_text() == "6 of 6"
+
+
 def test_a_single_score_is_moved_by_keys(shown):
     tab = shown(softmax())
     score = tab.get_by_role("slider", name="score of starts")
@@ -899,6 +918,7 @@ def test_a_search_is_stepped_through_to_its_end(shown):
         button.click()
         wait_for(tab, "beam", said)
     assert part(tab, "beam").locator("tbody th").all_inner_texts() == ["it rains ■", "rain ■"]
+    assert tab.get_by_role("button", name="From the beginning").is_visible()  # what is found is not lost unsaid
     tab.get_by_label("Yes: it keeps the 4 best at every step.").check()
     size = tab.get_by_role("slider", name="Beam size")
     size.focus()
@@ -1005,9 +1025,9 @@ def test_a_date_is_written_character_by_character_with_a_look_before_each(shown)
     wait_for(tab, "decoder", "Step 1,000, character 10: it writes 3, and looks most at ")
     wait_for(tab, "decoder", "The date is right.")
     assert part(tab, "decoder").locator(".chart .later").count() == 0
-    button = tab.get_by_role("button", name="Next character")
+    again, further = (tab.get_by_role("button", name=name) for name in ("From the beginning", "Next character"))
     for t, character in enumerate("202"):
-        button.click()
+        (further if t else again).click()
         wait_for(tab, "decoder", f"character {t + 1}: it writes {character}, and looks")
         assert weights_of(tab, "decoder") == pytest.approx(rows[t].tolist())
         assert part(tab, "decoder").locator(".chart .later").count() == 9 - t

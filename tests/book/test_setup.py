@@ -124,7 +124,7 @@ def test_make_without_a_target_lists_the_commands(clone):
     assert run.returncode == 0
     commands = " ".join(line.split()[1] for line in run.stdout.splitlines())
     assert commands == (
-        "help book serve pdf weight lab test check types seeds machines accelerator notebooks gpu address clean"
+        "help book serve pdf weight lab test check types tools seeds machines accelerator notebooks gpu address clean"
     )
 
 
@@ -147,6 +147,7 @@ def test_what_runs_where_is_wired_together():
     run = (ROOT / ".ci" / "run").read_text()
     assert [line for line in run.splitlines() if line.startswith("make ")] == [
         "make test",
+        "make tools",
         "make accelerator",
     ]
     assert os.access(ROOT / ".ci" / "run", os.X_OK)

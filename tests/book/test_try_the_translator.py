@@ -188,8 +188,20 @@ def test_what_the_page_tells_the_reader_to_find_is_there(scripts):
     beam, greedy = found("雨が降っていたので、私たちは家にいました。")
     assert beam["logProb"] < greedy["logProb"]
     assert beam["score"] > greedy["score"]
+    assert f"a reward, {LENGTH_REWARD} in the score" in (ROOT / "book" / "try_the_translator.md").read_text("utf-8")
     fish = [found(f"私は昨日、{sign}を食べました。") for sign in ("鰯", "鱧", "😀")]
     assert fish[0] == fish[1] == fish[2]
+
+
+def test_him_looks_at_its_word_and_she_nowhere_in_particular(translator):
+    sentence = "彼を彼女が助けた。"
+    ((best, *_),) = translator.translate_n_best([sentence])
+    looks = translator.attend(sentence, best.translation.ids).cross[-1].mean(dim=0)  # as the page marks them
+    she, him = looks[0], looks[2]
+    assert him.argmax() == 0  # 彼
+    assert him.max() > 0.5
+    assert she.argmax() == len(she) - 1  # ■
+    assert she.max() < 0.4
 
 
 def test_two_searches_are_compared_in_a_sentence(scripts):

@@ -342,7 +342,7 @@ plateau_rate = Exercise(
             {"(steps - step) / cooldown": "1.0"},
         ),
         "no plateau": Mistake(
-            "The rate begins to fall right after the warm-up, and it stays at its peak until the cool-down. "
+            "The rate begins to fall right after the warm-up; it is to stay at its peak until the cool-down. "
             "See section 12.4.",
             {"/ cooldown": "/ (steps - warmup)"},
         ),

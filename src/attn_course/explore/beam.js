@@ -65,7 +65,7 @@ start("beam", () => ({ size: 2, step: 0 }), (figure) => {
   const size = figure.slider("size", { label: "Beam size", min: 1, max: widest, step: 1 });
   size.addEventListener("input", () => figure.change({ step: 0 }));
   const slider = figure.slider("step", { label: "Step", min: 0, max: depth, step: 1, show: (x) => `${Math.min(x, steps().length)} of ${steps().length}` });
-  figure.button("Next step", () => figure.change({ step: state.step >= steps().length ? 0 : state.step + 1 }));
+  figure.button("Next step", () => figure.change({ step: state.step >= steps().length ? 0 : state.step + 1 }), () => state.step >= steps().length);
   figure.after.push(() => {
     state.step = Math.min(state.step, steps().length);
     set(slider.querySelector("input"), { max: steps().length });

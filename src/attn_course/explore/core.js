@@ -201,10 +201,11 @@ export class Figure {
     return set_;
   }
 
-  /** @param {string} label @param {() => void} press */
-  button(label, press) {
+  /** @param {string} label @param {() => void} press @param {() => boolean} [atEnd] whether the next press leads back to the beginning, which is said */
+  button(label, press, atEnd) {
     const e = make("button", { type: "button" }, label);
     e.addEventListener("click", press);
+    if (atEnd) this.after.push(() => write(e, atEnd() ? "From the beginning" : label));
     this.controls.append(e);
     return e;
   }

@@ -25,7 +25,7 @@ start("decoder", ({ steps, shown }) => ({ net: "on", text: `${shown}`, step: ste
   figure.slider("step", { label: "Training step", min: 0, max: last, step: 1, show: (i) => steps[i].toLocaleString("en") });
   figure.after.push(() => set(place.querySelector("input"), { max: now().all.length })); // before its value is set
   const place = figure.slider("at", { label: "Characters written", min: 1, max: 10, step: 1, show: (t) => `${Math.min(t, now().all.length)} of ${now().all.length}` });
-  figure.button("Next character", () => figure.change({ at: state.at >= now().all.length ? 1 : state.at + 1 }));
+  figure.button("Next character", () => figure.change({ at: state.at >= now().all.length ? 1 : state.at + 1 }), () => state.at >= now().all.length);
   const now = () => {
     const on = state.net === "on", i = +state.text, [text, right] = texts[i], all = written[on ? "attention" : "one vector"][state.step][i];
     const at = Math.min(state.at, all.length) - 1, rows = on ? /** @type {string[]} */ (weights[state.step][i]) : null;

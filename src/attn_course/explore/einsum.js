@@ -11,14 +11,15 @@ export function contract(a, b, out, left, right) {
   /** @type {Record<string, number>} */
   const sizes = {};
   let error = "";
-  for (const [letters, table] of /** @type {[string, number[][]][]} */ ([[a, left], [b, right]])) {
+  for (const letter of out) if (!(a + b).includes(letter)) error ||= `output subscript ${letter} does not appear in the equation for any input operand`;
+  const operands = /** @type {[number[][], string][]} */ ([[left, a], [right, b]]);
+  operands.forEach(([table, letters], operand) => {
     [table.length, table[0].length].forEach((size, i) => {
       const letter = letters[i];
-      if (letter in sizes && sizes[letter] !== size) error ||= `${letter} cannot be ${sizes[letter]} long and ${size} long.`;
+      if (letter in sizes && sizes[letter] !== size) error ||= `subscript ${letter} has size ${size} for operand ${operand} which does not broadcast with previously seen size ${sizes[letter]}`;
       sizes[letter] ??= size;
     });
-  }
-  for (const letter of out) if (!(letter in sizes)) error ||= `${letter} stands in the result and in no input.`;
+  });
   const order = [...out, ...Object.keys(sizes).filter((letter) => !out.includes(letter))], shape = [...out].map((letter) => sizes[letter] ?? 0);
   const values = error ? [] : Array(shape.reduce((x, y) => x * y, 1)).fill(0);
   /** @param {number} depth @param {Record<string, number>} at @param {number} place */
@@ -54,7 +55,7 @@ start("einsum", () => ({ second: "sd", out: "ts", keys: "all" }), (figure) => {
       write(input, `q: (${T}, ${q[0].length})  ${JSON.stringify(q)}; k: (${keys.length}, ${keys[0].length})  ${JSON.stringify(keys)}`);
       const at = out ? `out[${[...out].join(", ")}]` : "out";
       const lines = order.map((letter, i) => `${"    ".repeat(i)}for ${letter} in range(${sizes[letter]}):  # ${i < out.length ? "stays: a loop" : "disappears: a sum"}`);
-      write(program, error ? `RuntimeError: ${error}` : [...lines, `${"    ".repeat(order.length)}${at} += q[t, d] * k[${[...state.second].join(", ")}]`].join("\n"));
+      write(program, error ? `RuntimeError: einsum(): ${error}` : [...lines, `${"    ".repeat(order.length)}${at} += q[t, d] * k[${[...state.second].join(", ")}]`].join("\n"));
       program.classList.toggle("wrong", !!error);
       write(shape, error ? "No result." : `Result, of the shape (${made.shape.join(", ")}${made.shape.length === 1 ? "," : ""}):`);
       const wide = made.shape.length ? made.shape[made.shape.length - 1] : 1;
@@ -63,7 +64,7 @@ start("einsum", () => ({ second: "sd", out: "ts", keys: "all" }), (figure) => {
     },
     tell() {
       const { out, made } = now(), { order, error } = made;
-      if (error) return `PyTorch refuses: ${error}`;
+      if (error) return `PyTorch refuses: ${error}.`;
       const gone = order.slice(out.length);
       const what = gone.length ? `${gone.join(" and ")} ${gone.length > 1 ? "disappear: they are" : "disappears: it is"} summed over.` : "No letter disappears: nothing is summed.";
       return `${what} The result has ${made.values.length} ${made.values.length > 1 ? "numbers" : "number"}.${state.second === "td" ? " Query i met key i alone." : ""}`;

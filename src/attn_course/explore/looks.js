@@ -4,8 +4,8 @@ import { set, svg, write } from "./core.js";
 /** A row of weights in percent: two digits for each, a point for 0, # for all. @param {string} row @returns {number[]} */
 export const unpack = (row) => (row.match(/\d\d|[.#]/g) ?? []).map((x) => (x === "." ? 0 : x === "#" ? 1 : +x / 100));
 
-/** Which columns a row looks at most, in words. @param {number[]} row @param {string[]} columns @param {number} [most] */
-export const spots = (row, columns, most = 2) => row.map((w, s) => ({ w, s })).filter(({ w }) => w >= 0.1).sort((a, b) => b.w - a.w || a.s - b.s).slice(0, most)
+/** Which columns a row looks at most, in words; none if it looks at all alike. @param {number[]} row @param {string[]} columns @param {number} [most] */
+export const spots = (row, columns, most = 2) => row.map((w, s) => ({ w, s })).filter(({ w }) => w >= 0.1 && row.some((other) => other !== w)).sort((a, b) => b.w - a.w || a.s - b.s).slice(0, most)
   .map(({ w, s }) => `“${columns[s] === " " ? "␣" : columns[s]}” (${w.toFixed(2)})`).join(" and ");
 
 /**

@@ -72,6 +72,6 @@ start("lookup", ({ query, keys, values }) => ({ query, keys: keys.flat(), values
       const what = !last ? "" : last.startsWith("the value") ? `You moved ${last}: no score and no weight changed. ` : `You changed ${last}: the scores and weights changed, the values did not. `;
       return `${what}${tokens[best]} has the most weight, ${number(weights[best], 3)}; the context is (${out.map((x) => number(x, 3)).join(", ")}).`;
     },
-    found: () => factor() >= 9.9 || Math.hypot(state.query[0] - figure.start.query[0], state.query[1] - figure.start.query[1]) > 1,
+    found: () => factor() >= 9.9,
   };
 });

@@ -30,7 +30,7 @@ start("mask", ({ mask }) => ({ mask, when: "before", means: "may" }), (figure) =
     figure.change({ mask });
   };
 
-  const painted = grid("The mask:", "filled cells are True. Click, drag, or press Space.", (t, s) => make("span", { role: "gridcell", class: "cell paint", tabindex: t + s ? -1 : 0 }));
+  const painted = grid("The mask:", "filled cells are True. Click or tap, drag with a mouse, or press Space.", (t, s) => make("span", { role: "gridcell", class: "cell paint", tabindex: t + s ? -1 : 0 }));
   const weighed = grid("The weights:", "each row shares out at most 1.", () => make("span", { role: "gridcell", class: "cell" }));
   const felt = grid("Who has a say:", "how far a row moves when a score does.", () => make("span", { role: "gridcell", class: "cell say" }));
 

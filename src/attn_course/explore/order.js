@@ -16,7 +16,7 @@ export function moved(list, from, to) {
 }
 
 start("order", ({ tokens }) => ({ order: tokens.map((/** @type {string} */ _, /** @type {number} */ i) => i), place: "no" }), (figure) => {
-  const { data, state } = figure, { tokens, x } = data, size = tokens.length, first = contexts(x);
+  const { data, state } = figure, { tokens, x } = data, size = tokens.length;
   figure.style = "order.css";
   figure.readers.order = (text) => {
     const order = text.split("_").map(Number);
@@ -53,14 +53,13 @@ start("order", ({ tokens }) => ({ order: tokens.map((/** @type {string} */ _, /*
   }
   figure.button("Turn around", () => figure.change({ order: [...state.order].reverse() }));
   figure.choice("place", "To each vector is added", { no: "nothing", yes: "0.2 times its place" });
-  const now = () => {
-    const told = state.order.map((/** @type {number} */ i, /** @type {number} */ t) => x[i].map((/** @type {number} */ a) => a + (state.place === "yes" ? 0.2 * t : 0)));
-    return contexts(told);
-  };
+  const made = (/** @type {number[]} */ order) => contexts(order.map((i, t) => x[i].map((/** @type {number} */ a) => a + (state.place === "yes" ? 0.2 * t : 0))));
+  const now = () => made(state.order);
+  const before = () => made(figure.start.order); // what the order alone has changed is the difference
   const far = (/** @type {number[]} */ a, /** @type {number[]} */ b) => Math.hypot(...a.map((y, c) => y - b[c]));
   return {
     draw() {
-      const out = now(), held = /** @type {ShadowRoot | null} */ (table.getRootNode())?.activeElement;
+      const out = now(), first = before(), held = /** @type {ShadowRoot | null} */ (table.getRootNode())?.activeElement;
       state.order.forEach((/** @type {number} */ i, /** @type {number} */ t) => {
         const { e, numbers, change, grip } = rows[i];
         if (body.children[t] !== e) body.insertBefore(e, body.children[t]);
@@ -74,7 +73,7 @@ start("order", ({ tokens }) => ({ order: tokens.map((/** @type {string} */ _, /*
       if (held instanceof HTMLElement) held.focus({ preventScroll: true }); // a row that moves loses it
     },
     tell() {
-      const out = now(), most = Math.max(...state.order.map((/** @type {number} */ i, /** @type {number} */ t) => far(out[t], first[i])));
+      const out = now(), first = before(), most = Math.max(...state.order.map((/** @type {number} */ i, /** @type {number} */ t) => far(out[t], first[i])));
       const text = state.order.map((/** @type {number} */ i) => tokens[i]).join(" ");
       return `${text}: ${most < 5e-4 ? "every word has the context vector that it had." : `context vectors have moved by up to ${number(most, 3)}, for the vectors say where they stand.`}`;
     },

@@ -47,7 +47,7 @@ start("split", () => ({ way: "transpose", step: 0 }), (figure) => {
   figure.choice("way", "Way", { transpose: "cut, then transpose", view: `view(${H}, ${T}, ${D})` });
   const steps = () => (state.way === "view" ? 1 : 2);
   const slider = figure.slider("step", { label: "Step", min: 0, max: 2, step: 1, show: (x) => `${Math.min(x, steps())} of ${steps()}` });
-  figure.button("Next step", () => figure.change({ step: state.step >= steps() ? 0 : state.step + 1 }));
+  figure.button("Next step", () => figure.change({ step: state.step >= steps() ? 0 : state.step + 1 }), () => state.step >= steps());
   figure.after.push(() => {
     if (state.step > steps()) state.step = steps();
     set(slider.querySelector("input"), { max: steps() });

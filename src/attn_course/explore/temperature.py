@@ -20,8 +20,10 @@ _GUESS = Guess(
     2,
     "Now move what is added to all scores; then the temperature, from hot to cold; then a single score.",
     "A softmax sees differences: what is added to all scores cancels, and what divides them all, a temperature, makes "
-    "every lead smaller or larger. Computed as exp and a sum, it needs scores below 88.7. "
-    "To check it: `softmax(scores + 100)` equals `softmax(scores)`, and `torch.exp(scores + 100)` is infinite.",
+    "every lead smaller or larger. Computed as exp and a sum, it needs scores below 88.7, and "
+    "not all of them so low that every exp is 0. "
+    "To check it: `softmax(scores + 100)` equals `softmax(scores)` up to the last digits, and "
+    "`torch.exp(scores + 100)` is infinite.",
 )
 
 

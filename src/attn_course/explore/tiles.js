@@ -62,16 +62,16 @@ start("tiles", () => ({ size: "2", order: "front", sees: "all", shrink: "yes", s
   );
   const size = () => +state.size, causal = () => state.sees === "causal", shrinks = () => state.shrink === "yes";
   const tiles = () => tilesOf(T, S, size(), state.order === "back", causal());
+  figure.after.push(() => { // before its value is set
+    state.step = Math.min(state.step, tiles().length);
+    set(slider.querySelector("input"), { max: tiles().length });
+  });
   const slider = figure.slider("step", { label: "Tiles read", min: 0, max: T * S, step: 1, show: (x) => `${x} of ${tiles().length}` });
-  figure.button("Next tile", () => figure.change({ step: state.step >= tiles().length ? 0 : state.step + 1 }));
+  figure.button("Next tile", () => figure.change({ step: state.step >= tiles().length ? 0 : state.step + 1 }), () => state.step >= tiles().length);
   figure.choice("size", "Tile", { 1: "1 × 1", 2: "2 × 2", 4: "4 × 4" });
   figure.choice("order", "Keys", { front: "from the front", back: "from the back" });
   figure.choice("sees", "A query sees", { all: "all keys", causal: "none after it" });
   figure.choice("shrink", "When the maximum grows", { yes: "shrink what was before", no: "leave it" });
-  figure.after.push(() => {
-    state.step = Math.min(state.step, tiles().length);
-    set(slider.querySelector("input"), { max: tiles().length });
-  });
   const full = () => readTiles(powers, values, [[0, T, 0, S]], causal(), true);
   const digits = (/** @type {number} */ x) => number(x, 3).replace(/\.?0+$/, "");
   const now = () => {

@@ -5,6 +5,7 @@ share of the batch; the first one, of rank 0, alone writes files.
 """
 
 import contextlib
+import gc
 import os
 from collections.abc import Iterator
 from datetime import timedelta
@@ -71,3 +72,4 @@ def join_processes() -> Iterator[None]:
         yield
     finally:
         dist.destroy_process_group()
+        gc.collect()  # whatever still held the group would end it, and its threads, while Python itself ends
