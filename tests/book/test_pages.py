@@ -537,10 +537,6 @@ def test_on_a_telephone_the_rest_of_a_long_line_stands_behind_its_beginning(tele
     indent = int(line.evaluate("e => e.style.getPropertyValue('--i')") or 0)
     assert display == "block"
     assert float(padding[:-2]) == pytest.approx((indent + 2) * 0.6 * float(size[:-2]), rel=0.1)
-    copied = (
-        "e => { const copy = e.closest('pre').cloneNode(true); return [copy.innerText, e.closest('pre').textContent]; }"
-    )
-    assert len(set(line.evaluate(copied))) == 1, "what is copied has lost or won a line"
 
 
 def test_the_page_for_missing_pages_leads_on(tab, site):
