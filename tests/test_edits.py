@@ -51,7 +51,8 @@ def test_all_edits_are_made_at_once():
 def test_two_edits_of_two_parts_are_found_together():
     exercise = exercise_with(add={"- shift": "+ shift"}, forget={" * factor": ""}, double={"- shift": "- 2 * shift"})
     text = exercise.verdict(lambda number, factor, shift: number + shift).text
-    assert text == "Not right yet. Two things are wrong. It adds. See section 1.1. It forgets. See section 1.1."
+    together = "Two mistakes together give this result. One: It adds. See section 1.1. The other: It forgets."
+    assert text == f"Not right yet. {together} See section 1.1."
     add, forget, double = (mistake.answer for mistake in exercise.mistakes.values())
     assert add.together_with(forget)(7, 3, 2) == 9
     assert add.together_with(double) is None  # of the same part

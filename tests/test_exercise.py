@@ -302,7 +302,7 @@ def test_a_mistake_in_each_of_two_results_is_told_for_both():
     exercise = exercise_on_numbers(lambda n: (n, 2 * n), mistakes=mistakes, returns=("a", "b"))
     verdict = exercise.verdict(lambda n: (-n, 6 * n))
     assert verdict.mistake == "first negative"
-    assert verdict.text == "Not right yet. Two things are wrong. First. See section 1.1. Second. See section 1.1."
+    assert verdict.text == "Not right yet. Of a: First. See section 1.1. Of b: Second. See section 1.1."
     assert exercise.verdict(lambda n: (-n, 7 * n)).mistake is None
 
 
@@ -313,7 +313,8 @@ def test_a_mistake_beside_one_that_shows_in_other_trials_is_told_with_it():
     }
     exercise = exercise_on_numbers(lambda n: n, mistakes=mistakes)
     text = exercise.verdict(lambda n: 0 if n == 5 else -n).text
-    assert text == "Not right yet. Two things are wrong. Negative. See section 1.1. Five. See section 1.1."
+    negative, five = (mistake.says for mistake in mistakes.values())
+    assert text == f"Not right yet. In trials such as three: {negative} In others, such as five: {five}"
 
 
 def test_two_parts_of_an_answer_that_are_both_wrong_are_told_together():
@@ -323,7 +324,7 @@ def test_two_parts_of_an_answer_that_are_both_wrong_are_told_together():
         return (1 - z) * h + z * torch.tanh(xn + (xr + hr) * hn)
 
     text = check.gru_step.verdict(gru_without_gates_and_with_shares_swapped).text
-    assert "Two things are wrong." in text
+    assert text.startswith("Not right yet. Two mistakes together give this result. One: ")
     for name in ("gates without sigmoid", "keeps what it should replace"):
         assert check.gru_step.mistakes[name].says in text
 
@@ -335,7 +336,10 @@ def test_a_mistake_and_a_result_turned_around_on_top_of_it_are_told_together():
     assert verdict.mistake == "a constant factor"  # of the right scores, which says as much
     verdict = exercise.verdict(lambda q, k: (q @ k.mT / q.size(-1)).mT)
     assert verdict.mistake == "no root"
-    assert "Two things are wrong. No root. See section 3.4. And then: " in verdict.text
+    assert (
+        "Two mistakes together give this result. One: No root. See section 3.4. The other, on top of it: "
+        in verdict.text
+    )
     assert "axes -1 and -2 of scores have changed places" in verdict.text
 
 
@@ -424,15 +428,23 @@ def exercise_on_tensors(right, **more):
         (lambda x: F.pad(x[..., :-1], (1, 0)), "shifted by one place", "along axis -1 one place too late"),
         (lambda x: x.clamp(max=0.25), "cut off at a bound", "above 0.25 is lowered to 0.25"),
         (lambda x: x.round(decimals=2), "rounded", "rounded to 2 digits behind the point"),
-        (lambda x: x.softmax(-1), "a step too many", "and then a softmax over axis -1 is done besides"),
-        (lambda x: x.cumsum(-2), "a step too many", "and then a running sum along axis -2 is done besides"),
+        (
+            lambda x: x.softmax(-1),
+            "a step too many",
+            "A softmax over axis -1 of the right numbers gives those in result.",
+        ),
+        (
+            lambda x: x.cumsum(-2),
+            "a step too many",
+            "A running sum along axis -2 of the right numbers gives those in result.",
+        ),
         (lambda x: x * x[..., :1].sigmoid(), "a factor for each row", "the right one times a number of its own"),
         (lambda x: x + x[..., :1].sigmoid(), "an amount added to each row", "the right one plus a number of its own"),
         (lambda x: x[..., None], "an axis too many", "(3, 5, 1), expected (3, 5)"),
         (lambda x: (x, x), "more than the result", "The first of what it returns is right; return it alone"),
         (lambda x: x.exp(), "a function too many or too few", "is the exponential of what it should be"),
-        (lambda x: x.sum(-1), "added up over an axis", "added up over axis -1"),
-        (lambda x: x.mean(-2), "averaged over an axis", "averaged over axis -2"),
+        (lambda x: x.sum(-1), "added up over an axis", "the right ones added up over axis -1"),
+        (lambda x: x.mean(-2), "averaged over an axis", "the right ones averaged over axis -2"),
     ],
 )
 def test_what_all_wrong_results_have_in_common_is_named(answer, name, says):
@@ -453,8 +465,8 @@ def test_what_some_wrong_results_have_in_common_is_not_named():
     [
         (lambda x: x.softmax(-1), lambda x: x, "a step missing", "A softmax over axis -1 would make the right numbers"),
         (lambda x: x.relu(), lambda x: x, "a step missing", "would make the right numbers of those in result"),
-        (lambda x: x.sin(), lambda x: x.sin() + x, "an input added", "`x` is added to result besides"),
-        (lambda x: x.sin(), lambda x: x.sin() * x, "an input added", "`x` is multiplied with result besides"),
+        (lambda x: x.sin(), lambda x: x.sin() + x, "an input added", "result is the right one plus `x`."),
+        (lambda x: x.sin(), lambda x: x.sin() * x, "an input added", "result is the right one times `x`."),
         (
             lambda x: x[..., :1, :],
             lambda x: x[..., :1, :].expand_as(x),
@@ -481,7 +493,7 @@ def test_what_some_wrong_results_have_in_common_is_not_named():
         (lambda x: [*x.shape], lambda x: [*x.shape, 1], "places too many", "and then goes on: it ends too late"),
         (lambda x: [*x.shape, 1], lambda x: [1, *x.shape[::-1]], "in the reverse order", "in the reverse order"),
         (lambda x: x.sin(), lambda x: [x.sin()].clear(), "nothing returned", "end it with a return"),
-        (lambda x: x.sin(), lambda x: x.abs().sin(), "an input changed first", "below 0 are taken without their sign"),
+        (lambda x: x.sin(), lambda x: x.abs().sin(), "an input changed first", "below 0 had lost their sign"),
     ],
 )
 def test_what_is_done_too_much_or_too_little_is_named(right, answer, name, says):

@@ -28,32 +28,32 @@ def exercise(right=weigh, trials=trials, **more):
         (
             lambda x, shift, scale, mask: weigh(x, shift[0].expand_as(shift), scale, mask),
             "the first one for all",
-            "The first number of `shift`, `shift[0]`, is used for all of them.",
+            "The result would be right if every number of `shift` were the first one, `shift[0]`.",
         ),
         (
             lambda x, shift, scale, mask: weigh(x, shift, scale, mask[:1]),
             "the first one for all",
-            "The first row of `mask`, `mask[0]`, is used for all of them.",
+            "The result would be right if every row of `mask` were the first one, `mask[0]`.",
         ),
         (
             lambda x, shift, scale, mask: weigh(x, shift, scale, ~mask),
             "an input read upside down",
-            "`mask` is read upside down: True is taken for False.",
+            "The result would be right if True and False changed places in `mask`.",
         ),
         (
             lambda x, shift, scale, mask: x * scale + shift[:, None],
             "an input without effect",
-            "What `mask` says has no effect: the result is the same as if it were True everywhere.",
+            "The result would be right if `mask` were True everywhere: look at what becomes of it.",
         ),
         (
             lambda x, shift, scale, mask: x * scale * mask,
             "an input without effect",
-            "What `shift` holds has no effect: the result is the same as if it were 0 everywhere.",
+            "The result would be right if `shift` were 0 everywhere: look at what becomes of it.",
         ),
         (
             lambda x, shift, scale, mask: weigh(scale, shift, scale, mask),
             "an input in the place of another",
-            "`scale` is used where `x` belongs.",
+            "The result would be right if `scale` stood in the place of `x`.",
         ),
     ],
 )
@@ -79,7 +79,7 @@ def test_axes_that_changed_places_and_a_reshape_in_the_place_of_a_transpose_are_
     product = exercise(lambda a, w: w @ a.mT, tables)
     verdict = product.verdict(lambda a, w: w @ a.reshape(5, 3))
     assert verdict.mistake == "an input reshaped instead of transposed"
-    assert "The numbers of `a` are taken in another order" in verdict.text
+    assert "if the numbers of `a` stood in another order" in verdict.text
 
 
 def numbers(draw):
@@ -94,19 +94,23 @@ def numbers(draw):
         (
             lambda width, heads, bias: width * width**2 + bias,
             "an input in the place of another",
-            "`width` is used where",
+            "if `width` stood in the place of",
         ),
-        (lambda width, heads, bias: heads * width**2 + bias, "two inputs swapped", "have changed places"),
-        (lambda width, heads, bias: width * heads**2 + (not bias), "an input read upside down", "`bias` is read"),
+        (lambda width, heads, bias: heads * width**2 + bias, "two inputs swapped", "changed places"),
+        (
+            lambda width, heads, bias: width * heads**2 + (not bias),
+            "an input read upside down",
+            "if `bias` were False where it is True",
+        ),
         (
             lambda width, heads, bias: width * 2**2 + bias,
             "an input without effect",
-            "`heads` has no effect: the result is the same as if it were 2 in every call.",
+            "The result would be right if `heads` were 2 in every call: look at what becomes of it.",
         ),
         (
             lambda width, heads, bias: width * (heads + 1) ** 2 + bias,
             "an input off by one",
-            "`heads` is taken 1 too large.",
+            "The result would be right if `heads` were 1 larger.",
         ),
     ],
 )

@@ -106,6 +106,7 @@ _ERRORS = {
         "Two types meet: something inside does not have the type of what was given.",
     ),
 }
+_TOGETHER = "Two mistakes together give this result"
 # How PyTorch begins or ends a complaint about two devices: CUDA and XPU, then MPS.
 _DEVICES = re.compile(
     r"tensors to be on the same device|device type tensor to numpy|on cpu or on the same device"
@@ -355,14 +356,13 @@ class Exercise:
             return Verdict(False, f"Not right yet. {says}\n{text}" if name else text, name)
         if changed is not None:
             return self._changes_input(changed)
-        names = self._mistakes_by_result(runs, first) or self._mistakes_by_trial(runs, first)
-        if names:
-            return self._judge_two(names)
+        if two := self._mistakes_by_result(runs, first) or self._mistakes_by_trial(runs, first):
+            return self._judge_two(two)
         return self._judge_difference(runs, first)
 
-    def _judge_two(self, names: list[str]) -> Verdict:
-        said = " ".join(self.mistakes[name].says for name in names)
-        return Verdict(False, f"Not right yet. Two things are wrong. {said}", names[0])
+    def _judge_two(self, two: dict[str, str]) -> Verdict:
+        said = " ".join(f"{where}: {self.mistakes[name].says}" for name, where in two.items())
+        return Verdict(False, f"Not right yet. {said}", next(iter(two)))
 
     def _judge_difference(self, runs: list["_Run"], first: "_Run") -> Verdict:
         """No known mistake: say what the results have in common with the right ones, and the first difference."""
@@ -378,8 +378,8 @@ class Exercise:
                     or facts.by_input(pairs, [run.inputs_by_name() for run in failed], self.returns)
                     or self._mistake_and_fact(runs, first)
                 )
-                if not known and (names := self._mistakes_by_part(runs, first)):
-                    return self._judge_two(names)
+                if not known and (two := self._mistakes_by_part(runs, first)):
+                    return self._judge_two(two)
                 known = known or self._in_failing_trials(runs, first) or facts.mostly_right(pairs, self.returns)
                 part = None if known else facts.partly_right(pairs, self.returns)
         if known:
@@ -511,7 +511,8 @@ class Exercise:
         """The mistake that does what the answer does in every trial; of several, the one that fits most.
 
         A later trial in which the answer stops, or returns nothing, may differ: then two things are wrong, and what
-        is named is one of them.
+        is named is one of them. An error by itself says less than numbers do, so where an error is all that the first
+        failure shows, it has to be the mistake's own in most of the trials that fail.
         """
         best, most = None, 0
         for name, mistake in self.mistakes.items():
@@ -521,7 +522,7 @@ class Exercise:
 
     def _fits(self, mistake: Mistake, runs: list["_Run"], first: "_Run") -> int:
         """In how many trials the answer does what the mistake does; 0 if it does something else in one."""
-        fits = 0
+        fits = others = 0
         for run in (first, *(run for run in runs if run is not first)):
             agrees = run.agrees_with(mistake, exactly=run is first)
             if run is first and not agrees:
@@ -529,7 +530,8 @@ class Exercise:
             if agrees is False and (run.is_right or run.found is not None):
                 return 0
             fits += bool(agrees)
-        return fits
+            others += agrees is False
+        return 0 if first.error is not None and others >= fits else fits
 
     def _unlike_itself(self, run: "_Run") -> tuple[str, str] | None:
         """Whether an answer that returned something returns something else when it is called with the same again."""
@@ -549,6 +551,8 @@ class Exercise:
 
     def _known_reading(self, runs: list["_Run"], first: "_Run") -> tuple[str, str] | None:
         """Of which other inputs the results would be the right ones: the mistake's name and a sentence, or None."""
+        if _is_all_nan(first.found):  # which much could give
+            return None
         before = [run.inputs_by_name() for run in runs if run.is_right]
         for name, says, answer in readings.readings(self.right, first.inputs_by_name(), before):
             if self._fits(Mistake(says, answer), runs, first):
@@ -590,11 +594,11 @@ class Exercise:
             else:
                 fact = facts.general_mistake(pairs, self.returns)
                 if fact is not None and fact[0] in facts.SECOND:
-                    return name, f"Two things are wrong. {mistake.says} And then: {fact[1]}"
+                    return name, f"{_TOGETHER}. One: {mistake.says} The other, on top of it: {fact[1]}"
         return None
 
-    def _mistakes_by_result(self, runs: list["_Run"], first: "_Run") -> list[str]:
-        """Where there are several results: a mistake for each that is wrong, if all of these are explained."""
+    def _mistakes_by_result(self, runs: list["_Run"], first: "_Run") -> dict[str, str]:
+        """Where there are several results, two mistakes that explain all wrong ones, each with its own."""
         count = len(self.returns)
         runs = [first, *(run for run in runs if run is not first and run.found is not None)]
         if (
@@ -602,22 +606,24 @@ class Exercise:
             or self.accepts
             or not all(isinstance(run.found, tuple | list) and len(run.found) == count for run in runs)
         ):
-            return []
-        named = []
+            return {}
+        named: dict[str, list[str]] = {}
         for place in range(count):
             parts = [(run, run.found[place], run.expected[place]) for run in runs]
+            if any(isinstance(e, bool | str) for _, _, e in parts):  # a description, which many mistakes share
+                return {}
             if all(_difference(f, e, ("",), _LOOSE) is None for _, f, e in parts):
                 continue
             for name, mistake in self.mistakes.items():
                 if mistake.answer is not None and all(run.makes(mistake.answer, place) for run in runs):
-                    named.append(name)
+                    named.setdefault(name, []).append(self.returns[place])
                     break
             else:
-                return []
-        return list(dict.fromkeys(named)) if len(set(named)) == 2 else []
+                return {}
+        return {name: f"Of {' and '.join(places)}" for name, places in named.items()} if len(named) == 2 else {}
 
-    def _mistakes_by_trial(self, runs: list["_Run"], first: "_Run") -> list[str]:
-        """A mistake that fits the first failure and most others, and one that fits each that is left."""
+    def _mistakes_by_trial(self, runs: list["_Run"], first: "_Run") -> dict[str, str]:
+        """A mistake that fits the first failure and most others, and one that fits each that is left, with a trial."""
         failed = [run for run in runs if not run.is_right]
         right = [run for run in runs if run.is_right]
         for name, mistake in self.mistakes.items():
@@ -628,17 +634,19 @@ class Exercise:
                 continue
             for other, more in self.mistakes.items():
                 if other != name and all(run.agrees_with(more) for run in left):
-                    return [name, other]
-        return []
+                    if left[0].what == first.what:
+                        return {name: "In some trials", other: "In others"}
+                    return {name: f"In trials such as {first.what}", other: f"In others, such as {left[0].what}"}
+        return {}
 
-    def _mistakes_by_part(self, runs: list["_Run"], first: "_Run") -> list[str]:
+    def _mistakes_by_part(self, runs: list["_Run"], first: "_Run") -> dict[str, str]:
         """Two mistakes that each replace one part of the right answer's text, where the exercise says so."""
         if not self.in_parts or not facts.of_one_shape(first.found, first.expected):
-            return []
+            return {}
         for one, other, both in self._pairs:
             if first.agrees_with(both) and all(run.agrees_with(both) for run in runs):
-                return [one, other]
-        return []
+                return {one: f"{_TOGETHER}. One", other: "The other"}
+        return {}
 
 
 class _Run:
@@ -890,8 +898,8 @@ class _Gradients(_Run):
             listed = " and ".join(missed if len(missed) < 5 else [*missed[:3], f"{len(missed) - 3} more"])
             text = (
                 f"The numbers are right, but no gradient comes back to {listed}, "
-                "so nothing is learned there: somewhere the computation is left, as by detach, data, no_grad, "
-                "NumPy or a tensor made anew."
+                "so nothing is learned there. What leads out of the graph: detach, data, no_grad, item, NumPy, "
+                "a tensor made anew, or not using something at all."
             )
             return NO_GRADIENT, text + self._tried_text()
         differences = (
@@ -1014,10 +1022,17 @@ def _number_difference(found: Any, expected: float, name: str) -> str | None:
     kinds = (bool,) if isinstance(expected, bool) else (int,) if isinstance(expected, int) else (int, float)
     if not isinstance(found, kinds) or (isinstance(found, bool) and not isinstance(expected, bool)):
         return f"{name} must be of the type {type(expected).__name__}, and is {_describe(found)}."
-    if found == expected or (isinstance(expected, float) and math.isclose(found, expected, rel_tol=1e-5, abs_tol=1e-7)):
+    if found == expected or (found != found and expected != expected):  # nan is nan
+        return None
+    if isinstance(expected, float) and math.isclose(found, expected, rel_tol=1e-5, abs_tol=1e-7):
         return None
     is_found, is_expected = _unlike(found, expected)
     return f"{name} is {is_found}, expected {is_expected}."
+
+
+def _is_all_nan(found: Any) -> bool:
+    tensors = [t for t in _tensors(found) if t.is_floating_point()]
+    return bool(tensors) and all(bool(t.isnan().all()) for t in tensors)
 
 
 def _number(value: Any, digits: int = 4) -> str:

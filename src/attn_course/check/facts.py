@@ -81,8 +81,8 @@ SYMPTOMS = {
     INVERTED: "Every truth value is the other way round.",
     NUMBERS_FOR_TRUTH: "Numbers are returned where True and False are asked for.",
     FUNCTION: "Every number is the exponential, the logarithm, the square … of what it should be.",
-    ADDED_UP: "The numbers are right and then added up over an axis that should stay.",
-    AVERAGED: "The numbers are right and then averaged over an axis that should stay.",
+    ADDED_UP: "The numbers are the right ones added up over an axis that should stay.",
+    AVERAGED: "The numbers are the right ones averaged over an axis that should stay.",
     NO_NUMBER: "The number is right, and stands in a tensor.",
     NO_LIST: "What is in it is right, and it is no list.",
     ANOTHER_SHAPE: "The numbers are right and in the right order, in another shape.",
@@ -91,11 +91,11 @@ SYMPTOMS = {
     PLACES_MISSING: "The numbers are right, and the first or the last along an axis are missing.",
     ONE_FOR_ALL: "Along an axis the same right numbers stand in all places.",
     CUT_OFF: "Numbers beyond a bound are held at the bound.",
-    ROUNDED: "The numbers are right and then rounded.",
-    STEP_TOO_MANY: "The numbers are right, and one thing more is done to them, such as a softmax.",
+    ROUNDED: "The numbers are the right ones, rounded.",
+    STEP_TOO_MANY: "One thing more, such as a softmax, makes these numbers of the right ones.",
     STEP_MISSING: "One thing, such as a softmax, would make the right numbers of these.",
-    INPUT_ADDED: "The numbers are right, and then an input is added to them or multiplied with them.",
-    INPUT_RETURNED: "An input is returned as it is.",
+    INPUT_ADDED: "The numbers are the right ones plus, minus or times an input.",
+    INPUT_RETURNED: "What is returned holds the numbers of an input.",
     FACTOR_OF_ITS_OWN: "Each row is the right one times a number of its own.",
     OFFSET_OF_ITS_OWN: "Each row is the right one plus a number of its own.",
     TRUE_TOO_OFTEN: "Every False is right, and some places are True that should be False.",
@@ -466,7 +466,7 @@ def _reduced(pairs: Pairs, name: str) -> tuple[str, str] | None:
             if _all_same((_plain(found), reduce(_plain(expected), axis)) for found, expected in pairs):
                 return (
                     mistake,
-                    f"The numbers in {name} are right and then {words} over axis {axis}, which should stay: "
+                    f"The numbers in {name} are the right ones {words} over axis {axis}, which should stay: "
                     f"the shape is {tuple(pairs[0][0].shape)}, expected {tuple(pairs[0][1].shape)}.",
                 )
     return None
@@ -514,7 +514,7 @@ def _of_numbers(pairs: Pairs, name: str) -> tuple[str, str] | None:
     if all(type(number) is float for pair in pairs for number in pair):
         for digits in range(5):
             if all(math.isclose(found, round(expected, digits), abs_tol=1e-9) for found, expected in pairs):
-                return ROUNDED, f"{name} is right and then rounded to {digits} digits behind the point."
+                return ROUNDED, f"{name} is the right number, rounded to {digits} digits behind the point."
         for words, function in OF_NUMBERS.items():
             if all(e > 0 and math.isclose(f, function(e), rel_tol=1e-4) for f, e in pairs):
                 return FUNCTION, f"{name} is {words} what it should be."
@@ -649,7 +649,7 @@ def _rounded(pairs: Pairs, name: str) -> tuple[str, str] | None:
         return None
     for words, function in _rounds():
         if all(torch.allclose(_plain(f), function(_plain(e)), rtol=0, atol=1e-6) for f, e in pairs):
-            return ROUNDED, f"The numbers in {name} are right and then rounded {words}."
+            return ROUNDED, f"The numbers in {name} are the right ones, rounded {words}."
     return None
 
 
@@ -687,7 +687,7 @@ def _stepped(pairs: Pairs, name: str) -> tuple[str, str] | None:
     plain = [(_plain(found), _plain(expected)) for found, expected in pairs]
     for words, step in steps:
         if all(_informs(made := step(e)) and same(f, made) for f, e in plain):
-            return STEP_TOO_MANY, f"The numbers in {name} are right, and then {words} is done besides."
+            return STEP_TOO_MANY, f"{words[0].upper()}{words[1:]} of the right numbers gives those in {name}."
         if all(_informs(e) and same(step(f), e) for f, e in plain):
             return STEP_MISSING, f"{words[0].upper()}{words[1:]} would make the right numbers of those in {name}."
     return None
@@ -813,16 +813,16 @@ def by_input(pairs: Pairs, inputs: Sequence[dict[str, Any]], names: tuple[str, .
         if not all(isinstance(t, Tensor) and t.is_floating_point() for t in given):
             continue
         if all(t.shape == f.shape and same(f, t) for t, (f, _) in zip(given, pairs, strict=True)):
-            return INPUT_RETURNED, f"{name} is `{other}`, just as it was handed over."
+            return INPUT_RETURNED, f"{name} holds the numbers of `{other}`."
         try:
             made = [(_plain(f), _plain(e), _plain(t)) for t, (f, e) in zip(given, pairs, strict=True)]
             for words, change in (
-                ("is added to {} besides", lambda e, t: e + t),
-                ("is subtracted from {} besides", lambda e, t: e - t),
-                ("is multiplied with {} besides", lambda e, t: e * t),
+                ("plus", lambda e, t: e + t),
+                ("minus", lambda e, t: e - t),
+                ("times", lambda e, t: e * t),
             ):
                 if all(_informs(f) and same(f, change(e, t)) for f, e, t in made):
-                    return INPUT_ADDED, f"`{other}` {words.format(name)}; without that it would be right."
+                    return INPUT_ADDED, f"{name} is the right one {words} `{other}`."
         except RuntimeError:  # sizes that do not go together
             continue
     return None
@@ -855,8 +855,8 @@ def _few_digits(pairs: Pairs, name: str) -> tuple[str, str] | None:
         return None
     return (
         FEW_DIGITS,
-        f"The numbers in {name} are right to some three digits and not to more, as if something inside had fewer "
-        "digits, or as if a small number were added or left out.",
+        f"The numbers in {name} are right to some three digits and not to more. A type with few digits does that, and "
+        "so does a small number that is added or left out.",
     )
 
 

@@ -26,24 +26,24 @@ INPUT_REPLACED = "an input in the place of another"
 INPUTS_SWAPPED = "two inputs swapped"
 INPUT_CHANGED = "an input changed first"
 SYMPTOMS = {
-    FIRST_FOR_ALL: "What belongs to the first row of a batch is used for all rows.",
-    INPUT_INVERTED: "True is taken for False, and False for True.",
-    INPUT_IGNORED: "The result is the same whatever is handed over for one of the inputs.",
+    FIRST_FOR_ALL: "The result would be right if all rows of an input were the first of them, or the last.",
+    INPUT_INVERTED: "The result would be right if True and False changed places in one of the inputs.",
+    INPUT_IGNORED: "The result would be right if one of the inputs held one and the same thing everywhere.",
     INPUT_SHIFTED: "The result would be right if one of the inputs were 1 larger or smaller.",
     INPUT_TRANSPOSED: "The result would be right if one of the inputs were transposed.",
-    INPUT_RESHAPED: "An input is reshaped where it should be transposed, or the other way round.",
-    INPUT_REPLACED: "One input is used where another belongs.",
-    INPUTS_SWAPPED: "Two inputs have changed places.",
+    INPUT_RESHAPED: "The result would be right if an input were reshaped where it is transposed, or the other way.",
+    INPUT_REPLACED: "The result would be right if one input stood in the place of another.",
+    INPUTS_SWAPPED: "The result would be right if two inputs changed places.",
     INPUT_CHANGED: "The result would be right if one of the inputs were another, such as a mask with the diagonal.",
 }
 # What a number is often replaced by when it is forgotten, or written into the code.
 _CONSTANTS = {int: (0, 1, 2), float: (0.0, 0.5, 1.0, 2.0, 0.9, 0.999, 1e-3, 1e-5, 1e-8, 1e4)}
 _FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "The exponential of": torch.exp,
-    "The square of": torch.square,
-    "The negative of": torch.neg,
-    "The logarithm of": torch.log,
-    "The root of": torch.sqrt,
+    "the exponential of": torch.exp,
+    "the square of": torch.square,
+    "the negative of": torch.neg,
+    "the logarithm of": torch.log,
+    "the root of": torch.sqrt,
 }
 _ALONG_ROWS: dict[str, Callable[[Tensor], Tensor]] = {
     "divided by its length (its norm)": lambda t: t / t.norm(dim=-1, keepdim=True),
@@ -98,12 +98,12 @@ def _changes(known: dict[str, Any], before: list[dict[str, Any]]) -> Iterator[tu
         for into, of in ((one, other), (other, one)):
             yield (
                 INPUT_REPLACED,
-                f"`{of}` is used where `{into}` belongs.",
+                _if(f"`{of}` stood in the place of `{into}`"),
                 lambda inputs, into=into, of=of: inputs | {into: inputs[of]},
             )
         yield (
             INPUTS_SWAPPED,
-            f"`{one}` and `{other}` have changed places.",
+            _if(f"`{one}` and `{other}` changed places"),
             lambda inputs, a=one, b=other: inputs | {a: inputs[b], b: inputs[a]},
         )
     tables = [n for n, value in known.items() if isinstance(value, Tensor) and value.dim() > 1]
@@ -130,70 +130,70 @@ def _of_tensor(name: str, value: Tensor) -> Iterator[tuple[str, str, Callable[[T
         first = "number" if dim == 1 else "row"
         yield (
             FIRST_FOR_ALL,
-            f"The first {first} of `{name}`, `{name}[0]`, is used for all of them.",
+            _if(f"every {first} of `{name}` were the first one, `{name}[0]`"),
             # Where a mask may have an axis for the batch or none, it is the batch that is meant.
             lambda t: t[:1].expand_as(t).clone() if t.dim() == dim else t,
         )
         yield (
             FIRST_FOR_ALL,
-            f"The last {first} of `{name}`, `{name}[-1]`, is used for all of them.",
+            _if(f"every {first} of `{name}` were the last one, `{name}[-1]`"),
             lambda t: t[-1:].expand_as(t).clone() if t.dim() == dim else t,
         )
-        for step, other in ((1, "before"), (-1, "after")):
+        for step, other in ((1, "before it, and the first one the last"), (-1, "after it, and the last one the first")):
             yield (
                 INPUT_CHANGED,
-                f"For each {first} of `{name}` the one {other} it is used.",
+                _if(f"each {first} of `{name}` were the one {other}"),
                 lambda t, step=step: t.roll(step, 0) if t.dim() == dim else t,
             )
         if value.is_floating_point():
             for words, reduce in (("sum", torch.sum), ("mean", torch.mean)):
                 yield (
                     INPUT_CHANGED,
-                    f"For each {first} of `{name}` the {words} of all of them is used.",
+                    _if(f"each {first} of `{name}` were the {words} of all of them"),
                     lambda t, reduce=reduce: reduce(t, 0, keepdim=True).expand_as(t).clone() if t.dim() == dim else t,
                 )
     if value.dtype == torch.bool:
-        yield (INPUT_INVERTED, f"`{name}` is read upside down: True is taken for False.", torch.logical_not)
+        yield (INPUT_INVERTED, _if(f"True and False changed places in `{name}`"), torch.logical_not)
         for truth in (True, False):
             yield (
                 INPUT_IGNORED,
-                f"What `{name}` says has no effect: the result is the same as if it were {truth} everywhere.",
+                _if(f"`{name}` were {truth} everywhere: look at what becomes of it"),
                 lambda t, truth=truth: torch.full_like(t, truth),
             )
         yield from _of_mask(name, value)
     elif value.is_floating_point():
         yield (
             INPUT_CHANGED,
-            f"Numbers of `{name}` below 0 are taken without their sign.",
+            _if(f"numbers of `{name}` below 0 had lost their sign"),
             torch.abs,
         )
         for number in (0, 1):
             yield (
                 INPUT_IGNORED,
-                f"What `{name}` holds has no effect: the result is the same as if it were {number} everywhere.",
+                _if(f"`{name}` were {number} everywhere: look at what becomes of it"),
                 lambda t, number=number: torch.full_like(t, number),
             )
         for words, function in _FUNCTIONS.items():
-            yield INPUT_CHANGED, f"{words.capitalize()} `{name}` is used where `{name}` itself belongs.", function
+            yield INPUT_CHANGED, _if(f"{words} `{name}` stood in the place of `{name}`"), function
         if dim:
             for words, function in _ALONG_ROWS.items():
-                yield INPUT_CHANGED, f"Each row of `{name}` is {words} before it is used.", function
+                yield INPUT_CHANGED, _if(f"each row of `{name}` were {words} first"), function
     else:
-        for step, words in ((1, "large"), (-1, "small")):
-            yield (INPUT_SHIFTED, f"Every number of `{name}` is taken 1 too {words}.", lambda t, step=step: t + step)
-        yield INPUT_CHANGED, f"Numbers of `{name}` below 0 are taken for 0.", lambda t: t.clamp(min=0)
-        yield INPUT_CHANGED, f"Numbers of `{name}` below 0 are taken without their sign.", torch.abs
+        for step, words in ((1, "larger"), (-1, "smaller")):
+            yield INPUT_SHIFTED, _if(f"every number of `{name}` were 1 {words}"), lambda t, step=step: t + step
+        yield INPUT_CHANGED, _if(f"numbers of `{name}` below 0 were 0"), lambda t: t.clamp(min=0)
+        yield INPUT_CHANGED, _if(f"numbers of `{name}` below 0 had lost their sign"), torch.abs
         if dim:
             yield (
                 INPUT_CHANGED,
-                f"What `{name}` holds is not looked at: it is taken for 0, 1, 2 … along its last axis.",
+                _if(f"`{name}` held 0, 1, 2 … along its last axis"),
                 lambda t: torch.arange(t.size(-1), device=t.device, dtype=t.dtype).expand_as(t).clone(),
             )
     if dim:
-        yield INPUT_CHANGED, f"`{name}` is read backwards along its last axis.", lambda t: t.flip(-1)
+        yield INPUT_CHANGED, _if(f"`{name}` stood backwards along its last axis"), lambda t: t.flip(-1)
     if dim > 1:
-        yield INPUT_CHANGED, f"`{name}` is read backwards along its last axis but one.", lambda t: t.flip(-2)
-        yield (INPUT_TRANSPOSED, f"`{name}` is used transposed: its last two axes have changed places.", lambda t: t.mT)
+        yield INPUT_CHANGED, _if(f"`{name}` stood backwards along its last axis but one"), lambda t: t.flip(-2)
+        yield INPUT_TRANSPOSED, _if(f"`{name}` were transposed, its last two axes swapped"), lambda t: t.mT
         says = _says_reshaped(f"`{name}`")
         yield INPUT_RESHAPED, says, _reshaped
 
@@ -202,12 +202,12 @@ def _of_mask(name: str, value: Tensor) -> Iterator[tuple[str, str, Callable[[Ten
     if value.dim() > 1 and value.size(0) > 1:
         yield (
             INPUT_CHANGED,
-            f"What is True in one row of `{name}` is taken for True in all of them.",
+            _if(f"what is True in one row of `{name}` were True in all of them"),
             lambda t: t.any(0, keepdim=True).expand_as(t).clone(),
         )
         yield (
             INPUT_CHANGED,
-            f"What is False in one row of `{name}` is taken for False in all of them.",
+            _if(f"what is False in one row of `{name}` were False in all of them"),
             lambda t: t.all(0, keepdim=True).expand_as(t).clone(),
         )
     if value.dim() < 1:
@@ -218,42 +218,46 @@ def _of_mask(name: str, value: Tensor) -> Iterator[tuple[str, str, Callable[[Ten
         t[..., 0] = True
         return t
 
-    yield INPUT_CHANGED, f"The first column of `{name}` is taken for True, whatever it holds.", first_too
+    yield INPUT_CHANGED, _if(f"the first column of `{name}` were True"), first_too
     yield (
         INPUT_CHANGED,
-        f"Where a row of `{name}` is False everywhere, it is taken for True everywhere.",
+        _if(f"a row of `{name}` that is False everywhere were True everywhere"),
         lambda t: t | ~t.any(-1, keepdim=True),
     )
     if value.dim() > 1:
         yield (
             INPUT_CHANGED,
-            f"`{name}` hides the future besides: what stands above its diagonal is taken for False.",
+            _if(f"`{name}` were False above its diagonal, as in a mask that hides the future"),
             torch.tril,
         )
         yield (
             INPUT_CHANGED,
-            f"Each token sees itself, whatever `{name}` says: its diagonal is taken for True.",
+            _if(f"the diagonal of `{name}`, where a token meets itself, were True"),
             lambda t: t | torch.eye(t.size(-2), t.size(-1), dtype=torch.bool, device=t.device),
         )
 
 
 def _of_plain(name: str, value: Any, others: Iterable[Any]) -> Iterator[tuple[str, str, Callable[[Any], Any]]]:
     if isinstance(value, bool):
-        yield (INPUT_INVERTED, f"`{name}` is read upside down: True is taken for False.", lambda truth: not truth)
+        yield (
+            INPUT_INVERTED,
+            _if(f"`{name}` were False where it is True, and True where it is False"),
+            lambda truth: not truth,
+        )
     if isinstance(value, bool | int | float):
         constants = dict.fromkeys([*others, *_CONSTANTS.get(type(value), ())])
         for constant in constants:
             yield (
                 INPUT_IGNORED,
-                f"`{name}` has no effect: the result is the same as if it were {constant} in every call.",
+                _if(f"`{name}` were {constant} in every call: look at what becomes of it"),
                 lambda number, constant=constant: constant,
             )
     if isinstance(value, float):
         for words, function in facts.OF_NUMBERS.items():
-            yield INPUT_CHANGED, f"{words.capitalize()} `{name}` is used where `{name}` itself belongs.", function
+            yield INPUT_CHANGED, _if(f"{words} `{name}` stood in the place of `{name}`"), function
     if isinstance(value, int) and not isinstance(value, bool):
-        for step, words in ((1, "large"), (-1, "small")):
-            yield (INPUT_SHIFTED, f"`{name}` is taken 1 too {words}.", lambda number, step=step: number + step)
+        for step, words in ((1, "larger"), (-1, "smaller")):
+            yield INPUT_SHIFTED, _if(f"`{name}` were 1 {words}"), lambda number, step=step: number + step
 
 
 def _are_alike(value: Any, another: Any) -> bool:
@@ -269,10 +273,15 @@ def _reshaped(tensor: Tensor) -> Tensor:
 
 
 def _says_reshaped(what: str) -> str:
-    return (
-        f"The numbers of {what} are taken in another order: as `reshape`, `view` or `flatten` leave them "
-        "and not as a transpose turns them, or the other way round."
+    return _if(
+        f"the numbers of {what} stood in another order: that in which `reshape`, `view` or `flatten` leave them "
+        "and not that of a transpose, or the other way round"
     )
+
+
+def _if(what: str) -> str:
+    """A sentence that is true of whoever gets the numbers, in whatever way."""
+    return f"The result would be right if {what}."
 
 
 def _reread(right: Callable, change: Change) -> Callable:
