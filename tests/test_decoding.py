@@ -723,6 +723,18 @@ def test_settings_of_going_on_without_meaning_are_refused():
         generate(model, *batch, max_new_tokens=3)
 
 
+def test_nan_is_refused_where_a_token_would_be_chosen_from_it_and_nowhere_else():
+    def model(ids, *, mask):
+        logits = nn.functional.one_hot(ids, 9).double()
+        logits[:, 0 if ids.size(1) < 5 else -1] = math.nan
+        return logits
+
+    prompts = torch.tensor([[6, 2, 4], [1, 3, 5]])
+    assert generate(model, prompts, max_new_tokens=2).tolist() == [[4, 4], [5, 5]]
+    with pytest.raises(ValueError, match="logits hold nan after 2 tokens"):
+        generate(model, prompts, max_new_tokens=3)
+
+
 @pytest.mark.bad_input
 def test_prompts_that_do_not_fit_their_lengths_are_refused():
     model, (prompts, lengths) = make_language_model(), make_prompts()

@@ -41,6 +41,7 @@ def test_lines_run_between_patches():
     lines = [(line.get_xdata()[0], line.get_ydata()[0]) for line in ax.lines]
     assert [y for x, y in lines if x == 0] == [1.5]
     assert [x for x, y in lines if y == 0] == [1.5, 3.5]
+    assert all(line.get_linewidth() >= 0.8 for line in ax.lines)
 
 
 def test_the_shades_are_said_patch_by_patch_and_lie_where_their_pixels_are():
