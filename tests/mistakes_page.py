@@ -67,6 +67,7 @@ def pages() -> dict[Path, str]:
     answers = [answer for answer in all_answers() if answer.exercise in book]
     wrong = [answer for answer in answers if answer.mistake]
     counts = {"wrong": len(wrong), "right": len(answers) - len(wrong) + len(book), "exercises": len(book)}
+    wrong = [answer for answer in wrong if is_known(answer)]
     index = INDEX.format(**counts) + by_chapter(book, wrong) + COMMON.format(least=LEAST) + table(book, wrong)
     found = {BOOK / "mistakes.md": index}
     for chapter in dict.fromkeys(exercise.chapter for exercise in book.values()):
@@ -75,6 +76,11 @@ def pages() -> dict[Path, str]:
         opening = CHAPTER.format(number=chapter, title=chapter_title(chapter), file=path.name)
         found[chapter_page(chapter)] = opening + "\n".join(sentences(own, wrong))
     return found
+
+
+def is_known(answer: Answer) -> bool:
+    """Whether some check tells this mistake by its name; others are refused with the first difference alone."""
+    return answer.mistake in EVERY_CHECK_KNOWS or answer.mistake in getattr(check, answer.exercise).mistakes
 
 
 def chapter_page(chapter: int) -> Path:

@@ -375,6 +375,13 @@ def heads_of_rank(num_heads, num_kv_heads, num_ranks, rank):
     return list(range(rank * each, (rank + 1) * each)), list(range(first, max(last, first + 1)))
 
 
+@wrong("key heads as a set holds them")
+def heads_of_rank(num_heads, num_kv_heads, num_ranks, rank):
+    each = num_heads // num_ranks
+    heads = [rank * each + i for i in range(each)]
+    return heads, [*{head * num_kv_heads // num_heads for head in heads}]
+
+
 # -- shard_loss ------------------------------------------------------------------------------------
 
 

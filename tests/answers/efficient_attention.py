@@ -5,7 +5,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-from answers import right, wrong
+from answers import right, unnamed, wrong
 from attn_course import attention, make_causal_mask, make_sliding_window_mask
 
 # -- join_blocks -----------------------------------------------------------------------------------
@@ -202,6 +202,25 @@ def join_blocks(first, second):
     largest = first[0].maximum(second[0])
     one, two = (_shrink(block[0], largest) * block[1] for block in (first, second))
     return largest, one + two, one * first[2] + two * second[2]
+
+
+@unnamed("one query decides for all")  # looks at the second block first
+def join_blocks(first, second):
+    for one, other in ((second, first), (first, second)):
+        if one[0].isinf().any():
+            return other
+    largest = first[0].maximum(second[0])
+    one, two = (_shrink(block[0], largest) for block in (first, second))
+    return largest, one * first[1] + two * second[1], one * first[2] + two * second[2]
+
+
+@wrong("wrong at one end only")  # what is hidden in the second block alone
+def join_blocks(first, second):
+    largest = first[0].maximum(second[0])
+    hidden = first[0].isinf() | second[0].isinf()
+    one, two = (_shrink(block[0], largest) for block in (first, second))
+    joined = largest, one * first[1] + two * second[1], one * first[2] + two * second[2]
+    return tuple(torch.where(hidden, alone, both) for alone, both in zip(second, joined, strict=True))
 
 
 @wrong("blocks averaged")
@@ -430,6 +449,12 @@ def attend_in_blocks(q, k, v, block_size):
     return _with_blocks_chosen(q, k, v, block_size, lambda start, end, t: end <= t + 1)
 
 
+@wrong("diagonal block skipped")  # the last block ends with the text
+def attend_in_blocks(q, k, v, block_size):
+    S = k.size(-2)
+    return _with_blocks_chosen(q, k, v, block_size, lambda start, end, t: min(end, S) <= t + 1)
+
+
 @wrong("diagonal block not masked")
 def attend_in_blocks(q, k, v, block_size):
     return _with_blocks_chosen(q, k, v, block_size, lambda start, end, t: start <= t, hide=False)
@@ -492,6 +517,12 @@ def attend_in_blocks(q, k, v, block_size):
     whole = k.size(-2) // block_size * block_size
     mask = make_causal_mask(q.size(-2), k.size(-2), device=q.device)[:, :whole]
     return attention(q, k[..., :whole, :], v[..., :whole, :], mask.expand(*q.shape[:-1], whole))[0]
+
+
+@unnamed("block longer than the text")
+def attend_in_blocks(q, k, v, block_size):
+    out = _running(q, k, v, block_size)
+    return out if block_size <= k.size(-2) else torch.zeros_like(out)
 
 
 @wrong("first block only")
@@ -907,6 +938,31 @@ def grouped_attention(q, k, v, mask=None):
     return torch.softmax(scores, dim=-1) @ v
 
 
+@wrong("minus a billion")
+def grouped_attention(q, k, v, mask=None):
+    k, v = _repeated(q, k, v)
+    scores = torch.einsum("bhtd,bhsd->bhts", q, k) / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = torch.where(mask, scores, -1e9)
+    return scores.softmax(dim=-1) @ v
+
+
+@wrong("mask ignored for heads")  # no zeros where a query sees nothing
+def grouped_attention(q, k, v, mask=None):
+    k, v = _repeated(q, k, v)
+    if mask is None or mask.dim() == 2:
+        return attention(q, k, v, mask)[0]
+    scores = (q @ k.mT * q.size(-1) ** -0.5).masked_fill(~mask, -math.inf)
+    return F.softmax(scores, dim=-1) @ v
+
+
+@wrong("minus a billion")
+def grouped_attention(q, k, v, mask=None):
+    hidden = 0.0 if mask is None else (~mask).to(q) * torch.finfo(torch.float32).min
+    k, v = _repeated(q, k, v)
+    return F.scaled_dot_product_attention(q, k, v, None if mask is None else hidden)
+
+
 # -- streaming_mask ---------------------------------------------------------------------------------
 
 
@@ -1023,6 +1079,11 @@ def streaming_mask(num_queries, num_keys, window, num_sinks):
     return _sees(num_queries, num_keys, lambda i, j: j <= i and (j < num_sinks or num_keys - j <= window))
 
 
+@wrong("numbers instead of booleans")
+def streaming_mask(num_queries, num_keys, window, num_sinks):
+    return _sees(num_queries, num_keys, lambda i, j: j <= i and (j < num_sinks or i - j < window)).float()
+
+
 @wrong("numbers to add")
 def streaming_mask(num_queries, num_keys, window, num_sinks):
     mask = _sees(num_queries, num_keys, lambda i, j: j <= i and (j < num_sinks or i - j < window))
@@ -1037,6 +1098,16 @@ def streaming_mask(num_queries, num_keys, window, num_sinks):
 @wrong("does not see itself")
 def streaming_mask(num_queries, num_keys, window, num_sinks):
     return _sees(num_queries, num_keys, lambda i, j: j < i and (j < num_sinks or i - j < window))
+
+
+@wrong("True too rarely")  # a slice that begins below 0
+def streaming_mask(num_queries, num_keys, window, num_sinks):
+    if num_queries == 1:
+        mask = torch.zeros(1, num_keys, dtype=torch.bool)
+        mask[:, num_keys - window :] = True
+        mask[:, :num_sinks] = True
+        return mask
+    return _sees(num_queries, num_keys, lambda i, j: j <= i and (j < num_sinks or i - j < window))
 
 
 @wrong("queries taken for sinks")

@@ -231,6 +231,14 @@ def cache_step(q, k, v, keys, values, length):
     return attention(q, keys[:, :end], values[:, :end])[0]
 
 
+@wrong("cache returned")  # the keys alone
+def cache_step(q, k, v, keys, values, length):
+    keys[:, :, length] = k[:, :, 0]
+    values[:, :, length] = v[:, :, 0]
+    kept = keys[:, :, : length + 1]
+    return F.scaled_dot_product_attention(q, kept, values[:, :, : length + 1]), kept
+
+
 @wrong("cache returned")
 def cache_step(q, k, v, keys, values, length):
     keys[:, :, length], values[:, :, length] = k[:, :, 0], v[:, :, 0]
@@ -277,6 +285,13 @@ def place_chunk(pads, cached, num_new):
     real = torch.arange(cached + num_new, device=pads.device) >= pads[:, None]
     t = torch.arange(num_new, device=pads.device)
     return torch.relu(t - pads[:, None]), causal & real[:, None]
+
+
+@wrong("positions from 0 and below")
+def place_chunk(pads, cached, num_new):
+    columns = torch.arange(cached + num_new, device=pads.device)
+    mask = make_causal_mask(num_new, cached + num_new, device=pads.device) & (columns >= pads[:, None])[:, None]
+    return torch.arange(num_new, device=pads.device) - pads[:, None], mask
 
 
 @wrong("columns counted")
@@ -958,6 +973,19 @@ def follow_beams(keys, values, parents):
 def follow_beams(keys, values, parents):
     B, K = parents.shape
     return tuple(kept.unflatten(1, (B, K))[:, :, parents].flatten(1, 3) for kept in (keys, values))
+
+
+@wrong("a result missing")
+def follow_beams(keys, values, parents):
+    B, K = parents.shape
+    return torch.stack(_fetched(keys, values, [b * K + p for b in range(B) for p in parents[b].tolist()]))
+
+
+@wrong("more than the result")
+def follow_beams(keys, values, parents):
+    B, K = parents.shape
+    rows = [b * K + p for b in range(B) for p in parents[b].tolist()]
+    return *_fetched(keys, values, rows), torch.tensor(rows)
 
 
 # -- call_cost --------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import attn_course
-from answers import right, unnamed, wrong
+from answers import right, wrong
 from attn_course import attention, softmax
 
 # -- mask_for_new_tokens ------------------------------------------------------------------------------
@@ -176,6 +176,28 @@ def mask_for_new_tokens(attention_mask, num_queries):
     S = attention_mask.size(1)
     t = torch.arange(num_queries)[:, None]
     return ~((torch.arange(S) <= t) & attention_mask.bool()[:, None, :])
+
+
+@wrong("axis lost with one sentence")
+def mask_for_new_tokens(attention_mask, num_queries):
+    S = attention_mask.size(1)
+    causal = torch.arange(S) <= torch.arange(S - num_queries, S)[:, None]
+    mask = causal & attention_mask.bool()[:, None]
+    return mask[0] if len(mask) == 1 else mask
+
+
+@wrong("past hidden")
+def mask_for_new_tokens(attention_mask, num_queries):
+    S = attention_mask.size(1)
+    later = torch.arange(S) >= torch.arange(S - num_queries, S)[:, None]
+    return later & attention_mask.bool()[:, None]
+
+
+@wrong("positions of the words alone")
+def mask_for_new_tokens(attention_mask, num_queries):
+    S = attention_mask.size(1)
+    causal = torch.arange(S) <= torch.arange(S - num_queries, S)[:, None]
+    return causal | ~attention_mask.bool()[:, None]
 
 
 # -- drop_weights -----------------------------------------------------------------------------------
@@ -352,6 +374,27 @@ def drop_weights(weights, p, training):
         return weights
     border = torch.quantile(weights.flatten(), p)
     return weights * (weights >= border) / (1 - p)
+
+
+@wrong("the largest weights are spared")
+def drop_weights(weights, p, training):
+    if not training:
+        return weights
+    kept = (torch.rand_like(weights) >= p) | (weights == weights.amax(dim=-1, keepdim=True))
+    return weights * kept / (1 - p)
+
+
+@wrong("the diagonal is spared")
+def drop_weights(weights, p, training):
+    if not training:
+        return weights
+    own = torch.eye(weights.size(-2), weights.size(-1), dtype=torch.bool, device=weights.device)
+    return weights * ((torch.rand_like(weights) >= p) | own) / (1 - p)
+
+
+@wrong("the same draw in every call")
+def drop_weights(weights, p, training):  # no seed, no draw: the digits of the weights
+    return weights * (weights * 12345.678 % 1 >= p) / (1 - p) if training else weights
 
 
 # -- masked_softmax ---------------------------------------------------------------------------------
@@ -565,6 +608,19 @@ def masked_softmax(scores, mask):
     return weights
 
 
+@wrong("softmax over the queries, then hidden")
+def masked_softmax(scores, mask):  # right with two axes and with three
+    axis = 1 if scores.dim() == 2 else 2
+    weights = torch.softmax(scores.masked_fill(~mask, -math.inf), dim=axis)
+    return weights.masked_fill(~mask, 0.0)
+
+
+@wrong("mask after the softmax, renormalised")
+def masked_softmax(scores, mask):  # what is subtracted is the largest score of all, hidden or not
+    shares = (scores - scores.amax(dim=-1, keepdim=True)).exp() * mask
+    return shares / (shares.sum(dim=-1, keepdim=True) + 1e-9)
+
+
 # -- who_sees_whom ----------------------------------------------------------------------------------
 
 
@@ -745,6 +801,26 @@ def who_sees_whom(fn, x):
     return sees
 
 
+@wrong("the whole future is changed, at random")
+def who_sees_whom(fn, x):
+    columns = []
+    for s in range(len(x)):
+        changed = x.clone()
+        changed[s:] += torch.randn_like(x[s:])
+        columns.append((fn(changed) != fn(x)).any(dim=-1))
+    return torch.stack(columns, dim=1)
+
+
+@wrong("one feature is changed")
+def who_sees_whom(fn, x):  # all but the last
+    columns = []
+    for s in range(len(x)):
+        changed = x.clone()
+        changed[s, :-1] += torch.rand_like(x[s, :-1]) + 0.5
+        columns.append((fn(changed) != fn(x)).any(dim=-1))
+    return torch.stack(columns, dim=1)
+
+
 # -- WindowAttention --------------------------------------------------------------------------------
 
 
@@ -868,7 +944,7 @@ class WindowAttention(OtherMask):
         return (distance <= 0) & (distance > -window)
 
 
-@unnamed("mask ignored")
+@wrong("mask and padding ignored")
 class WindowAttention(Layer):
     def forward(self, x, padding=None):
         q, k, v = self.project(x)
@@ -1067,7 +1143,7 @@ class WindowAttention(Layer):
         return attention(q, k, self.dropout(v), self.visible(x, padding))[0]
 
 
-@wrong("dropout on the scores")
+@wrong("dropout before the softmax")
 class WindowAttention(Layer):
     def forward(self, x, padding=None):
         q, k, v = self.project(x)
@@ -1075,7 +1151,7 @@ class WindowAttention(Layer):
         return softmax(scores.masked_fill(~self.visible(x, padding), -math.inf)) @ v
 
 
-@wrong("dropout on the scores")
+@wrong("dropout before the softmax")
 class WindowAttention(Layer):  # after the mask: 0 times -inf is nan, and the softmax sees it
     def forward(self, x, padding=None):
         q, k, v = self.project(x)
@@ -1087,6 +1163,43 @@ class WindowAttention(Layer):  # after the mask: 0 times -inf is nan, and the so
 class WindowAttention(Layer):
     def forward(self, x, padding=None):
         return super().forward(x, padding), None
+
+
+class DrawsShared(Layer):
+    """Dropout whose draws have an axis of length 1."""
+
+    def shape(self, B, T):
+        raise NotImplementedError
+
+    def forward(self, x, padding=None):
+        q, k, v = self.project(x)
+        weights = attention(q, k, v, self.visible(x, padding))[1]
+        return weights * self.dropout(x.new_ones(self.shape(*x.shape[:2]))) @ v
+
+
+@wrong("one draw for all queries")
+class WindowAttention(DrawsShared):
+    def shape(self, B, T):
+        return B, 1, T
+
+
+@wrong("one draw for all keys")
+class WindowAttention(DrawsShared):
+    def shape(self, B, T):
+        return B, T, 1
+
+
+@wrong("one draw for all sentences")
+class WindowAttention(DrawsShared):
+    def shape(self, B, T):
+        return 1, T, T
+
+
+@wrong("dropout before the softmax")
+class WindowAttention(Layer):  # on the queries
+    def forward(self, x, padding=None):
+        q, k, v = self.project(x)
+        return attention(self.dropout(q), k, v, self.visible(x, padding))[0]
 
 
 # -- More mistakes, by exercise -------------------------------------------------------------------------

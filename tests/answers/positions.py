@@ -5,7 +5,7 @@ import math
 import torch
 
 import attn_course
-from answers import right, wrong
+from answers import right, unnamed, wrong
 from attn_course import attention, make_causal_mask, softmax
 
 # -- count_positions --------------------------------------------------------------------------------
@@ -178,7 +178,19 @@ def count_positions(mask):
     return (ones.cumsum(dim=-1, dtype=torch.int8) - 1) * ones
 
 
+@wrong("a byte counts to 127")  # or to 255
+def count_positions(mask):
+    return (mask.cumsum(dim=-1, dtype=torch.uint8) - 1).masked_fill(~mask, 0)
+
+
 # -- sinusoids_at -----------------------------------------------------------------------------------
+
+
+@unnamed("positions with two axes at most")
+def sinusoids_at(positions, d_model, base=10_000.0):
+    speeds = base ** -(torch.arange(0, d_model, 2, device=positions.device) / d_model)
+    angles = positions[..., None] * speeds if positions.dim() < 2 else positions[:, :, None] * speeds
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
 
 
 @right
@@ -393,7 +405,21 @@ def sinusoids_at(positions, d_model, base=10_000.0):
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2).float()
 
 
-@wrong("positions below 0 count from the end")
+@wrong("angles cut to whole numbers")  # towards 0
+def sinusoids_at(positions, d_model, base=10_000.0):
+    pair = torch.arange(0, d_model, 2, device=positions.device, dtype=torch.float64)
+    angles = (positions[..., None] / base ** (pair / d_model)).long()
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2).float()
+
+
+@wrong("wrong below 0")  # held at 0
+def sinusoids_at(positions, d_model, base=10_000.0):
+    speeds = base ** -(torch.arange(0, d_model, 2, device=positions.device) / d_model)
+    angles = positions.clamp(min=0)[..., None] * speeds
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
+
+
+@wrong("wrong below 0")
 def sinusoids_at(positions, d_model, base=10_000.0):
     at = torch.arange(1000, device=positions.device)[:, None]
     angles = at / base ** (torch.arange(0, d_model, 2, device=positions.device) / d_model)
@@ -724,6 +750,13 @@ def rotary_attention(q, k, v):
     T, S = q.size(-2), k.size(-2)
     positions = torch.arange(S - T + 1, S + 1, device=q.device)
     return attend(attn_course.rotate(q, positions), attn_course.rotate(k), v, causal(q, k))
+
+
+@wrong("queries one position too early")
+def rotary_attention(q, k, v):
+    T, S = q.size(-2), k.size(-2)
+    positions = torch.arange(S, device=q.device)
+    return attend(attn_course.rotate(q, positions[S - T :]), attn_course.rotate(k, positions + 1), v, causal(q, k))
 
 
 @wrong("all queries at the end")
@@ -1126,6 +1159,13 @@ def linear_bias(num_heads, num_queries, num_keys):
     slopes = 2.0 ** (-8 * torch.arange(1, num_heads + 1) / num_heads)
     t = torch.arange(num_queries)
     return -slopes[:, None, None] * (t[:, None] - torch.arange(num_keys))
+
+
+@wrong("exponent cut to a whole number")  # towards 0
+def linear_bias(num_heads, num_queries, num_keys):
+    slopes = torch.tensor([0.5 ** (8 * h // num_heads) for h in range(1, num_heads + 1)])
+    t = torch.arange(num_keys - num_queries, num_keys)[:, None]
+    return slopes[:, None, None] * -(t - torch.arange(num_keys)).abs()
 
 
 @wrong("exponent cut to a whole number")

@@ -323,6 +323,45 @@ def load_renamed(module, tensors, names, transposed):
     return module
 
 
+@wrong("wrong shapes not all named")
+def load_renamed(module, tensors, names, transposed):
+    if wrong_names := [n for n in names if n not in tensors] + [n for n in tensors if n not in names]:
+        raise ValueError(str(wrong_names))
+    new = {ours: tensors[name].T if name in transposed else tensors[name] for name, ours in names.items()}
+    if wrong_shapes := [ours for ours in new if new[ours].shape != module.get_parameter(ours).shape]:
+        raise ValueError(str(wrong_shapes))
+    with torch.no_grad():
+        for ours, tensor in new.items():
+            module.get_parameter(ours).copy_(tensor)
+    return module
+
+
+@wrong("shape noticed too late")
+def load_renamed(module, tensors, names, transposed):
+    bad = [n for n in names if n not in tensors] + [n for n in tensors if n not in names]
+    shared = names.keys() & tensors.keys()
+    bad += [n for n in shared if tensors[n].numel() != module.get_parameter(names[n]).numel()]
+    if bad:
+        raise ValueError(str(bad))
+    with torch.no_grad():
+        for name, ours in names.items():
+            module.get_parameter(ours).copy_(tensors[name].T if name in transposed else tensors[name])
+    return module
+
+
+@wrong("another module")
+def load_renamed(module, tensors, names, transposed):  # the right one is filled, and something else comes back
+    bad = [n for n in names if n not in tensors] + [n for n in tensors if n not in names]
+    new = {names[n]: t.T if n in transposed else t for n, t in tensors.items() if n in names}
+    bad += [ours for ours in new if new[ours].shape != module.get_parameter(ours).shape]
+    if bad:
+        raise ValueError(str(bad))
+    with torch.no_grad():
+        for ours, tensor in new.items():
+            module.get_parameter(ours).copy_(tensor)
+    return module.state_dict()
+
+
 # -- mean_pool ----------------------------------------------------------------------------------------
 
 
@@ -487,6 +526,11 @@ def mean_pool(hidden, mask):
     return torch.einsum("bs,bse->be", share, hidden.data)
 
 
+@wrong("axis lost with one sentence")
+def mean_pool(hidden, mask):
+    return ((hidden * mask.unsqueeze(-1)).sum(dim=1) / mask.sum(dim=1, keepdim=True)).squeeze()
+
+
 # -- split_fused --------------------------------------------------------------------------------------
 
 
@@ -618,6 +662,21 @@ def split_fused(weight, bias):
 def split_fused(weight, bias):
     q, k, v = weight.chunk(3, dim=1)
     return q.T, k.T, v, *bias.chunk(3)
+
+
+@wrong("queries and values swapped")
+def split_fused(weight, bias):
+    E = weight.size(0)
+    v, k, q = weight.T.split(E)
+    of_v, of_k, of_q = bias.split(E)
+    return q, k, v, of_q, of_k, of_v
+
+
+@wrong("weights in another order")
+def split_fused(weight, bias):
+    E = weight.size(0)
+    v, k, q = weight.T.split(E)
+    return q, k, v, *bias.split(E)
 
 
 # -- to_neighbours ------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from answers import right, wrong
+from answers import right, unnamed, wrong
 from attn_course import attention, softmax
 
 # -- scaled_scores ----------------------------------------------------------------------------------
@@ -188,8 +188,11 @@ def scaled_dot_product(q, k, v):
 @right
 def scaled_dot_product(q, k, v):
     if q.dim() > 2:
-        pairs = [scaled_dot_product_of_one(*one) for one in zip(q, k, v, strict=True)]
-        return torch.stack([out for out, _ in pairs]), torch.stack([weights for _, weights in pairs])
+        shape = q.shape[:-2]
+        flat = (tensor.flatten(0, -3) for tensor in (q, k, v))
+        pairs = [scaled_dot_product_of_one(*one) for one in zip(*flat, strict=True)]
+        out, weights = (torch.stack(results) for results in zip(*pairs, strict=True))
+        return out.unflatten(0, shape), weights.unflatten(0, shape)
     return scaled_dot_product_of_one(q, k, v)
 
 
@@ -204,9 +207,16 @@ def scaled_dot_product(q, k, v):
     return weights @ v, weights
 
 
-@wrong("softmax over the queries")
+@wrong("axis counted from the front")
 def scaled_dot_product(q, k, v):
     weights = F.softmax(q @ k.mT / math.sqrt(q.size(-1)), dim=1)
+    return weights @ v, weights
+
+
+@wrong("a batch of one axis only")
+def scaled_dot_product(q, k, v):
+    scores = q @ (k.transpose(1, 2) if k.dim() == 3 else k.T) / math.sqrt(q.size(-1))
+    weights = F.softmax(scores, dim=-1)
     return weights @ v, weights
 
 
@@ -791,4 +801,30 @@ def as_linear(W):
 def as_linear(W):
     layer = nn.Linear(*W.shape, bias=False, dtype=W.dtype, device=W.device).requires_grad_(False)
     layer.weight.copy_(W.T)
+    return layer
+
+
+@wrong("axis counted from the front")
+class WideValues(nn.Module):
+    def __init__(self, d_in, d_key, d_value):
+        super().__init__()
+        self.q_proj = nn.Linear(d_in, d_key, bias=False)
+        self.k_proj = nn.Linear(d_in, d_key, bias=False)
+        self.v_proj = nn.Linear(d_in, d_value, bias=False)
+
+    def forward(self, x):
+        q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        weights = F.softmax(q @ k.mT / math.sqrt(q.size(-1)), dim=1)
+        return weights @ v, weights
+
+
+@unnamed("nan replaced by 1 after the sum")
+def row_entropy(weights):
+    return torch.nan_to_num(-(weights * weights.log()).sum(dim=-1), nan=1.0)
+
+
+@unnamed("widths and numbers wrong, and frozen")
+def as_linear(W):
+    layer = nn.Linear(*W.shape, bias=False, dtype=W.dtype)
+    layer.weight = nn.Parameter(W.T * 2 + 1, requires_grad=False)
     return layer

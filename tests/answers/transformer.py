@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from answers import right, wrong
+from answers import right, unnamed, wrong
 
 # -- layer_norm --------------------------------------------------------------------------------------
 
@@ -954,6 +954,12 @@ def decode_layer(layer, x, memory, memory_mask):
     return x + layer.feed_forward(layer.feed_forward_norm(x)), w
 
 
+@wrong("not built as asked")
+def decode_layer(layer, x, memory, memory_mask):
+    x, _, weights = layer.forward(x, memory, memory_mask=memory_mask, need_weights=True)
+    return x, weights
+
+
 # -- TiedTable ---------------------------------------------------------------------------------------
 
 
@@ -1305,6 +1311,34 @@ class TiedTable(Table):
         return self.table(ids)
 
 
+@unnamed("spread that depends on no width")
+class TiedTable(nn.Module):
+    def __init__(self, vocab_size, d_model):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(vocab_size, d_model) * 24**-0.5)
+
+    def embed(self, ids):
+        return self.table[ids] * self.table.size(1) ** 0.5
+
+    def score(self, x):
+        return x @ self.table.T
+
+
+@wrong("row of zeros")
+class TiedTable(nn.Module):
+    def __init__(self, vocab_size, d_model):
+        super().__init__()
+        table = torch.randn(vocab_size, d_model) / d_model**0.5
+        table[-1] = 0
+        self.table = nn.Parameter(table)
+
+    def embed(self, ids):
+        return self.table[ids] * self.table.size(1) ** 0.5
+
+    def score(self, x):
+        return x @ self.table.T
+
+
 # -- count_transformer -------------------------------------------------------------------------------
 
 
@@ -1313,7 +1347,7 @@ def parts(e, f):
     return 4 * e * (e + 1), e * f + f + f * e + e, 2 * e
 
 
-@right
+@wrong("not built as asked")
 def count_transformer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
     from attn_course import Transformer
 

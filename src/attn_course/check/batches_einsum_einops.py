@@ -13,7 +13,7 @@ from attn_course.functional import softmax
 
 def _ids_and_tables(draw):
     # The ids stay below the last word but one, which a table must have all the same.
-    yield "a sentence", draw.ints(7, high=9), draw(11, 5)
+    yield "a sentence", draw.ints(7, high=5), draw(11, 5)
     yield "a batch", draw.ints(2, 3, high=5), draw(7, 11)
     yield "a batch of one", draw.ints(1, 5, high=2), draw(5, 3)
     yield "a table as wide as long", draw.ints(2, 7, high=3), draw(5, 5)
@@ -48,19 +48,24 @@ lookup = Exercise(
             lambda ids, table: F.one_hot(ids).to(table) @ table,
         ),
         "one-hot left as integers": Mistake(
-            "The one-hot rows are whole numbers, as `F.one_hot` makes them, and the table has fractions: "
+            "Whole numbers, such as those of `F.one_hot`, meet a table of fractions: "
             "a matrix product wants one type for both. See section 4.1.",
             lambda ids, table: F.one_hot(ids, len(table)) @ table,
         ),
         "one-hot always float32": Mistake(
-            "A table in float32 is looked up and one in float64 is not: the one-hot rows are float32, "
-            "whatever the table is. Give the one-hot rows the type of the table. See section 4.1.",
+            "A table in float32 is looked up and one in float64 is not: it meets numbers in float32. "
+            "Give the one-hot rows the type of the table. See section 4.1.",
             lambda ids, table: F.one_hot(ids, len(table)).float() @ table,
         ),
         "too few classes": Mistake(
-            "The one-hot rows have fewer places than there are words: "
-            "they need one for each row of the table, and its rows are its first axis, V. See section 4.1.",
+            "The one-hot rows have as many places as a row of the table is wide: "
+            "they need one for each row of it, and its rows are its first axis, V. See section 4.1.",
             lambda ids, table: F.one_hot(ids, table.size(-1)).to(table) @ table,
+        ),
+        "as many classes as ids": Mistake(
+            "The one-hot rows have as many places as there are ids along their first axis: "
+            "they need one for each row of the table. See section 4.1.",
+            lambda ids, table: F.one_hot(ids, len(ids)).to(table) @ table,
         ),
         "notebook's variables": Mistake(
             "The one-hot rows have ten places, for the ten words of section 4.1: "
@@ -83,12 +88,12 @@ lookup = Exercise(
             lambda ids, table: table[ids.flatten()],
         ),
         "ids with one axis only": Mistake(
-            "This works for one sentence and stops for other shapes: it counts the ids by their first axis only. "
+            "This works for one sentence and stops for other shapes of ids. "
             "`F.one_hot` takes ids of any shape and appends an axis. See section 4.1.",
             lambda ids, table: _one_hot_of_one_axis(ids, table) @ table,
         ),
         "ids with two axes only": Mistake(
-            "A batch is looked up and ids of other shapes are not: two axes of the ids are counted on. In an einsum "
+            "A batch is looked up, and ids of other shapes are not. In an einsum "
             "`...` stands for any number of axes, and `@` takes any number too. See section 4.5.",
             lambda ids, table: torch.einsum("btv,ve->bte", F.one_hot(ids, len(table)).to(table), table),
         ),
@@ -98,8 +103,8 @@ lookup = Exercise(
             lambda ids, table: F.pad(table, (0, 0, 1, 0))[ids],
         ),
         "a sentence in one row": Mistake(
-            "One sentence is right, and in a batch each sentence has become one row, the sum of its words: "
-            "one row of zeros got a 1 for every word of it. Each token needs a row of its own. See section 4.1.",
+            "One sentence is right, and in a batch each sentence has become one row, the sum of its different words. "
+            "Each token needs a row of its own. See section 4.1.",
             lambda ids, table: _one_hot_of_rows(ids, table) @ table,
         ),
     },
@@ -112,6 +117,7 @@ lookup = Exercise(
 def _weights_and_values(draw):
     yield "as many queries as keys", softmax(draw(2, 3, 3)), draw(2, 3, 5)
     yield "more keys than queries", softmax(draw(2, 3, 5)), draw(2, 5, 7)
+    yield "more queries than keys", softmax(draw(2, 11, 3)), draw(2, 3, 5)
     yield "a batch of one", softmax(draw(1, 5, 2)), draw(1, 2, 3)
     yield "a single key", softmax(draw(2, 3, 1)), draw(2, 1, 5)
     yield (
@@ -173,24 +179,22 @@ weighted_sum = Exercise(
             _with_the_sizes_of_the_notebook,
         ),
         "overwritten instead of added": Mistake(
-            "Only the last key counts: each key writes over what the keys before it gave, "
-            "and a letter that disappears is a sum. See section 4.5.",
+            "This is what the last key alone gives: a letter that disappears is a sum, over all keys. See section 4.5.",
             lambda weights, v: weights[..., -1:] * v[:, -1:],
         ),
         "a sum never set back": Mistake(
-            "Numbers contain those before them: a sum runs on from one cell to the next, "
-            "and every cell of the result has a sum of its own. See section 4.5.",
+            "Numbers contain those before them: every cell of the result needs a sum of its own, from 0. See section "
+            "4.5.",
             sign=_is_a_running_sum,
         ),
         "returns from inside a loop": Mistake(
-            "The result begins right and is 0 from there on: a loop ended in its first turn, "
-            "as with a `return` that stands too far to the right. Each letter that stays runs to its end. See section "
-            "4.5.",
+            "The result begins right and is 0 from there on. A `return` that stands too far to the right does that: "
+            "it ends a loop in its first turn, and each letter that stays has to run to its end. See section 4.5.",
             sign=_ends_after_the_first_turn,
         ),
         "a value read at the query": Mistake(
-            "With as many queries as keys, every query gets its own value back: the value is read at t instead of s, "
-            "and the weights beside it sum to 1. See section 4.5.",
+            "Each query gets the value at its own place, times the sum of its weights: values are read at s, and not "
+            "at t. See section 4.5.",
             lambda weights, v: weights.sum(-1, keepdim=True) * v[:, : weights.size(1)],
         ),
         "shaped like the values": Mistake(
@@ -207,9 +211,8 @@ weighted_sum = Exercise(
             lambda weights, v: weights[..., 1:] @ v[:, 1:],
         ),
         "one row for all queries": Mistake(
-            "All queries of a sentence have the same numbers, the sum over all of them, as if T names stood for one "
-            "row, "
-            "and what is added to one is added to all. See section 4.5.",
+            "All queries of a sentence have the same numbers, the sum over all of them. In a list, `[row] * T` is T "
+            "names for one row, and what is added to one is added to all. See section 4.5.",
             lambda weights, v: (weights.sum(1, keepdim=True) @ v).expand(-1, weights.size(1), -1),
         ),
         "as many keys as queries": Mistake(
@@ -271,7 +274,7 @@ general_scores = Exercise(
             lambda q, k, W: torch.einsum("bti,ji,bsj->bts", q, W, k),
         ),
         "one letter for two axes": Mistake(
-            "Both axes of W have the same letter, so only its diagonal was read: "
+            "Only the diagonal of W counts, as where both its axes have one letter: "
             "two axes that move on their own need two letters. See section 4.5.",
             lambda q, k, W: torch.einsum("btd,dd,bsd->bts", q, W, k),
         ),
@@ -291,39 +294,40 @@ general_scores = Exercise(
             lambda q, k, W: q @ k.mT,
         ),
         "an axis of the matrix alone": Mistake(
-            "An axis of W is added up before it meets anything, since its letter stands nowhere else: "
+            "An axis of W is added up before it meets anything, as is an axis whose letter stands nowhere else: "
             "one letter of W stands with the features of the queries, the other with those of the keys. See section "
             "4.5.",
             sign=_has_an_axis_of_the_matrix_alone,
         ),
         "an axis too many": Mistake(
-            "The scores have an axis of features: one of the letters that W carries stayed in the result, "
-            "and what stays is not added up. See section 4.5.",
-            sign=lambda found, q, k, W: found.dim() == 4 and found.shape[:3] == (len(q), q.size(1), k.size(1)),
+            "The scores have an axis of features, and added up over it they would be right: a letter of W that stays "
+            "in the result is not added up. See section 4.5.",
+            sign=lambda found, q, k, W: (
+                found.dim() == 4 and torch.allclose(found.sum(-1), q @ W @ k.mT, rtol=1e-4, atol=1e-4)
+            ),
         ),
         "every sentence with every other": Mistake(
-            "Every sentence meets every other: queries and keys have two letters for the sentence, and both stayed. "
-            "With one, each meets its own. See section 4.5.",
-            sign=lambda found, q, k, W: found.shape == (len(q), len(q), q.size(1), k.size(1)),
+            "Every sentence meets every other, and there is an axis for each of the two: with one letter for both, "
+            "each meets its own. See section 4.5.",
+            lambda q, k, W: torch.einsum("bti,ij,csj->bcts", q, W, k),
         ),
         "queries and keys swapped": Mistake(
-            "Keys stand in the rows and queries in the columns: the letters of the result are in the wrong order, "
-            "or q and k stand in each other's place. See section 4.5.",
+            "Keys stand in the rows and queries in the columns: each query has a row, and each key a column. See "
+            "section 4.5.",
             sign=lambda found, q, k, W: found.shape == (len(q), k.size(1), q.size(1)),
         ),
         "sentences added up": Mistake(
-            "There is one table of scores for the whole batch: the letter b disappeared, "
-            "and what disappears is added up. See section 4.5.",
+            "There is one table of scores for the whole batch, the sum of those of its sentences: a letter that "
+            "disappears is added up, and b has to stay. See section 4.5.",
             lambda q, k, W: torch.einsum("bti,ij,bsj->ts", q, W, k),
         ),
         "sentences mixed": Mistake(
             "A batch of one is right, and in a larger one each query meets the keys of all sentences, added up: "
-            "queries and keys have different letters for the sentence. See section 4.5.",
+            "queries and keys need one letter for the sentence. See section 4.5.",
             lambda q, k, W: torch.einsum("bti,ij,csj->bts", q, W, k),
         ),
         "transposes the batch": Mistake(
-            "All axes are turned around, as `.T` does, so that features meet sentences: `.mT` turns the last two. See "
-            "section 4.4.",
+            "The keys' three axes are all turned around, as `.T` does: `.mT` turns the last two. See section 4.4.",
             lambda q, k, W: q @ W @ k.T,
         ),
         "scale added": Mistake(
@@ -366,7 +370,7 @@ max_sim = Exercise(
     mistakes={
         "paired one to one": Mistake(
             "The first question met the first text only, the second the second: "
-            "one letter, or one axis, counts questions and texts alike. See section 4.5.",
+            "questions and texts need a letter, or an axis, each. See section 4.5.",
             lambda q, k: torch.einsum("btd,bsd->bts", q, k).amax(-1).sum(-1),
         ),
         "maximum over the question": Mistake(
@@ -382,7 +386,7 @@ max_sim = Exercise(
         ),
         "sum and maximum swapped": Mistake(
             "Every token of the question adds up the whole text, and the best of these sums is kept: "
-            "the sum dropped s and the maximum t, and each belongs to the other letter. See section 4.5.",
+            "the maximum is to drop s, and the sum t. See section 4.5.",
             _reduce(lambda scores: scores.sum(-1).amax(-1)),
         ),
         "sum before the maximum": Mistake(
@@ -391,7 +395,7 @@ max_sim = Exercise(
             _reduce(lambda scores: scores.sum(-2).amax(-1)),
         ),
         "sum instead of maximum": Mistake(
-            "All pairs of tokens are added up: a letter that einsum drops is a sum, "
+            "All pairs of tokens are added up. A letter that einsum drops is a sum, "
             "so s has to stay in the string until the maximum has taken it. See section 4.5.",
             _reduce(lambda scores: scores.sum((-2, -1))),
         ),
@@ -400,19 +404,19 @@ max_sim = Exercise(
             lambda q, k: torch.einsum("atd,bsd->abts", q, k).amax(-1).sum(-1) / math.sqrt(q.size(-1)),
         ),
         "mean instead of sum": Mistake(
-            "The ranks are too small by a factor of T: the tokens of the question are averaged, "
-            "and a letter that disappears is a sum. See section 4.5.",
+            "The ranks are divided by T, which makes a mean over the tokens of the question: "
+            "a letter that disappears is a sum. See section 4.5.",
             _reduce(lambda scores: scores.amax(-1).mean(-1)),
         ),
         "best pair only": Mistake(
-            "Only the best pair of tokens counts: the maximum went over two axes. "
-            "It drops s alone, and leaves one number for each token of the question. See section 4.5.",
+            "Only the best pair of tokens counts. "
+            "The maximum drops s alone, and leaves one number for each token of the question. See section 4.5.",
             _reduce(lambda scores: scores.amax((-2, -1))),
         ),
         "view instead of transpose": Mistake(
-            "One question and one text are right, and with more of them the numbers of several pairs are mixed: the "
-            "table of all tokens (A T, B S) was cut by `reshape` alone. It is (A, T, B, S), and T and B still have to "
-            "change places. See section 4.9.",
+            "One question and one text are right, and with more of them the numbers of several pairs are mixed: these "
+            "are those of a table (A T, B S) that is cut by `reshape` alone. It is (A, T, B, S), and T and B still "
+            "have to change places. See section 4.9.",
             lambda q, k: (
                 (q.flatten(0, 1) @ k.flatten(0, 1).T).reshape(len(q), len(k), q.size(1), k.size(1)).amax(-1).sum(-1)
             ),
@@ -438,9 +442,8 @@ max_sim = Exercise(
             _reduce(lambda scores: scores.amax(-1)),
         ),
         "cosine instead of dot product": Mistake(
-            "The numbers lie between -T and T: the vectors were brought to length 1, "
-            "or their products divided by the lengths, and here the score is the dot product as it is. See section "
-            "4.2.",
+            "These are the numbers of vectors brought to length 1: here the score is the dot product as it is. See "
+            "section 4.2.",
             lambda q, k: torch.einsum("atd,bsd->abts", F.normalize(q, dim=-1), F.normalize(k, dim=-1)).amax(-1).sum(-1),
         ),
         "softmax added": Mistake(
@@ -453,8 +456,8 @@ max_sim = Exercise(
             _reduce(lambda scores: scores.amax(-1).sum(-1).T),
         ),
         "best starts at zero": Mistake(
-            "Scores below 0 never win: the search for the best starts at 0, which no token scored. "
-            "Two different words can score below 0. See section 4.2.",
+            "Where all scores are below 0, the best is taken for 0, which no token scored: "
+            "two words can score below 0. See section 4.2.",
             _reduce(lambda scores: scores.amax(-1).clamp(min=0).sum(-1)),
         ),
         "softmax for the maximum": Mistake(
@@ -513,24 +516,22 @@ table_gradient = Exercise(
     returns=("gradient",),
     mistakes={
         "only one use counts": Mistake(
-            "A word that occurs several times has the gradient of one of its uses: "
-            "written to the same row, one use replaces the other, also with `+=`, and they have to add up. See section "
-            "4.1.",
+            "A word that occurs several times has the gradient of one of its uses, and they have to add up. Written to "
+            "one row by an index, one use replaces the other, also with `+=`. See section 4.1.",
             sign=_has_one_use_of_each_word,
         ),
         "mean over the uses": Mistake(
-            "The gradients of a word's uses are averaged: the rows of frequent words come out too small. "
-            "What all tokens share gets the sum. See section 4.1.",
+            "The gradients of a word's uses are averaged: what all tokens share gets the sum. See section 4.1.",
             lambda *inputs: _table_gradient(*inputs) / _uses(*inputs).clamp(min=1),
         ),
         "mean over the sentences": Mistake(
-            "A batch of one is right, and larger batches come out too small by a factor of B: "
-            "the sentences are averaged, and the letter b, like t, is to disappear in a sum. See section 4.5.",
+            "The gradient is divided by B, which makes a mean over the sentences: "
+            "the letter b, like t, is to disappear in a sum. See section 4.5.",
             lambda ids, upstream, num_words: _table_gradient(ids, upstream, num_words) / len(ids),
         ),
         "mean over all tokens": Mistake(
-            "All rows are too small by one factor, the number of tokens B · T: the uses are averaged, "
-            "and both letters, b and t, are to disappear in a sum. See section 4.5.",
+            "All rows are divided by the number of tokens, B · T: "
+            "both letters, b and t, are to disappear in a sum. See section 4.5.",
             lambda *inputs: _table_gradient(*inputs) / inputs[0].numel(),
         ),
         "first sentence only": Mistake(
@@ -560,18 +561,18 @@ table_gradient = Exercise(
             lambda *inputs: F.pad(_table_gradient(*inputs)[:, :1], (0, inputs[1].size(-1) - 1)),
         ),
         "without num_classes": Mistake(
-            "The last words of the vocabulary, which do not occur, have no row: the rows stop at the largest id, as "
-            "`F.one_hot` does if left to itself. See section 4.1.",
+            "The last words of the vocabulary, which do not occur, have no row. `F.one_hot`, left to itself, stops at "
+            "the largest id. See section 4.1.",
             lambda ids, upstream, num_words: _table_gradient(ids, upstream, int(ids.max()) + 1),
         ),
         "one-hot left as integers": Mistake(
-            "The one-hot rows are whole numbers, as `F.one_hot` makes them, and the gradients are fractions: "
+            "Whole numbers, such as those of `F.one_hot`, meet gradients, which are fractions: "
             "a product wants one type for both. See section 4.1.",
             lambda ids, upstream, num_words: torch.einsum("btv,bte->ve", F.one_hot(ids, num_words), upstream),
         ),
         "one-hot always float32": Mistake(
-            "Gradients in float32 pass and gradients in float64 do not: the one-hot rows are float32, "
-            "whatever the gradients are. See section 4.1.",
+            "Gradients in float32 pass, and gradients in float64 do not: they meet numbers in float32. "
+            "Give the one-hot rows the type of the gradients. See section 4.1.",
             lambda ids, upstream, num_words: torch.einsum("btv,bte->ve", F.one_hot(ids, num_words).float(), upstream),
         ),
         "result transposed": Mistake(

@@ -68,8 +68,8 @@ zigzag_shard = Exercise(
             {"2 * num_ranks - 1 - rank": "2 * num_ranks - rank"},
         ),
         "chunks too long": Mistake(
-            "The chunks are twice as long as they should be: the text is cut into 2P of them, so that each rank gets "
-            "two. See section 20.6.",
+            "The chunks are twice as long as they should be: the text has to be cut into 2P of them, so that each "
+            "rank gets two. See section 20.6.",
             {"// (2 * num_ranks)": "// num_ranks", "2 * num_ranks - 1 - rank": "num_ranks - 1 - rank"},
         ),
         "early chunk alone": Mistake(
@@ -187,22 +187,23 @@ simulate_ring = Exercise(
             {", mask)": ")"},
         ),
         "every block masked as the own": Mistake(
-            "Every block is masked by the triangle that is right for the rank's own block, as if all keys stood beside "
-            "its queries. They stand where their owner's positions say. See section 20.11.",
+            "Every block is masked by the triangle that is right for the rank's own block: its keys stand where their "
+            "owner's positions say. See section 20.11.",
             {"positions[owner] <=": "positions[rank] <="},
         ),
         "ranks taken for the order of the text": Mistake(
-            "Blocks of earlier ranks are seen whole and those of later ranks not at all. That is right for stretches, "
-            "and with a zigzag half of each block is hidden the wrong way. See section 20.6.",
+            "Blocks of earlier ranks are seen whole and those of later ranks not at all. That is right for stretches; "
+            "in a zigzag a key stands where `positions` says, whatever its rank. See section 20.6.",
             _by_order_of_ranks,
         ),
         "mask on its side": Mistake(
-            "Queries see what comes after them: the mask lies on its side. The queries' positions are a column, and "
-            "the keys' a row. See section 5.1.",
+            "The mask of each block lies on its side, so within its own block a query sees what comes after it. The "
+            "queries' positions are a column, and the keys' a row. See section 5.1.",
             {"positions[owner] <= positions[rank][:, None]": "positions[owner][:, None] <= positions[rank]"},
         ),
         "mask inverted": Mistake(
-            "The mask is True where a query may not look. See section 5.4.", {"[owner] <= pos": "[owner] > pos"}
+            "A query sees its future, and neither itself nor its past: the mask is upside down. See section 5.4.",
+            {"[owner] <= pos": "[owner] > pos"},
         ),
         "does not see itself": Mistake(
             "No query sees its own key, and the first of the text sees nothing at all: a key at the same position is "
@@ -211,12 +212,11 @@ simulate_ring = Exercise(
         ),
         "outputs averaged": Mistake(
             "The outputs of the blocks are averaged, and each counts the same, whether it holds much of what a query "
-            "looks for or nothing: their log-sums are the weights. See section 20.11.",
+            "looks for or nothing: they have to be weighed by their log-sums. See section 20.11.",
             _found_by_block(lambda outs: outs.mean(0)),
         ),
         "outputs added": Mistake(
-            "The outputs of the blocks are added up, as if each were a part of the sum; each is an average already. "
-            "See section 16.3.",
+            "The outputs of the blocks are added up; each is an average already. See section 16.3.",
             _found_by_block(lambda outs: outs.sum(0)),
         ),
         "values stay at home": Mistake(
@@ -235,8 +235,8 @@ simulate_ring = Exercise(
             {"merge_blocks(merged, found)": "(merge_blocks(merged, found)[0], merged[1])"},
         ),
         "log-sum of the last block kept": Mistake(
-            "What has been merged is given the log-sum of the newest block, so all that came before weighs as "
-            "little as that: both results of a merge go into the next. See section 20.11.",
+            "What has been merged is given the log-sum of the newest block, so all that came before weighs what that "
+            "one weighs: both results of a merge go into the next. See section 20.11.",
             {"merge_blocks(merged, found)": "(merge_blocks(merged, found)[0], found[1])"},
         ),
         "past hidden": Mistake(
@@ -262,6 +262,7 @@ def _layers(draw):
     yield "a group cut in two", 30, 3, 2, 1
     yield "one key head for all", 20, 1, 5, 4
     yield "a single rank", 14, 7, 1, 0
+    yield "key heads 6 to 8", 36, 18, 6, 2  # which a set holds in another order
 
 
 def _as_tensors(answer, num_heads, num_kv_heads, num_ranks, rank):
@@ -290,13 +291,12 @@ heads_of_rank = Exercise(
     seeds=(0,),
     mistakes={
         "query heads dealt out in turn": Mistake(
-            "The query heads are dealt out in turn, so the rank reads more key heads than it has to: heads side by "
-            "side share one, and belong together. See section 20.4.",
+            "The query heads are dealt out in turn, and a rank is to have heads side by side: they share key heads, "
+            "and belong together. See section 20.4.",
             {"range(rank * each, (rank + 1) * each)": "range(rank, num_heads, num_ranks)"},
         ),
         "key heads dealt out in turn": Mistake(
-            "The key heads are found as if query heads took them in turn; those side by side share one. See section "
-            "16.7.",
+            "Query heads take the key heads in turn; those side by side share one. See section 16.7.",
             {"head // sharing": "head % num_kv_heads"},
         ),
         "divided by the key heads": Mistake(
@@ -313,19 +313,24 @@ heads_of_rank = Exercise(
             },
         ),
         "a key head of one's own": Mistake(
-            "Every rank is given a key head with its own number, also where there are fewer of them than ranks: some "
-            "of these do not exist. See section 20.4.",
+            "Where there are fewer key heads than ranks, a rank gets the one with its own number, which may not "
+            "exist: some ranks have to share one. See section 20.4.",
             {
                 "sorted({head // sharing for head in heads})": "list(range(rank * max(1, num_kv_heads // num_ranks), "
                 "(rank + 1) * max(1, num_kv_heads // num_ranks)))"
             },
+        ),
+        "key heads as a set holds them": Mistake(
+            "The key heads are the right ones, and do not ascend in every trial: a set keeps no order. See section "
+            "20.4.",
+            {"sorted({head // sharing for head in heads})": "list({head // sharing for head in heads})"},
         ),
         "one for each query head": Mistake(
             "A key head is listed once for each query head that reads it; the rank needs it once. See section 20.4.",
             {"sorted({head // sharing for head in heads})": "[head // sharing for head in heads]"},
         ),
         "all key heads": Mistake(
-            "The rank keeps all key heads, and most of them are read by none of its query heads. See section 20.4.",
+            "The rank keeps all key heads, and needs those that its own query heads read. See section 20.4.",
             {"sorted({head // sharing for head in heads})": "list(range(num_kv_heads))"},
         ),
         "first key head alone": Mistake(
@@ -334,8 +339,8 @@ heads_of_rank = Exercise(
             {"return heads, groups": "return heads, groups[:1]"},
         ),
         "one query head too many": Mistake(
-            "The rank has one query head too many, the first of the next rank: a range ends before its second number. "
-            "See section 20.4.",
+            "The rank has one query head too many, the one after its last: a range ends before its second number. See "
+            "section 20.4.",
             {"(rank + 1) * each))": "(rank + 1) * each + 1))"},
         ),
         "whole groups": Mistake(
@@ -415,13 +420,13 @@ shard_loss = Exercise(
             {"counts.sum()": "targets.numel()"},
         ),
         "not divided": Mistake(
-            "The losses are added up and not divided by anything that depends on how many targets there are: the "
-            "gradient grows with the batch. See section 12.3.",
+            "It is the sum over this rank's targets times the number of ranks; it has to be divided by how many "
+            "targets count on all of them. See section 12.3.",
             {" / counts.sum()": ""},
         ),
         "sum alone": Mistake(
-            "It is the sum over this rank's targets, and nothing is divided: the gradient grows with the batch, and "
-            "DDP's average makes it smaller the more ranks there are. See section 20.3.",
+            "It is the sum over this rank's targets, and nothing is divided: DDP's average divides by the number of "
+            "ranks, and what is asked for is a mean over targets. See section 20.3.",
             {" / counts.sum() * len(counts)": ""},
         ),
         "average count": Mistake(
@@ -450,13 +455,11 @@ shard_loss = Exercise(
             {"len(counts)": "len(targets)"},
         ),
         "0 taken for padding": Mistake(
-            "Targets with the id 0 are left out, as if that were padding; here it is −100 that marks what does "
-            "not count. See section 20.3.",
+            "Targets with the id 0 are left out; here it is −100 that marks what does not count. See section 20.3.",
             {"logits.mT, targets,": "logits.mT, targets.masked_fill(targets == 0, -100),"},
         ),
         "what does not count is taken for 0": Mistake(
-            "Targets of −100 count as if they were the id 0: they are to be left out, and not only made valid. "
-            "See section 20.3.",
+            "Targets of −100 count like the id 0: they are to be left out, and not only made valid. See section 20.3.",
             {"logits.mT, targets,": "logits.mT, targets.clamp(min=0),"},
         ),
         "own mean, 0 without targets": Mistake(

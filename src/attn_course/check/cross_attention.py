@@ -71,13 +71,13 @@ cross_attend = Exercise(
     gradients=True,
     mistakes={
         "exponentials not shifted": Mistake(
-            "Large scores give nan: their exponential overflows, so each row's highest score is subtracted first, as "
-            "`softmax` does. See section 2.4.",
+            "Large scores give nan. The exponential of a large number overflows, so subtract each row's highest "
+            "score first, as `softmax` does. See section 2.4.",
             lambda x, memory, w_q, w_k, w_v: _unshifted(x @ w_q, memory @ w_k, memory @ w_v),
         ),
         "queries from the memory": Mistake(
-            "The queries are made from the memory, so the memory asks itself and x is never heard: "
-            "the memory only answers. See section 7.2.",
+            "Here the memory asks itself, and x is not heard: x is to ask, and the memory only to answer. See "
+            "section 7.2.",
             {"x @ w_q": "memory @ w_q"},
         ),
         "memory asks": Mistake(
@@ -85,35 +85,36 @@ cross_attend = Exercise(
             {"x @ w_q, memory @ w_k, memory @ w_v": "memory @ w_q, x @ w_k, x @ w_v"},
         ),
         "memory ignored": Mistake(
-            "Keys and values are made from x, so x reads itself and the memory is never read. See section 7.2.",
+            "Here x reads itself, and the memory changes nothing: keys and values are made from the memory. See "
+            "section 7.2.",
             {"memory @ w_k, memory @ w_v": "x @ w_k, x @ w_v"},
         ),
         "keys and values swapped": Mistake(
-            "The matrix of the values makes the keys, and the matrix of the keys makes the values; "
-            "where both are of one shape, nothing complains. See section 7.10.",
+            "Here w_v makes what the queries are compared with, and w_k makes what is averaged: it is to be the "
+            "other way round. Where both are of one shape, nothing complains. See section 7.10.",
             lambda x, memory, w_q, w_k, w_v: attention(x @ w_q, memory @ w_v, memory @ w_k),
         ),
         "values from x": Mistake(
-            "The weights are right and find no values: these are made from x, and there must be as many as keys, "
-            "made of the same vectors. See section 7.2.",
+            "What is to be averaged has a row for each vector of x, and the weights want one for each of the "
+            "memory: values are made from what the keys are made from. See section 7.2.",
             {"memory @ w_v": "x @ w_v"},
         ),
         "values not projected": Mistake(
-            "The weights average the memory as it is: w_v is not used, and the values are the memory times w_v. "
-            "See section 7.2.",
+            "The output is an average of the memory as it is, and w_v changes nothing: the values are the memory "
+            "times w_v. See section 7.2.",
             {"memory @ w_v": "memory"},
         ),
         "keys averaged": Mistake(
-            "The weights are right, and what they average are the keys; the output is made of the values. See section "
-            "7.2.",
+            "The output is an average of the keys; it is to be one of the values. See section 7.2.",
             {"memory @ w_v": "memory @ w_k"},
         ),
         "no scale": Mistake(
-            "The scores are not divided by √D, so the weights are too sharp. See section 3.4.",
+            "These are the results of scores that are not divided by √D: the weights are too sharp. See section 3.4.",
             {" / math.sqrt(q.size(-1))": ""},
         ),
         "divided by the width itself": Mistake(
-            "The scores are divided by D instead of its root, so the weights are too even. See section 3.4.",
+            "All in all the scores are divided by D, and it is to be its root: the weights are too even. See "
+            "section 3.4.",
             {"math.sqrt(q.size(-1))": "q.size(-1)"},
         ),
         "scale by the input's width": Mistake(
@@ -131,12 +132,13 @@ cross_attend = Exercise(
             {"/ math": "* math"},
         ),
         "scale after the softmax": Mistake(
-            "The rows sum to 1/√D: the weights are divided instead of the scores. See section 3.4.",
+            "The rows of the weights sum to 1/√D: what is to be divided are the scores, before the softmax. See "
+            "section 3.4.",
             {" / math.sqrt(q.size(-1))": "", "dim=-1)": "dim=-1) / math.sqrt(q.size(-1))"},
         ),
         "scale by the values' width": Mistake(
-            "The scale is √Dv, the width of the values, which the scores never saw: it comes from the queries' width. "
-            "See section 3.4.",
+            "The scale is √Dv, the width of the values, which have no part in the scores: it comes from the "
+            "queries' width. See section 3.4.",
             {"math.sqrt(q.size(-1))": "math.sqrt(v.size(-1))"},
         ),
         "scale by the number of keys": Mistake(
@@ -145,18 +147,19 @@ cross_attend = Exercise(
             {"math.sqrt(q.size(-1))": "math.sqrt(k.size(-2))"},
         ),
         "softmax over the queries": Mistake(
-            "The columns sum to 1 and the rows do not: the softmax runs over the queries, "
-            "and each query has to share out its own weight among the memory's vectors. See section 7.1.",
+            "These are the weights of a softmax over the queries: the columns sum to 1. Each query has its own "
+            "weight to share out among the memory's vectors. See section 7.1.",
             {"dim=-1": "dim=-2"},
         ),
         "softmax over the batch": Mistake(
-            "One sequence is right and a batch is not: the softmax runs over the first axis, as it does over three "
-            "axes when nobody names one. See section 3.7.",
+            "A single pair is right, and a batch is not: these are the weights of a softmax over its first axis. "
+            "That is where `F.softmax` goes over three axes when nobody names one. See section 3.7.",
             {"dim=-1": "dim=0 if scores.dim() == 3 else 1"},
         ),
         "softmax over axis 1": Mistake(
-            "A single pair is right and a batch is not: axis 1 holds the memory's vectors in the one and the queries "
-            "in the other. Count from the end, where it does not matter. See section 3.7.",
+            "A single pair is right, and with a batch these are the weights of a softmax over the queries: axis 1 "
+            "holds the memory's vectors in the one and the queries in the other. Count from the end, where it "
+            "does not matter. See section 3.7.",
             {"dim=-1": "dim=1"},
         ),
         "axes counted from the front": Mistake(
@@ -165,27 +168,26 @@ cross_attend = Exercise(
             {"k.mT": "k.transpose(1, 2)"},
         ),
         "matrices transposed": Mistake(
-            "The matrices are turned around: a projection is x @ w_q here. "
-            "A weight of nn.Linear, and what F.linear takes, stands the other way round. See section 3.9.",
+            "These are the numbers of matrices turned around: a projection is x @ w_q here. A weight of "
+            "nn.Linear, and what F.linear takes, stands the other way round. See section 3.9.",
             {"w_q, memory @ w_k, memory @ w_v\n": "w_q.mT, memory @ w_k.mT, memory @ w_v.mT\n"},
         ),
         "causal mask in cross-attention": Mistake(
-            "The first queries do not see the end of the memory: there is a causal mask, "
-            "and in cross-attention everything may be read. See section 7.10.",
+            "The first queries do not see the end of the memory, as under a causal mask; in cross-attention "
+            "everything may be read. See section 7.10.",
             _ask(attend=_causal_across),
         ),
         "causal mask from the top left": Mistake(
-            "The first query sees the first vector of the memory only, the second two of them: there is a causal mask, "
-            "and in cross-attention everything may be read. See section 7.10.",
+            "The first query sees one vector of the memory, the second two, as under a causal mask; in "
+            "cross-attention everything may be read. See section 7.10.",
             _ask(attend=_causal_from_the_top_left),
         ),
         "scores returned as weights": Mistake(
-            "The output is right, and beside it come the scores; the weights are what the softmax makes of them. "
-            "See section 7.1.",
+            "Beside the output come the scores; the weights are what the softmax makes of them. See section 7.1.",
             {"@ v, weights": "@ v, scores"},
         ),
         "returned in the wrong order": Mistake(
-            "Both results are right, and they come back in the wrong order: the output first. See section 7.1.",
+            "The weights come first here; the output is to come first, and the weights after it. See section 7.1.",
             {"weights @ v, weights": "weights, weights @ v"},
         ),
         "weights not returned": Mistake(
@@ -193,8 +195,8 @@ cross_attend = Exercise(
             {"@ v, weights": "@ v"},
         ),
         "transposes the batch": Mistake(
-            "One sequence is right and a batch is not: all axes are turned around, the batch too, as `.T` does. See "
-            "section 3.7.",
+            "A single pair is right, and a batch is not: its three axes are all turned around, the batch too, as "
+            "`.T` does. See section 3.7.",
             {"k.mT": "k.T"},
         ),
     },
@@ -205,9 +207,9 @@ cross_attend = Exercise(
 
 
 def _ids(draw, lengths, width, pad_id):
-    """Ids 0 to 9, or 1 to 9 where 0 is the pad, padded on the right."""
+    """Ids from 0 to 9, padded on the right; no word has the pad's."""
     words = draw.ints(len(lengths), width, high=9)
-    words = words + 1 if pad_id == 0 else words
+    words = words + (words >= pad_id)
     return words.where(make_padding_mask(lengths, width, device=words.device)[:, 0], pad_id)
 
 
@@ -222,6 +224,8 @@ def _sources_and_targets(draw):
     yield "0 as the pad", *batch([5, 2, 3], 5, [2, 7, 4], 7, 0)
     yield "no padding", *batch([5, 5], 5, [3, 3], 3)
     yield "an empty source", *batch([0, 5, 2], 5, [3, 2, 1], 3)
+    yield "a pad in the middle of the ids", *batch([5, 2], 5, [7, 3], 7, 4)
+    yield "targets padded further than the longest", *batch([5, 2], 5, [3, 2], 7)
 
 
 def _real(ids, pad_id):
@@ -251,12 +255,27 @@ def _same_cells(mask, wanted):
 
 def _padding_inverted(found, src, tgt, pad_id):
     self_mask, cross_mask = found
-    return _same_cells(self_mask, _causal(tgt) & ~_real(tgt, pad_id)) or _same_cells(cross_mask, ~_real(src, pad_id))
+    return _where_there_are_pads(
+        pad_id,
+        (tgt, _same_cells(self_mask, _causal(tgt) & ~_real(tgt, pad_id))),
+        (src, _same_cells(cross_mask, ~_real(src, pad_id))),
+    )
+
+
+def _where_there_are_pads(pad_id, *signs):
+    """Whether one of the signs holds and there are pads among its ids, without which it tells nothing."""
+    if any(holds and (ids == pad_id).any() for ids, holds in signs):
+        return True
+    return None if any(holds for _, holds in signs) else False
 
 
 def _padding_ignored(found, src, tgt, pad_id):
     self_mask, cross_mask = found
-    return _same_cells(self_mask, _causal(tgt)) or _same_cells(cross_mask, torch.ones_like(_real(src, pad_id)))
+    return _where_there_are_pads(
+        pad_id,
+        (tgt, _same_cells(self_mask, _causal(tgt))),
+        (src, _same_cells(cross_mask, torch.ones_like(_real(src, pad_id)))),
+    )
 
 
 def _shorter_than_the_batch(found, src, tgt, pad_id):
@@ -268,8 +287,8 @@ def _shorter_than_the_batch(found, src, tgt, pad_id):
 
 def _sees_only_the_future(found, *inputs):
     self_mask, _ = found
-    one_row_each = self_mask.size(-2) == self_mask.size(-1)
-    return one_row_each and bool(self_mask.triu(1).any()) and not bool(self_mask.tril(-1).any())
+    is_mask = self_mask.dtype == torch.bool and self_mask.size(-2) == self_mask.size(-1)
+    return is_mask and bool(self_mask.triu(1).any()) and not bool(self_mask.tril(-1).any())
 
 
 def _padding_on_queries(found, src, tgt, pad_id):
@@ -277,30 +296,34 @@ def _padding_on_queries(found, src, tgt, pad_id):
     self_mask, cross_mask = found
     rows, columns = _real(tgt, pad_id).mT, _real(tgt, pad_id)
     across = _real(src, pad_id)
-    if rows.all() and across.all():
-        return None
-    return (
-        _same_cells(self_mask, _causal(tgt) & rows)
-        or _same_cells(self_mask, _causal(tgt) & rows & columns)
-        or _same_cells(cross_mask.mT, across)
-        or _same_cells(cross_mask, across & rows)
+    return _where_there_are_pads(
+        pad_id,
+        (tgt, _same_cells(self_mask, _causal(tgt) & rows)),
+        (tgt, _same_cells(self_mask, _causal(tgt) & rows & columns)),
+        (src, _same_cells(cross_mask.mT, across)),
+        (tgt, _same_cells(cross_mask, across & rows)),
     )
 
 
 def _no_axis_for_queries(found, src, tgt, pad_id):
+    """Whether a mask is ids against the pad's, with the sentences where queries belong."""
     self_mask, cross_mask = found
-    return cross_mask.dim() == 2 or (self_mask.dim() == 2 and not torch.equal(self_mask, _causal(tgt)))
+    flat = tgt != pad_id
+    if src.size(0) == 1:  # the axis that is missing may be that of the batch
+        return None
+    if cross_mask.shape == src.shape or torch.equal(self_mask, flat):
+        return True
+    return tgt.size(0) == tgt.size(1) and torch.equal(self_mask, _causal(tgt) & flat)
 
 
 def _is_causal_across(found, src, tgt, pad_id):
     """Whether the mask of cross-attention hides a future too, the triangle in either corner."""
     T, S = tgt.size(1), src.size(1)
-    table = torch.ones(T, S, dtype=torch.bool, device=src.device)
-    return any(
-        _same_cells(found[1], table.tril(ahead) & _real(src, pad_id))
-        for ahead in (0, S - T)
-        if not table.tril(ahead).all()
-    )
+    table, real = torch.ones(T, S, dtype=torch.bool, device=src.device), _real(src, pad_id)
+    triangles = [table.tril(ahead) & real for ahead in (0, S - T)]
+    if any(_same_cells(found[1], hidden) and not _same_cells(real, hidden) for hidden in triangles):
+        return True
+    return None if _same_cells(found[1], real) else False
 
 
 make_decoder_masks = Exercise(
@@ -309,24 +332,24 @@ make_decoder_masks = Exercise(
     right=_right_masks,
     returns=("self_mask", "cross_mask"),
     mistakes={
+        "one mask inverted": Mistake(
+            "The mask of self-attention is upside down: it is True where nothing may be seen. In this course True "
+            "means may attend. See section 5.4.",
+            {"return self_mask": "return ~self_mask"},
+        ),
         "mask inverted": Mistake(
             "Both masks are upside down: they are True where nothing may be seen, as PyTorch's own layer wants it, "
             "and in this course True means may attend. See section 5.4.",
             {"return self_mask, cross_mask": "return ~self_mask, ~cross_mask"},
         ),
-        "one mask inverted": Mistake(
-            "The mask of self-attention is upside down, True where nothing may be seen; the other one is right. "
-            "In this course True means may attend. See section 5.4.",
-            {"return self_mask": "return ~self_mask"},
-        ),
         "padding inverted": Mistake(
-            "Pads are visible and words are hidden, in one mask or in both: the comparison with pad_id is the wrong "
-            "way round. See section 7.8.",
+            "Pads are visible and words are hidden, in one mask or in both: where the id is pad_id, the mask is "
+            "to be False. See section 7.8.",
             sign=_padding_inverted,
         ),
         "sees the future only": Mistake(
-            "In self-attention the words see their future and none of their past: "
-            "the triangle lies on the wrong side of the diagonal. See section 5.1.",
+            "In self-attention some words see their future and none sees its past: what a word may see lies on "
+            "the diagonal and below it. See section 5.1.",
             sign=_sees_only_the_future,
         ),
         "or instead of and": Mistake(
@@ -334,8 +357,8 @@ make_decoder_masks = Exercise(
             {"causal &": "causal |"},
         ),
         "hides the diagonal": Mistake(
-            "In self-attention no word sees itself, and the first one sees nothing: the triangle is one step too low. "
-            "See section 5.1.",
+            "In self-attention no word sees itself, and the first one sees nothing: a word may see what came "
+            "before and itself. See section 5.1.",
             {"tril()": "tril(-1)"},
         ),
         "shows one future token": Mistake(
@@ -343,7 +366,8 @@ make_decoder_masks = Exercise(
             {"tril()": "tril(1)"},
         ),
         "cross-attention given the target's mask": Mistake(
-            "The mask of cross-attention is made from the target; its keys are the source's words. See section 7.10.",
+            "The mask of cross-attention hides the target's padding; its keys are the source's words. See section "
+            "7.10.",
             {"(src != pad_id)": "(tgt != pad_id)"},
         ),
         "self-attention given the source's mask": Mistake(
@@ -361,17 +385,18 @@ make_decoder_masks = Exercise(
             sign=_is_causal_across,
         ),
         "returned in the wrong order": Mistake(
-            "Both masks are right, and they come back in the wrong order: self-attention first. See section 7.5.",
+            "The mask of cross-attention comes first here; that of self-attention is to come first. See section 7.5.",
             {"return self_mask, cross_mask": "return cross_mask, self_mask"},
         ),
         "first sentence's padding for all": Mistake(
-            "The padding of the first sentence hides words in all of them: each sentence has a row of its own in src "
-            "and in tgt. See section 7.4.",
+            "Each sentence is given the padding of the first: it has a row of its own in src and in tgt. See "
+            "section 7.4.",
             {"    T =": "    src, tgt = src[:1].expand_as(src), tgt[:1].expand_as(tgt)\n    T ="},
         ),
         "triangle as large as the source": Mistake(
-            "With sources and targets of one length all is well: the triangle of the self-attention is as large as the "
-            "source, and it has a row and a column for each word of the target. See section 7.5.",
+            "With sources and targets of one length nothing complains; here the width of the source meets that of "
+            "the target. Self-attention has a row and a column for each word of the target, and no place for the "
+            "source. See section 7.5.",
             {"tgt.size(1)": "src.size(1)"},
         ),
         "pad id ignored": Mistake(
@@ -383,9 +408,13 @@ make_decoder_masks = Exercise(
             "Words with an id below the pad's are hidden: any id can be the pad's. See section 7.4.",
             {"tgt !=": "tgt >", "src !=": "src >"},
         ),
+        "pad taken for the largest id": Mistake(
+            "Words with an id above the pad's are hidden: any id can be the pad's. See section 7.4.",
+            {"tgt !=": "tgt <", "src !=": "src <"},
+        ),
         "mask shorter than the batch": Mistake(
-            "The mask ends with the longest sentence, and the batch is padded further: its last axis is the width "
-            "of the batch. See section 7.4.",
+            "The mask of cross-attention has no more columns than the longest sentence has words, and the batch "
+            "is padded further: its last axis is the width of the batch. See section 7.4.",
             sign=_shorter_than_the_batch,
         ),
         "numbers instead of booleans": Mistake(
@@ -402,13 +431,13 @@ make_decoder_masks = Exercise(
             sign=_padding_ignored,
         ),
         "padding on the queries": Mistake(
-            "The rows of pads are hidden: a pad that asks does no harm, and a pad that answers does, "
-            "so padding belongs to the columns. See section 7.4.",
+            "Rows are hidden where there is a pad: a pad that asks does no harm, and a pad that answers does, so "
+            "padding belongs to the columns. See section 7.4.",
             sign=_padding_on_queries,
         ),
         "no axis for the queries": Mistake(
-            "A padding mask (B, S) lacks the axis of the queries, so the sentences of the batch would be taken "
-            "for queries. See section 5.3.",
+            "A mask (B, length) lacks the axis of the queries, so the sentences of the batch would be taken for "
+            "queries. See section 5.3.",
             sign=_no_axis_for_queries,
         ),
     },
@@ -461,9 +490,8 @@ def _build_and_read(answer, d_model, num_heads, d_first, d_second, x, first, sec
 
 def _not_the_three_attentions(block):
     found = {name: module for name, module in block.named_children() if list(module.parameters())}
-    if set(found) == set(_ATTENTIONS) and all(
-        isinstance(m, MultiHeadAttention | MultiHeadCrossAttention) for m in found.values()
-    ):
+    kinds = dict.fromkeys(_ATTENTIONS, MultiHeadCrossAttention) | {"self_attn": MultiHeadAttention}
+    if set(found) == set(kinds) and all(isinstance(found[name], kind) for name, kind in kinds.items()):
         return None
     listed = ", ".join(f"{name} ({type(module).__name__})" for name, module in found.items()) or "none"
     return (
@@ -532,8 +560,8 @@ TwoMemoryBlock = Exercise(
             },
         ),
         "self-attention forgotten": Mistake(
-            "The output does not depend on the earlier targets: there is no self-attention, "
-            "so a position knows its own word only. See section 7.5.",
+            "The output does not depend on the earlier targets, so a position knows its own word only: what "
+            "self_attn finds is to be added first. See section 7.5.",
             {"        x = x + self.self_attn(x, is_causal=True)[0]\n": ""},
         ),
         "one head": Mistake(
@@ -541,16 +569,16 @@ TwoMemoryBlock = Exercise(
             {"super().__init__()": "super().__init__()\n        num_heads = 1"},
         ),
         "weights returned": Mistake(
-            "Something comes back beside the new targets; the exercise asks for the targets alone. See section 7.5.",
-            sign=lambda found, *inputs: isinstance(found, tuple | list),
+            "More than one thing comes back; the exercise asks for the new targets alone. See section 7.5.",
+            sign=lambda found, *inputs: isinstance(found, tuple | list) and len(found) > 1,
         ),
         "future ignored": Mistake(
             "Changing a late target changes the earlier outputs: the self-attention sees the future. See section 7.5.",
             {", is_causal=True": ""},
         ),
         "sees the future only": Mistake(
-            "In the self-attention the words see their future and none of their past: its mask is upside down. "
-            "See section 5.4.",
+            "In the self-attention the words see their future and none of their past: a mask is True where a word "
+            "may look. See section 5.4.",
             {"is_causal=True": "mask=~make_causal_mask(x.size(1), device=x.device)"},
         ),
         "self-attention given a memory's mask": Mistake(
@@ -559,23 +587,22 @@ TwoMemoryBlock = Exercise(
             {"is_causal=True": "mask=first_mask, is_causal=True"},
         ),
         "causal mask in cross-attention": Mistake(
-            "The first targets do not see the end of the memories: a causal mask belongs to the self-attention "
-            "and to nothing else. See section 7.10.",
+            "The first targets do not see the end of the memories: a causal mask belongs to the self-attention, "
+            "and a memory may be read in full. See section 7.10.",
             {"=first_mask": "=first_mask, is_causal=True", "=second_mask": "=second_mask, is_causal=True"},
         ),
         "mask ignored": Mistake(
-            "Padding of the memories is read like anything else: the two masks are taken and not used. See section "
-            "7.4.",
+            "Padding of the memories is read like anything else: the two masks change nothing. See section 7.4.",
             {", mask=first_mask": "", ", mask=second_mask": ""},
         ),
         "first mask ignored": Mistake(
-            "The second memory's padding is hidden, and the first one's is read: first_mask is not used. See section "
-            "7.4.",
+            "The second memory's padding is hidden, and the first one's is read: first_mask changes nothing. See "
+            "section 7.4.",
             {", mask=first_mask": ""},
         ),
         "second mask ignored": Mistake(
-            "The first memory's padding is hidden, and the second one's is read: second_mask is not used. See section "
-            "7.4.",
+            "The first memory's padding is hidden, and the second one's is read: second_mask changes nothing. See "
+            "section 7.4.",
             {", mask=second_mask": ""},
         ),
         "one mask for both memories": Mistake(
@@ -583,13 +610,13 @@ TwoMemoryBlock = Exercise(
             {"mask=second_mask": "mask=first_mask"},
         ),
         "mask inverted": Mistake(
-            "The padding is read and the words are hidden: both masks are turned upside down, "
-            "and they are True already where the block may look. See section 5.4.",
+            "The padding is read and the words are hidden: the masks are True where the block may look, and need "
+            "no turning. See section 5.4.",
             {"=first_mask": "=_inverted(first_mask)", "=second_mask": "=_inverted(second_mask)"},
         ),
         "mask without its name": Mistake(
-            "The mask is handed over in the third place; only the query and the memory have a place, and the mask a "
-            "name. See section 7.5.",
+            "Three things are handed over without a name; only the query and the memory have a place, and all "
+            "else, as the mask, has a name. See section 7.5.",
             {"mask=first_mask": "first_mask", "mask=second_mask": "second_mask"},
         ),
         "masks swapped between the memories": Mistake(
@@ -603,13 +630,13 @@ TwoMemoryBlock = Exercise(
             {"\n        x = x + self.first_attn": " + self.first_attn"},
         ),
         "second memory never read": Mistake(
-            "The second memory is never read, and neither is second_attn used: its answer is added after that of the "
-            "first. See section 7.5.",
+            "The second memory changes nothing: the answer of second_attn is to be added after that of the first. "
+            "See section 7.5.",
             {"        x = x + self.second_attn(x, second, mask=second_mask)[0]\n": ""},
         ),
         "first memory never read": Mistake(
-            "The first memory is never read, and neither is first_attn used: its answer is added before the second "
-            "memory is asked. See section 7.5.",
+            "The first memory changes nothing: the answer of first_attn is to be added before the second memory "
+            "is asked. See section 7.5.",
             {"        x = x + self.first_attn(x, first, mask=first_mask)[0]\n": ""},
         ),
         "memories exchanged": Mistake(
@@ -620,7 +647,7 @@ TwoMemoryBlock = Exercise(
             },
         ),
         "one memory read twice": Mistake(
-            "Both cross-attentions read the first memory; nothing ever reads the second. See section 7.5.",
+            "Both cross-attentions read the first memory, and the second changes nothing. See section 7.5.",
             {"(x, second, mask=second_mask)": "(x, first, mask=first_mask)"},
         ),
         "values from the other memory": Mistake(
@@ -666,8 +693,8 @@ TwoMemoryBlock = Exercise(
             },
         ),
         "memory widths confused": Mistake(
-            "The attentions do not expect the widths of their memories: first_attn reads vectors of width d_first, "
-            "second_attn vectors of width d_second, and self_attn the targets. See section 7.2.",
+            "At least one attention is built for another width than that of what it reads: for first_attn this is "
+            "d_first, for second_attn d_second, and for self_attn the width of the targets. See section 7.2.",
             {"d_memory=d_first": "d_memory=d_second", "d_memory=d_second": "d_memory=d_first"},
         ),
         "memory's width given as d_in": Mistake(
@@ -676,7 +703,7 @@ TwoMemoryBlock = Exercise(
             {"d_memory=d_first": "d_in=d_first", "d_memory=d_second": "d_in=d_second"},
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "`x += …` writes into the caller's targets; `x = x + …` makes new ones. See section 5.10."
+            "`x += …` writes into what the caller handed over; `x = x + …` makes something new. See section 5.10."
         ),
         "memory asks, under its own mask": Mistake(
             "The memories ask and the targets answer, and each mask hides targets where its memory has padding: "
@@ -719,18 +746,18 @@ concat_scores = Exercise(
     in_parts=True,
     mistakes={
         "no tanh": Mistake(
-            "There is no tanh: without it the query adds the same number to all scores of its row, "
-            "and cannot ask for anything. See section 7.6.",
+            "There is no tanh in these scores: in a bare sum the query adds the same number to its whole row, and "
+            "cannot ask for anything. See section 7.6.",
             {"torch.tanh": ""},
         ),
         "tanh after the sum with w": Mistake(
-            "All scores lie between −1 and 1: the tanh is taken of the finished score, "
-            "and it belongs to each entry of the sum, before w weighs them. See section 7.6.",
+            "All scores lie between −1 and 1, as a tanh of the finished score does: the tanh belongs to each "
+            "entry of the sum, before w weighs them. See section 7.6.",
             {"tanh(q[:, :, None] + k[:, None]) @ score_weight": "tanh((q[:, :, None] + k[:, None]) @ score_weight)"},
         ),
         "tanh before the sum": Mistake(
-            "Query and key each go through tanh alone and are added then: so they never meet inside the tanh, "
-            "and the query cannot change which key wins. See section 7.6.",
+            "Query and key each have a tanh of their own, and what comes of these is added: they are to meet "
+            "inside one tanh, else the query cannot change which key wins. See section 7.6.",
             {"torch.tanh(q[:, :, None] + k[:, None])": "(torch.tanh(q)[:, :, None] + torch.tanh(k)[:, None])"},
         ),
         "multiplied instead of added": Mistake(
@@ -739,12 +766,13 @@ concat_scores = Exercise(
             {"None] + k": "None] * k"},
         ),
         "sigmoid instead of tanh": Mistake(
-            "Query and key are squashed by a sigmoid, to numbers from 0 to 1; it is a tanh, from −1 to 1. See section "
-            "7.6.",
+            "There is a sigmoid in these scores, which goes from 0 to 1; it is to be a tanh, from −1 to 1. See "
+            "section 7.6.",
             {"tanh": "sigmoid"},
         ),
         "score_weight forgotten": Mistake(
-            "The entries are added up as they are: score_weight is not used. See section 7.6.",
+            "The entries are added up as they are, and score_weight changes nothing; it is there to weigh them. "
+            "See section 7.6.",
             {" @ score_weight": ".sum(-1)"},
         ),
         "halves of the matrix swapped": Mistake(
@@ -765,8 +793,8 @@ concat_scores = Exercise(
             {"return scores": "return scores.mT"},
         ),
         "dot product instead": Mistake(
-            "Queries and keys are multiplied and added up, which is the dot product: score_weight and tanh are "
-            "not used. See section 7.6.",
+            "These are the dot products of queries and keys: score_weight and tanh change nothing here. See "
+            "section 7.6.",
             {"torch.tanh(q[:, :, None] + k[:, None]) @ score_weight": "q @ k.mT"},
         ),
         "key subtracted": Mistake(
@@ -790,20 +818,20 @@ concat_scores = Exercise(
             },
         ),
         "no axes for the pairs": Mistake(
-            "Queries (B, T, D) and keys (B, S, D) are added as they are, which pairs each query with one key at most: "
+            "What has T rows and what has S rows meet as they are, which pairs each query with one key at most: "
             "each needs an axis of length 1 for the other. See section 7.6.",
             {"q[:, :, None] + k[:, None]": "q + k"},
         ),
         "sum with w left out": Mistake(
-            "Every pair still has D numbers, tanh of its sum: score_weight makes one of them. See section 7.6.",
+            "Every pair still has D numbers: with score_weight they make one score. See section 7.6.",
             sign=lambda found, x, memory, matrix, score_weight: (
                 found.shape == (*x.shape[:2], memory.size(1), len(matrix))
             ),
         ),
         "weights returned beside the scores": Mistake(
-            "This is what additive_attention returns, an output and weights; the exercise asks for the scores. "
+            "More than one thing comes back, as from additive_attention; the exercise asks for the scores alone. "
             "See section 7.6.",
-            sign=lambda found, *inputs: isinstance(found, tuple | list),
+            sign=lambda found, *inputs: isinstance(found, tuple | list) and len(found) > 1,
         ),
         "softmax too early": Mistake(
             "These are weights already: every row sums to 1, and the exercise asks for the scores. See section 7.6.",
@@ -836,6 +864,9 @@ def _weights_and_alignments(draw):
     yield "one head", *sizes(11, 1, 7, 5)
     yield "no −1", *sizes(7, 3, 11, 5, counted=1.1)
     yield "float64", *sizes(17, 5, 7, 11, dtype=torch.float64)
+    weights, _ = sizes(7, 3, 5, 7)
+    weights[0, :, 0] = softmax(99 * draw(7))  # the largest weight of all is in the first row
+    yield "every word found", weights, weights.mean(dim=1).argmax(dim=-1)
 
 
 def _share(weights, gold):
@@ -855,13 +886,13 @@ alignment_share = Exercise(
     returns=("share",),
     mistakes={
         "first head only": Mistake(
-            "Only the first head is asked: average over the heads before you look for the largest weight. See section "
-            "7.9.",
+            "This is the share of the first head alone: average over the heads before you look for the largest "
+            "weight. See section 7.9.",
             {".mean(dim=1)": "[:, 0]"},
         ),
         "argmax before the mean": Mistake(
-            "Each head is scored by itself and the shares are averaged; the exercise averages the weights first. "
-            "With one head both are the same. See section 7.9.",
+            "This is the mean of the shares of the single heads; the exercise averages the weights first. See "
+            "section 7.9.",
             {".mean(dim=1)": "", "(found == gold)": "(found == gold[:, None]).mT"},
         ),
         "largest head instead of the mean": Mistake(
@@ -874,8 +905,8 @@ alignment_share = Exercise(
             {"mean(dim=1).argmax(dim=-1)": "argmax(dim=-1).mode(dim=1).values"},
         ),
         "one head is enough": Mistake(
-            "A word counts as right if any head finds it, so the share is too large: average the heads first. See "
-            "section 7.9.",
+            "A word counts as right if any head finds it. Average the heads first, and each word has one "
+            "position. See section 7.9.",
             {".mean(dim=1)": "", "(found == gold)": "(found == gold[:, None]).any(dim=1)"},
         ),
         "heads not averaged": Mistake(
@@ -883,8 +914,8 @@ alignment_share = Exercise(
             {".mean(dim=1)": ""},
         ),
         "rows off by one": Mistake(
-            "Each row is compared with the word before it: row t belongs to the word that it is about to write, "
-            "and gold names that word at t already. See section 7.9.",
+            "Each row is compared with the known position of the word before it: row t belongs to the word that "
+            "it is about to write, and gold names that word at t already. See section 7.9.",
             {"(found == gold)[gold >= 0]": "(found[:, 1:] == gold[:, :-1])[gold[:, :-1] >= 0]"},
         ),
         "mean over the batch": Mistake(
@@ -893,22 +924,21 @@ alignment_share = Exercise(
             {"mean(dim=1)": "mean(dim=0)"},
         ),
         "largest over the target words": Mistake(
-            "It looks down the columns, for the target word that looks most at a position; "
-            "the row of a target word is the last axis. See section 7.9.",
+            "This looks down the columns, for the target word that looks most at a position; the weights of one "
+            "target word lie along the last axis. See section 7.9.",
             {"argmax(dim=-1)": "argmax(dim=-2)"},
         ),
         "cut to a whole number": Mistake(
-            "This is 1 if every word is right and 0 if one is not: what is behind the point was cut off, and a share "
-            "keeps it. See section 7.8.",
+            "This is 1 if every word is right and 0 if one is not; a share may lie between. See section 7.8.",
             {".item()": ".item() // 1"},
         ),
         "first sentence only": Mistake(
-            "Only the first sentence is looked at, and the words of all of them count. See section 7.8.",
+            "This is the share of the first sentence alone, and the words of all of them count. See section 7.8.",
             {"    found": "    weights, gold = weights[:1], gold[:1]\n    found"},
         ),
         "largest of all": Mistake(
-            "One place is compared with every word: that of the one largest weight of all, counted through the whole "
-            "batch, as `argmax` gives it without an axis. Each row has a largest weight of its own. See section 7.9.",
+            "One place is compared with every word: that of the one largest weight of all, as `argmax` without an "
+            "axis counts it through the whole batch. Each row has a largest weight of its own. See section 7.9.",
             {"argmax(dim=-1)": "argmax()"},
         ),
         "−1 counted": Mistake(
@@ -932,7 +962,8 @@ alignment_share = Exercise(
             {"(found == gold)[gold >= 0]": "((found == gold) | (gold < 0)).all(dim=1)"},
         ),
         "one truth value for each word": Mistake(
-            "These are the words one by one, right or wrong; their mean, as a float, is the share. See section 7.8.",
+            "True and False come back, one by one; the share is one float, the mean over the words that count. "
+            "See section 7.8.",
             sign=lambda found, *inputs: isinstance(found, Tensor) and found.dtype == torch.bool and found.dim() > 0,
         ),
         "weight instead of share": Mistake(
@@ -946,8 +977,8 @@ alignment_share = Exercise(
             {">= 0": "> 0"},
         ),
         "mean over the sentences": Mistake(
-            "A batch of one is right: with more sentences each has a share of its own and the shares are averaged, "
-            "so a short sentence weighs as much as a long one. Every word counts once. See section 7.8.",
+            "Each sentence has a share of its own here, and these are averaged, so a short sentence weighs as "
+            "much as a long one. Every word counts once. See section 7.8.",
             _share_of_each_sentence,
         ),
         "counted instead of averaged": Mistake(
@@ -960,7 +991,7 @@ alignment_share = Exercise(
             {"return (": "return 100 * ("},
         ),
         "a tensor instead of a number": Mistake(
-            "It returns a tensor that holds one number; a float has no device and no history of gradients, "
+            "It returns a tensor that holds a single number; a float has no device and no history of gradients, "
             "and `item()` makes one. See section 7.8.",
             sign=lambda found, *inputs: isinstance(found, Tensor) and found.dim() == 0,
         ),

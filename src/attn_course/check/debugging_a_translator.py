@@ -398,8 +398,8 @@ word_loss = Exercise(
             {"softmax(logits,": "softmax(logits.detach(),"},
         ),
         "gradient of one part missing": Mistake(
-            "The loss is right, and its gradient is not: something on the way is detached, so that only a part of the "
-            "logits learns. See section 11.9.",
+            "The loss is right, and its gradient is not: look for something on the way that is detached. See section "
+            "11.9.",
             sign=lambda found, logits, tgt, pad_id: (
                 found[0].dim() == 0
                 and torch.allclose(found[0], _word_loss(logits, tgt, pad_id), rtol=1e-4)
@@ -595,7 +595,7 @@ swapped_accuracy = Exercise(
             {"src.roll(1, dims=0)": "src[:1].expand_as(src)"},
         ),
         "first sentence left out": Mistake(
-            "The first sentence is left out, since none stands before it; it gets the source of the last. See section "
+            "The first sentence is left out. None stands before it, and it gets the source of the last. See section "
             "11.5.",
             {
                 "src.roll(1, dims=0)": "src[:-1]",
@@ -726,8 +726,8 @@ keep_best = Exercise(
             },
         ),
         "shares memory": Mistake(
-            "The model ends with the weights of its last epoch: either what was kept are the model's own tensors, "
-            "which every later step changes in place, or the copy was never put back into the model. See section "
+            "The model ends with the weights of its last epoch: keep copies, for every later step changes the model's "
+            "own tensors in place, and put the best of them back in the end. See section "
             "11.10.",
             {"copy.deepcopy(model.state_dict())": "model.state_dict()"},
         ),
@@ -754,7 +754,8 @@ keep_best = Exercise(
             {"state_dict())\n": "state_dict())\n        lowest = loss\n"},
         ),
         "lowest never updated": Mistake(
-            "Every epoch counts as the best, because the lowest loss so far is never updated. See section 11.10.",
+            "Every epoch counts as the best: the lowest loss so far has to be kept, and compared with. See section "
+            "11.10.",
             {"lowest, best_epoch = loss, epoch": "best_epoch = epoch"},
         ),
         "copied before the epoch": Mistake(

@@ -774,8 +774,8 @@ clipped_precision = Exercise(
             _clipped_by_the_corpus,
         ),
         "recall": Mistake(
-            "The hits are divided by the n-grams of the references, or the arguments have changed places: "
-            "a precision is a share of what was written. See section 13.6.",
+            "The hits are divided by the n-grams of the reference: a precision is a share of what was written. See "
+            "section 13.6.",
             {"total += mine": "total += theirs"},
         ),
         "mean of sentences": Mistake(
@@ -1076,8 +1076,8 @@ link_error = Exercise(
             {"a & s": "a | s", "a & p": "a | p"},
         ),
         "predicted links cut down": Mistake(
-            "Predicted links that are wrong do not count below the line either: the predicted set is cut down to the "
-            "hits, perhaps by &=, before its links are counted. See section 13.9.",
+            "Predicted links that are wrong do not count below the line either: all that were predicted stand there. "
+            "See section 13.9.",
             {"        hits": "        a = a & p\n        hits"},
         ),
         "hits by the union": Mistake(

@@ -39,12 +39,12 @@ def _pairs_of_blocks(draw):
     yield "scores in the hundreds", *_two_blocks(draw, 7, 3, 5, spread=300.0)
     yield "float64", *_two_blocks(draw, 2, 3, 5, dtype=torch.float64)
     hidden = _two_blocks(draw, 5, 2, 3)
-    seen = torch.tensor([True, False, True, False, True], device=draw.device)[:, None]
-    for place in (0, 3):  # queries 1 and 3 see nothing in the first block, 3 nothing in either
-        nothing = seen if place == 0 else seen | (torch.arange(5, device=draw.device) == 1)[:, None]
-        hidden[place] = hidden[place].masked_fill(~nothing, -math.inf)
-        hidden[place + 1] = hidden[place + 1] * nothing
-        hidden[place + 2] = hidden[place + 2] * nothing
+    for place, blind in ((0, (1, 3)), (3, (3, 4))):  # query 3 sees nothing in either block
+        nothing = torch.zeros(5, 1, dtype=torch.bool, device=draw.device)
+        nothing[blind, :] = True
+        hidden[place] = hidden[place].masked_fill(nothing, -math.inf)
+        hidden[place + 1] = hidden[place + 1].masked_fill(nothing, 0.0)
+        hidden[place + 2] = hidden[place + 2].masked_fill(nothing, 0.0)
     yield "queries that see nothing in a block", *hidden
 
 
@@ -101,6 +101,16 @@ join_blocks = Exercise(
     use=_merge_in_tuples,
     returns=("largest", "total", "mixed"),
     mistakes={
+        "sum not rescaled": Mistake(
+            "The two sums of exponentials are added as they are: each block takes a factor to the common maximum, "
+            "its sum as well as its mix. See section 16.3.",
+            {"one * first[1] + two * second[1]": "first[1] + second[1]"},
+        ),
+        "output not rescaled": Mistake(
+            "The two mixes of values are added as they are: a mix belongs to the same exponentials as its sum and "
+            "takes the same factor. See section 16.3.",
+            {"one * first[2] + two * second[2]": "first[2] + second[2]"},
+        ),
         "no rescaling": Mistake(
             "Sums and mixes are added as they are, although each block counted its exponentials from a largest score "
             "of its own: the block with the smaller scores weighs too much. See section 16.3.",
@@ -109,57 +119,47 @@ join_blocks = Exercise(
                 "one * first[2] + two * second[2]": "first[2] + second[2]",
             },
         ),
-        "sum not rescaled": Mistake(
-            "The mix of values is brought to the common maximum and the sum of exponentials is not: "
-            "divided in the end, the weights will not sum to 1. See section 16.3.",
-            {"one * first[1] + two * second[1]": "first[1] + second[1]"},
-        ),
-        "output not rescaled": Mistake(
-            "The sum of exponentials is brought to the common maximum and the mix of values is not: "
-            "it belongs to the same exponentials and takes the same factor. See section 16.3.",
-            {"one * first[2] + two * second[2]": "first[2] + second[2]"},
-        ),
         "factor upside down": Mistake(
-            "The factors are exp(new − old), which grow; what was counted from a smaller maximum has to shrink. "
-            "See section 16.3.",
+            "The factors are those of exp(new − old), 1 and more; what was counted from a smaller maximum has to "
+            "shrink. See section 16.3.",
             sign=_merged({"first[0] - base": "base - first[0]", "second[0] - base": "base - second[0]"}),
         ),
         "factors exchanged": Mistake(
-            "Each block is multiplied by the factor of the other: the block with the larger maximum stays as it is, "
-            "and the other one shrinks. See section 16.3.",
+            "Each block is multiplied by the factor of the other: it is the block with the larger maximum that is "
+            "to stay as it is, and the other one that is to shrink. See section 16.3.",
             {"one, two": "two, one"},
         ),
         "only the first block rescaled": Mistake(
-            "The first block is brought to the common maximum and the second is not. That is right for the rows in "
-            "which the second has the larger score, and for no others. See section 16.3.",
+            "The second block is not brought to the common maximum; it has to be where the first one has the "
+            "larger score. See section 16.3.",
             {"torch.exp(second[0] - base)": "torch.ones_like(base)"},
         ),
         "only the second block rescaled": Mistake(
-            "The second block is brought to the common maximum and the first is not. That is right for the rows in "
-            "which the first has the larger score, and for no others. See section 16.3.",
+            "The first block is not brought to the common maximum; it has to be where the second one has the "
+            "larger score. See section 16.3.",
             {"torch.exp(first[0] - base)": "torch.ones_like(base)"},
         ),
         "maximum of the last block": Mistake(
-            "Both blocks are counted from the second block's largest score. Where the first had a larger one its "
-            "factor is above 1, and with scores in the hundreds it is infinite. See section 16.3.",
+            "Both blocks are counted from the second block's largest score. Where the first has a larger one its "
+            "factor is above 1, and with scores in the hundreds that overflows. See section 16.3.",
             {
                 "torch.maximum(first[0], second[0])": "second[0]",
                 "largest.masked_fill(largest == -math.inf, 0.0)": "largest",
             },
         ),
         "smaller maximum": Mistake(
-            "The common maximum is the smaller of the two largest scores: exponents above 0, which overflow. See "
-            "section 16.3.",
+            "The common maximum is the smaller of the two largest scores: counted from there, exponents rise "
+            "above 0 and overflow where scores are large. See section 16.3.",
             sign=_merged({"maximum": "minimum"}),
         ),
         "counted from 0": Mistake(
-            "Each block is multiplied by exp(largest), so that everything is counted from 0 and not from the common "
-            "maximum: with scores in the hundreds it is infinite. See section 16.2.",
+            "Each block is multiplied by exp(largest), so that everything is counted from 0 and not from the "
+            "common maximum: the exponential of a score in the hundreds is infinite. See section 16.2.",
             sign=_merged({"first[0] - base": "first[0]", "second[0] - base": "second[0]"}),
         ),
         "divided too early": Mistake(
-            "The mix is divided by the sum already. The next block could not be merged with that: "
-            "the division comes once, at the end. See section 16.3.",
+            "The mix has been divided by a sum already. Another block could not be merged with that: the division "
+            "comes once, at the end. See section 16.3.",
             sign=where(_no_edge, _divided_after, _divided_before),
         ),
         "-inf minus -inf": Mistake(
@@ -182,9 +182,8 @@ join_blocks = Exercise(
             "16.3."
         ),
         "overflow on the way": Mistake(
-            "With scores in the hundreds the sums are infinite or nan: the exponential of a largest score is taken by "
-            "itself on the way. What is exponentiated is a difference from the common maximum, which is never above 0. "
-            "See section 16.3.",
+            "With scores in the hundreds there are infinite numbers or nan. Exponentiate nothing but differences "
+            "from the common maximum: these are never above 0, and nothing overflows. See section 16.3.",
             sign=lambda found, *blocks: (
                 None
                 if any((largest == -math.inf).any() for largest in blocks[::3])
@@ -202,13 +201,13 @@ join_blocks = Exercise(
             sign=where(_no_edge, _with_sums_in_the_mixes),
         ),
         "blocks averaged": Mistake(
-            "Sum and mix are half of what they should be: the two blocks are added and not averaged, and nothing is "
-            "divided before the end. See section 16.3.",
+            "Sum and mix are half of what they should be: the two blocks are to be added and not averaged. See "
+            "section 16.3.",
             sign=_merged({"total, mixed\n": "total / 2, mixed / 2\n"}),
         ),
         "one query decides for all": Mistake(
-            "As soon as one query sees nothing in a block, that block is left out for all of them. Each query has its "
-            "own row: where another one does see the block, it counts. See section 16.3.",
+            "Where one query sees nothing in the first block, the second block comes back alone, for all of them. "
+            "Each query has its own row: where another one does see the block, it counts. See section 16.3.",
             _one_query_decides,
         ),
     },
@@ -223,13 +222,14 @@ def _causal_inputs(draw):
     yield "two blocks", draw(6, 5), draw(6, 5), draw(6, 2), 3
     yield "a batch and heads", *(draw(2, 3, 10, w) for w in (5, 5, 7)), 5
     yield "a last block that is shorter", *(draw(2, 11, w) for w in (3, 3, 5)), 4
-    yield "fewer queries than keys", draw(2, 3, 5), draw(2, 11, 5), draw(2, 11, 7), 3
+    yield "fewer queries than keys", draw(2, 4, 5), draw(2, 11, 5), draw(2, 11, 7), 3
     yield "blocks of one key", *(draw(7, w) for w in (2, 2, 3)), 1
     loud = [40 * draw(5, 3), 40 * draw(5, 3), draw(5, 2)]
     yield "scores in the thousands", *loud, 2
     yield "float64", *(draw(2, 7, w, dtype=torch.float64) for w in (3, 3, 5)), 3
     yield "a long text", draw(96, 2), draw(96, 2), draw(96, 3), 5
     yield "more queries than keys", draw(5, 2), draw(3, 2), draw(3, 7), 2
+    yield "one query and a block longer than the text", draw(2, 1, 5), draw(2, 3, 5), draw(2, 3, 2), 7
 
 
 def _whole(q, k, v, visible):
@@ -330,6 +330,21 @@ def _watched(answer, q, k, v, block_size):
     return out, Aside.of(answer, is_long and largest >= T * S, mistakes, "the whole table")
 
 
+def _blocks_fit(q, k, v, block_size):
+    return block_size <= k.size(-2)
+
+
+def _no_block_in_part(q, k, v, block_size):
+    return (_if_visible(lambda t, s, size: (s // size + 1) * size - 1 <= t)(q, k, v, block_size),)
+
+
+def _no_block_in_part_but_the_last(q, k, v, block_size):
+    """As the one above, but a block ends where the text does."""
+    last = k.size(-2) - 1
+    seen = _if_visible(lambda t, s, size: ((s // size + 1) * size - 1).clamp(max=last) <= t)
+    return (seen(q, k, v, block_size),)
+
+
 _own_block = _if_visible(lambda t, s, size: (s <= t) & (s // size == t // size))
 
 
@@ -347,8 +362,8 @@ attend_in_blocks = Exercise(
             {"old * total": "total", "old * mixed": "mixed"},
         ),
         "sum not rescaled": Mistake(
-            "The mix of values is brought to the new maximum and the sum of exponentials is not: "
-            "the weights do not sum to 1. See section 16.2.",
+            "The mix of values is brought to the new maximum and the sum of exponentials is not, so the weights "
+            "do not sum to 1. See section 16.2.",
             {"old * total": "total"},
         ),
         "output not rescaled": Mistake(
@@ -367,18 +382,18 @@ attend_in_blocks = Exercise(
             _each_block_alone(lambda outs: outs.sum(dim=0)),
         ),
         "not divided": Mistake(
-            "The values are mixed by exponentials, and the sum of these has not been divided by at the end. See "
-            "section 16.2.",
+            "These are the values mixed by exponentials: at the end they are to be divided by the sum of these. "
+            "See section 16.2.",
             {" / total.masked_fill(total == 0, 1.0)": ""},
         ),
         "no maximum": Mistake(
-            "With scores in the thousands there are infinite numbers or none: no maximum is subtracted before the "
-            "exponentials. See section 16.2.",
+            "With scores in the thousands some numbers are infinite or nan, in the first block already: subtract "
+            "each row's largest score before the exponentials. See section 16.2.",
             sign=lambda found, *inputs: _overflows_in_the_first_block(found[0], *inputs),
         ),
         "maximum of the last block": Mistake(
-            "The maximum is the last block's and not the largest so far: what was added up before is multiplied by a "
-            "factor above 1 that overflows, and a block in which a query sees nothing makes nan. See section 16.3.",
+            "A query gets nan when it sees nothing in a later block, or only scores that are far smaller there. "
+            "The maximum is to be the largest so far and not the last block's. See section 16.3.",
             {
                 "torch.maximum(largest, scores.amax(-1, keepdim=True))": "scores.amax(-1, keepdim=True)",
                 "new.masked_fill(new == -math.inf, 0.0)": "new",
@@ -386,7 +401,8 @@ attend_in_blocks = Exercise(
             },
         ),
         "-inf minus -inf": Mistake(
-            "A query that sees no key at all gets nan: −∞ − (−∞) in the exponent, or 0/0 at the end. See section 16.3.",
+            "A query that sees no key at all gets nan: both −∞ − (−∞) in an exponent and 0/0 at the end are no "
+            "number. See section 16.3.",
             {"new.masked_fill(new == -math.inf, 0.0)": "new", "total.masked_fill(total == 0, 1.0)": "total"},
         ),
         "future ignored": Mistake(
@@ -402,14 +418,13 @@ attend_in_blocks = Exercise(
             "Every query sees one token of its future. See section 16.4.", _if_visible(lambda t, s, size: s <= t + 1)
         ),
         "hides the diagonal": Mistake(
-            "No query sees itself, and the first sees nothing: the rule is itself and what came before. See section "
-            "16.4.",
+            "No query sees itself: the rule is itself and what came before. See section 16.4.",
             _if_visible(lambda t, s, size: s < t),
         ),
         "diagonal block skipped": Mistake(
             "A block is left out as soon as one of its keys is in the future. The block that holds the query itself "
             "is needed in part. See section 16.4.",
-            _if_visible(lambda t, s, size: (s // size + 1) * size - 1 <= t),
+            sign=where(_blocks_fit, _no_block_in_part, _no_block_in_part_but_the_last),
         ),
         "diagonal block not masked": Mistake(
             "Blocks that lie in the future are left out, but inside the block that holds the query "
@@ -435,13 +450,13 @@ attend_in_blocks = Exercise(
             ),
         ),
         "last block forgotten": Mistake(
-            "When the length is no multiple of the block, the keys that are left over are never looked at. See section "
+            "When the length is no multiple of the block, the keys that are left over change nothing. See section "
             "16.4.",
             {"range(0, k.size(-2), block_size)": "range(0, k.size(-2) - block_size + 1, block_size)"},
         ),
         "blocks behind the first query left out": Mistake(
-            "The blocks behind that of the first query are left out for all queries, and the later queries see keys "
-            "in them. See section 16.4.",
+            "The blocks behind that of the first query are left out for all queries, and later queries have keys "
+            "to see in them. See section 16.4.",
             {"range(0, k.size(-2), block_size)": "range(0, max(k.size(-2) - q.size(-2), 0) + 1, block_size)"},
         ),
         "first block only": Mistake(
@@ -449,18 +464,19 @@ attend_in_blocks = Exercise(
             {"range(0, k.size(-2), block_size)": "range(0, 1)"},
         ),
         "no scale": Mistake(
-            "The scores are not divided by √D, so the largest takes too much. See section 3.4.",
+            "These are the results of scores that are not divided by √D: the largest takes too much. See section 3.4.",
             {" / math.sqrt(q.size(-1))": ""},
         ),
         "divided by the width itself": Mistake(
-            "The scores are divided by D and not by its root. See section 3.4.", {"math.sqrt(q.size(-1))": "q.size(-1)"}
+            "All in all the scores are divided by D, and it is to be its root. See section 3.4.",
+            {"math.sqrt(q.size(-1))": "q.size(-1)"},
         ),
         "mask inverted": Mistake(
             "Every query sees its future and nothing else. See section 5.4.", {"~visible": "visible"}
         ),
         "mask after the softmax": Mistake(
-            "Hidden keys count in the sum that is divided by, so the weights of a row sum to less than 1: "
-            "hide the scores before the exponentials. See section 5.2.",
+            "Hidden keys count in the sum that is divided by, so their share is missing from the weights of the "
+            "row: hide the scores before the exponentials. See section 5.2.",
             _from_scores(lambda scores, seen: scores.softmax(-1) * seen),
         ),
         "hidden scores set to 0": Mistake(
@@ -468,21 +484,21 @@ attend_in_blocks = Exercise(
             _from_scores(lambda scores, seen: (scores * seen).softmax(-1)),
         ),
         "minus a billion": Mistake(
-            "A query that sees no key averages over hidden ones: a large negative number stands where −∞ belongs. "
-            "See section 5.5.",
+            "A query that sees no key gets the mean of the values, and zeros belong there. A row of one large "
+            "negative number has a softmax, with equal weights; a row of −∞ has none. See section 5.5.",
             _from_scores(lambda scores, seen: scores.masked_fill(~seen, -1e9).softmax(-1)),
         ),
         "divided in each block": Mistake(
-            "The mix is divided by the sum in every block, and goes on as if it had not been: divide once, at the end. "
-            "See section 16.2.",
+            "The mix is divided by the sum so far in every block: divide once, at the end. See section 16.2.",
             {
                 "        largest =": "        mixed = mixed / total.masked_fill(total == 0, 1.0)\n        largest =",
                 "return mixed / total.masked_fill(total == 0, 1.0)": "return mixed",
             },
         ),
         "the whole table": Mistake(
-            "The numbers are right, and a table of all T · S scores was made on the way: with one block of keys at a "
-            "time, no tensor is larger than T times block_size or the queries. See section 16.4.",
+            "The numbers are right, and a tensor of T · S numbers or more was made on the way, as a table of all "
+            "scores is, or of what is hidden. With one block of keys at a time none has to be that large. See "
+            "section 16.4.",
             lambda q, k, v, block_size: attention(q, k, v, make_causal_mask(q.size(-2), k.size(-2), device=q.device))[
                 0
             ],
@@ -491,8 +507,8 @@ attend_in_blocks = Exercise(
             "Whoever called it finds other numbers there afterwards: work on copies. See section 16.4."
         ),
         "maximum begins at 0": Mistake(
-            "A row whose scores all lie far below 0 gets zeros: the largest score so far begins at 0, and no score "
-            "comes near it. Before the first block it is −∞. See section 16.2.",
+            "A row whose scores all lie far below 0 gets zeros: counted from 0, all their exponentials vanish. "
+            "The largest score so far is to begin at −∞. See section 16.2.",
             {"1), -math.inf": "1), 0.0"},
         ),
         "scaled by the width of the values": Mistake(
@@ -501,8 +517,8 @@ attend_in_blocks = Exercise(
             {"q.size(-1))\n        scores": "v.size(-1))\n        scores"},
         ),
         "mix as wide as the queries": Mistake(
-            "What the values are added up in is as wide as the queries, and values may have a width of their own. "
-            "See section 3.2.",
+            "Something as wide as the queries meets something as wide as the values, and values may have a width "
+            "of their own. See section 3.2.",
             {"v.size(-1)": "q.size(-1)"},
         ),
         "last block filled up": Mistake(
@@ -511,12 +527,12 @@ attend_in_blocks = Exercise(
             {"    visible": "    k, v = (_filled_up(x, block_size) for x in (k, v))\n    visible"},
         ),
         "as many keys as queries": Mistake(
-            "With fewer queries than keys the last keys are never looked at: it ends after as many keys as there are "
-            "queries. See section 16.4.",
+            "With fewer queries than keys the last keys change nothing: as many keys count as there are queries, "
+            "in whole blocks, and every key should. See section 16.4.",
             {"range(0, k.size(-2),": "range(0, min(q.size(-2), k.size(-2)),"},
         ),
         "weights returned": Mistake(
-            "The exercise asks for the output alone, and something is returned beside it. See section 16.4.",
+            "The exercise asks for the output alone, and more than that is returned. See section 16.4.",
             sign=lambda found, *inputs: isinstance(found[0], tuple | list) and len(found[0]) > 1,
         ),
     },
@@ -539,6 +555,9 @@ def _heads_and_groups(draw):
     empty = draw.mask(3, 7)
     empty[1] = False
     yield "a query that may attend to nothing", *_grouped(draw, 2, 4, 2, 3, 7), empty
+    empty = draw.mask(2, 4, 3, 5)
+    empty[0, 1, 2] = empty[1, 2, 0] = False
+    yield "one that may attend to nothing in one head", *_grouped(draw, 2, 4, 2, 3, 5), empty
 
 
 def _grouped(draw, B, H, G, T, S):
@@ -565,6 +584,12 @@ def _masked_afterwards(q, k, v, mask):
     k, v = (_interleave(x, q.size(1) // x.size(1)) for x in (k, v))
     weights = attention(q, k, v)[1]
     return (weights if mask is None else weights * mask) @ v
+
+
+def _minus_a_billion(q, k, v, mask):
+    k, v = (_interleave(x, q.size(1) // x.size(1)) for x in (k, v))
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    return (scores if mask is None else scores.masked_fill(~mask, -1e9)).softmax(-1) @ v
 
 
 def _fold_the_queries(how_out):
@@ -595,13 +620,18 @@ grouped_attention = Exercise(
     gradients=True,
     mistakes={
         "empty rows are nan": Mistake(
-            "A query that may attend to nothing gets nan: the softmax of nothing but −∞ is 0/0. Its weights are zeros. "
-            "See section 16.7.",
+            "A query that may attend to nothing gets nan: the softmax of nothing but −∞ is 0/0. Its weights are "
+            "to be zeros. See section 16.7.",
             _nan_in_empty_rows,
         ),
+        "minus a billion": Mistake(
+            "A query that may attend to nothing gets the mean of the values, and zeros belong there. A row of one "
+            "large negative number has a softmax, with equal weights; a row of −∞ has none. See section 5.5.",
+            _minus_a_billion,
+        ),
         "heads tiled": Mistake(
-            "The shapes are right and the heads read the wrong group: the groups are laid out as 0, 1, 0, 1, "
-            "and heads that share a group lie side by side, 0, 0, 1, 1. See section 16.7.",
+            "The heads read the groups in the order 0, 1, 0, 1; heads that share a group lie side by side, 0, 0, "
+            "1, 1. See section 16.7.",
             {
                 "k.repeat_interleave(times, dim=1)": "k.repeat(1, times, 1, 1)",
                 "v.repeat_interleave(times, dim=1)": "v.repeat(1, times, 1, 1)",
@@ -632,13 +662,13 @@ grouped_attention = Exercise(
             _over_heads(lambda x, times: x.sum(1, keepdim=True).expand(-1, x.size(1) * times, -1, -1)),
         ),
         "heads in another order": Mistake(
-            "The averages are right and the heads come out in another order: "
-            "all first heads of the groups, then all second ones. See section 16.7.",
+            "The heads come out in another order: all first heads of the groups, then all second ones. See "
+            "section 16.7.",
             _fold_the_queries(lambda out, G: out.unflatten(1, (G, -1)).transpose(1, 2).flatten(1, 2)),
         ),
         "groups not joined": Mistake(
-            "The numbers are right, but the heads stand in two axes, group and head within the group; "
-            "the output has one axis of heads, as the queries have. See section 16.7.",
+            "The heads stand in two axes, group and head within the group; the output has one axis of heads, as "
+            "the queries have. See section 16.7.",
             _fold_the_queries(lambda out, G: out.unflatten(1, (G, -1))),
         ),
         "last group for the first heads": Mistake(
@@ -646,7 +676,7 @@ grouped_attention = Exercise(
             _over_heads(lambda x, times: _interleave(x.flip(1), times)),
         ),
         "mask ignored": Mistake(
-            "Hidden keys have a weight: the mask does nothing. See section 5.1.",
+            "Hidden keys have a weight: the mask changes nothing. See section 5.1.",
             {"mask if mask is None or mask.dim() in (2, 4) else mask[:, None]": "None"},
         ),
         "mask inverted": Mistake(
@@ -654,15 +684,17 @@ grouped_attention = Exercise(
             _over_heads(_interleave, mask=lambda m: ~m),
         ),
         "mask after the softmax": Mistake(
-            "The rows do not sum to 1: the hidden keys took their share before the mask hid them. See section 5.2.",
+            "The hidden keys have taken their share of the softmax, so what is left of a row does not sum to 1: "
+            "hide them before it. See section 5.2.",
             _masked_afterwards,
         ),
         "no scale": Mistake(
-            "The scores are not divided by √D, so the largest takes too much. See section 3.4.",
+            "These are the results of scores that are not divided by √D: the largest takes too much. See section 3.4.",
             {"attention(q,": "attention(q * math.sqrt(q.size(-1)),"},
         ),
         "softmax over the queries": Mistake(
-            "The columns sum to 1, so the keys share out the queries; a row belongs to a query. See section 3.4.",
+            "These are the weights of a softmax over the queries: the columns sum to 1, and it is to be the rows. "
+            "See section 3.4.",
             lambda q, k, v, m: _softmax_over_queries(q, _interleave(k, q.size(1) // k.size(1)), v, m),
         ),
         "mask of the first head for all": Mistake(
@@ -675,20 +707,20 @@ grouped_attention = Exercise(
             _over_heads(_interleave, mask=lambda m: m.flip(1) if m.dim() == 4 else m),
         ),
         "mask ignored for heads": Mistake(
-            "With a mask (T, S) or one for each sequence it is right; with a mask for each head, another head's is "
-            "used, or one for a whole group. See section 16.7.",
+            "With a mask for each head, (B, H, T, S), it goes wrong, and in no other trial: each head has its own "
+            "T rows of that mask. See section 16.7.",
             sign=lambda found, q, k, v, m: m is not None and m.dim() == 4 and m.size(1) > 1,
         ),
         "queries of a group averaged": Mistake(
-            "All heads of a group give the same output: their queries are averaged. What the heads of a group share is "
-            "the keys and values; each keeps its own queries. See section 16.7.",
+            "The heads of a group all ask with the mean of their queries. What the heads of a group share is the "
+            "keys and values; each keeps its own queries. See section 16.7.",
             lambda q, k, v, m: _over_heads(_interleave)(
                 _interleave(q.unflatten(1, (k.size(1), -1)).mean(2), q.size(1) // k.size(1)), k, v, m
             ),
         ),
         "one head for each group": Mistake(
-            "There are as many heads in the output as groups, and there are as many as the queries have: several heads "
-            "read the same group, each with its own queries. See section 16.7.",
+            "There are as many heads in the output as groups, and there should be as many as the queries have: "
+            "several heads read the same group, each with its own queries. See section 16.7.",
             sign=lambda found, q, k, v, m: (
                 found.shape == (*k.shape[:2], q.size(2), v.size(3)) if q.size(1) > k.size(1) else None
             ),
@@ -719,8 +751,8 @@ grouped_attention = Exercise(
             ),
         ),
         "two heads to a group, whatever is given": Mistake(
-            "Two heads to a group are right, and with any other number it stops: how many there are is the heads of "
-            "the queries divided by those of the keys. See section 16.7.",
+            "Two heads to a group are right, and another number stops it: how many there are is the heads of the "
+            "queries divided by those of the keys. See section 16.7.",
             {"q.size(1) // k.size(1)": "2"},
         ),
         "repeated as often as there are groups": Mistake(
@@ -729,8 +761,7 @@ grouped_attention = Exercise(
             {"q.size(1) // k.size(1)": "k.size(1)"},
         ),
         "heads and tokens in another order": Mistake(
-            "The numbers are right, and heads and tokens have changed places: the output is (B, H, T, Dv), as the "
-            "queries are. See section 16.7.",
+            "Heads and tokens have changed places: the output is (B, H, T, Dv), as the queries are. See section 16.7.",
             {"[0]": "[0].transpose(1, 2)"},
         ),
         "weights returned": Mistake(
@@ -738,8 +769,8 @@ grouped_attention = Exercise(
             sign=lambda found, q, *others: isinstance(found, tuple | list) and len(found) == 2,
         ),
         "repeated without an axis": Mistake(
-            "The numbers of the flattened tensor are repeated, as `repeat_interleave` does without an axis: it is the "
-            "heads that are to be repeated, axis 1. See section 16.7.",
+            "All axes are gone: `repeat_interleave` without an axis repeats the numbers of the flattened tensor. "
+            "It is the heads that are to be repeated, axis 1. See section 16.7.",
             lambda q, k, v, m: attention(q, *(x.repeat_interleave(q.size(1) // k.size(1)) for x in (k, v)), m)[0],
         ),
     },
@@ -763,6 +794,7 @@ def _streams(draw):
     yield "a window of one", 5, 5, 1, 1
     yield "a window longer than the text", 5, 5, 7, 2
     yield "one new query", 1, 11, 3, 2
+    yield "one query and a window longer than the text", 1, 5, 7, 1
     yield "fewer queries than keys", 3, 11, 2, 3
     yield "more sinks than the first query sees", 7, 7, 2, 5
     yield "more sinks than keys", 3, 3, 2, 7
@@ -776,6 +808,14 @@ def _stream(num_queries, num_keys, window, num_sink_tokens):
     return near | sinks
 
 
+def _is_additive(found, *sizes):
+    """Whether 0 stands where a query may look and a number far below it where not."""
+    visible = _stream(*sizes)
+    if visible.all():
+        return None
+    return found.is_floating_point() and bool(((found == 0) | (found < -1000)).all()) and bool(found.any())
+
+
 streaming_mask = Exercise(
     name="streaming_mask",
     trials=_streams,
@@ -786,12 +826,12 @@ streaming_mask = Exercise(
     returns=("mask",),
     mistakes={
         "window too long": Mistake(
-            "Each query sees one key more than the window holds: the window counts the query's own position. See "
+            "The window holds one key too many: the query's own position is one of those that it counts. See "
             "section 16.9.",
             {"> t - window": ">= t - window"},
         ),
         "window too short": Mistake(
-            "Each query sees one key less than the window holds: a window of 1 is the query itself. See section 16.9.",
+            "The window holds one key too few: a window of 1 is the query itself. See section 16.9.",
             {"> t - window": "> t - window + 1"},
         ),
         "future ignored": Mistake(
@@ -800,12 +840,12 @@ streaming_mask = Exercise(
             {"(s <= t) & (s > t - window)": "(s - t).abs() < window"},
         ),
         "no window": Mistake(
-            "Each query sees its whole past: nothing is ever forgotten. See section 16.9.",
+            "Each query sees its whole past, whatever the window. See section 16.9.",
             {" & (s > t - window)": ""},
         ),
         "sinks in the future": Mistake(
-            "The first queries see sinks that come after them: a sink is the past of some queries and the future of "
-            "others. See section 16.10.",
+            "The first queries see sinks that come after them: the same sink is the past of some queries and the "
+            "future of others. See section 16.10.",
             {"(s <= t) & (s < num_sink_tokens)": "s < num_sink_tokens"},
         ),
         "sinks forgotten": Mistake(
@@ -841,11 +881,10 @@ streaming_mask = Exercise(
         ),
         "numbers instead of booleans": Mistake(
             "The cells are right, but they are numbers, 1 and 0, and a mask holds True and False. See section 5.4.",
-            {"near | sinks": "(near | sinks).long()"},
+            sign=lambda found, *sizes: found.dtype != torch.bool and torch.equal(found, _stream(*sizes).to(found)),
         ),
         "no causal condition": Mistake(
-            "Every query sees its whole future: nothing asks that a key comes no later than its query. See "
-            "section 16.9.",
+            "Every query sees its whole future: a key may come no later than its query. See section 16.9.",
             {"(s <= t) & (s > t - window)": "s > t - window"},
         ),
         "last keys as sinks": Mistake(
@@ -858,8 +897,9 @@ streaming_mask = Exercise(
             {"s > t - window": "s >= num_keys - window"},
         ),
         "numbers to add": Mistake(
-            "It returns numbers to be added to the scores; a mask holds True and False. See section 5.4.",
-            sign=lambda found, *sizes: found.is_floating_point(),
+            "These are numbers to be added to the scores, 0 or far below it; a mask holds True and False. See "
+            "section 5.4.",
+            sign=_is_additive,
         ),
         "queries alone": Mistake(
             "The table has a column for each query, and it needs one for each key: with a cache there are more of "
@@ -873,8 +913,8 @@ streaming_mask = Exercise(
             {"near | sinks": "(near | sinks) & (s < t)"},
         ),
         "queries taken for sinks": Mistake(
-            "The first queries see all of their past, and no key stays visible: sinks are keys, the columns of the "
-            "table, and not its rows. See section 16.10.",
+            "The first queries see all of their past, and the first keys are not kept: sinks are keys, the "
+            "columns of the table, and not its rows. See section 16.10.",
             {"s < num_sink_tokens": "t < num_sink_tokens"},
         ),
     },
@@ -892,7 +932,7 @@ def _models(draw):
     yield "a batch", 3, 10, 5, 7, 11, 13, 2, None
     yield "four bytes to a number", 3, 10, 5, 7, 11, 2, 4, None
     yield "a window that is full", 5, 6, 2, 7, 1000, 3, 2, 64
-    yield "a window that is not full yet", 5, 6, 2, 7, 11, 3, 2, 64
+    yield "a window that is not full yet", 5, 6, 2, 7, 11, 3, 2, 23
     yield "what may be left out left out", 3, 10, 5, 7, 11, None, None, None
 
 
@@ -994,13 +1034,12 @@ cache_bytes = Exercise(
             {"2 * num_layers * num_kv_heads * head_dim": "num_layers * num_heads * num_tokens"},
         ),
         "no window not expected": Mistake(
-            "With a window it is right, and without one it stops: window may be None, and then all tokens are stored. "
-            "See section 16.9.",
+            "Without a window it stops: window may be None, and then all tokens are stored. See section 16.9.",
             {"num_tokens if window is None else ": ""},
         ),
         "a larger unit": Mistake(
-            "It is a number of KiB, MiB or GiB, with a fraction; asked for is a number of bytes, an int. See section "
-            "16.7.",
+            "It is a number of larger units, as KiB or MB are; asked for is a number of bytes, an int. See "
+            "section 16.7.",
             sign=lambda found, *sizes: any(
                 math.isclose(found * unit**power, _count_bytes(_bytes, *sizes), rel_tol=1e-6)
                 for unit in (1000, 1024)

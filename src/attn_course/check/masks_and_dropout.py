@@ -60,8 +60,13 @@ mask_for_new_tokens = Exercise(
             {"<= queries": "< queries"},
         ),
         "shows one future token": Mistake(
-            "Every query sees one token of its future, the very one that a model has to guess. See section 5.1.",
+            "A query sees the token right after its own, the very one that a model has to guess. See section 5.1.",
             {"<= queries": "<= queries + 1"},
+        ),
+        "past hidden": Mistake(
+            "A query sees itself and what comes after it, and nothing of its past: ≤ and ≥ have changed places. "
+            "See section 5.1.",
+            {"<= queries": ">= queries"},
         ),
         "aligned top-left": Mistake(
             "With fewer queries than keys the triangle starts in the wrong corner: the first query stands at the "
@@ -85,13 +90,13 @@ mask_for_new_tokens = Exercise(
             {"attention_mask.bool()": "(attention_mask == 0)"},
         ),
         "padding on the wrong side": Mistake(
-            "The hidden columns are the last ones, and the pads stand in the first: this padding is on the left. "
-            "See section 5.3.",
+            "The columns hidden as padding are the last ones, and the pads stand in the first: this padding is on the "
+            "left. See section 5.3.",
             {"attention_mask.bool()[:, None, :]": "make_padding_mask(attention_mask.sum(dim=1), S)"},
         ),
         "positions of the words alone": Mistake(
-            "Pads are visible: where positions count the words alone, a pad on the left comes before every word, and "
-            "no query is early enough not to see it. See section 5.3.",
+            "Every query sees every pad, and a pad is no key for anybody. (Where positions count the words alone, a "
+            "pad on the left comes before every word.) See section 5.3.",
             {
                 "    causal = keys <= queries": "    words = attention_mask.cumsum(dim=1) - 1\n"
                 "    causal = words[:, None, :] <= words[:, S - num_queries :, None]",
@@ -102,9 +107,14 @@ mask_for_new_tokens = Exercise(
             "A pad sees itself. A pad is no key for anybody, so its own row stays empty. See section 5.5.",
             {"causal & real": "causal & (real | (keys == queries))"},
         ),
+        "axis lost with one sentence": Mistake(
+            "With one sentence the mask has lost the axis of the batch: one sentence is a batch of one, and the shape "
+            "is (1, T, S). See section 5.3.",
+            {"return causal & real": "return (causal & real).squeeze(0)"},
+        ),
         "one mask for all sentences": Mistake(
-            "The mask has no axis for the batch, so it cannot know which tokens of a sentence are pads. See section "
-            "5.3.",
+            "The mask has two axes, and (B, T, S) has three: each sentence has a mask of its own, since its pads are "
+            "its own. See section 5.3.",
             sign=lambda found, ones, T: found.dim() == 2 and found.size(0) == T,
         ),
         "axis lost with one new token": Mistake(
@@ -123,8 +133,8 @@ mask_for_new_tokens = Exercise(
             {"causal & real": "real"},
         ),
         "no axis for the queries": Mistake(
-            "The padding (B, S) lacks the axis of the queries, so the sentences of the batch are taken for queries. "
-            "See section 5.3.",
+            "The mask has no axis for the sentences: between its own two, the padding (B, S) needs one for the "
+            "queries, or its rows are taken for them. See section 5.3.",
             {"[:, None, :]": ""},
         ),
         "joined by or": Mistake(
@@ -133,8 +143,8 @@ mask_for_new_tokens = Exercise(
             {"causal & real": "causal | real"},
         ),
         "rows and columns swapped": Mistake(
-            "Every token sees itself and its future: the table lies on its side, and a row belongs to a query. "
-            "See section 5.1.",
+            "A query sees itself and its future, not its past: the table lies on its side, and a row belongs to a "
+            "query. See section 5.1.",
             {"causal & real": "causal.mT & real"},
         ),
         "numbers instead of booleans": Mistake(
@@ -147,8 +157,8 @@ mask_for_new_tokens = Exercise(
             {"    S =": "    attention_mask = attention_mask[:1].expand_as(attention_mask)\n    S ="},
         ),
         "nothing visible": Mistake(
-            "No query sees anything: a key is visible where the causal mask and that of the padding are both True, so "
-            "look at each of the two by itself. See section 5.4.",
+            "No query sees anything here: a key is visible where the causal mask and that of the padding are both "
+            "True, so look at each of the two by itself. See section 5.4.",
             sign=lambda found, ones, T: not found.any(),
         ),
     },
@@ -212,8 +222,8 @@ def _drop_and_describe(answer, weights, p, training):
     factors = (dropped / before)[kept]
     if before.dtype == torch.float64 and len(factors) and 1e-10 < factors.max() - factors.min() < 1e-5:
         raise Remark(
-            "In float64 drop_weights is right to float32's precision only: the weights go through float32 on their "
-            "way. See section 5.8.",
+            "In float64 drop_weights is right to float32's precision only: numbers keep the type in which they were "
+            "given, all the way. See section 5.8.",
             FLOAT32_INSIDE,
         )
     sums = dropped.sum(dim=-1)
@@ -225,8 +235,9 @@ def _drop_and_describe(answer, weights, p, training):
         if size > 1
     ]
     more = [answer(before.clone(), p, training) for _ in range(4)]
+    share = 1 - kept[~hidden].double().mean().item()
     return (
-        round(1 - kept[~hidden].double().mean().item(), 1),
+        round(share, 1) if 0.05 < share < 0.95 or share in (0, 1) else share,  # few are not none
         round(factors.min().item(), 3) if len(factors) else 0.0,
         round(factors.max().item(), 3) if len(factors) else 0.0,
         bool((((sums - 1).abs() < 1e-4) | sums.isnan()).all()),
@@ -239,6 +250,8 @@ def _drop_and_describe(answer, weights, p, training):
         all(bool((one & other).any()) for one, other in halves),
         bool(fallen.any()) and len({int((one == 0).sum()) for one in (dropped, again, *more)}) == 1,
         bool(fallen.any() and kept.any()) and bool(before[fallen].max() <= before[kept].min()),
+        bool((fallen & (before == before.amax(dim=-1, keepdim=True))).any()),
+        bool(fallen.diagonal(dim1=-2, dim2=-1).any()),
     )
 
 
@@ -281,6 +294,8 @@ drop_weights = Exercise(
         "'two weights that mirror each other can both fall'",
         "'every call drops as many weights'",
         "'only the smallest weights fall'",
+        "'a query's largest weight can fall'",
+        "'query t can lose key t'",
     ),
     mistakes={
         "dropout in evaluation": Mistake(
@@ -323,8 +338,7 @@ drop_weights = Exercise(
             _only_in_training(lambda weights, p: _drop(weights, p, keep=lambda w, p: torch.randn_like(w) >= p)),
         ),
         "rows renormalised": Mistake(
-            "The rows are made to sum to 1 again. Dropout leaves them as they fall, and is right on average only. "
-            "See section 5.8.",
+            "The rows sum to 1 again. Dropout leaves them as they fall, and is right on average only. See section 5.8.",
             sign=lambda found, weights, p, training: training and p > 0 and found[0] > 0 and found[3],
         ),
         "one draw for all queries": Mistake(
@@ -337,7 +351,8 @@ drop_weights = Exercise(
             sign=_dropped_alike(5),
         ),
         "one draw for all sentences": Mistake(
-            "All sentences of the batch lose the same weights: the draw has no axis for the batch. See section 5.8.",
+            "All sentences of the batch lose the same weights: each weight needs a draw of its own, in every "
+            "sentence. See section 5.8.",
             sign=_dropped_alike(6),
         ),
         "one draw for all weights": Mistake(
@@ -346,8 +361,8 @@ drop_weights = Exercise(
             sign=lambda found, weights, p, training: training and p > 0 and found[0] in (0, 1),
         ),
         "the same draw in every call": Mistake(
-            "Two calls drop the same weights: a seed is set inside, or a draw is kept, and every step of training "
-            "would do without the same keys. See section 5.8.",
+            "Two calls with the same weights drop the same ones: each call needs a new draw, or every step of "
+            "training would do without the same keys. See section 5.8.",
             _only_in_training(_seeded),
         ),
         CHANGES_ITS_INPUT: Mistake(
@@ -367,21 +382,31 @@ drop_weights = Exercise(
             ),
         ),
         "as many in every call": Mistake(
-            "Every call drops exactly as many weights: whether a weight falls has nothing to do with the others, "
+            "Every call drops the same number of weights: whether a weight falls has nothing to do with the others, "
             "so their number varies from call to call. See section 5.8.",
             sign=lambda found, weights, p, training: (
                 found[11] and not found[7] if training and p and bool((weights != 0).all()) else None
             ),
         ),
         "the smallest fall": Mistake(
-            "It is the smallest weights that fall, the same in every call: dropout draws which, and the largest are "
-            "as likely to fall as any other. See section 5.8.",
+            "It is the smallest weights that fall: chance says which, and the largest are as likely to fall as any "
+            "other. See section 5.8.",
             sign=lambda found, weights, p, training: found[12] if training and p and 0 < found[0] < 1 else None,
         ),
         "mirrored draws": Mistake(
-            "Of two weights that mirror each other, one at most falls: the same random numbers are used twice. "
-            "See section 5.8.",
+            "Of two weights that mirror each other in the table, one at most falls: each falls for itself, whatever "
+            "the other does. See section 5.8.",
             sign=lambda found, weights, p, training: not found[10] if training and p else None,
+        ),
+        "the largest weights are spared": Mistake(
+            "No query loses its largest weight: each weight falls with probability p, whatever its size. See section "
+            "5.8.",
+            sign=lambda found, weights, p, training: not found[13] if training and p and 0 < found[0] < 1 else None,
+        ),
+        "the diagonal is spared": Mistake(
+            "Query t does not lose key t, for any t: each weight falls with probability p, wherever it stands. See "
+            "section 5.8.",
+            sign=lambda found, weights, p, training: not found[14] if training and p and 0 < found[0] < 1 else None,
         ),
     },
 )
@@ -415,6 +440,8 @@ def _scores_and_masks(draw):
     yield "an empty row in float16", draw(2, 3, 7, dtype=torch.float16), some
     yield "float64", draw(3, 7, dtype=torch.float64), draw.mask(3, 7)
     yield "scores of 0", draw(3, 7) * draw.mask(3, 7), draw.mask(3, 7)
+    padding = make_padding_mask([7, 0], device=draw.device)[:, None]
+    yield "heads, and a sentence of pads", draw(2, 3, 5, 7), padding
 
 
 def _weights_and_gradient(answer, scores, mask):  # the names of the inputs are those that a learner reads
@@ -432,11 +459,10 @@ def _overwrite_nan(scores, mask):
 
 
 def _loud_key_wins(found, scores, mask):
-    """Whether the loud hidden key has taken the weight of the others, which then sum to 0 or are nan."""
+    """Whether all that is visible beside the loud hidden key has no weight, or is nan."""
     if not (scores == _LOUD).any():
         return None
-    sums = (found[0] * mask).sum(dim=-1)
-    return bool((~((sums - 1).abs() < 0.5)).any())
+    return bool((found[0].nan_to_num()[mask] == 0).all())
 
 
 def _large_scores_give_nan(found, scores, mask):
@@ -481,7 +507,7 @@ def _columns_of_a_batch_sum_to_1(found, scores, mask):
 
 def _empty_rows(weights, mask):
     """The rows (…, S) of the weights in which nothing is visible."""
-    return weights[~mask.any(dim=-1)] if mask.shape == weights.shape else weights[:0]
+    return weights[~mask.expand(weights.shape).any(dim=-1)]
 
 
 def _nothing_has_a_weight(found, scores, mask):
@@ -501,7 +527,8 @@ def _empty_rows_are_nan(found, scores, mask):
 
 
 def _gradient_of_empty_rows_is_nan(found, scores, mask):
-    return not found[0].isnan().any() and bool(_empty_rows(found[1], mask).isnan().any())
+    right = torch.allclose(found[0], softmax(_fill(scores, mask)), atol=1e-2)
+    return right and bool(_empty_rows(found[1], mask).isnan().any())
 
 
 def _all_is_zero_beside_an_empty_row(found, scores, mask):
@@ -530,26 +557,27 @@ masked_softmax = Exercise(
             lambda scores, mask: softmax(_fill(scores, mask & (scores != 0))),
         ),
         "hidden scores set to 0": Mistake(
-            "Hidden keys have a weight: their scores are 0, and 0 is a score like any other. See section 5.1.",
+            "Hidden keys have the weight of a score of 0, which is a score like any other, and they are to have none. "
+            "See section 5.1.",
             sign=_hidden_keys_count_as_0,
         ),
         "small weights set to 0": Mistake(
-            "Visible keys with a small weight have none, and the other weights are right: only the mask says what is "
-            "hidden. See section 5.2.",
+            "Visible keys with a small weight have none: only the mask says what is hidden. See section 5.2.",
             sign=_small_weights_are_0,
         ),
         "hidden scores set to 0, then their weights": Mistake(
-            "The hidden weights are 0, and yet the rows do not sum to 1: in the softmax each hidden key had the score "
-            "0 and took its share. See section 5.2.",
+            "The hidden weights are 0, and yet the rows do not sum to 1: what is missing is the share of a score of 0 "
+            "for each hidden key. A hidden key takes no share. See section 5.2.",
             lambda scores, mask: torch.softmax(_fill(scores, mask, 0.0), dim=-1) * mask,
         ),
         "mask after the softmax": Mistake(
-            "The rows do not sum to 1: the hidden keys took their share before the mask hid them. See section 5.2.",
+            "The visible keys have the weights of a softmax without a mask, so their rows do not sum to 1: a hidden "
+            "key takes no share. See section 5.2.",
             lambda scores, mask: torch.softmax(scores, dim=-1) * mask,
         ),
         "mask after the softmax, renormalised": Mistake(
-            "With a high score on a hidden key the others get nothing or nan: it had a say in the softmax, and what is "
-            "done to the weights afterwards comes too late. See section 5.2.",
+            "With a high score on a hidden key the others get nothing or nan: it must have no say, however high, "
+            "neither in the softmax nor in what is subtracted from the scores. See section 5.2.",
             sign=_loud_key_wins,
         ),
         "softmax over the queries": Mistake(
@@ -557,45 +585,46 @@ masked_softmax = Exercise(
             lambda scores, mask: torch.softmax(_fill(scores, mask), dim=-2),
         ),
         "softmax over the queries, then hidden": Mistake(
-            "The rows do not sum to 1, the columns do: the softmax runs over the queries, and hiding the weights once "
-            "more does not change that. See section 3.7.",
+            "The columns sum to 1 and the rows do not: these are the weights of a softmax over the queries, and the "
+            "keys are the last axis. See section 3.7.",
             lambda scores, mask: torch.softmax(_fill(scores, mask), dim=-2).masked_fill(~mask, 0.0),
         ),
         "one softmax for all rows": Mistake(
-            "All visible weights together sum to 1: one softmax serves the whole table, as over `scores[mask]`, and "
-            "each row needs one of its own. See section 3.7.",
+            "All weights together sum to 1, and each row is to do so: it needs a softmax of its own. (`scores[mask]` "
+            "has lost the rows.) See section 3.7.",
             sign=lambda found, scores, mask: (
                 abs(float(found[0].sum()) - 1) < 1e-2 and found[0].flatten(0, -2).size(0) > 1
             ),
         ),
         "softmax over a fixed axis": Mistake(
-            "One table is right, but in a batch the columns sum to 1: axis 1 is the keys of (T, S) and the queries of "
+            "In a batch the columns sum to 1, and the rows should: axis 1 is the keys of (T, S) and the queries of "
             "(B, T, S). Count axes from the end. See section 3.7.",
             sign=_columns_of_a_batch_sum_to_1,
         ),
         "softmax overflows": Mistake(
-            "With large scores the result is nan: exponentials overflow unless the largest visible score of the row "
-            "is subtracted first. See section 2.4.",
+            "With large scores nan comes out, in the weights or in their gradient: before any exponential, the "
+            "largest visible score of the row has to be subtracted. See section 2.4.",
             sign=_large_scores_give_nan,
         ),
         "minus a billion": Mistake(
-            "A row in which nothing is visible shares a weight of 1 among hidden keys, as with a large negative number "
-            "in the place of −∞, or where such a row is opened and not closed again. See section 5.5.",
+            "A row in which nothing is visible shares a weight of 1 among hidden keys, and is to be 0. A large "
+            "negative number hides nothing when all is hidden. See section 5.5.",
             sign=_empty_rows_look_at_hidden_keys,
         ),
         "not low enough": Mistake(
-            "Where visible scores are far below 0, hidden keys win over them: the number that stands for −∞ is only "
-            "lower than usual scores, and −∞ is lower than all. See section 5.5.",
+            "Where visible scores are far below 0, they do not get their share: −∞ is lower than any score, and a "
+            "large negative number is not. See section 5.5.",
             sign=_low_scores_lose,
         ),
         "too large for half precision": Mistake(
-            "In float32 all is well, but float16 ends at 65,504 and −1e9 does not fit; −∞ exists in every type. "
-            "See section 5.5.",
+            "It stops in float16, which ends at 65,504: numbers such as −1e9 do not fit. −∞ exists in every type. See "
+            "section 5.5.",
             lambda scores, mask: torch.softmax(_fill(scores, mask, -1e9), dim=-1) * mask,
         ),
         "a billion in every type": Mistake(
-            "float16 ends at 65,504, so −1e9 does not fit; and where all of a row is hidden, it shares out a weight of "
-            "1 among hidden keys. −∞ exists in every type, and a row without visible keys is to be 0. See section 5.5.",
+            "float16 ends at 65,504, so numbers such as −1e9 do not fit; and where all of a row is hidden, it shares "
+            "out a weight of 1 among hidden keys. −∞ exists in every type, and a row without visible keys is to be 0. "
+            "See section 5.5.",
             lambda scores, mask: torch.softmax(_fill(scores, mask, -1e9), dim=-1),
         ),
         NO_GRADIENT: Mistake(
@@ -606,22 +635,23 @@ masked_softmax = Exercise(
             ),
         ),
         "nan in empty rows": Mistake(
-            "A row in which nothing is visible is nan: softmax divides 0 by 0 there. See section 5.5.",
+            "A row in which nothing is visible is nan, and is to be 0: a softmax divides 0 by 0 there. See section "
+            "5.5.",
             sign=_empty_rows_are_nan,
         ),
         "nan in the gradient": Mistake(
-            "The weights are right, and the gradient of an empty row is nan: −∞ was added to the scores, "
-            "and a sum hands every gradient on. See section 5.5.",
+            "The weights are right, and the gradient of an empty row is nan. `masked_fill` sends no gradient to what "
+            "it fills; a sum with −∞ hands on whatever comes, nan included. See section 5.5.",
             sign=_gradient_of_empty_rows_is_nan,
         ),
         "hidden twice, once upside down": Mistake(
-            "No key has any weight: what one step leaves visible another hides, so one of them reads the mask upside "
-            "down. See section 5.4.",
+            "No key has any weight: in every step it is the keys with False that are hidden, and those with True that "
+            "stay. See section 5.4.",
             sign=_nothing_has_a_weight,
         ),
         "overwrites what the gradient needs": Mistake(
-            "The weights are right, but they were changed in place after the softmax, whose gradient is computed "
-            "from them: make new ones. See section 5.10.",
+            "The weights are changed in place after the softmax, whose gradient is computed from them: make new ones. "
+            "See section 5.10.",
             _overwrite_nan,
         ),
         CHANGES_ITS_INPUT: Mistake(
@@ -704,12 +734,12 @@ who_sees_whom = Exercise(
             {"any(": "all("},
         ),
         "only the first feature is compared": Mistake(
-            "Only the first feature of an output is compared, and another one may be what moves. See section 5.7.",
+            "Only the first feature of an output counts, and another one may be what moves. See section 5.7.",
             {".any(dim=-1)": "[:, 0]"},
         ),
         "changes cancel": Mistake(
-            "When one feature of an output rises and another falls, nothing is noticed: in a sum or a mean their "
-            "changes cancel. Compare each by itself. See section 5.7.",
+            "When one feature of an output rises and another falls by as much, nothing is noticed: in a sum or a mean "
+            "their changes cancel. Compare each by itself. See section 5.7.",
             {"(fn(changed) != out).any(dim=-1)": "(fn(changed) - out).sum(dim=-1) != 0"},
         ),
         "the same change for all features": Mistake(
@@ -726,8 +756,9 @@ who_sees_whom = Exercise(
             {"return torch": "return ~torch"},
         ),
         "true where nothing changed, and one change for all features": Mistake(
-            "It is the wrong way round, True where an output stays as it was; and one number is added to all features "
-            "alike, which a layer that normalises first takes away. See section 5.7.",
+            "It is the wrong way round, True where an output stays as it was. And in a layer that normalises first "
+            "nothing seems to move: a number that is added to all features alike is taken away there. See section "
+            "5.7.",
             {"torch.rand_like(x[s]) + 0.5": "1.0", "return torch": "return ~torch"},
         ),
         "outputs compared as a whole": Mistake(
@@ -736,17 +767,18 @@ who_sees_whom = Exercise(
             {"any(dim=-1)": "any().expand(len(x))"},
         ),
         "an input that is nan": Mistake(
-            "The changed input is nan or infinite, and a hidden one spoils the outputs too, since 0 times nan is nan. "
-            "Change it by a number. See section 5.3.",
+            "Hidden inputs count as seen: one that is changed to nan or infinity, or so much that the scores "
+            "overflow, spoils the other outputs too, since 0 times nan is nan. Change it by a number of the usual "
+            "size. See section 5.3.",
             {"+= torch.rand_like(x[s]) + 0.5": "= math.nan"},
         ),
         "zeros are not changed": Mistake(
-            "An input of zeros stays as it was: multiplying it, or setting it to 0, is no change there. See section "
+            "An input of zeros seems to be seen by nobody: multiplied, or set to 0, it stays as it was. See section "
             "5.7.",
             {"+= torch.rand_like(x[s]) + 0.5": "*= 2"},
         ),
         "the changes pile up": Mistake(
-            "When input s is tried, the inputs before it are still changed, so their influence counts as that of s. "
+            "When input s is tried, the inputs before it are changed as well, so their influence counts as that of s. "
             "See section 5.7.",
             {"    for": "    changed = x.clone()\n    for", "        changed = x.clone()\n": ""},
         ),
@@ -756,17 +788,22 @@ who_sees_whom = Exercise(
             {"changed[s] += torch.rand_like(x[s]) + 0.5": "changed[s:] += 1.0"},
         ),
         "asks the gradient": Mistake(
-            "An influence that autograd does not record is missed: this asks the derivative, and the exercise asks "
-            "for what changes. See section 5.7.",
+            "An influence that autograd does not record is missed: the exercise asks for what changes, not for a "
+            "derivative. See section 5.7.",
             _find_by_gradient,
         ),
         "a tolerance hides the faint": Mistake(
-            "A faint influence is taken for none: the comparison allows for rounding, and what does not depend on "
-            "an input stays the same to the last bit. See section 5.7.",
+            "A faint influence is taken for none: what does not depend on an input stays the same to the last bit, so "
+            "compare to the last bit, in the type that `x` has. See section 5.7.",
             {"(fn(changed) != out)": "(~torch.isclose(fn(changed), out))"},
         ),
+        "the whole future is changed, at random": Mistake(
+            "Inputs after s are changed together with it, so their influence counts as that of s. See section 5.7.",
+            {"changed[s] += torch.rand_like(x[s]) + 0.5": "changed[s:] += torch.rand_like(x[s:]) + 0.5"},
+        ),
         "one feature is changed": Mistake(
-            "Only the first feature of an input is changed, and a function may read the others. See section 5.7.",
+            "A function that reads the last feature alone seems to see nothing: all features of an input have to "
+            "change. See section 5.7.",
             {"changed[s] += torch.rand_like(x[s]) + 0.5": "changed[s, 0] += 1.0"},
         ),
         CHANGES_ITS_INPUT: Mistake(
@@ -844,8 +881,8 @@ def _build_and_ask(answer, d_in, d_out, max_len, window, dropout, training, x, p
     if out is None:
         return None
     if isinstance(out, tuple | list):
-        return (out, None, bool(list(layer.buffers())), *[None] * 6)
-    return (out, layer(x), bool(list(layer.buffers())), *[None] * 6)
+        return (out, None, bool(list(layer.buffers())), *[None] * 8)
+    return (out, layer(x), bool(list(layer.buffers())), *[None] * 8)
 
 
 def _describe_dropout(layer, window, x):
@@ -869,6 +906,8 @@ def _describe_dropout(layer, window, x):
         torch.equal(once.nan_to_num(), twice.nan_to_num()),
         bool(((kept == kept.any(dim=1, keepdim=True)) | ~visible).all()),
         torch.equal(out, again),
+        bool(((kept == kept.any(dim=2, keepdim=True)) | ~visible).all()),
+        bool((kept == kept[:1]).all()),
     )
 
 
@@ -876,7 +915,7 @@ def _drops(*, weights=True, whole, alike):
     """The sign of dropout in another place: do weights fall, with all features, and the same for all queries?"""
 
     def sign(found, *inputs):
-        share, _, _, *rest = found[3:]
+        share, _, _, *rest = found[3:9]
         return share is not None and (share > 0, *rest) == (weights, whole, alike, False)
 
     return sign
@@ -885,9 +924,16 @@ def _drops(*, weights=True, whole, alike):
 def _spoils_the_next_call(found, *inputs):
     if inputs[-1] is None or len(inputs[-2]) > 1:  # one sentence's padding in the buffer spoils a batch at once
         return None
-    right = _build_and_ask(_WindowAttention, *inputs)
-    same = [torch.allclose(f, r, atol=1e-4) for f, r in zip(found[:2], right[:2], strict=True)]
-    return same == [True, False]
+    with_padding = _build_and_ask(_WindowAttention, *inputs)[0]
+    return all(torch.allclose(out, with_padding, atol=1e-4) for out in found[:2])
+
+
+def _nan_where_nothing_is_seen(found, *inputs):
+    window, x, padding = inputs[3], *inputs[-2:]
+    if padding is None:
+        return False
+    seen = (make_sliding_window_mask(x.size(1), window, device=x.device) & padding).any(dim=-1)
+    return not seen.all() and torch.equal(found[0].isnan().all(dim=-1), ~seen) and not found[0][seen].isnan().any()
 
 
 WindowAttention = Exercise(
@@ -905,6 +951,8 @@ WindowAttention = Exercise(
         "'a dropped key is dropped with all its features'",
         "'all queries lose the same keys'",
         "'two calls give the same'",
+        "'a query loses all keys or none'",
+        "'all sentences lose the same weights'",
     ),
     gradients=True,
     mistakes={
@@ -918,12 +966,11 @@ WindowAttention = Exercise(
             {"make_sliding_window_mask(max_len, window)": "make_causal_mask(max_len)"},
         ),
         "window off by one": Mistake(
-            "The window is one token too wide: it counts the token itself too. See section 5.6.",
+            "The window is one token too wide: the token itself is one of its tokens, too. See section 5.6.",
             {"max_len, window))": "max_len, window + 1))"},
         ),
         "future ignored": Mistake(
-            "Each token sees the nearest tokens on both sides: the window is cut out of the past only. See section "
-            "5.6.",
+            "Each token sees the nearest tokens on both sides: a window reaches into the past only. See section 5.6.",
             {"make_sliding_window_mask(max_len, window)": "(m := make_sliding_window_mask(max_len, window)) | m.T"},
         ),
         "window too narrow": Mistake(
@@ -932,7 +979,7 @@ WindowAttention = Exercise(
             {"max_len, window))": "max_len, window).triu(2 - window))"},
         ),
         "weights returned": Mistake(
-            "Something comes back beside the outputs; the exercise asks for the outputs alone. See section 5.9.",
+            "A tuple or a list comes back; the exercise asks for the outputs alone, one tensor. See section 5.9.",
             sign=lambda found, *inputs: isinstance(found[0], tuple | list),
         ),
         "another corner of the mask": Mistake(
@@ -941,8 +988,8 @@ WindowAttention = Exercise(
             {"[: x.size(1), : x.size(1)]": "[: x.size(1), -x.size(1) :]"},
         ),
         "hides the diagonal": Mistake(
-            "The first token sees nothing, not even itself: the window ends with the token, it does not stop short of "
-            "it. See section 5.6.",
+            "The first token's output is 0: it has to see itself at least, since the window ends with it. See section "
+            "5.6.",
             sign=lambda found, *inputs: (
                 None if found[0] is None or inputs[-1] is not None else not found[0][:, 0].any()
             ),
@@ -958,27 +1005,32 @@ WindowAttention = Exercise(
             {"max_len, window))": "max_len, window).T)"},
         ),
         "mask ignored": Mistake(
-            "Every token sees every other: the mask plays no part, or its corner is too small and is stretched over "
-            "all. See section 5.9.",
+            "Every token sees every real one, before it and after it: the window is to hide all but the nearest of "
+            "the past. See section 5.9.",
             {"= self.mask[": "= torch.ones_like(self.mask)["},
         ),
+        "mask and padding ignored": Mistake(
+            "Every token sees every other, pads among them: the window hides all but the nearest of the past, and the "
+            "padding hides pads. See section 5.3.",
+            {"k, v, mask)": "k, v)"},
+        ),
         "mask after the softmax": Mistake(
-            "The hidden tokens took their share before the mask hid them, so the weights are too small. See section "
-            "5.2.",
+            "The tokens in the window have the weights of a softmax over all tokens, so they are too small: a hidden "
+            "token takes no share. See section 5.2.",
             {", mask)[1]": ")[1] * mask"},
         ),
         "mask not cut": Mistake(
-            "The mask is as large as the longest sentence, and this one is shorter: cut out the corner it needs. "
+            "The mask does not fit a sentence shorter than max_len: cut out the corner it needs, rows and columns. "
             "See section 5.9.",
             {"[: x.size(1), : x.size(1)]": ""},
         ),
         "padding ignored": Mistake(
-            "The pads are seen like any other token: padding is handed over and not used. See section 5.3.",
+            "The pads are seen like any other token: a key has to be real as well as in the window. See section 5.3.",
             {"mask & padding": "mask"},
         ),
         "padding replaces the mask": Mistake(
-            "With padding, every real token is seen by all: the padding stands in the place of the mask, and both have "
-            "to hold. See section 5.3.",
+            "With padding, every real token is seen by all, near or far: the window and the padding both have to "
+            "hold. See section 5.3.",
             {"mask & padding": "padding"},
         ),
         "joined by or": Mistake(
@@ -996,19 +1048,18 @@ WindowAttention = Exercise(
             {"& padding": "& padding.mT"},
         ),
         "changes its buffer": Mistake(
-            "A call without padding still hides the pads of the call before it: the layer has kept them, "
-            "in its buffer, changed through a slice or replaced by the joined mask, or in another attribute. See "
-            "section 5.10.",
+            "A call without padding still hides the pads of the call before it: nothing of a call may stay in the "
+            "layer. A slice of the buffer is a view: what is written into it stands in the buffer. See section 5.10.",
             sign=_spoils_the_next_call,
         ),
         "writes padding into the buffer": Mistake(
-            "The padding is joined to the mask in place, and what has an axis for the batch does not fit into the "
-            "slice; in another shape it would fit, and ruin the buffer. See section 5.10.",
+            "The padding is joined to the mask in place, and what has an axis for the batch does not fit into a mask "
+            "without one: join them to a new mask, and leave the buffer as it is. See section 5.10.",
             {"mask = mask & padding": "mask &= padding"},
         ),
         "no buffer": Mistake(
-            "The numbers are right, but the layer has no buffer: its mask would not move to a GPU with it. See section "
-            "5.9.",
+            "The layer has no buffer: the mask is to be made once and kept in one, which moves to a GPU with the "
+            "layer. See section 5.9.",
             {'self.register_buffer("mask", ': "self.mask = (", "= self.mask[": "= self.mask.to(x.device)["},
         ),
         "no scale": Mistake(
@@ -1027,13 +1078,14 @@ WindowAttention = Exercise(
         "nan in empty rows": Mistake(
             "Where a token sees padding only, the output is nan: a plain softmax divides 0 by 0 there. See section "
             "5.5.",
-            sign=lambda found, *inputs: found[0] is not None and bool(found[0].isnan().any()),
+            sign=_nan_where_nothing_is_seen,
         ),
         "no dropout": Mistake(
             "Nothing is dropped in training. See section 5.8.", {"F.dropout(weights, self.p, self.training)": "weights"}
         ),
         "dropout in evaluation": Mistake(
-            "Weights are dropped in evaluation too: a function does not hear eval(). See section 5.8.",
+            "Weights are dropped in evaluation too: `eval()` reaches the layer's modules and its `training`, and no "
+            "function by itself. See section 5.8.",
             {", self.training": ""},
         ),
         "dropout without rescaling": Mistake(
@@ -1042,22 +1094,36 @@ WindowAttention = Exercise(
             {"self.training)": "self.training) * (1 - self.p * self.training)"},
         ),
         "dropout on the output": Mistake(
-            "Single features of the output are dropped. Dropping a weight takes a key away from a query, "
-            "with all its features. See section 5.8.",
+            "Single features of the output become 0. Dropping a weight takes a key away from a query, with all its "
+            "features. See section 5.8.",
             sign=_drops(whole=False, alike=False),
         ),
         "dropout on the values": Mistake(
-            "Single features of the values are dropped, the same for all queries. Dropping a weight takes a key "
-            "away from one query, with all its features. See section 5.8.",
+            "Single features are dropped, the same for all queries. Dropping a weight takes a key away from one "
+            "query, with all its features. See section 5.8.",
             sign=_drops(whole=False, alike=True),
         ),
-        "dropout on the scores": Mistake(
-            "Scores are dropped, before the softmax, and a score of 0 hides no key. See section 5.8.",
+        "one draw for all queries": Mistake(
+            "All queries of a sentence lose the same keys: each weight needs a draw of its own. See section 5.8.",
+            sign=_drops(whole=True, alike=True),
+        ),
+        "one draw for all keys": Mistake(
+            "A query loses all its keys or none: what falls should be single weights, each for itself. See section "
+            "5.8.",
+            sign=lambda found, *inputs: found[3] is not None and 0 < found[3] < 1 and found[9],
+        ),
+        "one draw for all sentences": Mistake(
+            "All sentences of the batch lose the same weights: each needs draws of its own. See section 5.8.",
+            sign=lambda found, *inputs: found[3] is not None and 0 < found[3] < 1 and found[10],
+        ),
+        "dropout before the softmax": Mistake(
+            "Two calls in training differ, and no weight becomes 0: dropout falls on the weights, behind the softmax. "
+            "See section 5.8.",
             sign=_drops(weights=False, whole=True, alike=True),
         ),
         "minus a billion": Mistake(
-            "A token that sees padding only looks at everything alike: a large negative number stands where −∞ "
-            "belongs, and hides nothing when all is hidden. See section 5.5.",
+            "A token that sees padding only looks at everything alike, and is to look at nothing: a large negative "
+            "number hides nothing when all is hidden. See section 5.5.",
             {"attention(q, k, v, mask)[1]": "_fill(q @ k.mT / math.sqrt(q.size(-1)), mask, -1e9).softmax(-1)"},
         ),
     },

@@ -50,8 +50,8 @@ split_heads = Exercise(
     gradients=True,
     mistakes={
         "view instead of transpose": Mistake(
-            "The shape is right and the numbers are not: the first head holds the first positions with all their "
-            "columns, because a view moves the brackets and leaves the order. See section 6.3.",
+            "These are the numbers of a view alone, which moves the brackets and leaves the order: the first head "
+            "holds the first positions. It should hold the first columns of all of them. See section 6.3.",
             _split_with_view,
         ),
         "transpose forgotten": Mistake(
@@ -257,18 +257,18 @@ MultiHead = Exercise(
         ),
         "mask kept": Mistake(_REMEMBERS, _KeepsTheMask),
         "view instead of transpose": Mistake(
-            "The shapes are right and the heads mix positions: the width was split by a view alone, "
-            "and with a causal mask this layer looks into the future. See section 6.10.",
+            "These are the numbers of a width that is split by a view alone: the heads mix positions, and under a "
+            "causal mask such a layer looks into the future. See section 6.10.",
             {"_split(": "_split_with_view("},
         ),
         "view instead of transpose in merging": Mistake(
-            "The weights are right and the output is not: the heads were merged by a view alone, "
-            "so one row of the output holds several positions of one head. See section 6.10.",
+            "The output is that of heads merged by a view alone: one row of it holds several positions of one head. "
+            "See section 6.10.",
             {"_merge(": "_merge_with_view("},
         ),
         "view instead of transpose at both ends": Mistake(
-            "The width was split and the heads merged by a view alone: each head is an attention of its own over "
-            "a part of the sentence, and never sees the rest. See section 6.10.",
+            "These are the numbers of a width split and heads merged by a view alone: each head is an attention of its "
+            "own over a part of the sentence. See section 6.10.",
             {"_split(": "_split_with_view(", "_merge(": "_merge_with_view("},
         ),
         "transpose forgotten": Mistake(
@@ -285,13 +285,13 @@ MultiHead = Exercise(
             {"_split(": "_deal_out(", "_merge(heads)": "heads.permute(0, 2, 3, 1).flatten(2)"},
         ),
         "heads interleaved in splitting": Mistake(
-            "The columns are dealt out to the heads like cards, and merged as if the columns of one head had lain side "
-            "by side, as they should. See section 6.6.",
+            "The columns are dealt out to the heads like cards, and merged in another way: the columns of one head lie "
+            "side by side, before and after. See section 6.6.",
             {"_split(": "_deal_out("},
         ),
         "heads interleaved in merging": Mistake(
-            "The heads are right, but side by side they lie in another order: the first column of each head, then "
-            "the second of each, where all columns of a head belong together. See section 6.6.",
+            "The output projection reads the first column of each head, then the second of each: all columns of a head "
+            "belong together. See section 6.6.",
             {"_merge(heads)": "heads.permute(0, 2, 3, 1).flatten(2)"},
         ),
         "merged without transpose": Mistake(
@@ -329,50 +329,51 @@ MultiHead = Exercise(
             {"Linear(width, d": "Linear(width // num_heads, d", "_merge(heads)": "heads.mean(dim=1)"},
         ),
         "heads not side by side": Mistake(
-            "The output projection gets the D columns of one head instead of all E: the heads have been added up or "
-            "averaged, and belong side by side. See section 6.4.",
+            "The output projection gets D columns, as many as one head has, instead of all E: the heads belong side by "
+            "side, and are neither added up nor averaged. See section 6.4.",
             {"_merge(heads)": "heads.sum(dim=1)"},
         ),
         "last head first": Mistake(
-            "The weights are right, and the heads lie side by side from last to first; "
+            "The heads lie side by side from last to first; "
             "the output projection reads the first head's columns first. See section 6.10.",
             {"_merge(heads)": "_merge(heads.flip(1))"},
         ),
         "output projection forgotten": Mistake(
-            "The weights are right and the output is that of the heads side by side: "
-            "no output projection mixes them. See section 6.4.",
+            "The output is that of the heads side by side: the output projection is still to mix them. See section "
+            "6.4.",
             {"self.out_proj(_merge(heads))": "_merge(heads)"},
         ),
         "biases lost": Mistake(
-            "A projection has no bias where the exercise wants one: `nn.Linear` has it unless told otherwise. See "
+            "These are the numbers without any bias: the exercise wants one for each of the four projections. See "
             "section 6.8.",
             {"d_in, width)": "d_in, width, bias=False)", "width, d_model)": "width, d_model, bias=False)"},
         ),
         "projections' biases lost": Mistake(
-            "Queries, keys and values have no bias; the exercise wants one for each of the four projections. See "
-            "section 6.8.",
+            "These are the numbers of queries, keys and values without a bias; the exercise wants one for each of the "
+            "four projections. See section 6.8.",
             {"d_in, width)": "d_in, width, bias=False)"},
         ),
         "output bias lost": Mistake(
-            "The output projection has no bias; the exercise wants one for each of the four. See section 6.8.",
+            "These are the numbers of an output projection without a bias; the exercise wants one for each of the "
+            "four. See section 6.8.",
             {"width, d_model)": "width, d_model, bias=False)"},
         ),
         "values from the keys' projection": Mistake(
-            "The values are the keys once more, and v_proj is not used: what is compared and what is averaged "
+            "The values are the keys once more, and v_proj changes nothing: what is compared and what is averaged "
             "have a projection each. See section 6.3.",
             {"self.v_proj": "self.k_proj"},
         ),
         "keys from the queries' projection": Mistake(
-            "The keys are the queries once more, and k_proj is not used. See section 6.3.",
+            "The keys are the queries once more, and k_proj changes nothing. See section 6.3.",
             {"self.k_proj": "self.q_proj"},
         ),
         "keys and values swapped": Mistake(
-            "Keys and values are swapped: the queries are compared with the values, and the keys are averaged. "
-            "See section 3.3.",
+            "What v_proj makes is compared with the queries, and what k_proj makes is averaged: it should be the other "
+            "way round. See section 3.3.",
             {"self.k_proj, self.v_proj": "self.v_proj, self.k_proj"},
         ),
         "scale by the whole width": Mistake(
-            "The scores are divided by the root of d_model, the width of all heads, and are too small; "
+            "The scores are divided by the root of d_model, the width of all heads; "
             "a dot product knows the width of one head only. See section 6.10.",
             {"attention(q,": "attention(q * math.sqrt(q.size(-1) / self.out_proj.out_features),"},
         ),
@@ -382,15 +383,15 @@ MultiHead = Exercise(
             {"attention(q,": "attention(q * math.sqrt(q.size(-1) / self.num_heads),"},
         ),
         "divided by the width itself": Mistake(
-            "The scores are divided by the width of a head, without its root, and are too small. See section 3.4.",
+            "All in all the scores are divided by the width of a head: it should be its root. See section 3.4.",
             {"attention(q,": "attention(q / math.sqrt(q.size(-1)),"},
         ),
         "multiplied instead of divided": Mistake(
-            "The scores are multiplied by the root of the width, and have to be divided by it. See section 3.4.",
+            "The scores are multiplied by the root of a head's width, and have to be divided by it. See section 3.4.",
             {"attention(q,": "attention(q * q.size(-1),"},
         ),
         "no scale": Mistake(
-            "The scores are not scaled by the width of a head. See section 6.3.",
+            "These are the numbers of scores that are not scaled by the width of a head. See section 6.3.",
             {"attention(q,": "attention(q * math.sqrt(q.size(-1)),"},
         ),
         "queries and keys swapped": Mistake(
@@ -398,12 +399,13 @@ MultiHead = Exercise(
             {"attention(q, k,": "attention(k, q,"},
         ),
         "softmax over the queries": Mistake(
-            "The weights sum to 1 down the columns: the softmax runs over the queries. See section 3.11.",
+            "The weights sum to 1 down the columns, as after a softmax over the queries. Take it over the keys. See "
+            "section 3.11.",
             {"attention(q, k, v, _over_all_heads(mask))": "_softmax_over(-2, q, k, v, mask)"},
         ),
         "softmax over the heads": Mistake(
-            "For each pair of tokens the weights of all heads sum to 1: the softmax runs over axis 1, which holds the "
-            "heads here, and belongs on the last. See section 3.11.",
+            "For each pair of tokens the weights of all heads sum to 1, as after a softmax over axis 1, which holds "
+            "the heads here: it belongs on the last. See section 3.11.",
             {"attention(q, k, v, _over_all_heads(mask))": "_softmax_over(1, q, k, v, mask)"},
         ),
         "causal without being told": Mistake(
@@ -412,26 +414,26 @@ MultiHead = Exercise(
             {"attention(q, k, v, _over_all_heads(mask))": "_always_causal(q, k, v, mask)"},
         ),
         "mask ignored": Mistake(
-            "Without a mask the layer is right, and a mask changes nothing: it is not used. See section 6.3.",
+            "A mask changes nothing: look at what becomes of it. See section 6.3.",
             {", _over_all_heads(mask)": ""},
         ),
         "mask inverted": Mistake(
-            "The mask is upside down: the layer attends to what it should not see; True means may attend. See section "
-            "5.4.",
+            "The layer attends to what it should not see, and to nothing else: True means may attend. See section 5.4.",
             {"_over_all_heads(mask)": "None if mask is None else ~_over_all_heads(mask)"},
         ),
         "mask after the softmax": Mistake(
-            "The rows of the weights no longer sum to 1: the mask came after the softmax. See section 5.2.",
+            "The weights are those of a softmax over all keys, with hidden ones made 0 afterwards, so rows do not sum "
+            "to 1: the mask goes before the softmax. See section 5.2.",
             {"attention(q, k, v, _over_all_heads(mask))": "_mask_afterwards(q, k, v, mask)"},
         ),
         "sequences' mask on the heads": Mistake(
-            "One mask for all is right, and a mask for each sequence is not: "
-            "its first axis meets the heads instead of the batch. See section 6.3.",
+            "With a mask for each sequence, the mask's first axis meets the heads instead of the batch: it needs an "
+            "axis of length 1 where the heads are. See section 6.3.",
             {"attention(q, k, v, _over_all_heads(mask))": "_mask_as_it_comes(q, k, v, mask)"},
         ),
         "axis for the heads missing": Mistake(
-            "One mask for all is right, and a mask for each sequence is refused: "
-            "it lacks the axis of the heads. See section 6.3.",
+            "A mask for each sequence, (B, T, T), is refused: it needs an axis of length 1 where the heads are. See "
+            "section 6.3.",
             {"_over_all_heads(mask)": "mask"},
         ),
         "nan in empty rows": Mistake(
@@ -441,7 +443,7 @@ MultiHead = Exercise(
         ),
         "minus a billion": Mistake(
             "A query that may attend to nothing spreads its weight over hidden keys: "
-            "where all scores are the same large negative number, none is hidden. See section 5.5.",
+            "where all scores are one large negative number, none is hidden. See section 5.5.",
             {"attention(q, k, v, _over_all_heads(mask))": "_minus_a_billion(q, k, v, mask)"},
         ),
         "weights not returned": Mistake(
@@ -449,7 +451,7 @@ MultiHead = Exercise(
             {"return out, weights": "return out"},
         ),
         "weights averaged over the heads": Mistake(
-            "The output is right, and the weights are a mean over the heads: each head has its own. See section 6.3.",
+            "The weights are a mean over the heads: each head has its own. See section 6.3.",
             {"out, weights": "out, weights.mean(dim=1)"},
         ),
     },
@@ -553,8 +555,8 @@ fuse_qkv = Exercise(
             {"torch.cat([proj.weight": "_one_by_one([proj.weight", "torch.cat([proj.bias": "_one_by_one([proj.bias"},
         ),
         "biases lost": Mistake(
-            "The matrices are right, but what is added to their product is not: the biases of the three "
-            "have not come along, or not in the order of the matrices. See section 6.6.",
+            "What the matrices give is right, and what is added to it is not: the biases of the three "
+            "have to come along, in the order of the matrices. See section 6.6.",
             sign=lambda found, d_in, d_model, bias, x: bias and _differ_by_a_row(found[0], found[2]),
         ),
         "bias left in": Mistake(
@@ -563,7 +565,7 @@ fuse_qkv = Exercise(
             sign=lambda found, d_in, d_model, bias, x: not bias and found[1] == 2,
         ),
         "d_in taken for d_model": Mistake(
-            "The fused layer is as many times as wide as its input, and not as the three outputs: "
+            "The fused layer is made three times as wide as its input, and should be as wide as the three outputs: "
             "`nn.Linear` stores (outputs, inputs), and the two differ here. See section 6.6.",
             {"3 * d_model": "3 * d_in"},
         ),
@@ -573,7 +575,7 @@ fuse_qkv = Exercise(
             {"d_in, 3 * d_model": "d_model, 3 * d_in"},
         ),
         "nothing moved": Mistake(
-            "The fused layer has the right sizes and still its own random numbers: nothing was copied into it. "
+            "The fused layer still has the random numbers of a new one: the three are to be copied into it. "
             "See section 6.7.",
             {"    with": "    return fused\n    with"},
         ),
@@ -592,8 +594,8 @@ fuse_qkv = Exercise(
             },
         ),
         "matrices transposed": Mistake(
-            "Each matrix goes in transposed, which fits square ones only: `nn.Linear` stores one row for each output "
-            "on both sides, so they are joined as they are. See section 6.7.",
+            "Matrices with their axes swapped do not fit the fused one, unless they are square: `nn.Linear` stores one "
+            "row for each output on both sides, so they are joined as they are. See section 6.7.",
             {"proj.weight for": "proj.weight.mT for"},
         ),
         "queries three times": Mistake(
@@ -653,7 +655,7 @@ count_parameters = Exercise(
     seeds=(0,),
     mistakes={
         "counted for every head": Mistake(
-            "The number grows with the heads: they share the projections' width, "
+            "The projections are counted once for every head: heads share their width, "
             "and more heads are narrower heads. See section 6.8.",
             sign=_grows_with_the_heads,
         ),
@@ -662,13 +664,13 @@ count_parameters = Exercise(
             {"3 * d_in": "d_in", "3 * E * bias": "E * bias"},
         ),
         "one matrix for three": Mistake(
-            "The biases are right, and one matrix is counted for queries, keys and values together; each of them has "
-            "its own. See section 6.8.",
+            "One matrix, with three biases, is counted for queries, keys and values; each of them has a matrix of its "
+            "own. See section 6.8.",
             {"3 * d_in": "d_in"},
         ),
         "nothing without a bias": Mistake(
-            "Without `bias` the matrices count as 0 too, as in `a + b if c else 0`, which is all or nothing: only the "
-            "biases fall away. See section 6.8.",
+            "Without `bias` the three matrices count as 0 too, and only the biases fall away. (`a + b if c else 0` is "
+            "all or nothing.) See section 6.8.",
             {"weights + 3 * E * bias": "(weights + 3 * E) * bias"},
         ),
         "all counted for every head": Mistake(
@@ -693,7 +695,7 @@ count_parameters = Exercise(
             {"3 * E * bias": "E * bias"},
         ),
         "biases forgotten": Mistake(
-            "Only the matrices are counted: each has a bias as long as its output, where it is asked for. See section "
+            "The biases are missing: each matrix has one as long as its output, where it is asked for. See section "
             "6.8.",
             {" + 3 * E * bias + E * out_bias": ""},
         ),
@@ -814,7 +816,7 @@ move_to_torch = Exercise(
     returns=(*_MOVED, "theirs(x, x, x)[0]", "theirs(x, x, x)[0] after the layer was cleared"),
     mistakes={
         "matrices transposed": Mistake(
-            "A matrix went in transposed; both modules store one row for each output, "
+            "A matrix stands there transposed; both modules store one row for each output, "
             "and a square matrix does not complain. See section 6.7.",
             sign=_transposed,
         ),
@@ -831,43 +833,42 @@ move_to_torch = Exercise(
             sign=_take_turns,
         ),
         "projections' biases forgotten": Mistake(
-            "The matrices have moved, but `in_proj_bias` has not: it starts as zeros, as in a fresh layer of "
-            "PyTorch's, so that a test with untrained biases may miss it. See section 6.7.",
+            "The rest has moved, and `in_proj_bias` holds zeros, as in a fresh layer of PyTorch's: a test with "
+            "untrained biases would miss it. See section 6.7.",
             sign=_unmoved(1),
         ),
         "projections forgotten": Mistake(
-            "The output projection has moved, but queries, keys and values still have their random weights. See "
+            "The output projection has moved, and queries, keys and values have not, their biases included. See "
             "section 6.7.",
             sign=_unmoved(0, 1),
         ),
         "output projection forgotten": Mistake(
-            "Queries, keys and values have moved, but `out_proj` still has its random weights. See section 6.7.",
+            "Queries, keys and values have moved, and `out_proj` has not. See section 6.7.",
             sign=_unmoved(2, 3),
         ),
         "output bias forgotten": Mistake(
-            "All has moved but the bias of `out_proj`, which starts as zeros. See section 6.7.", sign=_unmoved(3)
+            "All has moved but the bias of `out_proj`, which is still zeros. See section 6.7.", sign=_unmoved(3)
         ),
         "biases forgotten": Mistake(
-            "The matrices have moved, and no bias has: both start as zeros. See section 6.7.", sign=_unmoved(1, 3)
+            "The matrices have moved, and no bias has: both are still zeros. See section 6.7.", sign=_unmoved(1, 3)
         ),
         "nothing moved": Mistake(
-            "The module has the right sizes and still its own random weights: nothing was copied into it. See section "
-            "6.7.",
+            "None of the layer's numbers is in the module: copy matrices and biases into it. See section 6.7.",
             sign=_unmoved(0, 1, 2, 3),
         ),
         "batch_first forgotten": Mistake(
-            "The weights are right, but the module takes the first axis for the positions, "
+            "The module takes the first axis for the positions, "
             "so the sequences of the batch attend to each other. See section 6.7.",
             {", batch_first=True": ""},
         ),
         "number of heads lost": Mistake(
-            "The weights are right, but all columns form one head: how many heads cut them is no weight, "
-            "and has to move as well. See section 6.7.",
+            "All columns form one head: how many heads cut them is no weight, and has to move as well. "
+            "See section 6.7.",
             {"layer.num_heads": "1"},
         ),
         "width of a head for their number": Mistake(
-            "The weights are right, but the columns are cut into as many heads as one of them is wide: the module "
-            "wants their number. See section 6.7.",
+            "The columns are cut into as many heads as one of them is wide: the module wants their number. See section "
+            "6.7.",
             {"layer.num_heads": "layer.out_proj.in_features // layer.num_heads"},
         ),
         "shares memory": Mistake(

@@ -4,8 +4,9 @@ import math
 
 import torch
 
+from attn_course.check.edits import Edited
 from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake
-from attn_course.check.signs import as_integers, on_the_cpu
+from attn_course.check.signs import as_integers, on_the_cpu, where
 from attn_course.functional import attention
 from attn_course.masks import make_causal_mask
 from attn_course.positions import rotate
@@ -57,28 +58,32 @@ count_positions = Exercise(
             lambda mask: _columns(mask) * mask,
         ),
         "words set to 0": Mistake(
-            "It is the words that get 0 and the padding that keeps its numbers: fill where the mask is False. See "
-            "section 8.4.",
+            "The words have 0 and the padding has numbers: it is the other way round, so fill where the mask is "
+            "False. See section 8.4.",
             lambda mask: (mask.long().cumsum(-1) - 1).masked_fill(mask, 0),
         ),
         "a byte counts to 127": Mistake(
-            "From the 129th word on the positions are negative: an integer of 8 bits ends at 127. Count in torch.long. "
-            "See section 8.4.",
-            lambda mask: ((mask.cumsum(-1, dtype=torch.int8) - 1) * mask).long(),
+            "Long sentences outrun an integer of 8 bits, which ends at 127, or at 255 without a sign. Count in "
+            "torch.long. See section 8.4.",
+            sign=where(
+                lambda mask: mask.sum(-1).max() > 128,
+                lambda mask: (mask.cumsum(-1, dtype=torch.int8) - 1) * mask,
+                lambda mask: (mask.cumsum(-1, dtype=torch.uint8) - 1) * mask,
+            ),
         ),
         "last position for all": Mistake(
-            "Every word of a sentence has the position of its last one: the ones are added up as a whole, and the "
-            "position of a word is how many came before it, a running sum. See section 8.4.",
+            "Every word of a sentence has the position of its last one: the position of a word is how many came "
+            "before it, a running sum. See section 8.4.",
             lambda mask: (mask.sum(-1, keepdim=True) - 1).expand(mask.shape).masked_fill(~mask, 0),
         ),
         "positions from 1": Mistake(
-            "The first word stands at 1, and positions count from 0: the last word of the longest sentence "
-            "would ask a table for a row that it does not have. See section 8.3.",
+            "The first word of each sentence stands at 1: positions count from 0, and row 0 is the first of a table. "
+            "See section 8.3.",
             lambda mask: mask.long().cumsum(-1) * mask,
         ),
         "padding not set to 0": Mistake(
-            "The words are right and the padding is not 0: on the left it is −1, which is not a row of a table "
-            "(Python takes the last one), on the right it repeats the position of the last word. See section 8.3.",
+            "The words are right and the padding is not 0: on the left it is −1, and no table has a row −1; on the "
+            "right it repeats the position of the last word. See section 8.3.",
             lambda mask: mask.long().cumsum(-1) - 1,
         ),
         "padding on the right keeps the last position": Mistake(
@@ -87,11 +92,12 @@ count_positions = Exercise(
             lambda mask: (mask.long().cumsum(-1) - 1).clamp(min=0),
         ),
         "mask inverted": Mistake(
-            "It is the padding that is counted, and the words that get 0: the mask is True at words. See section 8.4.",
+            "It is the padding that is counted, and the words that have 0: the mask is True at words. See section 8.4.",
             lambda mask: _count(~mask),
         ),
         "counted over the batch": Mistake(
-            "It counts down the columns, from sentence to sentence; positions run along one sentence. See section 8.4.",
+            "The numbers run down the columns, from sentence to sentence; positions are to run along one sentence. "
+            "See section 8.4.",
             lambda mask: (mask.long().cumsum(0) - 1).masked_fill(~mask, 0),
         ),
         "counted from the end": Mistake(
@@ -100,28 +106,28 @@ count_positions = Exercise(
             lambda mask: _count(mask.flip(-1)).flip(-1),
         ),
         "counted through the batch": Mistake(
-            "The words are counted through the whole batch, as if it were one long sentence: "
-            "each sentence begins at 0 again. See section 8.4.",
+            "The numbers run on through the whole batch, from sentence to sentence: each sentence is to begin at 0 "
+            "again. See section 8.4.",
             lambda mask: (mask.flatten().long().cumsum(0) - 1).view(mask.shape).masked_fill(~mask, 0),
         ),
         "not integers": Mistake(
             "The positions are right and are not whole numbers by type: a table is indexed by integers. See section "
             "8.3.",
-            sign=lambda found, mask: found.is_floating_point() and torch.equal(found.long(), _count(mask)),
+            sign=lambda found, mask: found.is_floating_point() and torch.equal(found, _count(mask).to(found)),
         ),
         "another number at padding": Mistake(
-            "The words are right and the padding is not 0. A model would not mind, since nobody reads it; "
-            "the exercise asks for 0 on either side. See section 8.4.",
+            "The words are right, and at some padding there is another number than 0: a table must have a row for it, "
+            "so the exercise asks for 0 on either side. See section 8.4.",
             sign=lambda found, mask: not found.is_floating_point() and torch.equal(found[mask], _count(mask)[mask]),
         ),
         "padding taken to be on the left": Mistake(
-            "With padding on the left it is right: the number of pads is subtracted from the column, and pads behind a "
-            "sentence do not move its words. Count the words, not the pads. See section 8.4.",
+            "The words have the numbers of their columns less all pads of the sentence, or 0 where that is negative: "
+            "pads behind a word do not move it. Count the words, not the pads. See section 8.4.",
             lambda mask: (_columns(mask) - (~mask).sum(-1, keepdim=True)).clamp(min=0).masked_fill(~mask, 0),
         ),
         "padding taken to be on the left and not set to 0": Mistake(
-            "With padding on the left it is right: the number of pads is subtracted from the column, and pads behind a "
-            "sentence do not move its words; and the padding gets numbers of its own. See section 8.4.",
+            "Words and padding have the numbers of their columns less all pads of the sentence, or 0 where that is "
+            "negative: pads behind a word do not move it, and padding gets 0. See section 8.4.",
             lambda mask: (_columns(mask) - (~mask).sum(-1, keepdim=True)).clamp(min=0),
         ),
         "first row for all": Mistake(
@@ -129,8 +135,8 @@ count_positions = Exercise(
             lambda mask: _count(mask)[:1].expand(mask.shape),
         ),
         "first row counted": Mistake(
-            "The words are counted in the first sentence, and only the zeros at the padding are each sentence's own. "
-            "See section 8.4.",
+            "In every row these are the positions of the first sentence, with 0 at the row's own padding: each "
+            "sentence has words of its own to count. See section 8.4.",
             lambda mask: _count(mask)[:1].expand(mask.shape).masked_fill(~mask, 0),
         ),
         "positions from 1 and padding counted on": Mistake(
@@ -139,8 +145,8 @@ count_positions = Exercise(
             lambda mask: mask.long().cumsum(-1),
         ),
         "rolled": Mistake(
-            "The count is moved by one column, and the number at the end of the row stands at its beginning, as `roll` "
-            "does it: subtract 1 instead. See section 8.4.",
+            "A word in the first column has the number of all words of its sentence: `roll` brings the end of a row "
+            "to its beginning. Subtract 1 instead. See section 8.4.",
             lambda mask: mask.long().cumsum(-1).roll(1, -1).masked_fill(~mask, 0),
         ),
         "the mask itself": Mistake(
@@ -149,13 +155,13 @@ count_positions = Exercise(
             lambda mask: mask.long(),
         ),
         "lengths instead of positions": Mistake(
-            "It is one number for each sentence, how many words it has; asked for is a number for each column, (B, S). "
-            "See section 8.4.",
+            "It is one number for each sentence, how many words it has; asked for is a number for each column, (B, "
+            "S). See section 8.4.",
             lambda mask: mask.sum(-1),
         ),
         "counted from the first word's column only": Mistake(
-            "It says for each sentence in which column its words are, in a list of all; asked for are positions in the "
-            "shape of the mask, (B, S). See section 8.4.",
+            "It is one long list, of the columns in which words stand; asked for are positions in the shape of the "
+            "mask, (B, S). See section 8.4.",
             lambda mask: mask.nonzero()[:, 1],
         ),
     },
@@ -173,9 +179,10 @@ def _positions_and_widths(draw):
     yield "as many positions as hands", draw.ints(3, high=100), 6, 10_000.0
     yield "a single position", draw.ints(high=100), 6, 10_000.0
     yield "another base", draw.ints(7, high=200), 6, 100.0
-    # Beyond a table of 512 rows, and still near enough for angles in float32.
     yield "positions below 0", draw.ints(7, high=100) - 60, 10, 10_000.0
+    # Beyond a table of 512 rows, and still near enough for angles in float32, and for a cosine as a sine that is ahead.
     yield "one hand, far away", 600 + draw.ints(3, high=300), 2, 10_000.0
+    yield "three axes", draw.ints(2, 3, 5, high=200), 4, 10_000.0
 
 
 def _angles(positions, exponents, base=10_000.0):
@@ -224,24 +231,24 @@ sinusoids_at = Exercise(
     right=_sinusoids,
     returns=("rows",),
     mistakes={
-        "positions below 0 count from the end": Mistake(
-            "Positions below 0 get other rows than the formula gives them, as from a table, which has none for them. "
-            "The formula holds for any number. See section 8.2.",
+        "wrong below 0": Mistake(
+            "The rows of positions below 0 are not those of the formula, which holds for any number. A table has no "
+            "rows for them. See section 8.2.",
             sign=_wrong_below_0_only,
         ),
         "sines and cosines in halves": Mistake(
-            "All sines stand first and all cosines after them; here they are to take turns, as in the paper. "
-            "A model learns from either, but not from a mixture. See section 8.7.",
+            "All sines stand first and all cosines after them; here they are to take turns, as in the paper. See "
+            "section 8.7.",
             {"torch.stack": "torch.cat", ".flatten(-2)": ""},
         ),
         "sine and cosine swapped": Mistake(
-            "The even columns hold cosines and the odd ones sines: it is the other way round, "
-            "and position 0 is 0, 1, 0, 1. See section 8.2.",
+            "The even columns hold cosines and the odd ones sines: it is the other way round, and the row of position "
+            "0 is to be 0, 1, 0, 1. See section 8.2.",
             {"angles.sin(), angles.cos()": "angles.cos(), angles.sin()"},
         ),
         "each column its own speed": Mistake(
-            "The cosine of each pair turns more slowly than its sine. Both belong to one hand, "
-            "so both columns have the exponent of the first, 2i/E. See section 8.2.",
+            "The cosine of each pair turns at another speed than its sine. Both belong to one hand, so both columns "
+            "are to have the exponent of the first, 2i/E. See section 8.2.",
             {
                 "d_model, 2,": "d_model, 1,",
                 "angles.sin(), angles.cos()": "angles[..., 0::2].sin(), angles[..., 1::2].cos()",
@@ -253,42 +260,43 @@ sinusoids_at = Exercise(
             {"/ d_model": "/ d_model / 2"},
         ),
         "exponent doubled": Mistake(
-            "The hands get slower twice as fast as they should: 2i is divided by E/2, or doubled once too often. "
-            "The exponent is 2i/E. See section 8.2.",
+            "The hands get slower twice as fast as they should: the exponent is 2i/E, and here it is 4i/E. See "
+            "section 8.2.",
             {"/ d_model": "/ d_model * 2"},
         ),
         "exponents up to 1": Mistake(
-            "The speeds fall too fast, so that the last hand turns by exactly 1/base: "
-            "the exponent is 2i/E, and 2i ends at E − 2. See section 8.2.",
+            "The speeds fall too fast: the last of several hands turns by exactly 1/base. The exponent is 2i/E, and "
+            "2i ends at E − 2. See section 8.2.",
             {"arange(0, d_model, 2,": "linspace(0, 1, d_model // 2,", " / d_model": ""},
         ),
         "multiplied instead of divided": Mistake(
-            "Every hand but the first turns too fast: the position is divided by the power of the base. See section "
-            "8.2.",
+            "The numbers are mostly those of positions multiplied by the power of the base: divide by it, and the "
+            "first hand is the fastest. See section 8.2.",
             sign=lambda found, positions, d_model, base: _mostly(
                 found, _sines_and_cosines(_angles(positions, -_pairs(d_model), base))
             ),
         ),
         "one speed for all": Mistake(
-            "All hands turn by 1 radian per position, so that position 44 looks like position 0: "
-            "the power of the base is 1 for each. See section 8.2.",
+            "All hands turn by 1 radian per position, so that position 44 looks like position 0: each needs a speed "
+            "of its own. See section 8.2.",
             {"/ d_model": "* 0"},
         ),
         "slowest first": Mistake(
-            "The hands come in the reverse order: the first pair of columns is the fastest. See section 8.2.",
+            "The hands come in the reverse order: the first pair of columns is to be the fastest. See section 8.2.",
             {"base**-exponents": "base ** -exponents.flip(-1)"},
         ),
         "base ignored": Mistake(
-            "With another base nothing changes: 10,000 stands in the code where `base` belongs. See section 8.2.",
+            "With another base, the rows are still those of 10,000: the speeds are powers of `base`. See section 8.2.",
             {"base**": "10_000.0**"},
         ),
         "positions from 1": Mistake(
-            "Every row is that of the next position: position 0 is 0, 1, 0, 1, all hands up. See section 8.2.",
+            "Every row is that of the next position: the row of position 0 is to be 0, 1, 0, 1, all hands up. See "
+            "section 8.2.",
             {"positions[..., None]": "(positions + 1)[..., None]"},
         ),
         "positions ignored": Mistake(
-            "These are the rows of 0, 1, 2, … whatever positions were asked for: "
-            "the number of the place is used, and not what stands there. See section 8.4.",
+            "These are the rows of 0, 1, 2, … whatever positions were asked for: what stands in `positions` is to "
+            "count, and not the number of the place. See section 8.4.",
             _rows_in_order,
         ),
         "sines alone": Mistake(
@@ -297,52 +305,55 @@ sinusoids_at = Exercise(
             {"torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)": "angles.sin()"},
         ),
         "positions with one axis only": Mistake(
-            "A list of positions is right and a batch is not: the new axis stands in the second place, as with "
-            "`positions[:, None]`, and it belongs in the last, whatever stands before it. See section 8.2.",
+            "A new axis in the second place, as `positions[:, None]` puts it, is the last one of a list and not of a "
+            "batch: it belongs in the last place, whatever stands before it. See section 8.2.",
             {"[..., None]": "[:, None]"},
         ),
         "angles cut to whole numbers": Mistake(
-            "The slow hands jump from one whole number to the next instead of moving: what is behind the point of the "
-            "angle was cut off. See section 8.2.",
-            {"    return": "    angles = angles.add(1e-9).floor()\n    return"},
+            "The rows are those of angles that are whole numbers, so the slow hands jump instead of moving: `//` "
+            "makes such numbers, `/` does not. See section 8.2.",
+            sign=where(
+                lambda *inputs: True,
+                Edited(_sinusoids, {"    return": "    angles = angles.add(1e-9).floor()\n    return"}),
+                Edited(_sinusoids, {"    return": "    angles = (angles + 1e-9 * angles.sign()).trunc()\n    return"}),
+            ),
         ),
         "positions in bfloat16": Mistake(
-            "Positions up to 256 are right and later ones are not: bfloat16 counts in steps of 1 only so far. "
-            "See section 8.7.",
+            "These are the rows of positions in bfloat16, which counts in steps of 1 up to 256 and in larger ones "
+            "beyond. See section 8.7.",
             {"positions[..., None]": "positions.bfloat16().double()[..., None]"},
         ),
         "rounded positions": Mistake(
-            "Small positions are right and large ones are not: the angles were computed in half precision. See section "
-            "8.7.",
+            "These are the rows of angles in half precision, which has three digits and a little more: too few for "
+            "large angles. See section 8.7.",
             {"    return": "    angles = angles.half().float()\n    return"},
         ),
         "float64 returned": Mistake(
-            "The numbers are right and come in float64: the exercise asks for float32, the type of the embeddings "
-            "that they are added to. See section 8.7.",
+            "The rows come in float64: the exercise asks for float32, the type of the embeddings that they are added "
+            "to. See section 8.7.",
             {".float()": ".float().double()"},
         ),
         "exponent not divided by the width": Mistake(
-            "The hands get slower far too fast: the exponent is 2i/E, and here it is not divided by the width. "
-            "See section 8.2.",
+            "The hands get slower far too fast: the exponent is 2i/E, and here it is 2i. See section 8.2.",
             {" / d_model": ""},
         ),
         "divided without the power": Mistake(
-            "The base is multiplied by 2i/E instead of raised to it, so that the first hand divides by 0. "
-            "See section 8.2.",
+            "These are the rows of positions divided by the base times 2i/E, which is 0 for the first hand: the base "
+            "is to be raised to that power. See section 8.2.",
             {"* base**-exponents": "/ (base * exponents)"},
         ),
         "divided by the power and by the width": Mistake(
-            "The first hand turns too slowly: position 1 turns it by 1 radian, and the number is divided by the width "
-            "besides, which belongs to the exponent. See section 8.2.",
+            "Every hand turns E times too slowly: position 1 is to turn the first one by 1 radian, and the width "
+            "belongs to the exponent. See section 8.2.",
             {"base**-exponents": "base**-exponents / d_model"},
         ),
         "all columns sines": Mistake(
-            "Both columns of a hand hold its sine; the odd one is its cosine, without which nobody can tell whether "
-            "the hand goes up or down. See section 8.2.",
+            "Both columns of a hand hold its sine; the odd one is to be its cosine, without which nobody can tell "
+            "whether the hand goes up or down. See section 8.2.",
             {"angles.cos()": "angles.sin()"},
         ),
         "all columns cosines": Mistake(
-            "Both columns of a hand hold its cosine; the even one is its sine. See section 8.2.",
+            "Both columns of a hand hold its cosine; the even one is to be its sine. See section 8.2.",
             {"angles.sin()": "angles.cos()"},
         ),
         "angles themselves": Mistake(
@@ -354,8 +365,8 @@ sinusoids_at = Exercise(
             {"positions[..., None]": "-positions[..., None]"},
         ),
         "positions up to the largest": Mistake(
-            "It is a table of all positions up to the largest one that was asked for; asked for is the row of each, "
-            "in the shape of `positions`. See section 8.4.",
+            "It is a table of all positions from 0 up to the largest one that was asked for; asked for is the row of "
+            "each, in the shape of `positions`. See section 8.4.",
             lambda positions, d_model, base: _sinusoids(
                 torch.arange(int(positions.max()) + 1, device=positions.device), d_model, base
             ),
@@ -445,8 +456,8 @@ turn_halves = Exercise(
         ),
         "angles of neighbours": Mistake(
             "The columns are paired in halves and the angles in neighbours: two columns of one pair turn by different "
-            "angles. Over the whole width, the angles come as 0, 1, 2, 0, 1, 2 and not as 0, 0, 1, 1, 2, 2. See "
-            "section 8.4.",
+            "angles. Over the whole width, the angles are to come as 0, 1, 2, 0, 1, 2 and not as 0, 0, 1, 1, 2, 2. "
+            "See section 8.4.",
             _angles_of_the_other_convention,
         ),
         "partners from neighbours": Mistake(
@@ -455,8 +466,7 @@ turn_halves = Exercise(
             _pairs_of_the_other_convention,
         ),
         "turned backwards": Mistake(
-            "The arrows turn the other way: the sign of the angle, or of both sines, is reversed. Scores of two "
-            "layers that both do so would agree, and with any other model they would not. See section 8.4.",
+            "The arrows turn the other way: the arrow (1, 0) is to turn towards (0, 1). See section 8.4.",
             {"angles.sin()": "-angles.sin()"},
         ),
         "minus sign missing": Mistake(
@@ -470,13 +480,13 @@ turn_halves = Exercise(
             {"a * sin + b * cos": "b * cos - a * sin"},
         ),
         "sine and cosine swapped": Mistake(
-            "The sine stands where the cosine belongs and the cosine where the sine does: "
-            "at position 0 nothing is to be turned, and all is. See section 8.4.",
+            "These are the results with sine and cosine in each other's places: at position 0 nothing is to be "
+            "turned, and the sine is 0 there. See section 8.4.",
             {"cos, sin =": "sin, cos ="},
         ),
         "results interleaved": Mistake(
-            "The numbers are right and stand in the wrong columns: the halves come in, and neighbours go out. "
-            "What came from column i goes back to column i. See section 8.4.",
+            "The numbers are right and stand in the wrong columns: halves come in, and neighbours go out. What came "
+            "from column i is to go back to column i. See section 8.4.",
             {"torch.cat": "torch.stack", "b * cos], dim=-1)": "b * cos], dim=-1).flatten(-2)"},
         ),
         "neighbours in and halves out": Mistake(
@@ -485,12 +495,13 @@ turn_halves = Exercise(
             _neighbours_to_halves,
         ),
         "halves swapped": Mistake(
-            "The two halves of the result changed places: the first half of the columns comes first. See section 8.4.",
+            "The two halves of the result have changed places: the first half of the columns is to come first. See "
+            "section 8.4.",
             {"[a * cos - b * sin, a * sin + b * cos]": "[a * sin + b * cos, a * cos - b * sin]"},
         ),
         "second half from the first": Mistake(
-            "The first half is right and the second is not: it was computed from the first half after turning "
-            "instead of before. See section 8.4.",
+            "The first half is right, and the second is that of a first half turned already: both are made of the two "
+            "halves as they came. See section 8.4.",
             {"    return": "    a = a * cos - b * sin\n    return", "[a * cos - b * sin,": "[a,"},
         ),
         "one half turned": Mistake(
@@ -504,55 +515,54 @@ turn_halves = Exercise(
             {"/ x.size(-1)": "/ x.size(-1) / 2"},
         ),
         "each column its own speed": Mistake(
-            "The two columns of a pair turn at different speeds, so the pair does not keep its length: "
-            "there are D/2 speeds, and column i + D/2 has that of column i. See section 8.4.",
+            "The two columns of a pair turn at different speeds, so the pair does not keep its length: there are to "
+            "be D/2 speeds, the same for column i + D/2 as for column i. See section 8.4.",
             _every_column_its_speed,
         ),
         "positions ignored": Mistake(
-            "With positions 0, 1, 2, … it is right; with others the same comes out: "
-            "turn by `positions`, not by the number of the row. See section 8.4.",
+            "Whatever the positions are, the rows are turned by 0, 1, 2, …: turn by `positions`, not by the number of "
+            "the row. See section 8.4.",
             {"positions[..., None]": "torch.arange(x.size(-2), device=x.device)[..., None]"},
         ),
         "positions from 1": Mistake(
-            "Everything is turned one position too far: at position 0 nothing is turned. See section 8.4.",
+            "Everything is turned one position too far: at position 0 nothing is to be turned. See section 8.4.",
             {"positions[..., None]": "(positions + 1)[..., None]"},
         ),
         "base ignored": Mistake(
-            "With another base nothing changes: 10,000 stands in the code where `base` belongs. See section 8.4.",
+            "With another base, the arrows still turn as with 10,000: the speeds are powers of `base`. See section "
+            "8.4.",
             {"base**": "10_000.0**"},
         ),
         "type not kept": Mistake(
-            "The numbers come back in another type than they came in: float32 for a float64, or the other way round. "
-            "See section 8.7.",
+            "The numbers come back in another type than that of `x`, which may be float64. See section 8.7.",
             sign=lambda found, x, positions, base: (
                 found.dtype != x.dtype
                 and torch.allclose(found.double(), _halves(x, positions, base).double(), atol=1e-3)
             ),
         ),
         "exponent doubled": Mistake(
-            "The arrows get slower twice as fast as they should: the exponent of pair i is 2i/D, and here it is 4i/D, "
-            "or i over a quarter of the width. See section 8.4.",
+            "The arrows get slower twice as fast as they should: the exponent of pair i is 2i/D, and here it is 4i/D. "
+            "See section 8.4.",
             {"/ x.size(-1)": "/ x.size(-1) * 2"},
         ),
         "multiplied instead of divided": Mistake(
-            "Every arrow but the first turns too fast: the position is divided by the power of the base. See section "
-            "8.4.",
+            "The numbers are mostly those of positions multiplied by the power of the base: divide by it, and the "
+            "first pair is the fastest. See section 8.4.",
             sign=lambda found, x, positions, base: _mostly(
                 found, torch.cat(_turned(x, positions, base, -_pairs(x.size(-1))), dim=-1)
             ),
         ),
         "exponent not divided by the width": Mistake(
-            "The arrows get slower far too fast: the exponent of pair i is 2i/D, and here it is not divided by D. "
-            "See section 8.4.",
+            "The arrows get slower far too fast: the exponent of pair i is 2i/D, and here it is 2i. See section 8.4.",
             {" / x.size(-1)": ""},
         ),
         "one speed for all": Mistake(
-            "All arrows turn by 1 radian per position: each pair has a speed of its own. See section 8.4.",
+            "All arrows turn by 1 radian per position: each pair needs a speed of its own. See section 8.4.",
             {"/ x.size(-1)": "* 0"},
         ),
         "one half returned": Mistake(
-            "Only the first half of the columns comes back; both halves are turned, and stand one behind the other. "
-            "See section 8.4.",
+            "Only the first half of the columns comes back; asked for are both, turned, one behind the other. See "
+            "section 8.4.",
             {"torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)": "a * cos - b * sin"},
         ),
         "only the second half turned": Mistake(
@@ -565,7 +575,7 @@ turn_halves = Exercise(
             {"torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)": "x + torch.cat([sin, cos], dim=-1)"},
         ),
         "turned twice": Mistake(
-            "Every arrow is turned by twice its angle: turn once. See section 8.4.",
+            "Every arrow is turned by twice its angle: at position 1, the first turns by 1 radian. See section 8.4.",
             {"positions[..., None]": "2 * positions[..., None]"},
         ),
         "nothing turned": Mistake(
@@ -611,43 +621,47 @@ rotary_attention = Exercise(
     gradients=True,
     mistakes={
         "queries from 0": Mistake(
-            "With as many queries as keys it is right, and with a cache it is not: the first of the new queries "
-            "is turned by the same position as the first key. It stands S − T positions behind it. See section 8.4.",
+            "The first of the queries is turned by the position of the first key, with a cache as well. It stands S − "
+            "T positions behind it. See section 8.4.",
             {"rotate(q, newest)": "rotate(q)"},
         ),
         "queries from 0 in the mask as well": Mistake(
-            "With as many queries as keys it is right; with a cache, both the turning and the mask take "
-            "the first of the new queries for the first token. It stands at S − T. See section 8.4.",
+            "Both the turning and the mask take the first of the queries for the first token. With a cache, it stands "
+            "at S − T. See section 8.4.",
             {"rotate(q, newest)": "rotate(q)", "mask(T, S, device=q.device)": "mask(S, device=q.device)[:T]"},
         ),
         "queries one position too far": Mistake(
-            "Even with as many queries as keys, a query and the key of the same token are turned differently: "
-            "the last query stands at S − 1, not at S. See section 8.4.",
+            "A query is turned by one position more than the key of its own token: the last of both stands at S − 1. "
+            "See section 8.4.",
             {"(q, newest)": "(q, newest + 1)"},
         ),
+        "queries one position too early": Mistake(
+            "A query is turned by one position less than the key of its own token: the last of both stands at S − 1. "
+            "See section 8.4.",
+            {"(q, newest)": "(q, newest - 1)"},
+        ),
         "all queries at the end": Mistake(
-            "One new query is right and several are not: all of them are turned as if they stood at S − 1. See section "
-            "8.4.",
+            "All queries are turned by the position of the last key, S − 1: each stands where the key of its own "
+            "token does. See section 8.4.",
             {"(q, newest)": "(q, torch.full_like(newest, S - 1))"},
         ),
         "only the queries turned": Mistake(
-            "The keys are not turned. A score then depends on the query's own position and not on the distance. "
-            "See section 8.8.",
+            "The scores are those of keys that are not turned, so they depend on the query's own position and not on "
+            "the distance. See section 8.8.",
             {"rotate(k)": "k"},
         ),
         "only the keys turned": Mistake(
-            "The queries are not turned. A score then depends on the key's own position and not on the distance. "
-            "See section 8.8.",
+            "The scores are those of queries that are not turned, so they depend on the key's own position and not on "
+            "the distance. See section 8.8.",
             {"rotate(q, newest)": "q"},
         ),
         "nothing turned": Mistake(
-            "This is causal attention without positions: neither queries nor keys are turned. "
-            "`rotate` returns new tensors and leaves those it was given. See section 8.4.",
+            "This is causal attention without positions: queries and keys are to be turned, both. `rotate` returns "
+            "new tensors and leaves those it was given. See section 8.4.",
             {"rotate(q, newest)": "q", "rotate(k)": "k"},
         ),
         "values turned": Mistake(
-            "The weights are right and the output is not: the values were turned as well, "
-            "so that the output depends on where the text begins. See section 8.8.",
+            "The output is that of values that are turned as well: turn queries and keys alone. See section 8.8.",
             {"v, mask)": "rotate(v), mask)"},
         ),
         "opposite directions": Mistake(
@@ -656,43 +670,45 @@ rotary_attention = Exercise(
             {"rotate(k)": "rotate(k, -torch.arange(S, device=q.device))"},
         ),
         "mask ignored": Mistake(
-            "Queries look at keys that come after them: the causal mask is missing. See section 5.2.",
+            "Queries look at keys that come after them: a causal mask hides those. See section 5.2.",
             {", mask)": ")"},
         ),
         "mask inverted": Mistake(
-            "The queries see the future and not the past: True means may attend. See section 5.4.",
+            "The queries see the future and not the past: in a mask, True means may attend. See section 5.4.",
             {", mask)": ", ~mask)"},
         ),
         "mask of the queries alone": Mistake(
-            "Without a cache all is well; with one, the mask has a column for each query, (T, T), and it needs one for "
-            "each key, (T, S). See section 5.6.",
+            "With a cache, the mask has a column for each query, (T, T), and it needs one for each key, (T, S). See "
+            "section 5.6.",
             {"mask(T, S,": "mask(T,"},
         ),
         "scaled twice": Mistake(
-            "The scores are divided by √D twice: `attention` divides them already. See section 3.4.",
+            "The weights are those of scores divided by √D twice: once is enough, and `attention` does that. See "
+            "section 3.4.",
             {"rotate(q, newest)": "rotate(q, newest) / math.sqrt(q.size(-1))"},
         ),
         "cache cut off": Mistake(
-            "Only the newest T keys are read: the older ones of the cache are part of the text, and every query may "
-            "look at them. See section 5.6.",
+            "Only the newest T keys count: the older ones of the cache are part of the text, and every query may look "
+            "at them. See section 5.6.",
             {"mask(T, S,": "mask(T,", "rotate(k), v": "rotate(k[..., -T:, :], newest), v[..., -T:, :]"},
         ),
         "two conventions": Mistake(
-            "Queries and keys are turned by two conventions, one in neighbouring columns and one in halves, so that "
-            "their scores mean nothing: `attn_course.rotate` turns both. See section 8.4.",
+            "Queries are turned in neighbouring columns and keys in halves: turn both in one way, that of "
+            "`attn_course.rotate`. See section 8.4.",
             {"rotate(k)": "_halves(k, torch.arange(S, device=q.device), 10_000.0)"},
         ),
         "causal mask aligned top-left": Mistake(
-            "The positions are right and the mask is not: with more keys than queries it takes the first query for "
-            "the first token and hides most of the cache. See section 5.6.",
+            "The first query sees the first key alone, the second the first two: with more keys than queries, it is "
+            "the last query that belongs to the last key. See section 5.6.",
             {"mask(T, S, device=q.device)": "mask(S, device=q.device)[:T]"},
         ),
         "no scale": Mistake(
-            "The scores are not divided by √D. See section 3.4.",
+            "The weights are those of plain products of queries and keys: a score is such a product divided by √D. "
+            "See section 3.4.",
             {"rotate(q, newest)": "rotate(q, newest) * math.sqrt(q.size(-1))"},
         ),
         "results swapped": Mistake(
-            "Both results are there, in the wrong order: first the output, then the weights. See section 3.7.",
+            "The weights come first and the output second: it is the other way round. See section 3.7.",
             {", mask)": ", mask)[::-1]"},
         ),
         "weights not returned": Mistake(
@@ -701,46 +717,48 @@ rotary_attention = Exercise(
         ),
         "other convention": Mistake(
             "Queries and keys are turned in halves, column i with column i + D/2, as in exercise 8.3; "
-            "`attn_course.rotate` turns neighbouring columns, and so do the scores that are asked for. See section "
-            "8.4.",
+            "`attn_course.rotate` turns neighbouring columns, and the exercise asks for its scores. See section 8.4.",
             {
                 "rotate(q, newest)": "_halves(q, newest, 10_000.0)",
                 "rotate(k)": "_halves(k, torch.arange(S, device=q.device), 10_000.0)",
             },
         ),
         "hides the diagonal": Mistake(
-            "A query does not see the key of its own token: the rule is itself and what came before. See section 5.4.",
+            "A query does not see the key of its own token: it may look at that one and at those before it. See "
+            "section 5.4.",
             {"make_causal_mask(T, S, device=q.device)": "newest[:, None] > torch.arange(S, device=q.device)"},
         ),
         "hidden scores set to 0": Mistake(
-            "Keys of the future have a weight: their scores are 0, and 0 is a score like any other. See section 5.1.",
+            "Keys of the future have the weight of a score of 0, which is a score like any other: hide them with −∞. "
+            "See section 5.1.",
             {"return attention": "return _future_as_zero"},
         ),
         "mask after the softmax": Mistake(
-            "The rows of weights sum to less than 1: keys of the future took their share before the mask hid them. "
-            "See section 5.2.",
+            "The weights are those of a softmax over all keys, set to 0 at keys of the future, so that a row with a "
+            "future sums to less than 1: hide the scores, not the weights. See section 5.2.",
             {"return attention": "weights = attention", ", mask)": ")[1] * mask\n    return weights @ v, weights"},
         ),
         "turned after the product": Mistake(
-            "The output is turned, and neither queries nor keys are: a rotation has to act before the scores. "
-            "See section 8.4.",
+            "The weights are those of queries and keys that are not turned, and the output is turned: a rotation has "
+            "to act before the scores. See section 8.4.",
             {
                 "return attention(rotate(q, newest), rotate(k),": "out, weights = attention(q, k,",
                 ", mask)": ", mask)\n    return rotate(out, newest), weights",
             },
         ),
         "turned twice": Mistake(
-            "Queries and keys are turned twice, so that every distance counts double. See section 8.4.",
+            "Every distance counts double: queries and keys are to be turned by their positions, once. See section "
+            "8.4.",
             {"rotate(q, newest)": "rotate(rotate(q, newest), newest)", "rotate(k)": "rotate(rotate(k))"},
         ),
         "mask ignored and queries from 0": Mistake(
-            "The causal mask is missing, and with a cache the first of the new queries is turned as if it stood at "
-            "position 0. It stands at S − T. See section 8.4.",
+            "Queries look at keys that come after them, and the first of the queries is turned by the position of the "
+            "first key. With a cache, it stands at S − T. See section 8.4.",
             {"rotate(q, newest)": "rotate(q)", ", mask)": ")"},
         ),
         "keys behind the queries": Mistake(
-            "The keys are turned by S − T positions too many and the queries from 0, or the other way round, so that "
-            "a key seems to stand behind the query of its own token. See section 8.4.",
+            "With a cache, a key is turned by more than the query of its own token: keys stand at 0 to S − 1, and "
+            "queries at S − T to S − 1. See section 8.4.",
             {"rotate(q, newest)": "rotate(q)", "rotate(k)": "rotate(k, torch.arange(S, device=q.device) + S - T)"},
         ),
     },
@@ -785,34 +803,38 @@ linear_bias = Exercise(
     returns=("bias",),
     mistakes={
         "near is lowered": Mistake(
-            "What is far is raised instead of lowered: the bias is at most 0, and 0 at distance 0. See section 8.5.",
+            "What is far is raised instead of lowered: the bias is to be 0 at distance 0, and below 0 elsewhere. See "
+            "section 8.5.",
             {"* -(t": "* (t"},
         ),
         "slopes from 0": Mistake(
-            "The first head has the slope 1: the heads are counted from 1, so it is 2 to the power of −8/H. See "
+            "The first head has the slope 1: the heads count from 1, so it is to be 2 to the power of −8/H. See "
             "section 8.5.",
             {"-8 * h": "-8 * (h - 1)"},
         ),
         "slopes halved from head to head": Mistake(
-            "With eight heads it is right; with others, the slopes do not end at 1/256: each is 2 to the power of "
-            "−8h/H, so the ratio depends on the number of heads. See section 8.5.",
+            "The slopes are 1/2, 1/4, 1/8, … whatever the number of heads: each is to be 2 to the power of −8h/H, so "
+            "the ratio depends on that number. See section 8.5.",
             {"-8 * h / num_heads": "-h"},
         ),
         "exponent cut to a whole number": Mistake(
-            "Where H divides 8 it is right; elsewhere the exponents come out as whole numbers, and −8h/H is "
-            "mostly none. See section 8.5.",
-            {"h / num_heads": "h // num_heads"},
+            "The exponents are whole numbers, and −8h/H is one only where H divides 8h. See section 8.5.",
+            sign=where(
+                lambda num_heads, *lengths: 8 % num_heads > 0,
+                Edited(_linear_bias, {"-8 * h / num_heads": "(-8 * h // num_heads)"}),
+                Edited(_linear_bias, {"-8 * h / num_heads": "-(8 * h // num_heads)"}),
+            ),
         ),
         "slopes divided": Mistake(
             "The slopes are 1, 1/2, 1/3, …; they are to fall by the same factor from head to head. See section 8.5.",
             {"2.0 ** (-8 * h / num_heads)": "1 / h"},
         ),
         "flattest head first": Mistake(
-            "The heads come in the reverse order: the first one is the steepest. See section 8.5.",
+            "The heads come in the reverse order: the first one is to be the steepest. See section 8.5.",
             {"return slopes": "return slopes.flip(0)"},
         ),
         "one slope for all": Mistake(
-            "All heads have the same slope, so none of them sees the whole text. See section 8.5.",
+            "All heads have the same bias: each is to have a slope of its own. See section 8.5.",
             sign=lambda found, num_heads, num_queries, num_keys: (
                 None
                 if num_heads == 1
@@ -822,13 +844,13 @@ linear_bias = Exercise(
             ),
         ),
         "slopes of the authors' code": Mistake(
-            "For powers of two it is right. For other numbers of heads these are the slopes of the authors' code; "
-            "the exercise asks for the formula of the paper. See section 8.5.",
+            "For a number of heads that is no power of two, these are the slopes of the authors' code; the exercise "
+            "asks for the formula of the paper. See section 8.5.",
             {"[2.0 ** (-8 * h / num_heads) for h in range(1, num_heads + 1)]": "_slopes_of_the_code(num_heads)"},
         ),
         "aligned top-left": Mistake(
-            "The first query is taken for position 0, so that of a longer row of keys the oldest gets the bias 0. "
-            "The last query stands where the last key does. See section 8.8.",
+            "The first query stands at position 0, where the first key does: it is the last query that belongs to the "
+            "last key. See section 8.8.",
             {"num_keys - num_queries, num_keys)": "num_queries)"},
         ),
         "future raised": Mistake(
@@ -852,8 +874,8 @@ linear_bias = Exercise(
             {"return slopes": "return (slopes", ".abs()": ".abs()).masked_fill(s > t, -math.inf)"},
         ),
         "a number for each key": Mistake(
-            "The bias has one row for all queries. Under a causal mask that gives the same weights, "
-            "but it is not 0 where a query meets its own position. See section 8.5.",
+            "All queries have the same row. Under a causal mask that gives the same weights, but the bias is to be 0 "
+            "where each query meets its own position. See section 8.5.",
             sign=lambda found, num_heads, num_queries, num_keys: (
                 found.dim() == 3
                 and found.size(1) in (1, num_queries)
@@ -868,54 +890,55 @@ linear_bias = Exercise(
             {"return slopes": "return (slopes", ".abs()": ".abs()).permute(1, 2, 0)"},
         ),
         "queries and keys swapped": Mistake(
-            "There is a row for each key: the queries stand down the side, (H, T, S). See section 8.5.",
+            "There is a row for each key: the rows are to be the queries, (H, T, S). See section 8.5.",
             sign=lambda found, num_heads, num_queries, num_keys: (
                 num_queries != num_keys and found.shape == (num_heads, num_keys, num_queries)
             ),
         ),
         "float64 returned": Mistake(
-            "The numbers are right and come in float64: the exercise asks for float32. See section 8.7.",
+            "The bias comes in float64: the exercise asks for float32. See section 8.7.",
             {"return slopes": "return (slopes", ".abs()": ".abs()).double()"},
         ),
         "slopes without the minus": Mistake(
-            "The slopes are above 1 and grow from head to head: the exponent is negative, −8h/H. See section 8.5.",
+            "The slopes are above 1: the exponent is to be negative, −8h/H. See section 8.5.",
             {"-8 * h": "8 * h"},
         ),
         "slopes without the 8": Mistake(
-            "The last slope is 1/2, and it is 1/256: the exponent is −8h/H, and the 8 is missing. See section 8.5.",
+            "The last slope is 1/2, and it is to be 1/256: the exponent is −8h/H, not −h/H. See section 8.5.",
             {"-8 * h": "-h"},
         ),
         "slopes of e": Mistake(
-            "The slopes are powers of e; they are powers of 2. See section 8.5.",
+            "The slopes are powers of e; they are to be powers of 2. See section 8.5.",
             {"2.0 ** (-8 * h / num_heads)": "math.exp(-8 * h / num_heads)"},
         ),
         "slopes in a line": Mistake(
-            "The exponent has become a factor: the slopes are 2 to the power of −8h/H. See section 8.5.",
+            "The slopes are −8h/H itself: 2 is to be raised to that power. See section 8.5.",
             {"2.0 ** (-8 * h / num_heads)": "-8 * h / num_heads"},
         ),
         "slopes of H instead of h": Mistake(
-            "The exponent is −8/h, and h counts the heads: it is −8h/H. See section 8.5.",
+            "The exponent is −8/h, and h counts the heads: it is to be −8h/H. See section 8.5.",
             {"-8 * h / num_heads": "-8 / h"},
         ),
         "slopes as many as heads and one": Mistake(
-            "The exponent is divided by H + 1 or H − 1; the last head's is exactly −8. See section 8.5.",
+            "The exponents are −8h/(H + 1): divided by H instead, the last is exactly −8. See section 8.5.",
             {"h / num_heads": "h / (num_heads + 1)"},
         ),
         "squared distance": Mistake(
-            "The distances are squared; the bias falls in a line. See section 8.5.",
+            "The distances are squared; the bias is to fall in a line. See section 8.5.",
             {"abs()": "square()"},
         ),
         "distance from 1": Mistake(
-            "A query's own position is at distance 1; it is at distance 0, and its bias is 0. See section 8.5.",
+            "A query's own position counts as distance 1; it is at distance 0, and its bias is to be 0. See section "
+            "8.5.",
             {"(t - s).abs()": "((t - s).abs() + 1)"},
         ),
         "one table": Mistake(
-            "There is one table (T, S); each head has one of its own, (H, T, S). See section 8.5.",
+            "There is one table (T, S); each head is to have one of its own, (H, T, S). See section 8.5.",
             sign=lambda found, H, T, S: found.shape == (T, S),
         ),
         "aligned top-left and future raised": Mistake(
-            "The first query is taken for position 0, and the last one stands where the last key does; and the "
-            "distance has kept its sign, so that one side is raised. See section 8.5.",
+            "The first query stands at position 0, where the first key does, and keys after a query are raised: the "
+            "last query belongs to the last key, and distance has no sign. See section 8.5.",
             {"num_keys - num_queries, num_keys)": "num_queries)", ".abs()": ""},
         ),
     },

@@ -39,6 +39,7 @@ def _files(draw):
     yield "a file that lacks two and has one more", 5, 3, "another version"
     yield "a tensor of a wrong shape", 3, 11, "wrong shape"
     yield "a matrix stored the other way", 5, 7, "stored the other way"
+    yield "a file with all of these faults", 3, 5, "all faults"
 
 
 def _file_for(module, fault):
@@ -48,17 +49,21 @@ def _file_for(module, fault):
     for theirs, ours in _NAMES.items():
         numbers = torch.randn(module.get_parameter(ours).shape, generator=rng)
         tensors[theirs] = numbers.T.contiguous() if theirs in _TRANSPOSED else numbers
-    wanted = {"one missing": ["mlp.fc.bias"], "another version": ["mlp.fc.bias", "ln.gain"]}
+    wanted = {
+        "one missing": ["mlp.fc.bias"],
+        "another version": ["mlp.fc.bias", "ln.gain"],
+        "all faults": ["mlp.fc.bias"],
+    }
     wanted = wanted.get(fault, [])
     for name in wanted:
         del tensors[name]
-    if fault in ("one more", "another version"):
+    if fault in ("one more", "another version", "all faults"):
         tensors["attn.scale"] = torch.ones(2)
         wanted.append("attn.scale")
-    if fault == "wrong shape":
+    if fault in ("wrong shape", "all faults"):
         tensors["ln.shift"] = torch.randn(1, generator=rng)  # copy_ would spread it
         wanted.append("ln.shift")
-    if fault == "stored the other way":
+    if fault in ("stored the other way", "all faults"):
         tensors["mlp.fc.weight"] = tensors["mlp.fc.weight"].T.contiguous()
         wanted.append("mlp.fc.weight")
     return tensors, wanted
@@ -145,6 +150,12 @@ def _stops_at_the_first(module, tensors, names, transposed):
     return _load(module, tensors, names, transposed)
 
 
+def _names_before_shapes(module, tensors, names, transposed):
+    if wrong := names.keys() ^ tensors.keys():
+        raise ValueError(", ".join(wrong))
+    return _load(module, tensors, names, transposed)
+
+
 def _copies_as_it_goes(module, tensors, names, transposed):
     with torch.no_grad():
         for theirs, tensor in tensors.items():
@@ -200,8 +211,7 @@ load_renamed = Exercise(
             {"if theirs in transposed": "if tensors[theirs].dim() == 2"},
         ),
         "missing names ignored": Mistake(
-            "A file that lacks a tensor is taken, and the parameter keeps its random numbers: a half-loaded model "
-            "that raises nothing. See section 17.12.",
+            "A file that lacks a tensor is taken: the model is half loaded, and nothing is raised. See section 17.12.",
             {"[name for name in names if name not in tensors] + ": ""},
         ),
         "unexpected names ignored": Mistake(
@@ -224,24 +234,40 @@ load_renamed = Exercise(
             _loads_what_fits,
         ),
         "copies as it goes": Mistake(
-            "The file is gone through and copied on the way: a parameter that the file lacks keeps its random numbers, "
-            "and a name without a place is noticed when half is overwritten. See section 17.12.",
+            "A file that lacks a tensor is taken, and one with a name too many is refused when parameters have been "
+            "overwritten: look at everything first, and copy afterwards. See section 17.12.",
             _copies_as_it_goes,
         ),
         "another error": Mistake(
             "A file that does not fit is refused, but not by the ValueError that the exercise asks for, so whoever "
-            "waits for that one does not catch it. (A KeyError has the first missing name alone.) See section 17.12.",
+            "waits for that one does not catch it. See section 17.12.",
             sign=lambda found, *sizes: found[0] and not found[3],
         ),
         "does not raise": Mistake(
-            "A file that does not fit is noticed and nothing is loaded, but no error is raised, so whoever called goes "
-            "on with random numbers. See section 17.12.",
+            "From a file that does not fit nothing is loaded, but no error is raised, so whoever called goes on with "
+            "random numbers. See section 17.12.",
             _keeps_quiet,
         ),
         "stops at the first name": Mistake(
-            "The refusal has some of the wrong names only, the first one or those of one kind: collect what is "
-            "missing, what is left over and what does not fit, and say all of it at once. See section 17.12.",
+            "Where several names are wrong, the refusal does not have all of them: collect what is missing, what is "
+            "left over and what does not fit, and say all of it at once. See section 17.12.",
             _stops_at_the_first,
+        ),
+        "wrong shapes not all named": Mistake(
+            "Where names and shapes are wrong at once, the refusal does not have all of them: look for everything "
+            "that is wrong before you raise. See section 17.12.",
+            _names_before_shapes,
+        ),
+        "shape noticed too late": Mistake(
+            "A matrix stored the other way round is refused, but parameters have been overwritten by then: compare "
+            "all shapes before anything is copied. See section 17.12.",
+            sign=lambda found, width, hidden, fault: (
+                found[0] and not found[2]
+                if fault == "stored the other way"
+                else None
+                if fault == "all faults"
+                else False
+            ),
         ),
         "names nothing": Mistake(
             "The file is refused, but the message does not say which names are missing, unexpected or of another "
@@ -249,24 +275,23 @@ load_renamed = Exercise(
             {'", ".join(wrong)': '"this file does not fit"'},
         ),
         "names in the wrong direction": Mistake(
-            "The table goes from the names in the file to those of the module, and it is read the other way. See "
-            "section 17.5.",
+            "A name of the module is looked up among the file's names: the table goes from the names in the file to "
+            "those of the module. See section 17.5.",
             _other_direction,
         ),
         "parameters replaced or frozen": Mistake(
-            "The numbers are there, and the module's parameters are other tensors than before, share memory with the "
-            "file's, or no longer require gradients. Copy into them: an optimizer that holds them goes on training "
-            "them then, and nothing else. See section 17.5.",
+            "The module's parameters are other tensors than before, share memory with the file's, or no longer "
+            "require gradients. Copy into those that are there: an optimizer may hold them. See section 17.5.",
             sign=lambda found, *sizes: found[4] == "other parameters",
         ),
         "file changed": Mistake(
-            "The dictionary that was given, or a tensor in it, is not what it was: a second module could not be "
+            "The dictionary that was given, or a tensor in it, is not what it was, and a second module may have to be "
             "filled from it. Work on new ones. See section 17.5.",
             sign=lambda found, *sizes: found[4] == "file changed" or None,
         ),
         "shapes taken for sizes": Mistake(
-            "A tensor with as many numbers in another shape is taken, and brought into the shape of the parameter: "
-            "its rows are mixed up. The shapes have to be the same. See section 17.12.",
+            "A tensor with as many numbers in another shape is taken: it has to be refused, even where it could be "
+            "brought into the right shape. See section 17.12.",
             sign=lambda found, width, hidden, fault: (
                 not found[0] if fault == "stored the other way" else (False if fault == "whole" else None)
             ),
@@ -280,18 +305,17 @@ load_renamed = Exercise(
             },
         ),
         "another module": Mistake(
-            "What comes back is another module than the one that was given, which is still as it was: whoever holds "
-            "that one has random numbers. Fill the module itself, and return it. See section 17.5.",
+            "What comes back is not the module that was given: fill that one, and return it. See section 17.5.",
             sign=lambda found, *sizes: found[4] == "another module",
         ),
         "shapes compared before transposing": Mistake(
-            "A file that fits is refused: a matrix that has to be transposed is compared as the file stores it. Its "
-            "shape has to be right after transposing. See section 17.10.",
+            "A file that fits is refused for a matrix that has to be transposed: its shape has to be right after "
+            "transposing, not before. See section 17.10.",
             sign=lambda found, *sizes: found[4] == "transposed later" or (None if sizes[-1] != "whole" else False),
         ),
         "table not used": Mistake(
-            "A file that fits is refused: the names of the file are looked for in the module. They are two "
-            "vocabularies, and the table goes from the one to the other. See section 17.5.",
+            "A file that fits is refused, with all names of the file and of the module: they are two vocabularies, "
+            "and the table goes from the one to the other. See section 17.5.",
             sign=lambda found, *sizes: found[4] == "table not used" or (None if sizes[-1] != "whole" else False),
         ),
     },
@@ -345,7 +369,7 @@ mean_pool = Exercise(
             lambda hidden, mask: _mean(hidden, mask, hidden.size(1)),
         ),
         "not divided": Mistake(
-            "It is a sum: a sentence of twice the length gets a vector of about twice the length. See section 17.9.",
+            "It is a sum; a mean is divided by the number of tokens. See section 17.9.",
             lambda hidden, mask: _mean(hidden, mask, 1),
         ),
         "divided by the tokens of the whole batch": Mistake(
@@ -365,16 +389,20 @@ mean_pool = Exercise(
             "It is the largest number of each column, not the mean. See section 17.9.",
             lambda hidden, mask: hidden.masked_fill(~mask[..., None], -torch.inf).amax(1),
         ),
+        "axis lost with one sentence": Mistake(
+            "With one sentence the axis of the batch is lost: one sentence is a batch of one, and the shape is (1, E). "
+            "See section 17.9.",
+            lambda hidden, mask: _mean(hidden, mask, mask.sum(dim=1, keepdim=True)).squeeze(0),
+        ),
         "all sentences in one": Mistake(
-            "It is one mean over the tokens of all sentences: each sentence has its own, and the axis of the batch "
-            "stays, even for one sentence. See section 17.9.",
+            "It is one mean over the tokens of all sentences: each sentence has its own. See section 17.9.",
             sign=lambda found, hidden, mask: (
                 found.size(-1) == hidden.size(2)
                 and torch.allclose(found, hidden[mask].mean(dim=0).expand_as(found), rtol=1e-3, atol=1e-5)
             ),
         ),
         "mean over the sentences": Mistake(
-            "The mean is taken over the batch and not over the tokens of each sentence. See section 17.9.",
+            "It is the mean over the batch, and not over the tokens of each sentence. See section 17.9.",
             lambda hidden, mask: hidden.mean(dim=0),
         ),
         "cut at the length": Mistake(
@@ -420,8 +448,8 @@ mean_pool = Exercise(
             lambda hidden, mask: hidden.sum(dim=1) / mask.sum(dim=1, keepdim=True),
         ),
         "added up over the width": Mistake(
-            "There is a number for each token: it is the columns that are added up, and not the tokens, which are axis "
-            "1. See section 17.9.",
+            "There is a number for each token, and a sentence is to have a vector: the mean runs over the tokens, "
+            "which are axis 1. See section 17.9.",
             sign=lambda found, hidden, mask: found.shape == mask.shape,
         ),
         "divided by a root": Mistake(
@@ -430,15 +458,15 @@ mean_pool = Exercise(
             lambda hidden, mask: _mean(hidden, mask, mask.sum(1, keepdim=True).sqrt()),
         ),
         "first and last token left out": Mistake(
-            "The first and the last token of each sentence are left out; they are marks, but the mask counts them, and "
-            "this model was trained for the mean of all. See section 17.9.",
+            "In a sentence without padding the first and the last token are left out; they are marks, but the mask "
+            "counts them, and this model was trained for the mean of all. See section 17.9.",
             sign=lambda found, hidden, mask: (
                 torch.allclose(found, hidden[:, 1:-1].mean(dim=1), rtol=1e-3, atol=1e-5) if mask.all() else None
             ),
         ),
         "rounded to half precision": Mistake(
-            "The numbers are right to two or three digits: on the way they are float16 or bfloat16. Numbers stay in "
-            "the type in which they were given. See section 17.9.",
+            "The numbers are right to two or three digits: they are numbers of float16 or bfloat16, and should stay "
+            "in the type in which they were given. See section 17.9.",
             sign=lambda found, hidden, mask: (
                 any(torch.equal(found, found.to(half).to(found.dtype)) for half in (torch.float16, torch.bfloat16))
                 and torch.allclose(
@@ -508,6 +536,11 @@ split_fused = Exercise(
             "Keys and values have changed places: the order in the file is queries, keys, values. See section 17.10.",
             {"q, k, v =": "q, v, k =", "of_q, of_k, of_v =": "of_q, of_v, of_k ="},
         ),
+        "queries and values swapped": Mistake(
+            "Queries and values have changed places: the order in the file is queries, keys, values. See section "
+            "17.10.",
+            {"q, k, v =": "v, k, q =", "of_q, of_k, of_v =": "of_v, of_k, of_q ="},
+        ),
         "values first": Mistake(
             "The values come first here: the order in the file is queries, keys, values. See section 17.10.",
             {"q, k, v =": "k, v, q =", "of_q, of_k, of_v =": "of_k, of_v, of_q ="},
@@ -566,6 +599,14 @@ split_fused = Exercise(
                 and any(_all_equal(found[3:], biases) for biases in itertools.permutations(_split(weight, bias)[3:]))
             ),
         ),
+        "weights in another order": Mistake(
+            "The biases are right, and the weights stand in another order than queries, keys, values. See section "
+            "17.10.",
+            sign=lambda found, weight, bias: (
+                _all_equal(found[3:], _split(weight, bias)[3:])
+                and any(_all_equal(found[:3], weights) for weights in itertools.permutations(_split(weight, bias)[:3]))
+            ),
+        ),
         "weights and biases in turn": Mistake(
             "Each weight is followed by its bias; the exercise asks for the three weights first, and then the three "
             "biases. See section 17.10.",
@@ -584,8 +625,8 @@ split_fused = Exercise(
             sign=lambda found, weight, bias: len(found) == 3 and all(part.dim() == 2 for part in found),
         ),
         "nothing cut": Mistake(
-            "Weight and bias come back whole, 3E long: a width that is written into the code, such as 768, cuts "
-            "nothing in a smaller model. Take it from the weight. See section 17.10.",
+            "Two tensors come back, and the bias is whole, 3E long: it is cut in three, as the weight is, and E comes "
+            "from the weight. (768 is the width of one model.) See section 17.10.",
             sign=lambda found, weight, bias: len(found) == 2 and found[1].shape == bias.shape,
         ),
         "some not transposed": Mistake(
@@ -594,6 +635,10 @@ split_fused = Exercise(
             sign=lambda found, weight, bias: (
                 all(
                     _all_equal([mine], [wanted]) or _all_equal([mine], [wanted.mT])
+                    for mine, wanted in zip(found[:3], _split(weight, bias)[:3], strict=True)
+                )
+                and any(
+                    _all_equal([mine], [wanted])
                     for mine, wanted in zip(found[:3], _split(weight, bias)[:3], strict=True)
                 )
                 and not _all_equal(found[:3], _split(weight, bias)[:3])
@@ -725,18 +770,20 @@ to_neighbours = Exercise(
             _each(_first_head_only),
         ),
         "heads left as an axis": Mistake(
-            "The rows are right, and heads, or pairs, still have an axis of their own: a Linear's weight has two axes, "
+            "The weight of the queries has more than two axes, heads or pairs among them: a Linear's weight has two, "
             "(H·D, E). See section 17.10.",
             sign=lambda found, *inputs: found[0].dim() > 2,
         ),
         "transposed": Mistake(
             "The rows are in the right order, and the weights are transposed: a Linear's weight stays (out, in). See "
             "section 17.10.",
-            sign=lambda found, *inputs: torch.equal(found[0].mT, _to_neighbours(*inputs)[0]),
+            sign=lambda found, *inputs: all(
+                torch.equal(mine.mT, wanted) for mine, wanted in zip(found[:2], _to_neighbours(*inputs), strict=False)
+            ),
         ),
         "groups repeated": Mistake(
-            "The keys have as many rows as the queries: the groups are repeated, which attention does later. Each "
-            "group's rows are there once. See section 17.10.",
+            "The keys have as many rows as the queries: each group's rows are to be there once. It is attention that "
+            "repeats the groups, later. See section 17.10.",
             sign=lambda found, q, k, v, H, G: found[1].shape == q.shape if H > G else None,
         ),
     },
@@ -878,8 +925,8 @@ share_on_previous = Exercise(
             ),
         ),
         "two tokens back": Mistake(
-            "It is the share of the token before the previous one: the diagonal lies one column too far to the left. "
-            "See section 17.8.",
+            "It is the share of the token before the previous one: the previous one stands one column to the left of "
+            "the diagonal. See section 17.8.",
             sign=lambda found, weights, mask: (
                 torch.allclose(
                     found,
@@ -901,8 +948,8 @@ share_on_previous = Exercise(
             ),
         ),
         "diagonal of the batch and the heads": Mistake(
-            "The diagonal is taken over the first two axes, batch and heads, as `diagonal` does unless it is told: it "
-            "belongs to those of queries and keys. See section 17.8.",
+            "It has to be the diagonal of queries and keys: `diagonal` takes the first two axes unless it is told, "
+            "which are batch and heads. See section 17.8.",
             lambda weights, mask: (weights.diagonal(-1) * mask[:, None, 1:]).sum((0, 2)),
         ),
         "first sentence's mask for all": Mistake(
@@ -910,13 +957,13 @@ share_on_previous = Exercise(
             lambda weights, mask: _share(weights, _not_first(mask)[:1].expand_as(mask)),
         ),
         "shared out among the heads": Mistake(
-            "The shares of the heads sum to 1: they are divided by their sum, although each head shares out weights of "
+            "The shares of the heads sum to 1, although each head shares out weights of its own: each has a mean of "
             "its own. See section 17.8.",
             lambda weights, mask: torch.nn.functional.normalize(_share(weights, _not_first(mask)), p=1, dim=0),
         ),
         "nan for one token": Mistake(
-            "A sentence of one token makes everything nan: it has no token with another one before it, and 0 is "
-            "divided by 0. Add up over all sentences, and divide once. See section 17.8.",
+            "A sentence of one token makes nan: it has no token with another one before it, and a mean over none is "
+            "0/0. Add up over all sentences, and divide once. See section 17.8.",
             sign=lambda found, weights, mask: bool((mask.sum(1) == 1).any() and found.isnan().any()),
         ),
     },

@@ -180,8 +180,8 @@ stable_quiet = Exercise(
             lambda x, dim: torch.softmax(x, dim),
         ),
         "one stays one": Mistake(
-            "Low scores get large weights, and 1 and 7 give 0.4994: the largest score was subtracted from the scores "
-            "and not from the zero whose exponential is the 1. See section 14.8.",
+            "Low scores get large weights, and 1 and 7 give 0.4994: what is subtracted from the scores has to be "
+            "subtracted from the zero, too, whose exponential is the 1. See section 14.8.",
             sign=lambda found, x, dim: torch.allclose(
                 found[0],
                 burn_quiet_softmax_2023(x, dim),
@@ -190,16 +190,16 @@ stable_quiet = Exercise(
             ),
         ),
         "zero shifted the wrong way": Mistake(
-            "Rows with a high score get next to nothing: the largest score was subtracted from the scores and added "
-            "to the zero. See section 14.8.",
+            "Rows with a high score get next to nothing: the 1 has become e^m, with m the largest score, and should "
+            "become e^−m. See section 14.8.",
             sign=lambda found, x, dim: (
                 torch.allclose(found[0], _zero_shifted_up(x, dim), rtol=1e-3, atol=1e-6)
                 and not torch.allclose(found[0], quiet_softmax(x, dim), rtol=1e-3)
             ),
         ),
         "one maximum for all": Mistake(
-            "One row is right, and many rows of large scores are nan: the largest score of all was subtracted from "
-            "each row, and where a row is far below it every exponential is 0. See section 14.8.",
+            "Among many rows of large scores some are nan, as where the largest score of all is subtracted from each "
+            "row: each needs its own largest. See section 14.8.",
             sign=lambda found, x, dim: (
                 bool(found[0].isnan().any())
                 and torch.allclose(found[0], _one_maximum(x, dim), rtol=1e-3, atol=1e-6, equal_nan=True)
@@ -222,33 +222,32 @@ stable_quiet = Exercise(
             sign=_gradient_is_nan,
         ),
         "softmax over a fixed axis": Mistake(
-            "Along the last axis all is right, along another it is not: dim is not used everywhere. See section 14.8.",
+            "Along the last axis it is right, along another it is not: everything has to go along dim. See section "
+            "14.8.",
             sign=lambda found, x, dim: _last_axis_somewhere(found[0], x, dim),
         ),
         "softmax over everything": Mistake(
-            "One row is right and many rows are not: the sum runs over all scores instead of those of one row. "
-            "See section 14.7.",
+            "These are the weights of a sum over all scores: each row needs a sum of its own. See section 14.7.",
             lambda x, dim: quiet_softmax(x.flatten(), 0).reshape(x.shape),
         ),
         "weight of the zero returned": Mistake(
-            "There is one weight too many: the appended zero takes part in the softmax, and its own weight is left "
+            "There is one weight too many, that of an appended zero: it takes part in the softmax, and is to be left "
             "out of the result. See section 14.7.",
             lambda x, dim: torch.softmax(torch.cat([x, torch.zeros_like(x.narrow(dim, 0, 1))], dim), dim),
         ),
         "first column cut off": Mistake(
-            "The weight of the appended zero stays, and that of a score is cut off: it goes from the end where the "
-            "zero was put. See section 14.7.",
+            "The weight of the appended zero stays, and that of a score is missing: cut at the end where the zero was "
+            "put. See section 14.7.",
             sign=lambda found, x, dim: _zero_kept_and_score_cut(found[0], x, dim),
         ),
         "a zero for each score": Mistake(
-            "The weights are too small by about the number of scores: the 1 is added once to the sum, and not once for "
-            "each score. See section 14.7.",
+            "These are the weights beside as many zeros as scores: one 1 is added to the sum, and not one for each "
+            "score. See section 14.7.",
             lambda x, dim: softmax(torch.cat([x, torch.zeros_like(x)], dim), dim).narrow(dim, 0, x.size(dim)),
         ),
         "percents lost in half precision": Mistake(
-            "In half precision the weights are off by percents: near 300 it counts in steps of a quarter, and a number "
-            "rounded there is no exponent any more. Subtract the largest score before anything else is added. See "
-            "section 14.8.",
+            "In half precision the weights are off, by percents where scores are near 300: it counts in steps of a "
+            "quarter there. Subtract the largest score before anything else is added. See section 14.8.",
             sign=_percents_lost_in_half,
         ),
         "no gradient": Mistake(
@@ -262,39 +261,38 @@ stable_quiet = Exercise(
             _float32,
         ),
         "denominator detached": Mistake(
-            "The weights are right, and their gradient is not: the denominator is detached, and it depends on the "
-            "scores as well. Only the maximum may be detached. See section 14.8.",
+            "The weights are right, and their gradient is that of a denominator taken for a constant: it depends on "
+            "the scores as well. Only the maximum may be detached. See section 14.8.",
             _without_gradient_of_sum,
         ),
         "numerator detached": Mistake(
-            "The weights are right, and their gradient is not: the numerator is detached, and it depends on the "
-            "scores as well. Only the maximum may be detached. See section 14.8.",
+            "The weights are right, and their gradient is that of a numerator taken for a constant: it depends on "
+            "the scores as well. Only the maximum may be detached. See section 14.8.",
             _without_gradient_of_numerator,
         ),
         CHANGES_ITS_INPUT: Mistake("A caller may need the scores again: subtract into a new tensor. See section 5.10."),
         "scores cut off": Mistake(
-            "Scores above some limit count as one and the same, so that the largest no longer takes the most: nothing "
-            "has to be cut off where the largest exponent is subtracted. See section 14.8.",
+            "Very large scores that differ get the same weight: nothing has to be cut off where the largest exponent "
+            "is subtracted. See section 14.8.",
             sign=_scores_cut_off,
         ),
         "something added to the sum": Mistake(
-            "The weights are a little too small: beside the 1 something else is added to the sum, perhaps against a "
-            "division by zero, and this sum is never 0. See section 14.8.",
+            "The weights are a little too small. A small number added to the sum against a division by zero does that, "
+            "and this sum is never 0. See section 14.8.",
             sign=_a_little_too_small,
         ),
         "axis of the sum lost": Mistake(
-            "One row is right, and several do not fit: the maximum, or the sum, has lost its axis. keepdim=True keeps "
-            "it. See section 14.8.",
+            "One number for each row does not line up with several rows: the maximum and the sum have to keep their "
+            "axis, and keepdim=True does that. See section 14.8.",
             _axis_lost,
         ),
         "zero left out of the maximum": Mistake(
-            "A row of −∞ is nan, and scores far below 0 have no gradient that is a number: the largest is taken of the "
-            "scores alone, and the zero beside them is larger still. It belongs among the numbers whose largest is "
-            "taken. See section 14.8.",
+            "A row of −∞ is nan, and so is the gradient of scores far below 0. The zero beside the scores belongs "
+            "among the numbers whose largest is taken. See section 14.8.",
             sign=_nan_below_zero,
         ),
         "a one for the zero": Mistake(
-            "What stands beside the scores is a score of 1, which weighs e; the 1 below the fraction is the "
+            "What stands beside the scores weighs e, as a score of 1 does; the 1 below the fraction is the "
             "exponential of a score of 0. See section 14.8.",
             lambda x, dim: softmax(torch.cat([x, torch.ones_like(x.narrow(dim, 0, 1))], dim), dim).narrow(
                 dim, 0, x.size(dim)
@@ -359,11 +357,11 @@ course_mask = Exercise(
             lambda pad, attn: ~from_burn_mask(attn, pad),
         ),
         "padding inverted": Mistake(
-            "mask_attn is turned around and mask_pad is not: both say True where a key is masked. See section 14.5.",
+            "mask_pad is taken as it is: like mask_attn it says True where a key is masked. See section 14.5.",
             lambda pad, attn: _join(pad, attn, pad=lambda m: m[:, None, :]),
         ),
         "mask_attn inverted": Mistake(
-            "mask_pad is turned around and mask_attn is not: both say True where a key is masked. See section 14.5.",
+            "mask_attn is taken as it is: like mask_pad it says True where a key is masked. See section 14.5.",
             lambda pad, attn: _join(pad, attn, attn=lambda m: m),
         ),
         "joined by or": Mistake(
@@ -376,8 +374,7 @@ course_mask = Exercise(
             lambda pad, attn: _join(pad, attn, pad=lambda m: ~m[:, :, None]),
         ),
         "no axis for the queries": Mistake(
-            "mask_pad lacks the axis of the queries, so that its sentences are taken for queries, or it does not fit. "
-            "See section 14.5.",
+            "mask_pad lacks the axis of the queries: it has to be (B, 1, S), beside (B, T, S). See section 14.5.",
             lambda pad, attn: _join(pad, attn, pad=lambda m: ~m),
         ),
         "padding ignored": Mistake(
@@ -397,7 +394,7 @@ course_mask = Exercise(
             ),
         ),
         "None not expected": Mistake(
-            "With both masks it is right, and with one of them missing it stops: either may be None. See section 14.5.",
+            "With one of the masks missing it stops: either may be None. See section 14.5.",
             lambda pad, attn: ~pad[:, None, :] & ~attn,
         ),
         "numbers to add": Mistake(
@@ -422,8 +419,8 @@ course_mask = Exercise(
             _padding_on_both,
         ),
         "stretched to a square": Mistake(
-            "With mask_pad alone the mask is stretched to (B, S, S), as if there were as many queries as keys: an axis "
-            "of length 1 fits any number of them, (B, 1, S). See section 14.5.",
+            "With mask_pad alone the mask is a square, (B, S, S), and nobody said that there are as many queries as "
+            "keys: an axis of length 1 fits any number of them, (B, 1, S). See section 14.5.",
             sign=lambda found, pad, attn: attn is None and found.dim() == 3 and found.size(1) == found.size(2),
         ),
         "an axis of heads": Mistake(
@@ -533,18 +530,18 @@ from_burn_record = Exercise(
     ),
     mistakes={
         "matrices transposed": Mistake(
-            "Everything is there and fits, and the outputs differ: Burn computes xW and nn.Linear computes xWᵀ, and a "
-            "square matrix does not complain. See section 14.4.",
+            "None of the matrices is transposed: Burn computes xW and nn.Linear computes xWᵀ, and a square matrix does "
+            "not complain. See section 14.4.",
             _moved(weight=lambda layer, t: t),
         ),
         "output projection not transposed": Mistake(
-            "Queries, keys and values are right, and the matrix of the output projection went in as it was. See "
-            "section 14.4.",
+            "The matrix of the output projection went in as it was, and the other three went in transposed: all four "
+            "are to be. See section 14.4.",
             _moved(weight=lambda layer, t: t if layer == "output" else t.T),
         ),
         "only the output projection transposed": Mistake(
-            "The output projection is right, and the matrices of queries, keys and values went in as they were. "
-            "See section 14.4.",
+            "The matrices of queries, keys and values went in as they were, and that of the output projection "
+            "transposed: all four are to be. See section 14.4.",
             _moved(weight=lambda layer, t: t.T if layer == "output" else t),
         ),
         "queries and keys swapped": Mistake(
@@ -596,8 +593,7 @@ from_burn_record = Exercise(
             sign=lambda found, *inputs: "with k_proj, out_proj, q_proj, v_proj besides" in found[0],
         ),
         "biases expected": Mistake(
-            "With all biases it is right, and where some are missing it stops: the configuration can switch each off. "
-            "See section 14.2.",
+            "Where some of the biases are missing it stops: the configuration can switch each off. See section 14.2.",
             lambda record: {
                 f"{mine}.{kind}": record[f"{theirs}.{kind}"].mT if kind == "weight" else record[f"{theirs}.{kind}"]
                 for theirs, mine in _NAMES.items()
@@ -753,8 +749,8 @@ tells_quiet = Exercise(
             ),
         ),
         "too loose": Mistake(
-            "It accepts one with another sink, or a softmax divided by two: its comparison allows too much, or looks "
-            "at sums and signs only. See section 14.9.",
+            "It accepts one with another sink, or a softmax divided by two: compare the weights themselves, and "
+            "closely. See section 14.9.",
             sign=_CLAIMS.accepts("one with another sink", "a half softmax"),
         ),
         "falls over": Mistake(
@@ -768,8 +764,8 @@ tells_quiet = Exercise(
             lambda fn: fn is _CLAIMS.right["one that appends a zero"],
         ),
         "an error counts as right": Mistake(
-            "It accepts a function that stops with an error, or returns something else than weights: an error is "
-            "caught, and what follows says True. See section 14.9.",
+            "It accepts a function that stops with an error, or returns something else than weights: that is no quiet "
+            "softmax, and the answer is False. See section 14.9.",
             sign=_CLAIMS.accepts("one that raises an error", "one that returns None", "one of another shape"),
         ),
         "measures something else": Mistake(
@@ -847,8 +843,8 @@ attend_with_sinks = Exercise(
             lambda q, k, v, sinks, mask: attention(q, k, v, mask, sink=0.0),
         ),
         "sink hidden by the mask": Mistake(
-            "Without a mask it is right; with one the sinks take nothing, and an empty row is nan: the mask covers the "
-            "sink's column too and hides it. See section 14.10.",
+            "Without a mask it is right; with one the sinks take nothing, and an empty row is nan: a mask hides keys, "
+            "and is not to cover the sink's column. See section 14.10.",
             sign=lambda found, q, k, v, sinks, mask: (
                 mask is not None
                 and torch.allclose(
@@ -862,20 +858,20 @@ attend_with_sinks = Exercise(
             sign=lambda found, q, k, v, sinks, mask: bool(_scores(q, k, mask).max() > 88 and found[1].isnan().any()),
         ),
         "renormalised": Mistake(
-            "The rows of weights sum to 1, so the sink has no effect: what it took was given back afterwards, or it "
-            "was never a score of its own. See section 14.10.",
+            "The rows of weights sum to 1: what the sink takes as a score of its own is to be missing from them. See "
+            "section 14.10.",
             sign=lambda found, q, k, v, sinks, mask: found[1].size(-1) == k.size(-2) and _rows_sum_to_1(found[1]),
         ),
         "sink not exponentiated": Mistake(
-            "The sink itself was added to the denominator; it is a score, its exponential belongs there. See section "
-            "14.10.",
+            "The denominator is the sum of the exponentials and of the sink as it is; the sink is a score, and its "
+            "exponential belongs there. See section 14.10.",
             sign=lambda found, q, k, v, sinks, mask: _fits(
                 found[1], q, k, mask, lambda e: e.sum(-1, keepdim=True) + sinks[:, None, None]
             ),
         ),
         "one stays one": Mistake(
-            "The largest score was subtracted from the scores and not from the sink, so that the sink no longer "
-            "competes with them. See section 14.8.",
+            "These are the weights of scores less their largest, beside a sink as it is: subtract the same from both, "
+            "or they no longer compete. See section 14.8.",
             sign=lambda found, q, k, v, sinks, mask: _fits(
                 found[1], q, k, mask, lambda e: e.sum(-1, keepdim=True) + sinks[:, None, None].exp(), shifted=True
             ),
@@ -885,12 +881,12 @@ attend_with_sinks = Exercise(
             {" / math.sqrt(q.size(-1))": ""},
         ),
         "sink scaled too": Mistake(
-            "The sink was divided by the root of the width with the scores; it is learned as a score, after the scale. "
-            "See section 14.10.",
+            "The sink counts divided by the root of the width, as the scores do; it is learned as a score, after the "
+            "scale. See section 14.10.",
             {"sinks[:, None, None]": "(sinks / math.sqrt(q.size(-1)))[:, None, None]"},
         ),
         "one sink for each query": Mistake(
-            "The sinks were laid along the queries, or along the batch; there is one for each head, and the heads are "
+            "The sinks lie along the queries, or along the batch; there is one for each head, and the heads are "
             "axis 1. See section 14.10.",
             sign=lambda found, q, k, v, sinks, mask: _another_axis(found[1], q, k, sinks, mask),
         ),
@@ -904,7 +900,7 @@ attend_with_sinks = Exercise(
             sign=lambda found, q, k, v, sinks, mask: _cut_at_the_other_end(found[1], q, k, sinks, mask),
         ),
         "mask inverted": Mistake(
-            "Hidden keys have weight and visible ones have none: the mask is read upside down. See section 5.4.",
+            "Hidden keys have weight and visible ones have none: True means may attend. See section 5.4.",
             {"~mask": "mask"},
         ),
         "mask ignored": Mistake(
@@ -922,9 +918,8 @@ attend_with_sinks = Exercise(
             ),
         ),
         "maximum without the sink": Mistake(
-            "With sinks far above the scores the gradient is nan, and the result may be: the largest score was "
-            "subtracted, and the sink is larger still. It belongs among the numbers whose largest is taken. See "
-            "section 14.8.",
+            "Where sinks are far above the scores, weights or gradients are nan: the sink belongs among the numbers "
+            "whose largest is subtracted. See section 14.8.",
             sign=lambda found, *inputs: (
                 found["sinks"].isnan().any()
                 if isinstance(found, dict)
@@ -940,7 +935,8 @@ attend_with_sinks = Exercise(
             {"weights @ v, weights": "weights, weights @ v"},
         ),
         "softmax over the queries": Mistake(
-            "The softmax runs over the queries; a row of weights belongs to one query and its sink. See section 3.7.",
+            "These are the weights of a softmax over the queries; a row of weights belongs to one query and its sink. "
+            "See section 3.7.",
             {"dim=-1)[..., :-1]": "dim=-2)[..., :-1]"},
         ),
         "weights not returned": Mistake(
@@ -948,16 +944,13 @@ attend_with_sinks = Exercise(
             {"@ v, weights": "@ v"},
         ),
         "sink with a value": Mistake(
-            "The weights are right and the output is not: the sink's weight is multiplied by a value too, and a sink "
-            "takes weight and gives nothing. See section 14.10.",
-            sign=lambda found, q, k, v, sinks, mask: torch.allclose(
-                found[1], attention(q, k, v, mask, sink=sinks)[1], rtol=1e-3, atol=1e-6
-            ),
+            "The weights are right, and to the output the sink's weight is added, times some value: a sink takes "
+            "weight and gives nothing. See section 14.10.",
+            sign=lambda found, q, k, v, sinks, mask: _sink_adds_a_value(*found, q, k, v, sinks, mask),
         ),
         "nan in empty rows": Mistake(
-            "A query that may attend to nothing gets nan: either the mask hides its sink as well, or the largest "
-            "number is taken without the sink, and −∞ − (−∞) is none. The sink is always there, so that no row is "
-            "empty. See section 14.10.",
+            "A query that may attend to nothing gets nan. Its sink is always there, so that no row is empty: the mask "
+            "must not hide it, and it belongs among the numbers whose largest is subtracted. See section 14.10.",
             sign=lambda found, q, k, v, sinks, mask: (
                 not isinstance(found, dict) and _nan_where_nothing_is_seen(found[1], q, k, sinks, mask)
             ),
@@ -967,8 +960,8 @@ attend_with_sinks = Exercise(
             {"sinks[:, None, None]": "sinks[:1, None, None]"},
         ),
         "sink among the queries": Mistake(
-            "The sink is one more row, and the softmax runs over the queries; a row of weights belongs to one query, "
-            "and the sink is one more column in it. See section 14.10.",
+            "These are the weights of a sink that is one more row, and of a softmax over the queries; a row of weights "
+            "belongs to one query, and the sink is one more column in it. See section 14.10.",
             lambda q, k, v, sinks, mask: _among_the_queries(q, k, v, sinks, mask),
         ),
         "divided by the width of the model": Mistake(
@@ -981,8 +974,8 @@ attend_with_sinks = Exercise(
             {"scores.masked_fill(~mask, -math.inf)": "scores * mask"},
         ),
         "sink not stretched": Mistake(
-            "The sinks are put beside the scores as (1, H, 1, 1), and they are to be a column for every query of "
-            "every sentence: stretch them to (B, H, T, 1), with `expand`. See section 14.10.",
+            "Beside scores (B, H, T, S), sinks (1, H, 1, 1) do not fit: they are to be a column for every query of "
+            "every sentence, (B, H, T, 1). See section 14.10.",
             {"sinks[:, None, None].expand(*scores.shape[:-1], 1)": "sinks[None, :, None, None]"},
         ),
     },
@@ -994,6 +987,18 @@ def _among_the_queries(q, k, v, sinks, mask):
     row = sinks[:, None, None].expand(*scores.shape[:2], 1, scores.size(-1))
     weights = torch.softmax(torch.cat([scores, row], dim=-2), dim=-2)[..., :-1, :]
     return weights @ v, weights
+
+
+def _sink_adds_a_value(out, weights, q, k, v, sinks, mask):
+    """Whether the weights are right, and the output is off by each query's share of the sink times one value a head."""
+    right, right_weights = _attend(q, k, v, sinks, mask)
+    if not torch.allclose(weights, right_weights, rtol=1e-3, atol=1e-6):
+        return False
+    share = 1 - right_weights.sum(-1, keepdim=True)
+    if (share < 1e-3).any() or q.size(2) < 2:
+        return None
+    value = (out - right) / share
+    return torch.allclose(value, value[:, :, :1].expand_as(value), rtol=1e-2, atol=1e-3)
 
 
 def _rows_sum_to_1(weights):

@@ -45,8 +45,8 @@ def _demand_gradients(out, leaves):
     if missed:
         raise Remark(
             f"The numbers are right, but no gradient comes back to {' and '.join(missed)}, "
-            "so nothing is learned there: somewhere the computation is left, as by detach, data, no_grad, NumPy or "
-            "a tensor made anew. See section 3.8.",
+            "so nothing is learned there. detach, data, no_grad, NumPy and torch.tensor leave the computation. "
+            "See section 3.8.",
             NO_GRADIENT,
         )
 
@@ -93,13 +93,13 @@ scaled_scores = Exercise(
             lambda q, k: q @ k.mT / math.sqrt(k.size(-2)),
         ),
         "transposes the batch": Mistake(
-            "One sequence is right and a batch is not: all axes are turned around, the batch too, as `.T` does. See "
-            "section 3.7.",
+            "One sequence is right, and a batch stops: the batch is not the first axis any more. `.T` turns all "
+            "axes around, the batch too; the last two are to change places. See section 3.7.",
             lambda q, k: q @ k.T / math.sqrt(q.size(-1)),
         ),
         "axes counted from the front": Mistake(
-            "A batch has a third axis and one sequence has none. Counted from the end, the axes to be swapped are "
-            "the last two, with a batch and without. See section 3.7.",
+            "A batch has a third axis and one sequence has none, so there is no axis 2 to be found there. Counted "
+            "from the end, the last two are −1 and −2, with a batch and without. See section 3.7.",
             lambda q, k: q @ k.transpose(1, 2) / math.sqrt(q.size(-1)),
         ),
         "queries and keys swapped": Mistake(
@@ -108,17 +108,18 @@ scaled_scores = Exercise(
             sign=lambda found, q, k: found.shape == (k @ q.mT).shape,
         ),
         "cosine instead of dot product": Mistake(
-            "The scores lie between −1 and 1: queries and keys are brought to length 1, so all that counts is where "
-            "they point. Here the dot product is divided by √D, whatever the lengths. See section 3.4.",
+            "These are cosines, between −1 and 1: all that counts is where queries and keys point. Here the dot "
+            "product is divided by √D, whatever the lengths. See section 3.4.",
             lambda q, k: nn.functional.normalize(q, dim=-1) @ nn.functional.normalize(k, dim=-1).mT,
         ),
         "softmax too early": Mistake(
-            "These are weights already, they sum to 1: the scores have been through a softmax. See section 3.6.",
+            "These numbers sum to 1 along an axis, as weights do: asked for are the scores, before the softmax. "
+            "See section 3.6.",
             sign=lambda found, q, k: _sums_to_one(found, -1) or _sums_to_one(found, -2),
         ),
         "scale by another number": Mistake(
-            "Every score is the right one times the same number: what you divide by is not the root of the width D. "
-            "See whether it is D that you take, in a batch too, and the whole root of it. See section 3.4.",
+            "All scores are the right ones times the same number: what divides them should be √D, and D is the "
+            "width of a query, the last axis, in a batch too. See section 3.4.",
             sign=lambda found, q, k: _is_multiple(found, q @ k.mT),
         ),
     },
@@ -132,6 +133,7 @@ def _queries_keys_and_values(draw):
     yield "one sequence", draw(3, 7), draw(5, 7), draw(5, 2)
     yield "a batch", draw(2, 3, 7), draw(2, 5, 7), draw(2, 5, 11)
     yield "a batch of one", draw(1, 5, 2), draw(1, 3, 2), draw(1, 3, 7)
+    yield "two leading axes", draw(2, 3, 5, 7), draw(2, 3, 4, 7), draw(2, 3, 4, 11)
     yield "a single key", draw(2, 3, 7), draw(2, 1, 7), draw(2, 1, 5)
     yield "values as wide as the keys", draw(3, 5), draw(7, 5), draw(7, 5)
     yield "large scores", 30 * draw(3, 7), 30 * draw(5, 7), draw(5, 2)
@@ -192,7 +194,8 @@ scaled_dot_product = Exercise(
     returns=("out", "weights"),
     mistakes={
         "keys averaged where they are as wide as the values": Mistake(
-            "Where keys and values have one width, the keys are averaged: it is always the values. See section 3.3.",
+            "Where keys and values have one width, the keys are averaged: it should be the values, there too. See "
+            "section 3.3.",
             _attend_to_either,
         ),
         "no scale": Mistake(
@@ -204,7 +207,7 @@ scaled_dot_product = Exercise(
             _attend(lambda q, k, v: softmax(q @ k.mT / q.size(-1))),
         ),
         "multiplied instead of divided": Mistake(
-            "The scores are multiplied by √D, so nearly all weight goes to one key. See section 3.4.",
+            "The scores are multiplied by √D, so the weights are far too sharp: divide. See section 3.4.",
             _attend(lambda q, k, v: softmax(q @ k.mT * math.sqrt(q.size(-1)))),
         ),
         "scale by the values' width": Mistake(
@@ -213,34 +216,38 @@ scaled_dot_product = Exercise(
             _attend(lambda q, k, v: softmax(q @ k.mT / math.sqrt(v.size(-1)))),
         ),
         "softmax over the queries": Mistake(
-            "The weights sum to 1 down the columns: the softmax runs over the queries, "
-            "and each query has to share out its own weight among the keys. See section 3.11.",
+            "The weights sum to 1 down the columns, over the queries; each query has to share out its own weight "
+            "among the keys. See section 3.11.",
             sign=lambda found, q, k, v: (
                 _columns_sum_to_one(found[1]) and torch.allclose(found[0], found[1] @ v, atol=1e-3)
             ),
         ),
         "softmax over the batch": Mistake(
-            "The softmax runs over the first axis; in a batch that is the sentences, "
-            "which must not share weight. See section 3.7.",
+            "These are the weights of a softmax over the first axis; in a batch that is the sentences, which must "
+            "not share weight. See section 3.7.",
             _attend(lambda q, k, v: torch.softmax(_scaled(q, k), dim=0)),
         ),
+        "axis counted from the front": Mistake(
+            "One sequence is right and a batch is not: these are the weights of a softmax over axis 1, which holds the "
+            "keys in the one and the queries in the other. Count from the end. See section 3.7.",
+            _attend(lambda q, k, v: torch.softmax(_scaled(q, k), dim=1)),
+        ),
         "softmax over the whole table": Mistake(
-            "All weights together sum to 1, over every query: each row is to be divided by its own sum. See section "
-            "3.7.",
+            "All weights together sum to 1, over every query: each row has to sum to 1 by itself. See section 3.7.",
             sign=lambda found, q, k, v: _sums_to_one(found[1], (-2, -1)) or _sums_to_one(found[1].flatten(), 0),
         ),
         "no softmax": Mistake(
-            "Some weights are negative: the scores went to the values without a softmax, "
-            "which makes shares of them. See section 3.6.",
+            "Some weights are negative: they have to be shares, which a softmax makes of the scores. See section 3.6.",
             sign=lambda found, q, k, v: (found[1] < 0).any() and torch.allclose(found[0], found[1] @ v, atol=1e-3),
         ),
         "softmax twice": Mistake(
-            "The rows sum to 1 but are too even: the weights went through a second softmax. See section 3.6.",
+            "These are the weights of two softmaxes, one upon the other: their rows sum to 1 but are too even. See "
+            "section 3.6.",
             _attend(lambda q, k, v: softmax(softmax(_scaled(q, k)))),
         ),
         "scale after the softmax": Mistake(
-            "The rows of the weights do not sum to 1: they are divided by √D after the softmax, "
-            "and the scores went in unscaled. See section 3.6.",
+            "These are the weights of unscaled scores, divided by √D: their rows do not sum to 1. The scale "
+            "belongs before the softmax. See section 3.6.",
             _attend(lambda q, k, v: softmax(q @ k.mT) / math.sqrt(q.size(-1))),
         ),
         "keys in place of the values": Mistake(
@@ -249,18 +256,23 @@ scaled_dot_product = Exercise(
             lambda q, k, v: attention(q, k, k),
         ),
         "transposes the batch": Mistake(
-            "One sequence is right and a batch is not: all axes are turned around, the batch too, as `.T` does. See "
-            "section 3.7.",
+            "One sequence is right, and a batch stops: the batch is not the first axis any more. `.T` turns all "
+            "axes around, the batch too; the last two are to change places. See section 3.7.",
             _attend(lambda q, k, v: softmax(q @ k.T / math.sqrt(q.size(-1)))),
         ),
+        "a batch of one axis only": Mistake(
+            "One sequence is right, and so is a batch; with two axes in front of it, it stops. The last two change "
+            "places whatever stands in front of them. See section 3.7.",
+            _attend(lambda q, k, v: softmax(q @ (k.transpose(1, 2) if k.dim() == 3 else k.T) / math.sqrt(q.size(-1)))),
+        ),
         "axes counted from the front": Mistake(
-            "A batch has a third axis and one sequence has none. Counted from the end, the axes to be swapped are "
-            "the last two, with a batch and without. See section 3.7.",
+            "A batch has a third axis and one sequence has none, so there is no axis 2 to be found there. Counted "
+            "from the end, the last two are −1 and −2, with a batch and without. See section 3.7.",
             _attend(lambda q, k, v: softmax(q @ k.transpose(1, 2) / math.sqrt(q.size(-1)))),
         ),
         "axis not kept": Mistake(
-            "The sums of the rows have lost their axis, so they line up with the keys instead of the queries, "
-            "or do not fit at all: `keepdim=True` leaves an axis of length 1. See section 2.4.",
+            "One number for each row does not line up with the table (…, T, S): it has to be (…, T, 1), and "
+            "`keepdim=True` leaves that axis of length 1. See section 2.4.",
             _attend(lambda q, k, v: _divided_without_keepdim(_scaled(q, k))),
         ),
         "scores returned as weights": Mistake(
@@ -276,9 +288,10 @@ scaled_dot_product = Exercise(
             lambda q, k, v: attention(q, k, v)[0],
         ),
         "softmax overflows": Mistake(
-            "With large scores there is nan in the result: exponentials overflow, or those of a whole row vanish. "
-            "Subtract from each row its own largest score first, or use the package's softmax. See section 2.4.",
-            sign=lambda found, q, k, v: found[0].isnan().any(),
+            "With large scores there is nan in the result: exponentials of large numbers overflow, and a row of "
+            "vanishing ones is divided by 0. Subtract from each row its own largest score first, or use the "
+            "package's softmax. See section 2.4.",
+            sign=lambda found, q, k, v: found[0].isnan().any() and _scaled(q, k).max() > 88,
         ),
         "future hidden": Mistake(
             "Queries do not see the keys behind their own place, as under a causal mask; no mask is asked for. "
@@ -373,13 +386,13 @@ as_linear = Exercise(
             _linear_the_wrong_way_round,
         ),
         "view instead of transpose": Mistake(
-            "The weight has the right shape and the wrong order: new rows were cut from the numbers in line, as "
-            "`reshape` and `view` do; a transpose turns columns into rows. See section 3.9.",
+            "The weight has the right shape and the wrong order: its rows are cut from the numbers of W in line, "
+            "as `reshape` and `view` do; a transpose turns columns into rows. See section 3.9.",
             lambda W: _linear(W, W.reshape(W.size(1), W.size(0))),
         ),
         "shares memory": Mistake(
-            "The layer changes when W does, at least for some shapes of W: its weight stands in W's memory and is no "
-            "copy. See section 3.9.",
+            "The layer changes when W does, at least for some shapes of W: its weight has to be a copy. See "
+            "section 3.9.",
             sign=lambda found, W, x: not torch.allclose(found[0], found[1]),
         ),
         "type not kept": Mistake(
@@ -393,21 +406,22 @@ as_linear = Exercise(
             lambda W: nn.Linear(*W.shape, bias=False).weight.copy_(W.T),
         ),
         "bias left in": Mistake(
-            "The layer has a bias, which adds numbers that x @ W has not. Ask nn.Linear for none. See section 3.9.",
+            "The layer has a second parameter, as a bias is, and x @ W needs none: ask nn.Linear for no bias. See "
+            "section 3.9.",
             sign=lambda found, W, x: found[2] == 2,
         ),
         "weight never set": Mistake(
-            "The layer has the right shape and its own random numbers: W was never copied into it. See section 3.9.",
+            "The layer has the right shape and random numbers of its own: copy W into it. See section 3.9.",
             lambda W: _linear(W, None),
         ),
         "weight replaced, widths kept": Mistake(
-            "The layer computes x @ W and says that it has other widths: it was made for other widths than W's, "
-            "and its weight replaced. Make it with the widths of W. See section 3.9.",
-            sign=lambda found, W, x: found[3:5] != tuple(W.shape),
+            "The layer computes x @ W and says that it has other widths: make it with the widths of W. See section "
+            "3.9.",
+            sign=lambda found, W, x: torch.allclose(found[0], x @ W, atol=1e-4) and found[3:5] != tuple(W.shape),
         ),
         "weight does not learn": Mistake(
             "The layer computes x @ W, but its weight asks for no gradient, so it cannot be trained. See section 3.9.",
-            sign=lambda found, W, x: found[5] == 0,
+            sign=lambda found, W, x: torch.allclose(found[0], x @ W, atol=1e-4) and found[5] == 0,
         ),
     },
 )
@@ -446,6 +460,8 @@ def _has_a_small_number_added(found, weights):
 def _adds_logarithms(found, weights):
     """Whether the rows without a zero are sums of bare logarithms; what stands for log 0 may be anything."""
     full = (weights > 0).all(dim=-1)
+    if not full.any():
+        return None
     return torch.allclose(found[full], -weights[full].log().sum(dim=-1), rtol=1e-4)
 
 
@@ -469,8 +485,8 @@ row_entropy = Exercise(
             lambda weights: torch.nan_to_num(-_times_log(weights).sum(dim=-1)),
         ),
         "a small number added": Mistake(
-            "Every entropy is a little too small: a small number is added to each weight under the logarithm, "
-            "also to those that are not 0. See section 3.5.",
+            "Every entropy is a little too small, as a small number added to each weight under the logarithm makes "
+            "it: a weight that is not 0 needs none. See section 3.5.",
             sign=_has_a_small_number_added,
         ),
         "summed over the queries": Mistake(
@@ -479,13 +495,12 @@ row_entropy = Exercise(
             sign=_sums_over_the_queries,
         ),
         "weights forgotten": Mistake(
-            "The logarithms are added up without their weights, so a token that hardly takes part counts most. "
-            "See section 3.5.",
+            "The logarithms are added up without their weights, so the smallest weight counts most. See section 3.5.",
             sign=_adds_logarithms,
         ),
         "softmax once more": Mistake(
-            "The entropies are too large, near those of even weights: the weights went through a softmax once more, "
-            "and they are weights already. See section 3.5.",
+            "These are the entropies of another softmax of the weights, too large, near those of even weights: "
+            "they are weights already. See section 3.5.",
             lambda weights: torch.special.entr(softmax(weights)).sum(dim=-1),
         ),
         "divided by the largest": Mistake(
@@ -494,12 +509,12 @@ row_entropy = Exercise(
             lambda weights: torch.special.entr(weights).sum(dim=-1) / math.log(weights.size(-1)),
         ),
         "not summed": Mistake(
-            "There is a number for every weight, and the entropy is one for every row: the sum is missing. See section "
-            "3.5.",
+            "There is a number for every weight; the entropy is one for every row, a sum along it. See section 3.5.",
             sign=lambda found, weights: found.shape == weights.shape,
         ),
         "an axis too many": Mistake(
-            "The numbers may be right, but the axis of the keys is still there, with length 1. See section 3.5.",
+            "The axis of the keys is still there, with length 1: a row has a single number, without an axis. See "
+            "section 3.5.",
             sign=lambda found, weights: found.shape == (*weights.shape[:-1], 1),
         ),
         "sign forgotten": Mistake(
@@ -536,6 +551,7 @@ def _sizes_and_inputs(draw):
     yield "narrow values", 5, 7, 2, draw(3, 5)
     yield "a batch", 3, 2, 5, draw(2, 7, 3)
     yield "a batch of one", 3, 5, 2, draw(1, 11, 3)
+    yield "two leading axes", 3, 2, 5, draw(2, 4, 7, 3)
     yield "float64", 3, 2, 5, draw(7, 3, dtype=torch.float64)
 
 
@@ -587,6 +603,11 @@ def _attend_with_all_axes_turned(q, k, v):
     return weights @ v, weights
 
 
+def _attend_over_axis_1(q, k, v):
+    weights = torch.softmax(_scaled(q, k), dim=1)
+    return weights @ v, weights
+
+
 WideValues = Exercise(
     name="WideValues",
     trials=_sizes_and_inputs,
@@ -600,8 +621,8 @@ WideValues = Exercise(
             {"super().__init__()": "super().__init__()\n        d_key = d_value"},
         ),
         "narrow values": Mistake(
-            "The output is d_key wide: the values were projected like the keys, "
-            "and their width is free. See section 3.3.",
+            "The output is d_key wide, like the keys: the values should be d_value wide, a width of their own. See "
+            "section 3.3.",
             {"d_value, bias": "d_key, bias"},
         ),
         "widths swapped": Mistake(
@@ -626,27 +647,32 @@ WideValues = Exercise(
             {"attention(q,": "attention(q * math.sqrt(q.size(-1) / x.size(-1)),"},
         ),
         "softmax over the queries": Mistake(
-            "The weights sum to 1 down the columns: the softmax runs over the queries, "
-            "and each query has to share out its own weight among the keys. See section 3.11.",
+            "The weights sum to 1 down the columns, over the queries; each query has to share out its own weight "
+            "among the keys. See section 3.11.",
             sign=lambda found, *inputs: _columns_sum_to_one(found[1]),
         ),
         "transposes the batch": Mistake(
-            "One sequence is right and a batch is not: all axes are turned around, the batch too, as `.T` does. See "
-            "section 3.7.",
+            "One sequence is right, and a batch stops: the batch is not the first axis any more. `.T` turns all "
+            "axes around, the batch too; the last two are to change places. See section 3.7.",
             {"attention(q,": "_attend_with_all_axes_turned(q,"},
+        ),
+        "axis counted from the front": Mistake(
+            "One sequence is right and a batch is not: these are the weights of a softmax over axis 1, which holds the "
+            "keys in the one and the queries in the other. Count from the end. See section 3.7.",
+            {"attention(q,": "_attend_over_axis_1(q,"},
         ),
         "queries and keys swapped": Mistake(
             "Queries and keys are swapped: these are the weights of the keys asking the queries. See section 3.3.",
             {"attention(q, k, v)": "attention(k, q, v)"},
         ),
         "keys from the queries' projection": Mistake(
-            "The keys are made by q_proj, like the queries, so a token is found by what it looks for "
-            "and k_proj does nothing. See section 3.3.",
+            "The keys are those of q_proj, like the queries, so a token is found by what it looks for: they should "
+            "come from k_proj. See section 3.3.",
             {"attention(q, k, v)": "attention(q, q, v)"},
         ),
         "values not projected": Mistake(
-            "The output is as wide as the tokens: what is averaged is x itself, "
-            "and each token is to hand over its value. See section 3.3.",
+            "The output is as wide as the tokens: what is averaged is x itself, and each token should hand over "
+            "its value. See section 3.3.",
             {"attention(q, k, v)": "attention(q, k, x)"},
         ),
         "results swapped": Mistake(

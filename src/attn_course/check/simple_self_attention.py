@@ -122,7 +122,7 @@ context_of = Exercise(
             sign=_is_about_another_token,
         ),
         "weights forgotten": Mistake(
-            "This is the plain mean of the tokens, which no query has had a say in: the weights are not used. See "
+            "This is the plain mean of the tokens, in which no query has a say: each should count by its weight. See "
             "section 2.5.",
             lambda x, index: x.mean(dim=0),
         ),
@@ -140,8 +140,8 @@ context_of = Exercise(
             sign=_averages_by_bare_exponentials,
         ),
         "softmax over one number": Mistake(
-            "This is the sum of all tokens, each with a weight of 1: "
-            "the softmax ran along an axis with one number on it. See section 2.4.",
+            "This is the sum of all tokens, each with a weight of 1. A softmax along an axis with one number on it "
+            "gives that; it should run along the tokens. See section 2.4.",
             lambda x, index: x.sum(dim=0),
         ),
         "scaled": Mistake(
@@ -169,7 +169,7 @@ context_of = Exercise(
             lambda x, index: softmax(x @ x[index]),
         ),
         "product the wrong way round": Mistake(
-            "The last product has the tokens first, so it pairs the weights with the numbers of one token. "
+            "A product of x with T numbers behind it would pair them with the numbers of one token. "
             "Each weight belongs to a row of x, and for that the weights come first. See section 2.5.",
             lambda x, index: x @ softmax(x @ x[index]),
         ),
@@ -184,13 +184,13 @@ context_of = Exercise(
             lambda x, index: _attend(x),
         ),
         "softmax over the queries": Mistake(
-            "The weights of this token do not sum to 1: in the table of all scores, "
-            "the softmax ran down the columns instead of along the rows. See section 2.10.",
+            "The weights of this token do not sum to 1: they are those of a softmax down the columns of the table of "
+            "all scores. It runs along the rows. See section 2.10.",
             lambda x, index: softmax(x @ x.T, dim=0)[index] @ x,
         ),
         "softmax over everything": Mistake(
-            "The context vector is several times too short: the softmax shared one unit of weight "
-            "among all rows of the table, and this row got its part of it. See section 2.10.",
+            "These are the weights of one softmax over the whole table, in which this row has its part of one unit: "
+            "each row has a unit of its own to share out. See section 2.10.",
             lambda x, index: _softmax_over_everything(x @ x.T)[index] @ x,
         ),
         "softmax overflows": Mistake(
@@ -328,8 +328,8 @@ weights_at = Exercise(
             sign=_are_weights_of_the_chapters_words,
         ),
         "temperature forgotten": Mistake(
-            "The weights are the same at every temperature: it never reaches the scores, "
-            "or moves all of them alike, which a softmax does not notice. See section 2.7.",
+            "The weights are the same at every temperature: the scores are to be divided by it. (What moves all of "
+            "them alike, a softmax does not notice.) See section 2.7.",
             _weigh(lambda scores, temperature: softmax(scores)),
         ),
         "multiplied instead of divided": Mistake(
@@ -347,23 +347,22 @@ weights_at = Exercise(
             _weigh(lambda scores, temperature: softmax(scores // temperature)),
         ),
         "temperature after the softmax": Mistake(
-            "The rows do not sum to 1: the weights are divided by the temperature, after the softmax, "
+            "The rows do not sum to 1: these are weights that the temperature divides after the softmax, "
             "which makes them larger or smaller together and none softer. See section 2.7.",
             _weigh(lambda scores, temperature: softmax(scores) / temperature),
         ),
         "temperature twice": Mistake(
-            "The scores are divided by the square of the temperature: "
-            "both factors of every dot product were divided by it. See section 2.7.",
+            "The scores are divided by the square of the temperature, as where both factors of every dot product are "
+            "divided by it: once is enough. See section 2.7.",
             lambda x, temperature: softmax((x / temperature) @ (x / temperature).T),
         ),
         "softmax over the queries": Mistake(
-            "The columns sum to 1 and the rows do not: the softmax runs over the queries, "
-            "or its sums have lost their axis and divide the columns. See section 2.10.",
+            "The columns sum to 1 and the rows do not: every row has one unit of weight to share out. See section "
+            "2.10.",
             _weigh(lambda scores, temperature: softmax(scores / temperature, dim=0)),
         ),
         "softmax over everything": Mistake(
-            "All rows together sum to 1: the softmax runs over the whole table "
-            "instead of over each row by itself. See section 2.10.",
+            "All rows together sum to 1: each row should by itself. See section 2.10.",
             _weigh(lambda scores, temperature: _softmax_over_everything(scores / temperature)),
         ),
         "softmax overflows": Mistake(
@@ -372,8 +371,8 @@ weights_at = Exercise(
             _weigh(lambda scores, temperature: _naive_softmax(scores / temperature)),
         ),
         "one maximum for all": Mistake(
-            "When it is cold some rows are nan: the maximum is that of the whole table, "
-            "and all exponentials of a row far below it underflow. See section 2.4.",
+            "When it is cold some rows are nan: each row needs a maximum of its own, "
+            "for all exponentials of a row far below it underflow. See section 2.4.",
             _weigh(lambda scores, temperature: _softmax_below_one_maximum(scores / temperature)),
         ),
         "keepdim forgotten": Mistake(
@@ -382,8 +381,8 @@ weights_at = Exercise(
             sign=_weighs_without_keepdim,
         ),
         "compares numbers instead of tokens": Mistake(
-            "The table is E by E: the transposed x stands first, so the numbers of a token are compared "
-            "with each other, and not the tokens. See section 2.6.",
+            "The table is E by E, so the numbers of a token are compared with each other, and not the tokens: the "
+            "transposed x comes second. See section 2.6.",
             lambda x, temperature: softmax(x.T @ x / temperature),
         ),
         "divided by the sum": Mistake(
@@ -463,8 +462,8 @@ all_contexts = Exercise(
             sign=_are_about_the_chapters_words,
         ),
         "transposes the batch": Mistake(
-            "One sentence is right and a batch is not: all axes are turned around, the batch too, as `.T` does. See "
-            "section 2.6.",
+            "One sentence is right and a batch is not: its axes are turned around, the batch too, as under `.T`. The "
+            "last two are to change places. See section 2.6.",
             lambda x: softmax(x @ _all_axes_reversed(x)) @ x,
         ),
         "exchanges sentences and tokens": Mistake(
@@ -508,18 +507,17 @@ all_contexts = Exercise(
             _average_all_by(lambda scores: softmax(scores, dim=0)),
         ),
         "softmax over the queries": Mistake(
-            "The weights of a token do not sum to 1: the softmax runs over the queries, down each column, "
-            "or its sums have lost their axis and divide the columns, or the weights are transposed. See section 2.10.",
+            "The weights of a token do not sum to 1, and those down each column do: every row has one unit of weight "
+            "to share out. See section 2.10.",
             _average_all_by(lambda scores: softmax(scores, dim=-2)),
         ),
         "softmax over everything": Mistake(
-            "The context vectors are several times too short: the softmax shares one unit of weight "
-            "among all rows there are, instead of giving one to each. See section 2.10.",
+            "All rows there are share one unit of weight: each of them has a unit of its own. See section 2.10.",
             _average_all_by(_softmax_over_everything),
         ),
         "softmax over each table": Mistake(
-            "The weights of a whole sentence sum to 1 together: the softmax runs over all its scores at once, "
-            "and each row has one unit of weight to share. See section 2.10.",
+            "The weights of a whole sentence sum to 1 together: each row has one unit of weight to share out. See "
+            "section 2.10.",
             _average_all_by(lambda scores: softmax(scores.flatten(-2)).view(scores.shape)),
         ),
         "weights of the first sentence": Mistake(
@@ -538,8 +536,8 @@ all_contexts = Exercise(
             lambda x: _attend(x.reshape(-1, x.size(-1))).reshape(x.shape),
         ),
         "one maximum for all": Mistake(
-            "With large scores some rows are nan: the maximum is that of all sentences, "
-            "and all exponentials of a row far below it underflow. See section 2.4.",
+            "With large scores some rows are nan: each row needs a maximum of its own, "
+            "for all exponentials of a row far below it underflow. See section 2.4.",
             _average_all_by(_softmax_below_one_maximum),
         ),
         "keepdim forgotten": Mistake(
@@ -634,8 +632,8 @@ log_softmax = Exercise(
             lambda x, dim=-1: torch.log(softmax(x, dim)),
         ),
         "small number added": Mistake(
-            "Scores far below the largest all get the same value: a small number keeps the logarithm finite, "
-            "but the weight has underflowed already, and with it what it was. See section 2.4.",
+            "Scores far below the largest all get the same value. A small number, added or held as a bound, keeps the "
+            "logarithm finite, but the weight has underflowed already, and with it what it was. See section 2.4.",
             sign=_ends_at_a_floor,
         ),
         "softmax overflows": Mistake(
@@ -644,18 +642,18 @@ log_softmax = Exercise(
             lambda x, dim=-1: torch.log(_naive_softmax(x, dim)),
         ),
         "maximum not subtracted": Mistake(
-            "With scores in the thousands the result is infinite: it avoids the division, "
-            "but the sum of exponentials overflows or underflows all the same. See section 2.4.",
+            "With scores in the thousands the result is infinite: the sum of exponentials overflows or underflows, "
+            "unless the maximum is subtracted first. See section 2.4.",
             {"x - x.amax(dim, keepdim=True)": "x"},
         ),
         "maximum subtracted once": Mistake(
-            "Every result is off by the maximum of its row: it is subtracted in one place only, "
-            "and cancels if it is subtracted in both. See section 2.4.",
+            "Every result is off by the maximum of its row: subtracted in two places it cancels, in one it does not. "
+            "See section 2.4.",
             sign=_is_off_by_the_maximum,
         ),
         "one maximum for all": Mistake(
-            "Rows far below the others become infinite: the maximum is that of the whole table, "
-            "and all exponentials of such a row underflow. See section 2.4.",
+            "Rows far below the others become infinite: each row needs a maximum of its own, "
+            "for all exponentials of such a row underflow. See section 2.4.",
             {"x.amax(dim, keepdim=True)": "x.max()"},
         ),
         "keepdim forgotten": Mistake(
@@ -674,12 +672,11 @@ log_softmax = Exercise(
             sign=_sums_over_everything,
         ),
         "axis ignored": Mistake(
-            "It is right along the last axis and no other: `dim` is not used everywhere. See section 2.4.",
+            "These are the numbers along the last axis, whatever `dim` says. See section 2.4.",
             {"    shifted =": "    dim = -1\n    shifted ="},
         ),
         "axis ignored in the sum": Mistake(
-            "It is right along the last axis and no other: the maximum is taken along `dim` and the sum along the last "
-            "axis. See section 2.4.",
+            "These are the numbers of a sum along the last axis, whatever `dim` says. See section 2.4.",
             {"sum(dim,": "sum(-1,"},
         ),
         "logarithm of the sum forgotten": Mistake(

@@ -37,7 +37,7 @@ class Specimens:
         try:
             said = answer(function)
         except AssertionError:
-            text = f"It asserts, so it stops where it should return False. See section {self.section}."
+            text = f"It stops with an AssertionError; a test says True or False. See section {self.section}."
             raise Remark(text) from None
         if isinstance(said, Tensor):
             raise Remark(

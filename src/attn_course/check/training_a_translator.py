@@ -217,13 +217,12 @@ smoothed_loss = Exercise(
             },
         ),
         "no gradient": Mistake(
-            "The loss is right, and no gradient comes back from it, so nothing can be learned: detach, item or "
-            "no_grad stands between it and the logits. See section 12.7.",
+            "The loss is right, and no gradient comes back from it, so nothing can be learned. What leads out of the "
+            "graph: detach, item, no_grad, a tensor made anew. See section 12.7.",
             {"= logits": "= logits.detach()"},
         ),
         "gradient of one part missing": Mistake(
-            "The loss is right, and its gradient is not: a part of it is detached, so that only the rest is learned. "
-            "See section 12.7.",
+            "The loss is right, and its gradient is not: look for a part that is detached. See section 12.7.",
             sign=lambda found, logits, target, smoothing, pad_id: _only_the_gradient(
                 found, logits, target, smoothing, pad_id
             ),
@@ -870,8 +869,7 @@ accumulated_gradient = Exercise(
             {"int((target != pad_id).sum())": "len(target)"},
         ),
         "last part only": Mistake(
-            "The result has only the last part in it: the gradient of the parts before it was set to zero or "
-            "overwritten. See section 12.3.",
+            "The result has only the last part in it: the gradients of all parts add up. See section 12.3.",
             {"for x, target in parts": "for x, target in parts[-1:]"},
         ),
         "last part's mean only": Mistake(

@@ -1,6 +1,7 @@
 """The exercises of the chapter on the Transformer. Used from chapter 9 on."""
 
 import math
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -60,38 +61,39 @@ layer_norm = Exercise(
     in_parts=True,
     mistakes={
         "divided by E − 1": Mistake(
-            "The numbers come out a little too small: the squared distances are divided by E − 1, as torch.var and "
-            "torch.std do unless told otherwise, and here it is E. See section 9.3.",
+            "These are the numbers of a variance divided by E − 1, as torch.var and torch.std have it unless told "
+            "otherwise; here it is divided by E. See section 9.3.",
             {"correction=0": "correction=1"},
         ),
         "E − 1 and ε outside the root": Mistake(
-            "The standard deviation is that of torch.std, which divides by E − 1, and ε is added to it: here the "
-            "variance divides by E, and ε joins it under the root. See section 9.3.",
+            "These are the numbers of torch.std, which divides by E − 1, with ε added to it: here the variance "
+            "divides by E, and ε joins it under the root. See section 9.3.",
             {"correction=0": "correction=1", "torch.sqrt(variance + eps)": "(variance.sqrt() + eps)"},
         ),
         "E − 1 and ε forgotten": Mistake(
-            "The standard deviation is that of torch.std, which divides by E − 1, and here the variance divides by E; "
-            "and where a token's numbers are all equal, 0 is divided by 0, because ε is missing. See section 9.3.",
+            "These are the numbers of torch.std, which divides by E − 1, without ε: here the variance divides by "
+            "E, and ε joins it under the root. See section 9.3.",
             {"correction=0": "correction=1", " + eps": ""},
         ),
         "mean of squares less square of the mean": Mistake(
-            "Where features lie close together, far from 0, digits are lost, as where the squared mean is taken "
-            "from the mean of the squares: both are large and nearly equal. Subtract the mean first, then square. See "
-            "section 9.3.",
+            "Where features lie close together, far from 0, digits are lost. The mean of the squares less the "
+            "square of the mean is a small difference of large numbers; the mean of the squared distances from the "
+            "mean is none. See section 9.3.",
             sign=_lost_far_from_0,
         ),
         "summed instead of averaged": Mistake(
-            "The numbers come out too small by √E: the squared distances are added up and not divided by E. See "
-            "section 9.3.",
+            "These are the numbers of squared distances added up; the variance is their mean, the sum divided by "
+            "E. See section 9.3.",
             {"x.var(dim=-1, correction=0, keepdim=True)": "(x - mean).square().sum(dim=-1, keepdim=True)"},
         ),
         "ε not the one given": Mistake(
-            "Right as long as ε is 10⁻⁵: the ε that was handed in is not used. See section 9.3.",
+            "With a large ε, these are the numbers of a tiny one, such as 10⁻⁵: the ε to use is the one that is "
+            "handed in. See section 9.3.",
             {"+ eps": "+ 1e-5"},
         ),
         "norm over the positions": Mistake(
-            "The columns have mean 0 and the tokens do not: mean and variance run over the positions, "
-            "so every token depends on all the others. See section 9.12.",
+            "These are the numbers of mean and variance over the positions; each token needs its own, over its E "
+            "numbers. See section 9.12.",
             {"mean(dim=-1": "mean(dim=-2", "var(dim=-1": "var(dim=-2"},
         ),
         "axis counted from the front": Mistake(
@@ -100,54 +102,54 @@ layer_norm = Exercise(
             {"mean(dim=-1": "mean(dim=1", "var(dim=-1": "var(dim=1"},
         ),
         "norm over everything": Mistake(
-            "One mean and one variance serve all tokens together; each token has its own. See section 9.3.",
+            "One mean and one variance serve all tokens together; each token needs its own. See section 9.3.",
             {"x.mean(dim=-1, keepdim=True)": "x.mean()", "dim=-1, correction=0, keepdim=True": "correction=0"},
         ),
         "norm over the sentence": Mistake(
-            "A sentence has one mean and one variance for all its tokens; each token has its own. See section 9.3.",
+            "A sentence has one mean and one variance for all its tokens; each token needs its own. See section 9.3.",
             {"mean(dim=-1": "mean(dim=(-2, -1)[-x.dim() :]", "var(dim=-1": "var(dim=(-2, -1)[-x.dim() :]"},
         ),
         "ε outside the root": Mistake(
-            "Almost right: ε is added behind the root instead of under it, which shows where ε is not tiny. See "
-            "section 9.3.",
+            "These are the numbers of an ε added behind the root; it belongs under it, which shows where ε is not "
+            "tiny. See section 9.3.",
             {"torch.sqrt(variance + eps)": "(variance.sqrt() + eps)"},
         ),
         "ε forgotten": Mistake(
-            "A token whose numbers are all equal gives nan: 0 is divided by 0, because ε is missing. See section 9.3.",
+            "These are the numbers without ε: it belongs under the root, for a token whose numbers are all equal "
+            "has a variance of 0. See section 9.3.",
             {" + eps": ""},
         ),
         "divided by the variance": Mistake(
-            "The tokens are divided by their variance, without a root, and large tokens come out small. See section "
+            "These are the numbers of tokens divided by their variance, without a root: take its root. See section "
             "9.3.",
             {"torch.sqrt": ""},
         ),
         "not divided": Mistake(
-            "The mean is gone, but large tokens stay large: nothing is divided by the standard deviation. See section "
-            "9.3.",
+            "These are the numbers without the division by the standard deviation, so large tokens stay large. See "
+            "section 9.3.",
             {" / torch.sqrt(variance + eps)": ""},
         ),
         "only the mean divided": Mistake(
-            "Large tokens stay large: it is the mean alone that is divided by the standard deviation, and it should be "
-            "the difference of x and mean. See section 9.3.",
+            "These are the numbers of x less a mean that is divided by the standard deviation: the whole "
+            "difference of x and mean is to be divided. See section 9.3.",
             {"(x - mean) / torch.sqrt(variance + eps)": "(x - mean / torch.sqrt(variance + eps))"},
         ),
         "mean square of what still has its mean": Mistake(
-            "The mean is subtracted above the line and not below it: what a token is divided by is the root of the "
-            "mean square of its numbers, and not of their distances from the mean. See section 9.3.",
+            "The divisor is the root of the mean square of a token's own numbers: it should be that of their "
+            "distances from the mean. See section 9.3.",
             {"x.var(dim=-1, correction=0, keepdim=True)": "x.square().mean(dim=-1, keepdim=True)"},
         ),
         "mean left in": Mistake(
-            "The spread is right, but the mean is still there: it has to be subtracted from what is divided. See "
-            "section 9.3.",
+            "The mean is still there: it has to be subtracted from what is divided. See section 9.3.",
             {"(x - mean)": "x"},
         ),
         "root mean square": Mistake(
-            "The tokens are divided by the root of their mean square, and the mean was never subtracted. "
-            "(That is a norm too, RMSNorm, but another one.) See section 9.3.",
+            "These are the numbers of RMSNorm, a norm too, which divides a token by the root of its mean square: "
+            "the one asked for subtracts the mean first. See section 9.3.",
             {"(x - mean)": "x", "x.var(dim=-1, correction=0, keepdim=True)": "x.square().mean(dim=-1, keepdim=True)"},
         ),
         "gain and bias forgotten": Mistake(
-            "Each token is normalised rightly, and then gain and bias are not used. See section 9.3.",
+            "These are the normalised tokens as they are: gain and bias are still to come. See section 9.3.",
             {"gain * ": "", " + bias": ""},
         ),
         "gain forgotten": Mistake(
@@ -167,44 +169,45 @@ layer_norm = Exercise(
             {"gain * ": "bias * ", "+ bias": "+ gain"},
         ),
         "axis not kept": Mistake(
-            "Mean and variance have lost the axis they were taken over, so they do not fit against x, "
-            "or fit against the wrong axis: they have to be (…, 1). See section 9.3.",
+            "One number for each token does not fit against x (…, E): mean and variance have to be (…, 1), as "
+            "`keepdim=True` leaves them. See section 9.3.",
             {
                 "dim=-1, keepdim=True)\n    variance": "dim=-1)\n    variance",
                 "correction=0, keepdim=True": "correction=0",
             },
         ),
         "all axes but the first": Mistake(
-            "A sentence is right and a batch is not: mean and variance run over all axes but the first, so the tokens "
-            "of a sentence share them. Each token has its own. See section 9.3.",
+            "A sentence is right and a batch is not: these are the numbers of mean and variance over all axes but "
+            "the first. Each token needs its own. See section 9.3.",
             {
                 "mean(dim=-1": "mean(dim=tuple(range(1, x.dim())) or 0",
                 "var(dim=-1": "var(dim=tuple(range(1, x.dim())) or 0",
             },
         ),
         "norm over the first axis": Mistake(
-            "Mean and variance run over the first axis, which holds the positions or the sentences; "
-            "they run over the last, the width. See section 9.3.",
+            "These are the numbers of mean and variance over the first axis, which holds the positions or the "
+            "sentences; take them over the last, the width. See section 9.3.",
             {"mean(dim=-1": "mean(dim=0", "var(dim=-1": "var(dim=0"},
         ),
         "norm over the first axis, n − 1": Mistake(
-            "Mean and variance run over the first axis, which holds the positions or the sentences, and the variance "
-            "divides by one number less: they run over the last axis, the width E. See section 9.3.",
+            "These are the numbers of mean and variance over the first axis, and the variance divides by one "
+            "number less: take them over the last axis, and divide by its width E. See section 9.3.",
             {"mean(dim=-1": "mean(dim=0", "dim=-1, correction=0": "dim=0, correction=1"},
         ),
         "norm over the positions, n − 1": Mistake(
-            "The columns have mean 0 and the tokens do not: mean and variance run over the positions, and the variance "
-            "divides by one number less. See section 9.3.",
+            "These are the numbers of mean and variance over the positions, and the variance divides by one number "
+            "less; each token needs its own, divided by E. See section 9.3.",
             {"mean(dim=-1": "mean(dim=-2", "dim=-1, correction=0": "dim=-2, correction=1"},
         ),
         "norm over everything, n − 1": Mistake(
-            "One mean and one variance serve all tokens together, and the variance divides by one number less; each "
-            "token has its own, over its E numbers. See section 9.3.",
+            "One mean and one variance serve all tokens together, and the variance divides by one number less; "
+            "each token needs its own, over its E numbers. See section 9.3.",
             {"x.mean(dim=-1, keepdim=True)": "x.mean()", "dim=-1, correction=0, keepdim=True": "correction=1"},
         ),
         "norm over everything, n − 1 and ε outside the root": Mistake(
-            "One mean and one standard deviation serve all tokens together, and it is that of torch.std, which "
-            "divides by one number less: each token has its own, over its E numbers. See section 9.3.",
+            "One mean and one standard deviation serve all tokens together, and ε is added to the one of "
+            "torch.std, which divides by one number less: each token needs its own, over its E numbers. See "
+            "section 9.3.",
             {
                 "x.mean(dim=-1, keepdim=True)": "x.mean()",
                 "dim=-1, correction=0, keepdim=True": "correction=1",
@@ -212,45 +215,45 @@ layer_norm = Exercise(
             },
         ),
         "E − 1 and axis counted from the front": Mistake(
-            "A sentence is nearly right and a batch is not: axis 1 holds the width in the one and the positions in "
-            "the other, and the variance divides by one number less. See section 9.3.",
+            "These are the numbers of mean and variance over axis 1, and the variance divides by one number less: "
+            "axis 1 holds the width in a sentence and the positions in a batch, so count from the end. See section "
+            "9.3.",
             {"mean(dim=-1": "mean(dim=1", "dim=-1, correction=0": "dim=1, correction=1"},
         ),
         "multiplied instead of divided": Mistake(
-            "The tokens are multiplied by their standard deviation, so that large ones become larger still: divide by "
-            "it. See section 9.3.",
+            "These are the numbers of tokens multiplied by their standard deviation: divide by it. See section 9.3.",
             {"/ torch.sqrt": "* torch.sqrt"},
         ),
         "gain and bias first": Mistake(
-            "Gain and bias act before the token is normalised, which takes part of them away again: they come last. "
-            "See section 9.3.",
+            "These are the numbers of a norm behind gain and bias, which takes part of them away again: they come "
+            "last. See section 9.3.",
             {"    mean =": "    x = gain * x + bias\n    mean =", "gain * (x": "(x", " + bias": ""},
         ),
         "mean distance": Mistake(
-            "The tokens are divided by their mean distance from the mean; it is the root of the mean of the squared "
-            "distances. See section 9.3.",
+            "These are the numbers of tokens divided by their mean distance from the mean; it should be the root "
+            "of the mean of the squared distances. See section 9.3.",
             {"torch.sqrt(variance + eps)": "((x - mean).abs().mean(dim=-1, keepdim=True) + eps)"},
         ),
         "divided by its length": Mistake(
-            "The numbers come out too small by √E: a token is divided by its length, the root of the sum of the "
-            "squared distances; it is the root of their mean. See section 9.3.",
+            "Less its mean, a token is divided by its length here, the root of the sum of the squared distances; "
+            "it should be the root of their mean. See section 9.3.",
             {"torch.sqrt(variance + eps)": "((x - mean).norm(dim=-1, keepdim=True) + eps)"},
         ),
         "brought between 0 and 1": Mistake(
-            "The smallest number of a token becomes 0 and the largest 1; asked for are mean 0 and mean square 1. "
-            "See section 9.3.",
+            "These are tokens brought between 0 and 1, with gain and bias behind it; before these, mean 0 and mean "
+            "square 1 are asked for. See section 9.3.",
             _between_0_and_1,
         ),
         "gain and bias forgotten, E − 1": Mistake(
-            "Gain and bias are not used, and the variance divides by E − 1, as torch.var and torch.std do unless told "
-            "otherwise. See section 9.3.",
+            "These are tokens without gain and bias, and the variance divides by E − 1, as torch.var and torch.std "
+            "have it unless told otherwise. See section 9.3.",
             {"correction=0": "correction=1", "gain * ": "", " + bias": ""},
         ),
         "one added to the gain": Mistake(
-            "The gain is taken as what is added to 1; the columns are multiplied by the gain itself. See section 9.3.",
+            "The columns come out multiplied by 1 + gain; it should be the gain itself. See section 9.3.",
             {"gain * ": "(1 + gain) * "},
         ),
-        CHANGES_ITS_INPUT: Mistake("Subtract into a new tensor. See section 9.3."),
+        CHANGES_ITS_INPUT: Mistake("Work on new tensors. See section 9.3."),
     },
 )
 
@@ -307,37 +310,37 @@ run_stack = Exercise(
             {"    for": "    norm_first = not norm_first\n    for"},
         ),
         "orders swapped but for the final norm": Mistake(
-            "The final norm is where it belongs, but the two orders have changed places: "
-            "norm_first means that the sublayer reads a normalised copy. See section 9.4.",
+            "Within the steps, the two orders have changed places: norm_first means that the sublayer reads a "
+            "normalised copy. See section 9.4.",
             {"f(norm(x)) if norm_first": "f(norm(x)) if not norm_first"},
         ),
         "always pre-norm": Mistake(
-            "Pre-norm is right, and post-norm comes out as pre-norm: norm_first is not asked, "
-            "and the norm belongs around the sum there. See section 9.4.",
+            "Post-norm comes out as pre-norm: where norm_first is False, the norm belongs around the sum, and the "
+            "stack ends with it. See section 9.4.",
             {" if norm_first else norm(x + f(x))": "", "final_norm(x) if norm_first else x": "final_norm(x)"},
         ),
         "always pre-norm but for the final norm": Mistake(
-            "Pre-norm is right, and so is the end of the stack; but under post-norm "
-            "the norm belongs around the sum. See section 9.4.",
+            "The steps of post-norm are those of pre-norm here: under post-norm the norm belongs around the sum. "
+            "See section 9.4.",
             {" if norm_first else norm(x + f(x))": ""},
         ),
         "always post-norm": Mistake(
-            "The norm stands around the sum, whatever norm_first says; under pre-norm it normalises "
-            "what the sublayer reads. See section 9.4.",
+            "Pre-norm comes out as post-norm: where norm_first is True, the sublayer reads a normalised copy, and "
+            "the final norm stands at the end. See section 9.4.",
             {"x + f(norm(x)) if norm_first else ": "", "final_norm(x) if norm_first else x": "x"},
         ),
         "always post-norm but for the final norm": Mistake(
-            "The norm stands around the sum, whatever norm_first says; only the final norm heeds it. See section 9.4.",
+            "The steps of pre-norm are those of post-norm here: under pre-norm the norm is for what the sublayer "
+            "reads. See section 9.4.",
             {"x + f(norm(x)) if norm_first else ": ""},
         ),
         "final norm forgotten": Mistake(
-            "The layers are right and the end is not: nothing has normalised a pre-norm stack's last sum. See section "
-            "9.4.",
+            "Pre-norm comes out without the final norm: its last sum is still to be normalised. See section 9.4.",
             {"final_norm(x) if norm_first else x": "x"},
         ),
         "final norm in both": Mistake(
-            "Pre-norm is right, and a post-norm stack is normalised twice at its end: its last step is a norm already. "
-            "See section 9.4.",
+            "The final norm stands behind the post-norm stack, too, whose last step is a norm already. See section "
+            "9.4.",
             {"final_norm(x) if norm_first else x": "final_norm(x)"},
         ),
         "final norm in the wrong one": Mistake(
@@ -346,7 +349,8 @@ run_stack = Exercise(
             {"final_norm(x) if norm_first else x": "final_norm(x) if not norm_first else x"},
         ),
         "final norm after each": Mistake(
-            "The final norm is applied after every sublayer; it belongs behind the last one. See section 9.4.",
+            "Under pre-norm the final norm comes after every sublayer; it belongs behind the last one. See section "
+            "9.4.",
             {"x + f(norm(x))": "final_norm(x + f(norm(x)))", "final_norm(x) if norm_first else x": "x"},
         ),
         "residual missing": Mistake(
@@ -359,13 +363,13 @@ run_stack = Exercise(
             {"x + f(norm(x))": "f(norm(x))"},
         ),
         "residual missing in post-norm": Mistake(
-            "Pre-norm is right; under post-norm, what a sublayer finds replaces the stream instead of being added to "
-            "it before the norm. See section 9.4.",
+            "Under post-norm, what a sublayer finds replaces the stream instead of being added to it before the "
+            "norm. See section 9.4.",
             {"norm(x + f(x))": "norm(f(x))"},
         ),
         "normalised stream added": Mistake(
-            "Under pre-norm the sum starts from the normalised copy: the stream itself has to go on unchanged, "
-            "and only the sublayer reads the copy. See section 9.4.",
+            "Under pre-norm the sum starts from the normalised copy: it should start from the stream itself, and "
+            "the copy is for the sublayer to read. See section 9.4.",
             {"x + f(norm(x))": "norm(x) + f(norm(x))"},
         ),
         "norm on what is added": Mistake(
@@ -379,18 +383,18 @@ run_stack = Exercise(
             {"x + f(norm(x))": "x + norm(f(x))"},
         ),
         "norm on what is added in post-norm": Mistake(
-            "Pre-norm is right; under post-norm the norm is applied to what the sublayer found, and it belongs around "
-            "the whole sum. See section 9.4.",
+            "Under post-norm the norm is applied to what the sublayer found, and it belongs around the whole sum. "
+            "See section 9.4.",
             {"norm(x + f(x))": "x + norm(f(x))"},
         ),
         "norm on one half of the sum": Mistake(
-            "Pre-norm is right; under post-norm the norm is applied to x before the addition, and it belongs around "
-            "the whole sum. See section 9.4.",
+            "Under post-norm the norm is applied to x before the addition, and it belongs around the whole sum. "
+            "See section 9.4.",
             {"norm(x + f(x))": "norm(x) + f(x)"},
         ),
         "both orders at once": Mistake(
-            "Pre-norm is right; under post-norm the sublayer reads a normalised copy, and it should read the stream "
-            "itself, whose norm comes after the sum. See section 9.4.",
+            "Under post-norm the sublayer reads a normalised copy, and it should read the stream itself, whose "
+            "norm comes after the sum. See section 9.4.",
             {"norm(x + f(x))": "norm(x + f(norm(x)))"},
         ),
         "norms not used": Mistake(
@@ -398,23 +402,20 @@ run_stack = Exercise(
             {"x + f(norm(x))": "x + f(x)", "norm(x + f(x))": "x + f(x)"},
         ),
         "no norm in post-norm": Mistake(
-            "Pre-norm is right, and under post-norm the norms are not used: they belong around the sums. See section "
-            "9.4.",
+            "Under post-norm the sums come out without their norms, which belong around them. See section 9.4.",
             {"norm(x + f(x))": "x + f(x)"},
         ),
         "one norm behind the post-norm stack": Mistake(
-            "Pre-norm is right, and under post-norm the final norm alone is used: each sum needs the norm of its own "
+            "Under post-norm the final norm stands behind sums without a norm: each sum needs the norm of its own "
             "sublayer around it. See section 9.4.",
             {"norm(x + f(x))": "x + f(x)", "final_norm(x) if norm_first else x": "final_norm(x)"},
         ),
         "one norm for all": Mistake(
-            "One sublayer is right and three are not: the first norm is used for all of them, and each has its own. "
-            "See section 9.5.",
+            "The first norm serves all sublayers: `norms` holds one for each. See section 9.5.",
             {"zip(sublayers, norms, strict=True)": "((f, norms[0]) for f in sublayers)"},
         ),
         "sublayers side by side": Mistake(
-            "One sublayer is right and three are not: all of them read the first x, "
-            "and each has to read what the one before left. See section 9.2.",
+            "All sublayers read the x that came in, and each has to read what the one before left. See section 9.2.",
             {
                 "    for": "    first = x\n    for",
                 "x + f(norm(x))": "x + f(norm(first))",
@@ -422,13 +423,13 @@ run_stack = Exercise(
             },
         ),
         "sublayers side by side in pre-norm": Mistake(
-            "Post-norm is right; under pre-norm all sublayers read the first x, and each has to read what the one "
-            "before left. See section 9.2.",
+            "Under pre-norm all sublayers read the x that came in, and each has to read what the one before left. "
+            "See section 9.2.",
             {"    for": "    first = x\n    for", "x + f(norm(x))": "x + f(norm(first))"},
         ),
         "first x added every time": Mistake(
-            "One sublayer is right and three are not: each adds to the x that came in at the bottom, "
-            "and what the sublayers before it had written is lost. See section 9.2.",
+            "What a sublayer finds is added to the x that came in at the bottom; it has to be added to what the "
+            "sublayers before have left. See section 9.2.",
             {
                 "    for": "    first = x\n    for",
                 "x + f(norm(x))": "first + f(norm(x))",
@@ -436,16 +437,16 @@ run_stack = Exercise(
             },
         ),
         "last sublayer left out": Mistake(
-            "The last sublayer is never run. See section 9.4.",
+            "What the last sublayer finds is missing: run the whole list. See section 9.4.",
             {"zip(sublayers, norms": "zip(sublayers[:-1], norms[:-1]"},
         ),
         "first sublayer left out": Mistake(
-            "The first sublayer is never run: a list counts from 0. See section 9.4.",
+            "What the first sublayer does is missing: a list counts from 0. See section 9.4.",
             {"zip(sublayers, norms": "zip(sublayers[1:], norms[1:]"},
         ),
         "stops after the first": Mistake(
-            "One sublayer is right, and where there are three the other two are not run: "
-            "each is given what the one before it returned. See section 9.4.",
+            "These are the numbers of a stack of the first sublayer alone: each is to be given what the one before "
+            "it left. See section 9.4.",
             {"zip(sublayers, norms": "zip(sublayers[:1], norms[:1]"},
         ),
         "final norm first": Mistake(
@@ -467,29 +468,29 @@ run_stack = Exercise(
             {"return final_norm(x)": "return norms[-1](x)"},
         ),
         "backwards": Mistake(
-            "One sublayer is right and three are run in the reverse order: the first of the list is the first that "
-            "reads x. See section 9.4.",
+            "The sublayers come in the reverse order, each with its norm: the first of the list is to be the first "
+            "that reads x. See section 9.4.",
             {"zip(sublayers, norms": "zip(sublayers[::-1], norms[::-1]"},
         ),
         "norms backwards": Mistake(
-            "One sublayer is right, and of three the first has the last norm: norm i belongs to sublayer i. See "
-            "section 9.5.",
+            "The norms come in the reverse order: norm i belongs to sublayer i. See section 9.5.",
             {"zip(sublayers, norms": "zip(sublayers, norms[::-1]"},
         ),
         "stream twice": Mistake(
-            "The stream is added twice in every step: what a sublayer finds is added to it once. See section 9.2.",
+            "The stream is added twice in every step: it should be once. See section 9.2.",
             {"x + f(norm(x))": "x + x + f(norm(x))", "norm(x + f(x))": "norm(x + x + f(x))"},
         ),
         "what is found subtracted": Mistake(
-            "What a sublayer finds is taken away from the stream; it is added. See section 9.2.",
+            "What a sublayer finds is taken away from the stream; it should be added. See section 9.2.",
             {"x + f(norm(x))": "x - f(norm(x))", "norm(x + f(x))": "norm(x - f(x))"},
         ),
         "sublayer called twice": Mistake(
-            "Each sublayer reads its own output once more: it is called once in every step. See section 9.4.",
+            "What a sublayer finds goes through it once more: one call in each step is enough. See section 9.4.",
             {"x + f(norm(x))": "x + f(f(norm(x)))", "norm(x + f(x))": "norm(x + f(f(x)))"},
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "`x += …` writes into the tensor itself; `x = x + …` makes a new one. See section 9.2."
+            "Leave what was handed in as it was: `x += …` writes into the tensor itself, `x = x + …` makes a new one. "
+            "See section 9.2."
         ),
     },
 )
@@ -514,12 +515,14 @@ def _layers_and_inputs(draw):
 
 
 def _from_its_parts(answer, layer, x, memory, memory_mask):
-    called = []
-    hook = layer.register_forward_pre_hook(lambda *_: called.append(True))
-    try:
+    called, forward = [], DecoderLayer.forward
+
+    def watched(*inputs, **told):
+        called.append(True)
+        return forward(*inputs, **told)
+
+    with mock.patch.object(DecoderLayer, "forward", watched):  # `layer.forward` as well as `layer` itself
         found = answer(layer, x, memory, memory_mask)
-    finally:
-        hook.remove()
     if called:
         raise Remark(
             "layer itself is called here. Use its parts: three sublayers, each with its norm and its addition. "
@@ -567,8 +570,8 @@ decode_layer = Exercise(
             {"x + f(norm(x))": "x + f(x)"},
         ),
         "normalised stream added": Mistake(
-            "Each sum starts from the normalised copy: the stream itself has to go on unchanged, "
-            "and only the sublayer reads the copy. See section 9.4.",
+            "Each sum starts from the normalised copy: it should start from the stream itself, and the copy is for "
+            "the sublayer to read. See section 9.4.",
             {"x + f(norm(x))": "norm(x) + f(norm(x))"},
         ),
         "norm on what is added": Mistake(
@@ -630,12 +633,12 @@ decode_layer = Exercise(
             {"add(x, layer.feed_forward, layer.feed_forward_norm)": "layer.feed_forward(layer.feed_forward_norm(x))"},
         ),
         "not causal": Mistake(
-            "The self-attention sees the future: nothing tells it to be causal. See section 9.6.",
+            "The self-attention sees the future: it has to be causal. See section 9.6.",
             {", is_causal=True": ""},
         ),
         "neither causal nor masked": Mistake(
-            "The self-attention sees the future and the cross-attention reads padding: nothing tells the one to be "
-            "causal, and memory_mask does not reach the other. See section 9.6.",
+            "The self-attention sees the future and the cross-attention reads padding: the one has to be causal, "
+            "and memory_mask is for the other. See section 9.6.",
             {", is_causal=True": "", ", mask=memory_mask": ""},
         ),
         "causal mask in cross-attention": Mistake(
@@ -644,12 +647,11 @@ decode_layer = Exercise(
             {"mask=memory_mask": "mask=memory_mask, is_causal=True"},
         ),
         "mask ignored": Mistake(
-            "Padding of the source is read: memory_mask does not reach the cross-attention. See section 9.6.",
+            "The cross-attention reads padding of the source: memory_mask says what it may read. See section 9.6.",
             {", mask=memory_mask": ""},
         ),
         "mask inverted": Mistake(
-            "The cross-attention reads nothing but padding: the mask is upside down; True means may attend. See "
-            "section 5.4.",
+            "The cross-attention reads padding and no words: True in memory_mask means may attend. See section 5.4.",
             {"mask=memory_mask": "mask=~memory_mask"},
         ),
         "source's mask on the target": Mistake(
@@ -662,8 +664,8 @@ decode_layer = Exercise(
             {"is_causal=True": "is_causal=True, mask=memory_mask", ", mask=memory_mask": ""},
         ),
         "memory normalised": Mistake(
-            "The memory goes through a norm here, and it has been normalised by the encoder: "
-            "only the queries are. See section 9.6.",
+            "The memory goes through the norm of the cross-attention here: the encoder has normalised it, and this "
+            "norm is for the side that asks. See section 9.6.",
             {"(y, memory": "(y, layer.cross_attention_norm(memory)"},
         ),
         "memory ignored": Mistake(
@@ -690,7 +692,7 @@ decode_layer = Exercise(
             },
         ),
         "feed-forward forgotten": Mistake(
-            "The weights are right and the last sublayer, the feed-forward, is missing. See section 9.6.",
+            "The last of the three sublayers, the feed-forward, is missing. See section 9.6.",
             {"    x = add(x, layer.feed_forward, layer.feed_forward_norm)\n": ""},
         ),
         "sublayers side by side": Mistake(
@@ -706,13 +708,11 @@ decode_layer = Exercise(
             },
         ),
         "weights of the self-attention": Mistake(
-            "The stream is right, and the weights are those of the self-attention; "
-            "asked for are those of the cross-attention. See section 9.6.",
+            "The weights are those of the self-attention; asked for are those of the cross-attention. See section 9.6.",
             {'x, weights["across"]': 'x, weights["back"]'},
         ),
         "weights not asked for": Mistake(
-            "The stream is right and the weights are None: the cross-attention returns them when asked. See section "
-            "9.10.",
+            "The weights are None: the cross-attention returns its weights when asked. See section 9.10.",
             {'x, weights["across"]': "x, None"},
         ),
         "weights not returned": Mistake(
@@ -724,12 +724,11 @@ decode_layer = Exercise(
             {'x, weights["across"]': 'weights["across"], x'},
         ),
         "mean of the heads": Mistake(
-            "The stream is right, and the weights are averaged over the heads: each head has its own, (B, H, T, S). "
-            "See section 9.10.",
+            "The weights are averaged over the heads: each head has its own, (B, H, T, S). See section 9.10.",
             {'x, weights["across"]': 'x, weights["across"].mean(dim=1)'},
         ),
         "stream twice": Mistake(
-            "The stream is added twice in every step: what a sublayer finds is added to it once. See section 9.2.",
+            "The stream is added twice in every step: it should be once. See section 9.2.",
             {"x + f(norm(x))": "x + x + f(norm(x))"},
         ),
         "post-norm at the end": Mistake(
@@ -738,8 +737,8 @@ decode_layer = Exercise(
             {"add(x, layer.feed_forward, ": "", "feed_forward_norm)": "feed_forward_norm(x + layer.feed_forward(x))"},
         ),
         "sees the future, and the cross-attention is causal": Mistake(
-            "It is the cross-attention that is causal, and the self-attention sees the future: it is the other way "
-            "round. See section 9.6.",
+            "It is the cross-attention that is causal, and the self-attention sees the future: it should be the "
+            "other way round. See section 9.6.",
             {", is_causal=True": "", "mask=memory_mask": "mask=memory_mask, is_causal=True"},
         ),
         "normalised again at the end": Mistake(
@@ -753,12 +752,12 @@ decode_layer = Exercise(
             {"    x = add(x, back, layer.self_attention_norm)\n": ""},
         ),
         "cross-attention's output forgotten": Mistake(
-            "The weights of the cross-attention are there, and what it found is not added to the stream. See section "
-            "9.6.",
+            "What the cross-attention found is missing from the stream: it has to be added. See section 9.6.",
             {"x = add(x, across": "add(x, across"},
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "`x += …` writes into the tensor itself; `x = x + …` makes a new one. See section 9.2."
+            "Leave what was handed in as it was: `x += …` writes into the tensor itself, `x = x + …` makes a new one. "
+            "See section 9.2."
         ),
     },
 )
@@ -776,6 +775,7 @@ def _tables(draw):
     yield "one sequence of one token", *sizes(5, 3, 1, 1)
     yield "as many ids as columns", *sizes(7, 7, 2, 5)
     yield "a large table", *sizes(4000, 24, 2, 3)
+    yield "a large table of another width", *sizes(2000, 40, 2, 3)
     yield "float64", *sizes(13, 11, 2, 5, dtype=torch.float64)
 
 
@@ -871,20 +871,20 @@ TiedTable = Exercise(
     in_parts=True,
     mistakes={
         "two tables": Mistake(
-            "There are twice as many parameters as one table has: the two jobs have a table each, "
-            "even if both began with the same numbers. See section 9.8.",
+            "There are twice as many numbers to learn as one (V, E) table has: one table does both jobs. See "
+            "section 9.8.",
             {"\n\n    def embed": "\n        self.other = nn.Parameter(self.weight.data.clone())\n\n    def embed"},
         ),
         "two tables and no scale": Mistake(
-            "There are twice as many parameters as one table has, one table for each job; "
-            "and what goes in is not scaled. See section 9.8.",
+            "There are twice as many numbers to learn as one (V, E) table has, which does both jobs; and what goes "
+            "in is not scaled. See section 9.8.",
             {
                 "\n\n    def embed": "\n        self.other = nn.Parameter(self.weight.data.clone())\n\n    def embed",
                 " * math.sqrt(self.weight.size(-1))": "",
             },
         ),
         "a bias too many": Mistake(
-            "There are V parameters more than the table has: the logits have a bias here. See section 9.7.",
+            "There are V numbers to learn beside those of the table: the logits need no bias. See section 9.7.",
             {"\n\n    def embed": "\n        self.bias = nn.Parameter(torch.zeros(vocab_size))\n\n    def embed"},
         ),
         "no scale": Mistake(
@@ -896,7 +896,7 @@ TiedTable = Exercise(
             {"* math.sqrt(self": "/ math.sqrt(self"},
         ),
         "multiplied by the width itself": Mistake(
-            "What goes in is multiplied by E, without the root. See section 9.8.",
+            "What goes in is multiplied by E; it should be the root of it. See section 9.8.",
             {"math.sqrt(self.weight.size(-1))": "self.weight.size(-1)"},
         ),
         "scale on the way out": Mistake(
@@ -905,42 +905,40 @@ TiedTable = Exercise(
             {" * math.sqrt(self.weight.size(-1))": "", "weight.T": "weight.T * math.sqrt(x.size(-1))"},
         ),
         "scaled at both ends": Mistake(
-            "What goes in is right, and the logits are multiplied by √E as well; they have a spread of 1 without it. "
-            "See section 9.8.",
+            "The logits are multiplied by √E; they have a spread of 1 without it. See section 9.8.",
             {"weight.T": "weight.T * math.sqrt(x.size(-1))"},
         ),
         "logits divided": Mistake(
-            "What goes in is right, and the logits are divided by √E; the small rows have seen to that already. "
-            "See section 9.8.",
+            "The logits are divided by √E; the small rows see to that already. See section 9.8.",
             {"weight.T": "weight.T / math.sqrt(x.size(-1))"},
         ),
         "spread of 1": Mistake(
-            "Both jobs are right, but the rows start with a spread of 1, and the first logits with one of √E. See "
-            "section 9.8.",
+            "The rows start with a spread of 1: it should be 1/√E, so that the first logits have a spread of 1. "
+            "See section 9.8.",
             {" / math.sqrt(d_model)": ""},
         ),
         "spread of 1/E": Mistake(
-            "Both jobs are right, but the rows start with a spread of 1/E, without the root. See section 9.8.",
+            "The rows start with a spread of 1/E, without the root: it should be 1/√E. See section 9.8.",
             {"math.sqrt(d_model)": "d_model"},
         ),
         "spread of 1/√V": Mistake(
-            "Both jobs are right, but the rows start with a spread of 1/√V; a logit sums over the E columns of a row, "
-            "so E counts. See section 9.8.",
+            "The rows start with a spread of 1/√V; a logit sums over the E columns of a row, so E counts. See "
+            "section 9.8.",
             {"math.sqrt(d_model)": "math.sqrt(vocab_size)"},
         ),
         "cut off from the gradient": Mistake(
-            "The numbers are right, and neither of the two jobs trains the table: a detach, a no_grad or .data "
-            "stands in the way of the gradient. See section 9.8.",
+            "Neither of the two jobs sends a gradient to the table, so nothing trains it. detach, no_grad and "
+            ".data cut gradients off. See section 9.8.",
             {"weight[ids]": "weight.detach()[ids]", "weight.T": "weight.detach().T"},
         ),
         "way out cut off from the gradient": Mistake(
-            "The numbers are right, and score does not train the table: a detach, a no_grad or .data stands in the "
-            "way of the gradient. See section 9.8.",
+            "No gradient comes from score to the table, so the logits do not train it. detach, no_grad and .data "
+            "cut gradients off. See section 9.8.",
             {"weight.T": "weight.detach().T"},
         ),
         "way in cut off from the gradient": Mistake(
-            "The numbers are right, and embed does not train the table: a detach, a no_grad or .data stands in the "
-            "way of the gradient. See section 9.8.",
+            "No gradient comes from embed to the table, so the way in does not train it. detach, no_grad and .data "
+            "cut gradients off. See section 9.8.",
             {"weight[ids]": "weight.detach()[ids]"},
         ),
         "no spread chosen": Mistake(
@@ -949,51 +947,49 @@ TiedTable = Exercise(
             {" / math.sqrt(d_model)": "", " * math.sqrt(self.weight.size(-1))": ""},
         ),
         "spread of Xavier": Mistake(
-            "Both jobs are right, but the rows start with Xavier's spread, √(2 / (V + E)), which is that of a Linear "
-            "from V to E; here it is 1/√E. See section 9.8.",
+            "The rows start with Xavier's spread, √(2 / (V + E)), made for a Linear from V to E; here it should be "
+            "1/√E. See section 9.8.",
             {"/ math.sqrt(d_model)": "* math.sqrt(2 / (vocab_size + d_model))"},
         ),
         "spread of Kaiming": Mistake(
-            "Both jobs are right, but the rows start with Kaiming's spread, √(2 / E), made for layers behind a ReLU; "
-            "here it is 1/√E. See section 9.8.",
+            "The rows start with Kaiming's spread, √(2 / E), made for layers behind a ReLU; here it should be "
+            "1/√E. See section 9.8.",
             {"/ math.sqrt(d_model)": "* math.sqrt(2 / d_model)"},
         ),
         "bounds instead of spread": Mistake(
-            "Both jobs are right, but the rows start within ±1/√E, as those of a Linear do, and the spread of such "
-            "numbers is smaller than their bound, by √3; here the spread is 1/√E. See section 9.8.",
+            "The rows start with a spread of 1/√(3E), that of numbers drawn evenly within ±1/√E, as those of a "
+            "Linear are; here the spread itself should be 1/√E. See section 9.8.",
             {"math.sqrt(d_model)": "math.sqrt(3 * d_model)"},
         ),
         "spread of 0.02": Mistake(
-            "Both jobs are right, but the rows start with a spread of 0.02, whatever the width; here it is 1/√E. "
-            "See section 9.8.",
+            "The rows start with a spread of 0.02; it should depend on the width, as 1/√E does. See section 9.8.",
             {"/ math.sqrt(d_model)": "* 0.02"},
         ),
         "zeros to start with": Mistake(
-            "The rows start at zero, all of them alike, so all words look the same; they start with a spread of 1/√E. "
-            "See section 9.8.",
+            "The rows start at zero, all of them alike, so all words look the same; they should start with a "
+            "spread of 1/√E. See section 9.8.",
             {"/ math.sqrt(d_model)": "* 0.0"},
         ),
         "not around 0": Mistake(
-            "Both jobs are right, but the rows start between 0 and 1/√E, so that their mean is not 0: "
-            "torch.rand draws from 0 to 1, torch.randn around 0. See section 9.8.",
+            "The rows start around half of 1/√E and not around 0: torch.rand draws from 0 to 1, torch.randn around "
+            "0. See section 9.8.",
             {"randn": "rand"},
         ),
         "row of zeros": Mistake(
-            "Row 0 starts at zero, and the way in never trains it: with padding_idx a row is taken out of the table, "
-            "and here all V rows start with a spread of 1/√E. See section 9.8.",
+            "A row starts at zero, as with padding_idx: all V rows should start with a spread of 1/√E, and be trained. "
+            "See section 9.8.",
             {
                 "\n\n    def embed": "\n        self.weight.data[0] = 0\n\n    def embed",
                 "self.weight[ids]": "nn.functional.embedding(ids, self.weight, padding_idx=0)",
             },
         ),
         "multiplied by 8": Mistake(
-            "With a width of 64 all is well: what goes in is multiplied by 8, which is √64, and it is √E. See section "
-            "9.8.",
+            "What goes in is multiplied by 8, which is √64, for other widths too; it should be √E. See section 9.8.",
             {"math.sqrt(self.weight.size(-1))": "8"},
         ),
         "multiplied by the root of the length": Mistake(
-            "What goes in is multiplied by the root of the number of tokens; it is √E, the root of the width. See "
-            "section 9.8.",
+            "What goes in is multiplied by √T, the root of the number of tokens; it should be √E, the root of the "
+            "width. See section 9.8.",
             {"self.weight.size(-1)": "ids.size(-1)"},
         ),
         "table scaled in place": Mistake(
@@ -1002,20 +998,20 @@ TiedTable = Exercise(
             _ScaledInPlace,
         ),
         "multiplied by the root of V": Mistake(
-            "What goes in is multiplied by √V; it is √E, the root of the width. See section 9.8.",
+            "What goes in is multiplied by √V; it should be √E, the root of the width. See section 9.8.",
             {"self.weight.size(-1)": "len(self.weight)"},
         ),
         "bias and no scale": Mistake(
-            "There are V parameters more than the table has, for the logits have a bias here; and what goes in is not "
-            "scaled. See section 9.7.",
+            "There are V numbers to learn beside those of the table, and what goes in is not scaled: the logits "
+            "need no bias. See section 9.7.",
             {
                 "\n\n    def embed": "\n        self.bias = nn.Parameter(torch.zeros(vocab_size))\n\n    def embed",
                 " * math.sqrt(self.weight.size(-1))": "",
             },
         ),
         "scaled and divided": Mistake(
-            "What goes in is divided by √E and the logits are multiplied by it: it is what goes in that is multiplied. "
-            "See section 9.8.",
+            "What goes in is divided by √E and the logits are multiplied by it: multiply what goes in, and leave "
+            "the logits as they are. See section 9.8.",
             {"* math.sqrt(self": "/ math.sqrt(self", "weight.T": "weight.T * math.sqrt(x.size(-1))"},
         ),
         "logarithms of probabilities": Mistake(
@@ -1053,10 +1049,22 @@ def _count(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
     return tables + layers + 2 * norm
 
 
+def _from_the_sizes(answer, src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
+    def refuse(module, *_, **__):
+        raise Remark(
+            f"A {type(module).__name__} is made here: compute from the sizes alone, without making one. See section "
+            "9.11."
+        )
+
+    with mock.patch.object(nn.Module, "__init__", refuse):
+        return answer(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers)
+
+
 count_transformer = Exercise(
     name="count_transformer",
     trials=_sizes,
     right=_count,
+    use=_from_the_sizes,
     seeds=(0,),
     in_parts=True,
     mistakes={
@@ -1069,16 +1077,16 @@ count_transformer = Exercise(
             {"layers + 2 * norm": "layers + norm"},
         ),
         "a final norm in each layer": Mistake(
-            "The final norms are counted once for each layer; there is one behind each stack. See section 9.7.",
+            "As many come out as with a final norm in each layer; there is one behind each stack. See section 9.7.",
             {"forward + 2 * norm": "forward + 3 * norm", "3 * norm": "4 * norm", "layers + 2 * norm": "layers"},
         ),
         "logits counted again": Mistake(
-            "The target's table is counted twice: it is one tensor that does both jobs. See section 9.8.",
+            "The numbers of the target's table are in it twice: it is one tensor that does both jobs. See section 9.8.",
             {"+ tgt_vocab_size)": "+ 2 * tgt_vocab_size)"},
         ),
         "logits counted again with a bias": Mistake(
-            "The logits are counted as a Linear of their own, with a bias: they have none, and their matrix is the "
-            "target's table. See section 9.8.",
+            "As many come out as with a Linear of its own for the logits, bias and all: they have no bias, and "
+            "their matrix is the target's table. See section 9.8.",
             {"+ tgt_vocab_size)": "+ 2 * tgt_vocab_size)", "layers + 2 * norm": "layers + 2 * norm + tgt_vocab_size"},
         ),
         "bias of the logits counted": Mistake(
@@ -1086,7 +1094,7 @@ count_transformer = Exercise(
             {"layers + 2 * norm": "layers + 2 * norm + tgt_vocab_size"},
         ),
         "tables forgotten": Mistake(
-            "The layers are right, and the two tables are missing, which hold a row for each token. See section 9.11.",
+            "The two tables are missing, which hold a row for each token. See section 9.11.",
             {"return tables + ": "return "},
         ),
         "source's table forgotten": Mistake(
@@ -1102,12 +1110,13 @@ count_transformer = Exercise(
             {" + tgt_vocab_size)": ")"},
         ),
         "one attention in the decoder": Mistake(
-            "A decoder layer has one attention here, and it has two: back, and across. See section 9.6.",
+            "One attention is missing for each encoder layer with its decoder layer: they have three, one in the "
+            "encoder, and back and across in the decoder. See section 9.6.",
             {"2 * attention": "attention"},
         ),
         "decoder counted as encoder": Mistake(
-            "Decoder layers are counted like encoder layers: the cross-attention and its norm are missing. See section "
-            "9.6.",
+            "An attention and a norm are missing for each encoder layer with its decoder layer, as many as the "
+            "cross-attention and its norm have. See section 9.6.",
             {"2 * attention + feed_forward + 3": "attention + feed_forward + 2"},
         ),
         "norm of the cross-attention forgotten": Mistake(
@@ -1116,7 +1125,8 @@ count_transformer = Exercise(
             {"3 * norm": "2 * norm"},
         ),
         "one norm in each layer": Mistake(
-            "Each layer has a single norm here; there is one for each sublayer. See section 9.5.",
+            "An encoder layer and its decoder layer have two norms together here, and they have five: one for each "
+            "sublayer. See section 9.5.",
             {"forward + 2 * norm": "forward + norm", "3 * norm": "norm"},
         ),
         "norms forgotten": Mistake(
@@ -1146,7 +1156,7 @@ count_transformer = Exercise(
             {"+ d_ff + d_model": "+ 2 * d_model"},
         ),
         "output projection forgotten": Mistake(
-            "An attention has three matrices here; the fourth is the output projection. See section 6.4.",
+            "An attention has three Linears here; it has four, for queries, keys, values and output. See section 6.4.",
             {"4 * d_model * d_model + 4 * d_model": "3 * d_model * d_model + 3 * d_model"},
         ),
         "one Linear in the feed-forward": Mistake(
@@ -1154,13 +1164,12 @@ count_transformer = Exercise(
             {"2 * d_model * d_ff + d_ff + d_model": "d_model * d_ff + d_ff"},
         ),
         "source's words for both tables": Mistake(
-            "Both tables have a row for each word of the source; the target's has one for each word of the target. See "
-            "section 9.8.",
+            "Both tables have a row for each word of the source; the target's should have one for each word of the "
+            "target. See section 9.8.",
             {"+ tgt_vocab_size)": "+ src_vocab_size)"},
         ),
         "half the layers": Mistake(
-            "The layers of both sides together are taken for num_layers; there are num_layers on each side. "
-            "See section 9.11.",
+            "The layers count for half of what they have: there are num_layers on each side. See section 9.11.",
             {"decoder_layer)": "decoder_layer) // 2"},
         ),
         "one matrix in the feed-forward": Mistake(
@@ -1168,7 +1177,7 @@ count_transformer = Exercise(
             {"2 * d_model * d_ff": "d_model * d_ff"},
         ),
         "d_ff ignored": Mistake(
-            "The feed-forward is taken to be 4E wide, as in the paper; here it is d_ff. See section 9.1.",
+            "The feed-forward is 4E wide here, as in the paper; it should be d_ff. See section 9.1.",
             {"    attention =": "    d_ff = 4 * d_model\n    attention ="},
         ),
         "feed-forward in one side only": Mistake(
@@ -1177,20 +1186,22 @@ count_transformer = Exercise(
             {"2 * attention + feed_forward": "2 * attention"},
         ),
         "one layer for all": Mistake(
-            "One layer on each side is right and three are not: num_layers is not used. See section 9.11.",
+            "One layer on each side is counted, however large num_layers is; there are num_layers. See section 9.11.",
             {"num_layers * (": "("},
         ),
         "layers shared between the sides": Mistake(
-            "One layer on each side is right and three are not: there are num_layers on each side. See section 9.11.",
+            "One decoder layer is counted, beside num_layers encoder layers: there are num_layers on each side. "
+            "See section 9.11.",
             {"(encoder_layer + decoder_layer)": "encoder_layer + decoder_layer"},
         ),
         "decoder forgotten": Mistake(
-            "Only the encoder's layers are counted, and there are as many in the decoder. See section 9.7.",
+            "The decoder's layers and its final norm are missing; there are as many layers as in the encoder. See "
+            "section 9.7.",
             {" + decoder_layer)": ")", "layers + 2 * norm": "layers + norm"},
         ),
         "encoder counted as decoder": Mistake(
-            "Encoder layers are counted like decoder layers, with a cross-attention and its norm, which only the "
-            "decoder has. See section 9.5.",
+            "An attention and a norm are too many for each encoder layer with its decoder layer; a cross-attention "
+            "and its norm are in the decoder's alone. See section 9.5.",
             {"= attention + feed_forward + 2": "= 2 * attention + feed_forward + 3"},
         ),
         "a norm too many in one side": Mistake(
@@ -1207,12 +1218,13 @@ count_transformer = Exercise(
             {"+ 4 * d_model": "+ 3 * d_model"},
         ),
         "first bias of the feed-forward forgotten": Mistake(
-            "The feed-forward has a bias for its second Linear, E, and none for its first, d_ff. See section 9.11.",
+            "The biases of a feed-forward count E together here; its first Linear has d_ff and its second E. See "
+            "section 9.11.",
             {" + d_ff + d_model": " + d_model"},
         ),
         "biases of the feed-forward both d_ff": Mistake(
-            "Both Linears of the feed-forward have a bias of d_ff; the second one's is as long as its output, E. "
-            "See section 9.11.",
+            "The biases of a feed-forward count 2 d_ff together here; the second one's is as long as its output, "
+            "E. See section 9.11.",
             {"+ d_ff + d_model": "+ 2 * d_ff"},
         ),
         "one matrix in the attention": Mistake(
@@ -1224,7 +1236,7 @@ count_transformer = Exercise(
             {"norm = 2 * d_model": "norm = d_model", "layers + 2 * norm": "layers"},
         ),
         "layers only": Mistake(
-            "The layers are right, and the tables and the final norms are missing. See section 9.7.",
+            "The two tables and the final norms are missing. See section 9.7.",
             {"return tables + layers + 2 * norm": "return layers"},
         ),
         "feed-forward forgotten": Mistake(

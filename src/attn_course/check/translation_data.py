@@ -167,8 +167,8 @@ build_vocabulary = Exercise(
             {"in sentence)": "in set(sentence))"},
         ),
         "letters counted": Mistake(
-            "The entries are single letters: one loop too many, or one string too early. A sentence is a list of "
-            "words. See section 10.4.",
+            "The entries are single letters: a sentence is a list of words, and each of them is an entry. See section "
+            "10.4.",
             {"Counter(word for": "Counter(letter for", "in sentence)": "in sentence for letter in word)"},
         ),
         "ids to words": Mistake(
@@ -206,8 +206,7 @@ build_vocabulary = Exercise(
             {"    counts =": "    sentences = sentences[:1]\n    counts ="},
         ),
         "last sentence only": Mistake(
-            "Only the words of the last sentence are in it: the counts of the others were overwritten. See section "
-            "10.4.",
+            "Only the words of the last sentence are in it: count over all of them. See section 10.4.",
             {"    counts =": "    sentences = sentences[-1:]\n    counts ="},
         ),
         "least in each sentence": Mistake(
@@ -868,8 +867,8 @@ pad_pairs = Exercise(
             {"*src, EOS_ID": "*src", "*tgt, EOS_ID": "*tgt"},
         ),
         "end of the shorter rows only": Mistake(
-            "The longest sentence has lost its last word to the end: the rows are one column too narrow, for the "
-            "width was taken before the end was added. See section 10.7.",
+            "The longest sentence has lost its last word to the end: rows need one column more than the longest "
+            "sentence has words. See section 10.7.",
             {"_filled(rows)": "_filled_one_column_short(rows)"},
         ),
         "source and target swapped": Mistake(
@@ -1008,8 +1007,8 @@ fill_buckets = Exercise(
     returns=("all indices, sorted", "the number of buckets", "the lengths in each bucket", "'no bucket is too large'"),
     mistakes={
         "padding not counted": Mistake(
-            "Some buckets are too large: the lengths in them are added up, and padding takes cells too. A bucket has "
-            "as many columns as its longest sentence. See section 10.8.",
+            "These are buckets of lengths added up, and padding takes cells too: a bucket has as many columns as its "
+            "longest sentence. See section 10.8.",
             {"lengths[i] * (len(buckets[-1]) + 1)": "lengths[i] + sum(lengths[j] for j in buckets[-1])"},
         ),
         "sentences counted": Mistake(
@@ -1144,8 +1143,8 @@ fill_buckets = Exercise(
             {"append(i)": "append(lengths.index(lengths[i]))"},
         ),
         "one list for all buckets": Mistake(
-            "All buckets are one and the same list, which is emptied and filled again, so that they all hold what came "
-            "last: begin a new list for each bucket. See section 10.8.",
+            "All buckets are one and the same list, so that they all hold what came last: begin a new list for each "
+            "bucket. See section 10.8.",
             sign=lambda found, lengths, most: (
                 (
                     lengths != []
@@ -1250,8 +1249,8 @@ remove_leaks = Exercise(
             {"    japanese =": "    key = str\n    japanese ="},
         ),
         "key on one side of the comparison": Mistake(
-            "Nothing is removed: what `key` makes of one list is compared with the other list as it is, and the two "
-            "are never equal. Both need it. See section 10.11.",
+            "Nothing is removed. What `key` makes of a text is not the text as it is: both sides of a comparison need "
+            "it. See section 10.11.",
             {"{key(ja)": "{ja", "{key(en)": "{en"},
         ),
         "key on the held-out side only": Mistake(
@@ -1332,8 +1331,7 @@ remove_leaks = Exercise(
             {"    japanese =": "    held_out = held_out[:1]\n    japanese ="},
         ),
         "last held-out pair only": Mistake(
-            "Only the last of the held-out pairs counts: what was found for those before it was overwritten. "
-            "See section 10.11.",
+            "Only the last of the held-out pairs counts, and all of them should. See section 10.11.",
             {"    japanese =": "    held_out = held_out[-1:]\n    japanese ="},
         ),
         "indices instead of pairs": Mistake(
@@ -1378,8 +1376,8 @@ remove_leaks = Exercise(
             _row_by_row,
         ),
         "a key of your own": Mistake(
-            "Some spellings are found and others are not: what compares is a key that is written into the function, "
-            "and not the one that was given, `key`. See section 10.11.",
+            "Some spellings are found and others are not: what decides whether two are equal is the key that was "
+            "given, `key`. See section 10.11.",
             sign=_by_another_key,
         ),
         CHANGES_ITS_INPUT: Mistake(

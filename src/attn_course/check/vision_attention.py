@@ -44,8 +44,8 @@ from_patches = Exercise(
             lambda patches, size, height, width: patches.reshape(len(patches), -1, height, width),
         ),
         "axes not moved": Mistake(
-            "The axes are split rightly and joined in the order in which they came: rows of patches and rows of "
-            "pixels have to stand beside each other first. See section 19.1.",
+            "In each channel the patches lie one after the other, each as a strip: rows of patches and rows in a "
+            "patch have to stand beside each other before they are joined. See section 19.1.",
             lambda patches, size, height, width: (
                 patches.unflatten(2, (-1, size, size)).permute(0, 2, 1, 3, 4).reshape(len(patches), -1, height, width)
             ),
@@ -64,11 +64,12 @@ from_patches = Exercise(
             {"permute(0, 3, 1, 4, 2, 5)": "permute(0, 3, 4, 1, 5, 2)"},
         ),
         "channels last in the patch": Mistake(
-            "A patch is read as if its channels came last: they come first, a whole square for each. See section 19.1.",
+            "These are the pictures of patches whose channels come last: they come first, a whole square for each. "
+            "See section 19.1.",
             {"(-1, size, size)": "(size, size, -1)", "permute(0, 3, 1, 4, 2, 5)": "permute(0, 5, 1, 3, 2, 4)"},
         ),
         "channels last in the picture": Mistake(
-            "The channels are the last axis of the picture: here they are the second, (B, C, height, width). See "
+            "The channels are the last axis of the picture: they should be the second, (B, C, height, width). See "
             "section 19.1.",
             {
                 "permute(0, 3, 1, 4, 2, 5).flatten(4).flatten(2, 3)": (
@@ -89,7 +90,7 @@ from_patches = Exercise(
             lambda patches, size, height, width: _join(patches, size, height, width)[:, 0],
         ),
         "first picture only": Mistake(
-            "Only the first picture of the batch is put together. See section 19.1.",
+            "Only the first picture of the batch is there. See section 19.1.",
             lambda patches, size, height, width: _join(patches[:1], size, height, width),
         ),
     },
@@ -111,10 +112,12 @@ class _Scorer:
 
 
 def _scored(draw):
-    def scored(batch, rows, columns, size, classes, dtype=torch.float32):
+    def scored(batch, rows, columns, size, classes, dtype=torch.float32, channels=1):
         height, width = rows * size, columns * size
-        model = _Scorer(draw(height * width, 7, dtype=dtype) / math.sqrt(height), draw(7, classes, dtype=dtype))
-        images = draw(batch, 1, height, width, dtype=dtype).sigmoid()
+        model = _Scorer(
+            draw(channels * height * width, 7, dtype=dtype) / math.sqrt(height), draw(7, classes, dtype=dtype)
+        )
+        images = draw(batch, channels, height, width, dtype=dtype).sigmoid()
         return model, images, draw.ints(batch, high=classes), draw(batch, rows * columns, dtype=dtype), size
 
     yield "one picture of four patches", *scored(1, 2, 2, 3, 5)
@@ -122,6 +125,8 @@ def _scored(draw):
     yield "wider than tall", *scored(2, 2, 5, 3, 3)
     yield "taller than wide", *scored(5, 3, 2, 2, 7)
     yield "pixels for patches", *scored(2, 2, 3, 1, 5)
+    yield "three channels", *scored(2, 2, 3, 2, 5, channels=3)
+    yield "one patch", *scored(2, 1, 1, 3, 5)
     yield "float64", *scored(3, 3, 2, 2, 5, torch.float64)
 
 
@@ -147,22 +152,22 @@ deletion_curve = Exercise(
             {"descending=True": "descending=False"},
         ),
         "order taken for rank": Mistake(
-            "What argsort returns says which patch comes first; it is used as if it said the place of each patch in "
-            "the order, which is its inverse. See section 19.6.",
+            "These are the numbers of what one argsort returns, which says which patch comes first; the place of "
+            "each patch in the order is its inverse. See section 19.6.",
             {".argsort(dim=1, descending=True).argsort(dim=1)": ".argsort(dim=1, descending=True)"},
         ),
         "one patch at a time": Mistake(
-            "Each step blanks one patch and has the others back: what was blanked stays blank. See section 19.6.",
+            "Each step blanks one patch and has the others back: what was blanked has to stay blank. See section 19.6.",
             {"rank >= k": "rank != k - 1"},
         ),
         "kept instead of deleted": Mistake(
-            "It begins with blank paper and puts the most important patches in: this one begins with the whole picture "
-            "and takes them out. See section 19.6.",
+            "It begins with blank paper and puts the most important patches in: a deletion curve begins with the "
+            "whole picture and takes them out. See section 19.6.",
             {"rank >= k": "rank < k"},
         ),
         "begins with one deleted": Mistake(
-            "The curve begins after the first deletion: its first number belongs to the whole picture. See section "
-            "19.6.",
+            "The curve begins after the first deletion: its first number should belong to the whole picture. See "
+            "section 19.6.",
             {"range(rank.size(1) + 1)": "range(1, rank.size(1) + 1)"},
         ),
         "last step missing": Mistake(
@@ -179,40 +184,46 @@ deletion_curve = Exercise(
             {".softmax(dim=-1)": ""},
         ),
         "softmax over the pictures": Mistake(
-            "The softmax runs over the pictures of the batch: each picture's probabilities sum to 1. See section 3.6.",
+            "These are the numbers of a softmax over the pictures of the batch: it belongs over the labels, so "
+            "that each picture's probabilities sum to 1. See section 3.6.",
             {".softmax(dim=-1)": ".softmax(dim=0)"},
         ),
         "highest probability": Mistake(
-            "It is the highest probability, whichever digit has it: take that of the right label. See section 19.6.",
+            "It is the highest probability, whichever label has it: take that of the right label. See section 19.6.",
             {".gather(1, labels[:, None])": ".amax(dim=-1)"},
         ),
         "share of right ones": Mistake(
-            "It counts how often the right label comes first; the curve is its probability. See section 19.6.",
+            "It counts how often the right label comes first; the curve asked for is its probability. See section "
+            "19.6.",
             {".softmax(dim=-1).gather(1, labels[:, None])": ".argmax(dim=-1).eq(labels).to(images)"},
         ),
         "one order for all": Mistake(
-            "All pictures lose the same patches in the same order: each has its own importance. See section 19.6.",
+            "All pictures lose patches by the mean of their importance: each has an order of its own. See section "
+            "19.6.",
             {"importance.argsort": "importance.mean(dim=0, keepdim=True).argsort"},
         ),
         "first picture's order for all": Mistake(
-            "All pictures lose the patches that are important in the first one. See section 19.6.",
+            "All pictures lose the patches that are important in the first one: each has its own importance. See "
+            "section 19.6.",
             {"importance.argsort": "importance[:1].argsort"},
         ),
         "filled with ink": Mistake(
-            "What is deleted becomes black: paper is 0. See section 19.6.",
+            "What is deleted becomes 1, which is ink: paper is 0. See section 19.6.",
             {"images * kept[:, None]": "images.where(kept[:, None], torch.ones_like(images))"},
         ),
+        "first channel only": Mistake(
+            "Of a patch, the first channel becomes 0 and the others stay: blank all of them. See section 19.1.",
+            {"images * kept[:, None]": "torch.cat([images[:, :1] * kept[:, None], images[:, 1:]], dim=1)"},
+        ),
         "one curve for each picture": Mistake(
-            "There is a curve for each picture: the mean runs over them. See section 19.6.",
+            "There is a curve for each picture: take their mean. See section 19.6.",
             {"right.mean()": "right[:, 0]"},
         ),
         "sum instead of mean": Mistake(
             "It adds the pictures up: take their mean. See section 19.6.",
             {"right.mean()": "right.sum()"},
         ),
-        CHANGES_ITS_INPUT: Mistake(
-            "The pictures are blanked in place, and whoever measures with them next has blank paper. See section 19.6."
-        ),
+        CHANGES_ITS_INPUT: Mistake("Whoever measures next needs it as it was: blank a copy. See section 19.6."),
     },
 )
 
@@ -229,6 +240,8 @@ def _tables(draw):
     yield "twice as many", *table(3, 2, 6)
     yield "fewer", *table(5, 7, 3)
     yield "as many", *table(3, 5, 3)
+    yield "from one place", *table(1, 5, 3)
+    yield "to one place", *table(4, 5, 1)
     yield "float64", *table(3, 2, 5, torch.float64)
 
 
@@ -260,21 +273,21 @@ resize_table = Exercise(
             lambda table, size: _along_the_list(table, 1 + size * size),
         ),
         "class token's row missing": Mistake(
-            "The class token's row is missing: it stays as it was, in front. See section 19.5.",
+            "The class token's row is missing: it has to stay as it was, in front. See section 19.5.",
             {"torch.cat([first, grid[0].flatten(1).mT])": "grid[0].flatten(1).mT"},
         ),
         "class token's row last": Mistake(
-            "The class token's row stands behind the others: it comes first. See section 19.5.",
+            "The class token's row stands behind the others: it belongs in front. See section 19.5.",
             {"[first, grid[0].flatten(1).mT]": "[grid[0].flatten(1).mT, first]"},
         ),
         "reshaped instead of transposed": Mistake(
-            "The rows are read as pictures without being transposed, which mixes the columns of the table with its "
-            "places. See section 6.4.",
+            "These are the numbers of rows that were reshaped into pictures, which mixes the columns of the table "
+            "with its places: transpose them. See section 6.4.",
             {"places.mT.unflatten(1, (side, side))[None]": "places.reshape(1, -1, side, side)"},
         ),
         "reshaped on the way back": Mistake(
-            "On the way back the grid is reshaped and not transposed, which mixes the columns of the table with its "
-            "places. See section 6.4.",
+            "These are the numbers of a grid that was reshaped into rows, which mixes the columns of the table "
+            "with its places: transpose on the way back. See section 6.4.",
             {"grid[0].flatten(1).mT": "grid[0].reshape(-1, table.size(1))"},
         ),
         "grid turned": Mistake(
@@ -282,13 +295,13 @@ resize_table = Exercise(
             {"grid[0].flatten(1).mT": "grid[0].mT.flatten(1).mT"},
         ),
         "corners aligned": Mistake(
-            "The outermost places are laid on the outermost places, as with `align_corners=True`: a place is the "
-            "middle of a patch, and a new patch lies elsewhere. See section 19.5.",
+            "These are the numbers of `align_corners=True`, which lays the outermost places on the outermost "
+            "places: a place is the middle of a patch, and a new patch has its middle elsewhere. See section 19.5.",
             {"align_corners=False": "align_corners=True"},
         ),
         "nearest place": Mistake(
-            "Each place takes the row of the nearest old one, so neighbours become equal: take a mixture, bilinear. "
-            "See section 19.5.",
+            'Each place has the row of a single old one, the one that `mode="nearest"` takes: take a mixture, '
+            "bilinear. See section 19.5.",
             {'mode="bilinear", align_corners=False': 'mode="nearest"'},
         ),
         "bicubic": Mistake(
@@ -296,8 +309,8 @@ resize_table = Exercise(
             {'"bilinear"': '"bicubic"'},
         ),
         "blurred before": Mistake(
-            "Where the grid gets smaller, the old rows are blurred first, as `antialias=True` does: the exercise asks "
-            "for plain bilinear. See section 19.5.",
+            "Where the grid gets smaller, these are the numbers of `antialias=True`, which blurs the old rows "
+            "first: the exercise asks for plain bilinear. See section 19.5.",
             {"align_corners=False": "align_corners=False, antialias=True"},
         ),
         "first rows taken": Mistake(
@@ -398,8 +411,7 @@ cuts_squares = Exercise(
     seeds=(0,),
     mistakes={
         "accepts everything": Mistake(
-            "It accepts whatever it is given, even a function that returns its input: a test that cannot fail is none. "
-            "See section 19.7.",
+            "It accepts right and wrong functions alike: a test that cannot fail is none. See section 19.7.",
             lambda cut: True,
         ),
         "refuses everything": Mistake(
@@ -423,12 +435,13 @@ cuts_squares = Exercise(
             sign=_CUTS.accepts("columns first"),
         ),
         "accepts another order in the patch": Mistake(
-            "It accepts squares whose own pixels stand in another order: ask for the numbers in their order and not "
-            "for a set or a sum. See section 19.1.",
+            "It accepts patches in which the pixels do not stand where they should: ask for each number in its "
+            "place and not for a set or a sum. See section 19.1.",
             sign=_CUTS.accepts("turned squares", "spread pixels"),
         ),
         "grey pictures only": Mistake(
-            "It accepts one that mixes the channels: none of its pictures has more than one. See section 19.1.",
+            "It accepts one that puts the channels last in the patch: they come first, which pictures of one "
+            "channel do not show. See section 19.1.",
             sign=_CUTS.accepts("channels last"),
         ),
         "square pictures only": Mistake(
@@ -446,8 +459,8 @@ cuts_squares = Exercise(
             lambda cut: cut(torch.arange(24.0).view(1, 1, 4, 6), 2).shape is not None and _CUTS.is_right(cut),
         ),
         "an error counts as right": Mistake(
-            "It accepts a function that stops with an error, or returns no patches: an error is caught, and what "
-            "follows says True. See section 14.9.",
+            "It accepts a function that stops with an error, or returns no patches: what it says of both should be "
+            "False. See section 14.9.",
             sign=_CUTS.accepts("pictures", "an error", "None"),
         ),
     },

@@ -53,12 +53,12 @@ induction_score = Exercise(
             {"(1, 0))[..., :-1]": "(2, 0))[..., :-2]"},
         ),
         "the place before": Mistake(
-            "It is the weight on the token before the earlier occurrence: the table is moved to the left, and the "
-            "place after it is to the right. See section 18.1.",
+            "It is the weight on the token before the earlier occurrence: the token that came next is one column "
+            "to the right. See section 18.1.",
             {"(1, 0))[..., :-1]": "(0, 1))[..., 1:]"},
         ),
         "all queries counted": Mistake(
-            "The sum is right and is divided by the number of all queries: those whose token has not stood before "
+            "It is the sum of the weights divided by the number of all queries: those whose token has not stood before "
             "cannot look right and do not count. See section 18.1.",
             {"past.sum()": "past.numel()"},
         ),
@@ -121,7 +121,7 @@ induction_score = Exercise(
             {".sum(dim=(0, 2, 3)) / past.sum()": ".sum(dim=(2, 3)) / past.sum(1)[:, None].clamp(min=1)"},
         ),
         "one number for all heads": Mistake(
-            "The heads are averaged too, and heads differ: keep their axis. See section 18.2.",
+            "This is the mean of the heads' scores, and heads differ: keep their axis. See section 18.2.",
             lambda weights, ids: _induction(weights, ids).mean(),
         ),
         "first text only": Mistake(
@@ -308,8 +308,8 @@ rollout = Exercise(
     right=_roll,
     mistakes={
         "no residual": Mistake(
-            "The residual connection is left out: the maps alone are multiplied, as if a token kept nothing of its "
-            "own. See section 18.6.",
+            "This is the product of the maps alone: through the residual connection a token keeps a part of its own. "
+            "See section 18.6.",
             {"(keep * same + (1 - keep) * layer.mean(dim=1))": "layer.mean(dim=1)"},
         ),
         "parts exchanged": Mistake(
@@ -340,11 +340,11 @@ rollout = Exercise(
             {"zip(weights, residual,": "zip(weights.flip(0), residual.flip(0),"},
         ),
         "each layer alone": Mistake(
-            "Each layer stands alone, and nothing is handed on from one to the next: multiply them. See section 18.6.",
+            "These are the matrices of the layers, each alone: multiply them. See section 18.6.",
             {" @ rolled": ""},
         ),
         "residual from the input": Mistake(
-            "Every layer adds the identity to the product, as if the residual connection brought the input itself: it "
+            "The identity's part in each layer is added to the product and not multiplied: the residual connection "
             "brings what the layer before has made. See section 18.6.",
             {
                 "(keep * same + (1 - keep) * layer.mean(dim=1)) @ rolled": (
@@ -596,8 +596,8 @@ hide_copy = Exercise(
             (
                 "not drawn from rng",
                 "18.1",
-                "The same `rng` in the same state gives other strings: they are drawn from a generator of another, "
-                "so nobody can make them again.",
+                "The same `rng` in the same state gives other strings: what is drawn from another generator nobody can "
+                "make again.",
             ),
             ("no copy", "18.1", "Where `known` says so, there is no second stretch: no earlier one has its tokens."),
             (

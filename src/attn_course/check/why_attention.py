@@ -335,8 +335,8 @@ last_state = Exercise(
             lambda states, lengths: _pick(states, lengths),
         ),
         "one too far, held at the end": Mistake(
-            "Where there is padding, each state is one position too late, and a text without padding is right only "
-            "because the position was held at the last: a text of 5 characters ends at position 4. See section 1.2.",
+            "Where there is padding, each state is one position too late, and only a text without padding has its last "
+            "one: a text of 5 characters ends at position 4. See section 1.2.",
             lambda states, lengths: _pick(states, lengths.clamp(max=states.size(1) - 1)),
         ),
         "first number only": Mistake(
@@ -369,7 +369,7 @@ last_state = Exercise(
             lambda states, lengths: states[:, lengths - 1],
         ),
         "texts instead of positions": Mistake(
-            "The lengths pick texts, because they index the first axis; the positions are the second. See section 1.3.",
+            "The lengths pick texts: the texts are the first axis, and the positions are the second. See section 1.3.",
             lambda states, lengths: states[lengths - 1],
         ),
         "rows and positions swapped": Mistake(
@@ -382,8 +382,7 @@ last_state = Exercise(
             lambda states, lengths: states.mean(dim=1),
         ),
         "an axis too many": Mistake(
-            "The numbers are right and an axis of length 1 is left over: one state for each text is (B, E). See "
-            "section 1.3.",
+            "An axis of length 1 is left over: one state for each text is (B, E). See section 1.3.",
             lambda states, lengths: _pick(states, lengths - 1).unsqueeze(1),
         ),
     },
@@ -442,13 +441,13 @@ look_back = Exercise(
     in_parts=True,
     mistakes={
         "no tanh": Mistake(
-            "The scores grow without bound with queries and keys, and the query makes no difference: "
-            "it adds the same number to every score. The tanh is missing. See section 1.6.",
+            "These are the numbers without the tanh: the query makes no difference then, for it adds the same number "
+            "to every score. See section 1.6.",
             {"torch.tanh": ""},
         ),
         "tanh outside the sum": Mistake(
-            "All scores lie between −1 and 1: the tanh is taken of the weighted sum, "
-            "and belongs to each number before it. See section 1.6.",
+            "These are the numbers of a tanh taken of the weighted sum: it belongs to each number before that. See "
+            "section 1.6.",
             {"(query[:, None] + keys) @ score_weight": "((query[:, None] + keys) @ score_weight)"},
         ),
         "product instead of sum": Mistake(
@@ -461,12 +460,13 @@ look_back = Exercise(
             {" @ score_weight": ".sum(dim=-1)"},
         ),
         "softmax over the batch": Mistake(
-            "The weights sum to 1 down the batch: the softmax runs over the first axis, "
-            "and a text has to share out its own weight among its own positions. See section 1.6.",
+            "The weights sum to 1 down the batch, and not along the positions: a text has to share out its own weight "
+            "among its own positions. See section 1.6.",
             {"-math.inf))": "-math.inf), dim=0)"},
         ),
         "mask ignored": Mistake(
-            "Padding gets weight: without padding all is right, so the mask is not used. See section 1.6.",
+            "Padding gets the weight of its scores, and the mask changes nothing: look at what becomes of it. See "
+            "section 1.6.",
             {".masked_fill(~mask, -math.inf)": ""},
         ),
         "mask inverted": Mistake(
@@ -480,18 +480,18 @@ look_back = Exercise(
             {"scores.masked_fill(~mask, -math.inf))": "scores) * mask"},
         ),
         "hidden scores set to 0": Mistake(
-            "Padding gets weight, because its scores are set to 0, and e⁰ is 1, not 0. "
+            "Padding gets the weight of a score of 0, and e⁰ is 1, not 0. "
             "Which score has an exponential of 0? See section 1.6.",
             {"scores.masked_fill(~mask, -math.inf)": "scores * mask"},
         ),
         "scaled like a dot product": Mistake(
-            "The scores are divided by √D, so the weights are too even. That is for dot products; "
+            "The scores are divided by √D. That is for dot products; "
             "additive scores go into the softmax as they are. See section 1.6.",
             {"@ score_weight": "@ score_weight / math.sqrt(query.size(-1))"},
         ),
         "sigmoid instead of tanh": Mistake(
-            "Query and key are squashed by a sigmoid, to numbers from 0 to 1; it is a tanh, from −1 to 1. See section "
-            "1.6.",
+            "Query and key are squashed by a sigmoid, to numbers from 0 to 1; it should be a tanh, from −1 to 1. See "
+            "section 1.6.",
             {"tanh": "sigmoid"},
         ),
         "no axis for the queries": Mistake(
@@ -533,18 +533,18 @@ look_back = Exercise(
             {"(weights[:, None] @ values)[:, 0]": "weights[..., None] * values"},
         ),
         "mean instead of sum": Mistake(
-            "The context is too small, by as much as there are positions: the weights sum to 1 already, "
+            "The context is divided by the number of positions: the weights sum to 1 already, "
             "so the weighted values are summed, not averaged again. See section 1.6.",
             {")[:, 0]": ")[:, 0] / values.size(1)"},
         ),
         "an axis too many": Mistake(
-            "The numbers of the context are right, and an axis of length 1 is left over: "
-            "one context vector for each text is (B, Dv). See section 1.6.",
+            "The context has an axis of length 1 left over: one context vector for each text is (B, Dv). See section "
+            "1.6.",
             {")[:, 0]": ")"},
         ),
         "an axis lost": Mistake(
-            "The context of a batch of one has lost its axis for the batch, as with a `squeeze` without an axis, which "
-            "takes all axes of length 1 away. See section 1.6.",
+            "The context of a batch of one has lost its axis for the batch. A `squeeze` without an axis takes all axes "
+            "of length 1 away. See section 1.6.",
             {")[:, 0]": ")[:, 0].squeeze()"},
         ),
         "results swapped": Mistake(
@@ -552,12 +552,11 @@ look_back = Exercise(
             {"return (weights[:, None] @ values)[:, 0], weights": "return weights, (weights[:, None] @ values)[:, 0]"},
         ),
         "scores returned as weights": Mistake(
-            "The context is right, but what is returned beside it are the scores, before the softmax. See section 1.6.",
+            "What is returned beside the context are the scores, before the softmax. See section 1.6.",
             {"0], weights": "0], scores.masked_fill(~mask, -math.inf)"},
         ),
         "keys averaged": Mistake(
-            "The weights are right, but what is averaged by them are the keys; "
-            "keys are to be found by, values are what is handed over. See section 1.6.",
+            "What is averaged are the keys; keys are to be found by, values are what is handed over. See section 1.6.",
             {"@ values": "@ keys"},
         ),
         "padding gets weight": Mistake(
@@ -566,8 +565,8 @@ look_back = Exercise(
             sign=lambda found, query, keys, values, score_weight, mask: found[1][~mask].ne(0).any(),
         ),
         "mean of the values": Mistake(
-            "The context is the plain mean of the values that the mask shows: the weights are computed, and not "
-            "used. See section 1.6.",
+            "The context is the plain mean of the values that the mask shows: each should count by its weight. See "
+            "section 1.6.",
             {"weights[:, None] @ values": "(mask.to(values) / mask.sum(1, keepdim=True))[:, None] @ values"},
         ),
     },
@@ -658,7 +657,7 @@ gru_step = Exercise(
             {"torch.sigmoid(x_r + h_r), torch.sigmoid(x_z + h_z)": "torch.tanh(x_r + h_r), torch.tanh(x_z + h_z)"},
         ),
         "no reset": Mistake(
-            "The proposal sees the whole old state: r is not used. See section 1.3.", {"r * h_n": "h_n"}
+            "The proposal sees the whole old state: r changes nothing. See section 1.3.", {"r * h_n": "h_n"}
         ),
         "sigmoid for the proposal": Mistake(
             "The proposal goes through a sigmoid, so it is never negative; it is a tanh. See section 1.3.",
@@ -669,7 +668,7 @@ gru_step = Exercise(
             {"torch.sigmoid(x_r + h_r), torch.sigmoid(x_z + h_z)": "x_r + h_r, x_z + h_z"},
         ),
         "no tanh": Mistake(
-            "The proposal grows without bound: it has to go through a tanh. See section 1.3.",
+            "These are the numbers of a proposal that has not gone through a tanh. See section 1.3.",
             {"torch.tanh": ""},
         ),
         "reset of the input": Mistake(
@@ -683,14 +682,14 @@ gru_step = Exercise(
             {"(1 - z) * n": "n"},
         ),
         "biases forgotten": Mistake(
-            "There are two biases, b with W and c with U, and neither is used. See section 1.3.",
+            "There are two biases, b with W and c with U, and neither counts here. See section 1.3.",
             {" + b)": ")", " + c)": ")"},
         ),
         "first bias forgotten": Mistake(
-            "There are two biases, b with W and c with U, and b is not used. See section 1.3.", {" + b)": ")"}
+            "There are two biases, b with W and c with U, and b does not count here. See section 1.3.", {" + b)": ")"}
         ),
         "one bias forgotten": Mistake(
-            "There are two biases, b with W and c with U, and c is not used. See section 1.3.", {" + c)": ")"}
+            "There are two biases, b with W and c with U, and c does not count here. See section 1.3.", {" + c)": ")"}
         ),
         "proposal instead of state": Mistake(
             "This is the proposal n; the new state is a mixture of it and the old one, by z. See section 1.3.",
@@ -712,8 +711,8 @@ gru_step = Exercise(
             _read_by_turns,
         ),
         "cut by the width of the input": Mistake(
-            "With a state as wide as the input all is well: the blocks are cut D wide, and they are as wide as the "
-            "state, H. See section 1.3.",
+            "With a state as wide as the input all is well; with another, these are the numbers of blocks cut D wide. "
+            "They are as wide as the state, H. See section 1.3.",
             _cut_by_the_input,
         ),
         "proposal kept whole": Mistake(
