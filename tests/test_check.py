@@ -20,6 +20,10 @@ pytestmark = pytest.mark.bad_input  # wrong answers hand wrong shapes to the pac
 
 CHAPTERS = sorted(int(path.name[:2]) for path in NOTEBOOKS.glob("*.ipynb"))
 SECTION = re.compile(r"\bSee section (\d+)\.(\d+)\.$")
+OTHERS_RIGHT = re.compile(
+    r"\b[Tt]he (weights?|outputs?|means?|loss|pair|context|numbers|shapes?|gradients?|parents|totals|bias(es)?|rest|"
+    r"matrix|matrices|keys|values|tokens|ids|words|others?)( and \w+)? (is|are) right\b"
+)
 FEWEST_MISTAKES = 5
 SECONDS = 2
 SEEN_BY_THE_CORE = {CHANGES_ITS_INPUT, NO_GRADIENT, FLOAT32_INSIDE, DOES_NOT_END}
@@ -142,6 +146,15 @@ def test_the_sentences_differ_and_point_to_a_section_that_explains(name):
         chapter = int(match[1])
         assert chapter <= BOOK[name].chapter, sentence
         assert f"{match[1]}.{match[2]}" in sections(chapter), sentence
+
+
+@each_check
+def test_no_sentence_says_of_another_result_that_it_is_right(name):
+    """Where several results are wrong, each is compared by itself, so no sentence may speak for the others."""
+    exercise = getattr(check, name)
+    if len(exercise.returns) > 1 or exercise.in_parts:
+        for mistake in exercise.mistakes.values():
+            assert mistake.answer is None or not OTHERS_RIGHT.search(mistake.says), mistake.says
 
 
 @each_check

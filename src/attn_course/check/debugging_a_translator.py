@@ -767,7 +767,7 @@ keep_best = Exercise(
             },
         ),
         "epochs counted from 1": Mistake(
-            "The weights are right, and the epoch is counted from 1; count from 0. See section 11.10.",
+            "The epoch is counted from 1; count from 0. See section 11.10.",
             {"= loss, epoch": "= loss, epoch + 1"},
         ),
         "model returned": Mistake(
@@ -812,8 +812,7 @@ keep_best = Exercise(
             {"return best_epoch": "return num_epochs"},
         ),
         "last epoch returned": Mistake(
-            "The weights are right, and the number of the last epoch is returned; asked for is that of the best. See "
-            "section 11.10.",
+            "The number of the last epoch is returned; asked for is that of the best. See section 11.10.",
             {"return best_epoch": "return num_epochs - 1"},
         ),
         "lowest starts too low": Mistake(
@@ -913,8 +912,8 @@ evaluate = Exercise(
             {"    model.eval()\n": ""},
         ),
         "graph recorded": Mistake(
-            "The loss is right, and a graph was recorded for a backward pass that never comes: "
-            "this costs memory and time, and `eval()` does not prevent it. See section 11.9.",
+            "A graph was recorded for a backward pass that never comes: this costs memory and time, and `eval()` does "
+            "not prevent it. See section 11.9.",
             {"no_grad": "enable_grad"},
         ),
         "dropout on and graph recorded": Mistake(

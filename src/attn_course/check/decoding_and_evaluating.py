@@ -347,8 +347,7 @@ beam_step = Exercise(
             {"log_probs[:, None]": "log_probs"},
         ),
         "new log-probabilities as totals": Mistake(
-            "Parents and tokens are right, but the totals are those of the new tokens alone: "
-            "the next step needs the sum. See section 13.3.",
+            "The totals are those of the new tokens alone: the next step needs the sum. See section 13.3.",
             {"% V, best": "% V, next_log_probs.flatten()[index]"},
         ),
         "probabilities as totals": Mistake(
@@ -421,8 +420,8 @@ beam_step = Exercise(
             sign=lambda found, log_probs, following: len(log_probs) == 1 and all(part.dim() == 0 for part in found),
         ),
         "places after sorting as tokens": Mistake(
-            "Parents and totals are right, and the tokens are places in a row that has been sorted: a token is its "
-            "place in the table as it was given. See section 13.3.",
+            "The tokens are places in a row that has been sorted: a token is its place in the table as it was given. "
+            "See section 13.3.",
             sign=where(_is_sure, _places_after_sorting),
         ),
         "totals shared out": Mistake(

@@ -496,8 +496,8 @@ attend_in_blocks = Exercise(
             },
         ),
         "the whole table": Mistake(
-            "The numbers are right, and a tensor of T · S numbers or more was made on the way, as a table of all "
-            "scores is, or of what is hidden. With one block of keys at a time none has to be that large. See "
+            "A tensor of T · S numbers or more was made on the way, as a table of all scores is, or of what is hidden. "
+            "With one block of keys at a time none has to be that large. See "
             "section 16.4.",
             lambda q, k, v, block_size: attention(q, k, v, make_causal_mask(q.size(-2), k.size(-2), device=q.device))[
                 0

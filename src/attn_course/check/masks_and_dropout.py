@@ -212,8 +212,8 @@ def _drop_and_describe(answer, weights, p, training):
         )
     if not _sends_back(answer, before, p, training):
         raise Remark(
-            "No gradient comes back to the weights: somewhere the computation is left, as by detach, data, no_grad, "
-            "NumPy or a tensor made anew. See section 5.8.",
+            "No gradient comes back to the weights. What leads out of the graph: detach, data, no_grad, NumPy, a "
+            "tensor made anew. See section 5.8.",
             NO_GRADIENT,
         )
     dropped = dropped.detach().clone()
@@ -628,8 +628,8 @@ masked_softmax = Exercise(
             lambda scores, mask: torch.softmax(_fill(scores, mask, -1e9), dim=-1),
         ),
         NO_GRADIENT: Mistake(
-            "The weights are right, and no gradient comes back to the scores: somewhere the computation is left, as "
-            "by detach, data, no_grad, NumPy or a tensor made anew. See section 3.8.",
+            "The weights are right, and no gradient comes back to the scores. What leads out of the graph: detach, "
+            "data, no_grad, NumPy, a tensor made anew. See section 3.8.",
             sign=lambda found, scores, mask: (
                 found[1] is None and torch.allclose(found[0], softmax(_fill(scores, mask)), atol=1e-2)
             ),

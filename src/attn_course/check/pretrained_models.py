@@ -297,8 +297,8 @@ load_renamed = Exercise(
             ),
         ),
         "reshaped instead of transposed": Mistake(
-            "A matrix of the set of transposed ones is brought into the shape of the parameter by reshaping: the shape "
-            "is right and the numbers stand in other places. See section 17.10.",
+            "A matrix of the set of transposed ones is brought into the shape of the parameter by reshaping, which "
+            "leaves its numbers in other places: transpose it. See section 17.10.",
             {
                 ".T if theirs in transposed else tensors[theirs]": "",
                 "    wrong +=": "    new = {n: _reshaped(t, module, n) for n, t in new.items()}\n    wrong +=",
@@ -524,8 +524,8 @@ split_fused = Exercise(
     ),
     mistakes={
         "not transposed": Mistake(
-            "The three are cut rightly and not transposed: this file stores (in, out), and a Linear wants "
-            "(out, in). Each is square, so it fits and gives other numbers. See section 17.10.",
+            "The three are cut and not transposed: this file stores (in, out), and a Linear wants (out, in). Each is "
+            "square, so it fits and gives other numbers. See section 17.10.",
             {"q.T, k.T, v.T": "q, k, v"},
         ),
         "queries and keys swapped": Mistake(
@@ -555,8 +555,8 @@ split_fused = Exercise(
             {"(E, 3, E).unbind(dim=1)": "(E, E, 3).unbind(dim=2)", "(3, E)": "(E, 3).T"},
         ),
         "reshaped instead of transposed": Mistake(
-            "The shapes are right and the numbers are mixed: a row of the file holds numbers of all three, and "
-            "reshaping to (3, E, E) cuts along the rows. See section 17.10.",
+            "The numbers of the three are mixed: a row of the file holds some of each, and reshaping to (3, E, E) cuts "
+            "along the rows. See section 17.10.",
             {"(E, 3, E).unbind(dim=1)": "(3, E, E)", "q.T, k.T, v.T": "q, k, v"},
         ),
         "rows cut before transposing": Mistake(
@@ -582,13 +582,12 @@ split_fused = Exercise(
             {"q.T, k.T, v.T, of_q, of_k, of_v": "q.T, q.T, q.T, of_q, of_q, of_q"},
         ),
         "one bias for all three": Mistake(
-            "The weights are right, and all three have the bias of the queries: it is cut in three like the columns. "
-            "See section 17.10.",
+            "All three have the bias of the queries: the bias is cut in three like the columns. See section 17.10.",
             {"of_q, of_k, of_v\n": "of_q, of_q, of_q\n"},
         ),
         "every third number of the bias": Mistake(
-            "The weights are right, and of the biases each takes every third number: they lie one after the other, E "
-            "numbers each, as the columns do. See section 17.10.",
+            "Of the biases each takes every third number: they lie one after the other, E numbers each, as the columns "
+            "do. See section 17.10.",
             {"bias.reshape(3, E)": "bias.reshape(E, 3).T"},
         ),
         "biases in another order": Mistake(

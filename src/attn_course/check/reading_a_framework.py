@@ -251,8 +251,7 @@ stable_quiet = Exercise(
             sign=_percents_lost_in_half,
         ),
         "no gradient": Mistake(
-            "The weights are right, but no gradient reaches the scores: only the maximum may be detached. See section "
-            "14.8.",
+            "No gradient reaches the scores: only the maximum may be detached. See section 14.8.",
             _detached,
         ),
         "float32 whatever comes in": Mistake(
@@ -261,12 +260,12 @@ stable_quiet = Exercise(
             _float32,
         ),
         "denominator detached": Mistake(
-            "The weights are right, and their gradient is that of a denominator taken for a constant: it depends on "
+            "The gradient is that of a denominator taken for a constant: it depends on "
             "the scores as well. Only the maximum may be detached. See section 14.8.",
             _without_gradient_of_sum,
         ),
         "numerator detached": Mistake(
-            "The weights are right, and their gradient is that of a numerator taken for a constant: it depends on "
+            "The gradient is that of a numerator taken for a constant: it depends on "
             "the scores as well. Only the maximum may be detached. See section 14.8.",
             _without_gradient_of_numerator,
         ),

@@ -276,7 +276,7 @@ scaled_dot_product = Exercise(
             _attend(lambda q, k, v: _divided_without_keepdim(_scaled(q, k))),
         ),
         "scores returned as weights": Mistake(
-            "The output is right, but what is returned beside it are the scores, before the softmax. See section 3.6.",
+            "What is returned beside the output are the scores, before the softmax. See section 3.6.",
             lambda q, k, v: (attention(q, k, v)[0], _scaled(q, k)),
         ),
         "results swapped": Mistake(

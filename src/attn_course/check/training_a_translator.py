@@ -84,7 +84,7 @@ smoothed_loss = Exercise(
     returns=("loss", "the gradient of the logits"),
     mistakes={
         "padding counted": Mistake(
-            "Without padding it is right: the positions of padding are averaged in like tokens. See section 12.3.",
+            "The positions of padding are averaged in like tokens, and they are to be left out. See section 12.3.",
             {"[target != pad_id]": ""},
         ),
         "padding counted in the smoothing": Mistake(
@@ -120,7 +120,7 @@ smoothed_loss = Exercise(
             sign=lambda found, *inputs: found[0].dim() > 0,
         ),
         "no smoothing": Mistake(
-            "Without smoothing it is right: the label keeps all of its probability on the right piece. See section "
+            "The label keeps all of its probability on the right piece: smoothing spreads a share of it. See section "
             "12.2.",
             {"-(1 - smoothing) * right - smoothing * log_probs.mean(-1)": "-right"},
         ),
@@ -195,7 +195,7 @@ smoothed_loss = Exercise(
             {"log_probs.mean(-1)": "log_probs.sum(-1) / (log_probs.size(-1) - 1)"},
         ),
         "entropy subtracted": Mistake(
-            "The entropy of the label is taken off, as kl_div does: the gradient is right, and the loss is not the "
+            "The entropy of the label is taken off, as kl_div does: that changes no gradient, and the loss is not the "
             "one of the formula. See section 12.2.",
             {"pad_id].mean()": "pad_id].mean() - _entropy(smoothing, logits.size(-1))"},
         ),
@@ -217,7 +217,7 @@ smoothed_loss = Exercise(
             },
         ),
         "no gradient": Mistake(
-            "The loss is right, and no gradient comes back from it, so nothing can be learned. What leads out of the "
+            "No gradient comes back from the loss, so nothing can be learned. What leads out of the "
             "graph: detach, item, no_grad, a tensor made anew. See section 12.7.",
             {"= logits": "= logits.detach()"},
         ),
@@ -581,8 +581,8 @@ clip_together = Exercise(
             {"min(1.0, limit / float(norm)) if norm > 0 else 1.0": "torch.clamp(limit / norm, min=1.0)"},
         ),
         "same tensors returned": Mistake(
-            "The numbers are right, and where nothing is clipped the very tensors come back that were given: who "
-            "changes the result later changes them too. Return new tensors, copies where they stay the same. See "
+            "Where nothing is clipped the very tensors come back that were given: who changes the result later changes "
+            "them too. Return new tensors, copies where they stay the same. See "
             "section 12.5.",
             {"    return": "    if norm <= limit:\n        return gradients\n    return"},
         ),
@@ -852,11 +852,12 @@ accumulated_gradient = Exercise(
             {"/ count": "/ len(parts)"},
         ),
         "padding counted": Mistake(
-            "Without padding it is right: positions of padding are learned like tokens. See section 12.3.",
+            "Positions of padding are learned like tokens, and they are to be left out. See section 12.3.",
             {", ignore_index=pad_id": "", "int((target != pad_id).sum())": "len(target)"},
         ),
         "padding in the loss": Mistake(
-            "The number of tokens is right, but the losses of padding are in the sum. See section 12.3.",
+            "The losses of padding are in the sum, which is divided by the number of tokens: leave them out. See "
+            "section 12.3.",
             {", ignore_index=pad_id": ""},
         ),
         "padding in the weights": Mistake(
@@ -923,13 +924,13 @@ accumulated_gradient = Exercise(
             {"    weight =": "    first, second = parts\n    weight ="},
         ),
         "weight left changed": Mistake(
-            "The gradient is right, and the weight that was given requires gradients now, or holds one: "
-            "take a copy that requires them. See section 12.7.",
+            "The weight that was given requires gradients now, or holds one: take a copy that requires them. See "
+            "section 12.7.",
             {"    weight =": "    weight.requires_grad_()\n    weight ="},
         ),
         "all parts at once": Mistake(
-            "The gradient is right, and a tensor of the size of all logits together was made on the way: the batch "
-            "does not fit, so the logits of one part at a time. See section 12.3.",
+            "A tensor of the size of all logits together was made on the way: the batch does not fit, so the logits of "
+            "one part at a time. See section 12.3.",
             {"    weight =": "    parts = [tuple(map(torch.cat, zip(*parts, strict=True)))]\n    weight ="},
         ),
         "transposed": Mistake(
@@ -1033,8 +1034,8 @@ adamw_step = Exercise(
     returns=("w", "mean", "square"),
     mistakes={
         "no bias correction": Mistake(
-            "Late in a training it is right, and the first steps are not: means that begin at 0 are too small until "
-            "they are divided by the share that is filled. See section 12.4.",
+            "The first steps are off, and late ones hardly: means that begin at 0 are too small until they are divided "
+            "by the share that is filled. See section 12.4.",
             {"1 - beta1**step, 1 - beta2**step": "1.0, 1.0"},
         ),
         "mean alone corrected": Mistake(
@@ -1073,8 +1074,7 @@ adamw_step = Exercise(
             {"    mean =": "    beta1, beta2 = beta2, beta1\n    mean ="},
         ),
         "defaults of the betas swapped": Mistake(
-            "With betas handed over it is right: their defaults have changed places, beta1 is 0.9 and beta2 is 0.98. "
-            "See section 12.4.",
+            "The defaults of the betas have changed places: beta1 is 0.9 and beta2 is 0.98. See section 12.4.",
             {"beta1=0.9, beta2=0.98": "beta1=0.98, beta2=0.9"},
         ),
         "old and new swapped": Mistake(
@@ -1123,15 +1123,16 @@ adamw_step = Exercise(
             {"w - lr * move": "w + lr * move"},
         ),
         "old means used": Mistake(
-            "The means are right, but the weights have moved by those from before this gradient: first the means, "
-            "then the move. See section 12.4.",
+            "The weights have moved by the means from before this gradient: first the means, then the move. See "
+            "section 12.4.",
             {
                 "    mean =": "    old_mean, old_square = mean, square\n    mean =",
                 "(mean / first) / ((square": "(old_mean / first) / ((old_square",
             },
         ),
         "no weight decay": Mistake(
-            "Without weight decay it is right: the weights are not shrunk by lr · decay · w. See section 12.4.",
+            "These are the numbers without weight decay: the weights are to be shrunk by lr · decay · w. See section "
+            "12.4.",
             {" - lr * decay * w": ""},
         ),
         "decay in the gradient": Mistake(
@@ -1154,18 +1155,18 @@ adamw_step = Exercise(
             {"- lr * decay": "+ lr * decay"},
         ),
         "corrected means returned": Mistake(
-            "The weights are right, but the means are returned divided by their share: the next step needs them as "
-            "they were before the division. See section 12.4.",
+            "The means are returned divided by their share: the next step needs them as they were before the division. "
+            "See section 12.4.",
             {"return w, mean, square": "return w, mean / first, square / second"},
         ),
         "results swapped": Mistake(
-            "The weights are right, and the two means have changed places in what is returned: first that of the "
-            "gradients, then that of their squares. See section 12.4.",
+            "The two means have changed places in what is returned: first that of the gradients, then that of their "
+            "squares. See section 12.4.",
             {"return w, mean, square": "return w, square, mean"},
         ),
         "means not renewed": Mistake(
-            "The weights are right, but the two means come back as they were given, so that the next step forgets "
-            "this gradient. See section 12.4.",
+            "The two means come back as they were given, so that the next step forgets this gradient. See section "
+            "12.4.",
             {"    mean =": "    old = mean, square\n    mean =", "return w, mean, square": "return w, *old"},
         ),
         "the move alone": Mistake(
@@ -1243,8 +1244,7 @@ adamw_step = Exercise(
             {"beta2=0.98": "beta2=0.999"},
         ),
         "gradient instead of its mean": Mistake(
-            "The means are right, and the weights move along the gradient itself and not along its running mean. See "
-            "section 12.4.",
+            "The weights move along the gradient itself, and should along its running mean. See section 12.4.",
             {"(mean / first)": "g"},
         ),
         "one size for all": Mistake(

@@ -185,8 +185,8 @@ build_vocabulary = Exercise(
             {" if counts[word] >= min_count": "", "words, 4": "words[:min_count], 4"},
         ),
         "ids in steps of another kind": Mistake(
-            "The words are right, and their ids leave numbers out: counted from 4 on, no number is skipped when a "
-            "word is too rare. See section 10.4.",
+            "The ids leave numbers out: counted from 4 on, no number is skipped when a word is too rare. See section "
+            "10.4.",
             {
                 " if counts[word] >= min_count": "",
                 "(-counts[word], word)": "word",
@@ -537,7 +537,7 @@ merge_step = Exercise(
             {"_merge(pieces, best)": '"".join(pieces)'},
         ),
         "nothing merged": Mistake(
-            "The pair is right, and the dict is as it was: the pair is still in two pieces. See section 10.5.",
+            "The dict is as it was: the pair is still in two pieces. See section 10.5.",
             {"_merge(pieces, best)": "pieces"},
         ),
         "words without the pair lost": Mistake(
