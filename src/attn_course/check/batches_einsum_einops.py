@@ -386,7 +386,7 @@ max_sim = Exercise(
         ),
         "sum and maximum swapped": Mistake(
             "Every token of the question adds up the whole text, and the best of these sums is kept: "
-            "the maximum is to drop s, and the sum t. See section 4.5.",
+            "the maximum should drop s, and the sum t. See section 4.5.",
             _reduce(lambda scores: scores.sum(-1).amax(-1)),
         ),
         "sum before the maximum": Mistake(
@@ -526,12 +526,12 @@ table_gradient = Exercise(
         ),
         "mean over the sentences": Mistake(
             "The gradient is divided by B, which makes a mean over the sentences: "
-            "the letter b, like t, is to disappear in a sum. See section 4.5.",
+            "the letter b, like t, should disappear in a sum. See section 4.5.",
             lambda ids, upstream, num_words: _table_gradient(ids, upstream, num_words) / len(ids),
         ),
         "mean over all tokens": Mistake(
             "All rows are divided by the number of tokens, B · T: "
-            "both letters, b and t, are to disappear in a sum. See section 4.5.",
+            "both letters, b and t, should disappear in a sum. See section 4.5.",
             lambda *inputs: _table_gradient(*inputs) / inputs[0].numel(),
         ),
         "first sentence only": Mistake(

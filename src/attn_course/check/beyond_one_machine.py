@@ -291,7 +291,7 @@ heads_of_rank = Exercise(
     seeds=(0,),
     mistakes={
         "query heads dealt out in turn": Mistake(
-            "The query heads are dealt out in turn, and a rank is to have heads side by side: they share key heads, "
+            "The query heads are dealt out in turn, and a rank should have heads side by side: they share key heads, "
             "and belong together. See section 20.4.",
             {"range(rank * each, (rank + 1) * each)": "range(rank, num_heads, num_ranks)"},
         ),
@@ -459,7 +459,7 @@ shard_loss = Exercise(
             {"logits.mT, targets,": "logits.mT, targets.masked_fill(targets == 0, -100),"},
         ),
         "what does not count is taken for 0": Mistake(
-            "Targets of −100 count like the id 0: they are to be left out, and not only made valid. See section 20.3.",
+            "Targets of −100 count like the id 0: they should be left out, and not only made valid. See section 20.3.",
             {"logits.mT, targets,": "logits.mT, targets.clamp(min=0),"},
         ),
         "own mean, 0 without targets": Mistake(

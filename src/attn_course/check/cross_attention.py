@@ -76,7 +76,7 @@ cross_attend = Exercise(
             lambda x, memory, w_q, w_k, w_v: _unshifted(x @ w_q, memory @ w_k, memory @ w_v),
         ),
         "queries from the memory": Mistake(
-            "Here the memory asks itself, and x is not heard: x is to ask, and the memory only to answer. See "
+            "Here the memory asks itself, and x is not heard: x should ask, and the memory only answer. See "
             "section 7.2.",
             {"x @ w_q": "memory @ w_q"},
         ),
@@ -90,7 +90,7 @@ cross_attend = Exercise(
             {"memory @ w_k, memory @ w_v": "x @ w_k, x @ w_v"},
         ),
         "keys and values swapped": Mistake(
-            "Here w_v makes what the queries are compared with, and w_k makes what is averaged: it is to be the "
+            "Here w_v makes what the queries are compared with, and w_k makes what is averaged: it should be the "
             "other way round. Where both are of one shape, nothing complains. See section 7.10.",
             lambda x, memory, w_q, w_k, w_v: attention(x @ w_q, memory @ w_v, memory @ w_k),
         ),
@@ -105,7 +105,7 @@ cross_attend = Exercise(
             {"memory @ w_v": "memory"},
         ),
         "keys averaged": Mistake(
-            "The output is an average of the keys; it is to be one of the values. See section 7.2.",
+            "The output is an average of the keys; it should be one of the values. See section 7.2.",
             {"memory @ w_v": "memory @ w_k"},
         ),
         "no scale": Mistake(
@@ -113,7 +113,7 @@ cross_attend = Exercise(
             {" / math.sqrt(q.size(-1))": ""},
         ),
         "divided by the width itself": Mistake(
-            "All in all the scores are divided by D, and it is to be its root: the weights are too even. See "
+            "All in all the scores are divided by D, and it should be its root: the weights are too even. See "
             "section 3.4.",
             {"math.sqrt(q.size(-1))": "q.size(-1)"},
         ),
@@ -187,7 +187,7 @@ cross_attend = Exercise(
             {"@ v, weights": "@ v, scores"},
         ),
         "returned in the wrong order": Mistake(
-            "The weights come first here; the output is to come first, and the weights after it. See section 7.1.",
+            "The weights come first here; the output should come first, and the weights after it. See section 7.1.",
             {"weights @ v, weights": "weights, weights @ v"},
         ),
         "weights not returned": Mistake(
@@ -385,7 +385,7 @@ make_decoder_masks = Exercise(
             sign=_is_causal_across,
         ),
         "returned in the wrong order": Mistake(
-            "The mask of cross-attention comes first here; that of self-attention is to come first. See section 7.5.",
+            "The mask of cross-attention comes first here; that of self-attention should come first. See section 7.5.",
             {"return self_mask, cross_mask": "return cross_mask, self_mask"},
         ),
         "first sentence's padding for all": Mistake(
@@ -495,7 +495,7 @@ def _not_the_three_attentions(block):
         return None
     listed = ", ".join(f"{name} ({type(module).__name__})" for name, module in found.items()) or "none"
     return (
-        "The block is to have three layers, a MultiHeadAttention and two of MultiHeadCrossAttention, named "
+        "The block should have three layers, a MultiHeadAttention and two of MultiHeadCrossAttention, named "
         f"{', '.join(_ATTENTIONS)}; it has {listed}. See section 7.5."
     )
 
@@ -561,7 +561,7 @@ TwoMemoryBlock = Exercise(
         ),
         "self-attention forgotten": Mistake(
             "The output does not depend on the earlier targets, so a position knows its own word only: what "
-            "self_attn finds is to be added first. See section 7.5.",
+            "self_attn finds should be added first. See section 7.5.",
             {"        x = x + self.self_attn(x, is_causal=True)[0]\n": ""},
         ),
         "one head": Mistake(
@@ -625,17 +625,17 @@ TwoMemoryBlock = Exercise(
             {"mask=first_mask": "mask=second_mask", "mask=second_mask": "mask=first_mask"},
         ),
         "first memory asked too early": Mistake(
-            "The first memory is asked by the x that came in: the questions are to come from words that know what the "
+            "The first memory is asked by the x that came in: the questions should come from words that know what the "
             "self-attention has found. See section 7.5.",
             {"\n        x = x + self.first_attn": " + self.first_attn"},
         ),
         "second memory never read": Mistake(
-            "The second memory changes nothing: the answer of second_attn is to be added after that of the first. "
+            "The second memory changes nothing: the answer of second_attn should be added after that of the first. "
             "See section 7.5.",
             {"        x = x + self.second_attn(x, second, mask=second_mask)[0]\n": ""},
         ),
         "first memory never read": Mistake(
-            "The first memory changes nothing: the answer of first_attn is to be added before the second memory "
+            "The first memory changes nothing: the answer of first_attn should be added before the second memory "
             "is asked. See section 7.5.",
             {"        x = x + self.first_attn(x, first, mask=first_mask)[0]\n": ""},
         ),
@@ -672,7 +672,7 @@ TwoMemoryBlock = Exercise(
             },
         ),
         "memories asked side by side": Mistake(
-            "Both memories are asked the same question; the second is to be asked by a position that knows "
+            "Both memories are asked the same question; the second should be asked by a position that knows "
             "what the first has answered. See section 7.5.",
             {"\n        x = x + self.second_attn": " + self.second_attn"},
         ),
@@ -756,7 +756,7 @@ concat_scores = Exercise(
             {"tanh(q[:, :, None] + k[:, None]) @ score_weight": "tanh((q[:, :, None] + k[:, None]) @ score_weight)"},
         ),
         "tanh before the sum": Mistake(
-            "Query and key each have a tanh of their own, and what comes of these is added: they are to meet "
+            "Query and key each have a tanh of their own, and what comes of these is added: they should meet "
             "inside one tanh, else the query cannot change which key wins. See section 7.6.",
             {"torch.tanh(q[:, :, None] + k[:, None])": "(torch.tanh(q)[:, :, None] + torch.tanh(k)[:, None])"},
         ),
@@ -766,7 +766,7 @@ concat_scores = Exercise(
             {"None] + k": "None] * k"},
         ),
         "sigmoid instead of tanh": Mistake(
-            "There is a sigmoid in these scores, which goes from 0 to 1; it is to be a tanh, from −1 to 1. See "
+            "There is a sigmoid in these scores, which goes from 0 to 1; it should be a tanh, from −1 to 1. See "
             "section 7.6.",
             {"tanh": "sigmoid"},
         ),

@@ -585,12 +585,12 @@ swapped_accuracy = Exercise(
             {"return": "return 1 -"},
         ),
         "last source for all": Mistake(
-            "Every sentence gets the source of the last one; each is to get that of the sentence before it. See "
+            "Every sentence gets the source of the last one; each should get that of the sentence before it. See "
             "section 11.5.",
             {"src.roll(1, dims=0)": "src[-1:].expand_as(src)"},
         ),
         "first source for all": Mistake(
-            "Every sentence gets the source of the first one; each is to get that of the sentence before it. "
+            "Every sentence gets the source of the first one; each should get that of the sentence before it. "
             "See section 11.5.",
             {"src.roll(1, dims=0)": "src[:1].expand_as(src)"},
         ),
@@ -1071,7 +1071,7 @@ evaluate = Exercise(
             {"train(training)": "train(not training)"},
         ),
         "first batch only, and mode not restored": Mistake(
-            "It returns after the first batch, and before the mode is restored: all of them are to be gone through "
+            "It returns after the first batch, and before the mode is restored: all of them should be gone through "
             "first. See section 11.9.",
             {"in batches": "in batches[:1]", "    model.train(training)\n": ""},
         ),

@@ -302,12 +302,12 @@ beam_step = Exercise(
         ),
         "each beam keeps its best": Mistake(
             "Every beam goes on with its own best token, so that a good beam never has two children "
-            "and a bad one never dies: the K best are to be found among all K · V. See section 13.3.",
+            "and a bad one never dies: the K best should be found among all K · V. See section 13.3.",
             sign=where(_is_sure, _each_its_own),
         ),
         "each beam keeps its best, unsorted": Mistake(
             "Every beam goes on with its own best token, and they are in the order of the beams: "
-            "the K best are to be found among all K · V, best first. See section 13.3.",
+            "the K best should be found among all K · V, best first. See section 13.3.",
             sign=where(_is_sure, _each_its_own_unsorted),
         ),
         "old log-probabilities forgotten": Mistake(
@@ -365,7 +365,7 @@ beam_step = Exercise(
             _best_of_each_row_first,
         ),
         "K of each beam": Mistake(
-            "There are K continuations of each beam, K · K in all; K are to be left, of whichever beams. See section "
+            "There are K continuations of each beam, K · K in all; K should be left, of whichever beams. See section "
             "13.3.",
             sign=lambda found, log_probs, following: (
                 None

@@ -201,7 +201,7 @@ join_blocks = Exercise(
             sign=where(_no_edge, _with_sums_in_the_mixes),
         ),
         "blocks averaged": Mistake(
-            "Sum and mix are half of what they should be: the two blocks are to be added and not averaged. See "
+            "Sum and mix are half of what they should be: the two blocks should be added and not averaged. See "
             "section 16.3.",
             sign=_merged({"total, mixed\n": "total / 2, mixed / 2\n"}),
         ),
@@ -382,7 +382,7 @@ attend_in_blocks = Exercise(
             _each_block_alone(lambda outs: outs.sum(dim=0)),
         ),
         "not divided": Mistake(
-            "These are the values mixed by exponentials: at the end they are to be divided by the sum of these. "
+            "These are the values mixed by exponentials: at the end they should be divided by the sum of these. "
             "See section 16.2.",
             {" / total.masked_fill(total == 0, 1.0)": ""},
         ),
@@ -393,7 +393,7 @@ attend_in_blocks = Exercise(
         ),
         "maximum of the last block": Mistake(
             "A query gets nan when it sees nothing in a later block, or only scores that are far smaller there. "
-            "The maximum is to be the largest so far and not the last block's. See section 16.3.",
+            "The maximum should be the largest so far and not the last block's. See section 16.3.",
             {
                 "torch.maximum(largest, scores.amax(-1, keepdim=True))": "scores.amax(-1, keepdim=True)",
                 "new.masked_fill(new == -math.inf, 0.0)": "new",
@@ -468,7 +468,7 @@ attend_in_blocks = Exercise(
             {" / math.sqrt(q.size(-1))": ""},
         ),
         "divided by the width itself": Mistake(
-            "All in all the scores are divided by D, and it is to be its root. See section 3.4.",
+            "All in all the scores are divided by D, and it should be its root. See section 3.4.",
             {"math.sqrt(q.size(-1))": "q.size(-1)"},
         ),
         "mask inverted": Mistake(
@@ -508,7 +508,7 @@ attend_in_blocks = Exercise(
         ),
         "maximum begins at 0": Mistake(
             "A row whose scores all lie far below 0 gets zeros: counted from 0, all their exponentials vanish. "
-            "The largest score so far is to begin at −∞. See section 16.2.",
+            "The largest score so far should begin at −∞. See section 16.2.",
             {"1), -math.inf": "1), 0.0"},
         ),
         "scaled by the width of the values": Mistake(
@@ -693,7 +693,7 @@ grouped_attention = Exercise(
             {"attention(q,": "attention(q * math.sqrt(q.size(-1)),"},
         ),
         "softmax over the queries": Mistake(
-            "These are the weights of a softmax over the queries: the columns sum to 1, and it is to be the rows. "
+            "These are the weights of a softmax over the queries: the columns sum to 1, and it should be the rows. "
             "See section 3.4.",
             lambda q, k, v, m: _softmax_over_queries(q, _interleave(k, q.size(1) // k.size(1)), v, m),
         ),

@@ -105,7 +105,7 @@ cache_step = Exercise(
             ),
         ),
         "attends before it writes": Mistake(
-            "The new token is kept, and the output is that of the old ones alone: it is to see itself as well. See "
+            "The new token is kept, and the output is that of the old ones alone: it should see itself as well. See "
             "section 15.2.",
             sign=_with_tokens_kept(
                 _step, {"keys[:, :, :end], values[:, :, :end]": "keys[:, :, :length], values[:, :, :length]"}
@@ -159,7 +159,7 @@ cache_step = Exercise(
             {"values[:, :, :end])": "values[:, :, :end], make_causal_mask(end, device=q.device)[:1])"},
         ),
         "sees itself alone": Mistake(
-            "The output is the new token's own value: it is to see those in the cache, too. See section 15.2.",
+            "The output is the new token's own value: it should see those in the cache, too. See section 15.2.",
             {"keys[:, :, :end], values[:, :, :end]": "k, v"},
         ),
         "behind the free places": Mistake(
@@ -216,7 +216,7 @@ cache_step = Exercise(
             {"= k\n": "= k[:1]\n", "= v\n": "= v[:1]\n"},
         ),
         "cache moved up": Mistake(
-            "All rows have moved up by one, and the new token stands in the last of them: the old ones are to stay "
+            "All rows have moved up by one, and the new token stands in the last of them: the old ones should stay "
             "where they are, and the new one goes into row `length`. See section 15.2.",
             _moved_up,
         ),
@@ -236,7 +236,7 @@ cache_step = Exercise(
             {"keys[:, :, length:end]": "keys[:, length:end]"},
         ),
         "cache returned": Mistake(
-            "The exercise asks for the output alone: keys and values are to be written in place, where whoever called "
+            "The exercise asks for the output alone: keys and values should be written in place, where whoever called "
             "finds them. See section 15.2.",
             sign=_returns_the_cache,
         ),
@@ -416,7 +416,7 @@ place_chunk = Exercise(
             ),
         ),
         "results swapped": Mistake(
-            "Truth values come first and the positions second: the positions are to come first, then the mask. See "
+            "Truth values come first and the positions second: the positions should come first, then the mask. See "
             "section 15.6.",
             sign=lambda found, pads, cached, num_new: (
                 found[0].dtype == torch.bool
@@ -460,7 +460,7 @@ place_chunk = Exercise(
             ),
         ),
         "rows and columns swapped": Mistake(
-            "The mask lies on its side, (B, S, T): the rows are to be the queries, and the columns the keys. See "
+            "The mask lies on its side, (B, S, T): the rows should be the queries, and the columns the keys. See "
             "section 5.1.",
             sign=lambda found, pads, cached, num_new: (
                 found[1].shape == (len(pads), cached + num_new, num_new)
@@ -551,14 +551,14 @@ rotary_step = Exercise(
             {"torch.arange(length, end, device=q.device)": "torch.full((k.size(2),), end - 1, device=q.device)"},
         ),
         "sees the chunk alone": Mistake(
-            "The outputs are those of the new tokens alone: they are to see those in the cache, too. See section 15.2.",
+            "The outputs are those of the new tokens alone: they should see those in the cache, too. See section 15.2.",
             {
                 "make_causal_mask(q.size(2), end,": "make_causal_mask(q.size(2),",
                 "keys[:, :, :end], values[:, :, :end]": "rotate(k, places), v",
             },
         ),
         "new tokens left out": Mistake(
-            "The new tokens are kept, and the outputs are those of the old ones alone: each is to see itself and "
+            "The new tokens are kept, and the outputs are those of the old ones alone: each should see itself and "
             "those before it. See section 15.2.",
             sign=_with_tokens_kept(
                 _rotary, {"keys[:, :, :end], values[:, :, :end], mask": "keys[:, :, :length], values[:, :, :length]"}
@@ -576,16 +576,16 @@ rotary_step = Exercise(
         ),
         "keys turned again": Mistake(
             "In the outputs all keys of the cache are turned, the old ones for a second time, and the new ones are "
-            "kept as they came: each is to be turned once, before it is kept. See section 15.2.",
+            "kept as they came: each should be turned once, before it is kept. See section 15.2.",
             {"rotate(k, places)": "k", "keys[:, :, :end]": "rotate(keys[:, :, :end])"},
         ),
         "new keys turned again": Mistake(
-            "In the outputs all keys count as turned twice: each is to be turned once, before it is kept. See section "
+            "In the outputs all keys count as turned twice: each should be turned once, before it is kept. See section "
             "15.2.",
             {"keys[:, :, :end]": "rotate(keys[:, :, :end])"},
         ),
         "keys turned again in the cache": Mistake(
-            "The old keys stand in the cache turned a second time: each is to be turned once, before it is kept, and "
+            "The old keys stand in the cache turned a second time: each should be turned once, before it is kept, and "
             "to stay so. See section 15.2.",
             {"rotate(k, places)\n": "k\n    keys[:, :, :end] = rotate(keys[:, :, :end])\n"},
         ),
@@ -599,7 +599,7 @@ rotary_step = Exercise(
             {"rotate(k, places)": "k", "rotate(q, places)": "q"},
         ),
         "values turned": Mistake(
-            "The new values are turned as well; only queries and keys are to be. See section 8.4.",
+            "The new values are turned as well; only queries and keys should be. See section 8.4.",
             {"= v\n": "= rotate(v, places)\n"},
         ),
         "aligned top-left": Mistake(
@@ -662,7 +662,7 @@ rotary_step = Exercise(
             {"torch.arange(length, end, device=q.device)": "torch.arange(end, device=q.device)"},
         ),
         "cache returned": Mistake(
-            "The exercise asks for the outputs alone: keys and values are to be written in place, where whoever "
+            "The exercise asks for the outputs alone: keys and values should be written in place, where whoever "
             "called finds them. See section 15.2.",
             sign=_returns_the_cache,
         ),
@@ -802,7 +802,7 @@ follow_beams = Exercise(
         ),
         "beams before sources": Mistake(
             "The new rows are in the order of the beams, the first beams of all sources first: all beams of the first "
-            "source are to come first. See section 15.7.",
+            "source should come first. See section 15.7.",
             {".flatten()": ".T.flatten()"},
         ),
         "first layer only": Mistake(
@@ -820,7 +820,7 @@ follow_beams = Exercise(
             _one_after_the_other,
         ),
         "nothing moved": Mistake(
-            "The rows are what they were: each new beam is to go on from its parent's. See section 15.7.",
+            "The rows are what they were: each new beam should go on from its parent's. See section 15.7.",
             {"keys[:, rows], values[:, rows]": "keys.clone(), values.clone()"},
         ),
         "keys and values swapped": Mistake(
@@ -859,7 +859,7 @@ follow_beams = Exercise(
             {"+ parents": "+ parents[0]"},
         ),
         "parents sorted": Mistake(
-            "The right beams are there, in the order of their parents' numbers: the new beam k is to go on from "
+            "The right beams are there, in the order of their parents' numbers: the new beam k should go on from "
             "parents[b, k]. See section 15.7.",
             {"+ parents": "+ parents.sort(dim=1).values"},
         ),
@@ -984,12 +984,12 @@ call_cost = Exercise(
             {" + 2 * num_layers * d_model * S * batch": ""},
         ),
         "new tokens left out": Mistake(
-            "The new tokens are not among the keys and values: they are to be kept first, and seen and fetched with "
+            "The new tokens are not among the keys and values: they should be kept first, and seen and fetched with "
             "the others. See section 15.9.",
             {"cached + num_new\n": "cached\n"},
         ),
         "new tokens not seen": Mistake(
-            "In the FLOPs, the new tokens are not among the keys that a query meets: it is to see them as well as the "
+            "In the FLOPs, the new tokens are not among the keys that a query meets: it should see them as well as the "
             "cache. See section 15.9.",
             {"T * S)": "T * cached)"},
         ),
@@ -1008,7 +1008,7 @@ call_cost = Exercise(
             {"batch * (2 * num_weights * T": "2 * num_weights * T * batch", "T * S)": "T * S"},
         ),
         "cache not seen": Mistake(
-            "In the FLOPs, the new tokens meet no keys but their own: they are to see those in the cache, too. See "
+            "In the FLOPs, the new tokens meet no keys but their own: they should see those in the cache, too. See "
             "section 15.9.",
             {"T * S": "T * T"},
         ),

@@ -557,7 +557,7 @@ masked_softmax = Exercise(
             lambda scores, mask: softmax(_fill(scores, mask & (scores != 0))),
         ),
         "hidden scores set to 0": Mistake(
-            "Hidden keys have the weight of a score of 0, which is a score like any other, and they are to have none. "
+            "Hidden keys have the weight of a score of 0, which is a score like any other, and they should have none. "
             "See section 5.1.",
             sign=_hidden_keys_count_as_0,
         ),
@@ -590,7 +590,7 @@ masked_softmax = Exercise(
             lambda scores, mask: torch.softmax(_fill(scores, mask), dim=-2).masked_fill(~mask, 0.0),
         ),
         "one softmax for all rows": Mistake(
-            "All weights together sum to 1, and each row is to do so: it needs a softmax of its own. (`scores[mask]` "
+            "All weights together sum to 1, and each row should do so: it needs a softmax of its own. (`scores[mask]` "
             "has lost the rows.) See section 3.7.",
             sign=lambda found, scores, mask: (
                 abs(float(found[0].sum()) - 1) < 1e-2 and found[0].flatten(0, -2).size(0) > 1
@@ -607,7 +607,7 @@ masked_softmax = Exercise(
             sign=_large_scores_give_nan,
         ),
         "minus a billion": Mistake(
-            "A row in which nothing is visible shares a weight of 1 among hidden keys, and is to be 0. A large "
+            "A row in which nothing is visible shares a weight of 1 among hidden keys, and should be 0. A large "
             "negative number hides nothing when all is hidden. See section 5.5.",
             sign=_empty_rows_look_at_hidden_keys,
         ),
@@ -623,7 +623,7 @@ masked_softmax = Exercise(
         ),
         "a billion in every type": Mistake(
             "float16 ends at 65,504, so numbers such as −1e9 do not fit; and where all of a row is hidden, it shares "
-            "out a weight of 1 among hidden keys. −∞ exists in every type, and a row without visible keys is to be 0. "
+            "out a weight of 1 among hidden keys. −∞ exists in every type, and a row without visible keys should be 0. "
             "See section 5.5.",
             lambda scores, mask: torch.softmax(_fill(scores, mask, -1e9), dim=-1),
         ),
@@ -635,7 +635,7 @@ masked_softmax = Exercise(
             ),
         ),
         "nan in empty rows": Mistake(
-            "A row in which nothing is visible is nan, and is to be 0: a softmax divides 0 by 0 there. See section "
+            "A row in which nothing is visible is nan, and should be 0: a softmax divides 0 by 0 there. See section "
             "5.5.",
             sign=_empty_rows_are_nan,
         ),
@@ -659,7 +659,7 @@ masked_softmax = Exercise(
             "5.10."
         ),
         "one empty row empties all": Mistake(
-            "As soon as one row has nothing to see, all rows are 0: only the empty one is to be. See section 5.5.",
+            "As soon as one row has nothing to see, all rows are 0: only the empty one should be. See section 5.5.",
             sign=_all_is_zero_beside_an_empty_row,
         ),
     },
@@ -1005,7 +1005,7 @@ WindowAttention = Exercise(
             {"max_len, window))": "max_len, window).T)"},
         ),
         "mask ignored": Mistake(
-            "Every token sees every real one, before it and after it: the window is to hide all but the nearest of "
+            "Every token sees every real one, before it and after it: the window should hide all but the nearest of "
             "the past. See section 5.9.",
             {"= self.mask[": "= torch.ones_like(self.mask)["},
         ),
@@ -1058,7 +1058,7 @@ WindowAttention = Exercise(
             {"mask = mask & padding": "mask &= padding"},
         ),
         "no buffer": Mistake(
-            "The layer has no buffer: the mask is to be made once and kept in one, which moves to a GPU with the "
+            "The layer has no buffer: the mask should be made once and kept in one, which moves to a GPU with the "
             "layer. See section 5.9.",
             {'self.register_buffer("mask", ': "self.mask = (", "= self.mask[": "= self.mask.to(x.device)["},
         ),
@@ -1122,7 +1122,7 @@ WindowAttention = Exercise(
             sign=_drops(weights=False, whole=True, alike=True),
         ),
         "minus a billion": Mistake(
-            "A token that sees padding only looks at everything alike, and is to look at nothing: a large negative "
+            "A token that sees padding only looks at everything alike, and should look at nothing: a large negative "
             "number hides nothing when all is hidden. See section 5.5.",
             {"attention(q, k, v, mask)[1]": "_fill(q @ k.mT / math.sqrt(q.size(-1)), mask, -1e9).softmax(-1)"},
         ),

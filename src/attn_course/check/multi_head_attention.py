@@ -575,7 +575,7 @@ fuse_qkv = Exercise(
             {"d_in, 3 * d_model": "d_model, 3 * d_in"},
         ),
         "nothing moved": Mistake(
-            "The fused layer still has the random numbers of a new one: the three are to be copied into it. "
+            "The fused layer still has the random numbers of a new one: the three should be copied into it. "
             "See section 6.7.",
             {"    with": "    return fused\n    with"},
         ),

@@ -96,7 +96,7 @@ count_positions = Exercise(
             lambda mask: _count(~mask),
         ),
         "counted over the batch": Mistake(
-            "The numbers run down the columns, from sentence to sentence; positions are to run along one sentence. "
+            "The numbers run down the columns, from sentence to sentence; positions should run along one sentence. "
             "See section 8.4.",
             lambda mask: (mask.long().cumsum(0) - 1).masked_fill(~mask, 0),
         ),
@@ -106,7 +106,7 @@ count_positions = Exercise(
             lambda mask: _count(mask.flip(-1)).flip(-1),
         ),
         "counted through the batch": Mistake(
-            "The numbers run on through the whole batch, from sentence to sentence: each sentence is to begin at 0 "
+            "The numbers run on through the whole batch, from sentence to sentence: each sentence should begin at 0 "
             "again. See section 8.4.",
             lambda mask: (mask.flatten().long().cumsum(0) - 1).view(mask.shape).masked_fill(~mask, 0),
         ),
@@ -237,13 +237,13 @@ sinusoids_at = Exercise(
             sign=_wrong_below_0_only,
         ),
         "sines and cosines in halves": Mistake(
-            "All sines stand first and all cosines after them; here they are to take turns, as in the paper. See "
+            "All sines stand first and all cosines after them; here they should take turns, as in the paper. See "
             "section 8.7.",
             {"torch.stack": "torch.cat", ".flatten(-2)": ""},
         ),
         "sine and cosine swapped": Mistake(
             "The even columns hold cosines and the odd ones sines: it is the other way round, and the row of position "
-            "0 is to be 0, 1, 0, 1. See section 8.2.",
+            "0 should be 0, 1, 0, 1. See section 8.2.",
             {"angles.sin(), angles.cos()": "angles.cos(), angles.sin()"},
         ),
         "each column its own speed": Mistake(
@@ -282,7 +282,7 @@ sinusoids_at = Exercise(
             {"/ d_model": "* 0"},
         ),
         "slowest first": Mistake(
-            "The hands come in the reverse order: the first pair of columns is to be the fastest. See section 8.2.",
+            "The hands come in the reverse order: the first pair of columns should be the fastest. See section 8.2.",
             {"base**-exponents": "base ** -exponents.flip(-1)"},
         ),
         "base ignored": Mistake(
@@ -290,7 +290,7 @@ sinusoids_at = Exercise(
             {"base**": "10_000.0**"},
         ),
         "positions from 1": Mistake(
-            "Every row is that of the next position: the row of position 0 is to be 0, 1, 0, 1, all hands up. See "
+            "Every row is that of the next position: the row of position 0 should be 0, 1, 0, 1, all hands up. See "
             "section 8.2.",
             {"positions[..., None]": "(positions + 1)[..., None]"},
         ),
@@ -343,17 +343,17 @@ sinusoids_at = Exercise(
             {"* base**-exponents": "/ (base * exponents)"},
         ),
         "divided by the power and by the width": Mistake(
-            "Every hand turns E times too slowly: position 1 is to turn the first one by 1 radian, and the width "
+            "Every hand turns E times too slowly: position 1 should turn the first one by 1 radian, and the width "
             "belongs to the exponent. See section 8.2.",
             {"base**-exponents": "base**-exponents / d_model"},
         ),
         "all columns sines": Mistake(
-            "Both columns of a hand hold its sine; the odd one is to be its cosine, without which nobody can tell "
+            "Both columns of a hand hold its sine; the odd one should be its cosine, without which nobody can tell "
             "whether the hand goes up or down. See section 8.2.",
             {"angles.cos()": "angles.sin()"},
         ),
         "all columns cosines": Mistake(
-            "Both columns of a hand hold its cosine; the even one is to be its sine. See section 8.2.",
+            "Both columns of a hand hold its cosine; the even one should be its sine. See section 8.2.",
             {"angles.sin()": "angles.cos()"},
         ),
         "angles themselves": Mistake(
@@ -456,7 +456,7 @@ turn_halves = Exercise(
         ),
         "angles of neighbours": Mistake(
             "The columns are paired in halves and the angles in neighbours: two columns of one pair turn by different "
-            "angles. Over the whole width, the angles are to come as 0, 1, 2, 0, 1, 2 and not as 0, 0, 1, 1, 2, 2. "
+            "angles. Over the whole width, the angles should come as 0, 1, 2, 0, 1, 2 and not as 0, 0, 1, 1, 2, 2. "
             "See section 8.4.",
             _angles_of_the_other_convention,
         ),
@@ -466,7 +466,7 @@ turn_halves = Exercise(
             _pairs_of_the_other_convention,
         ),
         "turned backwards": Mistake(
-            "The arrows turn the other way: the arrow (1, 0) is to turn towards (0, 1). See section 8.4.",
+            "The arrows turn the other way: the arrow (1, 0) should turn towards (0, 1). See section 8.4.",
             {"angles.sin()": "-angles.sin()"},
         ),
         "minus sign missing": Mistake(
@@ -486,7 +486,7 @@ turn_halves = Exercise(
         ),
         "results interleaved": Mistake(
             "The numbers are right and stand in the wrong columns: halves come in, and neighbours go out. What came "
-            "from column i is to go back to column i. See section 8.4.",
+            "from column i should go back to column i. See section 8.4.",
             {"torch.cat": "torch.stack", "b * cos], dim=-1)": "b * cos], dim=-1).flatten(-2)"},
         ),
         "neighbours in and halves out": Mistake(
@@ -495,7 +495,7 @@ turn_halves = Exercise(
             _neighbours_to_halves,
         ),
         "halves swapped": Mistake(
-            "The two halves of the result have changed places: the first half of the columns is to come first. See "
+            "The two halves of the result have changed places: the first half of the columns should come first. See "
             "section 8.4.",
             {"[a * cos - b * sin, a * sin + b * cos]": "[a * sin + b * cos, a * cos - b * sin]"},
         ),
@@ -656,7 +656,7 @@ rotary_attention = Exercise(
             {"rotate(q, newest)": "q"},
         ),
         "nothing turned": Mistake(
-            "This is causal attention without positions: queries and keys are to be turned, both. `rotate` returns "
+            "This is causal attention without positions: queries and keys should be turned, both. `rotate` returns "
             "new tensors and leaves those it was given. See section 8.4.",
             {"rotate(q, newest)": "q", "rotate(k)": "k"},
         ),
@@ -747,7 +747,7 @@ rotary_attention = Exercise(
             },
         ),
         "turned twice": Mistake(
-            "Every distance counts double: queries and keys are to be turned by their positions, once. See section "
+            "Every distance counts double: queries and keys should be turned by their positions, once. See section "
             "8.4.",
             {"rotate(q, newest)": "rotate(rotate(q, newest), newest)", "rotate(k)": "rotate(rotate(k))"},
         ),
@@ -803,17 +803,17 @@ linear_bias = Exercise(
     returns=("bias",),
     mistakes={
         "near is lowered": Mistake(
-            "What is far is raised instead of lowered: the bias is to be 0 at distance 0, and below 0 elsewhere. See "
+            "What is far is raised instead of lowered: the bias should be 0 at distance 0, and below 0 elsewhere. See "
             "section 8.5.",
             {"* -(t": "* (t"},
         ),
         "slopes from 0": Mistake(
-            "The first head has the slope 1: the heads count from 1, so it is to be 2 to the power of −8/H. See "
+            "The first head has the slope 1: the heads count from 1, so it should be 2 to the power of −8/H. See "
             "section 8.5.",
             {"-8 * h": "-8 * (h - 1)"},
         ),
         "slopes halved from head to head": Mistake(
-            "The slopes are 1/2, 1/4, 1/8, … whatever the number of heads: each is to be 2 to the power of −8h/H, so "
+            "The slopes are 1/2, 1/4, 1/8, … whatever the number of heads: each should be 2 to the power of −8h/H, so "
             "the ratio depends on that number. See section 8.5.",
             {"-8 * h / num_heads": "-h"},
         ),
@@ -830,11 +830,11 @@ linear_bias = Exercise(
             {"2.0 ** (-8 * h / num_heads)": "1 / h"},
         ),
         "flattest head first": Mistake(
-            "The heads come in the reverse order: the first one is to be the steepest. See section 8.5.",
+            "The heads come in the reverse order: the first one should be the steepest. See section 8.5.",
             {"return slopes": "return slopes.flip(0)"},
         ),
         "one slope for all": Mistake(
-            "All heads have the same bias: each is to have a slope of its own. See section 8.5.",
+            "All heads have the same bias: each should have a slope of its own. See section 8.5.",
             sign=lambda found, num_heads, num_queries, num_keys: (
                 None
                 if num_heads == 1
@@ -874,7 +874,7 @@ linear_bias = Exercise(
             {"return slopes": "return (slopes", ".abs()": ".abs()).masked_fill(s > t, -math.inf)"},
         ),
         "a number for each key": Mistake(
-            "All queries have the same row. Under a causal mask that gives the same weights, but the bias is to be 0 "
+            "All queries have the same row. Under a causal mask that gives the same weights, but the bias should be 0 "
             "where each query meets its own position. See section 8.5.",
             sign=lambda found, num_heads, num_queries, num_keys: (
                 found.dim() == 3
@@ -890,7 +890,7 @@ linear_bias = Exercise(
             {"return slopes": "return (slopes", ".abs()": ".abs()).permute(1, 2, 0)"},
         ),
         "queries and keys swapped": Mistake(
-            "There is a row for each key: the rows are to be the queries, (H, T, S). See section 8.5.",
+            "There is a row for each key: the rows should be the queries, (H, T, S). See section 8.5.",
             sign=lambda found, num_heads, num_queries, num_keys: (
                 num_queries != num_keys and found.shape == (num_heads, num_keys, num_queries)
             ),
@@ -900,23 +900,23 @@ linear_bias = Exercise(
             {"return slopes": "return (slopes", ".abs()": ".abs()).double()"},
         ),
         "slopes without the minus": Mistake(
-            "The slopes are above 1: the exponent is to be negative, −8h/H. See section 8.5.",
+            "The slopes are above 1: the exponent should be negative, −8h/H. See section 8.5.",
             {"-8 * h": "8 * h"},
         ),
         "slopes without the 8": Mistake(
-            "The last slope is 1/2, and it is to be 1/256: the exponent is −8h/H, not −h/H. See section 8.5.",
+            "The last slope is 1/2, and it should be 1/256: the exponent is −8h/H, not −h/H. See section 8.5.",
             {"-8 * h": "-h"},
         ),
         "slopes of e": Mistake(
-            "The slopes are powers of e; they are to be powers of 2. See section 8.5.",
+            "The slopes are powers of e; they should be powers of 2. See section 8.5.",
             {"2.0 ** (-8 * h / num_heads)": "math.exp(-8 * h / num_heads)"},
         ),
         "slopes in a line": Mistake(
-            "The slopes are −8h/H itself: 2 is to be raised to that power. See section 8.5.",
+            "The slopes are −8h/H itself: 2 should be raised to that power. See section 8.5.",
             {"2.0 ** (-8 * h / num_heads)": "-8 * h / num_heads"},
         ),
         "slopes of H instead of h": Mistake(
-            "The exponent is −8/h, and h counts the heads: it is to be −8h/H. See section 8.5.",
+            "The exponent is −8/h, and h counts the heads: it should be −8h/H. See section 8.5.",
             {"-8 * h / num_heads": "-8 / h"},
         ),
         "slopes as many as heads and one": Mistake(
@@ -928,12 +928,12 @@ linear_bias = Exercise(
             {"abs()": "square()"},
         ),
         "distance from 1": Mistake(
-            "A query's own position counts as distance 1; it is at distance 0, and its bias is to be 0. See section "
+            "A query's own position counts as distance 1; it is at distance 0, and its bias should be 0. See section "
             "8.5.",
             {"(t - s).abs()": "((t - s).abs() + 1)"},
         ),
         "one table": Mistake(
-            "There is one table (T, S); each head is to have one of its own, (H, T, S). See section 8.5.",
+            "There is one table (T, S); each head should have one of its own, (H, T, S). See section 8.5.",
             sign=lambda found, H, T, S: found.shape == (T, S),
         ),
         "aligned top-left and future raised": Mistake(

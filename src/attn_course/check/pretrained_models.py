@@ -448,7 +448,7 @@ mean_pool = Exercise(
             lambda hidden, mask: hidden.sum(dim=1) / mask.sum(dim=1, keepdim=True),
         ),
         "added up over the width": Mistake(
-            "There is a number for each token, and a sentence is to have a vector: the mean runs over the tokens, "
+            "There is a number for each token, and a sentence should have a vector: the mean runs over the tokens, "
             "which are axis 1. See section 17.9.",
             sign=lambda found, hidden, mask: found.shape == mask.shape,
         ),
@@ -781,7 +781,7 @@ to_neighbours = Exercise(
             ),
         ),
         "groups repeated": Mistake(
-            "The keys have as many rows as the queries: each group's rows are to be there once. It is attention that "
+            "The keys have as many rows as the queries: each group's rows should be there once. It is attention that "
             "repeats the groups, later. See section 17.10.",
             sign=lambda found, q, k, v, H, G: found[1].shape == q.shape if H > G else None,
         ),

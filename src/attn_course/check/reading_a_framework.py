@@ -231,7 +231,7 @@ stable_quiet = Exercise(
             lambda x, dim: quiet_softmax(x.flatten(), 0).reshape(x.shape),
         ),
         "weight of the zero returned": Mistake(
-            "There is one weight too many, that of an appended zero: it takes part in the softmax, and is to be left "
+            "There is one weight too many, that of an appended zero: it takes part in the softmax, and should be left "
             "out of the result. See section 14.7.",
             lambda x, dim: torch.softmax(torch.cat([x, torch.zeros_like(x.narrow(dim, 0, 1))], dim), dim),
         ),
@@ -540,7 +540,7 @@ from_burn_record = Exercise(
         ),
         "only the output projection transposed": Mistake(
             "The matrices of queries, keys and values went in as they were, and that of the output projection "
-            "transposed: all four are to be. See section 14.4.",
+            "transposed: all four should be. See section 14.4.",
             _moved(weight=lambda layer, t: t.T if layer == "output" else t),
         ),
         "queries and keys swapped": Mistake(
@@ -857,7 +857,7 @@ attend_with_sinks = Exercise(
             sign=lambda found, q, k, v, sinks, mask: bool(_scores(q, k, mask).max() > 88 and found[1].isnan().any()),
         ),
         "renormalised": Mistake(
-            "The rows of weights sum to 1: what the sink takes as a score of its own is to be missing from them. See "
+            "The rows of weights sum to 1: what the sink takes as a score of its own should be missing from them. See "
             "section 14.10.",
             sign=lambda found, q, k, v, sinks, mask: found[1].size(-1) == k.size(-2) and _rows_sum_to_1(found[1]),
         ),
@@ -973,7 +973,7 @@ attend_with_sinks = Exercise(
             {"scores.masked_fill(~mask, -math.inf)": "scores * mask"},
         ),
         "sink not stretched": Mistake(
-            "Beside scores (B, H, T, S), sinks (1, H, 1, 1) do not fit: they are to be a column for every query of "
+            "Beside scores (B, H, T, S), sinks (1, H, 1, 1) do not fit: they should be a column for every query of "
             "every sentence, (B, H, T, 1). See section 14.10.",
             {"sinks[:, None, None].expand(*scores.shape[:-1], 1)": "sinks[None, :, None, None]"},
         ),

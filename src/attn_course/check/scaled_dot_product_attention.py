@@ -94,7 +94,7 @@ scaled_scores = Exercise(
         ),
         "transposes the batch": Mistake(
             "One sequence is right, and a batch stops: the batch is not the first axis any more. `.T` turns all "
-            "axes around, the batch too; the last two are to change places. See section 3.7.",
+            "axes around, the batch too; the last two should change places. See section 3.7.",
             lambda q, k: q @ k.T / math.sqrt(q.size(-1)),
         ),
         "axes counted from the front": Mistake(
@@ -257,7 +257,7 @@ scaled_dot_product = Exercise(
         ),
         "transposes the batch": Mistake(
             "One sequence is right, and a batch stops: the batch is not the first axis any more. `.T` turns all "
-            "axes around, the batch too; the last two are to change places. See section 3.7.",
+            "axes around, the batch too; the last two should change places. See section 3.7.",
             _attend(lambda q, k, v: softmax(q @ k.T / math.sqrt(q.size(-1)))),
         ),
         "a batch of one axis only": Mistake(
@@ -616,7 +616,7 @@ WideValues = Exercise(
     returns=("out", "weights"),
     mistakes={
         "wide keys": Mistake(
-            "All three projections are d_value wide: only the values are to be, "
+            "All three projections are d_value wide: only the values should be, "
             "and queries and keys meet at the width d_key. See section 3.3.",
             {"super().__init__()": "super().__init__()\n        d_key = d_value"},
         ),
@@ -653,7 +653,7 @@ WideValues = Exercise(
         ),
         "transposes the batch": Mistake(
             "One sequence is right, and a batch stops: the batch is not the first axis any more. `.T` turns all "
-            "axes around, the batch too; the last two are to change places. See section 3.7.",
+            "axes around, the batch too; the last two should change places. See section 3.7.",
             {"attention(q,": "_attend_with_all_axes_turned(q,"},
         ),
         "axis counted from the front": Mistake(

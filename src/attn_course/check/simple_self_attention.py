@@ -319,7 +319,7 @@ weights_at = Exercise(
     mistakes={
         "temperature held above a bound": Mistake(
             "Low temperatures are raised to a higher one, so the weights are too even there: every temperature above "
-            "0 is to be used as it is. See section 2.7.",
+            "0 should be used as it is. See section 2.7.",
             sign=_are_warmer,
         ),
         "notebook's variables": Mistake(
@@ -328,7 +328,7 @@ weights_at = Exercise(
             sign=_are_weights_of_the_chapters_words,
         ),
         "temperature forgotten": Mistake(
-            "The weights are the same at every temperature: the scores are to be divided by it. (What moves all of "
+            "The weights are the same at every temperature: the scores should be divided by it. (What moves all of "
             "them alike, a softmax does not notice.) See section 2.7.",
             _weigh(lambda scores, temperature: softmax(scores)),
         ),
@@ -463,7 +463,7 @@ all_contexts = Exercise(
         ),
         "transposes the batch": Mistake(
             "One sentence is right and a batch is not: its axes are turned around, the batch too, as under `.T`. The "
-            "last two are to change places. See section 2.6.",
+            "last two should change places. See section 2.6.",
             lambda x: softmax(x @ _all_axes_reversed(x)) @ x,
         ),
         "exchanges sentences and tokens": Mistake(

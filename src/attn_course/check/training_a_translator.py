@@ -84,7 +84,7 @@ smoothed_loss = Exercise(
     returns=("loss", "the gradient of the logits"),
     mistakes={
         "padding counted": Mistake(
-            "The positions of padding are averaged in like tokens, and they are to be left out. See section 12.3.",
+            "The positions of padding are averaged in like tokens, and they should be left out. See section 12.3.",
             {"[target != pad_id]": ""},
         ),
         "padding counted in the smoothing": Mistake(
@@ -341,7 +341,7 @@ plateau_rate = Exercise(
             {"(steps - step) / cooldown": "1.0"},
         ),
         "no plateau": Mistake(
-            "The rate begins to fall right after the warm-up; it is to stay at its peak until the cool-down. "
+            "The rate begins to fall right after the warm-up; it should stay at its peak until the cool-down. "
             "See section 12.4.",
             {"/ cooldown": "/ (steps - warmup)"},
         ),
@@ -381,7 +381,7 @@ plateau_rate = Exercise(
             {"(steps - step) / cooldown": "_cosine_at_the_end(step, steps, cooldown)"},
         ),
         "a root": Mistake(
-            "The rate falls like one over the root of the step; it is to stay at its peak and then fall in a line. "
+            "The rate falls like one over the root of the step; it should stay at its peak and then fall in a line. "
             "See section 12.4.",
             {"min(1.0, up, down)": "min(up, math.sqrt(warmup / step))"},
         ),
@@ -848,11 +848,12 @@ accumulated_gradient = Exercise(
             {" / count": ""},
         ),
         "divided by the parts": Mistake(
-            "The sum is divided by the number of parts; it is to be divided by the number of tokens. See section 12.3.",
+            "The sum is divided by the number of parts; it should be divided by the number of tokens. See section "
+            "12.3.",
             {"/ count": "/ len(parts)"},
         ),
         "padding counted": Mistake(
-            "Positions of padding are learned like tokens, and they are to be left out. See section 12.3.",
+            "Positions of padding are learned like tokens, and they should be left out. See section 12.3.",
             {", ignore_index=pad_id": "", "int((target != pad_id).sum())": "len(target)"},
         ),
         "padding in the loss": Mistake(
@@ -1101,7 +1102,7 @@ adamw_step = Exercise(
             {".sqrt()": ""},
         ),
         "no size": Mistake(
-            "The weights move by rate times mean, large gradients far and small ones hardly: the mean is to be "
+            "The weights move by rate times mean, large gradients far and small ones hardly: the mean should be "
             "divided by the typical size. See section 12.4.",
             {" / ((square / second).sqrt() + eps)": ""},
         ),
@@ -1131,7 +1132,7 @@ adamw_step = Exercise(
             },
         ),
         "no weight decay": Mistake(
-            "These are the numbers without weight decay: the weights are to be shrunk by lr · decay · w. See section "
+            "These are the numbers without weight decay: the weights should be shrunk by lr · decay · w. See section "
             "12.4.",
             {" - lr * decay * w": ""},
         ),
@@ -1151,7 +1152,7 @@ adamw_step = Exercise(
             {"lr * decay": "decay"},
         ),
         "decay the wrong way": Mistake(
-            "Weight decay makes the weights larger; it is to take lr · decay · w away from them. See section 12.4.",
+            "Weight decay makes the weights larger; it should take lr · decay · w away from them. See section 12.4.",
             {"- lr * decay": "+ lr * decay"},
         ),
         "corrected means returned": Mistake(
@@ -1170,7 +1171,7 @@ adamw_step = Exercise(
             {"    mean =": "    old = mean, square\n    mean =", "return w, mean, square": "return w, *old"},
         ),
         "the move alone": Mistake(
-            "The first result is how far the weights move; it is to be the weights after the move. See section 12.4.",
+            "The first result is how far the weights move; it should be the weights after the move. See section 12.4.",
             {"w - lr * move - lr": "lr * move + lr"},
         ),
         "counted one step too far": Mistake(

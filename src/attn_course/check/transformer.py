@@ -131,7 +131,7 @@ layer_norm = Exercise(
         ),
         "only the mean divided": Mistake(
             "These are the numbers of x less a mean that is divided by the standard deviation: the whole "
-            "difference of x and mean is to be divided. See section 9.3.",
+            "difference of x and mean should be divided. See section 9.3.",
             {"(x - mean) / torch.sqrt(variance + eps)": "(x - mean / torch.sqrt(variance + eps))"},
         ),
         "mean square of what still has its mean": Mistake(
@@ -445,7 +445,7 @@ run_stack = Exercise(
             {"zip(sublayers, norms": "zip(sublayers[1:], norms[1:]"},
         ),
         "stops after the first": Mistake(
-            "These are the numbers of a stack of the first sublayer alone: each is to be given what the one before "
+            "These are the numbers of a stack of the first sublayer alone: each should be given what the one before "
             "it left. See section 9.4.",
             {"zip(sublayers, norms": "zip(sublayers[:1], norms[:1]"},
         ),
@@ -468,7 +468,7 @@ run_stack = Exercise(
             {"return final_norm(x)": "return norms[-1](x)"},
         ),
         "backwards": Mistake(
-            "The sublayers come in the reverse order, each with its norm: the first of the list is to be the first "
+            "The sublayers come in the reverse order, each with its norm: the first of the list should be the first "
             "that reads x. See section 9.4.",
             {"zip(sublayers, norms": "zip(sublayers[::-1], norms[::-1]"},
         ),

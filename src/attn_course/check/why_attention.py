@@ -556,7 +556,7 @@ look_back = Exercise(
             {"0], weights": "0], scores.masked_fill(~mask, -math.inf)"},
         ),
         "keys averaged": Mistake(
-            "What is averaged are the keys; keys are to be found by, values are what is handed over. See section 1.6.",
+            "What is averaged are the keys; keys should be found by, values are what is handed over. See section 1.6.",
             {"@ values": "@ keys"},
         ),
         "padding gets weight": Mistake(
