@@ -19,7 +19,7 @@ from matplotlib.textpath import TextPath
 from read_chapters import markdown_cells
 
 from attn_course import plots
-from attn_course.plots.pen import night_style
+from attn_course.plots.pen import Sheet, night_style
 
 ROOT = Path(__file__).parent.parent
 CSS = (ROOT / "book" / "_static" / "custom.css").read_text(encoding="utf-8")
@@ -708,3 +708,9 @@ def test_the_website_puts_a_drawing_into_its_page_and_leaves_other_pictures_alon
     assert "<text " in context["body"]
     assert "drawing1.svg" not in context["body"]
     assert logo in context["body"]
+
+
+def test_a_curve_leaves_and_arrives_level_and_turns_halfway():
+    sheet = Sheet(50)
+    sheet.curves([((0, 10), (11, 40)), ((5, 1), (2, 3))], kind="quiet", width=1.0)
+    assert 'd="M0 10C5.5 10 5.5 40 11 40M5 1C3.5 1 3.5 3 2 3"' in sheet.parts[-1]

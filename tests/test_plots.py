@@ -813,6 +813,11 @@ def test_colours_of_lines_are_seven_that_differ_in_hue_or_lightness():
             ValueError,
             r"line 'a' has shape \(1,\) and must match x, of shape \(2,\)",
         ),
+        (
+            lambda: plots.curves(1, {"a": 1}, xlabel="x", ylabel="y"),
+            ValueError,
+            r"line 'a' has shape \(\) and must match x, of shape \(\)",
+        ),
         (lambda: plots.curves([], {"a": []}, xlabel="x", ylabel="y"), ValueError, r"at least one point"),
         (lambda: plots.bars({"a": []}, [], ylabel="y"), ValueError, r"at least one label"),
         (lambda: plots.bars({}, ["x"], ylabel="y"), ValueError, r"at least one series"),

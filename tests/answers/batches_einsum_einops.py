@@ -833,3 +833,23 @@ def table_gradient(ids, upstream, num_words):
 def table_gradient(ids, upstream, num_words):
     rows = [upstream[ids == word].sum(0) for word in ids.unique()]
     return torch.stack(rows)
+
+
+@unnamed("one query too many")
+def weighted_sum(weights, v):
+    (B, T, S), D = weights.shape, v.size(-1)
+    rows = []
+    for b in range(B):
+        for t in range(T + 1):
+            rows += [sum(weights[b, t, s] * v[b, s, d] for s in range(S)) for d in range(D)]
+    return torch.stack(rows).view(B, T, D)
+
+
+@wrong("tensors in another order")
+def general_scores(q, k, W):
+    return torch.einsum("bti,sj,ij->bts", q, k, W)
+
+
+@unnamed("best starts at -100")
+def max_sim(q, k):
+    return torch.einsum("atd,bsd->abts", q, k).amax(-1).clamp(min=-100).sum(-1)

@@ -1049,3 +1049,49 @@ def fuse_qkv(q_proj, k_proj, v_proj):
     fused = nn.Linear(d_in, 3 * d_model, bias=q_proj.bias is not None).to(q_proj.weight)
     fused.weight.copy_(torch.cat([q_proj.weight, k_proj.weight, v_proj.weight]))
     return fused
+
+
+@wrong("changes its input")
+def fuse_qkv(q_proj, k_proj, v_proj):
+    fused = nn.Linear(q_proj.in_features, 3 * q_proj.out_features, bias=q_proj.bias is not None).to(q_proj.weight)
+    three = (q_proj, k_proj, v_proj)
+    for proj in three:
+        proj.requires_grad_(False)
+    with torch.no_grad():
+        fused.weight.copy_(torch.cat([proj.weight for proj in three]))
+        if fused.bias is not None:
+            fused.bias.copy_(torch.cat([proj.bias for proj in three]))
+    return fused
+
+
+@wrong("projections nothing without a bias")
+def count_parameters(d_model, num_heads, d_in, bias=True, out_bias=True):
+    qkv = 3 * d_in * d_model + 3 * d_model if bias else 0
+    return qkv + d_model * d_model + (d_model if out_bias else 0)
+
+
+def _with_copies(layer):
+    theirs = nn.MultiheadAttention(layer.out_proj.in_features, layer.num_heads, batch_first=True)
+    theirs = theirs.to(layer.out_proj.weight)
+    three = [layer.q_proj, layer.k_proj, layer.v_proj]
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(torch.cat([proj.weight for proj in three]))
+        theirs.in_proj_bias.copy_(torch.cat([proj.bias for proj in three]))
+    theirs.out_proj.load_state_dict(layer.out_proj.state_dict())
+    return theirs
+
+
+@wrong("shares memory")
+def move_to_torch(layer):
+    theirs = _with_copies(layer)
+    theirs.out_proj.bias = layer.out_proj.bias
+    return theirs
+
+
+@wrong("changes its input")
+def move_to_torch(layer):
+    theirs = _with_copies(layer)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.zero_()
+    return theirs

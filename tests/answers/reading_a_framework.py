@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import attn_course
-from answers import right, wrong
+from answers import right, unnamed, wrong
 from attn_course import attention, softmax
 from attn_course.burn import from_burn_mask
 
@@ -1053,3 +1053,142 @@ def attend_with_sinks(q, k, v, sinks, mask=None):
     scores = _keys_and_sinks(q, k, mask)
     weights = torch.cat([scores, sinks.view(1, -1, 1, 1)], dim=-1).softmax(-1)[..., :-1]
     return weights @ v, weights
+
+
+# -- More mistakes, by exercise -------------------------------------------------------------------------
+
+
+@wrong("another default")
+def stable_quiet(x, dim=0):
+    zero = torch.zeros_like(x.narrow(dim, 0, 1))
+    return torch.cat([x, zero], dim).softmax(dim).narrow(dim, 0, x.size(dim))
+
+
+@unnamed("an axis counted from the end is refused")
+def stable_quiet(x, dim=-1):
+    if dim < -1:
+        raise ValueError(dim)
+    zero = torch.zeros_like(x.narrow(dim, 0, 1))
+    return torch.cat([x, zero], dim).softmax(dim).narrow(dim, 0, x.size(dim))
+
+
+@wrong("right at one end only")
+def course_mask(mask_pad, mask_attn):
+    if mask_pad is None:
+        return ~mask_attn[:1].expand_as(mask_attn)
+    pad = ~mask_pad[:, None]
+    return pad if mask_attn is None else pad & ~mask_attn
+
+
+@wrong("places missing")
+def course_mask(mask_pad, mask_attn):
+    if mask_attn is None or not mask_attn.any():
+        return ~mask_pad[:, None]
+    return ~mask_attn if mask_pad is None else ~mask_attn & ~mask_pad[:, None]
+
+
+@wrong("numbers instead of booleans")
+def course_mask(mask_pad, mask_attn):
+    masks = [m for m in (mask_attn, None if mask_pad is None else mask_pad[:, None]) if m is not None]
+    return 1.0 - sum(m.float() for m in masks).clamp(max=1)
+
+
+@wrong("float32 inside")
+def from_burn_record(record):
+    names = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
+    state = {}
+    for name, tensor in record.items():
+        layer, kind = name.split(".")
+        moved = tensor.float().T if kind == "weight" else tensor.float()
+        state[f"{names[layer]}.{kind}"] = moved.to(tensor)
+    return state
+
+
+@unnamed("something besides that is no bias")
+def from_burn_record(record):
+    names = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
+    state = {"num_heads": torch.ones(1)}
+    for name, tensor in record.items():
+        layer, kind = name.split(".")
+        state[f"{names[layer]}.{kind}"] = tensor.T if kind == "weight" else tensor
+    return state
+
+
+def _beside_sinks(scores, v, sinks):
+    column = sinks[:, None, None].expand(*scores.shape[:-1], 1)
+    weights = torch.cat([scores, column], dim=-1).softmax(dim=-1)[..., :-1]
+    return weights @ v, weights
+
+
+@unnamed("nan wherever a mask lets through: 0 times infinity")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores + (~mask) * -math.inf
+    return _beside_sinks(scores, v, sinks)
+
+
+@wrong("another default")
+def attend_with_sinks(q, k, v, sinks, mask):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    return _beside_sinks(scores, v, sinks)
+
+
+@wrong("maximum without the sink")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -1e9)
+    m = scores.amax(dim=-1, keepdim=True)
+    e = (scores - m).exp()
+    weights = e / (e.sum(dim=-1, keepdim=True) + (sinks[:, None, None] - m).exp())
+    return weights @ v, weights
+
+
+def _by_appending(x, dim):
+    padded = torch.cat([x, torch.zeros_like(x.narrow(dim, 0, 1))], dim)
+    return torch.softmax(padded, dim).narrow(dim, 0, x.size(dim))
+
+
+def _scores_of_all_kinds():
+    x = 3 * torch.randn(5, 7, generator=torch.Generator().manual_seed(0))
+    x[1], x[2], x[3] = -8.0, 200 * x[2], -math.inf
+    return x
+
+
+@wrong("falls over without a gradient")
+def tells_quiet(fn):
+    for dim in (0, 1):
+        a, b = (_scores_of_all_kinds().requires_grad_() for _ in range(2))
+        wanted = _by_appending(b, dim)
+        try:
+            found = fn(a, dim)
+            if not torch.allclose(found, wanted, rtol=1e-3, atol=1e-7):
+                return False
+        except Exception:
+            return False
+        found.square().sum().backward()
+        wanted.square().sum().backward()
+        if not torch.allclose(a.grad, b.grad, rtol=1e-3, atol=1e-6):
+            return False
+    return True
+
+
+@wrong("no gradient asked for")
+def tells_quiet(fn):
+    try:
+        for dim in (0, 1):
+            a, b = (_scores_of_all_kinds().requires_grad_() for _ in range(2))
+            found, wanted = fn(a, dim), _by_appending(b, dim)
+            if not torch.allclose(found, wanted, rtol=1e-3, atol=1e-7):
+                return False
+            if found.requires_grad:
+                found.square().sum().backward()
+                wanted.square().sum().backward()
+                if not torch.allclose(a.grad, b.grad, rtol=1e-3, atol=1e-6):
+                    return False
+    except Exception:
+        return False
+    return True

@@ -2,7 +2,7 @@
 
 import torch
 
-from answers import right, wrong
+from answers import right, unnamed, wrong
 
 # -- induction_score ----------------------------------------------------------------------------------
 
@@ -650,3 +650,46 @@ def hide_copy(num_strings, block, length, vocab_size, rng):
         row[second : second + block] = row[first : first + block].clone()
         is_known[second : second + block - 1] = True
     return ids, known
+
+
+# -- More mistakes, by exercise -------------------------------------------------------------------------
+
+
+@wrong("first places for the tokens")
+def ablate_heads(x, num_heads, heads, mask):
+    tokens = torch.cat([row[: int(is_token.sum())] for row, is_token in zip(x, mask, strict=True)])
+    mean, new, width = tokens.mean(dim=0), x.clone(), x.size(-1) // num_heads
+    for head in heads:
+        columns = slice(head * width, (head + 1) * width)
+        new[..., columns] = mean[columns]
+    return new
+
+
+@unnamed("all heads from the first named to the last")
+def ablate_heads(x, num_heads, heads, mask):
+    mean, new, width = x[mask].mean(dim=0), x.clone(), x.size(-1) // num_heads
+    if heads:
+        columns = slice(heads[0] * width, (heads[-1] + 1) * width)
+        new[..., columns] = mean[columns]
+    return new
+
+
+def _copied(num_strings, block, length, num_words, num_known, rng):
+    ids = torch.randint(num_words, (num_strings, length), generator=rng)
+    known = torch.zeros(num_strings, length, dtype=torch.bool)
+    for row, is_known in zip(ids, known, strict=True):
+        first = int(torch.randint(length - 2 * block + 1, (1,), generator=rng))
+        second = int(torch.randint(first + block, length - block + 1, (1,), generator=rng))
+        row[second : second + block] = row[first : first + block].clone()
+        is_known[second : second + num_known] = True
+    return ids, known
+
+
+@wrong("numbers left out")
+def hide_copy(num_strings, block, length, vocab_size, rng):
+    return _copied(num_strings, block, length, vocab_size - 1, block - 1, rng)
+
+
+@wrong("known elsewhere")
+def hide_copy(num_strings, block, length, vocab_size, rng):
+    return _copied(num_strings, block, length, vocab_size, block - 2, rng)

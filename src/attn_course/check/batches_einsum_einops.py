@@ -68,13 +68,13 @@ lookup = Exercise(
             lambda ids, table: F.one_hot(ids, len(ids)).to(table) @ table,
         ),
         "notebook's variables": Mistake(
-            "The one-hot rows have ten places, for the ten words of section 4.1: "
+            "The one-hot rows have ten places, as many as section 4.1 has words: "
             "an answer takes its sizes from the table that it is given. See section 4.1.",
             lambda ids, table: F.one_hot(ids, 10).to(table) @ table,
         ),
         "notebook's vocabulary": Mistake(
-            "The one-hot rows have fifteen places, for the `vocabulary` of section 4.3, which is no input of lookup: "
-            "the number of words is the number of rows of the table. See section 4.1.",
+            "The one-hot rows have fifteen places, as many as the `vocabulary` of section 4.3 has words: "
+            "here the number of words is the number of rows of the table. See section 4.1.",
             lambda ids, table: F.one_hot(ids, 15).to(table) @ table,
         ),
         "table transposed": Mistake(
@@ -88,7 +88,7 @@ lookup = Exercise(
             lambda ids, table: table[ids.flatten()],
         ),
         "ids with one axis only": Mistake(
-            "This works for one sentence and stops for other shapes of ids. "
+            "This works for one sentence, and not for other shapes of ids. "
             "`F.one_hot` takes ids of any shape and appends an axis. See section 4.1.",
             lambda ids, table: _one_hot_of_one_axis(ids, table) @ table,
         ),
@@ -118,14 +118,15 @@ def _weights_and_values(draw):
     yield "as many queries as keys", softmax(draw(2, 3, 3)), draw(2, 3, 5)
     yield "more keys than queries", softmax(draw(2, 3, 5)), draw(2, 5, 7)
     yield "more queries than keys", softmax(draw(2, 11, 3)), draw(2, 3, 5)
-    yield "a batch of one", softmax(draw(1, 5, 2)), draw(1, 2, 3)
-    yield "a single key", softmax(draw(2, 3, 1)), draw(2, 1, 5)
+    yield "a batch of one", softmax(draw(1, 11, 2)), draw(1, 2, 3)
+    yield "a single key", softmax(draw(2, 7, 1)), draw(2, 1, 5)
     yield (
         "a query without keys",
         softmax(draw(3, 2, 5)) * (torch.arange(2)[:, None] > 0).to(draw.device),
         draw(3, 5, 2),
     )
-    yield ("float64", softmax(draw(2, 3, 5, dtype=torch.float64)), draw(2, 5, 2, dtype=torch.float64))
+    # More queries than the notebook has, so that its sizes are not taken for one query too many.
+    yield ("float64", softmax(draw(2, 11, 5, dtype=torch.float64)), draw(2, 5, 2, dtype=torch.float64))
 
 
 def _is_a_running_sum(found, weights, v):
@@ -216,8 +217,8 @@ weighted_sum = Exercise(
             lambda weights, v: (weights.sum(1, keepdim=True) @ v).expand(-1, weights.size(1), -1),
         ),
         "as many keys as queries": Mistake(
-            "With as many queries as keys all is well, and with more keys the last ones are missing: "
-            "the sum over s ends at T, and there are S keys. See section 4.7.",
+            "Where there are more keys than queries, the last ones are missing: "
+            "the sum over s has to end at S, not at T. See section 4.7.",
             lambda weights, v: weights[..., : weights.size(1)] @ v[:, : weights.size(1)],
         ),
         "weights forgotten": Mistake(
@@ -284,7 +285,7 @@ general_scores = Exercise(
             lambda q, k, W: torch.einsum("bti,bij,bsj->bts", q, W, k),
         ),
         "tensors in another order": Mistake(
-            "The keys meet the two letters that are meant for W: "
+            "The second tensor has three axes and meets two letters, and W alone has two axes: "
             "the parts of the string stand in the order in which the tensors follow. See section 4.5.",
             lambda q, k, W: torch.einsum("bti,ij,bsj->bts", q, k, W),
         ),
@@ -312,7 +313,7 @@ general_scores = Exercise(
             lambda q, k, W: torch.einsum("bti,ij,csj->bcts", q, W, k),
         ),
         "queries and keys swapped": Mistake(
-            "Keys stand in the rows and queries in the columns: each query has a row, and each key a column. See "
+            "There is a row for each key and a column for each query: it should be the other way round, (B, T, S). See "
             "section 4.5.",
             sign=lambda found, q, k, W: found.shape == (len(q), k.size(1), q.size(1)),
         ),
@@ -352,7 +353,7 @@ def _questions_and_texts(draw):
     yield "as many texts as questions", draw(3, 2, 7), draw(3, 5, 7)
     yield "one question", draw(1, 7, 5), draw(3, 2, 5)
     yield "a single token each", draw(2, 1, 3), draw(5, 1, 3)
-    yield "scores below 0", draw(2, 3, 7).abs(), -draw(5, 2, 7).abs()
+    yield "scores far below 0", draw(2, 3, 7).abs(), -1000 * draw(5, 2, 7).abs()
     yield "float64", draw(2, 3, 5, dtype=torch.float64), draw(3, 7, 5, dtype=torch.float64)
 
 

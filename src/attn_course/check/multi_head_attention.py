@@ -6,7 +6,7 @@ from itertools import permutations
 import torch
 from torch import Tensor, nn
 
-from attn_course.check.exercise import Exercise, Mistake, Remark, set_parameters
+from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake, Remark, set_parameters
 from attn_course.functional import attention, softmax
 from attn_course.masks import make_causal_mask
 from attn_course.multi_head_attention import MultiHeadAttention
@@ -65,7 +65,7 @@ split_heads = Exercise(
             _deal_out,
         ),
         "heads and width swapped": Mistake(
-            "The two sizes changed places when the width was cut: there are D heads, each H wide. See section 6.3.",
+            "There are D heads, each H wide: the two sizes should change places. See section 6.3.",
             {"(num_heads, -1)": "(-1, num_heads)"},
         ),
         "full width for every head": Mistake(
@@ -131,8 +131,8 @@ def _build_and_attend(answer, d_in, d_model, num_heads, x, mask):
     out = result[0] if isinstance(result, tuple | list) and result else result
     if isinstance(out, Tensor) and not out.requires_grad:
         raise Remark(
-            "No gradient can flow from the output to the projections: they are not used, or no_grad, detach or .data "
-            "cuts it off. Such a layer cannot learn. See section 6.7."
+            "No gradient can flow from the output to the projections, and such a layer cannot learn. What leads out of "
+            "the graph: no_grad, detach, .data, NumPy, a tensor made anew. See section 6.7."
         )
     if x.dtype == torch.float64 and mask is not None and not _forgets(layer, answer, (d_in, d_model, num_heads), x):
         raise Remark(_REMEMBERS, "mask kept")
@@ -300,7 +300,7 @@ MultiHead = Exercise(
             {"_merge(heads)": "heads.flatten(2)"},
         ),
         "heads and width swapped": Mistake(
-            "The two sizes changed places when the width was cut: there are D heads, each H wide. See section 6.3.",
+            "There are D heads, each H wide: the two sizes should change places. See section 6.3.",
             {"_split(": "_split_into_width_many("},
         ),
         "d_model for every head": Mistake(
@@ -404,8 +404,8 @@ MultiHead = Exercise(
             {"attention(q, k, v, _over_all_heads(mask))": "_softmax_over(-2, q, k, v, mask)"},
         ),
         "softmax over the heads": Mistake(
-            "For each pair of tokens the weights of all heads sum to 1, as after a softmax over axis 1, which holds "
-            "the heads here: it belongs on the last. See section 3.11.",
+            "These are the weights of a softmax over axis 1, which holds the heads here: it belongs on the last. See "
+            "section 3.11.",
             {"attention(q, k, v, _over_all_heads(mask))": "_softmax_over(1, q, k, v, mask)"},
         ),
         "causal without being told": Mistake(
@@ -422,7 +422,7 @@ MultiHead = Exercise(
             {"_over_all_heads(mask)": "None if mask is None else ~_over_all_heads(mask)"},
         ),
         "mask after the softmax": Mistake(
-            "The weights are those of a softmax over all keys, with hidden ones made 0 afterwards, so rows do not sum "
+            "The weights are those of a softmax over all keys, with hidden ones made 0 afterwards, and no longer sum "
             "to 1: the mask goes before the softmax. See section 5.2.",
             {"attention(q, k, v, _over_all_heads(mask))": "_mask_afterwards(q, k, v, mask)"},
         ),
@@ -483,6 +483,12 @@ def _fuse_and_project(answer, d_in, d_model, bias, x):
         return None
     if not isinstance(fused, nn.Linear):
         raise Remark(f"fuse_qkv must return one nn.Linear, not {_a(fused)}. See section 6.6.")
+    if not all(parameter.requires_grad for parameter in three.parameters()):
+        raise Remark(
+            "Afterwards the three learn no longer: `requires_grad` of their parameters is False, and they should stay "
+            "as they are. See section 6.7.",
+            CHANGES_ITS_INPUT,
+        )
     qkv = fused(x).detach()
     apart = torch.cat([proj(x) for proj in three.values()], dim=-1).detach()
     with torch.no_grad():
@@ -565,13 +571,13 @@ fuse_qkv = Exercise(
             sign=lambda found, d_in, d_model, bias, x: not bias and found[1] == 2,
         ),
         "d_in taken for d_model": Mistake(
-            "The fused layer is made three times as wide as its input, and should be as wide as the three outputs: "
+            "The fused layer has 3 · d_in outputs, and should have as many as the three together: "
             "`nn.Linear` stores (outputs, inputs), and the two differ here. See section 6.6.",
             {"3 * d_model": "3 * d_in"},
         ),
         "outputs taken for inputs": Mistake(
-            "The shape of the matrix is read the wrong way round: `nn.Linear` stores (outputs, inputs), "
-            "so d_model comes first. See section 6.7.",
+            "The fused layer takes inputs d_model wide, and should take them d_in wide: `nn.Linear` stores "
+            "(outputs, inputs), so d_model comes first in its shape. See section 6.7.",
             {"d_in, 3 * d_model": "d_model, 3 * d_in"},
         ),
         "nothing moved": Mistake(
@@ -585,8 +591,8 @@ fuse_qkv = Exercise(
             {"proj.weight for proj in three]": "proj.weight for proj in three], dim=-1"},
         ),
         "inputs three times as wide": Mistake(
-            "The fused layer takes inputs three times as wide, since the matrices are joined along their second axis: "
-            "the three share their input, and it is their outputs, the rows, that are put together. See section 6.3.",
+            "The fused layer takes inputs three times as wide as each of the three does: "
+            "they share their input, and it is their outputs, the rows, that are put together. See section 6.3.",
             {
                 "d_in, 3 * d_model": "3 * d_in, d_model",
                 "proj.weight for proj in three]": "proj.weight for proj in three], dim=-1",
@@ -609,7 +615,7 @@ fuse_qkv = Exercise(
             {"    fused =": "    torch.cat([q_proj.bias, k_proj.bias, v_proj.bias])\n    fused ="},
         ),
         "reuses a projection": Mistake(
-            "The fused layer is one of the three, made wider, so whoever uses that projection now gets all three "
+            "The projection of the queries has become three times as wide, and whoever uses it now gets all three "
             "outputs; make a layer of its own. See section 6.7.",
             _reused,
         ),
@@ -669,9 +675,14 @@ count_parameters = Exercise(
             {"3 * d_in": "d_in"},
         ),
         "nothing without a bias": Mistake(
-            "Without `bias` the three matrices count as 0 too, and only the biases fall away. (`a + b if c else 0` is "
-            "all or nothing.) See section 6.8.",
+            "Without `bias` the matrices count as 0 too, and only biases should fall away. (`a + b if c else 0` is all "
+            "or nothing.) See section 6.8.",
             {"weights + 3 * E * bias": "(weights + 3 * E) * bias"},
+        ),
+        "projections nothing without a bias": Mistake(
+            "Without `bias` the matrices of queries, keys and values count as 0, and only their biases should fall "
+            "away. (`a + b if c else 0` is all or nothing.) See section 6.8.",
+            {"3 * d_in * E": "3 * d_in * E * bias"},
         ),
         "all counted for every head": Mistake(
             "The whole layer is counted once for each head; all heads share four matrices. See section 6.8.",
@@ -743,9 +754,16 @@ def _layers_to_move(draw):
 def _move_and_attend(answer, d_model, num_heads, x):
     """The moved weights, what they compute, and what they compute after the layer was cleared."""
     layer = set_parameters(MultiHeadAttention(d_model, num_heads).to(x))
+    given = {name: tensor.clone() for name, tensor in layer.state_dict().items()}
     theirs = answer(layer)
     if theirs is None:
         return None
+    if not all(torch.equal(tensor, given[name]) for name, tensor in layer.state_dict().items()):
+        raise Remark(
+            "The layer has other numbers afterwards: the module should get copies, and the layer stay as it is. See "
+            "section 6.7.",
+            CHANGES_ITS_INPUT,
+        )
     if not isinstance(theirs, nn.MultiheadAttention):
         raise Remark(f"move_to_torch must return an nn.MultiheadAttention, not {_a(theirs)}. See section 6.7.")
     moved = dict(theirs.named_parameters())
@@ -808,6 +826,12 @@ def _unmoved(*wrong):
     return sign
 
 
+def _shares(found, d_model, num_heads, x):
+    """Whether the module computes the right thing, and another one when the layer has been cleared."""
+    layer = set_parameters(MultiHeadAttention(d_model, num_heads).to(x))
+    return torch.allclose(found[4], layer(x)[0], atol=1e-5) and not torch.allclose(found[5], found[4], atol=1e-5)
+
+
 move_to_torch = Exercise(
     name="move_to_torch",
     trials=_layers_to_move,
@@ -833,8 +857,8 @@ move_to_torch = Exercise(
             sign=_take_turns,
         ),
         "projections' biases forgotten": Mistake(
-            "The rest has moved, and `in_proj_bias` holds zeros, as in a fresh layer of PyTorch's: a test with "
-            "untrained biases would miss it. See section 6.7.",
+            "`in_proj_bias` holds zeros, as it does in a fresh layer of PyTorch's: the biases of queries, keys and "
+            "values belong there, one behind the other. See section 6.7.",
             sign=_unmoved(1),
         ),
         "projections forgotten": Mistake(
@@ -847,10 +871,10 @@ move_to_torch = Exercise(
             sign=_unmoved(2, 3),
         ),
         "output bias forgotten": Mistake(
-            "All has moved but the bias of `out_proj`, which is still zeros. See section 6.7.", sign=_unmoved(3)
+            "All has moved but the bias of `out_proj`, which holds zeros. See section 6.7.", sign=_unmoved(3)
         ),
         "biases forgotten": Mistake(
-            "The matrices have moved, and no bias has: both are still zeros. See section 6.7.", sign=_unmoved(1, 3)
+            "The matrices have moved, and no bias has: both hold zeros. See section 6.7.", sign=_unmoved(1, 3)
         ),
         "nothing moved": Mistake(
             "None of the layer's numbers is in the module: copy matrices and biases into it. See section 6.7.",
@@ -872,9 +896,9 @@ move_to_torch = Exercise(
             {"layer.num_heads": "layer.out_proj.in_features // layer.num_heads"},
         ),
         "shares memory": Mistake(
-            "The output projection is the layer's own, not a copy: change the layer, "
-            "and the module computes something else. See section 6.7.",
-            {"    return": "    theirs.out_proj = layer.out_proj\n    return"},
+            "Change the layer, and the module computes something else: it should have copies of the numbers, and "
+            "share none with the layer. See section 6.7.",
+            sign=_shares,
         ),
         "float32 whatever comes in": Mistake(
             "The module has the type that new modules have, 32 bits, and the layer has another one. See section 6.7.",

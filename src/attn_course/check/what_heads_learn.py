@@ -141,9 +141,13 @@ def _padded(draw):
         mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
         return x, num_heads, heads, mask.to(draw.device)
 
+    def on_the_left(x, num_heads, heads, mask):
+        return x, num_heads, heads, mask.flip(1)
+
     yield "one head of three, no padding", *batch([5, 5], 3, 4, [1])
     yield "texts of different lengths", *batch([7, 2, 5], 3, 2, [2])
-    yield "two heads of five", *batch([3, 7], 5, 3, [0, 3])
+    yield "two heads of five", *batch([3, 7], 5, 3, [3, 0])
+    yield "padding on the left", *on_the_left(*batch([2, 7, 3], 3, 2, [1]))
     yield "as many heads as columns in each", *batch([5, 2], 3, 3, [1, 2])
     yield "all heads", *batch([2, 5, 3], 2, 7, [0, 1])
     yield "one text", *batch([5], 3, 2, [0])
@@ -193,6 +197,11 @@ ablate_heads = Exercise(
         "mask inverted": Mistake(
             "It is the mean of the padding: True stands for a token. See section 5.4.",
             {"x[mask]": "x[~mask]"},
+        ),
+        "first places for the tokens": Mistake(
+            "These are means over the first places of each text, as many as it has tokens: `mask` says where they are, "
+            "and padding may stand in front. See section 5.4.",
+            {"x[mask]": "x[mask.sort(dim=1, descending=True).values]"},
         ),
         "one mean for each text": Mistake(
             "Each text gets a mean of its own, which still tells the texts apart: take it over the whole batch. See "
@@ -444,6 +453,8 @@ def _judge_strings(answer, num_strings, block, length, vocab_size):
         return "one distance" if len(distance.unique()) == 1 else "few distances"
     if ids.flatten().bincount().max() > max(4 / vocab_size, 0.3) * ids.numel():
         return "not random"
+    if len(ids.unique()) < vocab_size:
+        return "numbers left out"
     stretches = torch.stack([row[s : s + block] for row, s in zip(ids, second.tolist(), strict=False)])
     if len(stretches.unique(dim=0)) < len(stretches) / 2:
         return "one stretch for all"
@@ -504,7 +515,7 @@ def _copy_of(row, known, block):
         return "one place too early"
     if any(s >= start + block for s in _places(row, start, block)):
         return "first stretch known"
-    if earlier:
+    if earlier and not apart:
         return "overlap"
     return "no copy" if count == block - 1 else "known elsewhere"
 
@@ -579,13 +590,18 @@ hide_copy = Exercise(
             (
                 "one stretch for all",
                 "18.1",
-                "Many strings have the same stretch in them, which a model can learn by heart: draw one for each.",
+                "Many strings have their stretch from another, which a model can learn by heart: draw one for each.",
             ),
             (
                 "not random",
                 "18.1",
                 "One token takes up much of the strings, so what is not it stands out: everything outside the copy is "
                 "to be random too.",
+            ),
+            (
+                "numbers left out",
+                "18.1",
+                "Some number below `vocab_size` stands nowhere: draw from all of them, 0 and `vocab_size` - 1 too.",
             ),
             (
                 "the same strings every time",

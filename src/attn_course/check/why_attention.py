@@ -185,6 +185,7 @@ def _targets_and_lengths(draw):
         places = torch.arange(longest, device=lengths.device)
         yield (what, (3 + draw.ints(count, longest, high=9)).masked_fill(places >= lengths[:, None], 0), lengths)
     yield "single characters", 3 + draw.ints(2, 1, high=9), 1 + draw.ints(2, high=1)
+    yield "wider than the longest text", F.pad(3 + draw.ints(3, 2, high=9), (0, 3)), 2 + draw.ints(3, high=1)
 
 
 def _read(ids):
@@ -291,6 +292,14 @@ shift_targets = Exercise(
             "Both are narrower than the target. That is how it is done with ids that hold beginning and end already; "
             "these hold neither. See section 1.2.",
             lambda ids, lengths: (ids[:, :-1], ids[:, 1:]),
+        ),
+        "cut to the longest text": Mistake(
+            "Both are as wide as the longest text and one column more; they should be one column wider than `ids`, "
+            "however long the texts in it are. See section 1.2.",
+            lambda ids, lengths: (
+                _read(ids)[:, : int(lengths.max()) + 1],
+                _write(ids, lengths)[:, : int(lengths.max()) + 1],
+            ),
         ),
         "last character lost": Mistake(
             "Both are as wide as the target, so a character of the longest target is lost: "
