@@ -79,6 +79,17 @@ def test_an_exception_is_shown_with_the_line_of_the_cell():
     )
 
 
+def test_what_an_answer_makes_stops_in_use_and_not_the_answer_itself():
+    def in_float32(W):
+        layer = nn.Linear(*W.shape, bias=False, device=W.device)  # meets an x of float64 later
+        with torch.no_grad():
+            layer.weight.copy_(W.T)
+        return layer
+
+    assert "\nWhat as_linear makes stops with RuntimeError: " in check.as_linear.verdict(in_float32).text
+    assert "\nas_linear stops with " in "\n" + check.as_linear.verdict(lambda W: in_float32(W[0])).text
+
+
 def test_a_function_without_return_is_told_so_and_one_of_dots_is_not_written_yet():
     def forgets(q, k):
         q @ k.mT / q.size(-1) ** 0.5
@@ -278,6 +289,19 @@ def test_a_mistake_that_fits_the_first_failure_only_is_not_named():
     assert exercise.verdict(lambda n: -n if n == 3 else 7 * n).mistake is None
 
 
+def test_where_all_that_shows_is_an_error_it_is_the_mistakes_own_at_first_and_in_most_trials():
+    def stops(message):
+        raise ValueError(message)
+
+    numbers = lambda draw: iter([("three", 3), ("five", 5), ("seven", 7)])  # noqa: E731
+    known = {"too many": Mistake("Too many. See section 1.1.", lambda n: stops("too many"))}
+    exercise = Exercise("count", numbers, lambda n: n, known)
+    assert exercise.verdict(lambda n: stops("too many")).mistake == "too many"
+    assert exercise.verdict(lambda n: stops("too many" if n != 7 else "too few")).mistake == "too many"
+    assert exercise.verdict(lambda n: stops("too many" if n != 3 else "too few")).mistake is None
+    assert exercise.verdict(lambda n: stops("too many" if n == 3 else "too few")).mistake is None
+
+
 def test_a_mistake_is_named_although_the_answer_stops_in_a_later_trial():
     mistakes = {"every number": Mistake("All. See section 1.1.", lambda n: -n)}
     exercise = exercise_on_numbers(lambda n: n, mistakes=mistakes)
@@ -360,6 +384,10 @@ def test_a_default_that_the_first_line_does_not_give_is_told():
     verdict = exercise.verdict(lambda n, factor: n * factor)
     assert verdict.mistake == "another default"
     assert "`factor` has no default, and the exercise's first line says factor=2." in verdict.text
+    by_name = dataclasses.replace(exercise, use=lambda answer, n: answer(n, more=1))
+    verdict = by_name.verdict(lambda n, factor=3, *, more=0: n * factor + more)
+    assert verdict.mistake == "another default"
+    assert by_name.verdict(lambda n, factor=2, *, more=0: n * factor - more).mistake != "another default"
 
 
 def test_a_default_that_no_trial_uses_is_told_once_all_is_right():

@@ -468,6 +468,12 @@ def row_entropy(weights):
     return (weights * -weights.log()).sum(-1)
 
 
+@wrong("axis counted from the front")
+def row_entropy(weights):
+    safe = torch.where(weights > 0, weights, 1.0)
+    return -(weights * safe.log()).sum(1)
+
+
 @wrong("summed over the queries")
 def row_entropy(weights):
     return -torch.xlogy(weights, weights).sum(-2)
@@ -511,7 +517,7 @@ def row_entropy(weights):
     return -(positive * positive.log()).sum()
 
 
-@wrong("summed over the queries")
+@wrong("axis counted from the front")
 def row_entropy(weights):
     return -torch.nan_to_num(weights * weights.log()).sum(dim=1)
 

@@ -359,7 +359,7 @@ def weights_at(x, temperature):
     return exponentials / exponentials.sum(dim=-1)
 
 
-@unnamed("keepdim forgotten")
+@wrong("keepdim forgotten")
 def weights_at(x, temperature):
     scores = x @ x.T / temperature
     exponentials = torch.exp(scores - scores.max(dim=1).values)
@@ -431,6 +431,23 @@ def weights_at(x, temperature):
     return torch.softmax(x @ x.T * temperature, dim=0)
 
 
+@wrong("keepdim forgotten")
+def weights_at(x, temperature):
+    scores = x @ x.T / temperature
+    exponentials = torch.exp(scores - scores.max(dim=1).values)
+    return exponentials / exponentials.sum(dim=1, keepdim=True)
+
+
+@unnamed("temperature doubled")
+def weights_at(x, temperature):
+    return softmax(x @ x.T / (2 * temperature))
+
+
+@unnamed("a number added to the temperature")
+def weights_at(x, temperature):
+    return softmax(x @ x.T / (temperature + 0.1))
+
+
 @wrong("temperature held above a bound")
 def weights_at(x, temperature):
     temperature = temperature if temperature > 0.05 else 0.05
@@ -450,6 +467,15 @@ def all_contexts(x):
     scores = torch.einsum("...te,...se->...ts", x, x)
     weights = torch.exp(scores - scores.logsumexp(-1, keepdim=True))
     return torch.einsum("...ts,...se->...te", weights, x)
+
+
+@unnamed("four axes at most")
+def all_contexts(x):
+    if x.dim() == 2:
+        return softmax(x @ x.T) @ x
+    sentences = x.flatten(0, 1) if x.dim() == 4 else x
+    weights = softmax(torch.bmm(sentences, sentences.transpose(1, 2)))
+    return torch.bmm(weights, sentences).view(x.shape)
 
 
 @wrong("notebook's variables")

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from answers import right, wrong
+from answers import right, unnamed, wrong
 
 # -- smoothed_loss ------------------------------------------------------------------------------------
 
@@ -71,7 +71,7 @@ def smoothed_loss(logits, target, smoothing, pad_id):
     return F.cross_entropy(logits.mT, target, ignore_index=pad_id, label_smoothing=smoothing, reduction="sum")
 
 
-@wrong("one loss for each token")
+@wrong("axes left")
 def smoothed_loss(logits, target, smoothing, pad_id):
     log_p = logits.log_softmax(-1)
     picked = torch.gather(log_p, 2, target.unsqueeze(2)).squeeze(2)
@@ -79,7 +79,7 @@ def smoothed_loss(logits, target, smoothing, pad_id):
     return loss * (target != pad_id)
 
 
-@wrong("one loss for each token")
+@wrong("axes left")
 def smoothed_loss(logits, target, smoothing, pad_id):
     keep = target != pad_id
     return F.cross_entropy(logits[keep], target[keep], label_smoothing=smoothing, reduction="none")
@@ -123,6 +123,21 @@ def smoothed_loss(logits, target, smoothing, pad_id):
     label = label.scatter(-1, target.unsqueeze(-1), 1 - smoothing)
     loss = -(label * logits.log_softmax(-1)).sum(-1)
     return loss[target != pad_id].mean()
+
+
+@wrong("a constant factor")  # sentences of one token lose their axis
+def smoothed_loss(logits, target, smoothing, pad_id):
+    log_p = logits.log_softmax(-1)
+    real = target != pad_id
+    loss = -(1 - smoothing) * log_p.gather(-1, target[..., None]).squeeze() - smoothing * log_p.mean(-1)
+    return (loss * real).sum() / real.sum()
+
+
+@wrong("logarithm of the mean probability")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    log_p, real = logits.log_softmax(-1), target != pad_id
+    right = log_p.gather(-1, target[..., None])[..., 0]
+    return -(1 - smoothing) * right[real].mean() + smoothing * math.log(logits.size(-1))
 
 
 @wrong("0 taken for the pad")
@@ -383,6 +398,26 @@ def plateau_rate(step, peak, warmup, steps, cooldown):
     if step < steps - cooldown:
         return peak
     return peak * (1 - (step - (steps - cooldown) + 1) / cooldown)
+
+
+@wrong("cool-down one step early, held at 0")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    if step < warmup:
+        return peak * step / warmup
+    left = max(steps - 1 - step, 0)
+    return peak * min(left / cooldown, 1.0)
+
+
+@wrong("rounded")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    return float(f"{peak * min(1.0, step / warmup, (steps - step) / cooldown):.3g}")
+
+
+@wrong("always the same")  # 0 after a warm-up of one step
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    if step <= warmup and warmup > 1:
+        return peak * step / warmup
+    return peak * min((steps - step) / cooldown, 1.0) if step > 1 else 0.0
 
 
 @wrong("cooldown taken for a step")
@@ -694,7 +729,7 @@ def clip_together(gradients, limit):
     return [g * limit / norm if norm > limit else g for g in gradients]
 
 
-@wrong("norm returned as well")
+@wrong("a number returned as well")
 def clip_together(gradients, limit):
     norm = torch.cat([g.reshape(-1) for g in gradients]).norm()
     return [g * limit / norm if norm > limit else g for g in gradients], norm
@@ -779,7 +814,7 @@ def clip_together(gradients, limit):
     return [g * (_long(gradients) <= limit) for g in gradients]
 
 
-@wrong("condition turned round")
+@wrong("short ones stretched, long ones left")
 def clip_together(gradients, limit):
     norm = _long(gradients)
     return [g * limit / norm if 0 < norm < limit else g.clone() for g in gradients]
@@ -788,6 +823,70 @@ def clip_together(gradients, limit):
 @wrong("norm so far")
 def clip_together(gradients, limit):
     return [g * min(1.0, limit / max(_long(gradients[: i + 1]), 1e-12)) for i, g in enumerate(gradients)]
+
+
+@wrong("limit of 1 whatever is asked")
+def clip_together(gradients, limit):
+    norm = torch.cat([g.flatten() for g in gradients]).norm()
+    return [g / torch.clamp(norm, min=1.0) for g in gradients]
+
+
+@wrong("compared with 1")
+def clip_together(gradients, limit):
+    norm = math.sqrt(sum(float((g * g).sum()) for g in gradients))
+    if norm <= 1:
+        return [g.clone() for g in gradients]
+    return [limit * g / norm for g in gradients]
+
+
+@wrong("a constant factor")  # the first three alone are measured
+def clip_together(gradients, limit):
+    norm = math.sqrt(sum(float((g * g).sum()) for g in gradients[:3]))
+    return [g * (limit / norm) if norm > limit else g.clone() for g in gradients]
+
+
+@unnamed("no list")
+def clip_together(gradients, limit):
+    norm = math.sqrt(sum(float((g * g).sum()) for g in gradients))
+    return (g * (limit / norm) if norm > limit else g.clone() for g in gradients)
+
+
+@unnamed("the norms")
+def clip_together(gradients, limit):
+    return torch.stack([g.norm() for g in gradients]).clamp(max=limit)
+
+
+@wrong("short ones shortened")
+def clip_together(gradients, limit):
+    norm = torch.cat([g.flatten() for g in gradients]).norm().item()
+    return [g * (norm / limit if norm < limit else 1.0) for g in gradients]
+
+
+@wrong("last only")
+def clip_together(gradients, limit):
+    for g in gradients:
+        norm = g.square().sum().sqrt().item()
+    by = limit / norm if norm > limit else 1.0
+    return [g * by for g in gradients]
+
+
+@wrong("three expected")
+def clip_together(gradients, limit):
+    a, b, c = gradients
+    norm = math.sqrt(a.square().sum() + b.square().sum() + c.square().sum())
+    return [g * (limit / norm) if norm > limit else g.clone() for g in (a, b, c)]
+
+
+@wrong("short ones stretched, long ones left")
+def clip_together(gradients, limit):
+    norm = math.sqrt(sum(float(g.square().sum()) for g in gradients))
+    return [g * max(1.0, limit / (norm + 1e-12)) for g in gradients]
+
+
+@wrong("long ones left")
+def clip_together(gradients, limit):
+    norm = torch.sqrt(sum(g.square().sum() for g in gradients))
+    return [g.clone() if norm > limit else g * (limit / norm) for g in gradients]
 
 
 @wrong("stacked")
@@ -904,6 +1003,27 @@ def accumulated_gradient(weight, parts, pad_id):
         return w.grad
 
 
+@wrong("first part only, divided by all tokens")
+def accumulated_gradient(weight, parts, pad_id):
+    w = weight.clone().requires_grad_()
+    number = sum((target != pad_id).sum() for _, target in parts)
+    for x, target in parts:
+        loss = F.cross_entropy(x @ w, target, ignore_index=pad_id, reduction="sum") / number
+        loss.backward()
+        return w.grad
+
+
+@wrong("mean of the means of parts with tokens")
+def accumulated_gradient(weight, parts, pad_id):
+    w, seen = weight.clone().requires_grad_(), 0
+    for x, target in parts:
+        real = target != pad_id
+        if real.any():
+            F.cross_entropy(x[real] @ w, target[real]).backward()
+            seen += 1
+    return w.grad / seen
+
+
 @wrong("divided by the tokens so far")
 def accumulated_gradient(weight, parts, pad_id):
     w = weight.clone().requires_grad_()
@@ -921,6 +1041,25 @@ def accumulated_gradient(weight, parts, pad_id):
     for x, target in parts:
         F.cross_entropy(x @ w, target, ignore_index=pad_id, reduction="sum").backward()
     return w.grad / len(target)
+
+
+@wrong("divided by the last part's tokens, without padding")
+def accumulated_gradient(weight, parts, pad_id):
+    w = weight.clone().requires_grad_()
+    for x, target in parts:
+        count = int((target != pad_id).sum())
+        F.cross_entropy(x @ w, target, ignore_index=pad_id, reduction="sum").backward()
+    return w.grad / count
+
+
+@unnamed("a part of one token squeezed")
+def accumulated_gradient(weight, parts, pad_id):
+    w = weight.clone().requires_grad_()
+    number = sum(int((target != pad_id).sum()) for _, target in parts)
+    for x, target in parts:
+        logits = (x @ w).squeeze()
+        (F.cross_entropy(logits, target, ignore_index=pad_id, reduction="sum") / number).backward()
+    return w.grad
 
 
 @wrong("softmax before the loss")
@@ -972,14 +1111,14 @@ def accumulated_gradient(weight, parts, pad_id):
     return total / tokens
 
 
-@wrong("loss instead of the gradient")
+@wrong("one number instead of the gradient")
 def accumulated_gradient(weight, parts, pad_id):
     tokens = sum((target != pad_id).sum() for _, target in parts)
     losses = [F.cross_entropy(x @ weight, t, ignore_index=pad_id, reduction="sum") for x, t in parts]
     return sum(losses) / tokens
 
 
-@wrong("sum over the width")
+@wrong("one axis instead of two")
 def accumulated_gradient(weight, parts, pad_id):
     total, tokens = 0.0, 0
     for x, target in parts:
@@ -1496,10 +1635,24 @@ def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1
     return _updated(w, m, v, g, step, lr, decay, beta1, beta2, eps), m, v
 
 
-@wrong("another default")
+@wrong("another default of beta2")
 def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.999, eps=1e-8):
     m, v = torch.lerp(g, mean, beta1), torch.lerp(g * g, square, beta2)
     return _updated(w, m, v, g, step, lr, decay, beta1, beta2, eps), m, v
+
+
+@wrong("an input without effect")  # a rate of 0.1 in the move
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    m, v = beta1 * mean + (1 - beta1) * g, beta2 * square + (1 - beta2) * g**2
+    move = m / (1 - beta1**step) / ((v / (1 - beta2**step)) ** 0.5 + eps)
+    return w - 0.1 * move - lr * decay * w, m, v
+
+
+@wrong("another default")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1, beta2, eps):
+    m, v = beta1 * mean + (1 - beta1) * g, beta2 * square + (1 - beta2) * g**2
+    move = m / (1 - beta1**step) / ((v / (1 - beta2**step)) ** 0.5 + eps)
+    return w - lr * move - lr * decay * w, m, v
 
 
 @wrong("gradient instead of its mean")

@@ -418,13 +418,7 @@ class Exercise:
                 return ANOTHER_DEFAULT, says
             if inspect.isclass(answer):
                 continue
-            place = list(_parameters(self.right)).index(name)
-
-            def right(*inputs, place=place, name=name, default=default):
-                more = {name: default} if len(inputs) <= place else {}
-                return self.right(*inputs, **more)
-
-            if not lacks and self._fits(Mistake(says, right), runs, first):
+            if not lacks and self._fits(Mistake(says, _with_default(self.right, name, default)), runs, first):
                 return ANOTHER_DEFAULT, says
         return None
 
@@ -819,8 +813,14 @@ class _Run:
         else:
             said = str(self.error).strip().split("\n")[0]
             kind = type(self.error).__name__ + (f": {said}" if said else "")
-            text = f"{self.exercise.name} stops with {kind}"
+            text = f"{self._what_stops()} stops with {kind}"
         return text + self._line_text(self.error) + self._tried_text()
+
+    def _what_stops(self) -> str:
+        """The answer, or what it has made, such as a layer: what no line of the cell has to do with stops in use."""
+        name, is_called = self.exercise.name, self.exercise.use is _call
+        at_once = is_called or isinstance(self.error, TypeError) or _line_of_answer(self.error, self.answer)
+        return name if at_once else f"What {name} makes"
 
     def endless_text(self) -> str:
         return (
@@ -1141,6 +1141,17 @@ def _parameters(function: Callable) -> dict[str, inspect.Parameter]:
         return dict(inspect.signature(function).parameters)
     except (TypeError, ValueError):  # some of what is written in C does not say what it takes
         return {}
+
+
+def _with_default(right: Callable, name: str, default: Any) -> Callable:
+    """A right answer with another default for one of its arguments."""
+    place = list(_parameters(right)).index(name)
+
+    def call(*inputs: Any, **told: Any) -> Any:
+        more = {} if len(inputs) > place or name in told else {name: default}
+        return right(*inputs, **told, **more)
+
+    return call
 
 
 def _does_nothing(function: Any) -> bool:

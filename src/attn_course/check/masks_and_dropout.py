@@ -807,7 +807,7 @@ who_sees_whom = Exercise(
             {"changed[s] += torch.rand_like(x[s]) + 0.5": "changed[s, 0] += 1.0"},
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "The changes stay in the caller's numbers after the call: change a clone. See section 5.10."
+            "The caller's numbers should be the same afterwards, to the last digit: change a clone. See section 5.10."
         ),
         "always the causal table": Mistake(
             "This is the causal table, whatever the function is: run fn on changed inputs and compare. See section "

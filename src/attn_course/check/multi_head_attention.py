@@ -329,8 +329,8 @@ MultiHead = Exercise(
             {"Linear(width, d": "Linear(width // num_heads, d", "_merge(heads)": "heads.mean(dim=1)"},
         ),
         "heads not side by side": Mistake(
-            "The output projection gets D columns, as many as one head has, instead of all E: the heads belong side by "
-            "side, and are neither added up nor averaged. See section 6.4.",
+            "The output projection gets D columns, as many as one head has, instead of all E: put the heads side by "
+            "side. See section 6.4.",
             {"_merge(heads)": "heads.sum(dim=1)"},
         ),
         "last head first": Mistake(

@@ -288,9 +288,8 @@ scaled_dot_product = Exercise(
             lambda q, k, v: attention(q, k, v)[0],
         ),
         "softmax overflows": Mistake(
-            "With large scores there is nan in the result: exponentials of large numbers overflow, and a row of "
-            "vanishing ones is divided by 0. Subtract from each row its own largest score first, or use the "
-            "package's softmax. See section 2.4.",
+            "With large scores there is nan in the result: subtract from each row its own largest score first, or use "
+            "the package's softmax. See section 2.4.",
             sign=lambda found, q, k, v: found[0].isnan().any() and _scaled(q, k).max() > 88,
         ),
         "future hidden": Mistake(
@@ -443,10 +442,6 @@ def _times_log(weights):
     return weights * torch.log(weights)
 
 
-def _sums_over_the_queries(found, weights):
-    return torch.allclose(found, torch.special.entr(weights).sum(dim=-2), atol=1e-4, equal_nan=True)
-
-
 def _has_a_small_number_added(found, weights):
     """Whether log(w + ε) stands for log w: every row then lacks about ε for each of its weights."""
     lacks = torch.special.entr(weights).sum(dim=-1) - found
@@ -489,10 +484,15 @@ row_entropy = Exercise(
             "it: a weight that is not 0 needs none. See section 3.5.",
             sign=_has_a_small_number_added,
         ),
+        "axis counted from the front": Mistake(
+            "One table is right, and with a batch the sum runs over axis 1, where the queries stand then: count from "
+            "the end, −1. See section 3.5.",
+            lambda weights: torch.special.entr(weights).sum(dim=1),
+        ),
         "summed over the queries": Mistake(
             "The sum runs over the queries. Each row is spread over its keys, so sum over the last axis. See section "
             "3.5.",
-            sign=_sums_over_the_queries,
+            lambda weights: torch.special.entr(weights).sum(dim=-2),
         ),
         "weights forgotten": Mistake(
             "The logarithms are added up without their weights, so the smallest weight counts most. See section 3.5.",

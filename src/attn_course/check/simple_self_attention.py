@@ -127,11 +127,12 @@ context_of = Exercise(
             lambda x, index: x.mean(dim=0),
         ),
         "no softmax": Mistake(
-            "The tokens are averaged by their scores: these need not sum to 1, and some are negative. See section 2.3.",
+            "The tokens are averaged by their scores: these need not sum to 1, and may be negative. See section 2.3.",
             _average_by(lambda scores: scores),
         ),
         "divided by the sum": Mistake(
-            "The scores are divided by their sum, so a negative one subtracts its token. See section 2.3.",
+            "The scores are divided by their sum, which can make weights below 0: those of a softmax are all above 0. "
+            "See section 2.3.",
             _average_by(lambda scores: scores / scores.sum()),
         ),
         "not divided by the sum": Mistake(
@@ -145,8 +146,8 @@ context_of = Exercise(
             lambda x, index: x.sum(dim=0),
         ),
         "scaled": Mistake(
-            "The scores are divided by √E before the softmax, which is the subject of chapter 3; "
-            "here they stay as they are. See section 2.6.",
+            "The scores are divided by √E before the softmax, which is the subject of chapter 3; here they should "
+            "stay as they are. See section 2.6.",
             lambda x, index: softmax(x @ x[index] / x.size(-1) ** 0.5) @ x,
         ),
         "itself left out": Mistake(
@@ -194,8 +195,8 @@ context_of = Exercise(
             lambda x, index: _softmax_over_everything(x @ x.T)[index] @ x,
         ),
         "softmax overflows": Mistake(
-            "With large scores the result is nan, since the exponentials overflow. "
-            "A softmax that subtracts the maximum first stays finite. See section 2.4.",
+            "With large scores there is nan: exponentials overflow there, and a softmax that subtracts the maximum "
+            "first stays finite. See section 2.4.",
             _average_by(_naive_softmax),
         ),
         "future left out": Mistake(
@@ -203,8 +204,8 @@ context_of = Exercise(
             lambda x, index: softmax(x[: index + 1] @ x[index]) @ x[: index + 1],
         ),
         "directions compared": Mistake(
-            "The vectors are brought to length 1 before their dot products, so that only directions count; here "
-            "the scores are the plain dot products. See section 2.2.",
+            "The scores are those of vectors brought to length 1, so that only directions count; here they should be "
+            "the plain dot products. See section 2.2.",
             lambda x, index: softmax((x / x.norm(dim=-1, keepdim=True)) @ (x[index] / x[index].norm())) @ x,
         ),
     },
@@ -242,8 +243,8 @@ three_bad_scores = Exercise(
             sign=lambda found: not torch.isfinite(found).all(),
         ),
         "the sum is 0": Mistake(
-            "The sum of these scores is 0, so dividing by it gives no numbers at all. "
-            "That fails too, but here the sum has to be 1 or more. See section 2.3.",
+            "The sum of these scores is 0, or so near to it that nothing can be divided by it. That fails too, but "
+            "here the sum has to be 1 or more. See section 2.3.",
             sign=lambda found: abs(found.sum()) < 1e-6,
         ),
         "no score is negative": Mistake(
@@ -257,8 +258,8 @@ three_bad_scores = Exercise(
             sign=lambda found: found.sum() < 0,
         ),
         "the sum is small": Mistake(
-            "The sum lies between 0 and 1. Dividing by a small sum makes any score large; "
-            "find scores that fail although their sum is 1 or more. See section 2.3.",
+            "The sum lies between 0 and 1. Dividing by a small sum makes large numbers even of small scores; find "
+            "scores that fail although their sum is 1 or more. See section 2.3.",
             sign=lambda found: found.sum() <= 0.999,
         ),
         "two negative scores": Mistake(
@@ -298,11 +299,15 @@ def _are_weights_of_the_chapters_words(found, x, temperature):
 
 
 def _weighs_without_keepdim(found, x, temperature):
+    if not found.isfinite().all():  # when it is cold
+        return None
     return any(_same(found, weights) for weights in _without_keepdim(x @ x.T / temperature))
 
 
 def _are_warmer(found, x, temperature):
-    """Whether these are the weights of a temperature that is higher than the one that was given."""
+    """Whether a low temperature was given, and these are the weights of a higher one."""
+    if temperature > 1:
+        return False
     if (found == 0).any():  # one number alone, whatever the temperature
         return None
     scores = x @ x.T
@@ -337,8 +342,8 @@ weights_at = Exercise(
             _weigh(lambda scores, temperature: softmax(scores * temperature)),
         ),
         "root of the temperature": Mistake(
-            "The scores are divided by the root of the temperature; it is the temperature itself. (The root belongs to "
-            "the width, in chapter 3.) See section 2.7.",
+            "The scores are divided by the root of the temperature; it should be the temperature itself. (The root "
+            "belongs to the width, in chapter 3.) See section 2.7.",
             _weigh(lambda scores, temperature: softmax(scores / temperature**0.5)),
         ),
         "scores cut to whole numbers": Mistake(
@@ -366,8 +371,8 @@ weights_at = Exercise(
             _weigh(lambda scores, temperature: _softmax_over_everything(scores / temperature)),
         ),
         "softmax overflows": Mistake(
-            "When it is cold the weights are nan: scores in the thousands overflow in the exponential. "
-            "A softmax that subtracts the maximum first stays finite. See section 2.4.",
+            "When it is cold there is nan among the weights: the exponentials of scores in the thousands overflow. A "
+            "softmax that subtracts the maximum first stays finite. See section 2.4.",
             _weigh(lambda scores, temperature: _naive_softmax(scores / temperature)),
         ),
         "one maximum for all": Mistake(
@@ -376,8 +381,8 @@ weights_at = Exercise(
             _weigh(lambda scores, temperature: _softmax_below_one_maximum(scores / temperature)),
         ),
         "keepdim forgotten": Mistake(
-            "The maximum or the sum of each row has lost its axis, and meets the columns instead. "
-            "A table as wide as it is high does not complain. See section 2.4.",
+            "The maximum or the sum of each row is set against a column: without its axis it lines up with the "
+            "columns, and a table as wide as it is high does not complain. See section 2.4.",
             sign=_weighs_without_keepdim,
         ),
         "compares numbers instead of tokens": Mistake(
@@ -386,8 +391,8 @@ weights_at = Exercise(
             lambda x, temperature: softmax(x.T @ x / temperature),
         ),
         "divided by the sum": Mistake(
-            "Each row of scores is divided by its sum, without exponentials: "
-            "the temperature cancels, and weights below 0 appear. See section 2.3.",
+            "Each row of scores is divided by its sum, without exponentials: the temperature cancels, and weights can "
+            "be below 0. See section 2.3.",
             _weigh(lambda scores, temperature: scores / scores.sum(dim=-1, keepdim=True)),
         ),
         "no softmax": Mistake(
@@ -396,8 +401,8 @@ weights_at = Exercise(
             _weigh(lambda scores, temperature: scores / temperature),
         ),
         "scaled": Mistake(
-            "The scores are divided by √E as well as by the temperature. "
-            "That is the subject of chapter 3; here the temperature is all. See section 2.6.",
+            "The scores are divided by √E as well as by the temperature. √E is the subject of chapter 3; here the "
+            "temperature is all. See section 2.6.",
             lambda x, temperature: softmax(x @ x.T / x.size(-1) ** 0.5 / temperature),
         ),
         "context returned": Mistake(
@@ -416,6 +421,7 @@ def _sentences(draw):
     yield "a batch", draw(2, 5, 7)
     yield "a batch of one", draw(1, 5, 3)
     yield "two leading axes", draw(2, 3, 5, 7)
+    yield "three leading axes", draw(2, 3, 2, 5, 3)
     yield "large scores", 30 * draw(2, 3, 7)
     yield "float64", draw(2, 3, 5, dtype=torch.float64)
 
@@ -462,13 +468,13 @@ all_contexts = Exercise(
             sign=_are_about_the_chapters_words,
         ),
         "transposes the batch": Mistake(
-            "One sentence is right and a batch is not: its axes are turned around, the batch too, as under `.T`. The "
-            "last two should change places. See section 2.6.",
+            "In a batch all axes are turned around, as under `.T`, and the sentences become numbers of a token: the "
+            "last two axes alone should change places. See section 2.6.",
             lambda x: softmax(x @ _all_axes_reversed(x)) @ x,
         ),
         "exchanges sentences and tokens": Mistake(
-            "One sentence is right and a batch is not: axes 0 and 1 change places, "
-            "which in a batch are the sentences and their tokens. The last two have to. See section 2.6.",
+            "Axes 0 and 1 change places, which in a batch are the sentences and their tokens: the last two axes have "
+            "to. See section 2.6.",
             lambda x: softmax(x @ x.transpose(0, 1)) @ x,
         ),
         "axis counted from the front": Mistake(
@@ -497,8 +503,8 @@ all_contexts = Exercise(
             lambda x: torch.stack([softmax(row @ row.T) @ row for row in x]),
         ),
         "softmax counted from the front": Mistake(
-            "One sentence is right and a batch is not: the softmax runs along axis 1, "
-            "which is the keys of a single sentence and the queries of a batch. See section 2.6.",
+            "The softmax runs along axis 1, which is the keys of a single sentence and the queries of a batch: the "
+            "keys are the last axis. See section 2.6.",
             _average_all_by(lambda scores: softmax(scores, dim=1)),
         ),
         "softmax over the batch": Mistake(
@@ -512,7 +518,8 @@ all_contexts = Exercise(
             _average_all_by(lambda scores: softmax(scores, dim=-2)),
         ),
         "softmax over everything": Mistake(
-            "All rows there are share one unit of weight: each of them has a unit of its own. See section 2.10.",
+            "All rows there are share one unit of weight: each of them should have a unit of its own. See section "
+            "2.10.",
             _average_all_by(_softmax_over_everything),
         ),
         "softmax over each table": Mistake(
@@ -521,18 +528,18 @@ all_contexts = Exercise(
             _average_all_by(lambda scores: softmax(scores.flatten(-2)).view(scores.shape)),
         ),
         "weights of the first sentence": Mistake(
-            "One sentence is right, and in a batch all sentences are averaged by the weights of the first: each has "
-            "weights of its own. See section 2.6.",
+            "In a batch all sentences are averaged by the weights of the first: each should have weights of its own. "
+            "See section 2.6.",
             lambda x: softmax(_first_sentence(x) @ _first_sentence(x).mT) @ x,
         ),
         "three axes only": Mistake(
-            "This works for a batch of sentences and stops for a single one and for two leading axes, because it "
-            "counts on three axes: `@`, `.mT` and `dim=-1` take any number of them. See section 2.6.",
+            "It counts on three axes, and stops for a single sentence and for two leading axes: `@`, `.mT` and "
+            "`dim=-1` take any number of them. See section 2.6.",
             _attend_with_three_axes,
         ),
         "sentences see each other": Mistake(
-            "The words of all sentences were averaged as if they stood in one: "
-            "each sentence of a batch must be attended to by itself. See section 2.6.",
+            "The words of all sentences are averaged together: each sentence of a batch must be attended to by "
+            "itself. See section 2.6.",
             lambda x: _attend(x.reshape(-1, x.size(-1))).reshape(x.shape),
         ),
         "one maximum for all": Mistake(
@@ -541,16 +548,17 @@ all_contexts = Exercise(
             _average_all_by(_softmax_below_one_maximum),
         ),
         "keepdim forgotten": Mistake(
-            "The maximum or the sum of each row has lost its axis, and meets the columns instead: "
-            "a single sentence comes out wrong, and a batch may not come out at all. See section 2.4.",
+            "In a single sentence the maximum or the sum of each row is set against a column: without its axis it "
+            "lines up with the columns, and in a batch with something else or with nothing. See section 2.4.",
             sign=_averages_without_keepdim,
         ),
         "no softmax": Mistake(
-            "The tokens are averaged by their scores: these need not sum to 1, and some are negative. See section 2.3.",
+            "The tokens are averaged by their scores: these need not sum to 1, and may be negative. See section 2.3.",
             _average_all_by(lambda scores: scores),
         ),
         "divided by the sum": Mistake(
-            "Each row of scores is divided by its sum, so a negative one subtracts its token. See section 2.3.",
+            "Each row of scores is divided by its sum, which can make weights below 0: those of a softmax are all "
+            "above 0. See section 2.3.",
             _average_all_by(lambda scores: scores / scores.sum(dim=-1, keepdim=True)),
         ),
         "weights returned": Mistake(
@@ -563,8 +571,8 @@ all_contexts = Exercise(
             lambda x: softmax(x @ x.mT / x.size(-1) ** 0.5) @ x,
         ),
         "softmax overflows": Mistake(
-            "With large scores the result is nan, since the exponentials overflow. "
-            "A softmax that subtracts the maximum first stays finite. See section 2.4.",
+            "With large scores there is nan: exponentials overflow there, and a softmax that subtracts the maximum "
+            "first stays finite. See section 2.4.",
             _average_all_by(_naive_softmax),
         ),
     },
@@ -627,8 +635,8 @@ log_softmax = Exercise(
     gradients=True,
     mistakes={
         "logarithm of the softmax": Mistake(
-            "Scores far below the largest get −∞: their exponentials have underflowed to 0 "
-            "before the logarithm sees them. See section 2.4.",
+            "Scores far below the largest get −∞: the exponential of such a score underflows to 0, and the logarithm "
+            "comes after that. See section 2.4.",
             lambda x, dim=-1: torch.log(softmax(x, dim)),
         ),
         "small number added": Mistake(
@@ -647,8 +655,8 @@ log_softmax = Exercise(
             {"x - x.amax(dim, keepdim=True)": "x"},
         ),
         "maximum subtracted once": Mistake(
-            "Every result is off by the maximum of its row: subtracted in two places it cancels, in one it does not. "
-            "See section 2.4.",
+            "The results are off by the maximum of their row: subtracted in two places it cancels, in one it does "
+            "not. See section 2.4.",
             sign=_is_off_by_the_maximum,
         ),
         "one maximum for all": Mistake(
@@ -657,8 +665,7 @@ log_softmax = Exercise(
             {"x.amax(dim, keepdim=True)": "x.max()"},
         ),
         "keepdim forgotten": Mistake(
-            "One row is right and a table is not: a maximum or a sum has lost its axis, "
-            "and no longer lines up with the rows. See section 2.4.",
+            "In a table a maximum or a sum has lost its axis, and no longer lines up with the rows. See section 2.4.",
             {"sum(dim, keepdim=True)": "sum(dim)"},
         ),
         "maximum comes with its place": Mistake(
@@ -667,8 +674,8 @@ log_softmax = Exercise(
             lambda x, dim=-1: x - x.max(dim, keepdim=True),
         ),
         "softmax over everything": Mistake(
-            "One row is right and a table is not: the sum runs over all scores there are "
-            "instead of along `dim`. See section 2.10.",
+            "The sum runs over all scores there are; it should run along `dim`, for each row by itself. See section "
+            "2.10.",
             sign=_sums_over_everything,
         ),
         "axis ignored": Mistake(

@@ -29,6 +29,7 @@ def _logits_and_targets(draw):
     yield "much smoothing", *sizes(5, 7, 11, 0.5)
     yield "another pad_id", *sizes(3, 7, 5, 0.2, pad_id=3)
     yield "a batch of one", *sizes(1, 5, 13, 0.1)
+    yield "sentences of one token", *sizes(3, 1, 5, 0.2, padded=False)
     yield "float64", *sizes(2, 5, 3, 0.3, dtype=torch.float64)
 
 
@@ -88,8 +89,8 @@ smoothed_loss = Exercise(
             {"[target != pad_id]": ""},
         ),
         "padding counted in the smoothing": Mistake(
-            "The right pieces are averaged over the tokens, but the mean over the vocabulary is still taken at "
-            "every position, those of padding too. See section 12.3.",
+            "The part of the right pieces is the mean over the tokens, and that of all pieces is a mean over every "
+            "position, those of padding too: leave them out of both. See section 12.3.",
             {
                 "* right": "* right[target != pad_id].mean()",
                 "log_probs.mean(-1)": "log_probs.mean()",
@@ -115,8 +116,9 @@ smoothed_loss = Exercise(
             "This is the sum over the tokens; divide by their number. See section 12.3.",
             {"pad_id].mean()": "pad_id].sum()"},
         ),
-        "one loss for each token": Mistake(
-            "These are the losses of the tokens, one by one; the result is one number, their mean. See section 12.3.",
+        "axes left": Mistake(
+            "The result has axes, and one number was asked for: the mean of the losses of all tokens. See section "
+            "12.3.",
             sign=lambda found, *inputs: found[0].dim() > 0,
         ),
         "no smoothing": Mistake(
@@ -140,17 +142,17 @@ smoothed_loss = Exercise(
             {"-(1 - smoothing) * right": "-right"},
         ),
         "label sums to less than one": Mistake(
-            "The right piece keeps 1 − smoothing and nothing of the share that is spread over all pieces, itself "
-            "included: the label sums to less than 1. See section 12.2.",
+            "The right piece has 1 − smoothing and no part of the share, of which each of the other pieces has "
+            "smoothing / V: the label sums to less than 1. See section 12.2.",
             {"log_probs.mean(-1)": "(log_probs.sum(-1) - right) / log_probs.size(-1)"},
         ),
         "0 taken for the pad": Mistake(
-            "It is right where pad_id is 0: positions with the id 0 are left out, whatever pad_id is. See section "
-            "12.3.",
+            "Positions with the id 0 are left out; it should be those with the id pad_id, whatever that is. See "
+            "section 12.3.",
             {"!= pad_id": "!= 0"},
         ),
         "sum over the vocabulary": Mistake(
-            "Every piece gets the whole share: the second part is the mean over the V pieces, not their sum. "
+            "Every piece gets the whole share: the second part should be the mean over the V pieces, not their sum. "
             "See section 12.2.",
             {"log_probs.mean(-1)": "log_probs.sum(-1)"},
         ),
@@ -168,7 +170,7 @@ smoothed_loss = Exercise(
             {".log_softmax(-1)": ""},
         ),
         "no logarithm": Mistake(
-            "These are probabilities, and the loss takes their logarithms. See section 12.2.",
+            "This is made of the probabilities themselves, and a loss takes their logarithms. See section 12.2.",
             {"log_softmax": "softmax"},
         ),
         "softmax before the loss": Mistake(
@@ -217,12 +219,13 @@ smoothed_loss = Exercise(
             },
         ),
         "no gradient": Mistake(
-            "No gradient comes back from the loss, so nothing can be learned. What leads out of the "
-            "graph: detach, item, no_grad, a tensor made anew. See section 12.7.",
+            "No gradient comes back from the loss, so nothing can be learned. What leads out of the graph: detach, "
+            "item, no_grad, a tensor made anew. See section 12.7.",
             {"= logits": "= logits.detach()"},
         ),
         "gradient of one part missing": Mistake(
-            "The loss is right, and its gradient is not: look for a part that is detached. See section 12.7.",
+            "The loss is right, and its gradient is not: what is detached, or made anew, is not learned. See section "
+            "12.7.",
             sign=lambda found, logits, target, smoothing, pad_id: _only_the_gradient(
                 found, logits, target, smoothing, pad_id
             ),
@@ -236,18 +239,17 @@ smoothed_loss = Exercise(
             {"right - smoothing": "right + smoothing"},
         ),
         "smoothing of 0.1 whatever is asked": Mistake(
-            "With a smoothing of 0.1 it is right, and with any other it is that of 0.1 as well: take `smoothing`. See "
-            "section 12.2.",
+            "This is the loss with a smoothing of 0.1, whatever is asked: take `smoothing`. See section 12.2.",
             {"    log_probs =": "    smoothing = 0.1\n    log_probs ="},
         ),
         "a number instead of a tensor": Mistake(
-            "It returns a Python number, and no training step can start from that: return the tensor, without item(). "
-            "See section 12.7.",
+            "It returns a Python number, and no training step can start from that: return a tensor, from which a "
+            "gradient comes back. See section 12.7.",
             sign=lambda found, *inputs: isinstance(found[0], float),
         ),
         "logarithm of the mean probability": Mistake(
-            "The probabilities of the pieces are averaged first, and their mean is always 1/V: average their "
-            "logarithms. See section 12.2.",
+            "The part of all pieces is the logarithm of their mean probability, which is 1/V whatever the logits are: "
+            "take the mean of their logarithms. See section 12.2.",
             {"log_probs.mean(-1)": "log_probs.exp().mean(-1).log()"},
         ),
         "shared among the others, and padding in the divisor": Mistake(
@@ -293,6 +295,10 @@ def _steps(draw):
     yield at("a long cool-down", "down", *sizes)
     yield at("a short plateau", "flat", *sizes)
     yield at("a small peak", "warm", *sizes)
+    yield at("a warm-up of one step", "first", peak, 1, 20, 5)
+    yield at("a cool-down of one step", "edge", peak, 5, 20, 1)
+    yield at("no plateau", "top", peak, 7, 18, 11)
+    yield at("no plateau, in the cool-down", "down", peak, 7, 18, 11)
 
 
 def _trapezoid(step, peak, warmup, steps, cooldown):
@@ -319,8 +325,8 @@ plateau_rate = Exercise(
     returns=("rate",),
     mistakes={
         "counted from 0": Mistake(
-            "The rate is one step late in the warm-up, and 0 in the first step, which then does nothing: "
-            "the first step is step 1. See section 12.4.",
+            "The rate is one step late in the warm-up, and 0 in the first step, which then does nothing: the first "
+            "step is step 1. See section 12.4.",
             {"step / warmup": "(step - 1) / warmup"},
         ),
         "counted from 0, up to the peak": Mistake(
@@ -329,7 +335,7 @@ plateau_rate = Exercise(
             {"step / warmup": "(step - 1) / warmup if step < warmup else 1.0"},
         ),
         "one step early": Mistake(
-            "The rate is one step early in the warm-up: at step 1 it is peak / warmup. See section 12.4.",
+            "The rate is one step early in the warm-up: at step 1 it should be peak / warmup. See section 12.4.",
             {"step / warmup": "(step + 1) / warmup"},
         ),
         "no warm-up": Mistake(
@@ -346,8 +352,8 @@ plateau_rate = Exercise(
             {"/ cooldown": "/ (steps - warmup)"},
         ),
         "cool-down rises": Mistake(
-            "In the cool-down the rate begins at 0 and rises to the peak: at the last step it must be 0. "
-            "See section 12.4.",
+            "In the cool-down the rate rises from near 0 to the peak: it should fall, and be 0 at the last step. See "
+            "section 12.4.",
             _wrong_way,
         ),
         "never zero": Mistake(
@@ -355,18 +361,23 @@ plateau_rate = Exercise(
             {"steps - step": "steps - step + 1"},
         ),
         "cool-down one step early": Mistake(
-            "The cool-down is one step early: at step steps − cooldown the rate is still at its peak, and it reaches 0 "
-            "at the last step, not before. See section 12.4.",
+            "The cool-down is one step early, and the rate of the last step is below 0: at step steps − cooldown it "
+            "should still be at its peak, and 0 at the last. See section 12.4.",
             {"steps - step": "steps - step - 1"},
         ),
+        "cool-down one step early, held at 0": Mistake(
+            "The cool-down is one step early, and comes to 0 before the last step: at step steps − cooldown the rate "
+            "should still be at its peak. See section 12.4.",
+            {"(steps - step)": "max(0, steps - step - 1)"},
+        ),
         "cooldown taken for a step": Mistake(
-            "cooldown is a number of steps, and it is used as the step where the cool-down begins: "
-            "that is steps − cooldown. See section 12.4.",
+            "The cool-down begins at step `cooldown`, which is a number of steps: it should begin at step steps − "
+            "cooldown. See section 12.4.",
             {"/ cooldown": "/ (steps - cooldown)"},
         ),
         "falls after cooldown steps": Mistake(
-            "cooldown is a number of steps at the end, and the rate begins to fall as soon as the step is larger than "
-            "that number. See section 12.4.",
+            "The line of the cool-down is taken from step `cooldown` on; it should be taken from step steps − "
+            "cooldown, where it has come down to the peak. See section 12.4.",
             lambda step, peak, warmup, steps, cooldown: (
                 peak * (step / warmup if step < warmup else (steps - step) / cooldown if step > cooldown else 1.0)
             ),
@@ -386,8 +397,8 @@ plateau_rate = Exercise(
             {"min(1.0, up, down)": "min(up, math.sqrt(warmup / step))"},
         ),
         "largest instead of smallest": Mistake(
-            "The largest of the three slopes is taken, and the smallest is the one that limits the rate. See section "
-            "12.4.",
+            "The largest of three is taken, the peak and the two slopes: the smallest is the one that limits the "
+            "rate. See section 12.4.",
             {"min": "max"},
         ),
         "whole division": Mistake(
@@ -399,17 +410,17 @@ plateau_rate = Exercise(
             {"peak * ": ""},
         ),
         "a tensor instead of a number": Mistake(
-            "It returns a tensor; an optimizer takes a plain number for its rate. See section 12.7.",
+            "It returns a tensor, and a plain Python number was asked for. See section 12.7.",
             sign=lambda found, *inputs: isinstance(found, Tensor),
         ),
         "falls over all steps": Mistake(
-            "The rate falls from the peak to 0 over all steps; it stays at its peak until the last `cooldown` steps. "
-            "See section 12.4.",
+            "The line down to 0 runs over all steps; the rate should stay at its peak until the last `cooldown` of "
+            "them. See section 12.4.",
             {"/ cooldown": "/ steps"},
         ),
         "0 from the cool-down on": Mistake(
-            "The rate is 0 in all of the cool-down, as // makes it, which drops the rest: it comes down in a line, and "
-            "is 0 at the last step. See section 12.4.",
+            "The rate is 0 in all of the cool-down; it should come down in a line, to 0 at the last step. (// drops "
+            "the rest of a division.) See section 12.4.",
             {"(steps - step) / cooldown": "1.0 if step <= steps - cooldown else 0.0"},
         ),
         "whole division at both ends": Mistake(
@@ -418,12 +429,13 @@ plateau_rate = Exercise(
             {"step / warmup": "step // warmup", "/ cooldown": "// cooldown"},
         ),
         "warm-up one step too long": Mistake(
-            "The peak is reached a step after the warm-up: at step `warmup` the rate is at its peak. See section 12.4.",
+            "The peak is reached a step after the warm-up: at step `warmup` the rate should be at its peak. See "
+            "section 12.4.",
             {"/ warmup": "/ (warmup + 1)"},
         ),
         "falls to the end of the cool-down's own length": Mistake(
-            "In the cool-down the rate is the share of all steps that are left; it is the share of the cool-down that "
-            "is left, from 1 to 0. See section 12.4.",
+            "In the cool-down the rate is the share of all steps that are left; it should be the share of the "
+            "cool-down that is left, from 1 to 0. See section 12.4.",
             lambda step, peak, warmup, steps, cooldown: (
                 peak * (steps - step) / steps if step > steps - cooldown else peak * min(1.0, step / warmup)
             ),
@@ -433,22 +445,22 @@ plateau_rate = Exercise(
             {"min(1.0, up, down)": "(1.0 + up + down)"},
         ),
         "never down to 0": Mistake(
-            "At the last step the rate is not 0: the cool-down stops one step short, or is divided by one step more. "
+            "The line of the cool-down would come to 0 a step after the last: at the last step the rate should be 0. "
             "See section 12.4.",
             {"(steps - step) / cooldown": "(steps - step + 1) / (cooldown + 1)"},
         ),
         "warm-up on the plateau again": Mistake(
-            "The warm-up goes on rising after step `warmup`, above the peak: it ends there. See section 12.4.",
+            "The warm-up goes on rising after step `warmup`, above the peak: it should end there. See section 12.4.",
             {"min(1.0, up, down)": "(up if down >= 1 else min(up, down))"},
         ),
         "the cool-down alone": Mistake(
-            "Only the cool-down is there: before it the rate is above the peak, for it has no limit of 1 and no "
-            "warm-up. See section 12.4.",
+            "The line of the cool-down is taken at every step, and before the cool-down it lies above the peak: the "
+            "peak and the warm-up are limits as well. See section 12.4.",
             {"min(1.0, up, down)": "down"},
         ),
         "cool-down one step too long": Mistake(
-            "The cool-down is divided by cooldown + 1, so that the rate is below its peak at step steps − cooldown "
-            "already: there it is the peak still. See section 12.4.",
+            "The cool-down is a step too long: at step steps − cooldown the rate is below its peak already, and it "
+            "should still be the peak. See section 12.4.",
             {"/ cooldown": "/ (cooldown + 1)"},
         ),
         "lengths exchanged": Mistake(
@@ -456,8 +468,8 @@ plateau_rate = Exercise(
             {"    up": "    warmup, cooldown = cooldown, warmup\n    up"},
         ),
         "above the peak": Mistake(
-            "Between warm-up and cool-down the rate rises on, above its peak: the smaller of the two slopes is taken, "
-            "and 1 is a limit as well. See section 12.4.",
+            "Between warm-up and cool-down the rate is above its peak: it is the smaller of the two slopes there, and "
+            "the peak is a limit as well. See section 12.4.",
             {"1.0, ": ""},
         ),
         "down to a tenth": Mistake(
@@ -465,8 +477,8 @@ plateau_rate = Exercise(
             {"(steps": "0.1 + 0.9 * (steps"},
         ),
         "rounded": Mistake(
-            "The rate is rounded to some digits, which is nothing to a large rate and all of a small one: return it as "
-            "it is. See section 12.4.",
+            "The rate is rounded: return it as it is, for rates are small, and their digits stand far behind the "
+            "point. See section 12.4.",
             sign=lambda found, *inputs: any(found == round(_trapezoid(*inputs), digits) for digits in range(2, 7)),
         ),
         "warm-up in a curve": Mistake(
@@ -474,8 +486,8 @@ plateau_rate = Exercise(
             {"step / warmup": "(step / warmup) ** 2"},
         ),
         "cool-down right after the warm-up": Mistake(
-            "The cool-down begins where the warm-up ends, and after it the rate is 0 for the rest: it begins at step "
-            "steps − cooldown. See section 12.4.",
+            "The cool-down begins where the warm-up ends, and after it the rate is 0 for the rest: it should begin at "
+            "step steps − cooldown. See section 12.4.",
             {"    up": "    steps = warmup + cooldown\n    step = min(step, steps)\n    up"},
         ),
     },
@@ -496,6 +508,12 @@ def _three_gradients(draw):
     a, b, c, limit = sizes((2, 3), (5,), (7, 2), times=2)
     yield "one of zeros", a, b * 0, c, limit
     yield "all zeros", a * 0, b * 0, c * 0, limit
+    a, b, _, limit = sizes((3, 2), (7,), (1,), times=2, limit=1.5)
+    yield "two gradients", a, b, None, limit
+    a, b, c, limit = sizes((5,), (2, 3), (7,), times=2, limit=2.5)
+    yield "five gradients", a, b, (c, *sizes((3, 2), (2, 2, 3))[:2]), limit
+    yield "longer than 1, and short enough", *sizes((3, 5), (7,), (2, 3), times=0.5, limit=20.0)
+    yield "shorter than 1, and too long", *sizes((3, 5), (7,), (2, 3), times=0.1, limit=0.2)
     yield "float64", *sizes((3,), (5, 2), (7,), times=2, limit=1.5, dtype=torch.float64)
 
 
@@ -513,13 +531,21 @@ def _each_alone(gradients, limit):
     return [_scaled([g], limit)[0] for g in gradients]
 
 
-def _use_three(answer, first, second, third, limit):
-    given = [first, second, third]
+def _as_list(first, second, rest):
+    return [first, second, *(rest if isinstance(rest, tuple) else () if rest is None else (rest,))]
+
+
+def _use_three(answer, first, second, rest, limit):
+    """The first two, the rest as one tensor, and whether memory is shared."""
+    given = _as_list(first, second, rest)
     found = answer(list(given), limit)
-    if found is None or isinstance(found, Tensor):
+    if not isinstance(found, list | tuple):
         return found
     found = tuple(found)
     shares = any(_shares_memory(new, old) for new in found for old in given)
+    if len(given) != 3 and len(found) == len(given) and all(isinstance(f, Tensor) for f in found):
+        others = [f.flatten() for f in found[2:]]
+        found = (*found[:2], torch.cat(others) if others else 0.0)
     mistakes = clip_together.mistakes
     return (*found, Aside.of(answer, shares, mistakes, "same tensors returned"))
 
@@ -537,23 +563,18 @@ def _by_the_norm_so_far(gradients, limit):
     return [_scaled(gradients[:number], limit)[-1] for number in range(1, len(gradients) + 1)]
 
 
-def _turned_round(found, *inputs):
-    """Whether long gradients stay as they are and short ones become as long as the limit."""
-    *gradients, limit = inputs
-    norm = float(_global_norm(gradients))
-    by = 1.0 if norm > limit else limit / max(norm, 1e-30)
-    return (
-        None
-        if norm == 0
-        else all(torch.allclose(new, by * old, rtol=1e-4) for new, old in zip(found[:3], gradients, strict=True))
-    )
+def _kind_of(found):
+    if isinstance(found, list | tuple):
+        return "a list"
+    one = isinstance(found, int | float) or (isinstance(found, Tensor) and found.numel() == 1)
+    return "a number" if one else "something else"
 
 
 clip_together = Exercise(
     name="clip_together",
     trials=_three_gradients,
     right=_scaled,
-    returns=("first", "second", "third", "whether a tensor that was given comes back"),
+    returns=("first", "second", "the rest", "whether it shares its memory with what was given"),
     use=_use_three,
     mistakes={
         "each on its own": Mistake(
@@ -562,66 +583,70 @@ clip_together = Exercise(
             _each_alone,
         ),
         "by value": Mistake(
-            "Each entry is cut to the limit, which changes the direction; all are multiplied by one factor. See "
+            "Each entry is cut to the limit, which changes the direction; all should be multiplied by one factor. See "
             "section 12.5.",
             lambda gradients, limit: [g.clamp(-limit, limit) for g in gradients],
         ),
         "short ones lengthened": Mistake(
-            "Long gradients are right, and a short one is stretched to the limit; it must stay as it is. See section "
-            "12.5.",
+            "Short gradients are stretched to the limit, and zeros become nan; both must stay as they are. See "
+            "section 12.5.",
             {"min(1.0, limit / float(norm)) if norm > 0 else 1.0": "limit / norm"},
         ),
         "all but zeros scaled": Mistake(
-            "Long gradients are right, and a short one that is not 0 is stretched to the limit; it must stay as it "
-            "is. See section 12.5.",
+            "Short gradients that are not all 0 are stretched to the limit; they must stay as they are. See section "
+            "12.5.",
             {"min(1.0, limit / float(norm))": "limit / norm"},
         ),
         "long ones left": Mistake(
-            "The long ones stay and the short ones are stretched: the factor is never above 1. See section 12.5.",
+            "Long gradients stay as they are, short ones are stretched to the limit, and zeros become nan: the factor "
+            "should be limit / norm for long ones, and 1 for all others. See section 12.5.",
             {"min(1.0, limit / float(norm)) if norm > 0 else 1.0": "torch.clamp(limit / norm, min=1.0)"},
         ),
         "same tensors returned": Mistake(
-            "Where nothing is clipped the very tensors come back that were given: who changes the result later changes "
-            "them too. Return new tensors, copies where they stay the same. See "
-            "section 12.5.",
+            "Where nothing is clipped, what comes back shares its memory with what was given: who changes the one "
+            "changes the other. Return new tensors, copies where they stay the same. See section 12.5.",
             {"    return": "    if norm <= limit:\n        return gradients\n    return"},
         ),
         "nothing clipped": Mistake(
             "Nothing is clipped: the gradients come back as they were. See section 12.5.",
-            sign=lambda found, *inputs: all(
-                torch.equal(new, old) for new, old in zip(found[:3], inputs[:3], strict=True)
-            ),
+            lambda gradients, limit: [g.clone() for g in gradients],
         ),
         "factor upside down": Mistake(
             "The factor is norm / limit, so that long gradients become longer still. See section 12.5.",
             {"min(1.0, limit / float(norm)) if norm > 0": "norm / limit if norm > limit"},
         ),
         "limit forgotten": Mistake(
-            "The gradients are divided by their norm, and not multiplied by the limit. See section 12.5.",
+            "Long gradients come out with a norm of 1: after a division by the norm they should be multiplied by the "
+            "limit. See section 12.5.",
             {"min(1.0, limit / float(norm)) if norm > 0": "1 / norm if norm > limit"},
         ),
         "not divided by the norm": Mistake(
-            "Long gradients are multiplied by the limit; the factor is the limit divided by the norm. See section "
-            "12.5.",
+            "Long gradients are multiplied by the limit; the factor should be the limit divided by the norm. See "
+            "section 12.5.",
             {"min(1.0, limit / float(norm)) if norm > 0": "limit if norm > limit"},
         ),
         "short ones dropped": Mistake(
-            "What is short enough is missing from the list: it is returned as it is. See section 12.5.",
+            "The list comes back empty: every gradient has its own in the result, and short ones stay as they are. "
+            "See section 12.5.",
             sign=lambda found, *inputs: isinstance(found, tuple) and len(found) == 1,
         ),
         "one long vector": Mistake(
             "It returns one long vector; put end to end the gradients are only to be measured, and each keeps its "
             "shape. See section 12.5.",
-            sign=lambda found, first, *rest: isinstance(found, Tensor) and found.dim() == 1,
+            sign=lambda found, *inputs: (
+                isinstance(found, Tensor)
+                and found.dim() == 1
+                and len(found) == sum(gradient.numel() for gradient in _as_list(*inputs[:3]))
+            ),
         ),
         "norms added": Mistake(
-            "The norms of the parts are added; the squares are, and then comes the root, as with Pythagoras. See "
-            "section 12.5.",
+            "The length is taken to be the sum of the norms of the parts; it should be the root of the sum of their "
+            "squares, as with Pythagoras. See section 12.5.",
             {"]).norm()": "]).sum()"},
         ),
         "first only": Mistake(
-            "The norm is that of the first gradient alone; one norm is taken of all of them together. See section "
-            "12.5.",
+            "The norm is that of the first gradient alone; there should be one norm of all of them together. See "
+            "section 12.5.",
             {"for g in gradients])": "for g in gradients[:1]])"},
         ),
         "longest only": Mistake(
@@ -647,10 +672,12 @@ clip_together = Exercise(
             "See section 12.5.",
             {"stack([g.norm()": "cat([g.flatten()", "]).norm()": "]).square().mean().sqrt()"},
         ),
-        "norm returned as well": Mistake(
-            "There is a norm among the results; the exercise asks for the list of gradients alone. See section 12.5.",
+        "a number returned as well": Mistake(
+            "A number comes back beside the gradients; the exercise asks for their list alone. See section 12.5.",
             sign=lambda found, *inputs: (
-                isinstance(found, tuple) and len(found) != 4 and any(isinstance(f, list | tuple) for f in found)
+                isinstance(found, tuple)
+                and len(found) == 3
+                and sorted(_kind_of(f) for f in found[:2]) == ["a list", "a number"]
             ),
         ),
         "mean of the norms": Mistake(
@@ -669,27 +696,28 @@ clip_together = Exercise(
             {"min(1.0, limit / float(norm)) if norm > 0": "(limit / norm) ** 2 if norm > limit"},
         ),
         "limit without its square": Mistake(
-            "The sum of the squares is compared with the limit, and the factor takes the root: it is the norm that is "
-            "compared with the limit. See section 12.5.",
+            "Long gradients come out with the root of the limit for their norm: it is the norm that should be the "
+            "limit, not its square. See section 12.5.",
             {"min(1.0, limit / float(norm)) if norm > 0": "math.sqrt(limit) / float(norm) if norm**2 > limit"},
         ),
         "limit subtracted": Mistake(
-            "Something is subtracted from the gradients; they are multiplied by one factor. See section 12.5.",
+            "What the norm has above the limit is subtracted from every number; all should be multiplied by one "
+            "factor. See section 12.5.",
             {"g * by": "g - (norm - limit).clamp(min=0)"},
         ),
         "nan for zeros": Mistake(
-            "Gradients that are all zero become nan: 0 is divided by 0. Nothing has to be clipped there. See section "
-            "12.5.",
+            "Gradients that are all zero become nan; they should stay as they are. See that nothing is divided by a "
+            "norm of 0. See section 12.5.",
             {"min(1.0, limit / float(norm)) if norm > 0 else 1.0": "torch.clamp(limit / norm, max=1.0) + 0 / norm"},
         ),
         "one factor too many": Mistake(
-            "Long gradients come out at the length limit², or 1: they are divided by the norm and multiplied by "
-            "something else than the limit. See section 12.5.",
+            "Long gradients come out with the square of the limit for their norm: the limit is a factor once too "
+            "often. See section 12.5.",
             {"min(1.0, limit / float(norm)) if norm > 0": "limit**2 / norm if norm > limit"},
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "torch's clip_grad_norm_ does so on purpose and says it by its last letter; "
-            "the exercise asks for new tensors. See section 12.5."
+            "torch's clip_grad_norm_ does so on purpose and says it by the _ at its end; the exercise asks for new "
+            "tensors. See section 12.5."
         ),
         "means of the squares added": Mistake(
             "Each tensor's mean of the squares is taken, and these are added, so that large tensors count too little: "
@@ -701,15 +729,39 @@ clip_together = Exercise(
             "section 12.5.",
             {"min(1.0, limit / float(norm)) if norm > 0": "0.0 if norm > limit"},
         ),
-        "condition turned round": Mistake(
-            "Gradients that are too long stay as they are, and short ones are stretched to the limit: the condition is "
-            "the wrong way round. See section 12.5.",
-            sign=_turned_round,
+        "short ones stretched, long ones left": Mistake(
+            "Gradients that are too long stay as they are, and short ones are stretched to the limit: long ones "
+            "should be shortened, and short ones stay. See section 12.5.",
+            {"min(1.0, limit / float(norm))": "max(1.0, limit / float(norm))"},
         ),
         "norm so far": Mistake(
             "Each tensor is shortened by the norm of those up to it, so the factor differs from one to the next: first "
             "the norm of all of them, then one factor. See section 12.5.",
             _by_the_norm_so_far,
+        ),
+        "limit of 1 whatever is asked": Mistake(
+            "What is longer than 1 comes out with a norm of 1, whatever the limit is: take `limit`. See section 12.5.",
+            {"limit / float(norm)": "1.0 / float(norm)"},
+        ),
+        "compared with 1": Mistake(
+            "What is longer than 1 comes out as long as the limit, longer than before if the limit is larger: it is "
+            "the limit that the norm should be compared with. See section 12.5.",
+            {"min(1.0, limit / float(norm)) if norm > 0": "limit / norm if norm > 1"},
+        ),
+        "short ones shortened": Mistake(
+            "Long gradients stay as they are, and short ones become shorter by the factor norm / limit: the factor "
+            "should be limit / norm, and 1 where that is larger. See section 12.5.",
+            {"limit / float(norm)": "float(norm) / limit"},
+        ),
+        "last only": Mistake(
+            "The norm is that of the last gradient alone; it should be taken of all of them together. See section "
+            "12.5.",
+            {"for g in gradients])": "for g in gradients[-1:]])"},
+        ),
+        "three expected": Mistake(
+            "It takes three gradients, and no other number of them: `gradients` is a list of any length. See section "
+            "12.5.",
+            {"    norm =": "    _first, _second, _third = gradients\n    norm ="},
         ),
         "stacked": Mistake(
             "What is stacked has to have one shape, and gradients have many: measure each by itself, and put the "
@@ -717,8 +769,8 @@ clip_together = Exercise(
             lambda gradients, limit: torch.stack(gradients),
         ),
         "put end to end with their axes": Mistake(
-            "`cat` wants tensors with the same axes, and gradients have other ones: flatten each of them first. See "
-            "section 12.5.",
+            "`cat` wants tensors with equally many axes, and gradients have different numbers of them: flatten each "
+            "of them first. See section 12.5.",
             lambda gradients, limit: torch.cat(gradients),
         ),
     },
@@ -743,6 +795,7 @@ def _several_parts(draw):
     yield "padding in both", *sizes(2, 7, 11, 3, pads=(7, 1))
     yield "another pad_id", *sizes(3, 11, 5, 7, pads=(1, 5), pad_id=2)
     yield "one part", *sizes(2, 5, 7, pads=(3,))
+    yield "a part of one token", *sizes(3, 5, 1, 7)
     yield "four parts", *sizes(3, 13, 5, 2, 7, 3, pads=(0, 1, 2, 0))
     yield "a part of nothing but padding", *sizes(2, 3, 5, 7, 3, pads=(1, 7, 0))
     yield "float64", *sizes(5, 2, 3, 13, pads=(0, 2), dtype=torch.float64)
@@ -839,8 +892,8 @@ accumulated_gradient = Exercise(
             {', reduction="sum"': "", "/ count": "/ len(parts)"},
         ),
         "means added": Mistake(
-            "The means of the parts are added up, so that the gradient grows with the number of parts. See section "
-            "12.3.",
+            "The means of the parts are added up: divide the sum of all losses once, by the number of all tokens. See "
+            "section 12.3.",
             {', reduction="sum"': "", " / count": ""},
         ),
         "not divided": Mistake(
@@ -862,7 +915,7 @@ accumulated_gradient = Exercise(
             {", ignore_index=pad_id": ""},
         ),
         "padding in the weights": Mistake(
-            "Each part's mean counts by the length of the part, its padding included; it counts by its tokens. "
+            "Each part's mean counts by the length of the part, its padding included; it should count by its tokens. "
             "See section 12.3.",
             {', reduction="sum")': ") * len(target)", "int((target != pad_id).sum())": "len(target)"},
         ),
@@ -880,26 +933,46 @@ accumulated_gradient = Exercise(
             {"    loss =": "    parts = parts[-1:]\n    loss ="},
         ),
         "first part only": Mistake(
-            "The result has only the first part in it: it is returned before the others have had their turn. See "
+            "This is the gradient of the first part's mean: every token of all parts should have its share in it. See "
             "section 12.3.",
             {"    loss =": "    parts = parts[:1]\n    loss ="},
         ),
+        "first part only, divided by all tokens": Mistake(
+            "The first part alone is in the result, divided by the tokens of all: the gradients of all parts add up. "
+            "See section 12.3.",
+            {"for x, target in parts)": "for x, target in parts[:1])"},
+        ),
+        "mean of the means of parts with tokens": Mistake(
+            "Each part with tokens counts the same, however few they are: every token should count once, wherever it "
+            "is. See section 12.3.",
+            {
+                ', reduction="sum"': "",
+                "for x, target in parts)": "for x, target in parts if (target != pad_id).any())",
+                "/ count": "/ sum(1 for _, target in parts if (target != pad_id).any())",
+            },
+        ),
         "divided by the tokens so far": Mistake(
-            "Each part is divided by the number of tokens seen so far; all are divided by the number of all tokens, "
-            "which must be known before the first. See section 12.3.",
+            "Each part is divided by the number of tokens seen so far; all should be divided by the number of all "
+            "tokens, which must be known before the first. See section 12.3.",
             _gradient(_divided_so_far),
         ),
         "divided by the last part's tokens": Mistake(
-            "The sum of all parts is divided by the length of the last one; count the tokens of all parts. See section "
-            "12.3.",
+            "The sum of all parts is divided by the length of the last one, its padding included: count the tokens of "
+            "all parts. See section 12.3.",
             {"int((target != pad_id).sum()) for _, target in parts": "len(target) for _, target in parts[-1:]"},
+        ),
+        "divided by the last part's tokens, without padding": Mistake(
+            "The sum of all parts is divided by the tokens of the last one: count those of all parts, and keep "
+            "adding. See section 12.3.",
+            {"for _, target in parts": "for _, target in parts[-1:]"},
         ),
         "softmax before the loss": Mistake(
             "A softmax is taken twice: cross_entropy takes logits. See section 12.1.",
             {"x @ weight": "(x @ weight).softmax(-1)"},
         ),
         "divided twice": Mistake(
-            "The means of the parts are divided again, by the number of all tokens. See section 12.3.",
+            "The means of the parts are added up and divided by the number of all tokens: it should be the sums that "
+            "are added up. See section 12.3.",
             {', reduction="sum"': ""},
         ),
         "wrong direction": Mistake(
@@ -907,21 +980,22 @@ accumulated_gradient = Exercise(
             "section 12.7.",
             {"return torch": "return -torch"},
         ),
-        "loss instead of the gradient": Mistake(
-            "This is one number, the loss; backward leaves its gradient in .grad of what it depends on. See section "
-            "12.7.",
+        "one number instead of the gradient": Mistake(
+            "This is one number, and the gradient has one for each number of weight, (D, V): backward leaves it in "
+            ".grad. See section 12.7.",
             sign=lambda found, *inputs: isinstance(found[0], Tensor | float) and getattr(found[0], "ndim", 0) == 0,
         ),
-        "sum over the width": Mistake(
-            "The gradient has the shape of weight, (D, V), an entry for each entry. See section 12.7.",
+        "one axis instead of two": Mistake(
+            "This has one axis; the gradient has the shape of weight, (D, V), an entry for each entry. See section "
+            "12.7.",
             sign=lambda found, *inputs: isinstance(found[0], Tensor) and found[0].dim() == 1,
         ),
         "0 taken for the pad": Mistake(
-            "It is right where pad_id is 0: targets of 0 are left out, whatever pad_id is. See section 12.3.",
+            "Targets of 0 are left out; it should be those of pad_id, whatever that is. See section 12.3.",
             {"    weight =": "    pad_id = 0\n    weight ="},
         ),
         "two parts expected": Mistake(
-            "Two parts are right and another number is not: `parts` is a list of any length. See section 12.3.",
+            "It takes two parts, and no other number of them: `parts` is a list of any length. See section 12.3.",
             {"    weight =": "    first, second = parts\n    weight ="},
         ),
         "weight left changed": Mistake(
@@ -930,8 +1004,8 @@ accumulated_gradient = Exercise(
             {"    weight =": "    weight.requires_grad_()\n    weight ="},
         ),
         "all parts at once": Mistake(
-            "A tensor of the size of all logits together was made on the way: the batch does not fit, so the logits of "
-            "one part at a time. See section 12.3.",
+            "A tensor as large as all logits together was made on the way: the batch does not fit, so compute the "
+            "logits of one part at a time. See section 12.3.",
             {"    weight =": "    parts = [tuple(map(torch.cat, zip(*parts, strict=True)))]\n    weight ="},
         ),
         "transposed": Mistake(
@@ -948,28 +1022,30 @@ accumulated_gradient = Exercise(
             ),
         ),
         "means weighted by their share of the parts": Mistake(
-            "Each part's mean counts by its tokens, and the sum is divided by the number of parts as well. See "
-            "section 12.3.",
+            "This is the gradient divided by the number of parts once more: the number of all tokens is the one "
+            "divisor. See section 12.3.",
             {"/ count": "/ count / len(parts)"},
         ),
-        CHANGES_ITS_INPUT: Mistake("Compute a gradient, and leave the step to the optimizer. See section 12.7."),
+        CHANGES_ITS_INPUT: Mistake(
+            "Leave it as it is: a gradient was asked for, and the step belongs to the optimizer. See section 12.7."
+        ),
         "nan for a part of padding": Mistake(
-            "A part of nothing but padding makes everything nan: its mean is 0/0. Add up the losses, and divide once, "
-            "by the tokens of all parts. See section 12.3.",
+            "A part of nothing but padding brings nan: a mean over no tokens is 0/0. Add up the losses, and divide "
+            "once, by the tokens of all parts. See section 12.3.",
             sign=lambda found, weight, pad_id, *parts: bool(
                 any((target == pad_id).all() for _, target in parts) and found[0].isnan().any()
             ),
         ),
         "weight after a step": Mistake(
-            "This is the weight after a step; asked for is the gradient, with which whoever called makes one. See "
-            "section 12.7.",
+            "This is the weight after a step; return the gradient, with which whoever called makes one. See section "
+            "12.7.",
             sign=lambda found, weight, pad_id, *parts: _points_along(
                 weight - found[0], accumulated_gradient.right(weight, parts, pad_id)
             ),
         ),
         "no copy that requires gradients": Mistake(
-            "Nothing here requires gradients, so backward has nowhere to go: take a copy of the weight that requires "
-            "them, and leave the weight as it is. See section 12.7.",
+            "The loss leads back to nothing that requires gradients. Take a copy of the weight that requires them, "
+            "compute the loss from that, and leave the weight as it is. See section 12.7.",
             lambda weight, parts, pad_id: _part_loss(weight, *parts[0], pad_id).backward(),
         ),
         "softmax over the rows": Mistake(
@@ -1006,7 +1082,7 @@ def _weights_and_means(draw):
     yield "gradients of zero", *sizes(5, step=1, size=0.0)
     yield "with weight decay", *sizes(7, 2, step=11, decay=0.3)
     yield "decay and no gradient", *sizes(3, step=1, size=0.0, decay=0.5, lr=0.2)
-    yield "other betas", *sizes(3, 7, step=5, betas=(0.8, 0.95))
+    yield "other betas", *sizes(3, 7, step=5, betas=(0.8, 0.95), lr=0.03)
     yield "another eps", *sizes(5, 2, step=7, eps=0.5)
     yield "float64", *sizes(2, 7, step=3, decay=0.1, dtype=torch.float64)
 
@@ -1035,8 +1111,8 @@ adamw_step = Exercise(
     returns=("w", "mean", "square"),
     mistakes={
         "no bias correction": Mistake(
-            "The first steps are off, and late ones hardly: means that begin at 0 are too small until they are divided "
-            "by the share that is filled. See section 12.4.",
+            "The means are not divided by the share that is filled: they begin at 0, so in the first steps they are "
+            "too small without that. See section 12.4.",
             {"1 - beta1**step, 1 - beta2**step": "1.0, 1.0"},
         ),
         "mean alone corrected": Mistake(
@@ -1070,8 +1146,8 @@ adamw_step = Exercise(
             {"beta1**step": "beta1 ** (step - 1)", "beta2**step": "beta2 ** (step - 1)"},
         ),
         "betas swapped": Mistake(
-            "The two betas have changed places: the mean forgets fast, with 0.9, and the squares slowly, with 0.98. "
-            "See section 12.4.",
+            "The two betas have changed places: the mean should forget fast, with 0.9, and the squares slowly, with "
+            "0.98. See section 12.4.",
             {"    mean =": "    beta1, beta2 = beta2, beta1\n    mean ="},
         ),
         "defaults of the betas swapped": Mistake(
@@ -1079,16 +1155,16 @@ adamw_step = Exercise(
             {"beta1=0.9, beta2=0.98": "beta1=0.98, beta2=0.9"},
         ),
         "old and new swapped": Mistake(
-            "The new gradient gets the share beta and the old mean what is left; beta is what is kept of the old one. "
-            "See section 12.4.",
+            "The new gradient gets the share beta and the old mean what is left; beta should be the share of the old "
+            "one. See section 12.4.",
             {
                 "beta1 * mean + (1 - beta1) * g": "(1 - beta1) * mean + beta1 * g",
                 "beta2 * square + (1 - beta2)": "(1 - beta2) * square + beta2",
             },
         ),
         "square of the mean": Mistake(
-            "The size comes from the mean of the gradients squared; it is the mean of the squares of the gradients. "
-            "See section 12.4.",
+            "The second mean takes in the square of the first; it should take in the square of the gradient. See "
+            "section 12.4.",
             {"g * g": "mean * mean"},
         ),
         "square forgotten": Mistake(
@@ -1107,20 +1183,21 @@ adamw_step = Exercise(
             {" / ((square / second).sqrt() + eps)": ""},
         ),
         "eps in the root": Mistake(
-            "It is right until the gradients are tiny: eps is added to the root, and not under it. See section 12.4.",
+            "eps is added under the root; it should be added to the root itself. See section 12.4.",
             {".sqrt() + eps": ".add(eps).sqrt()"},
         ),
         "no eps": Mistake(
-            "It is right until the gradients are tiny, and where they are zero, 0 is divided by 0: eps is missing "
-            "in the divisor. See section 12.4.",
+            "Nothing is added to the root, so where the gradients are zero, 0 is divided by 0: eps is missing in the "
+            "divisor. See section 12.4.",
             {".sqrt() + eps": ".sqrt()"},
         ),
         "eps times the root": Mistake(
-            "The root is multiplied by eps, and the weights fly off: eps is added to the root. See section 12.4.",
+            "The root is multiplied by eps, which should be added to it. See section 12.4.",
             {".sqrt() + eps": ".sqrt() * eps"},
         ),
         "uphill": Mistake(
-            "The weights move along the gradient, where the loss grows: the move is subtracted. See section 12.4.",
+            "The weights move along the gradient, where the loss grows: the move should be subtracted. See section "
+            "12.4.",
             {"w - lr * move": "w + lr * move"},
         ),
         "old means used": Mistake(
@@ -1138,17 +1215,17 @@ adamw_step = Exercise(
         ),
         "decay in the gradient": Mistake(
             "The decay is added to the gradient, where the division by the size nearly undoes it, as in Adam before "
-            "AdamW: it is taken from the weights themselves. See section 12.4.",
+            "AdamW: it should be taken from the weights themselves. See section 12.4.",
             {"    mean =": "    g = g + decay * w\n    mean =", " - lr * decay * w": ""},
         ),
         "decay after the move": Mistake(
-            "The decay is taken from the weights after their move; it is taken from the w that was given. See section "
-            "12.4.",
+            "The decay is taken from the weights after their move; it should be taken from the w that was given. See "
+            "section 12.4.",
             {"w - lr * move - lr * decay * w": "(w - lr * move) * (1 - lr * decay)"},
         ),
         "decay without the rate": Mistake(
-            "The weights are shrunk by decay · w in every step; it is lr · decay · w, so that the warm-up slows this "
-            "down too. See section 12.4.",
+            "The weights are shrunk by decay · w in every step; it should be lr · decay · w, so that the warm-up "
+            "slows this down too. See section 12.4.",
             {"lr * decay": "decay"},
         ),
         "decay the wrong way": Mistake(
@@ -1161,8 +1238,8 @@ adamw_step = Exercise(
             {"return w, mean, square": "return w, mean / first, square / second"},
         ),
         "results swapped": Mistake(
-            "The two means have changed places in what is returned: first that of the gradients, then that of their "
-            "squares. See section 12.4.",
+            "The two means have changed places in what is returned: the mean of the gradients comes before that of "
+            "their squares. See section 12.4.",
             {"return w, mean, square": "return w, square, mean"},
         ),
         "means not renewed": Mistake(
@@ -1189,21 +1266,22 @@ adamw_step = Exercise(
             {"beta1**step": "beta1 * step", "beta2**step": "beta2 * step"},
         ),
         "betas hard-coded": Mistake(
-            "With other betas nothing changes: 0.9 and 0.98 stand in the code where `beta1` and `beta2` belong. "
-            "See section 12.4.",
+            "With other betas nothing changes: they are 0.9 and 0.98, whatever `beta1` and `beta2` say. See section "
+            "12.4.",
             {"    mean =": "    beta1, beta2 = 0.9, 0.98\n    mean ="},
         ),
         "eps hard-coded": Mistake(
-            "With another eps nothing changes: a number stands in the code where `eps` belongs. See section 12.4.",
+            "With another eps nothing changes: it is 1e-8, whatever `eps` says. See section 12.4.",
             {"    mean =": "    eps = 1e-8\n    mean ="},
         ),
         "betas and eps hard-coded": Mistake(
-            "With other betas or another eps nothing changes: numbers stand in the code where the arguments belong. "
-            "See section 12.4.",
+            "With other betas or another eps nothing changes: they are 0.9, 0.98 and 1e-8, whatever the arguments "
+            "say. See section 12.4.",
             {"    mean =": "    beta1, beta2, eps = 0.9, 0.98, 1e-8\n    mean ="},
         ),
         "rate forgotten": Mistake(
-            "The weights move by the whole step, whatever the rate: the move is multiplied by lr. See section 12.4.",
+            "The weights move by the whole step, whatever the rate: the move should be multiplied by lr. See section "
+            "12.4.",
             {"lr * move": "move"},
         ),
         "root before the share": Mistake(
@@ -1217,8 +1295,8 @@ adamw_step = Exercise(
             {"    mean =": "    g = g + decay * w\n    mean ="},
         ),
         "weights last": Mistake(
-            "All three are there in another order: first the weights, then the mean of the gradients, then that of "
-            "their squares. See section 12.4.",
+            "All three come back in another order: the weights are the first, then the mean of the gradients, then "
+            "that of their squares. See section 12.4.",
             {"return w, mean, square": "return mean, square, w"},
         ),
         "weights alone": Mistake(
@@ -1226,8 +1304,8 @@ adamw_step = Exercise(
             {"return w, mean, square": "return w"},
         ),
         "sign of the gradient": Mistake(
-            "The weights move by the sign of the mean, all of them equally far: the mean is divided by the typical "
-            "size of its own gradients. See section 12.4.",
+            "The weights move by the sign of the mean; the mean should be divided by the typical size of its own "
+            "gradients. See section 12.4.",
             {" / ((square / second).sqrt() + eps)": ".sign()"},
         ),
         CHANGES_ITS_INPUT: Mistake(
@@ -1235,13 +1313,13 @@ adamw_step = Exercise(
             "needs them. See section 12.7."
         ),
         "sizes instead of squares": Mistake(
-            "The second mean is that of the sizes of the gradients, and its root is taken all the same: it is the mean "
-            "of their squares. See section 12.4.",
+            "The second mean is that of the sizes of the gradients, and its root is taken all the same: it should be "
+            "the mean of their squares. See section 12.4.",
             {"g * g": "g.abs()"},
         ),
-        "another default": Mistake(
-            "It is right where the betas are given; where they are not, beta2 is 0.999, as in PyTorch, and in this "
-            "chapter it is 0.98. See section 12.4.",
+        "another default of beta2": Mistake(
+            "Where the betas are not given, beta2 is 0.999, as in PyTorch; in this chapter it is 0.98. See section "
+            "12.4.",
             {"beta2=0.98": "beta2=0.999"},
         ),
         "gradient instead of its mean": Mistake(

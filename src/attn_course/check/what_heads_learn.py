@@ -107,7 +107,7 @@ induction_score = Exercise(
         ),
         "mean of the texts' means": Mistake(
             "Every text counts the same, however often something comes again in it: here every query with a past "
-            "shall. See section 18.1.",
+            "should. See section 18.1.",
             {".sum(dim=(0, 2, 3)) / past.sum()": ".sum(dim=(2, 3)).div(past.sum(1)[:, None].clamp(min=1)).mean(0)"},
         ),
         "mean of the texts' means, of which one is 0/0": Mistake(
@@ -578,8 +578,8 @@ hide_copy = Exercise(
             (
                 "few distances",
                 "18.1",
-                "Two strings of five or more have the same distance between the stretches, and one that common can be "
-                "counted on: let it vary over all that there is room for.",
+                "Two strings in five, or more, have the same distance between the stretches, and one that common can "
+                "be counted on: let it vary over all that there is room for.",
             ),
             (
                 "one layer learns it",
@@ -590,7 +590,7 @@ hide_copy = Exercise(
             (
                 "one stretch for all",
                 "18.1",
-                "Many strings have their stretch from another, which a model can learn by heart: draw one for each.",
+                "Many strings share a stretch, which a model can learn by heart: draw one for each.",
             ),
             (
                 "not random",
@@ -630,8 +630,8 @@ hide_copy = Exercise(
             (
                 "the tokens themselves",
                 "18.1",
-                "`known` marks the tokens that are determined; it shall mark those whose next one is, one place to the "
-                "left.",
+                "`known` marks the tokens that are determined; it should mark those whose next one is, one place to "
+                "the left.",
             ),
             (
                 "one place too early",
