@@ -7,7 +7,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-from answers import right, wrong
+from answers import right, unnamed, wrong
 
 # -- word_accuracy ----------------------------------------------------------------------------------
 
@@ -218,6 +218,24 @@ def word_accuracy(logits, tgt, pad_id):
 def word_accuracy(logits, tgt, pad_id):
     words = tgt != pad_id
     return int((logits.argmax(-1)[words] == tgt[words]).sum()) // int(words.sum()) * 1.0
+
+
+@wrong("never right")
+def word_accuracy(logits, tgt, pad_id):
+    words = tgt != pad_id
+    return (logits.max(-1).values == tgt)[words].float().mean().item()
+
+
+@wrong("whole division")
+def word_accuracy(logits, tgt, pad_id):
+    words = tgt != pad_id
+    return int((logits.argmax(-1) == tgt)[words].float().mean())
+
+
+@unnamed("largest over the positions")
+def word_accuracy(logits, tgt, pad_id):
+    words = tgt != pad_id
+    return ((logits.mean(1) == tgt) & words).sum().item() / words.sum().item()
 
 
 # -- word_loss --------------------------------------------------------------------------------------
@@ -629,6 +647,20 @@ def swapped_accuracy(model, src, read, write):
     return _share_right(model(src[order], read).argmax(-1), write)
 
 
+@wrong("what is written moved along")
+def swapped_accuracy(model, src, read, write):
+    words = write != 0
+    guesses = model(src, read.roll(-1, 0)).argmax(-1)
+    return (guesses == write)[words].float().mean().item()
+
+
+@wrong("what is read moved along")
+def swapped_accuracy(model, src, read, write):
+    write = write.roll(-1, 0)
+    words = write != 0
+    return (model(src, read).argmax(-1) == write)[words].float().mean().item()
+
+
 # -- keep_best --------------------------------------------------------------------------------------
 
 
@@ -936,6 +968,50 @@ def keep_best(model, run_epoch, num_epochs):
     for epoch in range(num_epochs):
         if (loss := run_epoch()) < lowest:
             lowest, kept, best = loss, copy.deepcopy(model.state_dict()), epoch
+    model.load_state_dict(kept)
+    return best
+
+
+@wrong("lowest starts at a number")
+def keep_best(model, run_epoch, num_epochs):
+    best, lowest, kept = None, 1e4, None
+    for epoch in range(num_epochs):
+        loss = run_epoch()
+        if loss < lowest:
+            best, lowest, kept = epoch, loss, copy.deepcopy(model.state_dict())
+    model.load_state_dict(kept)
+    return best
+
+
+@unnamed("another name kept")
+def keep_best(model, run_epoch, num_epochs):
+    best, lowest, kept = 0, math.inf, None
+    for epoch in range(num_epochs):
+        loss = run_epoch()
+        if loss < lowest:
+            best, lowest, keep = epoch, loss, copy.deepcopy(model.state_dict())  # noqa: F841
+    model.load_state_dict(kept)
+    return best
+
+
+@wrong("method instead of weights")
+def keep_best(model, run_epoch, num_epochs):
+    best, lowest, kept = 0, math.inf, None
+    for epoch in range(num_epochs):
+        loss = run_epoch()
+        if loss < lowest:
+            best, lowest, kept = epoch, loss, [p.detach().clone() for p in model.parameters()]
+    model.parameters = kept
+    return best
+
+
+@unnamed("small gains ignored")
+def keep_best(model, run_epoch, num_epochs):
+    best, lowest, kept = 0, math.inf, None
+    for epoch in range(num_epochs):
+        loss = run_epoch()
+        if loss < lowest - 1e-4:
+            best, lowest, kept = epoch, loss, copy.deepcopy(model.state_dict())
     model.load_state_dict(kept)
     return best
 
@@ -1423,3 +1499,45 @@ def evaluate(model, batches):
     for src, read, write in batches:
         losses.append(F.cross_entropy(model(src, read).transpose(1, 2), write, ignore_index=0).item())
     return sum(losses) / len(losses)
+
+
+@wrong("mode of the layers not restored")
+def evaluate(model, batches):
+    before = model.training
+    model.eval()
+    total = count = 0
+    with torch.no_grad():
+        for src, read, write in batches:
+            logits = model(src, read)
+            total += F.cross_entropy(logits.flatten(0, 1), write.flatten(), ignore_index=0, reduction="sum").item()
+            count += (write != 0).sum().item()
+    model.training = before
+    return total / count
+
+
+@wrong("weighted by places")
+def evaluate(model, batches):
+    before = model.training
+    model.eval()
+    total = count = 0
+    with torch.no_grad():
+        for src, read, write in batches:
+            logits = model(src, read)
+            loss = F.cross_entropy(logits.flatten(0, 1), write.flatten(), ignore_index=0)
+            total += loss.item() * write.numel()
+            count += write.numel()
+    model.train(before)
+    return total / count
+
+
+@wrong("dropout left on")
+def evaluate(model, batches):
+    model.training, before = False, model.training
+    total = count = 0
+    with torch.no_grad():
+        for src, read, write in batches:
+            logits = model(src, read)
+            total += F.cross_entropy(logits.flatten(0, 1), write.flatten(), ignore_index=0, reduction="sum").item()
+            count += (write != 0).sum().item()
+    model.training = before
+    return total / count

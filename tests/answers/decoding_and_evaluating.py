@@ -6,7 +6,7 @@ from itertools import chain
 
 import torch
 
-from answers import right, wrong
+from answers import right, unnamed, wrong
 
 # -- write_greedily ---------------------------------------------------------------------------------
 
@@ -270,6 +270,30 @@ def write_greedily(next_logits, bos_id, eos_id, max_len):
     return _written(lambda ids: torch.softmax(next_logits(ids), dim=-2), bos_id, eos_id, max_len)
 
 
+@wrong("end over the last token")
+def write_greedily(next_logits, bos_id, eos_id, max_len):
+    ids = []
+    while len(ids) < max_len and eos_id not in ids:
+        ids.append(int(next_logits([bos_id, *ids])[-1].argmax()))
+    return [*ids[:-1], eos_id] if ids else ids
+
+
+@wrong("first row")
+def write_greedily(next_logits, bos_id, eos_id, max_len):
+    ids = []
+    while len(ids) < max_len and eos_id not in ids:
+        ids.append(int(next_logits([bos_id])[-1].argmax()))
+    return ids
+
+
+@wrong("first row of the last")
+def write_greedily(next_logits, bos_id, eos_id, max_len):
+    ids = [bos_id]
+    while len(ids) <= max_len and ids[-1] != eos_id:
+        ids.append(int(next_logits(ids[:-1] or ids)[-1].argmax()))
+    return ids[1:]
+
+
 # -- beam_step --------------------------------------------------------------------------------------
 
 
@@ -530,6 +554,27 @@ def beam_step(log_probs, next_log_probs):
     return parents[order], (index % V)[order], totals
 
 
+@wrong("chosen by the new token alone, in its order")
+def beam_step(log_probs, next_log_probs):
+    K, V = next_log_probs.shape
+    best, index = next_log_probs.flatten().topk(K)
+    return index // V, index % V, log_probs[index // V] + best
+
+
+@wrong("no axis for the tokens, added behind")
+def beam_step(log_probs, next_log_probs):
+    K, V = next_log_probs.shape
+    best, index = (next_log_probs + log_probs).flatten().topk(K)
+    return index // V, index % V, best
+
+
+@wrong("softmax once more")
+def beam_step(log_probs, next_log_probs):
+    K, V = next_log_probs.shape
+    best, index = (log_probs[:, None] + next_log_probs.exp()).flatten().topk(K)
+    return index // V, index % V, best
+
+
 # -- keep_min_p -------------------------------------------------------------------------------------
 
 
@@ -746,6 +791,26 @@ def keep_min_p(logits, p):
     probs = torch.softmax(logits, -1)
     kept = torch.where(probs >= p * probs.max(-1, keepdim=True).values, probs, 0.0)
     return torch.log(kept / kept.sum(-1, keepdim=True))
+
+
+@wrong("softmax and maximum along axis 1")
+def keep_min_p(logits, p):
+    probs = torch.softmax(logits, 1)
+    return torch.where(probs >= p * probs.max(1, keepdim=True).values, logits, -math.inf)
+
+
+@wrong("a large negative number instead of −∞")
+def keep_min_p(logits, p):
+    probs = torch.softmax(logits, -1)
+    return logits - 1e4 * (probs < p * probs.amax(-1, keepdim=True))
+
+
+@unnamed("one of two equals")
+def keep_min_p(logits, p):
+    probs = torch.softmax(logits, -1)
+    kept = probs > p * probs.amax(-1, keepdim=True)
+    kept = kept.scatter(-1, probs.argmax(-1, keepdim=True), True)
+    return logits.masked_fill(~kept, -math.inf)
 
 
 # -- clipped_precision ------------------------------------------------------------------------------
@@ -1060,6 +1125,18 @@ def clipped_precision(hypotheses, references, n):
     return sum(precision(m) for m in range(1, n + 1)) / n
 
 
+@wrong("changes its input")
+def clipped_precision(hypotheses, references, n):
+    hits = total = 0
+    while hypotheses:
+        mine, theirs = (
+            Counter(tuple(s[i : i + n]) for i in range(len(s) - n + 1)) for s in (hypotheses.pop(), references.pop())
+        )
+        hits += (mine & theirs).total()
+        total += mine.total()
+    return hits / total
+
+
 # -- link_error -------------------------------------------------------------------------------------
 
 
@@ -1253,3 +1330,31 @@ def link_error(predicted, sure, possible):
     kept = [i for i, links in enumerate(predicted) if links]
     hits = sum(len(predicted[i] & sure[i]) + len(predicted[i] & possible[i]) for i in kept)
     return 1 - hits / max(sum(len(predicted[i]) + len(sure[i]) for i in kept), 1)
+
+
+@wrong("possible links without the sure")
+def link_error(predicted, sure, possible):
+    hits = sum(len(a & p) for a, p in zip(predicted, possible, strict=True))
+    return 1 - hits / (sum(map(len, predicted)) + sum(map(len, sure)))
+
+
+@wrong("links turned around")
+def link_error(predicted, sure, possible):
+    hits = total = 0
+    for a, s, p in zip(predicted, sure, possible, strict=True):
+        s, p = ({(t, f) for f, t in links} for links in (s, p))
+        hits += len(a & s) + len(a & p)
+        total += len(a) + len(s)
+    return 1 - hits / total
+
+
+@wrong("sentences without a sure link left out")
+def link_error(predicted, sure, possible):
+    kept = [(a, s, p) for a, s, p in zip(predicted, sure, possible, strict=True) if s]
+    return 1 - sum(len(a & s) + len(a & p) for a, s, p in kept) / sum(len(a) + len(s) for a, s, p in kept)
+
+
+@wrong("first sentence only")
+def link_error(predicted, sure, possible):
+    for a, s, p in zip(predicted, sure, possible, strict=True):
+        return 1 - (len(a & s) + len(a & p)) / (len(a) + len(s))

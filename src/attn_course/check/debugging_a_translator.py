@@ -46,6 +46,10 @@ def _logits_and_targets(draw):
     tgt = 1 + draw.ints(3, 5, high=6)
     # Where the model knows nothing, even the least probable word is right now and then.
     yield "no padding at all", _logits_for(draw, tgt, 7, 0, known=0.0), tgt, 0
+    tgt = _targets(draw, 3, 7, 7, 1)
+    yield "as many places as words in the vocabulary", _logits_for(draw, tgt, 7, 1), tgt, 1
+    tgt = _targets(draw, 5, 3, 11, 0)
+    yield "every word right", _logits_for(draw, tgt, 11, 0, known=20.0), tgt, 0
 
 
 def _guesses(logits):
@@ -74,13 +78,13 @@ word_accuracy = Exercise(
             {" & words": "", "words.sum().item()": "words.numel()"},
         ),
         "padding counted as right": Mistake(
-            "Every place of padding counts as right, so the number is high before anything is learned: "
-            "padding has to be left out of both counts. See section 11.3.",
+            "Every place of padding counts as a right word: padding has to be left out of both counts. See section "
+            "11.3.",
             {"& words": "| ~words", "words.sum().item()": "words.numel()"},
         ),
         "padding in the denominator": Mistake(
-            "The right words are divided by the number of all places, so a perfect program does not get 1: "
-            "divide by the number of words. See section 11.3.",
+            "The right words are divided by the number of all places, padding included: divide by the number of words. "
+            "See section 11.3.",
             {"words.sum().item()": "words.numel()"},
         ),
         "padding in the numerator": Mistake(
@@ -99,7 +103,7 @@ word_accuracy = Exercise(
             {"tgt != pad_id": "(tgt != pad_id) & (guesses != pad_id)"},
         ),
         "padding only": Mistake(
-            "This is the accuracy at the padding: the mask is upside down, True has to mean a word. See section 11.3.",
+            "This is the accuracy at the padding alone: words are where `tgt` is not `pad_id`. See section 11.3.",
             sign=lambda found, logits, tgt, pad_id: (
                 math.isclose(found, (_guesses(logits) == tgt)[tgt == pad_id].float().mean().item(), abs_tol=1e-5)
                 if (tgt == pad_id).any()
@@ -107,7 +111,8 @@ word_accuracy = Exercise(
             ),
         ),
         "pad id ignored": Mistake(
-            "Padding is taken to be 0 whatever `pad_id` says. See section 11.3.",
+            "The places with the id 0 are left out, whatever `pad_id` says: those with the id `pad_id` are the "
+            "padding. See section 11.3.",
             {"tgt != pad_id": "tgt != 0"},
         ),
         "mean of sentences": Mistake(
@@ -150,8 +155,8 @@ word_accuracy = Exercise(
             {"    guesses =": "    logits, tgt = logits[:, 1:], tgt[:, :-1]\n    guesses ="},
         ),
         "last word left out": Mistake(
-            "The last place of every sentence is not looked at: logits and targets are as long as each other, and all "
-            "places count. See section 11.1.",
+            "The last place of every row does not count: logits and targets are as long as each other, and a word in "
+            "the last place counts like the others. See section 11.1.",
             {"    guesses =": "    logits, tgt = logits[:, :-1], tgt[:, :-1]\n    guesses ="},
         ),
         "divided by the sentences": Mistake(
@@ -163,24 +168,28 @@ word_accuracy = Exercise(
             {"argmax": "argmin"},
         ),
         "a tensor instead of a number": Mistake(
-            "It returns a tensor, and is asked for a Python number: a list of such tensors keeps what they were "
-            "computed from. See section 11.9.",
+            "It returns a tensor, and is asked for a Python number, which `item()` makes of a tensor of one number. "
+            "See section 11.9.",
             sign=lambda found, *inputs: isinstance(found, Tensor) and found.dim() == 0,
         ),
         "one answer for each place": Mistake(
-            "It says for each place or each sentence how right it is; asked for is one number, the share of all words. "
-            "See section 11.3.",
+            "It returns a tensor with axes; asked for is one number, the share of all words. See section 11.3.",
             sign=lambda found, *inputs: isinstance(found, Tensor) and found.dim() > 0,
         ),
         "pad class removed": Mistake(
-            "Padding is not allowed as a guess, so a word for which the program says padding counts as its second "
-            "choice; a guess is the largest of all logits. See section 11.3.",
+            "Where padding has the largest logit, the second largest counts as the guess: a guess is the largest of "
+            "all logits, that of padding too. See section 11.3.",
             {"logits.argmax": "logits.index_fill(-1, tgt.new_tensor([pad_id]), -math.inf).argmax"},
         ),
         "loss instead of the accuracy": Mistake(
             "This is the mean loss of the words; asked for is the share of words that are guessed right. See section "
             "11.3.",
             lambda logits, tgt, pad_id: _word_loss(logits, tgt, pad_id).item(),
+        ),
+        "never right": Mistake(
+            "This is 0 even where every word is right: compare ids with ids. The largest logit is no id; its place is. "
+            "See section 11.1.",
+            lambda logits, tgt, pad_id: 0.0,
         ),
         "ids compared by size": Mistake(
             "Only ids above pad_id count as words: that is right where the padding is 0, and every other id is a word "
@@ -197,11 +206,11 @@ word_accuracy = Exercise(
             lambda logits, tgt, pad_id: _mean_over_words(_pick(logits.softmax(dim=-1), tgt), tgt, pad_id).item(),
         ),
         "first sentence only": Mistake(
-            "Only the first sentence of the batch is looked at. See section 11.3.",
+            "This is the accuracy of the first sentence alone: count the words of all sentences. See section 11.3.",
             {"    guesses =": "    logits, tgt = logits[:1], tgt[:1]\n    guesses ="},
         ),
         "whole division": Mistake(
-            "The accuracy is 0 unless every word is right: // divides whole numbers and drops the rest. See section "
+            "This is 0 unless every word is right: asked for is the share. (/ divides, // drops the rest.) See section "
             "11.3.",
             lambda logits, tgt, pad_id: float(
                 ((_guesses(logits) == tgt) & (tgt != pad_id)).sum().item() // (tgt != pad_id).sum().item()
@@ -270,7 +279,8 @@ word_loss = Exercise(
     use=_loss_and_gradient,
     mistakes={
         "padding counted": Mistake(
-            "The loss is averaged over padding too, so most is gained by learning to say padding. See section 11.3.",
+            "This is the mean over all places, padding included, and a program gains by learning to say padding: leave "
+            "it out. See section 11.3.",
             {".masked_fill(~words, 0.0).sum() / words.sum()": ".mean()"},
         ),
         "padding in the denominator": Mistake(
@@ -279,7 +289,7 @@ word_loss = Exercise(
             {"words.sum()": "words.numel()"},
         ),
         "padding only": Mistake(
-            "This is the loss at the padding: the mask is upside down, True has to mean a word. See section 11.3.",
+            "This is the mean loss at the padding alone: words are where `tgt` is not `pad_id`. See section 11.3.",
             sign=lambda found, logits, tgt, pad_id: (
                 torch.allclose(found[0], _minus_log(logits, tgt)[tgt == pad_id].mean())
                 if (tgt == pad_id).any()
@@ -287,42 +297,46 @@ word_loss = Exercise(
             ),
         ),
         "pad id ignored": Mistake(
-            "Padding is taken to be 0 whatever `pad_id` says. See section 11.3.",
+            "The places with the id 0 are left out, whatever `pad_id` says: those with the id `pad_id` are the "
+            "padding. See section 11.3.",
             {"tgt != pad_id": "tgt != 0"},
         ),
         "pad class removed": Mistake(
-            "The class of padding is taken out of the softmax; a program has to learn that a word is not padding, too. "
-            "What is left out are places, not a class. See section 11.3.",
+            "These are probabilities of a softmax without the class of padding; a program has to learn that a word is "
+            "not padding, too. Leave out places, not a class. See section 11.3.",
             {"softmax(logits,": "softmax(logits.index_fill(-1, tgt.new_tensor([pad_id]), -math.inf),"},
         ),
         "softmax twice": Mistake(
-            "The softmax is taken twice, so no probability can come near 1 and the loss cannot come near 0. See "
+            "This is the loss after two softmaxes, where no probability reaches 1 and no loss reaches 0: take one. See "
             "section 11.4.",
             {"softmax(logits,": "softmax(logits.softmax(dim=-1),"},
         ),
         "no softmax": Mistake(
-            "These are the logits of the targets, with a minus: without a softmax, the loss falls without end "
-            "as the logits grow. See section 11.4.",
+            "This is minus the mean logit of the targets: without a softmax, such a loss falls without end as the "
+            "logits grow. See section 11.4.",
             {"torch.log_softmax(logits, dim=-1)": "logits"},
         ),
         "logarithm forgotten": Mistake(
-            "This averages the probabilities themselves, with a minus; the loss is minus their logarithm, "
-            "which grows without end as a probability nears 0. See section 11.4.",
+            "This is minus the mean of the probabilities themselves; the loss takes their logarithms, and grows "
+            "without end as a probability nears 0. See section 11.4.",
             {"log_softmax": "softmax"},
         ),
         "sign forgotten": Mistake(
-            "The sign is missing: logarithms of probabilities are negative, and the loss is minus their mean. "
-            "See section 11.4.",
+            "This is the loss with the other sign: logarithms of probabilities are negative, and the loss is minus "
+            "their mean. See section 11.4.",
             {"-torch": "torch"},
         ),
         "softmax overflows": Mistake(
-            "With large logits a probability rounds to 0, or its exponential to infinity, and the loss is infinite or "
-            "NaN: take the logarithm and the softmax in one step. See section 11.4.",
-            sign=lambda found, logits, tgt, pad_id: not found[0].isfinite(),
+            "With large logits the loss is infinite or NaN: a probability can round to 0, and an exponential to "
+            "infinity. Take the logarithm and the softmax in one step. See section 11.4.",
+            sign=lambda found, logits, tgt, pad_id: (
+                logits.abs().max() > 100 and found[0].dim() == 0 and not found[0].isfinite()
+            ),
         ),
         "small number added": Mistake(
-            "The loss is cut off, by a small number that is added under the logarithm, or by a bound for probabilities "
-            "or logits: however wrong the model is, it hears no more, and its gradient is gone. See section 11.4.",
+            "With large logits the loss is less than half of what it should be: a small number added under the "
+            "logarithm, or a bound for probabilities or logits, is a bound for the loss too. Take the logarithm and "
+            "the softmax in one step. See section 11.4.",
             sign=lambda found, logits, tgt, pad_id: (
                 logits.abs().max() > 100 and found[0].isfinite() and 0 < found[0] < _word_loss(logits, tgt, pad_id) / 2
             ),
@@ -333,8 +347,8 @@ word_loss = Exercise(
             {"gather(-1, tgt[..., None])[..., 0]": "mean(dim=-1)"},
         ),
         "softmax over the positions": Mistake(
-            "The softmax runs over the positions, so a word's probability depends on how long the sentence is: "
-            "the vocabulary is the last axis. See section 11.1.",
+            "The probabilities are those of a softmax over the positions: the vocabulary is the last axis. See section "
+            "11.1.",
             {"dim=-1": "dim=1"},
         ),
         "mean of sentences": Mistake(
@@ -346,8 +360,8 @@ word_loss = Exercise(
             },
         ),
         "sum instead of mean": Mistake(
-            "This is the sum over the words, so a larger batch means a larger loss and a larger step: "
-            "divide by the number of words. See section 11.3.",
+            "This is the sum over the words, which grows with the batch: divide by the number of words. See section "
+            "11.3.",
             {" / words.sum()": ""},
         ),
         "shifted again": Mistake(
@@ -361,23 +375,23 @@ word_loss = Exercise(
             {"    losses =": "    logits, tgt = logits[:, 1:], tgt[:, :-1]\n    losses ="},
         ),
         "padding in the numerator": Mistake(
-            "The losses of padding are added up too, and the sum is divided by the number of words alone: leave them "
-            "out of both. See section 11.3.",
+            "The losses of padding are added up too, and the sum is divided by the number of words alone: leave "
+            "padding out of both. See section 11.3.",
             {".masked_fill(~words, 0.0)": ""},
         ),
         "divided by the sentences": Mistake(
-            "The sum over the words is divided by the number of sentences, so that long sentences count more: "
-            "divide by the number of words. See section 11.3.",
+            "This is the sum over the words, divided by the number of sentences: divide by the number of words. See "
+            "section 11.3.",
             {"words.sum()": "len(tgt)"},
         ),
         "one minus the probability": Mistake(
-            "This averages one minus the probabilities; the loss is minus their logarithm, which grows without end as "
-            "a probability nears 0. See section 11.4.",
+            "This is the mean of one minus the probabilities; the loss is minus their logarithm, which grows without "
+            "end as a probability nears 0. See section 11.4.",
             {"-torch.log_softmax": "1 - torch.softmax"},
         ),
         "logarithm of the mean": Mistake(
-            "The probabilities are averaged first and the logarithm is taken of their mean: each word has a logarithm "
-            "of its own, and these are averaged. See section 11.4.",
+            "This is minus the logarithm of the mean probability: each word has a logarithm of its own, and these are "
+            "averaged. See section 11.4.",
             {
                 "-torch.log_softmax": "torch.softmax",
                 "return losses": "return -(losses",
@@ -385,7 +399,7 @@ word_loss = Exercise(
             },
         ),
         "another base": Mistake(
-            "The logarithm is that to the base 2; the loss takes the natural one. See section 11.4.",
+            "This is the loss with logarithms to the base 2; it takes the natural ones. See section 11.4.",
             {"words.sum()": "words.sum() / math.log(2)"},
         ),
         "perplexity": Mistake(
@@ -393,34 +407,34 @@ word_loss = Exercise(
             {"return losses": "return (losses", "words.sum()": "words.sum()).exp()"},
         ),
         "no gradient": Mistake(
-            "The loss has no gradient, so nothing can be learned from it: detach, item, argmax or no_grad stands "
-            "between it and the logits. See section 11.9.",
+            "No gradient comes back from the loss, so nothing can be learned. What leads out of the graph: detach, "
+            "item, argmax, no_grad, a tensor made anew. See section 11.9.",
             {"softmax(logits,": "softmax(logits.detach(),"},
         ),
         "gradient of one part missing": Mistake(
-            "The loss is right, and its gradient is not: look for something on the way that is detached. See section "
+            "The loss is right, and its gradient is not: what is detached, or made anew, is not learned. See section "
             "11.9.",
             sign=lambda found, logits, tgt, pad_id: (
                 found[0].dim() == 0
-                and torch.allclose(found[0], _word_loss(logits, tgt, pad_id), rtol=1e-4)
+                and torch.allclose(found[0], _word_loss(logits, tgt, pad_id), rtol=1e-4, atol=1e-5)
                 and not torch.allclose(found[1], _gradient_of_words(logits, tgt, pad_id), atol=1e-6)
             ),
         ),
         "one loss for each word": Mistake(
-            "These are the losses of the words, one by one; asked for is one number, their mean. See section 11.3.",
+            "The result has axes, and one number was asked for: the mean of the losses of all words. See section 11.3.",
             sign=lambda found, *inputs: found[0].dim() > 0 and (found[0].numel() > 1 or None),
         ),
         "most probable word": Mistake(
-            "This is minus the logarithm of the largest probability at each place, whatever the target is: a model "
-            "that is sure of the wrong word would have no loss. See section 11.4.",
+            "This averages minus the logarithm of the largest probability at each place, whatever the target is: a "
+            "model that is sure of the wrong word would have almost no loss. See section 11.4.",
             {"gather(-1, tgt[..., None])[..., 0]": "amax(dim=-1)"},
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "The caller still needs the logits, to count what is right. Work on a copy. See section 11.3."
+            "Whoever called it still needs that, to count what is right. Work on a copy. See section 11.3."
         ),
         "a number instead of a tensor": Mistake(
-            "It returns a Python number, and no training step can start from that: return the tensor, without item(). "
-            "See section 11.9.",
+            "It returns a Python number, and no training step can start from that: return a tensor, from which a "
+            "gradient comes back. See section 11.9.",
             sign=lambda found, *inputs: isinstance(found[0], int | float),
         ),
     },
@@ -469,6 +483,7 @@ def _sentences(draw):
     yield "five sentences", *trial(5, 3, 7, 17)
     yield "a source longer than the target", *trial(7, 11, 3, 13)
     yield "a model that ignores the source", *trial(11, 5, 7, 13, False)
+    yield "as many places as words in the vocabulary", *trial(5, 3, 11, 11)
 
 
 def _swapped_accuracy(model, src, read, write):
@@ -509,22 +524,22 @@ swapped_accuracy = Exercise(
             {"roll(1, dims=0)": "flip(0)"},
         ),
         "what is written moved along": Mistake(
-            "What is to be written moves along with the sources and what is read does not, so the decoder reads one "
-            "sentence and is judged by another: only the sources move. See section 11.5.",
+            "Source and written words are of one sentence, and what the decoder reads is of the next: the source alone "
+            "should be another sentence's. See section 11.5.",
             {"    words =": "    write = write.roll(1, dims=0)\n    words ="},
         ),
         "what is read moved along": Mistake(
-            "What the decoder reads moves along with the sources, so it is judged by a sentence that it did not read: "
-            "only the sources move. See section 11.5.",
+            "Source and read words are of one sentence, and the guesses are judged by the next one: the source alone "
+            "should be another sentence's. See section 11.5.",
             {"(others, read)": "(others, read.roll(1, dims=0))"},
         ),
         "source blanked": Mistake(
-            "The sources are blanked, and a model that has never seen an empty source may do anything: "
-            "give each sentence a source of another one. See section 11.5.",
+            "These are the guesses for sources of nothing but 0, and a model that has never seen such a source may do "
+            "anything: give each sentence the source of another one. See section 11.5.",
             {"src.roll(1, dims=0)": "torch.zeros_like(src)"},
         ),
         "fed what it must write": Mistake(
-            "The decoder is given `write`, the words that it must say; it reads `read`. See section 11.5.",
+            "The decoder is given `write`, the words that it must say; it should be given `read`. See section 11.5.",
             {"(others, read)": "(others, write)"},
         ),
         "padding counted": Mistake(
@@ -532,8 +547,8 @@ swapped_accuracy = Exercise(
             {" & words": "", "words.sum().item()": "words.numel()"},
         ),
         "padding of what is read": Mistake(
-            "Padding is looked for in `read`, which is longer by one: where it holds the end of a sentence, `write` is "
-            "padding already. Look where `write` is not 0. See section 11.5.",
+            "The places where `read` is not 0 count, one too many in each padded sentence: where `read` holds the end "
+            "of a sentence, `write` is padding already. Look where `write` is not 0. See section 11.5.",
             {"write != 0": "read != 0"},
         ),
         "shifted again": Mistake(
@@ -552,8 +567,8 @@ swapped_accuracy = Exercise(
             {"    words =": "    write = read\n    words ="},
         ),
         "difference returned": Mistake(
-            "This is how much the accuracy falls; asked for is the accuracy with the wrong sources itself. See section "
-            "11.5.",
+            "This is the accuracy with the right sources minus that with the wrong ones; asked for is the latter "
+            "itself. See section 11.5.",
             lambda model, src, read, write: (
                 _word_accuracy(model(src, read), write, 0) - _swapped_accuracy(model, src, read, write)
             ),
@@ -595,8 +610,8 @@ swapped_accuracy = Exercise(
             {"src.roll(1, dims=0)": "src[:1].expand_as(src)"},
         ),
         "first sentence left out": Mistake(
-            "The first sentence is left out. None stands before it, and it gets the source of the last. See section "
-            "11.5.",
+            "The first sentence is left out. None stands before it, and it should get the source of the last. See "
+            "section 11.5.",
             {
                 "src.roll(1, dims=0)": "src[:-1]",
                 "(others, read)": "(others, read[1:])",
@@ -613,7 +628,7 @@ swapped_accuracy = Exercise(
             {"src.roll(1, dims=0)": "torch.cat([src[:1], src[:-1]])"},
         ),
         "one sentence too far": Mistake(
-            "Each sentence gets the source of the one before the last; asked for is that of the one before. See "
+            "Each sentence gets the source of the one two places before it; asked for is that of the one before. See "
             "section 11.5.",
             {"roll(1,": "roll(2,"},
         ),
@@ -651,15 +666,18 @@ class _Epochs:
 
 
 def _curves(draw):
+    # First, for where an epoch is the best whatever the lowest loss starts with, what stops stops for another reason.
+    yield "losses below 0", (-1.0, -3.0, -2.0), 3
     yield "a loss that rises in the end", (3.0, 2.0, 1.0, 1.5, 2.5), 5
     yield "a loss that only falls", (3.0, 2.0, 1.0), 3
     yield "a loss that only rises", (1.0, 2.0, 3.0, 4.0), 4
     yield "a loss with two valleys", (3.0, 1.5, 2.0, 1.0, 1.2, 2.0, 1.1), 7
     yield "two equal lowest losses", (2.0, 1.0, 1.5, 1.0, 3.0), 5
     yield "a single epoch", (2.0,), 1
-    yield "losses below 0", (-1.0, -3.0, -2.0), 3
     losses = tuple(draw(11).tolist())
     yield "eleven epochs", losses, 11
+    yield "losses in the millions", (4e6, 3e6, 5e6), 3
+    yield "a loss that falls by less and less", (1.0, 0.9, 0.891, 0.8905, 0.89049, 0.890485, 0.95), 7
 
 
 def _train_and_look(answer, losses, width):
@@ -673,8 +691,8 @@ def _train_and_look(answer, losses, width):
     except UnboundLocalError:
         if min(losses) > 0 and run_epoch.epoch == len(losses):
             raise Remark(
-                "All epochs were run and none of them was kept: the lowest loss so far starts so low that no loss is "
-                "below it. See section 11.10."
+                "A name has no value after the last epoch. Where no loss is below the number that the lowest starts "
+                "with, nothing is kept: start with infinity. See section 11.10."
             ) from None
         raise
     if best is None and run_epoch.epoch == 0:
@@ -718,8 +736,8 @@ keep_best = Exercise(
     use=_train_and_look,
     mistakes={
         "method instead of weights": Mistake(
-            "What is kept is a method, not weights, and then it overwrites the method of the model: "
-            "the model still holds the weights of its last epoch. See section 11.10.",
+            "The model ends with the weights of its last epoch, and something stands in the place of its method "
+            "`parameters`: an assignment to a method's name puts no weights back. See section 11.10.",
             {
                 "copy.deepcopy(model.state_dict())": "model.parameters",
                 "model.load_state_dict(best)": "model.parameters = best",
@@ -744,23 +762,23 @@ keep_best = Exercise(
             {"loss < lowest": "loss > lowest", "math.inf": "-math.inf"},
         ),
         "later of two equals": Mistake(
-            "Of two epochs with the same loss the later one is kept; the first is asked for: "
-            "replace what is kept only by something better. See section 11.10.",
+            "Of two epochs with the same lowest loss the later one is kept; the first is asked for: replace what is "
+            "kept only by something better. See section 11.10.",
             {"loss < lowest": "loss <= lowest"},
         ),
         "compared with the epoch before": Mistake(
-            "A loss is compared with that of the epoch before, so a small dip late in the training counts as the best: "
-            "compare it with the lowest so far. See section 11.10.",
+            "Kept is the last epoch whose loss is below that of the epoch before, be it a small dip late in the "
+            "training: compare a loss with the lowest so far. See section 11.10.",
             {"state_dict())\n": "state_dict())\n        lowest = loss\n"},
         ),
         "lowest never updated": Mistake(
-            "Every epoch counts as the best: the lowest loss so far has to be kept, and compared with. See section "
-            "11.10.",
+            "The last epoch is kept whatever its loss: the lowest loss so far has to be kept too, and compared with. "
+            "See section 11.10.",
             {"lowest, best_epoch = loss, epoch": "best_epoch = epoch"},
         ),
         "copied before the epoch": Mistake(
-            "The weights are copied before the epoch that gave the loss; the loss belongs to the weights after it. "
-            "See section 11.10.",
+            "The model ends with the weights from before the best epoch; the loss belongs to the weights after it. See "
+            "section 11.10.",
             {
                 "        loss =": "        before = copy.deepcopy(model.state_dict())\n        loss =",
                 "best = copy.deepcopy(model.state_dict())": "best = before",
@@ -776,9 +794,14 @@ keep_best = Exercise(
             sign=lambda found, losses, width: isinstance(found[3], nn.Module),
         ),
         "lowest starts at 0": Mistake(
-            "No epoch is ever the best: the lowest loss so far starts so low that no loss is below it. See section "
-            "11.10.",
+            "Where all losses are above 0, no epoch is kept: the lowest loss so far should start so high that any loss "
+            "is below it. See section 11.10.",
             {"math.inf": "0.0"},
+        ),
+        "lowest starts at a number": Mistake(
+            "Where all losses are large, no epoch is kept: the lowest loss so far should start so high that every loss "
+            "is below it. See section 11.10.",
+            {"math.inf": "1000.0"},
         ),
         "too few epochs": Mistake(
             "Fewer epochs are run than `num_epochs`; a loss that has risen may fall again, and lower. See section "
@@ -795,12 +818,13 @@ keep_best = Exercise(
             {"range(num_epochs)": "range(num_epochs + 1)"},
         ),
         "restored on the way": Mistake(
-            "The best state is put back after every epoch, so that the training begins again from there each time: "
-            "put it back once, at the end. See section 11.10.",
+            "After an epoch that is no better, the training begins again from the best state: put that back once, at "
+            "the end. See section 11.10.",
             {"    model.load": "        model.load"},
         ),
         "kept until the first rise": Mistake(
-            "Nothing is kept any more once a loss has risen; a later epoch may be better still. See section 11.10.",
+            "What is kept is the best before the first rise of the loss; a later epoch may be better still. See "
+            "section 11.10.",
             {
                 "None, None\n": "None, None\n    falling = True\n",
                 "        if loss": "        falling = falling and loss < lowest\n        if falling and loss",
@@ -875,7 +899,7 @@ def _evaluate_and_look(answer, batches, table, training):
     if loss is None and model.calls == 0:
         return None
     learns = model.table.requires_grad
-    return loss, model.dropped, model.recorded, gradients, model.training, learns
+    return loss, model.dropped, model.recorded, gradients, model.training, model.dropout.training, learns
 
 
 def _evaluate(model, batches):
@@ -902,28 +926,35 @@ evaluate = Exercise(
         "whether a graph was recorded while the model ran",
         "whether gradients are on afterwards",
         "the training mode afterwards",
+        "the training mode of the dropout afterwards",
         "whether the weights still require a gradient",
     ),
     use=_evaluate_and_look,
     mistakes={
         "dropout left on": Mistake(
-            "The model runs in training mode, with dropout on: two evaluations of the same weights differ. "
-            "See section 11.9.",
+            "The model, or a layer in it, is in training mode while it runs: with dropout on, two evaluations of the "
+            "same weights differ. See section 11.9.",
             {"    model.eval()\n": ""},
         ),
         "graph recorded": Mistake(
-            "A graph was recorded for a backward pass that never comes: this costs memory and time, and `eval()` does "
-            "not prevent it. See section 11.9.",
+            "A graph was recorded, which costs memory and time, and `eval()` does not prevent it: say that no gradient "
+            "is wanted. See section 11.9.",
             {"no_grad": "enable_grad"},
         ),
         "dropout on and graph recorded": Mistake(
-            "The model runs as in training, with dropout on and a graph recorded: "
-            "turn off both, for they are two different things. See section 11.9.",
+            "The model, or a layer in it, is in training mode while it runs, and a graph was recorded: turn off both, "
+            "for they are two different things. See section 11.9.",
             {"    model.eval()\n": "", "no_grad": "enable_grad"},
         ),
         "mode not restored": Mistake(
-            "The model is left in evaluation mode, so the rest of the training runs without dropout. See section 11.9.",
+            "The model is left in evaluation mode, in which a training would go on without dropout: restore the mode "
+            "that it was in. See section 11.9.",
             {"    model.train(training)\n": ""},
+        ),
+        "mode of the layers not restored": Mistake(
+            "The model is in the mode that it was in, and a layer in it is left in evaluation mode, so that nothing is "
+            "dropped there: `train` sets the model and all layers in it. See section 11.9.",
+            {"model.train(training)": "model.training = training"},
         ),
         "always back to training": Mistake(
             "The model is left in training mode whatever it was in before: remember the mode, and restore that one. "
@@ -945,6 +976,14 @@ evaluate = Exercise(
             "so it has to count by its number of words. See section 11.9.",
             {"losses[words].sum().item()": "losses[words].mean().item() * len(src)", "words.sum().item()": "len(src)"},
         ),
+        "weighted by places": Mistake(
+            "Each batch counts by its number of places, padding included; its loss is a mean over words, so it has to "
+            "count by its number of words. See section 11.9.",
+            {
+                "losses[words].sum().item()": "losses[words].mean().item() * words.numel()",
+                "words.sum().item()": "words.numel()",
+            },
+        ),
         "padding counted": Mistake(
             "The loss is averaged over padding too: leave out the places where `write` is 0. See section 11.3.",
             {"losses[words]": "losses", "words.sum().item()": "words.numel()"},
@@ -965,7 +1004,7 @@ evaluate = Exercise(
             {"[words].sum()": "[words].mean()"},
         ),
         "fed what it must write": Mistake(
-            "The decoder is given `write`, the words that it must say; it reads `read`. See section 11.5.",
+            "The decoder is given `write`, the words that it must say; it should be given `read`. See section 11.5.",
             {"model(src, read)": "model(src, write)"},
         ),
         "shifted again": Mistake(
@@ -995,8 +1034,8 @@ evaluate = Exercise(
             {"            words =": "            write = read\n            words ="},
         ),
         "softmax twice": Mistake(
-            "The model's logits go through a softmax before the cross-entropy, which takes one itself. See section "
-            "11.4.",
+            "This is the loss after two softmaxes: the model's logits need one, and the cross-entropy takes that "
+            "itself. See section 11.4.",
             {"model(src, read)": "model(src, read).softmax(dim=-1)"},
         ),
         "weights frozen": Mistake(
@@ -1010,18 +1049,18 @@ evaluate = Exercise(
             {"model.train(training)": "model.requires_grad_(False)"},
         ),
         "mode not restored and graph recorded": Mistake(
-            "The model is left in evaluation mode, and a graph was recorded for a backward pass that never comes: "
-            "`eval()` does not prevent that. See section 11.9.",
+            "The model is left in evaluation mode, and a graph was recorded, which costs memory and time: `eval()` "
+            "does not prevent that. See section 11.9.",
             {"    model.train(training)\n": "", "no_grad": "enable_grad"},
         ),
         "always back to training and graph recorded": Mistake(
-            "The model is left in training mode whatever it was in before, and a graph was recorded for a backward "
-            "pass that never comes. See section 11.9.",
+            "The model is left in training mode whatever it was in before, and a graph was recorded, which costs "
+            "memory and time. See section 11.9.",
             {"train(training)": "train()", "no_grad": "enable_grad"},
         ),
         "padding of what is read": Mistake(
-            "Words are looked for in `read`, which is longer by one: where it holds the end of a sentence, `write` is "
-            "padding already. Look where `write` is not 0. See section 11.5.",
+            "The places where `read` is not 0 count, one too many in each padded sentence: where `read` holds the end "
+            "of a sentence, `write` is padding already. Look where `write` is not 0. See section 11.5.",
             {"write != 0": "read != 0"},
         ),
         "divided by the words that are read": Mistake(
@@ -1052,8 +1091,8 @@ evaluate = Exercise(
             {"total / counted": "math.exp(total / counted)"},
         ),
         "sign forgotten": Mistake(
-            "The sign is missing: logarithms of probabilities are negative, and the loss is minus their mean. "
-            "See section 11.4.",
+            "This is the loss with the other sign: logarithms of probabilities are negative, and the loss is minus "
+            "their mean. See section 11.4.",
             {"return total": "return -total"},
         ),
         "accuracy": Mistake(
@@ -1061,8 +1100,8 @@ evaluate = Exercise(
             {"losses = _minus_log(model(src, read), write)": "losses = model(src, read).argmax(dim=-1) == write"},
         ),
         "a tensor instead of a number": Mistake(
-            "It returns a tensor, and is asked for a Python number: a list of such tensors keeps what they were "
-            "computed from. See section 11.9.",
+            "It returns a tensor, and is asked for a Python number, which `item()` makes of a tensor of one number. "
+            "See section 11.9.",
             sign=lambda found, *inputs: isinstance(found[0], Tensor) and found[0].dim() == 0,
         ),
         "opposite mode restored": Mistake(
@@ -1071,8 +1110,8 @@ evaluate = Exercise(
             {"train(training)": "train(not training)"},
         ),
         "first batch only, and mode not restored": Mistake(
-            "It returns after the first batch, and before the mode is restored: all of them should be gone through "
-            "first. See section 11.9.",
+            "This is the loss of the first batch alone, and the model is left in evaluation mode: go through all "
+            "batches, and restore the mode, before you return. See section 11.9.",
             {"in batches": "in batches[:1]", "    model.train(training)\n": ""},
         ),
         "first batch only": Mistake(
@@ -1080,13 +1119,13 @@ evaluate = Exercise(
             {"in batches": "in batches[:1]"},
         ),
         "reshaped instead of transposed": Mistake(
-            "`cross_entropy` wants the vocabulary on axis 1, and the logits are brought into that shape by reshaping, "
-            "which mixes words and positions: swap the axes. See section 11.4.",
+            "This is the loss of logits that were reshaped to (B, V, T), which mixes words and positions: to bring the "
+            "vocabulary to axis 1, swap the axes. See section 11.4.",
             {"model(src, read)": "(logits := model(src, read)).reshape(len(src), logits.size(2), -1).mT"},
         ),
         "dropout on, graph recorded and mean over the batches": Mistake(
-            "The model runs in training mode, with dropout on, a graph is recorded for a backward pass that never "
-            "comes, and the batches' means are averaged, however few words a batch has. See section 11.9.",
+            "The model, or a layer in it, is in training mode while it runs, a graph was recorded, and this is the "
+            "mean of the batches' means, however few words a batch has. See section 11.9.",
             {
                 "    model.eval()\n": "",
                 "no_grad": "enable_grad",

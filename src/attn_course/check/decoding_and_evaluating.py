@@ -46,7 +46,7 @@ def _listen(answer, next_logits, bos_id, eos_id, max_len):
     def counted(ids):
         nonlocal calls
         calls += 1
-        if calls > max_len + 9:
+        if calls > 3 * max_len + 9:
             raise Remark("The loop does not stop when max_len tokens are written. See section 13.2.")
         return next_logits(ids)
 
@@ -80,8 +80,8 @@ write_greedily = Exercise(
             {"next_logits(ids)": "next_logits(ids[-1:])"},
         ),
         "first row": Mistake(
-            "Every token is chosen from the first row of the logits, which is about the first token; "
-            "the next one is in the last row. See section 13.2.",
+            "Every token is what the first row of the logits says, which is about the token after the beginning; the "
+            "next one is in the last row, for all ids so far. See section 13.2.",
             {"[-1].argmax": "[0].argmax"},
         ),
         "largest of all rows": Mistake(
@@ -103,13 +103,13 @@ write_greedily = Exercise(
             {"        if ids[-1] == eos_id:\n            break\n": ""},
         ),
         "does not stop": Mistake(
-            "A model that never writes the end keeps this loop going for ever: "
-            "stop when `max_len` tokens are written. See section 13.2.",
+            "A model that does not write the end keeps this going beyond `max_len`: stop when so many tokens are "
+            "written. See section 13.2.",
             {"len(ids) <= max_len": "True"},
         ),
         "one token too few": Mistake(
-            "A sentence that is cut off has one token too few: "
-            "`max_len` counts what is written, and the beginning is not. See section 13.2.",
+            "At most max_len − 1 tokens are written: `max_len` counts what is written, and the beginning is not. See "
+            "section 13.2.",
             {"<= max_len": "< max_len"},
         ),
         "one token too many": Mistake(
@@ -123,7 +123,7 @@ write_greedily = Exercise(
         "end over the last token": Mistake(
             "A sentence that is cut off has an end in the place of its last token, "
             "and the model wrote another token there. See section 13.2.",
-            {"ids[1:]": "ids[1:] if ids[-1] == eos_id else [*ids[1:-1], eos_id]"},
+            {"ids[1:]": "ids[1:] if len(ids) == 1 or ids[-1] == eos_id else [*ids[1:-1], eos_id]"},
         ),
         "least probable": Mistake(
             "It takes the smallest logit each time; the most probable token has the largest. See section 13.1.",
@@ -135,8 +135,8 @@ write_greedily = Exercise(
             {"argmax()": "softmax(-1).multinomial(1)"},
         ),
         "stops at the beginning": Mistake(
-            "The loop stops as soon as the model writes the beginning, as if that were an end: only eos_id ends a "
-            "sentence. See section 13.2.",
+            "The text stops where the model writes the beginning, which is no end: only eos_id ends a sentence. See "
+            "section 13.2.",
             {"== eos_id": "in (eos_id, bos_id)"},
         ),
         "beginning left out": Mistake(
@@ -145,8 +145,8 @@ write_greedily = Exercise(
             {"ids[1:]": "[i for i in ids if i != bos_id]"},
         ),
         "tensors in the list": Mistake(
-            "The list holds tensors of one number each; asked for are Python integers, which `.item()` makes of them. "
-            "See section 13.2.",
+            "There are tensors among the ids; asked for are Python integers, which `.item()` makes of tensors of one "
+            "number. See section 13.2.",
             sign=lambda found, *inputs: "tensors in a list" in str(found),
         ),
         "a tensor instead of a list": Mistake(
@@ -154,8 +154,8 @@ write_greedily = Exercise(
             sign=lambda found, *inputs: "one tensor" in str(found),
         ),
         "first row of the last": Mistake(
-            "The row before the last is read: it is about the token that was written last, and the last row about the "
-            "next. See section 13.2.",
+            "From the second on, each token is what the row before the last says, which is about the token written "
+            "last; the last row is about the next. See section 13.2.",
             {"(ids)[-1]": "(ids)[max(len(ids) - 2, 0)]"},
         ),
         "beginning counted": Mistake(
@@ -164,11 +164,11 @@ write_greedily = Exercise(
             {"<=": "<", "ids[1:]": "ids"},
         ),
         "last token only": Mistake(
-            "It returns the token that was written last; asked for are all of them. See section 13.2.",
+            "It returns the last token alone; asked for are all that were written. See section 13.2.",
             {"ids[1:]": "ids[-1:]"},
         ),
         "one token whatever is allowed": Mistake(
-            "With max_len = 0 a token is written: the first one comes before max_len is looked at. See section 13.2.",
+            "With max_len = 0 a token is written, and none is allowed. See section 13.2.",
             {"<= max_len": "<= max(max_len, 1)"},
         ),
         "filled up with ends": Mistake(
@@ -177,17 +177,16 @@ write_greedily = Exercise(
             {"ids[1:]": "ids[1:] + [eos_id] * (max_len + 1 - len(ids))"},
         ),
         "first token lost": Mistake(
-            "The first token that was written is missing: the beginning is cut off, and one token more. See section "
-            "13.2.",
+            "The first token that was written is missing: only the beginning should not be returned. See section 13.2.",
             {"ids[1:]": "ids[2:]"},
         ),
         "first token only": Mistake(
-            "It writes one token and returns: more are written until the end or `max_len`. See section 13.2.",
+            "It returns the first token alone: more are written, until the end or `max_len`. See section 13.2.",
             {"        if ids[-1] == eos_id:\n            break": "        break"},
         ),
         "softmax over the positions": Mistake(
-            "The softmax runs over the positions, the first axis, so that a token is compared with itself at other "
-            "places: the vocabulary is the last axis. See section 13.1.",
+            "These are the tokens of a softmax over the positions, the first axis, in which a token is compared with "
+            "itself at other places: the vocabulary is the last axis. See section 13.1.",
             {"[-1].argmax": ".softmax(0)[-1].argmax"},
         ),
     },
@@ -300,6 +299,14 @@ beam_step = Exercise(
             "afterwards: it belongs into the choice. See section 13.3.",
             sign=where(_is_sure, _by_the_new_token_alone),
         ),
+        "chosen by the new token alone, in its order": Mistake(
+            "The K are chosen by what the new token adds, and are in the order of that: what the beams have cost up to "
+            "here belongs into the choice. See section 13.3.",
+            {
+                "totals = log_probs[:, None] + ": "totals = ",
+                "% V, best": "% V, best + log_probs[index // V]",
+            },
+        ),
         "each beam keeps its best": Mistake(
             "Every beam goes on with its own best token, so that a good beam never has two children "
             "and a bad one never dies: the K best should be found among all K · V. See section 13.3.",
@@ -346,6 +353,11 @@ beam_step = Exercise(
             "or they are added to the columns. See section 13.3.",
             {"log_probs[:, None]": "log_probs"},
         ),
+        "no axis for the tokens, added behind": Mistake(
+            "The beams' own numbers belong to the rows of (K, V), and (K,) stands over its columns: give them an axis "
+            "of length 1 for the tokens. See section 13.3.",
+            {"log_probs[:, None] + next_log_probs": "next_log_probs + log_probs"},
+        ),
         "new log-probabilities as totals": Mistake(
             "The totals are those of the new tokens alone: the next step needs the sum. See section 13.3.",
             {"% V, best": "% V, next_log_probs.flatten()[index]"},
@@ -365,8 +377,7 @@ beam_step = Exercise(
             _best_of_each_row_first,
         ),
         "K of each beam": Mistake(
-            "There are K continuations of each beam, K · K in all; K should be left, of whichever beams. See section "
-            "13.3.",
+            "There are K · K totals; K continuations should be left, of whichever beams. See section 13.3.",
             sign=lambda found, log_probs, following: (
                 None
                 if len(log_probs) == 1 or len(log_probs) > following.size(1)
@@ -392,8 +403,8 @@ beam_step = Exercise(
             {"log_probs[:, None] + next_log_probs": "log_probs.exp()[:, None] + next_log_probs.exp()"},
         ),
         "softmax once more": Mistake(
-            "The new log-probabilities go through a softmax; they are logarithms of probabilities already. See "
-            "section 13.1.",
+            "The probabilities of the new tokens are added to logarithms: `next_log_probs` are logarithms already, to "
+            "be added as they are. See section 13.1.",
             {"+ next_log_probs": "+ next_log_probs.softmax(-1)"},
         ),
         "K of all rows, unsorted by beams": Mistake(
@@ -401,22 +412,24 @@ beam_step = Exercise(
             {"    return": "    order = index.argsort()\n    best, index = best[order], index[order]\n    return"},
         ),
         "tokens over the beams": Mistake(
-            "The best are looked for along the beams, the first axis, and not along the tokens. See section 13.3.",
+            "There are V totals; the K best should be left, of all K · V. See section 13.3.",
             sign=lambda found, log_probs, following: (
                 None if len(log_probs) in (1, following.size(1)) else found[2].shape == (following.size(1),)
             ),
         ),
-        CHANGES_ITS_INPUT: Mistake("The beams are still needed as they were: add into a new tensor. See section 5.10."),
+        CHANGES_ITS_INPUT: Mistake(
+            "What was handed in is still needed as it was: add into a new tensor. See section 5.10."
+        ),
         "probabilities on the way": Mistake(
-            "Short texts are right, and in long ones all totals are −∞: probabilities that small round to 0. Stay with "
-            "logarithms, and add them. See section 13.1.",
+            "In long texts totals come out infinite: probabilities that small round to 0, and their logarithm is −∞. "
+            "Stay with logarithms, and add them. See section 13.1.",
             sign=lambda found, log_probs, following: (
                 bool((log_probs < -80).all() and found[2].isinf().any()) if log_probs.isfinite().all() else None
             ),
         ),
         "axis lost with one beam": Mistake(
-            "Several beams are right, and with one the results have no axis left: they are (K,) for every K, so "
-            "nothing is squeezed. See section 13.3.",
+            "With one beam the results have no axis: they should be (K,) for every K, so squeeze nothing. See section "
+            "13.3.",
             sign=lambda found, log_probs, following: len(log_probs) == 1 and all(part.dim() == 0 for part in found),
         ),
         "places after sorting as tokens": Mistake(
@@ -425,13 +438,13 @@ beam_step = Exercise(
             sign=where(_is_sure, _places_after_sorting),
         ),
         "totals shared out": Mistake(
-            "The totals are divided by their sum over the table, as a softmax does: asked for is the log-probability "
-            "of the whole text, which sums to 1 with those of all other texts. See section 13.3.",
+            "The totals are those after a softmax over the whole table: asked for is the log-probability of each text "
+            "itself, a plain sum. See section 13.3.",
             sign=where(_is_sure, _shared_out),
         ),
         "lists instead of tensors": Mistake(
-            "The right numbers stand in Python lists; asked for are tensors (K,). A `topk` over the flattened table "
-            "returns such tensors, without a loop. See section 13.3.",
+            "The right numbers are there, and some of them in Python lists; asked for are tensors (K,). A `topk` over "
+            "the flattened table returns such tensors, without a loop. See section 13.3.",
             sign=_in_lists,
         ),
         "each token once": Mistake(
@@ -462,6 +475,10 @@ def _logits_and_p(draw):
     yield "tokens that are impossible", shut, 0.3
     yield "logits in the hundreds", 300 + 2 * draw(5, 7), 0.3
     yield "float64", 2 * draw(3, 5, dtype=torch.float64), 0.25
+    yield "as many rows as tokens", 2 * draw(7, 7), 0.2
+    tied = draw(3, 5)
+    tied[:, 1] = tied[:, 3] = 5.0
+    yield "two tokens equally probable", tied, 1.0
 
 
 def _top(x):
@@ -481,6 +498,13 @@ def _nucleus(probs, logits, p):
     falling, order = probs.sort(dim=-1, descending=True)
     kept = falling.cumsum(-1) - falling < p
     return torch.zeros_like(kept).scatter(-1, order, kept)
+
+
+def _very_negative(found, logits, p):
+    """A sign: the logits as they were where a token is kept, and large negative numbers, some finite, elsewhere."""
+    kept = _rightly(logits.softmax(-1), logits, p)
+    dropped = found[~kept]
+    return torch.allclose(found[kept], logits[kept]) and bool((dropped < -1e3).all() and dropped.isfinite().any())
 
 
 keep_min_p = Exercise(
@@ -505,13 +529,13 @@ keep_min_p = Exercise(
             {"amax(dim=-1, keepdim=True)": "max()"},
         ),
         "maximum over the batch": Mistake(
-            "The largest probability is looked for along the first axis, among the same token of other rows; "
-            "look along the last. See section 13.5.",
+            "The limit of a token comes from the largest probability along the first axis, that of the same token in "
+            "other rows; look along the last. See section 13.5.",
             {"dim=-1": "dim=0"},
         ),
         "softmax over the batch": Mistake(
-            "The probabilities sum to 1 down the batch: the softmax runs over the first axis, "
-            "and each row has a choice of its own to make. See section 13.5.",
+            "The probabilities are those of a softmax over the first axis: each row has a choice of its own to make, "
+            "along the last. See section 13.5.",
             {"softmax(-1)": "softmax(0)"},
         ),
         "the others kept": Mistake(
@@ -545,8 +569,8 @@ keep_min_p = Exercise(
             {"return logits": "return logits.log_softmax(-1)"},
         ),
         "above instead of at least": Mistake(
-            "With p = 1 nothing is left: a token that reaches the limit exactly stays, "
-            "and the most probable always does. See section 13.5.",
+            "With p = 1 nothing is left: a token that reaches the limit exactly should stay, and the most probable "
+            "always does. See section 13.5.",
             {"probs < p": "probs <= p"},
         ),
         "one minus p": Mistake(
@@ -572,15 +596,13 @@ keep_min_p = Exercise(
             },
         ),
         "a large negative number instead of −∞": Mistake(
-            "What is dropped has a very negative logit and not −∞, so that it can be drawn after all, "
-            "once in a very long while. See section 13.5.",
-            sign=lambda found, logits, p: (
-                ((found < -1e3) & found.isfinite() & logits.isfinite()).any()
-                and bool((found >= logits - 1e-4)[_rightly(logits.softmax(-1), logits, p)].all())
-            ),
+            "What is dropped has a very negative logit; asked for is −∞, the logit of the probability 0. See "
+            "section 13.5.",
+            sign=_very_negative,
         ),
         "a mask instead of logits": Mistake(
-            "This says which tokens are kept; asked for are the logits, with −∞ at the others. See section 13.5.",
+            "This is a mask, True or False for each token; asked for are the logits, with −∞ at those that are "
+            "dropped. See section 13.5.",
             sign=lambda found, logits, p: found.dtype == torch.bool,
         ),
         "only what is kept": Mistake(
@@ -616,26 +638,30 @@ keep_min_p = Exercise(
             {", keepdim=True": ""},
         ),
         "+∞": Mistake(
-            "Dropped tokens have the logit +∞, which takes all of the probability: which logit has the probability 0? "
-            "See section 13.5.",
+            "Dropped tokens have the logit +∞: which logit has the probability 0? See section 13.5.",
             {"-math.inf": "math.inf"},
         ),
         CHANGES_ITS_INPUT: Mistake(
             "The logits are the model's, and others may want them as they were: work on a new tensor. See section 13.5."
         ),
         "exponentials without a softmax": Mistake(
-            "With logits in the hundreds nothing is dropped: their exponentials are infinite, and infinite is not less "
-            "than infinite. A softmax subtracts the largest first. See section 13.5.",
+            "With logits in the hundreds nothing is dropped: their exponentials are infinite, and with these no "
+            "comparison drops anything. A softmax subtracts the largest first. See section 13.5.",
             {"softmax(-1)": "exp()"},
         ),
         "first axis": Mistake(
-            "Softmax and maximum run along the first axis, and the tokens are the last one. See section 13.5.",
+            "Softmax and maximum are those of the first axis, and the tokens are the last one. See section 13.5.",
             {"softmax(-1)": "softmax(0)", "dim=-1": "dim=0"},
         ),
         "axis 1": Mistake(
-            "A batch (B, V) is right, and with other leading axes the maximum is taken along one of these: the tokens "
-            "are the last axis, -1, and not always axis 1. See section 13.5.",
+            "The maximum is that of axis 1, which is right for a batch (B, V): the tokens are the last axis, -1, "
+            "whatever stands before it. See section 13.5.",
             {"dim=-1": "dim=1"},
+        ),
+        "softmax and maximum along axis 1": Mistake(
+            "Softmax and maximum are those of axis 1, which is right for a batch (B, V): the tokens are the last axis, "
+            "-1, whatever stands before it. See section 13.5.",
+            {"softmax(-1)": "softmax(1)", "dim=-1": "dim=1"},
         ),
         "renormalised": Mistake(
             "What is dropped is right, and what is kept has changed: these are logarithms of probabilities that sum to "
@@ -662,7 +688,7 @@ def _corpora(draw):
             keep = draw.ints(length, high=3).tolist()
             hypothesis = [r if k else o for r, o, k in zip(reference, other, keep, strict=False)]
             cut = int(draw.ints(1, high=3))
-            hypothesis = [hypothesis[: max(n, length - cut)], hypothesis + other[-cut:], hypothesis][cut]
+            hypothesis = [hypothesis[: max(n, length - 2)], hypothesis + other[-cut:], hypothesis][cut]
             hypotheses.append([_WORDS[i] for i in hypothesis])
             references.append([_WORDS[i] for i in reference])
         return hypotheses, references, n
@@ -688,6 +714,7 @@ def _corpora(draw):
     yield ("glued alike", [["be", "for", "e"], ["a", "cat"]], [["b", "efor", "e"], ["be", "fore"]], 2)
     yield ("capitals", [["The", "cat", "the", "mat"], ["a", "dog"]], [["the", "cat", "The"], ["A", "dog"]], 1)
     yield "nothing in common", [["a", "a"], ["a"]], [["the", "cat"], ["dog"]], 1
+    yield "a sentence without a word", [["a", "cat"], []], [["a", "dog"], ["the", "cat", "sat"]], 1
 
 
 def _ngrams(words, n):
@@ -731,9 +758,9 @@ def _clipped_by_the_corpus(hypotheses, references, n):
     return _share([(_hits(mine, theirs), sum(mine.values()))])
 
 
-def _give_lists(answer, hypotheses, references, n):
-    """Lists of its own for each answer; a share may come as any number."""
-    return as_number(answer([list(h) for h in hypotheses], [list(r) for r in references], n))
+def _as_a_share(answer, hypotheses, references, n):
+    """A share may come as any number."""
+    return as_number(answer(hypotheses, references, n))
 
 
 def _with_brevity_penalty(hypotheses, references, n):
@@ -759,12 +786,12 @@ clipped_precision = Exercise(
     name="clipped_precision",
     trials=_corpora,
     right=_right_precision,
-    use=_give_lists,
+    use=_as_a_share,
     returns=("the share",),
     mistakes={
         "not clipped": Mistake(
-            "A word that is repeated counts every time, however often the reference has it: "
-            "*the the the the* would be perfect. See section 13.6.",
+            "An n-gram that is repeated counts every time, however rarely the reference has it: *the the the the* "
+            "would be perfect. See section 13.6.",
             {"(mine & theirs).total()": "sum(c for g, c in mine.items() if g in theirs)"},
         ),
         "clipped by the corpus": Mistake(
@@ -778,13 +805,13 @@ clipped_precision = Exercise(
             {"total += mine": "total += theirs"},
         ),
         "mean of sentences": Mistake(
-            "Each sentence has a share of its own and these are averaged; "
-            "hits and n-grams are added up over the corpus and divided once. See section 13.6.",
+            "This is the mean of the sentences' shares; hits and n-grams are added up over the corpus and divided "
+            "once. See section 13.6.",
             _mean_of_sentences,
         ),
         "mean of sentences, short ones as 0": Mistake(
-            "Each sentence has a share of its own, those too short for an n-gram 0, and these are averaged; "
-            "hits and n-grams are added up over the corpus and divided once. See section 13.6.",
+            "This is the mean of the sentences' shares, those too short for an n-gram as 0; hits and n-grams are added "
+            "up over the corpus and divided once. See section 13.6.",
             lambda *inputs: _mean_of_sentences(*inputs, counts=lambda h, n: True),
         ),
         "each kind counted once": Mistake(
@@ -809,7 +836,8 @@ clipped_precision = Exercise(
             {"    hits =": "    hypotheses, references = _joined(hypotheses), _joined(references)\n    hits ="},
         ),
         "single words": Mistake(
-            "For n = 1 all is right, and for larger n it still counts single words. See section 13.6.",
+            "These are the hits of single words, whatever n is: count groups of n words that follow each other. See "
+            "section 13.6.",
             {"    hits =": "    n = 1\n    hits ="},
         ),
         "order of the words ignored": Mistake(
@@ -825,12 +853,12 @@ clipped_precision = Exercise(
             {"mine.total()": "len(h)"},
         ),
         "place by place": Mistake(
-            "An n-gram counts only where the reference has it at the very same place: "
-            "one word more at the beginning, and nothing is right any more. See section 13.6.",
+            "An n-gram counts only where the reference has it at the very same place; it may stand anywhere in the "
+            "reference. See section 13.6.",
             {"(mine & theirs).total()": "sum(h[i : i + n] == r[i : i + n] for i in range(len(h) - n + 1))"},
         ),
         "characters instead of words": Mistake(
-            "These are n-grams of characters, as chrF counts them; BLEU counts words. See section 13.6.",
+            "These are n-grams of characters; BLEU counts words. See section 13.6.",
             {"_ngrams(h, n), _ngrams(r, n)": "_ngrams(' '.join(h), n), _ngrams(' '.join(r), n)"},
         ),
         "short sentences counted below zero": Mistake(
@@ -852,7 +880,7 @@ clipped_precision = Exercise(
             _with_brevity_penalty,
         ),
         "words glued": Mistake(
-            "The words of an n-gram are glued into one string, so that *a part* and *apart* look alike: keep them "
+            "*a part* and *apart* look alike, as words do that are glued into one string: keep those of an n-gram "
             "apart, in a tuple. See section 13.6.",
             {"_ngrams(h, n), _ngrams(r, n)": "_glued(h, n), _glued(r, n)"},
         ),
@@ -870,8 +898,8 @@ clipped_precision = Exercise(
             {"hits / total if total else 0.0": "1 - (hits / total if total else 0.0)"},
         ),
         "F-score": Mistake(
-            "The hits are divided by the n-grams of both together, half of them: a precision is a share of what was "
-            "written. See section 13.6.",
+            "This is the harmonic mean of precision and recall, an F-score; the precision alone is asked for, the "
+            "share of what was written. See section 13.6.",
             {"mine.total()": "(mine.total() + theirs.total()) / 2"},
         ),
         "larger of the two counts": Mistake(
@@ -885,7 +913,7 @@ clipped_precision = Exercise(
             {"mine.total()": "mine.total() * bool(mine & theirs)"},
         ),
         "first sentence only": Mistake(
-            "Only the first hypothesis is looked at, and there are as many as references. See section 13.6.",
+            "This is the share of the first hypothesis alone, and there are as many as references. See section 13.6.",
             {"    hits =": "    hypotheses, references = hypotheses[:1], references[:1]\n    hits ="},
         ),
         "one added": Mistake(
@@ -935,6 +963,12 @@ def _alignments(draw):
         [frozenset({(0, 1), (1, 1)}), *possible],
     )
     yield "a perfect prediction", sure, sure, possible
+    yield (
+        "a sentence without a sure link",
+        [frozenset({(0, 1), (1, 3)}), *predicted],
+        [frozenset(), *sure],
+        [frozenset({(0, 1), (2, 0)}), *possible],
+    )
 
 
 def _error(rate):
@@ -992,16 +1026,17 @@ link_error = Exercise(
     returns=("the rate",),
     mistakes={
         "precision": Mistake(
-            "Only what was predicted is looked at: a link that is missing costs nothing. See section 13.9.",
+            "This is one minus the precision: a link that is missing costs nothing. See section 13.9.",
             {"len(a & s) + ": "", "len(a) + len(s)": "len(a)"},
         ),
         "recall": Mistake(
-            "Only the sure links are looked at: a link that should not be there costs nothing. See section 13.9.",
+            "This is one minus the recall of the sure links: a link that should not be there costs nothing. See "
+            "section 13.9.",
             {" + len(a & p)": "", "len(a) + len(s)": "len(s)"},
         ),
         "possible links ignored": Mistake(
-            "A predicted link that is possible counts as wrong: of the two hits in the formula, "
-            "the second is among the possible ones. See section 13.9.",
+            "A predicted link that is possible and not sure counts as wrong: of the two hits in the formula, the "
+            "second is among the possible ones. See section 13.9.",
             {"len(a & p)": "len(a & s)"},
         ),
         "possible links demanded": Mistake(
@@ -1014,8 +1049,8 @@ link_error = Exercise(
             {"len(a & s)": "len(a & p)"},
         ),
         "possible links without the sure": Mistake(
-            "The sure links are taken out of the possible ones, or taken not to be among them: "
-            "what is sure is possible too, and counts in both hits. See section 13.9.",
+            "A predicted link that is sure counts as one hit, and should count as two: what is sure is possible too, "
+            "and counts in both. See section 13.9.",
             {"len(a & p)": "len(a & (p - s))"},
         ),
         "harmonic mean": Mistake(
@@ -1028,8 +1063,8 @@ link_error = Exercise(
             {"1 - hits": "hits"},
         ),
         "mean of sentences": Mistake(
-            "Each sentence has a rate of its own and these are averaged; "
-            "links are counted over the corpus and divided once. See section 13.9.",
+            "This is the mean of the sentences' rates; links are counted over the corpus and divided once. See section "
+            "13.9.",
             sign=lambda found, predicted, sure, possible: (
                 math.isclose(found, _mean_error(predicted, sure, possible), rel_tol=1e-6)
                 if all(a or s for a, s in zip(predicted, sure, strict=True))
@@ -1047,13 +1082,12 @@ link_error = Exercise(
             {" + len(a & p)": ""},
         ),
         "links turned around": Mistake(
-            "The predicted links are read the other way round: in all three a link is "
+            "The predicted links are the other way round than those they are compared with: in all three a link is "
             "(place of the target word, place of the source word). See section 13.9.",
             {"    hits =": "    predicted = _turned(predicted)\n    hits ="},
         ),
         "sentences thrown together": Mistake(
-            "With one sentence all is right: with several, the same link in two sentences is counted once. "
-            "Count in each sentence by itself. See section 13.9.",
+            "The same link in two sentences is counted once: count in each sentence by itself. See section 13.9.",
             lambda *alignments: _link_error(*([set().union(*a)] for a in alignments)),
         ),
         "divided by the predicted links": Mistake(
@@ -1085,14 +1119,23 @@ link_error = Exercise(
             {"len(a) + len(s)": "len(a | s)"},
         ),
         "fraction without brackets": Mistake(
-            "The rate is far above 1: the hits are divided by the first number alone, and the second is added instead "
-            "of standing below the line too. See section 13.9.",
+            "The hits are divided by the number of predicted links alone, and that of the sure ones is added to the "
+            "rate, instead of standing below the line too. See section 13.9.",
             _error(lambda A, S, P, AS, AP, AuS: 1 - (AS + AP) / A + S),
         ),
         "sentences without a prediction left out": Mistake(
             "Sentence pairs for which nothing was predicted are left out, and their sure links with them: what "
             "is missing counts as an error. See section 13.9.",
             {"        hits +=": "        if not a:\n            continue\n        hits +="},
+        ),
+        "sentences without a sure link left out": Mistake(
+            "Sentence pairs without a sure link are left out, and what was predicted for them: a link that is neither "
+            "sure nor possible counts as an error there, too. See section 13.9.",
+            {"        hits +=": "        if not s:\n            continue\n        hits +="},
+        ),
+        "first sentence only": Mistake(
+            "This is the rate of the first sentence pair alone: count in all of them. See section 13.9.",
+            {"    hits =": "    predicted, sure, possible = predicted[:1], sure[:1], possible[:1]\n    hits ="},
         ),
     },
 )
