@@ -40,8 +40,7 @@ def _pairs_of_blocks(draw):
     yield "float64", *_two_blocks(draw, 2, 3, 5, dtype=torch.float64)
     hidden = _two_blocks(draw, 5, 2, 3)
     for place, blind in ((0, (1, 3)), (3, (3, 4))):  # query 3 sees nothing in either block
-        nothing = torch.zeros(5, 1, dtype=torch.bool, device=draw.device)
-        nothing[blind, :] = True
+        nothing = torch.tensor([[query in blind] for query in range(5)], device=draw.device)
         hidden[place] = hidden[place].masked_fill(nothing, -math.inf)
         hidden[place + 1] = hidden[place + 1].masked_fill(nothing, 0.0)
         hidden[place + 2] = hidden[place + 2].masked_fill(nothing, 0.0)
