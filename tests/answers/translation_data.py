@@ -1621,3 +1621,15 @@ def remove_leaks(train, held_out, key):
 
     seen = [{beginning(side) for side in sides} for sides in zip(*held_out, strict=True)] or [set(), set()]
     return [p for p in train if not any(beginning(side) in known for side, known in zip(p, seen, strict=True))]
+
+
+@wrong("order and repeats lost")
+def remove_leaks(train, held_out, key):
+    japanese, english = (set(map(key, side)) for side in zip(*held_out, strict=True)) if held_out else (set(), set())
+    return sorted({(ja, en) for ja, en in train if not ({key(ja)} & japanese or {key(en)} & english)}, reverse=True)
+
+
+@wrong("nothing removed")
+def remove_leaks(train, held_out, key):
+    leaks = {(key(ja), key(en)) for ja, en in held_out}
+    return [pair for pair in train if pair not in leaks]  # as they are

@@ -466,8 +466,8 @@ merge_step = Exercise(
     returns=("the pair", "the new dict"),
     mistakes={
         "words not weighted": Mistake(
-            "A pair is counted once for each different word: a word that occurs a hundred times counts a hundred "
-            "times. See section 10.5.",
+            "How often a word occurs is left out: a pair in a word that occurs a hundred times counts a hundred times. "
+            "See section 10.5.",
             {"+= count": "+= 1"},
         ),
         "merged by spelling": Mistake(
@@ -513,8 +513,7 @@ merge_step = Exercise(
             {"_merge(": "_first_only("},
         ),
         "second half kept": Mistake(
-            "The pair is glued and its second half still follows, so the word has letters that it never had. See "
-            "section 10.5.",
+            "The pair is glued and its second half still follows, so the word has become longer. See section 10.5.",
             {"_merge(": "_overlapping("},
         ),
         "last piece lost": Mistake(
@@ -523,8 +522,8 @@ merge_step = Exercise(
             {"_merge(": "_last_lost("},
         ),
         "replaced in a string": Mistake(
-            "Pieces that only end like the pair are merged too: in べま し the text ま し is found, although its piece "
-            "is べま and not ま. See section 10.5.",
+            "Pieces that only end or begin like those of the pair are merged too: べま し has no piece ま, so the pair "
+            "of ま and し is not in it. See section 10.5.",
             {"_merge(": "_replaced("},
         ),
         "earlier merges undone": Mistake(
@@ -554,13 +553,13 @@ merge_step = Exercise(
             {"return best": 'return "".join(best)'},
         ),
         "count times the length of the pair": Mistake(
-            "A pair of long pieces wins over one that is more frequent: the count is multiplied by the number of "
-            "letters. The most frequent pair is the one that occurs most often. See section 10.5.",
+            "A pair of long pieces wins over one that is more frequent. What decides is how often a pair occurs, and "
+            "not its length. See section 10.5.",
             {"+= count": '+= count * len("".join(pair))'},
         ),
         "count times the length of the word": Mistake(
-            "A pair in a long word counts more than one in a short word: the count is multiplied by the length of the "
-            "word. A pair counts as often as it occurs. See section 10.5.",
+            "A pair in a long word counts more than one in a short word. A pair counts as often as it occurs, however "
+            "long the word. See section 10.5.",
             {"+= count": "+= count * len(pieces)"},
         ),
         "count of the last word": Mistake(
@@ -591,7 +590,8 @@ merge_step = Exercise(
             {"_merge(": "_with_a_space("},
         ),
         "every pair merged": Mistake(
-            "Other pairs are merged along with the most frequent one: a round merges one pair. See section 10.5.",
+            "A word that holds the pair becomes one single piece: a round merges this pair, and what stands beside it "
+            "stays. See section 10.5.",
             {"_merge(pieces, best)": '("".join(pieces),) if _merge(pieces, best) != pieces else pieces'},
         ),
         "pair kept as a tuple": Mistake(
@@ -776,8 +776,8 @@ pad_pairs = Exercise(
             ),
         ),
         "words cut off": Mistake(
-            "The two rows of the target are made by cutting words off, so one is never read or never written; the "
-            "beginning is put in front of tgt_in and the end behind tgt_out, and every word stays. See section 10.9.",
+            "A word of each target is never read or never written; the beginning is put in front of tgt_in and the end "
+            "behind tgt_out, and every word stays. See section 10.9.",
             sign=lambda found, pairs: (
                 None
                 if any(not tgt for _, tgt in pairs)
@@ -1043,8 +1043,8 @@ fill_buckets = Exercise(
             {" + 1)": ")"},
         ),
         "width of those before": Mistake(
-            "Some buckets are too large: the width is that of the sentences that are in already, and the new one is "
-            "longer. See section 10.8.",
+            "Some buckets are too large: the width is that of the sentences that are in already, and the new one can "
+            "be longer. See section 10.8.",
             {"lengths[i] * (len": "max(lengths[j] for j in buckets[-1]) * (len"},
         ),
         "width of the first": Mistake(
@@ -1058,8 +1058,7 @@ fill_buckets = Exercise(
             {"> max_cells": ">= max_cells"},
         ),
         "last bucket lost": Mistake(
-            "The longest sentences are missing: the last bucket is never full, and has to be returned all the same. "
-            "See section 10.8.",
+            "The longest sentences are missing: the last bucket has to be returned too, full or not. See section 10.8.",
             {"return buckets": "return buckets[:-1]"},
         ),
         "sentence lost at the edge": Mistake(
@@ -1083,13 +1082,13 @@ fill_buckets = Exercise(
             ),
         ),
         "one size for all": Mistake(
-            "Every bucket has the number of sentences that the longest allow, so buckets of short ones are almost "
-            "empty. See section 10.8.",
+            "Every bucket has the number of sentences that the longest allow; of short ones more would fit. See "
+            "section 10.8.",
             _fixed_size,
         ),
         "a bucket for each length": Mistake(
-            "Only sentences of exactly the same length share a bucket, so many buckets stay almost empty: those of "
-            "like length share one as long as the next fits. See section 10.8.",
+            "Only sentences of exactly the same length share a bucket: those of other lengths go into it too, as long "
+            "as the next one fits. See section 10.8.",
             sign=lambda found, lengths, most: (
                 torch.equal(found[0], torch.arange(len(lengths)))
                 and found[2]
@@ -1143,8 +1142,8 @@ fill_buckets = Exercise(
             {"append(i)": "append(lengths.index(lengths[i]))"},
         ),
         "one list for all buckets": Mistake(
-            "All buckets are one and the same list, so that they all hold what came last: begin a new list for each "
-            "bucket. See section 10.8.",
+            "All buckets hold the same sentences, those that came last: begin a new list for each bucket. See section "
+            "10.8.",
             sign=lambda found, lengths, most: (
                 (
                     lengths != []
@@ -1180,6 +1179,7 @@ def _train_and_held_out(draw):
     yield ("a name in the other language", [("放送局だ。", "NHK."), *free], [("NHK", "It is on TV."), *held_out])
     yield "pairs twice", [free[0], free[1], free[0], held_out[0], held_out[0]], held_out
     yield "nothing held out", [held_out[2], *free], []
+    yield "spelled like its key", [("傘", "It is mine."), *free], [("傘", "umbrella"), *held_out]
     long = ("公園の大きな木の下で猫が寝ている。", "In the large park a cat is asleep.")
     other = ("公園の大きな木の下で犬が水を飲む。", "In the large park a dog drinks water.")
     yield "long sentences that begin alike", [other, *free], [long, *held_out]
@@ -1249,8 +1249,8 @@ remove_leaks = Exercise(
             {"    japanese =": "    key = str\n    japanese ="},
         ),
         "key on one side of the comparison": Mistake(
-            "Nothing is removed. What `key` makes of a text is not the text as it is: both sides of a comparison need "
-            "it. See section 10.11.",
+            "The held-out sentences are compared as they are, and those of the training text as `key` makes them, so "
+            "only what is spelled like its key is ever found: both need it. See section 10.11.",
             {"{key(ja)": "{ja", "{key(en)": "{en"},
         ),
         "key on the held-out side only": Mistake(
@@ -1322,8 +1322,18 @@ remove_leaks = Exercise(
             "The right pairs are left, in another order than in the training text. See section 10.11.",
             sign=lambda found, train, held: (
                 sorted(found[1].split("; ")) == sorted(_kept(_without, train, held)[1].split("; "))
-                or sorted(found[1].split("; ")) == sorted(set(_kept(_without, train, held)[1].split("; ")))
             ),
+        ),
+        "order and repeats lost": Mistake(
+            "The right pairs are left, each of them once and in another order than in the training text, as a set "
+            "would have them. See section 10.11.",
+            sign=lambda found, train, held: (
+                sorted(found[1].split("; ")) == sorted(set(_kept(_without, train, held)[1].split("; ")))
+            ),
+        ),
+        "nothing removed": Mistake(
+            "Nothing is removed: a pair goes out if its Japanese or its English is held out. See section 10.11.",
+            lambda train, held, key: train,
         ),
         "first held-out pair only": Mistake(
             "Only the first of the held-out pairs is looked at; every one of them has to stay out of the training "
@@ -1339,17 +1349,17 @@ remove_leaks = Exercise(
             sign=lambda found, train, held: found[1] == "numbers",
         ),
         "one side returned": Mistake(
-            "It returns sentences of one language; asked for are the pairs, both sides. See section 10.11.",
+            "It returns strings; asked for are the pairs, (Japanese, English). See section 10.11.",
             sign=lambda found, train, held: found[1] == "sentences",
         ),
         "key of one side only": Mistake(
-            "`key` is applied to the Japanese side alone, so an English sentence in another spelling is not found: "
-            "both sides need it. See section 10.11.",
+            "An English sentence in another spelling is not found: on this side too, `key` of the one is compared with "
+            "`key` of the other. See section 10.11.",
             {"{key(en)": "{en", "and key(en)": "and en"},
         ),
         "key of the English side only": Mistake(
-            "`key` is applied to the English side alone, so a Japanese sentence in another spelling is not found: "
-            "both sides need it. See section 10.11.",
+            "A Japanese sentence in another spelling is not found: on this side too, `key` of the one is compared with "
+            "`key` of the other. See section 10.11.",
             {"{key(ja)": "{ja", "if key(ja)": "if ja"},
         ),
         "inside a held-out sentence": Mistake(
