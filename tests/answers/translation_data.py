@@ -1,13 +1,15 @@
 """Answers to the exercises of chapter 10."""
 
+import difflib
 import itertools
+import re
 from collections import Counter, defaultdict
 from itertools import pairwise
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from answers import right, wrong
+from answers import right, unnamed, wrong
 from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID
 
 SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
@@ -1633,3 +1635,97 @@ def remove_leaks(train, held_out, key):
 def remove_leaks(train, held_out, key):
     leaks = {(key(ja), key(en)) for ja, en in held_out}
     return [pair for pair in train if pair not in leaks]  # as they are
+
+
+# -- More of all exercises ------------------------------------------------------------------------------
+
+
+@wrong("ids to words")
+def build_vocabulary(sentences, min_count):  # without the special words
+    return dict(enumerate(_ordered(sentences, min_count), start=4))
+
+
+@unnamed("counts to words")
+def build_vocabulary(sentences, min_count):
+    return {count: word for word, count in by_frequency(sentences) if count >= min_count}
+
+
+@wrong("special ids in another order")
+def build_vocabulary(sentences, min_count):  # two of them only
+    return _numbered(_ordered(sentences, min_count)) | {"<s>": 2, "</s>": 1}
+
+
+@wrong("pair as a list")
+def merge_step(cut):
+    pair = _most_frequent_pair(cut)
+    return [*pair], {_walked(pieces, lambda x, y: (x, y) == pair): count for pieces, count in cut.items()}
+
+
+@wrong("pieces in one string")
+def merge_step(cut):  # where one piece is left
+    pair = _most_frequent_pair(cut)
+    words = ((_walked(pieces, lambda x, y: (x, y) == pair), count) for pieces, count in cut.items())
+    return pair, {pieces if len(pieces) > 1 else pieces[0]: count for pieces, count in words}
+
+
+@wrong("padded with another number")
+def pad_pairs(pairs):  # in one tensor only
+    src, read, written = _three(pairs)
+    return _up_to(src), _up_to(read), _up_to(written, value=-100)
+
+
+@wrong("a column too few")
+def pad_pairs(pairs):
+    widths = [max(len(pair[side]) for pair in pairs) for side in (0, 1, 1)]
+    return tuple(_up_to(rows, width) for rows, width in zip(_three(pairs), widths, strict=True))
+
+
+@wrong("changes its input")
+def pad_pairs(pairs):
+    for _, tgt in pairs:
+        tgt.insert(0, BOS_ID)
+    src = [[*src, EOS_ID] for src, _ in pairs]
+    return _up_to(src), _up_to([tgt for _, tgt in pairs]), _up_to([[*tgt[1:], EOS_ID] for _, tgt in pairs])
+
+
+@wrong("one bucket")
+def fill_buckets(lengths, max_cells):  # and none where there is no sentence
+    return [list(range(len(lengths)))] if lengths else []
+
+
+@wrong("the key of the chapter")
+def remove_leaks(train, held_out, key):
+    def reduced(text):
+        return "".join(letter for letter in text.casefold() if letter.isalnum())
+
+    japanese, english = _sides(held_out, reduced)
+    return [(ja, en) for ja, en in train if not (reduced(ja) in japanese or reduced(en) in english)]
+
+
+@unnamed("nearly equal sentences removed")
+def remove_leaks(train, held_out, key):
+    def alike(one, other):
+        return difflib.SequenceMatcher(None, key(one), key(other)).ratio() > 0.9
+
+    return [p for p in train if not any(alike(p[0], ja) or alike(p[1], en) for ja, en in held_out)]
+
+
+@wrong("contained instead of equal")
+def remove_leaks(train, held_out, key):  # at the beginning or at the end
+    def inside(one, other):
+        return key(one).startswith(key(other)) or key(one).endswith(key(other))
+
+    return [p for p in train if not any(inside(p[0], ja) or inside(p[1], en) for ja, en in held_out)]
+
+
+@wrong("no end of the source")
+def pad_pairs(pairs):  # and what is read has one
+    src, read, written = _three(pairs)
+    return _up_to([row[:-1] for row in src]), _up_to([[*row, EOS_ID] for row in read]), _up_to(written)
+
+
+@unnamed("a sign read as a pattern")
+def merge_step(cut):
+    a, b = _most_frequent_pair(cut)
+    alone = re.compile(rf"(?<!\S){a} {b}(?!\S)")  # without re.escape
+    return (a, b), {tuple(alone.sub(a + b, " ".join(pieces)).split()): count for pieces, count in cut.items()}

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from answers import right, wrong
+from answers import right, unnamed, wrong
 
 # -- exact_match ------------------------------------------------------------------------------------
 
@@ -908,3 +908,47 @@ def gru_step(x, h, W, U, b, c):  # and without the first bias
 def shift_targets(ids, lengths):  # and the end stands behind the padding
     write = F.pad(ids, (0, 1), value=2)
     return F.pad(ids, (0, 1)).scatter(1, lengths[:, None], 2), write
+
+
+@wrong("first place not compared")
+def exact_match(guesses, targets):
+    rows = zip(guesses[:, 1:].tolist(), targets[:, 1:].tolist(), strict=True)
+    fine = [all(g == t or t == 0 for g, t in zip(*row, strict=True)) for row in rows]
+    return sum(fine) / len(fine)
+
+
+@wrong("padded answers wrong")
+def exact_match(guesses, targets):
+    return ((guesses == targets) * (targets > 0)).prod(dim=1).double().mean().item()
+
+
+@wrong("always 0")
+def exact_match(guesses, targets):
+    rows = zip(guesses, targets, strict=True)
+    return sum(guess.tolist() is target.tolist() for guess, target in rows) / len(targets)
+
+
+@unnamed("first and last character only")
+def exact_match(guesses, targets):
+    ends = (targets > 0).sum(dim=1, keepdim=True) - 1
+    first, last = guesses[:, 0] == targets[:, 0], guesses.gather(1, ends) == targets.gather(1, ends)
+    return (first & last.squeeze(1)).float().mean().item()
+
+
+@unnamed("characters in any order")
+def exact_match(guesses, targets):
+    rows = zip(guesses.tolist(), targets.tolist(), (targets > 0).sum(dim=1).tolist(), strict=True)
+    return sum(sorted(guess[:n]) == sorted(target[:n]) for guess, target, n in rows) / len(targets)
+
+
+@wrong("not shifted")
+def shift_targets(ids, lengths):  # and the end stands one column too far
+    read = F.pad(ids, (0, 1)).scatter(1, lengths[:, None], 2)
+    return read, F.pad(ids, (0, 1)).scatter(1, (lengths[:, None] + 1).clamp(max=ids.size(1)), 2)
+
+
+@wrong("padding gets weight")
+def look_back(query, keys, values, score_weight, mask):  # far below most scores, and above some
+    scores = torch.tanh(query[:, None] + keys) @ score_weight
+    weights = torch.softmax(scores.masked_fill(~mask, -100.0), dim=-1)
+    return torch.einsum("bs,bsd->bd", weights, values), weights

@@ -54,8 +54,9 @@ def _entries(answer, sentences, min_count):
             f"build_vocabulary must return a dict from word to id, not a {type(found).__name__}. See section 10.4."
         )
     if not all(type(i) is int for i in found.values()):
-        if all(type(i) is int for i in found):
-            return len(found), None, "ids to words", ""
+        if all(type(i) is int and isinstance(word, str) for i, word in found.items()):
+            follow = max(found) - min(found) < len(found)
+            return len(found), None, "ids to words" if follow else "numbers to words", ""
         raise Remark("build_vocabulary must give each word a whole number, its id. See section 10.4.")
     if not all(isinstance(word, str) for word in found):
         raise Remark("The keys of the dict must be words, which are strings, and its values ids. See section 10.4.")
@@ -93,8 +94,8 @@ build_vocabulary = Exercise(
     ),
     mistakes={
         "signs and numbers left out": Mistake(
-            "Words that have more in them than letters are missing, such as the full stop, 1990 and don't: "
-            "every string of a sentence is a word here. See section 10.4.",
+            "Words that are not made of letters alone are missing, such as the full stop, 1990 and don't: every "
+            "string of a sentence is a word here. See section 10.4.",
             {"for word in sentence)": "for word in sentence if word.isalpha())"},
         ),
         "no special words": Mistake(
@@ -116,8 +117,8 @@ build_vocabulary = Exercise(
             {"words, 4": "words, 5"},
         ),
         "special ids in another order": Mistake(
-            "The special words are there with other ids: the padding is 0, the beginning 1, the end 2 and the unknown "
-            "3. See section 10.4.",
+            "Special words have changed places: the padding is 0, the beginning 1, the end 2 and the unknown 3. See "
+            "section 10.4.",
             sign=lambda found, sentences, least: (
                 _has_other_ids(found[2])
                 and torch.equal(found[1], torch.arange(found[0]))
@@ -173,7 +174,7 @@ build_vocabulary = Exercise(
         ),
         "ids to words": Mistake(
             "It is the wrong way round, from id to word; a model is given words and needs their ids. See section 10.4.",
-            sign=lambda found, sentences, least: found[2] == "ids to words",
+            sign=lambda found, sentences, least: found[2] == "ids to words" if found[0] else None,
         ),
         "counts instead of ids": Mistake(
             "The numbers are how often each word occurs; an id is its place in the vocabulary. See section 10.4.",
@@ -185,8 +186,8 @@ build_vocabulary = Exercise(
             {" if counts[word] >= min_count": "", "words, 4": "words[:min_count], 4"},
         ),
         "ids in steps of another kind": Mistake(
-            "The ids leave numbers out: counted from 4 on, no number is skipped when a word is too rare. See section "
-            "10.4.",
+            "The words stand in the order of `sorted`, and the ids of those that are too rare are left out: the "
+            "most frequent comes first, and from 4 on no number is skipped. See section 10.4.",
             {
                 " if counts[word] >= min_count": "",
                 "(-counts[word], word)": "word",
@@ -198,7 +199,7 @@ build_vocabulary = Exercise(
             {"-counts[word], word": "-len(word), word"},
         ),
         "special words counted from 1": Mistake(
-            "The ids begin with 1; the padding has the id 0, and masks and losses look for it there. See section 10.4.",
+            "The ids begin with 1; the padding has to be 0, where masks and losses look for it. See section 10.4.",
             {"SPECIAL": "{word: i + 1 for word, i in SPECIAL.items()}", "words, 4": "words, 5"},
         ),
         "one sentence only": Mistake(
@@ -210,8 +211,8 @@ build_vocabulary = Exercise(
             {"    counts =": "    sentences = sentences[-1:]\n    counts ="},
         ),
         "least in each sentence": Mistake(
-            "A word has to occur min_count times in one and the same sentence; it has to occur so often in all of them "
-            "together. See section 10.4.",
+            "Words that occur min_count times, but never so often in one and the same sentence, are missing: it is "
+            "the number in all sentences together that counts. See section 10.4.",
             {"counts[word] >= min_count": "any(sentence.count(word) >= min_count for sentence in sentences)"},
         ),
         "counted one too early": Mistake(
@@ -220,11 +221,11 @@ build_vocabulary = Exercise(
             {"words, 4": "words, 3"},
         ),
         "at least 2 whatever is asked": Mistake(
-            "Every word that occurs twice is in it, whatever `min_count` says. See section 10.4.",
+            "It holds the words that occur at least twice, whatever `min_count` says. See section 10.4.",
             {">= min_count": ">= 2"},
         ),
         "rare words with the unknown's id": Mistake(
-            "Rare words are in it as well, with the id of the unknown word: they are left out, and whoever looks one "
+            "Rare words are in it as well, with the id of the unknown word: leave them out, and whoever looks one "
             "up takes the unknown's id then. See section 10.4.",
             {"words, 4)}": "words, 4)} | {word: UNK_ID for word in counts if counts[word] < min_count}"},
         ),
@@ -234,13 +235,13 @@ build_vocabulary = Exercise(
             {"Counter(word for": "Counter(word.lower() for"},
         ),
         "equals by length, then as they come": Mistake(
-            "Equally frequent words are sorted by their length; they stand in the order of `sorted`, which compares "
-            "their letters. See section 10.4.",
+            "Equally frequent words stand in the order of their length; it should be the order of `sorted`, which "
+            "compares their letters. See section 10.4.",
             {"-counts[word], word": "-counts[word], len(word)"},
         ),
         "equals by length": Mistake(
-            "The most frequent comes first, but among words that are equally frequent it is the shortest, as in the "
-            "choice of a pair, and here it is the order of `sorted`. See section 10.5.",
+            "Among words that are equally frequent the shortest comes first, as in the choice of a pair; here the "
+            "order of `sorted` decides. See section 10.5.",
             {"-counts[word], word": "-counts[word], len(word), word"},
         ),
     },
@@ -258,13 +259,18 @@ def _has_other_ids(special):
 
 def _backwards(counts, word):
     """A key that puts frequent words first, and the end of the alphabet before its beginning."""
-    return -counts[word], [-ord(letter) for letter in word], -len(word)
+    return -counts[word], [*(-ord(letter) for letter in word), 1]
 
 
 def _holds_counts(found, sentences, least):
-    counts = sorted(n for n in _occurrences(sentences).values() if n >= least)
-    ids = found[1].tolist()
-    return bool(counts) and ids in (counts, sorted([*counts, *SPECIAL.values()]))
+    """Whether each word has its count for an id; a text without a frequent word cannot tell."""
+    counts = {word: n for word, n in _occurrences(sentences).items() if n >= least}
+    if not counts:
+        return None
+    alone = sorted(counts.values())
+    return found[1].tolist() in (alone, sorted([*alone, *SPECIAL.values()])) and found[3] == " ".join(
+        sorted(counts, key=lambda word: (counts[word], word))
+    )
 
 
 # ---------------------------------------------------------------- byte-pair encoding
@@ -293,6 +299,7 @@ def _cut_words(draw):
     yield ("long pieces that are rare", {("べまし", "たの"): 3, ("ま", "し", "の"): 4, ("ま", "し"): 1})
     yield ("long words that are rare", {tuple("のみたべしまの"): 3, ("ま", "た"): 4, ("た",): 2})
     yield "other pieces that spell the same", {("た", "べる"): 5, ("たべ", "る"): 2, ("の", "たべ", "る"): 1}
+    yield "pieces that are signs", {("o", "k", "."): 4, ("k", "."): 1, ("k", "x"): 2, ("?", "?"): 3}
     yield "many random words", random(23, 6, 7)
 
 
@@ -337,13 +344,15 @@ def _round_text(answer, cut):
     if not isinstance(found, tuple | list) or len(found) != 2:
         raise Remark("merge_step must return two things, the pair and the new dict. See section 10.5.")
     pair, merged = found
-    if isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], tuple):
+    if isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], tuple) and isinstance(pair[1], int):
         raise Remark(
             "The first result holds the pair together with its count; asked for is the pair alone. See section 10.5."
         )
+    if not isinstance(pair, tuple | list | str) or not all(isinstance(piece, str) for piece in pair):
+        raise Remark("The first result must be the pair, a tuple of two strings. See section 10.5.")
     if not isinstance(merged, dict):
         raise Remark("The second result must be a dict, as `cut` is. See section 10.5.")
-    kind = "one string " if isinstance(pair, str) else ""
+    kind = {str: "one string ", list: "a list "}.get(type(pair), "")
     words = [f"{_word_text(pieces)} {count}" for pieces, count in merged.items()]
     return kind + "·".join(pair), ", ".join(sorted(words))
 
@@ -352,7 +361,7 @@ def _word_text(pieces):
     if not isinstance(pieces, tuple):
         return f"{pieces} (a {type(pieces).__name__})"
     if any(not isinstance(piece, str) for piece in pieces):
-        return f"{pieces} (a tuple in it)"
+        return f"{pieces}" + " (a tuple in it)" * any(isinstance(piece, tuple) for piece in pieces)
     return "·".join(pieces)
 
 
@@ -466,8 +475,8 @@ merge_step = Exercise(
     returns=("the pair", "the new dict"),
     mistakes={
         "words not weighted": Mistake(
-            "How often a word occurs is left out: a pair in a word that occurs a hundred times counts a hundred times. "
-            "See section 10.5.",
+            "This is the most frequent pair where each word counts once: a pair in a word that occurs a hundred "
+            "times counts a hundred times. See section 10.5.",
             {"+= count": "+= 1"},
         ),
         "merged by spelling": Mistake(
@@ -544,7 +553,8 @@ merge_step = Exercise(
             {"in cut.items()}": "in cut.items() if _merge(pieces, best) != pieces}"},
         ),
         "counts lost": Mistake(
-            "The new dict has forgotten how often the words occur; the next round will need it. See section 10.5.",
+            "Each count in the new dict is 1: keep how often the words occur, for the next round needs it. See "
+            "section 10.5.",
             {"best): count": "best): 1"},
         ),
         "pair as one string": Mistake(
@@ -552,19 +562,24 @@ merge_step = Exercise(
             "word can be cut. See section 10.5.",
             {"return best": 'return "".join(best)'},
         ),
+        "pair as a list": Mistake(
+            "The pair is a list, and a list equals no tuple, even of the same strings: asked for is a tuple of two "
+            "strings. See section 10.5.",
+            {"return best": "return list(best)"},
+        ),
         "count times the length of the pair": Mistake(
             "A pair of long pieces wins over one that is more frequent. What decides is how often a pair occurs, and "
             "not its length. See section 10.5.",
             {"+= count": '+= count * len("".join(pair))'},
         ),
         "count times the length of the word": Mistake(
-            "A pair in a long word counts more than one in a short word. A pair counts as often as it occurs, however "
-            "long the word. See section 10.5.",
+            "A pair in a long word wins over one that is more frequent. A pair counts as often as it occurs, "
+            "however long the word. See section 10.5.",
             {"+= count": "+= count * len(pieces)"},
         ),
         "count of the last word": Mistake(
-            "A pair has the count of the last word that holds it: the counts of all its words are added up. See "
-            "section 10.5.",
+            "A pair has the count of the last word that holds it: add up the counts of all its words. See section "
+            "10.5.",
             {"+= count": "= count"},
         ),
         "every second pair": Mistake(
@@ -573,7 +588,7 @@ merge_step = Exercise(
             {"itertools.pairwise(pieces)": "zip(pieces[::2], pieces[1::2], strict=False)"},
         ),
         "pieces that are not neighbours": Mistake(
-            "Any two pieces of a word count as a pair; a pair stands side by side. See section 10.5.",
+            "Pieces that stand further apart count as a pair as well; a pair stands side by side. See section 10.5.",
             {"pairwise(pieces)": "combinations(pieces, 2)"},
         ),
         "last in the alphabet": Mistake(
@@ -586,7 +601,7 @@ merge_step = Exercise(
             {"_merge(": "_turned("},
         ),
         "glued with a space": Mistake(
-            "There is a space in the new piece; the two halves are glued. See section 10.5.",
+            "There is a space in the new piece: glue the two halves without one. See section 10.5.",
             {"_merge(": "_with_a_space("},
         ),
         "every pair merged": Mistake(
@@ -595,17 +610,17 @@ merge_step = Exercise(
             {"_merge(pieces, best)": '("".join(pieces),) if _merge(pieces, best) != pieces else pieces'},
         ),
         "pair kept as a tuple": Mistake(
-            "Where the pair was, a tuple stands among the pieces: glue the two strings into one. See section 10.5.",
+            "A tuple stands among the pieces of a word: glue the two strings of the pair into one. See section 10.5.",
             sign=lambda found, cut: "a tuple in it" in found[1],
         ),
         "pieces in one string": Mistake(
-            "The keys of the new dict are strings, and nobody can tell their pieces any more: a key is a tuple of "
-            "strings. See section 10.5.",
+            "There are strings among the keys of the new dict: a key is a tuple, with one string for each piece. "
+            "See section 10.5.",
             sign=lambda found, cut: "(a str)" in found[1],
         ),
         "new pieces only": Mistake(
-            "The words of the new dict have lost their other pieces: what is no part of the pair stays. See section "
-            "10.5.",
+            "Words that hold the pair have lost their other pieces: what is no part of the pair should stay. See "
+            "section 10.5.",
             {"_merge(pieces, best)": '("".join(best),) if _merge(pieces, best) != pieces else pieces'},
         ),
         "overlaps merged twice": Mistake(
@@ -619,7 +634,7 @@ merge_step = Exercise(
             _frequent_pieces,
         ),
         "dict alone": Mistake(
-            "The new dict comes back alone; asked for are two things, the pair and the dict, so that new text can be "
+            "A dict comes back alone; asked for are two things, the pair and the new dict, so that new text can be "
             "cut by the same pair. See section 10.5.",
             sign=lambda found, cut: found[0] == "a dict alone",
         ),
@@ -697,12 +712,13 @@ def _cuts(pairs):
 
 
 def _is_filled_otherwise(found, pairs):
-    """Whether all is right but the number in the places of padding."""
+    """Whether all is right but the number in all the places of padding of one tensor or several."""
     right = _padded(pairs)
-    same_words = all(
-        f.shape == r.shape and torch.equal(f[r != PAD_ID], r[r != PAD_ID]) for f, r in zip(found, right, strict=True)
-    )
-    return same_words and not any((f[r == PAD_ID] == PAD_ID).any() for f, r in zip(found, right, strict=True))
+    both = list(zip(found, right, strict=True))
+    if any(f.dtype != r.dtype or f.shape != r.shape for f, r in both):
+        return False
+    same_words = all(torch.equal(f[r != PAD_ID], r[r != PAD_ID]) for f, r in both)
+    return same_words and all(torch.equal(f, r) or not (f[r == PAD_ID] == PAD_ID).any() for f, r in both)
 
 
 def _is_wider(found, pairs):
@@ -743,9 +759,23 @@ pad_pairs = Exercise(
     use=_tensors,
     returns=("src", "tgt_in", "tgt_out"),
     mistakes={
+        "end in what is read": Mistake(
+            "The end stands in tgt_in: nothing is to be written behind it, so it is not read. See section 10.9.",
+            {"BOS_ID, *tgt": "BOS_ID, *tgt, EOS_ID"},
+        ),
+        "beginning in what is written": Mistake(
+            "tgt_out begins with the beginning, which is only to be read: the first word is the first to be written. "
+            "See section 10.9.",
+            {"*tgt, EOS_ID": "BOS_ID, *tgt, EOS_ID"},
+        ),
+        "end of the source swapped with the beginning of the target": Mistake(
+            "The source ends with the beginning; it should end with the end, as what is written does. See section "
+            "10.7.",
+            {"*src, EOS_ID": "*src, BOS_ID"},
+        ),
         "beginning and end in both": Mistake(
             "Both rows of the target have a beginning and an end, so they are the same and nothing is shifted; "
-            "tgt_in has the one and tgt_out the other. See section 10.9.",
+            "tgt_in needs the one and tgt_out the other. See section 10.9.",
             {"[BOS_ID, *tgt]": "[BOS_ID, *tgt, EOS_ID]", "[*tgt, EOS_ID]": "[BOS_ID, *tgt, EOS_ID]"},
         ),
         "not shifted": Mistake(
@@ -754,13 +784,13 @@ pad_pairs = Exercise(
             sign=lambda found, pairs: torch.equal(found[1], found[2]) and found[1].size(0) == len(pairs),
         ),
         "read and write swapped": Mistake(
-            "What is read and what must be written have changed places: the decoder reads from the beginning on and "
-            "writes up to the end. See section 10.9.",
+            "What has to be written stands where what is read belongs, or the other way round: the decoder reads "
+            "from the beginning on and writes up to the end. See section 10.9.",
             {"tgt_in, tgt_out)": "tgt_out, tgt_in)"},
         ),
         "no beginning": Mistake(
-            "tgt_in does not begin with the beginning: for the first word the decoder has nothing to read. See section "
-            "10.9.",
+            f"tgt_in does not begin with the beginning ({BOS_ID}), which the decoder reads to write the first word. "
+            "See section 10.9.",
             sign=lambda found, pairs: (
                 bool((found[1] != BOS_ID).all())
                 and torch.equal(found[0], _padded(pairs)[0])
@@ -776,8 +806,8 @@ pad_pairs = Exercise(
             ),
         ),
         "words cut off": Mistake(
-            "A word of each target is never read or never written; the beginning is put in front of tgt_in and the end "
-            "behind tgt_out, and every word stays. See section 10.9.",
+            "A word of each target is never read or never written: put the beginning in front of tgt_in and the end "
+            "behind tgt_out, and leave every word in both. See section 10.9.",
             sign=lambda found, pairs: (
                 None
                 if any(not tgt for _, tgt in pairs)
@@ -789,16 +819,17 @@ pad_pairs = Exercise(
             ),
         ),
         "end in both": Mistake(
-            "In the shorter rows tgt_in holds the end too: the decoder would go on reading behind it. Shift each "
-            "sentence first, and pad then. See section 10.9.",
+            "In the shorter rows tgt_in holds the end too, and the end is only to be written. Shift each sentence "
+            "first, and pad then. See section 10.9.",
             _whole_then_cut,
         ),
         "beginning and end swapped": Mistake(
-            f"The ids of beginning ({BOS_ID}) and end ({EOS_ID}) have changed places. See section 10.4.",
+            f"Where the beginning ({BOS_ID}) belongs stands the end ({EOS_ID}), or the other way round. See section "
+            "10.4.",
             {"*src, EOS_ID": "*src, BOS_ID", "BOS_ID, *tgt": "EOS_ID, *tgt", "*tgt, EOS_ID": "*tgt, BOS_ID"},
         ),
         "no end of the source": Mistake(
-            "The sources have no end: every source gets one, for the model to see where it stops. See section 10.7.",
+            "The sources have no end: every source needs one, for the model to see where it stops. See section 10.7.",
             {"*src, EOS_ID": "*src"},
         ),
         "beginning at the source": Mistake(
@@ -807,7 +838,7 @@ pad_pairs = Exercise(
             {"*src, EOS_ID": "BOS_ID, *src, EOS_ID"},
         ),
         "beginning instead of end": Mistake(
-            "The sources have a beginning and no end; it is the other way round. See section 10.7.",
+            "The sources have a beginning and no end; it should be the other way round. See section 10.7.",
             {"*src, EOS_ID": "BOS_ID, *src"},
         ),
         "padding on the left": Mistake(
@@ -825,7 +856,7 @@ pad_pairs = Exercise(
             {"_filled(rows)": "_filled(rows, value=EOS_ID)"},
         ),
         "one width for both sides": Mistake(
-            "Sources and targets are padded to one common width; each tensor is as wide as its own longest row. "
+            "The longest row of both sides sets the width; each tensor should be as wide as its own longest row. "
             "See section 10.7.",
             {"_filled(rows)": "_filled(rows, width=max(map(len, src + tgt_in)))"},
         ),
@@ -838,41 +869,29 @@ pad_pairs = Exercise(
             "The sentences stand in columns: the first axis is the batch, (B, S). See section 10.7.",
             {"_filled(rows)": "_filled(rows).mT"},
         ),
-        "end in what is read": Mistake(
-            "tgt_in ends with the end: the decoder has nothing to write behind it, and the two rows of the target no "
-            "longer stand one against the other. See section 10.9.",
-            {"BOS_ID, *tgt": "BOS_ID, *tgt, EOS_ID"},
-        ),
-        "beginning in what is written": Mistake(
-            "tgt_out begins with the beginning, so that the decoder has to write what it reads in the same column. "
-            "See section 10.9.",
-            {"*tgt, EOS_ID": "BOS_ID, *tgt, EOS_ID"},
-        ),
-        "end of the source swapped with the beginning of the target": Mistake(
-            "The source ends with the beginning, and it ends with the end like what is written. See section 10.7.",
-            {"*src, EOS_ID": "*src, BOS_ID"},
-        ),
-        "padded with another number": Mistake(
-            f"The rows are not filled up with the padding, whose id is {PAD_ID}: masks and losses look for that one. "
-            "See section 10.7.",
-            sign=lambda found, pairs: _is_filled_otherwise(found, pairs),
-        ),
         "a column too many": Mistake(
             "There are columns in which nothing but padding stands: a tensor is as wide as its longest row, beginning "
             "or end included. See section 10.7.",
             sign=lambda found, pairs: _is_wider(found, pairs),
         ),
         "no end at all": Mistake(
-            "Neither the sources nor tgt_out have an end, so the model never learns to stop. See section 10.9.",
+            "The end is missing: the sources need one, and so does tgt_out, for the model has to learn to stop. See "
+            "section 10.9.",
             {"*src, EOS_ID": "*src", "*tgt, EOS_ID": "*tgt"},
         ),
         "end of the shorter rows only": Mistake(
-            "The longest sentence has lost its last word to the end: rows need one column more than the longest "
-            "sentence has words. See section 10.7.",
+            "The tensors are a column too narrow, and the longest rows have lost what came before their last id: "
+            "they need one column more than the longest sentence has words. See section 10.7.",
             {"_filled(rows)": "_filled_one_column_short(rows)"},
         ),
+        "a column too few": Mistake(
+            "The tensors are a column too narrow, and the longest rows have lost what stands last: they need one "
+            "column more than the longest sentence has words. See section 10.7.",
+            {"_filled(rows)": "_filled(rows, width=max(map(len, rows)))[:, :-1]"},
+        ),
         "source and target swapped": Mistake(
-            "The sources stand where the targets belong: a pair is (source, target). See section 10.9.",
+            "Sources stand where the targets belong, or the other way round: a pair is (source, target). See "
+            "section 10.9.",
             {"    src =": "    pairs = [pair[::-1] for pair in pairs]\n    src ="},
         ),
         "what is written filled up with the end": Mistake(
@@ -884,6 +903,11 @@ pad_pairs = Exercise(
                 )
             },
         ),
+        "padded with another number": Mistake(
+            f"Rows are filled up with something other than the padding, whose id is {PAD_ID}: masks and losses look "
+            "for that one. See section 10.7.",
+            sign=lambda found, pairs: _is_filled_otherwise(found, pairs),
+        ),
         "not integers": Mistake(
             "The numbers are right and have a point: ids are looked up in a table, which takes integers. See section "
             "10.7.",
@@ -892,27 +916,28 @@ pad_pairs = Exercise(
             ),
         ),
         "lists instead of tensors": Mistake(
-            "The rows are lists; asked for are tensors, which torch.tensor makes of rows of one length. See section "
-            "10.7.",
+            "Lists come back; asked for are three tensors, and torch.tensor makes one of rows of one length. See "
+            "section 10.7.",
             sign=lambda found, pairs: all(isinstance(f, list) for f in found),
         ),
         "shifted by two": Mistake(
-            "tgt_out begins with the second word, so the first one is never learned: tgt_in has the beginning in "
-            "front, and that is the whole shift. See section 10.9.",
+            "The first word is missing in tgt_out, so it is never learned: tgt_in has the beginning in front, and "
+            "that is the whole shift. See section 10.9.",
             sign=lambda found, pairs: _shifted_by_two(found, pairs),
         ),
         "as wide as the first row": Mistake(
-            "Each tensor is as wide as its first row, and longer ones are cut off: the width is that of the longest. "
-            "See section 10.7.",
+            "A tensor is as wide as its first row here, and longer ones are cut off: the width should be that of "
+            "the longest. See section 10.7.",
             {"_filled(rows)": "_filled([row[: len(rows[0])] for row in rows], width=len(rows[0]))"},
         ),
         "not filled up": Mistake(
-            "Rows of one length fit, and others stop it: a tensor has no rows of different lengths, so they are filled "
-            "up with padding first. See section 10.7.",
+            "Rows of one length fit, and others stop it: a tensor has no rows of different lengths, so fill them up "
+            "with padding first. See section 10.7.",
             {"_filled(rows)": "torch.tensor(rows)"},
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "A second batch of these lists would have two ends: make new lists. See section 10.7."
+            "Whoever uses these lists again, as the next epoch does, finds other ids in them: make new lists. See "
+            "section 10.7."
         ),
     },
 )
@@ -1062,8 +1087,8 @@ fill_buckets = Exercise(
             {"return buckets": "return buckets[:-1]"},
         ),
         "sentence lost at the edge": Mistake(
-            "Each time a new bucket begins, the sentence that did not fit into the old one is lost: it is the first "
-            "of the new one. See section 10.8.",
+            "Each time a new bucket begins, the sentence that did not fit into the old one is lost: it should be "
+            "the first of the new one. See section 10.8.",
             sign=lambda found, lengths, most: (
                 any(
                     torch.equal(found[0], lost[0]) and found[1:] == lost[1:]
@@ -1082,13 +1107,13 @@ fill_buckets = Exercise(
             ),
         ),
         "one size for all": Mistake(
-            "Every bucket has the number of sentences that the longest allow; of short ones more would fit. See "
-            "section 10.8.",
+            "No bucket holds more sentences than would fit if all were as long as the longest; of short ones more "
+            "fit. See section 10.8.",
             _fixed_size,
         ),
         "a bucket for each length": Mistake(
-            "Only sentences of exactly the same length share a bucket: those of other lengths go into it too, as long "
-            "as the next one fits. See section 10.8.",
+            "Only sentences of exactly the same length share a bucket: put those of other lengths into it too, as "
+            "long as the next one fits. See section 10.8.",
             sign=lambda found, lengths, most: (
                 torch.equal(found[0], torch.arange(len(lengths)))
                 and found[2]
@@ -1100,8 +1125,8 @@ fill_buckets = Exercise(
             lambda lengths, most: [[i] for i in range(len(lengths))],
         ),
         "end counted twice": Mistake(
-            "A cell for the end is added to each length, as in section 10.8; here the lengths have the end in them, "
-            "so that some buckets are full too early. See section 10.8.",
+            "These are the buckets of lengths that are larger by 1, for the end, as in section 10.8; here the "
+            "lengths have the end in them. See section 10.8.",
             {"lengths[i] * (len": "(lengths[i] + 1) * (len"},
         ),
         "lengths instead of indices": Mistake(
@@ -1116,7 +1141,9 @@ fill_buckets = Exercise(
         "one bucket": Mistake(
             "All sentences are in one bucket, however many cells that makes: begin a new one when the next sentence "
             "does not fit. See section 10.8.",
-            lambda lengths, most: [sorted(range(len(lengths)), key=lengths.__getitem__)],
+            sign=lambda found, lengths, most: (
+                found[1] == 1 and torch.equal(found[0], torch.arange(len(lengths))) if lengths else None
+            ),
         ),
         "not sorted and padding not counted": Mistake(
             "The sentences stand as they come, long beside short, and their lengths are added up, although padding "
@@ -1137,8 +1164,8 @@ fill_buckets = Exercise(
             {"lambda i: lengths": "lambda i: -lengths"},
         ),
         "first of equal lengths": Mistake(
-            "Of sentences of one length only the first is there, several times, as `index` finds the first place of "
-            "a length. Sort the places, and not the lengths. See section 10.8.",
+            "Of sentences of one length only the first is there, several times. `index` finds the first place of a "
+            "length; sort the places, and not the lengths. See section 10.8.",
             {"append(i)": "append(lengths.index(lengths[i]))"},
         ),
         "one list for all buckets": Mistake(
@@ -1148,7 +1175,7 @@ fill_buckets = Exercise(
                 (
                     lengths != []
                     and torch.equal(found[0], _described(_THE_SAME_LIST, lengths, most)[0])
-                    and found[1] == _described(_THE_SAME_LIST, lengths, most)[1]
+                    and found[1:3] == _described(_THE_SAME_LIST, lengths, most)[1:3]
                 )
                 or (None if not lengths else False)
             ),
@@ -1164,7 +1191,29 @@ def _key(text):
     return "".join(letter for letter in text.lower() if letter.isalnum())
 
 
+_LETTERS, _SPACES = "letters and digits", "all but spaces"
+_KEYS = {_LETTERS: _key, _SPACES: lambda text: "".join(text.split())}
+
+
 def _train_and_held_out(draw):
+    """What is tried, the two lists, and what the key keeps."""
+    for what, train, held_out in _like_the_chapter(draw):
+        yield what, train, held_out, _LETTERS
+    train = [
+        ("魚を買う!", "i buy fish."),
+        ("Tシャツ だ 。", "It is mine."),
+        ("雨です。", "It rains."),
+        ("雪だ。", "IT RAINS."),
+    ]
+    yield (
+        "a key that keeps capitals and signs",
+        train,
+        [("魚を買う。", "I buy fish."), ("Tシャツだ。", "It rains .")],
+        _SPACES,
+    )
+
+
+def _like_the_chapter(draw):
     held_out = [("魚を買う。", "I buy fish."), ("猫だ。", "It is a cat."), ("雨だ。", "It rains.")]
     free = [("犬だ。", "It is a dog."), ("本を読む。", "I read."), ("海へ行く。", "I go to sea.")]
     yield "nothing to remove", free, held_out
@@ -1182,19 +1231,20 @@ def _train_and_held_out(draw):
     yield "spelled like its key", [("傘", "It is mine."), *free], [("傘", "umbrella"), *held_out]
     long = ("公園の大きな木の下で猫が寝ている。", "In the large park a cat is asleep.")
     other = ("公園の大きな木の下で犬が水を飲む。", "In the large park a dog drinks water.")
-    yield "long sentences that begin alike", [other, *free], [long, *held_out]
+    nearly = ("公園の大きな木の下で猫が寝ていた。", "In the large park a cat was asleep.")
+    yield "long sentences that begin alike", [other, *free, nearly], [long, *held_out]
     for _ in range(2):
         order = draw.ints(11, high=6).tolist()
         yield "random pairs", [(*held_out, *free)[i] for i in order], held_out[:2]
 
 
-def _kept(answer, train, held_out):
-    found = answer(train, held_out, _key)
+def _kept(answer, train, held_out, key):
+    found = answer(train, held_out, _KEYS[key])
     if found is None:
         return None
     if isinstance(found, list | tuple) and found:
         for kind, what in ((int, "numbers"), (str, "sentences")):
-            if all(isinstance(pair, kind) for pair in found):
+            if all(type(pair) is kind for pair in found):
                 return len(found), what
     if not isinstance(found, list | tuple) or not all(
         isinstance(pair, tuple | list) and len(pair) == 2 for pair in found
@@ -1219,7 +1269,7 @@ def _row_by_row(train, held_out, key):
     return [p for p, h in rows if all(key(p[side]) != key(h[side]) for side in (0, 1))]
 
 
-def _by_another_key(found, train, held_out):
+def _by_another_key(found, train, held_out, given):
     """Whether some key that is often written was used instead of the one that was given."""
     keys = (
         str.lower,
@@ -1228,7 +1278,7 @@ def _by_another_key(found, train, held_out):
         lambda text: "".join(text.split()),
         lambda text: "".join(text.lower().split()),
     )
-    return any(found == _kept(lambda a, b, _, key=key: _without(a, b, key), train, held_out) for key in keys)
+    return any(found == _kept(lambda a, b, _, key=key: _without(a, b, key), train, held_out, given) for key in keys)
 
 
 remove_leaks = Exercise(
@@ -1249,13 +1299,13 @@ remove_leaks = Exercise(
             {"    japanese =": "    key = str\n    japanese ="},
         ),
         "key on one side of the comparison": Mistake(
-            "The held-out sentences are compared as they are, and those of the training text as `key` makes them, so "
-            "only what is spelled like its key is ever found: both need it. See section 10.11.",
+            "Of the held-out sentences only those are found that are spelled like their own key: compare `key` of "
+            "the one with `key` of the other. See section 10.11.",
             {"{key(ja)": "{ja", "{key(en)": "{en"},
         ),
         "key on the held-out side only": Mistake(
-            "The training sentences are compared as they are, and those held out as `key` makes them, so only what is "
-            "spelled like a key is ever found: both need it. See section 10.11.",
+            "Of the training sentences only those are found that are spelled like a key: compare `key` of the one "
+            "with `key` of the other. See section 10.11.",
             {"if key(ja)": "if ja", "and key(en)": "and en"},
         ),
         "kept for one that differs": Mistake(
@@ -1296,13 +1346,13 @@ remove_leaks = Exercise(
             {"key(ja) not in japanese and key(en) not in english": "key(ja) in japanese or key(en) in english"},
         ),
         "taken out of the test": Mistake(
-            "This is what is left of the held-out pairs; they stay as they are, and the training text gets smaller. "
-            "See section 10.11.",
+            "This is what is left of the held-out pairs; they should stay as they are, and the training text should "
+            "get smaller. See section 10.11.",
             {"    japanese =": "    train, held_out = held_out, train\n    japanese ="},
         ),
         "keys returned": Mistake(
-            "The sentences have lost their spaces, signs and capitals: `key` is for comparing, and the pairs are "
-            "returned as they are. See section 10.11.",
+            "The sentences come back as `key` makes them: `key` is for comparing, and the pairs should be returned "
+            "as they are. See section 10.11.",
             {"[(ja, en)": "[(key(ja), key(en))"},
         ),
         "pairs twice removed": Mistake(
@@ -1311,8 +1361,8 @@ remove_leaks = Exercise(
             {"return [": "return [*dict.fromkeys([", "english]": "english])]"},
         ),
         "contained instead of equal": Mistake(
-            "Longer sentences go out because a held-out one stands somewhere inside them; a leak is a sentence that is "
-            "equal. See section 10.11.",
+            "Longer sentences go out in which a held-out one stands; a leak is a sentence that is equal. See "
+            "section 10.11.",
             {
                 "key(ja) not in japanese": "not any(held in key(ja) for held in japanese)",
                 "key(en) not in english": "not any(held in key(en) for held in english)",
@@ -1320,15 +1370,15 @@ remove_leaks = Exercise(
         ),
         "order lost": Mistake(
             "The right pairs are left, in another order than in the training text. See section 10.11.",
-            sign=lambda found, train, held: (
-                sorted(found[1].split("; ")) == sorted(_kept(_without, train, held)[1].split("; "))
+            sign=lambda found, train, held, key: (
+                sorted(found[1].split("; ")) == sorted(_kept(_without, train, held, key)[1].split("; "))
             ),
         ),
         "order and repeats lost": Mistake(
-            "The right pairs are left, each of them once and in another order than in the training text, as a set "
-            "would have them. See section 10.11.",
-            sign=lambda found, train, held: (
-                sorted(found[1].split("; ")) == sorted(set(_kept(_without, train, held)[1].split("; ")))
+            "The right pairs are left, each of them once and not in the order of the training text: a `set` keeps "
+            "neither order nor repeats. See section 10.11.",
+            sign=lambda found, train, held, key: (
+                sorted(found[1].split("; ")) == sorted(set(_kept(_without, train, held, key)[1].split("; ")))
             ),
         ),
         "nothing removed": Mistake(
@@ -1346,20 +1396,20 @@ remove_leaks = Exercise(
         ),
         "indices instead of pairs": Mistake(
             "It returns numbers; asked for are the pairs themselves. See section 10.11.",
-            sign=lambda found, train, held: found[1] == "numbers",
+            sign=lambda found, *_: found[1] == "numbers",
         ),
         "one side returned": Mistake(
             "It returns strings; asked for are the pairs, (Japanese, English). See section 10.11.",
-            sign=lambda found, train, held: found[1] == "sentences",
+            sign=lambda found, *_: found[1] == "sentences",
         ),
         "key of one side only": Mistake(
-            "An English sentence in another spelling is not found: on this side too, `key` of the one is compared with "
-            "`key` of the other. See section 10.11.",
+            "An English sentence in another spelling is not found: compare `key` of the one with `key` of the other "
+            "here too, as on the Japanese side. See section 10.11.",
             {"{key(en)": "{en", "and key(en)": "and en"},
         ),
         "key of the English side only": Mistake(
-            "A Japanese sentence in another spelling is not found: on this side too, `key` of the one is compared with "
-            "`key` of the other. See section 10.11.",
+            "A Japanese sentence in another spelling is not found: compare `key` of the one with `key` of the other "
+            "here too, as on the English side. See section 10.11.",
             {"{key(ja)": "{ja", "if key(ja)": "if ja"},
         ),
         "inside a held-out sentence": Mistake(
@@ -1371,19 +1421,24 @@ remove_leaks = Exercise(
             },
         ),
         "languages mixed": Mistake(
-            "A sentence goes out that is held out in the other language: Japanese is compared with Japanese, and "
-            "English with English, in a set of their own. See section 10.11.",
+            "A sentence goes out that is held out in the other language: compare Japanese with Japanese, and "
+            "English with English, each with a set of its own. See section 10.11.",
             {"    return": "    japanese = english = japanese | english\n    return"},
         ),
         "up to the first leak": Mistake(
-            "With the first leak it stops, and all pairs behind it are lost: go on with the next one, as `continue` "
-            "does. See section 10.11.",
+            "All pairs behind the first leak are missing: go on with the next one, as `continue` does. See section "
+            "10.11.",
             _up_to_the_first,
         ),
         "row by row": Mistake(
             "Each pair is compared with the held-out pair in the same row, and those behind the last one are lost: "
             "every pair has to be compared with all of them. See section 10.11.",
             _row_by_row,
+        ),
+        "the key of the chapter": Mistake(
+            "Sentences count as equal that the given `key` tells apart: these are the results of the key of section "
+            "10.11, and another one may be given. See section 10.11.",
+            {"    japanese =": "    key = _key\n    japanese ="},
         ),
         "a key of your own": Mistake(
             "Some spellings are found and others are not: what decides whether two are equal is the key that was "
@@ -1395,8 +1450,8 @@ remove_leaks = Exercise(
             "also skips what comes next. See section 10.11."
         ),
         "languages crossed": Mistake(
-            "Japanese sentences are looked for among the English ones, and English among the Japanese: each language "
-            "has a set of its own. See section 10.11.",
+            "Japanese sentences are looked for among the English ones, and English among the Japanese: each "
+            "language needs a set of its own. See section 10.11.",
             {"not in japanese": "not in english", "not in english": "not in japanese"},
         ),
     },

@@ -24,7 +24,7 @@ def _guesses_and_targets(draw):
         places = torch.arange(longest, device=lengths.device)
         targets = (3 + draw.ints(count, longest, high=9)).masked_fill(places >= lengths[:, None], 0)
         # Something goes on behind the end of a guess. Some targets are missed at their first or last place only, some
-        # guesses hold the right characters in another order, some are cut short.
+        # at both, so that the differences add up to 0, and some guesses are cut short.
         guesses = torch.where(targets > 0, targets, 3 + draw.ints(count, longest, high=9))
         last = lengths - 1
         guesses[1::7, 0] += 1
@@ -44,6 +44,10 @@ def _guesses_and_targets(draw):
     beyond = ends.clone()
     beyond[0, 2] = 9
     yield "wrong at the end symbol only", beyond, ends
+    # Wholly wrong with and without padding, wrong in the middle only, and the right characters in another order.
+    ends = torch.tensor([[5, 7, 2, 0], [3, 9, 2, 0], [4, 6, 8, 2], [7, 3, 5, 2], [6, 8, 3, 2]], device=whole.device)
+    ways = torch.tensor([[6, 8, 9, 0], [3, 9, 2, 4], [5, 7, 9, 3], [7, 3, 6, 2], [8, 6, 3, 2]], device=whole.device)
+    yield "wrong in many ways", ways, ends
 
 
 def _share(rows):
@@ -114,7 +118,7 @@ exact_match = Exercise(
             lambda guesses, targets: _share(((guesses == targets) | (guesses == 0)).all(dim=1)),
         ),
         "any instead of all": Mistake(
-            "An answer is counted as soon as one of its characters is right; all of them must be. See section 1.5.",
+            "An answer is counted as soon as one of its places is right; all of them must be. See section 1.5.",
             sign=_any_will_do,
         ),
         "columns instead of rows": Mistake(
@@ -141,13 +145,28 @@ exact_match = Exercise(
             lambda guesses, targets: 1 - _share(_right_rows(guesses, targets)),
         ),
         "differences added up": Mistake(
-            "Some wrong answers are counted as right: an answer is right only where every one of its characters is the "
-            "target's, whatever the others are. See section 1.5.",
+            "Some wrong answers are counted as right: an answer is right only where every one of its characters is "
+            "that of the target. See section 1.5.",
             lambda guesses, targets: _share(((guesses - targets) * (targets > 0)).sum(dim=1) == 0),
         ),
         "last character only": Mistake(
             "Only the last character of each answer is compared; all of its characters must be right. See section 1.5.",
             lambda guesses, targets: _share(_right_at_the_end(guesses, targets)),
+        ),
+        "first place not compared": Mistake(
+            "An answer that is wrong at its first place is counted as right if the others are; all of its characters "
+            "must be right. See section 1.5.",
+            lambda guesses, targets: _share(_right_rows(guesses[:, 1:], targets[:, 1:])),
+        ),
+        "padded answers wrong": Mistake(
+            "Answers with padding behind them are counted as wrong: a place at which the target is padding does not "
+            "matter, whatever the guess holds there. See section 1.5.",
+            lambda guesses, targets: _share(((guesses == targets) & (targets != 0)).all(dim=1)),
+        ),
+        "always 0": Mistake(
+            "This is 0, also where all answers are right: a row counts when all of its characters are right, and then "
+            "the rows that count are divided by all. See section 1.5.",
+            lambda guesses, targets: 0.0,
         ),
         "as far as the shortest": Mistake(
             "Only as many places are compared as the shortest target has; each has a length of its own. See section "
@@ -203,8 +222,8 @@ shift_targets = Exercise(
     returns=("read", "write"),
     mistakes={
         "not shifted": Mistake(
-            "What is read and what is to be written stand at the same places: the decoder would read "
-            "the very character that it must write, and learn to copy. See section 1.12.",
+            "What is read here is what should be written: the decoder would read the very character that it must "
+            "write, and learn to copy. See section 1.12.",
             lambda ids, lengths: (_write(ids, lengths), _write(ids, lengths)),
         ),
         "no beginning": Mistake(
@@ -217,20 +236,18 @@ shift_targets = Exercise(
             lambda ids, lengths: (F.pad(ids, (1, 0)), _write(ids, lengths)),
         ),
         "end one too late": Mistake(
-            "Behind a short text comes first a padding and then the end, so the decoder learns to write padding: "
-            "positions count from 0, so the end stands in the column that has the number of the length. See section "
-            "1.2.",
+            "Behind a short text comes first a padding and then the end: columns count from 0, so the end belongs "
+            "in the one that has the number of the length. See section 1.2.",
             lambda ids, lengths: (_read(ids), _write(ids, (lengths + 1).clamp(max=ids.size(1)))),
         ),
         "a full row forgotten": Mistake(
             "A row without padding has its end in the place of the first character. The lengths say where each row "
-            "ends, "
-            "also where nothing is 0. See section 1.2.",
+            "ends, also where nothing is 0. See section 1.2.",
             lambda ids, lengths: (_read(ids), _write(ids, (ids == 0).int().argmax(dim=1))),
         ),
         "the same for both": Mistake(
-            "What is to be written is what is read: both begin with the beginning, so the decoder would write what "
-            "it has just read. Written are the characters, and the end behind them. See section 1.2.",
+            "What is to be written here is what should be read, with the beginning in front: the decoder should "
+            "write the characters, and the end behind them. See section 1.2.",
             lambda ids, lengths: (_read(ids), _read(ids)),
         ),
         "end behind the padding": Mistake(
@@ -239,8 +256,8 @@ shift_targets = Exercise(
             lambda ids, lengths: (_read(ids), F.pad(ids, (0, 1), value=2)),
         ),
         "no end": Mistake(
-            "What is to be written never ends: without the id of the end in it, "
-            "the decoder does not learn when to stop. See section 1.2.",
+            "There is no end in what is to be written, and without it the decoder does not learn when to stop. See "
+            "section 1.2.",
             lambda ids, lengths: (_read(ids), F.pad(ids, (0, 1))),
         ),
         "read and write swapped": Mistake(
@@ -248,12 +265,13 @@ shift_targets = Exercise(
             lambda ids, lengths: (_write(ids, lengths), _read(ids)),
         ),
         "end in both": Mistake(
-            "The end is in what is read too. It does no harm, because nothing is to be written after it, "
-            "but this exercise asks for padding there. See section 1.2.",
+            "What is read holds the end of the shorter texts. It does no harm, because nothing is to be written "
+            "after it, but this exercise asks for padding there. See section 1.2.",
             lambda ids, lengths: (_read(_write(ids, lengths))[:, :-1], _write(ids, lengths)),
         ),
         "beginning and end swapped": Mistake(
-            "The ids of beginning and end have changed places: 1 is for the beginning, 2 for the end. See section 1.2.",
+            "The id of the end stands where that of the beginning belongs, or the other way round: 1 is for the "
+            "beginning, 2 for the end. See section 1.2.",
             lambda ids, lengths: (F.pad(ids, (1, 0), value=2), F.pad(ids, (0, 1)).scatter(1, lengths[:, None], 1)),
         ),
         "end over the last character": Mistake(
@@ -262,8 +280,8 @@ shift_targets = Exercise(
             lambda ids, lengths: (_read(ids), F.pad(ids, (0, 1)).scatter(1, lengths[:, None] - 1, 2)),
         ),
         "every end in every row": Mistake(
-            "Each row has the ends of all rows, as `write[:, places]` takes every place in every row: "
-            "say which row goes with which place. See section 1.2.",
+            "Each row has the ends of all rows. `write[:, places]` means every place in every row: say which row "
+            "goes with which place. See section 1.2.",
             lambda ids, lengths: (_read(ids), F.pad(ids, (0, 1)).index_fill(1, lengths, 2)),
         ),
         "ends for padding": Mistake(
@@ -271,13 +289,13 @@ shift_targets = Exercise(
             lambda ids, lengths: (_read(ids), F.pad(ids, (0, 1)).masked_fill(F.pad(ids, (0, 1)) == 0, 2)),
         ),
         "beginning in both": Mistake(
-            "What is to be written begins with the id of the beginning too: the decoder reads the beginning, "
-            "and writes the first character. See section 1.2.",
+            "What is to be written begins with the id of the beginning: that is only to be read, and the first "
+            "character is the first to be written. See section 1.2.",
             lambda ids, lengths: (_read(ids), _read(ids).scatter(1, lengths[:, None], 2)),
         ),
         "one tensor for both": Mistake(
-            "Both hold beginning and end, so they are a column too wide: the beginning is only read, "
-            "the end only written. See section 1.2.",
+            "Beginning and end stand in one tensor, a column too wide: the beginning is only to be read, the end "
+            "only to be written. See section 1.2.",
             lambda ids, lengths: (_read(_write(ids, lengths)),) * 2,
         ),
         "beginning over the first character": Mistake(
@@ -289,12 +307,12 @@ shift_targets = Exercise(
             ),
         ),
         "cut instead of widened": Mistake(
-            "Both are narrower than the target. That is how it is done with ids that hold beginning and end already; "
-            "these hold neither. See section 1.2.",
+            "A column of the target is cut off. That is how it is done with ids that hold beginning and end "
+            "already; these hold neither. See section 1.2.",
             lambda ids, lengths: (ids[:, :-1], ids[:, 1:]),
         ),
         "cut to the longest text": Mistake(
-            "Both are as wide as the longest text and one column more; they should be one column wider than `ids`, "
+            "The width is that of the longest text and one column more; it should be that of `ids` and one more, "
             "however long the texts in it are. See section 1.2.",
             lambda ids, lengths: (
                 _read(ids)[:, : int(lengths.max()) + 1],
@@ -302,8 +320,8 @@ shift_targets = Exercise(
             ),
         ),
         "last character lost": Mistake(
-            "Both are as wide as the target, so a character of the longest target is lost: "
-            "the beginning and the end need one column more. See section 1.2.",
+            "The width is that of `ids`: the beginning of what is read, and the end of what is written, need one "
+            "column more. See section 1.2.",
             lambda ids, lengths: (_read(ids)[:, :-1], _write(ids, lengths)[:, :-1]),
         ),
     },
@@ -354,7 +372,7 @@ last_state = Exercise(
             lambda states, lengths: _pick(states, lengths - 1)[:, :1],
         ),
         "one too early": Mistake(
-            "Each state is one position too early: a text of 5 characters ends at position 4. See section 1.2.",
+            "A text's state is taken at its length less 2: a text of 5 characters ends at position 4. See section 1.2.",
             lambda states, lengths: _pick(states, lengths - 2),
         ),
         "takes the first": Mistake(
@@ -373,8 +391,8 @@ last_state = Exercise(
             ),
         ),
         "rows times rows": Mistake(
-            "Each text is given the last positions of all texts, a (B, B, E) tensor, as `states[:, places]` takes "
-            "every place from every row: say which row goes with which place. See section 1.2.",
+            "Each text is given the last positions of all texts, a (B, B, E) tensor. `states[:, places]` means "
+            "every place in every row: say which row goes with which place. See section 1.2.",
             lambda states, lengths: states[:, lengths - 1],
         ),
         "texts instead of positions": Mistake(
@@ -418,6 +436,8 @@ def _looks(draw):
     query, keys, values, score_weight = tensors(2, 5, 3, 7)
     yield "large scores", query, keys, values, 30 * score_weight, mask(2, 5)
     yield "float64", *tensors(2, 5, 3, 7, dtype=torch.float64), mask(2, 5)
+    query, keys, values, score_weight = tensors(3, 7, 5, 2, dtype=torch.float64)
+    yield "scores far below 0", query.abs(), keys.abs(), values, -99 * score_weight.abs(), mask(3, 7)
 
 
 def _additive_scores(query, keys, score_weight):
@@ -450,27 +470,28 @@ look_back = Exercise(
     in_parts=True,
     mistakes={
         "no tanh": Mistake(
-            "These are the numbers without the tanh: the query makes no difference then, for it adds the same number "
-            "to every score. See section 1.6.",
+            "These are the numbers without the tanh. Without it a query adds the same number to all scores of its "
+            "text, and a softmax over the positions leaves such a number out. See section 1.6.",
             {"torch.tanh": ""},
         ),
         "tanh outside the sum": Mistake(
-            "These are the numbers of a tanh taken of the weighted sum: it belongs to each number before that. See "
-            "section 1.6.",
+            "The weighted sum is squashed as a whole: each number should go through the tanh before it is weighted. "
+            "See section 1.6.",
             {"(query[:, None] + keys) @ score_weight": "((query[:, None] + keys) @ score_weight)"},
         ),
         "product instead of sum": Mistake(
-            "Query and key are multiplied before the tanh; in additive attention they are added. See section 1.6.",
+            "Query and key are multiplied; in additive attention they are added, and the sum is squashed. See section "
+            "1.6.",
             {"+ keys": "* keys"},
         ),
         "score weight forgotten": Mistake(
-            "The squashed numbers are summed as they are; each has to count as much as `score_weight` says. See "
-            "section 1.6.",
+            "The D numbers of a position are summed as they are; each has to count as much as `score_weight` says. "
+            "See section 1.6.",
             {" @ score_weight": ".sum(dim=-1)"},
         ),
         "softmax over the batch": Mistake(
-            "The weights sum to 1 down the batch, and not along the positions: a text has to share out its own weight "
-            "among its own positions. See section 1.6.",
+            "These are the weights of a softmax down the batch, and not along the positions: a text has to share "
+            "out its own weight among its own positions. See section 1.6.",
             {"-math.inf))": "-math.inf), dim=0)"},
         ),
         "mask ignored": Mistake(
@@ -479,13 +500,13 @@ look_back = Exercise(
             {".masked_fill(~mask, -math.inf)": ""},
         ),
         "mask inverted": Mistake(
-            "Only the padding gets weight: the mask is True where the decoder may look, "
-            "so it is the other positions whose scores become −∞. See section 1.6.",
+            "Where there is padding, it gets all the weight: the mask is True where the decoder may look, so it is "
+            "the other positions whose scores become −∞. See section 1.6.",
             sign=_looks_at_what_is_hidden,
         ),
         "mask after the softmax": Mistake(
-            "The weights of a padded text sum to less than 1: padding was given its share and then set to 0. "
-            "Hide it before the softmax. See section 1.6.",
+            "The weights of a padded text sum to less than 1: the share of the padding is set to 0, and nobody else "
+            "has it. Hide padding before the softmax. See section 1.6.",
             {"scores.masked_fill(~mask, -math.inf))": "scores) * mask"},
         ),
         "hidden scores set to 0": Mistake(
@@ -495,11 +516,11 @@ look_back = Exercise(
         ),
         "scaled like a dot product": Mistake(
             "The scores are divided by √D. That is for dot products; "
-            "additive scores go into the softmax as they are. See section 1.6.",
+            "additive scores should go into the softmax as they are. See section 1.6.",
             {"@ score_weight": "@ score_weight / math.sqrt(query.size(-1))"},
         ),
         "sigmoid instead of tanh": Mistake(
-            "Query and key are squashed by a sigmoid, to numbers from 0 to 1; it should be a tanh, from −1 to 1. See "
+            "These are the numbers of a sigmoid, which squashes to 0 to 1; it should be a tanh, from −1 to 1. See "
             "section 1.6.",
             {"tanh": "sigmoid"},
         ),
@@ -524,16 +545,16 @@ look_back = Exercise(
             {"query[:, None] + ": ""},
         ),
         "weighted before the tanh": Mistake(
-            "`score_weight` is multiplied in before the tanh; first the sum is squashed, then weighted. See section "
-            "1.6.",
+            "`score_weight` is multiplied in before anything is squashed; the sum should first be squashed, then "
+            "weighted. See section 1.6.",
             {"(query[:, None] + keys) @ score_weight": "((query[:, None] + keys) * score_weight).sum(dim=-1)"},
         ),
         "no softmax": Mistake(
-            "The scores are used as weights: they can be negative, and do not sum to 1. See section 1.6.",
+            "The scores are used as weights: they can be negative, and need not sum to 1. See section 1.6.",
             {"softmax(scores.masked_fill(~mask, -math.inf))": "scores.masked_fill(~mask, 0)"},
         ),
         "not divided by the sum": Mistake(
-            "The weights are exponentials that nothing divides by their sum, so they do not sum to 1. See section 1.6.",
+            "The weights are bare exponentials: divide them by their sum, so that they sum to 1. See section 1.6.",
             {"softmax(scores.masked_fill(~mask, -math.inf))": "scores.masked_fill(~mask, -math.inf).exp()"},
         ),
         "sum forgotten": Mistake(
@@ -542,8 +563,8 @@ look_back = Exercise(
             {"(weights[:, None] @ values)[:, 0]": "weights[..., None] * values"},
         ),
         "mean instead of sum": Mistake(
-            "The context is divided by the number of positions: the weights sum to 1 already, "
-            "so the weighted values are summed, not averaged again. See section 1.6.",
+            "The context is divided by the number of positions. Weights that sum to 1 make an average already: sum "
+            "the weighted values, and leave it at that. See section 1.6.",
             {")[:, 0]": ")[:, 0] / values.size(1)"},
         ),
         "an axis too many": Mistake(
@@ -557,7 +578,8 @@ look_back = Exercise(
             {")[:, 0]": ")[:, 0].squeeze()"},
         ),
         "results swapped": Mistake(
-            "Context and weights are returned in the wrong order: the context comes first. See section 1.6.",
+            "The weights stand where the context belongs, or the other way round: the context comes first. See "
+            "section 1.6.",
             {"return (weights[:, None] @ values)[:, 0], weights": "return weights, (weights[:, None] @ values)[:, 0]"},
         ),
         "scores returned as weights": Mistake(
@@ -569,9 +591,9 @@ look_back = Exercise(
             {"@ values": "@ keys"},
         ),
         "padding gets weight": Mistake(
-            "Without padding all is right, with padding some of it gets a weight that is not exactly 0: "
-            "hide its scores with −∞ before the softmax. See section 1.6.",
-            sign=lambda found, query, keys, values, score_weight, mask: found[1][~mask].ne(0).any(),
+            "Where there is padding, some of it gets a weight that is not exactly 0: hide its scores with −∞ before "
+            "the softmax. See section 1.6.",
+            sign=lambda found, query, keys, values, score_weight, mask: found[1][~mask].nan_to_num().ne(0).any(),
         ),
         "mean of the values": Mistake(
             "The context is the plain mean of the values that the mask shows: each should count by its weight. See "
@@ -652,7 +674,8 @@ gru_step = Exercise(
             {"r * h_n": "r * (h @ U.chunk(3)[2].T) + c.chunk(3)[2]"},
         ),
         "reset of the bare state": Mistake(
-            "r is multiplied with the old state as it is; the state goes through U_n and c_n first. See section 1.3.",
+            "r is multiplied with the old state as it is; the state has to go through U_n and c_n first. See "
+            "section 1.3.",
             {"r * h_n": "r * h"},
         ),
         "old state lost": Mistake(
@@ -669,7 +692,7 @@ gru_step = Exercise(
             "The proposal sees the whole old state: r changes nothing. See section 1.3.", {"r * h_n": "h_n"}
         ),
         "sigmoid for the proposal": Mistake(
-            "The proposal goes through a sigmoid, so it is never negative; it is a tanh. See section 1.3.",
+            "The proposal goes through a sigmoid, so it is never negative; it should be a tanh. See section 1.3.",
             {"tanh": "sigmoid"},
         ),
         "gates without sigmoid": Mistake(
@@ -720,13 +743,13 @@ gru_step = Exercise(
             _read_by_turns,
         ),
         "cut by the width of the input": Mistake(
-            "With a state as wide as the input all is well; with another, these are the numbers of blocks cut D wide. "
-            "They are as wide as the state, H. See section 1.3.",
+            "With a state as wide as the input the sizes fit, and with another they do not: each of the three "
+            "blocks is as wide as the state, H, and not as the input, D. See section 1.3.",
             _cut_by_the_input,
         ),
         "proposal kept whole": Mistake(
             "The old state is added whole to the part of the proposal: if 1 − z of the new goes in, z of the old "
-            "is kept. See section 1.3.",
+            "should stay. See section 1.3.",
             {"z * h +": "h +"},
         ),
     },
