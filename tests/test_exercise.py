@@ -332,13 +332,21 @@ def test_a_mistake_in_each_of_two_results_is_told_for_both():
 
 def test_a_mistake_beside_one_that_shows_in_other_trials_is_told_with_it():
     mistakes = {
-        "negative": Mistake("Negative. See section 1.1.", lambda n: -n),
-        "no five": Mistake("Five. See section 1.1.", lambda n: 0 if n == 5 else n),
+        "negative": Mistake("Negative. See section 1.1.", lambda n: (-n, -7 * n)),
+        "no five": Mistake("Five. See section 1.1.", lambda n: (0, 0) if n == 5 else (n, 7 * n)),
     }
-    exercise = exercise_on_numbers(lambda n: n, mistakes=mistakes)
-    text = exercise.verdict(lambda n: 0 if n == 5 else -n).text
+    exercise = exercise_on_numbers(lambda n: (n, 7 * n), mistakes=mistakes, returns=("once", "seven times"))
+    text = exercise.verdict(lambda n: (0, 0) if n == 5 else (-n, -7 * n)).text
     negative, five = (mistake.says for mistake in mistakes.values())
     assert text == f"Not right yet. In trials such as three: {negative} In others, such as five: {five}"
+
+
+def test_one_number_alone_is_not_told_as_one_mistake_here_and_another_there():
+    mistakes = {
+        "less three": Mistake("Less. See section 1.1.", lambda n: n - 3),
+        "no five": Mistake("Five. See section 1.1.", lambda n: 0 if n == 5 else n + 1),
+    }
+    assert exercise_on_numbers(lambda n: n + 1, mistakes=mistakes).verdict(lambda n: 0).mistake is None
 
 
 def test_two_parts_of_an_answer_that_are_both_wrong_are_told_together():
