@@ -539,3 +539,10 @@ def test_inputs_are_left_as_they_were():
     fused_attention(q, k, v, mask, bias=bias)
     for x, y in zip((q, k, v, mask, bias), before, strict=True):
         assert torch.equal(x, y)
+
+
+def test_tensors_have_names_and_options_are_given_by_theirs():
+    q, k, v = torch.randn(3, 2, 5, 7).unbind()
+    assert torch.equal(attention(q=q, k=k, v=v)[0], attention(q, k, v)[0])
+    with pytest.raises(TypeError, match="positional arguments"):
+        attention(q, k, v, None, torch.zeros(5, 5))

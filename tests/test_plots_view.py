@@ -322,6 +322,7 @@ MISTAKES = [
     ((weights(3, 3), "abc"), {}, r"queries must be a list of tokens, not one string 'abc'"),
     ((weights(3), ["a"]), {}, r"must have axes \(T, S\), \(H, T, S\) or \(L, H, T, S\)$"),
     ((weights(2, 1, 2, 3, 3), ABC), {}, r"take one sentence of the batch, for instance weights\[:, 0\]"),
+    ((weights(1, 2, 1, 2, 3, 3), ABC), {}, r"must have axes \(T, S\), \(H, T, S\) or \(L, H, T, S\)$"),
     ((weights(1, 2, 3, 3), ABC), {}, r"looks like a batch of one sentence: hand in weights\[0\]"),
     ((weights(0, 3, 3), ABC), {}, r"weights of shape \(0, 3, 3\) has nothing to draw"),
     ((weights(2, 0, 0), []), {}, r"weights of shape \(2, 0, 0\) has nothing to draw"),

@@ -387,6 +387,12 @@ def test_kill_9_loses_the_steps_since_the_last_checkpoint_and_nothing_else(tmp_p
     assert_same_run(tmp_path, straight)
 
 
+def test_a_folder_in_a_folder_that_is_not_there_is_made(tmp_path):
+    folder = tmp_path / "runs" / "first"
+    train(TINY, folder, text=TEXT, stop_at=1, quiet=True)
+    assert (folder / "settings.toml").exists()
+
+
 def test_only_one_process_trains_in_a_folder_and_kill_9_sets_it_free(tmp_path):
     with start_child(tmp_path, slow=2) as child:
         before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}

@@ -91,9 +91,7 @@ LYING = {
 
 def spot(g: Draw, found: Entry) -> tuple[Words, Words]:
     ja, en = g.put(found)
-    link = max((k for _, k in en), default=-1) if len(ja) == 1 else ja[-1][1]
-    if len(ja) == 1:  # 公園 に: in the park
-        link = en[0][1]
+    link = en[0][1] if len(ja) == 1 else ja[-1][1]  # 公園 に: in the park
     return [*ja, ("に", link)], en
 
 
