@@ -1358,3 +1358,27 @@ def link_error(predicted, sure, possible):
 def link_error(predicted, sure, possible):
     for a, s, p in zip(predicted, sure, possible, strict=True):
         return 1 - (len(a & s) + len(a & p)) / (len(a) + len(s))
+
+
+@wrong("two of each beam")
+def beam_step(log_probs, next_log_probs):
+    beams, device = len(log_probs), log_probs.device
+    found = []
+    for k in range(beams):
+        best, tokens = next_log_probs[k].topk(min(beams, 2))
+        found += [(k, token.item(), log_probs[k] + more) for token, more in zip(tokens, best, strict=True)]
+    found = sorted(found, key=lambda one: -one[2])[:beams]
+    parents, tokens, totals = zip(*found, strict=True)
+    return torch.tensor(parents, device=device), torch.tensor(tokens, device=device), torch.stack(totals)
+
+
+@wrong("logarithm to the base 10")
+def keep_min_p(logits, p):
+    limit = logits.max(dim=-1, keepdim=True).values + torch.tensor(p, dtype=logits.dtype).log10()
+    return torch.where(logits >= limit, logits, -math.inf)
+
+
+@wrong("places after sorting")
+def keep_min_p(logits, p):
+    falling = logits.softmax(dim=-1).sort(dim=-1, descending=True)[0]
+    return logits.masked_fill(falling < p * falling[..., :1], -math.inf)

@@ -1192,3 +1192,13 @@ def tells_quiet(fn):
     except Exception:
         return False
     return True
+
+
+@wrong("root of the width of the values")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = torch.einsum("bhtd,bhsd->bhts", q, k) * v.shape[-1] ** -0.5
+    if mask is not None:
+        scores = torch.where(mask, scores, -torch.inf)
+    taken = torch.cat([scores, sinks.view(-1, 1, 1).expand(*scores.shape[:-1], 1)], dim=-1).softmax(dim=-1)
+    weights = taken[..., :-1]
+    return weights @ v, weights

@@ -282,6 +282,12 @@ def _best_of_each_row_first(log_probs, following):
     return index // len(log_probs), tokens.flatten()[index], best
 
 
+def _two_of_each(log_probs, following):
+    best, tokens = (log_probs[:, None] + following).topk(2 if len(log_probs) > 1 else 1, dim=-1)
+    best, index = best.flatten().topk(len(log_probs))
+    return index // tokens.size(1), tokens.flatten()[index], best
+
+
 def _by_the_new_token_alone(log_probs, following):
     best, index = following.flatten().topk(len(log_probs))
     totals, order = (best + log_probs[index // following.size(1)]).sort(descending=True)
@@ -311,6 +317,11 @@ beam_step = Exercise(
             "Every beam goes on with its own best token, so that a good beam never has two children "
             "and a bad one never dies: the K best should be found among all K · V. See section 13.3.",
             sign=where(_is_sure, _each_its_own),
+        ),
+        "two of each beam": Mistake(
+            "At most two continuations of a beam are left, even where three of one beam are among the K best of all "
+            "K · V. See section 13.3.",
+            sign=where(_is_sure, _two_of_each),
         ),
         "each beam keeps its best, unsorted": Mistake(
             "Every beam goes on with its own best token, and they are in the order of the beams: "
@@ -522,6 +533,18 @@ keep_min_p = Exercise(
             "The logits themselves are compared, and p times a logit means nothing: "
             "adding 40 to all of them would change what is kept. Compare probabilities. See section 13.5.",
             {"logits.softmax(-1)": "logits"},
+        ),
+        "logarithm to the base 10": Mistake(
+            "Logits are compared with log₁₀ p below the largest one: logits are natural logarithms, so it should be "
+            "log p. See section 13.5.",
+            lambda logits, p: logits.masked_fill(logits - _top(logits) < math.log10(p), -math.inf),
+        ),
+        "places after sorting": Mistake(
+            "Of each row the first tokens are kept, as many as are probable enough, whichever these are: what was "
+            "found in the sorted row belongs to the tokens' own places. See section 13.5.",
+            lambda logits, p: logits.masked_fill(
+                ~_rightly(logits.softmax(-1).sort(dim=-1, descending=True).values, logits, p), -math.inf
+            ),
         ),
         "one maximum for all": Mistake(
             "The largest probability of the whole batch sets the limit for all rows; each has its own. See section "

@@ -906,6 +906,12 @@ attend_with_sinks = Exercise(
             "The scores are not divided by the root of the width of a head. See section 3.4.",
             {" / math.sqrt(q.size(-1))": ""},
         ),
+        "root of the width of the values": Mistake(
+            "The scores are divided by √Dv, the root of the width of the values; it is that of the queries and keys, "
+            "√D. "
+            "See section 14.10.",
+            {"q.size(-1)": "v.size(-1)"},
+        ),
         "sink scaled too": Mistake(
             "The sink counts divided by the root of the width, as the scores do; it is learned as a score, after the "
             "scale. See section 14.10.",
