@@ -1382,3 +1382,24 @@ def keep_min_p(logits, p):
 def keep_min_p(logits, p):
     falling = logits.softmax(dim=-1).sort(dim=-1, descending=True)[0]
     return logits.masked_fill(falling < p * falling[..., :1], -math.inf)
+
+
+@wrong("largest of all rows, as a token")
+def write_greedily(next_logits, bos_id, eos_id, max_len):
+    text = [bos_id]
+    while len(text) < max_len + 1 and (len(text) == 1 or text[-1] != eos_id):
+        logits = next_logits(text)
+        _row, token = (logits == logits.max()).nonzero()[0].tolist()
+        text.append(token)
+    return text[1:]
+
+
+@wrong("short references left out")
+def clipped_precision(hypotheses, references, n):
+    hits, written = 0, 0
+    for mine, theirs in zip(hypotheses, references, strict=True):
+        grams = [[tuple(s[i : i + n]) for i in range(len(s) - n + 1)] for s in (mine, theirs)]
+        if grams[1]:
+            hits += sum(min(grams[0].count(gram), grams[1].count(gram)) for gram in set(grams[0]))
+            written += len(grams[0])
+    return hits / written if written else 0.0

@@ -1202,3 +1202,25 @@ def attend_with_sinks(q, k, v, sinks, mask=None):
     taken = torch.cat([scores, sinks.view(-1, 1, 1).expand(*scores.shape[:-1], 1)], dim=-1).softmax(dim=-1)
     weights = taken[..., :-1]
     return weights @ v, weights
+
+
+@wrong("in alphabetical order")
+def from_burn_record(record):
+    layers = sorted({name.partition(".")[0] for name in record})
+    ours = ("q_proj", "k_proj", "v_proj", "out_proj")
+    state = {}
+    for layer, mine in zip(layers, ours, strict=True):
+        state[f"{mine}.weight"] = record[f"{layer}.weight"].T
+        if f"{layer}.bias" in record:
+            state[f"{mine}.bias"] = record[f"{layer}.bias"]
+    return state
+
+
+@wrong("sinks dealt out in turns")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / q.size(-1) ** 0.5
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    column = sinks.repeat(scores[..., 0].numel() // len(sinks)).reshape(*scores.shape[:-1], 1)
+    weights = torch.cat([scores, column], -1).softmax(-1)[..., :-1]
+    return weights @ v, weights

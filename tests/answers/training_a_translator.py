@@ -1666,3 +1666,29 @@ def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1
     m, v = torch.lerp(g, mean, beta1), torch.lerp(g * g, square, beta2)
     size = (v.mean() / (1 - beta2**step)) ** 0.5
     return _updated(w, m, v, g, step, lr, decay, beta1, beta2, eps, size=size), m, v
+
+
+@wrong("not below a tenth")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    if step <= warmup:
+        return peak * step / warmup
+    left = steps - step
+    return peak if left >= cooldown else max(peak / 10, peak * left / cooldown)
+
+
+@wrong("parts with padding left out")
+def accumulated_gradient(weight, parts, pad_id):
+    w = weight.clone().detach().requires_grad_(True)
+    tokens = sum(target.ne(pad_id).sum() for _, target in parts)
+    for x, target in parts:
+        if target.ne(pad_id).all():
+            (F.cross_entropy(x @ w, target, reduction="sum") / tokens).backward()
+    return torch.zeros_like(weight) if w.grad is None else w.grad
+
+
+@wrong("eps before the share")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean = mean * beta1 + g * (1 - beta1)
+    square = square * beta2 + g**2 * (1 - beta2)
+    rate = lr * (1 - beta2**step) ** 0.5 / (1 - beta1**step)
+    return w * (1 - lr * decay) - rate * mean / (square**0.5 + eps), mean, square

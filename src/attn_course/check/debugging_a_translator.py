@@ -936,6 +936,11 @@ evaluate = Exercise(
             "same weights differ. See section 11.9.",
             {"    model.eval()\n": ""},
         ),
+        "mode restored after the first batch": Mistake(
+            "The first batch is measured without dropout, and the others, if the model was in training mode before, "
+            "with it: restore the mode after the last batch, not after each. See section 11.9.",
+            {"            counted +=": "            model.train(training)\n            counted +="},
+        ),
         "graph recorded": Mistake(
             "A graph was recorded, which costs memory and time, and `eval()` does not prevent it: say that no gradient "
             "is wanted. See section 11.9.",

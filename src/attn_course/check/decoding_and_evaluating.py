@@ -89,6 +89,11 @@ write_greedily = Exercise(
             "section 13.2.",
             {"[-1].argmax": ".argmax"},
         ),
+        "largest of all rows, as a token": Mistake(
+            "The token of the largest logit in all rows is taken; only the last row is about the next token. See "
+            "section 13.2.",
+            {"[-1].argmax())": ".amax(dim=0).argmax())"},
+        ),
         "beginning returned": Mistake(
             "The beginning stands in front of what is returned; it is read, and nobody wrote it. See section 13.2.",
             {"ids[1:]": "ids"},
@@ -934,6 +939,11 @@ clipped_precision = Exercise(
             "A hypothesis without any hit is left out, its n-grams too: what is wrong has to count below the line. See "
             "section 13.6.",
             {"mine.total()": "mine.total() * bool(mine & theirs)"},
+        ),
+        "short references left out": Mistake(
+            "A hypothesis whose reference is shorter than n is left out; its n-grams were written, and are no hits: "
+            "they have to count below the line. See section 13.6.",
+            {"total += mine.total()": "total += mine.total() * (len(r) >= n)"},
         ),
         "first sentence only": Mistake(
             "This is the share of the first hypothesis alone, and there are as many as references. See section 13.6.",

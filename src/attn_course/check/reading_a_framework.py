@@ -623,6 +623,11 @@ from_burn_record = Exercise(
                 if kind == "weight" or "query.bias" in record
             },
         ),
+        "in alphabetical order": Mistake(
+            "The layers key, output, query and value, in this order, have gone to q_proj, k_proj, v_proj and "
+            "out_proj: go by the names. See section 14.4.",
+            _moved(names=dict(zip(sorted(_NAMES), _NAMES.values(), strict=True))),
+        ),
         "queries' tensors for all": Mistake(
             "Queries, keys and values have the same matrix, that of the queries: each layer has its own. See section "
             "14.4.",
@@ -982,6 +987,11 @@ attend_with_sinks = Exercise(
                 not isinstance(found, dict) and _nan_where_nothing_is_seen(found[1], q, k, sinks, mask)
             ),
         ),
+        "sinks dealt out in turns": Mistake(
+            "The sinks are dealt out in turns to one query after the other, so that the queries of one head have "
+            "those of several: all queries of a head have the sink of that head. See section 14.10.",
+            sign=lambda found, q, k, v, sinks, mask: _dealt_out(found[1], q, k, sinks, mask),
+        ),
         "first head's sink for all": Mistake(
             "The sink of the first head is used for all of them; each has its own. See section 14.10.",
             {"sinks[:, None, None]": "sinks[:1, None, None]"},
@@ -1052,6 +1062,14 @@ def _fits(weights, q, k, mask, total, *, shifted=False):
 def _with_sinks(scores, sinks, *, front=False):
     column = sinks[:, None, None].expand(*scores.shape[:-1], 1)
     return torch.softmax(torch.cat([column, scores] if front else [scores, column], -1), -1)
+
+
+def _dealt_out(weights, q, k, sinks, mask):
+    """Whether sink by sink went to query after query."""
+    scores = _scores(q, k, mask)
+    column = sinks.repeat(scores[..., 0].numel() // len(sinks)).view(*scores.shape[:-1], 1)
+    wanted = torch.softmax(torch.cat([scores, column], -1), -1)[..., :-1]
+    return torch.allclose(weights, wanted, rtol=1e-3, atol=1e-6)
 
 
 def _cut_at_the_other_end(weights, q, k, sinks, mask):

@@ -476,6 +476,10 @@ plateau_rate = Exercise(
             "The cool-down ends at a tenth of the peak; the exercise goes down to 0. See section 12.4.",
             {"(steps": "0.1 + 0.9 * (steps"},
         ),
+        "not below a tenth": Mistake(
+            "In the last steps the rate is held at a tenth of the peak; the exercise goes down to 0. See section 12.4.",
+            {"min(1.0, up, down)": "min(1.0, up, max(0.1, down))"},
+        ),
         "rounded": Mistake(
             "The rate is rounded: return it as it is, for rates are small, and their digits stand far behind the "
             "point. See section 12.4.",
@@ -919,6 +923,16 @@ accumulated_gradient = Exercise(
             "See section 12.3.",
             {', reduction="sum")': ") * len(target)", "int((target != pad_id).sum())": "len(target)"},
         ),
+        "parts with padding left out": Mistake(
+            "A part in which any position is padding gives nothing to the gradient: its tokens should count like all "
+            "others, and only its padding not. See section 12.3.",
+            _gradient(
+                lambda weight, parts, pad_id: (
+                    sum((_part_loss(weight, x, t, pad_id) for x, t in parts if (t != pad_id).all()), 0 * weight.sum())
+                    / _count(parts, pad_id)
+                )
+            ),
+        ),
         "padding in the divisor": Mistake(
             "Padding is left out of the loss, but its positions are still counted when you divide. See section 12.3.",
             {"int((target != pad_id).sum())": "len(target)"},
@@ -1185,6 +1199,11 @@ adamw_step = Exercise(
         "eps in the root": Mistake(
             "eps is added under the root; it should be added to the root itself. See section 12.4.",
             {".sqrt() + eps": ".add(eps).sqrt()"},
+        ),
+        "eps before the share": Mistake(
+            "eps is added to the root of the mean of the squares before this is divided by its share, so in the first "
+            "steps it weighs more than it should: divide first, take the root, then add eps. See section 12.4.",
+            {"((square / second).sqrt() + eps)": "((square.sqrt() + eps) / math.sqrt(second))"},
         ),
         "no eps": Mistake(
             "Nothing is added to the root, so where the gradients are zero, 0 is divided by 0: eps is missing in the "
