@@ -254,6 +254,17 @@ def test_the_text_of_many_weights_is_short_and_says_where_the_others_are():
     assert len(enormous.text) < 200
 
 
+def test_as_many_numbers_stand_in_the_text_as_the_module_says_and_not_one_more():
+    two = plots.attention_view(weights(2, 50, 50), ["x"] * 50).text  # 5,000 numbers
+    assert "head 2\n" in two
+    one = plots.attention_view(weights(2, 50, 51), ["x"] * 50, ["x"] * 51).text  # 5,100
+    assert "head 2\n" not in one
+    assert one.splitlines()[-1] == "and 1 more of the same size, to head 2; their numbers are in the HTML"
+    most = plots.attention_view(weights(100, 200), ["x"] * 100, ["x"] * 200).text  # 20,000
+    assert len(most.splitlines()) == 102
+    assert len(plots.attention_view(weights(177, 113), ["x"] * 177, ["x"] * 113).text) < 200  # 20,001
+
+
 def test_hidden_cells_are_dashes_in_the_text():
     view = plots.attention_view(weights(2, 3, 3), list("abc"), mask=make_causal_mask(3), precision=1)
     assert [line.split()[1:].count("-") for line in view.text.splitlines() if line[0] in "abc"] == [2, 1, 0] * 2
