@@ -998,12 +998,7 @@ def _tensor_difference(found: Any, expected: Tensor, name: str, tolerances: dict
     if found.shape != expected.shape:
         return f"{name} has the shape {tuple(found.shape)}, expected {tuple(expected.shape)}."
     if found.dtype != expected.dtype:
-        rule = (
-            "the answers are True and False."
-            if expected.dtype == torch.bool
-            else "numbers keep the type in which they were given."
-        )
-        return f"{name} has the type {found.dtype}, expected {expected.dtype}: {rule}"
+        return f"{name} has the type {found.dtype}, expected {expected.dtype}: {facts.rule_of_type(expected)}."
     found, expected = found.detach().to_dense().cpu(), expected.detach().cpu()
     tolerance = tolerances.get(expected.dtype, 0.0)
     close = torch.isclose(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)

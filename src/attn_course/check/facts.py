@@ -288,15 +288,21 @@ def _array(pairs: Pairs, name: str) -> tuple[str, str] | None:
 def _type(pairs: Pairs, name: str) -> tuple[str, str] | None:
     if all(found.dtype != expected.dtype for found, expected in pairs) and _all_same(pairs):
         found, expected = pairs[0]
-        rule = (
-            "answers are True and False" if expected.dtype == torch.bool else "a result has the type of what was given"
-        )
         return (
             TYPE_NOT_KEPT,
             f"The numbers in {name} are right and have the wrong type, {found.dtype} instead of "
-            f"{expected.dtype}: {rule}.",
+            f"{expected.dtype}: {rule_of_type(expected)}.",
         )
     return None
+
+
+def rule_of_type(expected: Tensor) -> str:
+    """Why a result has the type that it should have."""
+    if expected.dtype == torch.bool:
+        return "answers are True and False"
+    if expected.is_floating_point() or expected.is_complex():
+        return "a result has the type of what was given"
+    return "places, ids and counts are whole numbers, and stand in a tensor of that type"
 
 
 def _axes(pairs: Pairs, name: str) -> tuple[str, str] | None:

@@ -725,8 +725,8 @@ tells_quiet = Exercise(
             sign=_CLAIMS.accepts("a function that returns its input"),
         ),
         "refuses everything": Mistake(
-            "It refuses a right quiet softmax: compute by hand what your inputs should give, and allow a difference "
-            "in the last digits. See section 14.7.",
+            "It refuses a right quiet softmax: find which of its comparisons says no, and print both sides of it. See "
+            "section 14.7.",
             lambda fn: False,
         ),
         "says it upside down": Mistake(
