@@ -1201,3 +1201,58 @@ def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
     T, S = num_new, cached + num_new
     flops = batch * T * (num_weights + 2 * num_layers * d_model * S)
     return flops, size * (num_weights + 2 * num_layers * d_model * S * batch)
+
+
+@wrong("old keys turned again")
+def rotary_step(q, k, v, keys, values, length):
+    end = length + q.size(2)
+    places = torch.arange(end, device=q.device)
+    old = rotate(keys[:, :, :length], places[:length])
+    keys[:, :, length:end], values[:, :, length:end] = rotate(k, places[length:]), v
+    seen = torch.cat([old, keys[:, :, length:end]], dim=2)
+    mask = places <= places[length:, None]
+    return attention(rotate(q, places[length:]), seen, values[:, :, :end], mask)[0]
+
+
+@wrong("queries at the end")
+def rotary_step(q, k, v, keys, values, length):
+    count = k.size(2)
+    places = torch.arange(length, length + count, device=q.device)
+    keys[:, :, places], values[:, :, places] = rotate(k, places), v
+    mask = torch.arange(length + count, device=q.device) <= places[:, None]
+    turned = rotate(q, places[-1].repeat(count))
+    return attention(turned, keys[:, :, : length + count], values[:, :, : length + count], mask)[0]
+
+
+@wrong("sent instead of fetched, into zeros")
+def follow_beams(keys, values, parents):
+    sources, beams = parents.shape
+    moved = torch.zeros_like(keys), torch.zeros_like(values)
+    for b in range(sources):
+        for k in range(beams):
+            to = b * beams + parents[b, k]
+            moved[0][:, to], moved[1][:, to] = keys[:, b * beams + k], values[:, b * beams + k]
+    return moved
+
+
+@wrong("beams counted by the largest parent")
+def follow_beams(keys, values, parents):
+    apart = parents.max().item() + 1
+    rows = [b * apart + parent for b, row in enumerate(parents.tolist()) for parent in row]
+    return keys[:, rows].clone(), values[:, rows].clone()
+
+
+@wrong("twelve squares in the FLOPs")
+def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+    keys = cached + num_new
+    layer = 2 * 12 * d_model * d_model + 2 * 2 * d_model * keys
+    cache = 2 * batch * num_layers * keys * d_model
+    return layer * num_layers * num_new * batch, (num_weights + cache) * size
+
+
+@wrong("new tokens fetched twice")
+def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+    seen = cached + num_new
+    flops = 2 * num_weights * num_new * batch + 4 * num_layers * d_model * num_new * seen * batch
+    one = 2 * num_layers * d_model * batch
+    return flops, size * (num_weights + one * seen + one * num_new)

@@ -550,6 +550,11 @@ rotary_step = Exercise(
             "before it. See section 15.2.",
             {"torch.arange(length, end, device=q.device)": "torch.full((k.size(2),), end - 1, device=q.device)"},
         ),
+        "queries at the end": Mistake(
+            "Each new key is turned by its own position, and all queries are turned by that of the last new token: a "
+            "query stands where its token does. See section 15.2.",
+            {"rotate(q, places)": "rotate(q, places[-1:].expand(q.size(2)))"},
+        ),
         "sees the chunk alone": Mistake(
             "The outputs are those of the new tokens alone: they should see those in the cache, too. See section 15.2.",
             {
@@ -578,6 +583,11 @@ rotary_step = Exercise(
             "In the outputs all keys of the cache are turned, the old ones for a second time, and the new ones are "
             "kept as they came: each should be turned once, before it is kept. See section 15.2.",
             {"rotate(k, places)": "k", "keys[:, :, :end]": "rotate(keys[:, :, :end])"},
+        ),
+        "old keys turned again": Mistake(
+            "In the outputs the keys of the cache are turned a second time, and the new ones once: each should be "
+            "turned once, before it is kept, and stay so. See section 15.2.",
+            {"keys[:, :, :end],": "torch.cat([rotate(keys[:, :, :length]), keys[:, :, length:end]], dim=2),"},
         ),
         "new keys turned again": Mistake(
             "In the outputs all keys count as turned twice: each should be turned once, before it is kept. See section "
@@ -702,10 +712,10 @@ def _follow(keys, values, parents):
     return keys[:, rows], values[:, rows]
 
 
-def _sent(keys, values, parents):
+def _sent(keys, values, parents, into=torch.clone):
     """Each old beam is copied to where the number of its parent says."""
     rows = _rows(parents)
-    found = keys.clone(), values.clone()
+    found = into(keys), into(values)
     for old, new in enumerate(rows.tolist()):
         for kept, moved in zip((keys, values), found, strict=True):
             moved[:, new] = kept[:, old]
@@ -813,6 +823,16 @@ follow_beams = Exercise(
             "The old beams stand in the rows that `parents` names, and it is the other way round: a new beam is a "
             "copy of the old one that `parents` names for it. See section 15.7.",
             _sent,
+        ),
+        "sent instead of fetched, into zeros": Mistake(
+            "The old beams stand in the rows that `parents` names, and where it names none there are zeros: it is the "
+            "other way round, and a new beam is a copy of the old one that `parents` names for it. See section 15.7.",
+            lambda keys, values, parents: _sent(keys, values, parents, into=torch.zeros_like),
+        ),
+        "beams counted by the largest parent": Mistake(
+            "Where no source goes on from its last beam, the sources stand too close together: they are as many rows "
+            "apart as there are beams, parents.size(1), whichever of these go on. See section 15.7.",
+            {"* K +": "* (parents.max() + 1) +"},
         ),
         "overwritten before it is read": Mistake(
             "Where the parent stands in an earlier row, a new beam is a copy of the new beam there, and not of the "
@@ -1054,6 +1074,16 @@ call_cost = Exercise(
             "The weights are counted as 12 E² in each layer, without the matrix of the vocabulary or any other shape: "
             "their number is given, `num_weights`. See section 15.9.",
             {"    T, S": "    num_weights = 12 * num_layers * d_model**2\n    T, S"},
+        ),
+        "twelve squares in the FLOPs": Mistake(
+            "In the FLOPs, the weights are counted as 12 E² in each layer, without the matrix of the vocabulary or any "
+            "other shape: their number is given, `num_weights`. See section 15.9.",
+            {"2 * num_weights * T": "2 * 12 * num_layers * d_model**2 * T"},
+        ),
+        "new tokens fetched twice": Mistake(
+            "In the bytes, the keys and values of the new tokens are there twice, as if writing them counted too: what "
+            "is fetched counts, and each of them is fetched once. See section 15.9.",
+            {"S * batch": "(S + T) * batch"},
         ),
         "batch as one long text": Mistake(
             "The FLOPs are those of one text as long as all of them: a text meets its own keys, and not those of its "
