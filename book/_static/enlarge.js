@@ -14,7 +14,15 @@ document.addEventListener("DOMContentLoaded", () => {
     const box = element("div", { tabIndex: 0 }, large);
     const dialog = element("dialog", { className: "enlarged", ariaLabel: "The picture, enlarged" }, close, box);
     close.addEventListener("click", () => dialog.close());
-    dialog.addEventListener("close", () => dialog.remove());
+    // A step of its own in the history, so that "back" closes the picture and does not leave the page.
+    const back = () => dialog.close();
+    history.pushState({ enlarged: true }, "");
+    addEventListener("popstate", back);
+    dialog.addEventListener("close", () => {
+      removeEventListener("popstate", back);
+      dialog.remove();
+      if (history.state?.enlarged) history.back();
+    });
     picture.closest("figure").append(dialog); // where the rules for pictures by day and by night hold
     dialog.showModal();
   };

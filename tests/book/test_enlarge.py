@@ -30,6 +30,28 @@ def test_a_wide_picture_is_enlarged_on_a_telephone_scrolled_and_closed(tab, site
         assert not [found for found in visit.found if "error" in found]
 
 
+def test_back_closes_an_enlarged_picture_and_leaves_the_page_where_it_was(tab, site):  # noqa: F811
+    with Visit(tab, width=NARROW):
+        tab.goto(site + "index.html")
+        tab.goto(site + PAGE)
+        button = tab.locator("main .enlarge:visible").first
+        large = tab.locator("dialog.enlarged[open]")
+        for _ in range(2):
+            button.scroll_into_view_if_needed()
+            place = tab.evaluate("scrollY")
+            button.click()
+            large.wait_for()
+            tab.go_back()
+            large.wait_for(state="detached")
+            assert tab.url == site + PAGE
+            assert abs(tab.evaluate("scrollY") - place) <= 1
+        button.click()
+        tab.get_by_role("button", name="Close").click()
+        tab.wait_for_function("!history.state?.enlarged")  # closing takes its step back
+        tab.go_back()
+        assert tab.url == site + "index.html"
+
+
 def test_on_a_desk_no_picture_offers_to_be_enlarged(tab, site):  # noqa: F811
     with Visit(tab, width=WIDE):
         tab.goto(site + PAGE)
