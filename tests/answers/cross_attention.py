@@ -1301,3 +1301,10 @@ class TwoMemoryBlock(Attentions):  # what the attention was given is overwritten
         words += self.self_attn(words, is_causal=True)[0]
         words = words + self.first_attn(words, first, mask=first_mask)[0]
         return words + self.second_attn(words, second, mask=second_mask)[0]
+
+
+@wrong("score_weight inside the tanh")
+def concat_scores(x, memory, matrix, score_weight):
+    B, T, S = len(x), x.size(1), memory.size(1)
+    pairs = [x[:, :, None].expand(B, T, S, -1), memory[:, None].expand(B, T, S, -1)]
+    return (torch.cat(pairs, dim=-1) @ matrix.T).mul(score_weight).tanh().sum(dim=-1)

@@ -1095,3 +1095,13 @@ def move_to_torch(layer):
         for parameter in layer.parameters():
             parameter.zero_()
     return theirs
+
+
+@wrong("bias of the output only beside the others")
+def count_parameters(d_model, num_heads, d_in, bias=True, out_bias=True):
+    one = d_in * d_model
+    last = d_model**2
+    if bias:
+        one += d_model
+        last += d_model if out_bias else 0
+    return 3 * one + last

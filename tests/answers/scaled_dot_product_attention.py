@@ -834,3 +834,17 @@ def as_linear(W):
     layer = nn.Linear(*W.shape, bias=False, dtype=W.dtype)
     layer.weight = nn.Parameter(W.T * 2 + 1, requires_grad=False)
     return layer
+
+
+@wrong("weights without the scale")
+class WideValues(nn.Module):
+    def __init__(self, d_in, d_key, d_value):
+        super().__init__()
+        self.q_proj = nn.Linear(d_in, d_key, bias=False)
+        self.k_proj = nn.Linear(d_in, d_key, bias=False)
+        self.v_proj = nn.Linear(d_in, d_value, bias=False)
+
+    def forward(self, x):
+        scores = self.q_proj(x) @ self.k_proj(x).mT
+        scaled = scores / self.k_proj.out_features**0.5
+        return scaled.softmax(-1) @ self.v_proj(x), scores.softmax(-1)

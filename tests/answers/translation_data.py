@@ -1729,3 +1729,21 @@ def merge_step(cut):
     a, b = _most_frequent_pair(cut)
     alone = re.compile(rf"(?<!\S){a} {b}(?!\S)")  # without re.escape
     return (a, b), {tuple(alone.sub(a + b, " ".join(pieces)).split()): count for pieces, count in cut.items()}
+
+
+@wrong("merged from the right")
+def merge_step(cut):
+    counts = {}
+    for pieces, count in cut.items():
+        for pair in itertools.pairwise(pieces):
+            counts[pair] = counts.get(pair, 0) + count
+    best = max(counts, key=counts.get)
+    merged = {}
+    for pieces, count in cut.items():
+        new, i = [], len(pieces) - 1
+        while i >= 0:
+            size = 2 if i > 0 and (pieces[i - 1], pieces[i]) == best else 1
+            new.insert(0, "".join(pieces[i + 1 - size : i + 1]))
+            i -= size
+        merged[tuple(new)] = count
+    return best, merged

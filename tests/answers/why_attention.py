@@ -952,3 +952,24 @@ def look_back(query, keys, values, score_weight, mask):  # far below most scores
     scores = torch.tanh(query[:, None] + keys) @ score_weight
     weights = torch.softmax(scores.masked_fill(~mask, -100.0), dim=-1)
     return torch.einsum("bs,bsd->bd", weights, values), weights
+
+
+@wrong("last place not compared")
+def exact_match(guesses, targets):
+    right = 0
+    for guess, target in zip(guesses.tolist(), targets.tolist(), strict=True):
+        length = sum(i != 0 for i in target)
+        right += guess[: length - 1] == target[: length - 1]
+    return right / len(targets)
+
+
+@wrong("update gate reads the reset state")
+def gru_step(x, h, W, U, b, c):
+    W_r, W_z, W_n = W.chunk(3)
+    U_r, U_z, U_n = U.chunk(3)
+    b_r, b_z, b_n = b.chunk(3)
+    c_r, c_z, c_n = c.chunk(3)
+    r = (x @ W_r.T + b_r + h @ U_r.T + c_r).sigmoid()
+    z = (x @ W_z.T + b_z + (r * h) @ U_z.T + c_z).sigmoid()
+    n = (x @ W_n.T + b_n + r * (h @ U_n.T + c_n)).tanh()
+    return n + z * (h - n)

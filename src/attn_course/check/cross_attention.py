@@ -842,6 +842,15 @@ concat_scores = Exercise(
             "whatever the keys. See section 7.6.",
             {"return scores": "return scores / math.sqrt(score_weight.numel())"},
         ),
+        "score_weight inside the tanh": Mistake(
+            "score_weight is multiplied before the tanh, and the results of the tanh are added up as they are: the "
+            "tanh "
+            "comes first, and score_weight weighs what comes out of it. See section 7.6.",
+            {
+                "torch.tanh(q[:, :, None] + k[:, None])": "torch.tanh((q[:, :, None] + k[:, None]) * score_weight)",
+                "@ score_weight": ".sum(-1)",
+            },
+        ),
     },
 )
 

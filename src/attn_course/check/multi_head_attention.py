@@ -737,6 +737,11 @@ count_parameters = Exercise(
             "section 6.8.",
             {"E * E": "d_in * E"},
         ),
+        "bias of the output only beside the others": Mistake(
+            "The bias of the output projection counts only where the other three have one too: `bias` and `out_bias` "
+            "are two switches. See section 6.8.",
+            {"E * out_bias": "E * (bias and out_bias)"},
+        ),
     },
 )
 

@@ -683,5 +683,10 @@ WideValues = Exercise(
             "Only the output is returned; the exercise asks for the weights beside it. See section 3.7.",
             {"attention(q, k, v)": "attention(q, k, v)[0]"},
         ),
+        "weights without the scale": Mistake(
+            "The weights that are returned are those of scores without the scale, and the output was mixed with "
+            "others: return the weights that mixed it. See section 3.4.",
+            {"return attention(q, k, v)": "return attention(q, k, v)[0], softmax(q @ k.mT)"},
+        ),
     },
 )

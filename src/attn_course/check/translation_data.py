@@ -378,6 +378,16 @@ def _overlapping(pieces, pair):
     return tuple(glued)
 
 
+def _from_the_right(pieces, pair):
+    done = []
+    for piece in reversed(pieces):
+        if done and (piece, done[-1]) == pair:
+            done[-1] = piece + done[-1]
+        else:
+            done.append(piece)
+    return tuple(reversed(done))
+
+
 def _last_lost(pieces, pair):
     """Looks as long as there are two, and forgets the one that is left."""
     done, i = [], 0
@@ -649,6 +659,11 @@ merge_step = Exercise(
             {"_merge(": "_first_piece_decides("},
         ),
         CHANGES_ITS_INPUT: Mistake("Make a new dict: whoever called may still need the old one. See section 10.5."),
+        "merged from the right": Mistake(
+            "Where a word has the pair twice with a piece in common, the last two are merged: go from left to right. "
+            "See section 10.5.",
+            {"_merge(": "_from_the_right("},
+        ),
     },
 )
 

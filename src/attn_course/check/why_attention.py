@@ -58,6 +58,12 @@ def _right_rows(guesses, targets):
     return ((guesses == targets) | (targets == 0)).all(dim=1)
 
 
+def _right_but_for_the_last(guesses, targets):
+    places = torch.arange(targets.size(1), device=targets.device)
+    compared = places < (targets != 0).sum(dim=1, keepdim=True) - 1
+    return ((guesses == targets) | ~compared).all(dim=1)
+
+
 def _right_at_the_end(guesses, targets):
     last = (targets != 0).sum(dim=1, keepdim=True) - 1
     return guesses.gather(1, last) == targets.gather(1, last)
@@ -189,6 +195,12 @@ exact_match = Exercise(
                 _right_rows(guesses, targets).sum() / targets.size(1) * len(targets),
                 _right_rows(guesses, targets).sum() / targets.size(1),
             ),
+        ),
+        "last place not compared": Mistake(
+            "The last place of each target, before the padding, is not compared: a guess that is wrong only there "
+            "counts "
+            "as right. See section 1.5.",
+            lambda guesses, targets: _share(_right_but_for_the_last(guesses, targets)),
         ),
     },
 )
@@ -751,6 +763,11 @@ gru_step = Exercise(
             "The old state is added whole to the part of the proposal: if 1 − z of the new goes in, z of the old "
             "should stay. See section 1.3.",
             {"z * h +": "h +"},
+        ),
+        "update gate reads the reset state": Mistake(
+            "The update gate z is computed from the state after its reset; both gates should read the old state, and "
+            "the reset belongs to the proposal alone. See section 1.3.",
+            {"x_z + h_z": "x_z + (torch.sigmoid(x_r + h_r) * h) @ U.chunk(3)[1].T + c.chunk(3)[1]"},
         ),
     },
 )
