@@ -511,3 +511,28 @@ def shard_loss(logits, targets, counts):
 def shard_loss(logits, targets, counts):
     share = (targets != -100).sum() / counts.sum()
     return F.cross_entropy(logits.mT, targets, reduction="sum") * share * len(counts) / counts.sum()
+
+
+@wrong("scaled twice")
+def simulate_ring(q, k, v, positions):
+    ranks = range(len(q))
+    scaled, outs = q * q.size(-1) ** -0.5, []
+    for rank in ranks:
+        parts = [attend_block(scaled[rank], k[j], v[j], positions[rank][:, None] >= positions[j]) for j in ranks]
+        total = parts[rank]
+        for j in ranks:
+            total = total if j == rank else merge_blocks(total, parts[j])
+        outs.append(total[0])
+    return torch.stack(outs)
+
+
+@wrong("last block missing, and nothing for a single rank")
+def simulate_ring(q, k, v, positions):
+    P, N, _ = q.shape
+    out, log_sum = q.new_zeros(P, N, v.size(2)), q.new_full((P, N), -torch.inf)
+    for rank in range(P):
+        for step in range(1, P):
+            j = (rank - step + 1) % P
+            found = attend_block(q[rank], k[j], v[j], positions[rank, :, None] >= positions[j])
+            out[rank], log_sum[rank] = merge_blocks((out[rank], log_sum[rank]), found)
+    return out

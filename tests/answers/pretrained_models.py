@@ -992,3 +992,20 @@ def share_on_previous(weights, mask):
     long = (mask.sum(1) - 1)[:, None]
     each = (weights.diagonal(-1, 2, 3) * mask[:, None, 1:]).sum(-1) / long
     return (each * long / long.sum()).sum(0)
+
+
+@wrong("second token left out")
+def share_on_previous(weights, mask):
+    total, count = 0, 0
+    for w, real in zip(weights, mask, strict=True):
+        n = int(real.sum())
+        for t in range(2, n):
+            total, count = total + w[:, t, t - 1], count + 1
+    return total / count
+
+
+@wrong("first token with itself")
+def share_on_previous(weights, mask):
+    places = torch.arange(weights.size(-1), device=weights.device)
+    looks = weights[:, :, places, (places - 1).clamp(min=0)]
+    return (looks * mask[:, None]).sum(dim=(0, 2)) / mask.sum()

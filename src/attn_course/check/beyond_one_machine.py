@@ -244,6 +244,19 @@ simulate_ring = Exercise(
             "changed places. See section 20.6.",
             {"[owner] <= pos": "[owner] >= pos"},
         ),
+        "scaled twice": Mistake(
+            "The scores are divided by √D twice: attend_block divides them already. See section 20.5.",
+            {"attend_block(q[rank],": "attend_block(q[rank] / q.size(-1) ** 0.5,"},
+        ),
+        "last block missing, and nothing for a single rank": Mistake(
+            "One block is missing, the one that would arrive in the last step, and a single rank reads none at all: "
+            "there "
+            "are as many steps as ranks, and one send fewer. See section 20.5.",
+            {
+                "merged = None": "merged = torch.zeros_like(v[rank]), torch.full_like(q[rank, :, 0], -torch.inf)",
+                "for step in range(num_ranks)": "for step in range(num_ranks - 1)",
+            },
+        ),
     },
 )
 

@@ -302,7 +302,7 @@ def rule_of_type(expected: Tensor) -> str:
         return "answers are True and False"
     if expected.is_floating_point() or expected.is_complex():
         return "a result has the type of what was given"
-    return "places, ids and counts are whole numbers, and stand in a tensor of that type"
+    return "places, ids and counts are whole numbers"
 
 
 def _axes(pairs: Pairs, name: str) -> tuple[str, str] | None:

@@ -965,6 +965,20 @@ share_on_previous = Exercise(
             "0/0. Add up over all sentences, and divide once. See section 17.8.",
             sign=lambda found, weights, mask: bool((mask.sum(1) == 1).any() and found.isnan().any()),
         ),
+        "second token left out": Mistake(
+            "The second token of each sentence is not counted; only the first has no token before it. See section "
+            "17.8.",
+            lambda weights, mask: _share(
+                weights, _not_first(mask) & (torch.arange(mask.size(1), device=mask.device) > 1)
+            ),
+        ),
+        "first token with itself": Mistake(
+            "The first token of each sentence is counted, with the weight that it gives to itself: no token stands "
+            "before it, so it is left out. See section 17.8.",
+            lambda weights, mask: (
+                (_share(weights, _not_first(mask)) * _not_first(mask).sum() + weights[:, :, 0, 0].sum(0)) / mask.sum()
+            ),
+        ),
     },
 )
 
