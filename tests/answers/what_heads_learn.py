@@ -693,3 +693,77 @@ def hide_copy(num_strings, block, length, vocab_size, rng):
 @wrong("known elsewhere")
 def hide_copy(num_strings, block, length, vocab_size, rng):
     return _copied(num_strings, block, length, vocab_size, block - 2, rng)
+
+
+@wrong("last column comes round")
+def induction_score(weights, ids):
+    same = ids[:, None, :] == ids[:, :, None]
+    counted = same.tril(-1).any(-1)
+    looks = torch.einsum("bhts,bts->bht", weights, torch.roll(same, 1, -1).to(weights))
+    return (looks * counted[:, None]).sum((0, 2)) / counted.sum()
+
+
+@wrong("own place left out")
+def induction_score(weights, ids):
+    total, queries = 0, 0
+    for w, text in zip(weights, ids.tolist(), strict=True):
+        for t, token in enumerate(text):
+            past = [s for s in range(t) if text[s] == token]
+            queries += bool(past)
+            for s in past:
+                if s + 1 < t:
+                    total = total + w[:, t, s + 1]
+    return total / queries
+
+
+@wrong("mean of the texts' means")
+def ablate_heads(x, num_heads, heads, mask):
+    means = torch.stack([text[real].mean(dim=0) for text, real in zip(x, mask, strict=True)]).mean(dim=0)
+    D = x.size(-1) // num_heads
+    columns = torch.zeros(x.size(-1), dtype=torch.bool, device=x.device)
+    for head in heads:
+        columns[head * D : (head + 1) * D] = True
+    return torch.where(columns, means, x)
+
+
+@wrong("one mean for several heads")
+def ablate_heads(x, num_heads, heads, mask):
+    parts = list(x.chunk(num_heads, dim=-1))
+    if heads:
+        common = sum(parts[head][mask].mean(dim=0) for head in heads) / len(heads)
+        for head in heads:
+            parts[head] = common.expand_as(parts[head])
+    return torch.cat(parts, dim=-1)
+
+
+@wrong("first layer without its residual")
+def rollout(weights, residual):
+    means = weights.mean(dim=2)
+    found = [means[0]]
+    for layer in range(1, len(means)):
+        r = residual[layer]
+        found.append(r * found[-1] + (1 - r) * means[layer] @ found[-1])
+    return torch.stack(found)
+
+
+@wrong("before each layer")
+def rollout(weights, residual):
+    L, B, _, T, _ = weights.shape
+    arrived = torch.eye(T, dtype=weights.dtype, device=weights.device).repeat(B, 1, 1)
+    found = []
+    for layer in range(L):
+        found.append(arrived)
+        arrived = residual[layer] * arrived + (1 - residual[layer]) * weights[layer].mean(1) @ arrived
+    return torch.stack(found)
+
+
+@wrong("largest weights of the heads")
+def rollout(weights, residual):
+    same = torch.eye(weights.size(-1), dtype=weights.dtype, device=weights.device)
+    fused = weights.max(dim=2).values
+    fused = fused / fused.sum(-1, keepdim=True)
+    arrived, found = same, []
+    for one, r in zip(fused, residual, strict=True):
+        arrived = torch.lerp(one, same, r) @ arrived
+        found.append(arrived)
+    return torch.stack(found)

@@ -128,6 +128,20 @@ induction_score = Exercise(
             "Only the first text is looked at. See section 18.1.",
             lambda weights, ids: _induction(weights[:1], ids[:1]),
         ),
+        "last column comes round": Mistake(
+            "The table of equal tokens is rolled, and its last column comes round to the first: a query with the "
+            "text's "
+            "last token gets credit for the first place. Nothing stands before the first place. See section 18.1.",
+            {
+                "after = F.pad(earlier, (1, 0))[..., :-1]": "after = same.roll(1, dims=-1)",
+                "after[:, None])": "(after & earlier.any(dim=-1, keepdim=True))[:, None])",
+            },
+        ),
+        "own place left out": Mistake(
+            "Where a token comes twice in a row, the place after the first of them is the query's own, and its weight "
+            "there is not counted: it counts as well. See section 18.1.",
+            {"[..., :-1]": "[..., :-1].tril(-1)"},
+        ),
     },
 )
 
@@ -279,6 +293,17 @@ ablate_heads = Exercise(
             "A hook that writes into what it was given changes it for whoever keeps it, so the next measurement starts "
             "from the ablated numbers. See section 18.4."
         ),
+        "mean of the texts' means": Mistake(
+            "This is the mean of the texts' means, in which a token of a short text counts more than one of a long "
+            "one: "
+            "average over the tokens of all texts together. See section 18.4.",
+            {"x[mask].mean(dim=0)": "((x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)).mean(0)"},
+        ),
+        "one mean for several heads": Mistake(
+            "The heads that are replaced all get one vector, the mean over them too: each has a mean of its own. See "
+            "section 18.4.",
+            {"= mean[heads]": "= mean[heads].mean(dim=0) if heads else mean[heads]"},
+        ),
     },
 )
 
@@ -309,6 +334,11 @@ def _roll(weights, residual):
         rolled = (keep * same + (1 - keep) * layer.mean(dim=1)) @ rolled
         after.append(rolled)
     return torch.stack(after)
+
+
+def _largest(layer):
+    largest = layer.amax(dim=1)
+    return largest / largest.sum(dim=-1, keepdim=True)
 
 
 rollout = Exercise(
@@ -394,6 +424,24 @@ rollout = Exercise(
         "averaged over the texts": Mistake(
             "The texts of the batch are averaged too: each has a rollout of its own. See section 18.6.",
             {"layer.mean(dim=1)": "layer.mean(dim=(0, 1)).expand(len(layer), -1, -1)"},
+        ),
+        "first layer without its residual": Mistake(
+            "The first layer counts without its residual connection: its matrix, too, is a mix of the identity and the "
+            "weights. See section 18.6.",
+            {"zip(weights, residual,": "zip(weights, F.pad(residual[1:], (1, 0)),"},
+        ),
+        "before each layer": Mistake(
+            "Here stands what has arrived before each layer, first the identity, and what arrives after the last layer "
+            "is missing: asked for is the rollout after each. See section 18.6.",
+            lambda weights, residual: torch.cat(
+                [torch.eye(weights.size(-1)).to(weights).expand_as(weights[:1, :, 0]), _roll(weights, residual)[:-1]]
+            ),
+        ),
+        "largest weights of the heads": Mistake(
+            "The heads are joined by the largest of their weights, and each row is divided by its sum: it should be "
+            "their "
+            "mean. See section 18.6.",
+            {"layer.mean(dim=1)": "_largest(layer)"},
         ),
     },
 )
@@ -615,11 +663,18 @@ hide_copy = Exercise(
                 "The same `rng` in the same state gives other strings: what is drawn from another generator nobody can "
                 "make again.",
             ),
-            ("no copy", "18.1", "Where `known` says so, there is no second stretch: no earlier one has its tokens."),
+            (
+                "no copy",
+                "18.1",
+                "In some string the tokens where `known` is True stand nowhere before: what stands there is to be a "
+                "copy "
+                "of an earlier stretch, and is not to overwrite it.",
+            ),
             (
                 "overlap",
                 "18.1",
-                "The second stretch begins before the first has ended: begin it `block` tokens later at the earliest.",
+                "In some string the second stretch begins before the first has ended: begin it `block` tokens later at "
+                "the earliest.",
             ),
             ("nothing known", "18.1", "In some string `known` is True nowhere: every string has a copy."),
             (
@@ -641,7 +696,8 @@ hide_copy = Exercise(
             (
                 "first stretch known",
                 "18.1",
-                "`known` marks the first stretch, where nothing has been seen before: the second one is determined.",
+                "In some string `known` marks the first stretch, where nothing has been seen before: the second one is "
+                "determined.",
             ),
             (
                 "known elsewhere",
