@@ -747,6 +747,7 @@ import os
 import sys
 sys.path.insert(0, {tests!r})
 from dataclasses import replace
+from pathlib import Path
 import torch
 from attn_course.training import join_processes, train
 from test_training import TEXT, TINY
@@ -758,6 +759,9 @@ with join_processes():
     train(TINY, sys.argv[1] + "/dropout", text=TEXT, stop_at=5, quiet=True)
     train(TINY, sys.argv[1] + "/dropout", text=TEXT, quiet=True)
     train(TINY, sys.argv[1] + "/straight", text=TEXT, quiet=True)
+threads = [(task / "comm").read_text() for task in Path("/proc/self/task").glob("*")]  # none where there is no /proc
+with open(sys.argv[1] + "/threads" + os.environ["RANK"], "w") as file:
+    file.writelines(threads)
 """
 
 
@@ -783,6 +787,8 @@ def test_two_processes_are_one_with_the_doubled_batch_and_go_on_like_one(tmp_pat
     assert_same_run(tmp_path / "dropout", tmp_path / "straight")
     seeds = [(tmp_path / f"seed{rank}").read_text() for rank in range(2)]
     assert seeds == ["0", "1"]  # they drop other units
+    # What still ran of the group's threads would run while Python ends, which aborts now and then.
+    assert all("gloo" not in (tmp_path / f"threads{rank}").read_text() for rank in range(2))
     assert {"rng", "rng.1"} <= tensors_of(tmp_path / "straight").keys()
 
 

@@ -5,7 +5,6 @@ share of the batch; the first one, of rank 0, alone writes files.
 """
 
 import contextlib
-import gc
 import os
 from collections.abc import Iterator
 from datetime import timedelta
@@ -13,6 +12,10 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+
+# Its defaults are the group that stands when it is first imported. AdamW imports it on its first step: they would hold
+# our group, and its threads would still run while Python ends, which now and then aborts.
+import torch.distributed.nn.functional
 from torch import Tensor
 
 from attn_course.device import default_device
@@ -72,4 +75,3 @@ def join_processes() -> Iterator[None]:
         yield
     finally:
         dist.destroy_process_group()
-        gc.collect()  # whatever still held the group would end it, and its threads, while Python itself ends
