@@ -174,6 +174,16 @@ def test_an_answer_that_changes_its_input_is_found_although_its_result_is_right(
     assert "scaled_scores changes q, which it was given, in place." in verdict.text
 
 
+def test_an_input_is_not_called_by_a_name_that_the_answer_does_not_know():
+    def divides_in_place(gradients, limit):  # the trials name single tensors, of which the list is made
+        norm = torch.cat([g.flatten() for g in gradients]).norm()
+        return [g.mul_(min(1, limit / norm)).clone() for g in gradients]
+
+    verdict = check.clip_together.verdict(divides_in_place)
+    assert verdict.mistake == CHANGES_ITS_INPUT
+    assert "clip_together changes what it was given in place." in verdict.text
+
+
 def test_a_mistake_beside_another_defect_is_named_by_the_first_trial_it_explains():
     def unscaled_and_broken_for_batches(q, k):
         return q @ k.mT if q.dim() == 2 else None

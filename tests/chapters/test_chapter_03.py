@@ -466,7 +466,7 @@ def test_the_checks_miss_a_gradient_that_the_exercises_ask_for(kind):
                 return super().forward(x)
 
     text = check.scaled_dot_product.verdict(cut).text
-    assert text.startswith("Not right yet. The numbers are right, but no gradient comes back to q and k")
+    assert text.startswith("Not right yet. The numbers tried are right, but no gradient comes back to q and k")
     assert "comes back to q_proj and k_proj and v_proj" in check.WideValues.verdict(Cut).text
 
 
@@ -479,7 +479,7 @@ def test_the_check_of_attention_says_when_backward_would_stop():
         return weights @ v, weights
 
     text = check.scaled_dot_product.verdict(overwrites).text
-    assert text.startswith("Not right yet. The numbers are right, but their gradient cannot be computed: ")
+    assert text.startswith("Not right yet. The numbers tried are right, but their gradient cannot be computed: ")
     assert text.endswith("See section 3.8.")
 
 

@@ -483,7 +483,10 @@ class Exercise:
     def _changes_input(self, run: "_Run") -> Verdict:
         known = self.mistakes.get(CHANGES_ITS_INPUT)
         says = known.says if known else "Whoever called it finds other numbers there afterwards: work on a copy."
-        text = f"Not right yet. {self.name} changes {run.changed}, which it was given, in place. {says}"
+        # A trial may hand over a list as single tensors, whose names the answer does not know.
+        own = inspect.isclass(self.right) or run.changed in inspect.signature(self.right).parameters
+        what = f"{run.changed}, which it was given," if own else "what it was given"
+        text = f"Not right yet. {self.name} changes {what} in place. {says}"
         return Verdict(False, text, CHANGES_ITS_INPUT)
 
     def _returned_nothing(self, answer: Callable) -> Verdict:
@@ -893,13 +896,13 @@ class _Gradients(_Run):
         """The name of what is wrong with the gradients, and a sentence."""
         if self.error is not None:
             said = str(self.error).strip().split("\n")[0].split(":")[0]
-            text = f"The numbers are right, but their gradient cannot be computed: {said}."
+            text = f"The numbers tried are right, but their gradient cannot be computed: {said}."
             return NO_GRADIENT, text + self._line_text(self.error) + self._tried_text()
         missed = [name for name in self.expected if name not in self.found]
         if missed:
             listed = " and ".join(missed if len(missed) < 5 else [*missed[:3], f"{len(missed) - 3} more"])
             text = (
-                f"The numbers are right, but no gradient comes back to {listed}, "
+                f"The numbers tried are right, but no gradient comes back to {listed}, "
                 "so nothing is learned there. What leads out of the graph: detach, data, no_grad, item, NumPy, "
                 "a tensor made anew, or not using something at all."
             )
@@ -908,7 +911,7 @@ class _Gradients(_Run):
             _tensor_difference(self.found[name], wanted, f"the gradient of {name}", _GRADIENTS)
             for name, wanted in self.expected.items()
         )
-        text = f"The numbers are right, but the gradient is not. {next(filter(None, differences))}"
+        text = f"The numbers tried are right, but the gradient is not. {next(filter(None, differences))}"
         return WRONG_GRADIENT, text + self._tried_text()
 
 

@@ -117,8 +117,8 @@ cache_step = Exercise(
             {"    end =": "    keys, values = keys.clone(), values.clone()\n    end ="},
         ),
         "sees what is not there": Mistake(
-            "The output is that of all rows of the cache, those behind the new token too: what stands there means "
-            "nothing. See section 15.2.",
+            "Rows of the cache behind the new token enter the output: what stands there, 0 or not, means nothing. See "
+            "section 15.2.",
             {"keys[:, :, :end], values[:, :, :end]": "keys, values"},
         ),
         "one place too far": Mistake(
@@ -853,8 +853,8 @@ follow_beams = Exercise(
             {".flatten()": ""},
         ),
         "same tensors returned": Mistake(
-            "Where every beam goes on from its own row, a tensor that was given comes back, or a view of it: who "
-            "writes the next token into it changes the old cache too. Return new tensors. See section 15.7.",
+            "A tensor that was given comes back, or a view of it, at least where every beam goes on from its own row: "
+            "who writes the next token into it changes the old cache too. Return new tensors. See section 15.7.",
             lambda keys, values, parents: (
                 (keys, values)
                 if torch.equal(_rows(parents), torch.arange(keys.size(1), device=keys.device))

@@ -272,7 +272,7 @@ stable_quiet = Exercise(
             "the scores as well. Only the maximum may be detached. See section 14.8.",
             _without_gradient_of_numerator,
         ),
-        CHANGES_ITS_INPUT: Mistake("A caller may need the scores again: subtract into a new tensor. See section 5.10."),
+        CHANGES_ITS_INPUT: Mistake("A caller may need the scores again: work on a copy of them. See section 5.10."),
         "scores cut off": Mistake(
             "Very large scores that differ get the same weight: nothing has to be cut off where the largest exponent "
             "is subtracted. See section 14.8.",
@@ -745,8 +745,9 @@ tells_quiet = Exercise(
             sign=_CLAIMS.accepts("that of 2023"),
         ),
         "no large scores": Mistake(
-            "It accepts one that gives nan for large scores: put such scores among the inputs, and remember that nan "
-            "is not close to anything, itself included. See section 14.8.",
+            "It accepts one that gives nan for large scores: put some among the inputs, so large that their "
+            "exponential is infinite in their type (from 89 on in float32, from 710 on in float64), and remember that "
+            "nan is not close to anything, itself included. See section 14.8.",
             sign=_CLAIMS.accepts("one that overflows"),
         ),
         "too strict": Mistake(

@@ -37,14 +37,14 @@ def _demand_gradients(out, leaves):
             gradients = torch.autograd.grad(out.sum(), list(leaves.values()), allow_unused=True)
         except RuntimeError as error:
             raise Remark(
-                f"The numbers are right, but their gradient cannot be computed: {str(error).split(':')[0]}. See "
+                f"The numbers tried are right, but their gradient cannot be computed: {str(error).split(':')[0]}. See "
                 f"section 3.8.",
                 NO_GRADIENT,
             ) from error
     missed = [name for name, gradient in zip(leaves, gradients, strict=True) if gradient is None]
     if missed:
         raise Remark(
-            f"The numbers are right, but no gradient comes back to {' and '.join(missed)}, "
+            f"The numbers tried are right, but no gradient comes back to {' and '.join(missed)}, "
             "so nothing is learned there. detach, data, no_grad, NumPy and torch.tensor leave the computation. "
             "See section 3.8.",
             NO_GRADIENT,
