@@ -44,6 +44,20 @@ def test_a_translator_comes_without_what_trains_and_scores_one():
     assert modules & {"attn_course.data.corpora", "attn_course.data.everyday", "attn_course.evaluation"} == set()
 
 
+def test_every_argument_can_be_given_by_its_name_and_a_switch_in_no_other_way():
+    left_out = {"everyday", "check", "cli.py"}  # words of a grammar, wrong answers, and typer's own rules
+    source, functions = Path(attn_course.__file__).parent, []
+    for path in source.rglob("*.py"):
+        if not left_out & set(path.relative_to(source).parts):
+            tree = ast.parse(path.read_text())
+            functions += [(path.name, f.name, f.args) for f in ast.walk(tree) if isinstance(f, ast.FunctionDef)]
+    assert len(functions) > 700
+    for *where, arguments in functions:
+        assert not arguments.posonlyargs, where
+        switches = [d for d in arguments.defaults if isinstance(d, ast.Constant) and isinstance(d.value, bool)]
+        assert where[1].startswith("_") or not switches, where
+
+
 @packages
 def test_a_name_comes_from_its_module_and_stays(package):
     for name, module in package._HOME.items():

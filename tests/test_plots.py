@@ -723,6 +723,12 @@ def test_equal_steps_of_a_scale_look_equal(colormap, ends):
     assert to_hex(colormap()(np.nan)) == colours.HIDDEN
 
 
+def test_the_middle_of_the_scale_with_two_sides_has_no_colour():
+    lightness, *ab = lab_of(colours.diverging()(128)[:3])
+    assert lightness > 97
+    assert np.hypot(*ab) < 0.5
+
+
 @pytest.mark.parametrize(
     "color", [(1, 1, 1), (0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (0.5, 0.5, 0.5), (0.02, 0.03, 0.01)]
 )
