@@ -129,6 +129,12 @@ def test_new_ids_belong_to_the_vocabulary_of_their_column():
     assert drawn[:, 1].unique().tolist() == [0, 1]
 
 
+def test_new_ids_go_down_to_the_smallest_where_it_is_negative():
+    seen, example = [], torch.tensor([[-5], [3], [0], [2]])  # as -100 marks what a loss leaves out
+    assert_causal(lambda ids: seen.append(ids.clone()) or ids, example)
+    assert torch.cat(seen).unique().tolist() == list(range(-5, 4))
+
+
 @pytest.mark.parametrize("kind", ["ids", "numbers"])
 def test_what_is_tried_depends_on_the_seed_alone(kind):
     example = IDS if kind == "ids" else X

@@ -26,7 +26,8 @@ def assert_causal(
     Args:
         fn: takes a tensor like ``x`` and returns the outputs (..., T, ...), positions on the same axis.
         x: an example input (..., T, D), floating-point or integer ids. For ids only the perturbation is tried, with
-            ids from 0 to the largest of each of the D columns, so let ``x`` hold the last id of the vocabulary.
+            ids from 0 (or the smallest, where that is negative) to the largest of each of the D columns, so let ``x``
+            hold the last id of the vocabulary.
         atol: how far outputs may move under perturbation, for code whose rounding depends on its whole
             input. The gradient must be exactly 0 all the same.
         seed: for the random numbers of both tests; the global random state is left alone.
