@@ -603,6 +603,10 @@ def test_help_names_every_command_and_an_unknown_one_is_a_mistake_of_the_command
     assert run("trian").exit_code == 2
 
 
+def test_help_names_every_corpus_and_ones_own_at_the_end():
+    assert cli.NAMES == "everyday, handwritten, small_parallel_enja, tatoeba, snow=PATH or your own pairs=PATH"
+
+
 def test_help_says_the_reward_that_the_translator_takes():
     (option,) = cli.LengthReward.__metadata__
     assert option.help.endswith(f"; {LENGTH_REWARD:g} if not given.")
