@@ -44,11 +44,8 @@ def _from_lab(anchors: Sequence[tuple[float, float, float]], name: str) -> Color
     )
     fy = (lightness + 16) / 116
     f = np.stack([fy + a / 500, fy, fy - b / 200])
-    xyz = np.where(f > 6 / 29, f**3, 3 * (6 / 29) ** 2 * (f - 4 / 29)) * [
-        [0.95047],
-        [1.0],
-        [1.08883],
-    ]
+    # Below 6 / 29 it would be a straight line; no colour of ours is so dark.
+    xyz = f**3 * [[0.95047], [1.0], [1.08883]]
     to_rgb = [
         [3.2406, -1.5372, -0.4986],
         [-0.9689, 1.8758, 0.0415],
