@@ -445,6 +445,11 @@ def test_masks_survive_the_way_there_and_back():
     [
         (lambda: to_burn_mask(torch.ones(2, 3)), TypeError, "mask must be boolean"),
         (lambda: to_burn_mask(make_causal_mask(3)), ValueError, r"mask of shape \(3, 3\) needs batch_size"),
+        (
+            lambda: to_burn_mask(make_causal_mask(3)[None, None]),
+            ValueError,
+            r"\(1, 1, 3, 3\) must have shape \(T, S\), \(B, 1, S\) or \(B, T, S\) to be converted",
+        ),
         (lambda: to_burn_mask(make_causal_mask(3)[0]), ValueError, r"shape \(3,\) must have shape \(T, S\)"),
         (lambda: from_burn_mask(), ValueError, "needs mask_attn, mask_pad or both"),
         (lambda: from_burn_mask(torch.ones(2, 3, 3)), TypeError, "attn_mask must be boolean"),

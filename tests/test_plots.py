@@ -347,7 +347,7 @@ def test_cells_are_told_apart_by_white_lines_between_them():
         assert ax.yaxis.get_minorticklocs().tolist() == [0.5, 1.5]
         lines = [tick.gridline for axis in (ax.xaxis, ax.yaxis) for tick in axis.get_minor_ticks()]
         assert len(lines) == 6
-        assert all(line.get_visible() and line.get_color() == "white" for line in lines)
+        assert all(line.get_visible() and line.get_color() == "white" and line.get_linewidth() == 1 for line in lines)
         assert not any(tick.gridline.get_visible() for axis in (ax.xaxis, ax.yaxis) for tick in axis.get_major_ticks())
         stroke = [tick for axis in (ax.xaxis, ax.yaxis) for tick in [*axis.get_major_ticks(), *axis.get_minor_ticks()]]
         assert all(tick.tick1line.get_markersize() == tick.tick2line.get_markersize() == 0 for tick in stroke)
