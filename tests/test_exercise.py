@@ -151,8 +151,8 @@ def test_the_random_state_is_as_before():
         (lambda q, k: (q @ k.mT).tolist(), "scores must be a tensor, and is a list of 3."),
         (lambda q, k: (q @ k.mT).cpu().numpy(), "scores must be a tensor, and is a NumPy array."),
         (lambda q, k: q @ k.mT.half().to(q), None),
-        (lambda q, k: (q @ k.mT)[1:] / 7**0.5, "scores has the shape (2, 5), expected (3, 5)."),
-        (lambda q, k: (q.double() @ k.double().mT) / 7**0.5, "type torch.float64, expected torch.float32"),
+        (lambda q, k: (q @ k.mT)[1:] / 7**0.5, "The shape of scores is (2, 5), expected (3, 5)."),
+        (lambda q, k: (q.double() @ k.double().mT) / 7**0.5, "The type of scores is torch.float64, expected"),
         (lambda q, k: torch.zeros(3, 5, device="meta"), "on the device meta, and the inputs are on"),
         (lambda q, k: torch.full((3, 5), float("nan")), "scores[0, 0] is nan, expected"),
         (lambda q: q, "stops with TypeError:"),
@@ -172,6 +172,11 @@ def test_an_answer_that_changes_its_input_is_found_although_its_result_is_right(
     verdict = check.scaled_scores.verdict(divides_in_place)
     assert verdict.mistake == CHANGES_ITS_INPUT
     assert "scaled_scores changes q, which it was given, in place." in verdict.text
+
+
+def test_a_sentence_begins_with_a_capital_where_a_result_has_no_name_in_code():
+    verdict = check.zigzag_shard.verdict(lambda num_positions, num_ranks, rank: torch.arange(num_positions)[:5])
+    assert "\nThe shape of the positions is (5,), expected (6,)." in verdict.text
 
 
 def test_an_input_is_not_called_by_a_name_that_the_answer_does_not_know():
@@ -461,7 +466,7 @@ def exercise_on_tensors(right, **more):
         (
             lambda x: x.mT.reshape(x.shape),
             "numbers in other places",
-            "holds the right numbers, and not in their places",
+            "are right, and not in their places",
         ),
         (
             lambda x: x.reshape(x.mT.shape),

@@ -248,12 +248,10 @@ def join_blocks(first, second):
 @wrong("wrong gradient")
 def attend_in_blocks(q, k, v, block_size):  # 0/0 in the row that where() leaves out
     T, S, D = q.size(-2), k.size(-2), q.size(-1)
-    mask = make_causal_mask(T, S, device=q.device)
-    parts = []
-    for keys, values, seen in zip(
-        k.split(block_size, -2), v.split(block_size, -2), mask.split(block_size, -1), strict=True
-    ):
-        scores = (q @ keys.mT / math.sqrt(D)).masked_fill(~seen, -math.inf)
+    places, parts = torch.arange(S, device=q.device), []
+    newest = torch.arange(S - T, S, device=q.device)[:, None]
+    for keys, values, s in zip(k.split(block_size, -2), v.split(block_size, -2), places.split(block_size), strict=True):
+        scores = (q @ keys.mT / math.sqrt(D)).masked_fill(s > newest, -math.inf)
         largest = scores.amax(-1, keepdim=True).clamp(min=-1e30)
         powers = (scores - largest).exp()
         parts.append((largest, powers.sum(-1, keepdim=True), powers @ values))
@@ -567,10 +565,9 @@ def attend_in_blocks(q, k, v, block_size):
 @wrong("changes its input")
 def attend_in_blocks(q, k, v, block_size):
     q /= math.sqrt(q.size(-1))
-    mask = make_causal_mask(q.size(-2), k.size(-2), device=q.device)
-    rows = [
-        F.scaled_dot_product_attention(q[..., t : t + 1, :], k, v, mask[t : t + 1], scale=1.0) for t in range(len(mask))
-    ]
+    T, S = q.size(-2), k.size(-2)
+    seen = [torch.arange(S, device=q.device)[None] <= t for t in range(S - T, S)]
+    rows = [F.scaled_dot_product_attention(q[..., t : t + 1, :], k, v, mask, scale=1.0) for t, mask in enumerate(seen)]
     return torch.cat(rows, dim=-2).nan_to_num(nan=0.0)
 
 
@@ -617,13 +614,15 @@ def attend_in_blocks(q, k, v, block_size):
 def _running(q, k, v, block_size, *, mask=None, start=-math.inf, scale=None, width=None):
     """A right loop, but for what is handed over."""
     T, S = q.size(-2), k.size(-2)
-    table = make_causal_mask(T, S, device=q.device) if mask is None else mask.to(q.device)
+    newest = torch.arange(S - T, S, device=q.device)[:, None]
     largest = torch.full_like(q[..., :1], start)
     total, mixed = 0 * q[..., :1], torch.zeros(*q.shape[:-1], width or v.size(-1)).to(q)
     for first in range(0, S, block_size):
         block = slice(first, first + block_size)
         scores = q @ k[..., block, :].mT * (scale or q.size(-1) ** -0.5)
-        scores = torch.where(table[:, block], scores, -math.inf)
+        keys = torch.arange(S, device=q.device)[block]
+        seen = keys <= newest if mask is None else mask[:, block].to(q.device)
+        scores = torch.where(seen, scores, -math.inf)
         new = torch.maximum(largest, scores.amax(-1, keepdim=True))
         old, powers = torch.exp(largest - _safe(new)), torch.exp(scores - _safe(new))
         total, mixed = old * total + powers.sum(-1, keepdim=True), old * mixed + powers @ v[..., block, :]
@@ -634,6 +633,11 @@ def _running(q, k, v, block_size, *, mask=None, start=-math.inf, scale=None, wid
 @right
 def attend_in_blocks(q, k, v, block_size):
     return _running(q, k, v, block_size)
+
+
+@wrong("the whole table")  # of True and False
+def attend_in_blocks(q, k, v, block_size):
+    return _running(q, k, v, block_size, mask=make_causal_mask(q.size(-2), k.size(-2), device=q.device))
 
 
 @wrong("block's own positions")  # of the keys alone

@@ -247,14 +247,20 @@ def _if_visible(rule, **places):
     return lambda q, k, v, block_size: _whole(q, k, v, rule(*_places(q, k, **places), block_size))
 
 
+def _sees(q, k, block):
+    """Which keys of a block each query sees: (T, block_size), as there may be no table of them all."""
+    T, S = q.size(-2), k.size(-2)
+    keys = torch.arange(S, device=q.device)[block]
+    return keys <= torch.arange(S - T, S, device=q.device)[:, None]
+
+
 def _in_blocks(q, k, v, block_size):
-    visible = make_causal_mask(q.size(-2), k.size(-2), device=q.device)
     largest = q.new_full((*q.shape[:-1], 1), -math.inf)
     total, mixed = torch.zeros_like(largest), q.new_zeros(*q.shape[:-1], v.size(-1))
     for start in range(0, k.size(-2), block_size):
         block = slice(start, start + block_size)
         scores = q @ k[..., block, :].mT / math.sqrt(q.size(-1))
-        scores = scores.masked_fill(~visible[:, block], -math.inf)
+        scores = scores.masked_fill(~_sees(q, k, block), -math.inf)
         new = torch.maximum(largest, scores.amax(-1, keepdim=True))
         base = new.masked_fill(new == -math.inf, 0.0)
         old, powers = torch.exp(largest - base), torch.exp(scores - base)
@@ -406,7 +412,7 @@ attend_in_blocks = Exercise(
         ),
         "future ignored": Mistake(
             "Every query sees its whole future: no score is hidden. See section 16.4.",
-            {"        scores = scores.masked_fill(~visible[:, block], -math.inf)\n": ""},
+            {"        scores = scores.masked_fill(~_sees(q, k, block), -math.inf)\n": ""},
         ),
         "aligned top-left": Mistake(
             "With fewer queries than keys the first query is put at the first key, "
@@ -435,8 +441,8 @@ attend_in_blocks = Exercise(
             "the block. See section 16.4.",
             sign=where(
                 _nothing_hidden_or_large,
-                _attended({"visible[:, block]": "_each_block_from_its_corner(q, k, scores)"}),
-                _attended({"visible[:, block]": "_each_block_from_0(q, k, scores)"}),
+                _attended({"_sees(q, k, block)": "_each_block_from_its_corner(q, k, scores)"}),
+                _attended({"_sees(q, k, block)": "_each_block_from_0(q, k, scores)"}),
             ),
         ),
         "own block only": Mistake(
@@ -470,9 +476,7 @@ attend_in_blocks = Exercise(
             "All in all the scores are divided by D, and it should be its root. See section 3.4.",
             {"math.sqrt(q.size(-1))": "q.size(-1)"},
         ),
-        "mask inverted": Mistake(
-            "Every query sees its future and nothing else. See section 5.4.", {"~visible": "visible"}
-        ),
+        "mask inverted": Mistake("Every query sees its future and nothing else. See section 5.4.", {"~_sees": "_sees"}),
         "mask after the softmax": Mistake(
             "Hidden keys count in the sum that is divided by, so their share is missing from the weights of the "
             "row: hide the scores before the exponentials. See section 5.2.",
@@ -523,7 +527,7 @@ attend_in_blocks = Exercise(
         "last block filled up": Mistake(
             "The last block is filled up with keys of zeros, and these count as keys: the queries move to later "
             "places, and some of them see what was filled in. A last block may be shorter. See section 16.4.",
-            {"    visible": "    k, v = (_filled_up(x, block_size) for x in (k, v))\n    visible"},
+            {"    largest = q": "    k, v = (_filled_up(x, block_size) for x in (k, v))\n    largest = q"},
         ),
         "as many keys as queries": Mistake(
             "With fewer queries than keys the last keys change nothing: as many keys count as there are queries, "

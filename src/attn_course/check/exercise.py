@@ -290,7 +290,9 @@ class Exercise:
                 left = max(left - run.seconds, 0.1)
                 if isinstance(run.error, DoesNotEnd):
                     return Verdict(False, run.endless_text(), DOES_NOT_END)
-            return self._judge(answer, runs)
+            verdict = self._judge(answer, runs)
+            # Some results have no name in code: "the loss".
+            return replace(verdict, text=re.sub(r"(^|\n|\. )the ", r"\1The ", verdict.text))
 
     def _all_trials(self) -> list[tuple[tuple, dict]]:
         """Each trial, and what the right answer and the mistakes make of it, which is computed when it is asked for.
@@ -999,9 +1001,9 @@ def _tensor_difference(found: Any, expected: Tensor, name: str, tolerances: dict
             "make new tensors where the inputs are."
         )
     if found.shape != expected.shape:
-        return f"{name} has the shape {tuple(found.shape)}, expected {tuple(expected.shape)}."
+        return f"the shape of {name} is {tuple(found.shape)}, expected {tuple(expected.shape)}."
     if found.dtype != expected.dtype:
-        return f"{name} has the type {found.dtype}, expected {expected.dtype}: {facts.rule_of_type(expected)}."
+        return f"the type of {name} is {found.dtype}, expected {expected.dtype}: {facts.rule_of_type(expected)}."
     found, expected = found.detach().to_dense().cpu(), expected.detach().cpu()
     tolerance = tolerances.get(expected.dtype, 0.0)
     close = torch.isclose(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)

@@ -491,7 +491,7 @@ def _places(pairs: Pairs, name: str) -> tuple[str, str] | None:
         shapes = f": the shape is {tuple(found.shape)}, expected {tuple(expected.shape)}"
     else:
         shapes = ", in the right shape"
-    return (OTHER_PLACES, f"{name} holds the right numbers, and not in their places{shapes}.")
+    return (OTHER_PLACES, f"The numbers in {name} are right, and not in their places{shapes}.")
 
 
 OF_NUMBERS: dict[str, Callable[[float], float]] = {

@@ -15,7 +15,7 @@ class _Watch(TorchFunctionMode):
     def __torch_function__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
         for tensor in result if isinstance(result, tuple | list) else [result]:
-            if isinstance(tensor, Tensor) and tensor.is_floating_point():
+            if isinstance(tensor, Tensor):
                 # An expanded tensor takes no more memory than what it was expanded from.
                 size = tensor.untyped_storage().nbytes() // tensor.element_size()
                 self.largest = max(self.largest, size)
@@ -23,7 +23,7 @@ class _Watch(TorchFunctionMode):
 
 
 def largest_tensor(call: Callable[[], Any]) -> tuple[Any, int]:
-    """Call, and count the numbers of the largest tensor of floating-point numbers that was made on the way.
+    """Call, and count the numbers, or True and False, of the largest tensor that was made on the way.
 
     What the backward pass makes is not counted.
 
