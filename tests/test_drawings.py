@@ -383,6 +383,7 @@ def test_lines_and_cells_are_those_of_the_mask(seed, marked):
         return [(areas(e)[0][1] + areas(e)[0][3]) / 2 for e in painted if name_of(e) == kind]
 
     queries, keys = heights("query"), heights("key")
+    assert sum(queries) / rows == pytest.approx(sum(keys) / columns)  # both stand around one middle
     drawn = {}
     for kind in ("flow", "hatch"):
         path = " ".join(e.get("d") for e in painted if name_of(e) == kind and "C" in e.get("d"))

@@ -289,6 +289,11 @@ def test_a_kill_while_a_checkpoint_is_written_leaves_the_old_one(tmp_path, momen
     assert [p.name for p in tmp_path.iterdir()] == ["c.safetensors"]
 
 
+def test_what_cannot_even_be_begun_is_named(tmp_path):
+    with pytest.raises(OSError, match=r"c could not be written \(No such file or directory\); what was there before"):
+        write_atomically(tmp_path / "missing" / "c", b"new")
+
+
 def test_a_full_disk_leaves_the_old_file_and_no_half_one(tmp_path, monkeypatch):
     path = tmp_path / "c"
     write_atomically(path, b"old")

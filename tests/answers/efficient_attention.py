@@ -242,6 +242,25 @@ def join_blocks(first, second):
     return largest, one * first[1] + two * second[1], one * first[2] + two * second[2]
 
 
+@wrong("maximum over the queries of a head")
+def join_blocks(first, second):
+    top = torch.cat([first[0], second[0]], dim=-2).max(dim=-2, keepdim=True).values
+    one, two = (_shrink(block[0], top) for block in (first, second))
+    return top.expand_as(first[0]), one * first[1] + two * second[1], one * first[2] + two * second[2]
+
+
+@wrong("only the block with the larger maximum")
+def join_blocks(first, second):
+    return tuple(torch.where(second[0] > first[0], b, a) for a, b in zip(first, second, strict=True))
+
+
+@wrong("counted from 0 at least")
+def join_blocks(first, second):
+    largest = first[0].maximum(second[0])
+    one, two = (torch.exp(block[0] - largest.relu()) for block in (first, second))
+    return largest, one * first[1] + two * second[1], one * first[2] + two * second[2]
+
+
 # -- attend_in_blocks -------------------------------------------------------------------------------
 
 
@@ -723,6 +742,27 @@ def grouped_attention(q, k, v, mask=None):
 @right
 def grouped_attention(q, k, v, mask=None):
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
+
+
+@wrong("causal where no mask is given")
+def grouped_attention(q, k, v, mask=None):
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=True)
+
+
+@wrong("scaled by the width of the values")
+def grouped_attention(q, k, v, mask=None):
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=v.size(-1) ** -0.5, enable_gqa=True)
+
+
+@wrong("rows of the mask repeated")
+def grouped_attention(q, k, v, mask=None):
+    H, T, G = *q.shape[1:3], k.size(1)
+    long = q.unflatten(1, (G, -1)).flatten(2, 3)
+    if mask is not None and mask.dim() == 4 and mask.size(1) == H:
+        mask = mask.unflatten(1, (G, -1)).flatten(2, 3)
+    elif mask is not None:
+        mask = torch.stack([mask] * (H // G), dim=-2).flatten(-3, -2)
+    return attention(long, k, v, mask)[0].unflatten(2, (-1, T)).flatten(1, 2)
 
 
 @wrong("mask of the first head for all")

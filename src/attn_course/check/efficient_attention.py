@@ -204,6 +204,24 @@ join_blocks = Exercise(
             "section 16.3.",
             sign=_merged({"total, mixed\n": "total / 2, mixed / 2\n"}),
         ),
+        "maximum over the queries of a head": Mistake(
+            "One largest score is taken for all queries of a head; each query has its own row, and its own maximum. "
+            "See section 16.3.",
+            {"second[0])\n    base": "second[0]).amax(-2, keepdim=True).expand_as(first[0])\n    base"},
+        ),
+        "only the block with the larger maximum": Mistake(
+            "Of the two blocks one alone is in the sum and the mix, the one with the larger score: the other one "
+            "belongs there too, shrunk. See section 16.3.",
+            {
+                "one * first[1] + two * second[1]": "torch.where(one >= two, first[1], second[1])",
+                "one * first[2] + two * second[2]": "torch.where(one >= two, first[2], second[2])",
+            },
+        ),
+        "counted from 0 at least": Mistake(
+            "Where the larger of the two maxima lies below 0, sum and mix are counted from 0, and not from the "
+            "maximum that comes back: −∞ alone has to be replaced. See section 16.3.",
+            {"largest.masked_fill(largest == -math.inf, 0.0)": "largest.clamp(min=0)"},
+        ),
         "one query decides for all": Mistake(
             "Where one query sees nothing in the first block, the second block comes back alone, for all of them. "
             "Each query has its own row: where another one does see the block, it counts. See section 16.3.",
@@ -615,6 +633,19 @@ def _nan_in_empty_rows(q, k, v, mask):
     return out.masked_fill(~mask.any(dim=-1, keepdim=True), math.nan)
 
 
+def _top_left(q, k):
+    return torch.ones(q.size(-2), k.size(-2), dtype=torch.bool, device=q.device).tril()
+
+
+def _with_rows_of_the_mask_repeated(q, k, v, mask):
+    B, H, T, D = q.shape
+    G = k.size(1)
+    if mask is None or mask.shape[:-2] == (B, H):
+        return _repeat_groups(q, k, v, mask)
+    rows = mask.repeat_interleave(H // G, dim=-2)
+    return attention(q.reshape(B, G, -1, D), k, v, rows)[0].reshape(B, H, T, -1)
+
+
 grouped_attention = Exercise(
     name="grouped_attention",
     trials=_heads_and_groups,
@@ -699,6 +730,20 @@ grouped_attention = Exercise(
             "These are the weights of a softmax over the queries: the columns sum to 1, and it should be the rows. "
             "See section 3.4.",
             lambda q, k, v, m: _softmax_over_queries(q, _interleave(k, q.size(1) // k.size(1)), v, m),
+        ),
+        "causal where no mask is given": Mistake(
+            "Where no mask is given the future is hidden: None says that every query sees every key. See section 16.7.",
+            lambda q, k, v, m: _repeat_groups(q, k, v, _top_left(q, k) if m is None else m),
+        ),
+        "scaled by the width of the values": Mistake(
+            "The scores are divided by the root of the width of the values; it is the queries and keys whose products "
+            "are added up. See section 3.4.",
+            lambda q, k, v, m: _repeat_groups(q * math.sqrt(q.size(-1) / v.size(-1)), k, v, m),
+        ),
+        "rows of the mask repeated": Mistake(
+            "The heads of a group stand one behind the other, and of a mask for all of them each row is repeated where "
+            "it stands: the mask as a whole belongs there once for each head. See section 16.7.",
+            _with_rows_of_the_mask_repeated,
         ),
         "mask of the first head for all": Mistake(
             "With a mask for each head, the first head's is used for all of them. See section 16.7.",
