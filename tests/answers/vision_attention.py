@@ -414,7 +414,7 @@ def agrees(cut, pictures, same=torch.equal):
 
 @right
 def cuts_squares(cut):  # numbered pixels in colour, wider than tall
-    return agrees(cut, [(numbered(2, 3, 4, 6), 2)])
+    return agrees(cut, [(numbered(2, 3, 4, 6), 2), (numbered(2, 3, 6, 9), 3)])
 
 
 @right
@@ -449,6 +449,11 @@ def cuts_squares(cut):
 
 
 @wrong("says it upside down")
+def cuts_squares(cut):
+    return not agrees(cut, [(numbered(2, 3, 4, 6), 2), (numbered(1, 3, 6, 9), 3)])
+
+
+@wrong("says it upside down, of one size")
 def cuts_squares(cut):
     return not agrees(cut, [(numbered(2, 3, 4, 6), 2)])
 
@@ -497,7 +502,22 @@ def cuts_squares(cut):
     return agrees(cut, [(numbered(1, 3, 4, 6), 2)])
 
 
+@wrong("one size only")
+def cuts_squares(cut):
+    return agrees(cut, [(numbered(2, 3, 4, 6), 2)])
+
+
+@wrong("falls over, and asks one size")
+def cuts_squares(cut):
+    return torch.equal(cut(numbered(2, 3, 4, 6), 2), unfolded(numbered(2, 3, 4, 6), 2))
+
+
 @wrong("falls over")
+def cuts_squares(cut):  # a larger size, and nothing caught
+    return torch.equal(cut(numbered(2, 3, 6, 9), 3), unfolded(numbered(2, 3, 6, 9), 3))
+
+
+@wrong("falls over, and asks one size")
 def cuts_squares(cut):
     images = numbered(2, 3, 4, 6)
     found = cut(images, 2)

@@ -379,6 +379,10 @@ def _first_picture_for_all(images, size):
     return _squares(images[:1], size).expand(len(images), -1, -1)
 
 
+def _two_for_every_size(images, size):
+    return _squares(images, 2)
+
+
 def _no_cut(images, size):
     raise NotImplementedError("cut")
 
@@ -396,6 +400,7 @@ _CUTS = Specimens(
         "pictures": lambda images, size: images,
         "an error": _no_cut,
         "None": lambda images, size: None,
+        "squares of two by two": _two_for_every_size,
     },
     obvious=2,
     section="19.7",
@@ -423,6 +428,11 @@ cuts_squares = Exercise(
             "It accepts what is wrong and refuses what is right: True says that the function cuts squares. See section "
             "19.7.",
             lambda cut: not _CUTS.is_right(cut),
+        ),
+        "says it upside down, of one size": Mistake(
+            "It accepts what is wrong and refuses what is right: True says that the function cuts squares. It also "
+            "asks for squares of 2 by 2 only. See section 19.7.",
+            lambda cut: not (_CUTS.is_right(cut) or cut is _two_for_every_size),
         ),
         "accepts strips": Mistake(
             "It accepts the reshape that makes strips: their shape is right, and so are all numbers taken together. "
@@ -453,10 +463,23 @@ cuts_squares = Exercise(
             "section 19.1.",
             sign=_CUTS.accepts("the first picture for all"),
         ),
+        "one size only": Mistake(
+            "It accepts one that cuts squares of 2 by 2 whatever `size` says: ask for a second size too. See section "
+            "19.1.",
+            sign=_CUTS.accepts("squares of two by two"),
+        ),
         "falls over": Mistake(
             "It stops with the error of the function that it tests, and has not said False: catch it. See section "
             "14.9.",
             lambda cut: cut(torch.arange(24.0).view(1, 1, 4, 6), 2).shape is not None and _CUTS.is_right(cut),
+        ),
+        "falls over, and asks one size": Mistake(
+            "It stops with the error of the function that it tests, and has not said False: catch it. It also asks for "
+            "squares of 2 by 2 only. See section 14.9.",
+            lambda cut: (
+                cut(torch.arange(24.0).view(1, 1, 4, 6), 2).shape is not None
+                and (_CUTS.is_right(cut) or cut is _two_for_every_size)
+            ),
         ),
         "an error counts as right": Mistake(
             "It accepts a function that stops with an error, or returns no patches: what it says of both should be "
