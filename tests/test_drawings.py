@@ -19,7 +19,7 @@ from matplotlib.textpath import TextPath
 from read_chapters import markdown_cells
 
 from attn_course import plots
-from attn_course.plots.pen import Sheet, night_style
+from attn_course.plots.pen import Sheet, night_style, short
 
 ROOT = Path(__file__).parent.parent
 CSS = (ROOT / "book" / "_static" / "custom.css").read_text(encoding="utf-8")
@@ -248,6 +248,28 @@ def test_every_arrow_ends_at_the_edge_of_something(drawing):
             or (min(abs(y - b), abs(y - d)) < 0.6 and a - 0.6 <= x <= c + 0.6)
             for a, b, c, d in boxes
         ), tip.get("d")
+
+
+@pytest.mark.parametrize("start", [(7, 3), (90, 3), (7, 80), (90, 80), (40, 3), (40, 80), (7, 50), (90, 50)], ids=str)
+@pytest.mark.parametrize("width", [1.5, 4.0])
+def test_a_tip_is_as_long_and_as_wide_as_its_line_asks_from_wherever_it_comes(start, width):
+    sheet, end = Sheet(100), (40, 50)
+    sheet.arrow((1, 2), start, end, width=width)
+    numbers = [float(x) for x in re.findall(r"-?[0-9.]+", re.search(r'd="(M[^"]+)" [^>]*/>$', sheet.parts[-1])[1])]
+    tip, one, other = np.array(numbers).reshape(3, 2)
+    middle, way = (one + other) / 2, np.subtract(end, start) / np.hypot(*np.subtract(end, start))
+    assert tip == pytest.approx(end)
+    assert tip - middle == pytest.approx((5 + width) * way, abs=0.02)  # the path has four digits
+    assert abs(np.linalg.det([way, one - other])) == pytest.approx(2 * (2.4 + width), abs=0.02)
+
+
+def test_a_long_token_is_cut_to_the_room_it_has():
+    assert [short("attention"), short("attentive1"), short("attentional", 5), short(" ")] == [
+        "attention",
+        "attentiv…",
+        "atte…",
+        "␣",
+    ]
 
 
 @each_drawing

@@ -58,6 +58,24 @@ def test_every_argument_can_be_given_by_its_name_and_a_switch_in_no_other_way():
         assert where[1].startswith("_") or not switches, where
 
 
+def test_what_holds_settings_or_results_cannot_be_changed_afterwards():
+    changing = re.compile(r"^@dataclass(?!\(.*frozen=True)", re.MULTILINE)
+    files = {path.name for path in Path(attn_course.__file__).parent.rglob("*.py") if changing.search(path.read_text())}
+    assert files == {"burn.py"}  # Burn's own configurations are set field by field
+
+
+def test_attention_weights_come_only_when_they_are_asked_for():
+    source, found = Path(attn_course.__file__).parent, 0
+    for path in source.rglob("*.py"):
+        for f in ast.walk(ast.parse(path.read_text())):
+            if isinstance(f, ast.FunctionDef) and "check" not in path.parts:
+                named = dict(zip([a.arg for a in f.args.kwonlyargs], f.args.kw_defaults, strict=True))
+                if (default := named.get("need_weights")) is not None:
+                    assert ast.unparse(default) == "False", (path.name, f.name)
+                    found += 1
+    assert found > 10
+
+
 @packages
 def test_a_name_comes_from_its_module_and_stays(package):
     for name, module in package._HOME.items():

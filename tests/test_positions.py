@@ -327,6 +327,18 @@ def test_yarn_turns_as_transformers_does(factor, trained_len, truncate):
     assert_close(lengths, torch.full((2, 17), size, dtype=torch.float64))
 
 
+def test_yarn_without_its_betas_turns_as_transformers_does_without_them():
+    transformers = pytest.importorskip("transformers")
+    rope = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 4096}
+    for truncate in (True, False):
+        config = transformers.Qwen3Config(
+            head_dim=128, rope_parameters=rope | {"truncate": truncate}, max_position_embeddings=4 * 4096
+        )
+        theirs, _ = transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS["yarn"](config)
+        ours, _ = speeds_and_length(128, 1e4, Yarn(4.0, 4096, truncate=truncate))
+        assert_close(ours.float(), theirs.to(ours.device), rtol=1e-5, atol=1e-9)
+
+
 def test_a_rotation_that_is_not_stretched_keeps_lengths_and_one_may_say_by_what_they_grow():
     plain = speeds_and_length(8, 100.0, None)
     for a, b in zip(speeds_and_length(8, 100.0, Yarn(1.0, 50)), plain, strict=True):

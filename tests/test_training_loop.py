@@ -389,6 +389,22 @@ SCORED = {
 }
 
 
+def test_losses_of_processes_are_added_in_double_precision_and_in_single_where_there_is_none(tmp_path, monkeypatch):
+    added = []
+
+    def add(self, values):
+        added.append(values.dtype)
+        return values
+
+    monkeypatch.setattr("attn_course.training.distributed.Processes.add", add)
+    train(replace(PLAIN, steps=2), tmp_path / "double", text=TEXT, quiet=True)
+    assert set(added) == {torch.float64}
+    added.clear()
+    monkeypatch.setattr("attn_course.training.loop.has_type", lambda device, dtype: False)
+    train(replace(PLAIN, steps=2), tmp_path / "single", text=TEXT, quiet=True)
+    assert set(added) == {torch.float32}
+
+
 @pytest.mark.parametrize("written", SCORED)
 def test_bleu_takes_words_as_they_are_written(tmp_path, monkeypatch, written):
     found, wanted = [SCORED[written](en) for _, en in TEXT.dev], [" ".join(en) for _, en in TEXT.dev]
