@@ -650,6 +650,23 @@ class TwoMemoryBlock(Attentions):
         return x
 
 
+@wrong("causal mask on the first memory")
+class TwoMemoryBlock(Attentions):
+    def forward(self, x, first, second, first_mask=None, second_mask=None):
+        x = x + self.self_attn(x, is_causal=True)[0]
+        x = x + self.first_attn(x, first, mask=first_mask, is_causal=True)[0]
+        return x + self.second_attn(x, second, mask=second_mask)[0]
+
+
+@wrong("causal mask on the second memory")
+class TwoMemoryBlock(Attentions):
+    def forward(self, x, first, second, first_mask=None, second_mask=None):
+        past = make_causal_mask(x.size(1), second.size(1), device=x.device)
+        x = x + self.self_attn(x, is_causal=True)[0]
+        x = x + self.first_attn(x, first, mask=first_mask)[0]
+        return x + self.second_attn(x, second, mask=past if second_mask is None else past & second_mask)[0]
+
+
 @wrong("mask ignored")
 class TwoMemoryBlock(Attentions):
     def forward(self, x, first, second, first_mask=None, second_mask=None):
@@ -968,6 +985,15 @@ def concat_scores(x, memory, matrix, score_weight):
     return torch.tanh(both @ matrix.T) @ score_weight
 
 
+@wrong("reshaped instead of transposed")
+def concat_scores(x, memory, matrix, score_weight):
+    d_in, d_memory = x.size(-1), memory.size(-1)
+    for_x, for_memory = matrix.split([d_in, d_memory], dim=1)
+    q = x @ for_x.contiguous().view(d_in, -1)
+    k = memory @ for_memory.contiguous().view(d_memory, -1)
+    return torch.tanh(q.unsqueeze(2) + k.unsqueeze(1)) @ score_weight
+
+
 @wrong("matrix cut in the middle")
 def concat_scores(x, memory, matrix, score_weight):
     middle = matrix.size(1) // 2
@@ -1196,6 +1222,15 @@ def alignment_share(weights, gold):
     found = weights.mean(dim=1).argmax(dim=-1)[:, 1:]
     known = gold[:, :-1]
     return (found == known)[known >= 0].float().mean().item()
+
+
+@wrong("rows off by one, forwards")
+def alignment_share(weights, gold):
+    found = weights.mean(dim=1).argmax(dim=-1)
+    right = [
+        f == g for row, known in zip(found, gold, strict=True) for f, g in zip(row, known[1:], strict=False) if g != -1
+    ]
+    return torch.stack(right).float().mean().item()
 
 
 @wrong("−1 taken for position 0")

@@ -117,6 +117,14 @@ def count_positions(mask):
     return torch.clamp(torch.arange(S, device=mask.device) - first, min=0)
 
 
+@wrong("side of the first sentence for all")
+def count_positions(mask):
+    columns = torch.arange(mask.size(1), device=mask.device)
+    if not mask[0, 0]:
+        columns = columns - (~mask).sum(dim=1)[:, None]
+    return columns * mask
+
+
 @wrong("first row for all")
 def count_positions(mask):
     row = mask[0].cumsum(dim=0) - 1

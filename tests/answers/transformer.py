@@ -833,6 +833,39 @@ def decode_layer(layer, x, memory, memory_mask):
     return x + found, weights
 
 
+@wrong("feed-forward beside the cross-attention")
+def decode_layer(layer, x, memory, memory_mask):
+    x = x + look(layer, x)
+    found, weights = read(layer, x, memory, memory_mask)
+    return x + found + think(layer, x), weights
+
+
+@wrong("norm of the cross-attention for the feed-forward")
+def decode_layer(layer, x, memory, memory_mask):
+    x = x + look(layer, x)
+    norm = layer.cross_attention_norm
+    found, weights = layer.cross_attention(norm(x), memory, mask=memory_mask, need_weights=True)
+    x = x + found
+    return x + layer.feed_forward(norm(x)), weights
+
+
+@wrong("norm of the self-attention for the cross-attention")
+def decode_layer(layer, x, memory, memory_mask):
+    norm = layer.self_attention_norm
+    x = x + layer.self_attention(norm(x), is_causal=True)[0]
+    found, weights = layer.cross_attention(norm(x), memory, mask=memory_mask, need_weights=True)
+    x = x + found
+    return x + think(layer, x), weights
+
+
+@wrong("weights from a second call")
+def decode_layer(layer, x, memory, memory_mask):
+    x = x + look(layer, x)
+    x = x + layer.cross_attention(layer.cross_attention_norm(x), memory, mask=memory_mask)[0]
+    x = x + think(layer, x)
+    return x, read(layer, x, memory, memory_mask)[1]
+
+
 @wrong("sublayers side by side")
 def decode_layer(layer, x, memory, memory_mask):
     found, weights = read(layer, x, memory, memory_mask)

@@ -1507,6 +1507,13 @@ def remove_leaks(train, held_out, key):
     return kept
 
 
+@wrong("held-out keys used up")
+def remove_leaks(train, held_out, key):
+    japanese = (key(ja) for ja, _ in held_out)
+    english = (key(en) for _, en in held_out)
+    return [(ja, en) for ja, en in train if key(ja) not in japanese and key(en) not in english]
+
+
 @wrong("last held-out pair only")
 def remove_leaks(train, held_out, key):
     ja, en = set(), set()

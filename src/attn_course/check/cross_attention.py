@@ -591,6 +591,16 @@ TwoMemoryBlock = Exercise(
             "and a memory may be read in full. See section 7.10.",
             {"=first_mask": "=first_mask, is_causal=True", "=second_mask": "=second_mask, is_causal=True"},
         ),
+        "causal mask on the first memory": Mistake(
+            "The first targets do not see the end of the first memory: a causal mask belongs to the self-attention, "
+            "and a memory may be read in full. See section 7.10.",
+            {"=first_mask": "=first_mask, is_causal=True"},
+        ),
+        "causal mask on the second memory": Mistake(
+            "The first targets do not see the end of the second memory: a causal mask belongs to the self-attention, "
+            "and a memory may be read in full. See section 7.10.",
+            {"=second_mask": "=second_mask, is_causal=True"},
+        ),
         "mask ignored": Mistake(
             "Padding of the memories is read like anything else: the two masks change nothing. See section 7.4.",
             {", mask=first_mask": "", ", mask=second_mask": ""},
@@ -783,6 +793,11 @@ concat_scores = Exercise(
                 "matrix[:, x.size(-1) :]": "matrix[:, : memory.size(-1)]",
             },
         ),
+        "reshaped instead of transposed": Mistake(
+            "The two parts of the matrix have the right shape and their entries in wrong places: `reshape` and `view` "
+            "keep the order of the entries, `.mT` turns rows into columns. See section 7.6.",
+            {"for_x.mT": "for_x.reshape(x.size(-1), -1)", "for_memory.mT": "for_memory.reshape(memory.size(-1), -1)"},
+        ),
         "matrix cut in the middle": Mistake(
             "The matrix is cut into two equal halves, which fit only when x and memory are of one width: "
             "its first d_in columns belong to x. See section 7.6.",
@@ -926,6 +941,11 @@ alignment_share = Exercise(
             "Each row is compared with the known position of the word before it: row t belongs to the word that "
             "it is about to write, and gold names that word at t already. See section 7.9.",
             {"(found == gold)[gold >= 0]": "(found[:, 1:] == gold[:, :-1])[gold[:, :-1] >= 0]"},
+        ),
+        "rows off by one, forwards": Mistake(
+            "Each row is compared with the known position of the word behind it: gold has that of the word "
+            "that row t writes at t already. See section 7.9.",
+            {"(found == gold)[gold >= 0]": "(found[:, :-1] == gold[:, 1:])[gold[:, 1:] >= 0]"},
         ),
         "mean over the batch": Mistake(
             "The sentences are averaged instead of the heads: the heads are the second axis of (B, H, T, S). See "

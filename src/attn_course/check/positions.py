@@ -130,6 +130,11 @@ count_positions = Exercise(
             "negative: pads behind a word do not move it, and padding gets 0. See section 8.4.",
             lambda mask: (_columns(mask) - (~mask).sum(-1, keepdim=True)).clamp(min=0),
         ),
+        "side of the first sentence for all": Mistake(
+            "Whether the padding stands on the left is asked of the first sentence alone, and the others follow it: "
+            "each row has padding of its own. See section 8.4.",
+            lambda mask: (_columns(mask) - (0 if mask[0, 0] else (~mask).sum(-1, keepdim=True))) * mask,
+        ),
         "first row for all": Mistake(
             "Every sentence gets the positions of the first one: each row has a mask of its own. See section 8.4.",
             lambda mask: _count(mask)[:1].expand(mask.shape),

@@ -691,6 +691,30 @@ decode_layer = Exercise(
                 "add(x, layer.feed_forward, layer.feed_forward_norm)": "add(x, across, layer.cross_attention_norm)",
             },
         ),
+        "feed-forward beside the cross-attention": Mistake(
+            "The feed-forward reads what the self-attention left, and knows nothing of what the cross-attention "
+            "found: it has to read the stream behind both. See section 9.6.",
+            {
+                "    x = add(x, across": "    looked = x\n    x = add(x, across",
+                "add(x, layer.feed_forward, layer.feed_forward_norm)": (
+                    "x + layer.feed_forward(layer.feed_forward_norm(looked))"
+                ),
+            },
+        ),
+        "norm of the cross-attention for the feed-forward": Mistake(
+            "The feed-forward reads through the norm of the cross-attention, and has one of its own. See section 9.5.",
+            {"layer.feed_forward_norm": "layer.cross_attention_norm"},
+        ),
+        "norm of the self-attention for the cross-attention": Mistake(
+            "The queries of the cross-attention go through the norm of the self-attention; the cross-attention has "
+            "one of its own. See section 9.5.",
+            {"layer.cross_attention_norm": "layer.self_attention_norm"},
+        ),
+        "weights from a second call": Mistake(
+            "The stream is right; the weights come from the cross-attention asked once more, by the finished stream. "
+            "Keep those of the call whose result is added. See section 9.6.",
+            {'x, weights["across"]': 'x, (across(layer.cross_attention_norm(x)), weights["across"])[1]'},
+        ),
         "feed-forward forgotten": Mistake(
             "The last of the three sublayers, the feed-forward, is missing. See section 9.6.",
             {"    x = add(x, layer.feed_forward, layer.feed_forward_norm)\n": ""},

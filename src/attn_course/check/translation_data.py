@@ -1405,6 +1405,14 @@ remove_leaks = Exercise(
             "text. See section 10.11.",
             {"    japanese =": "    held_out = held_out[:1]\n    japanese ="},
         ),
+        "held-out keys used up": Mistake(
+            "The keys of the held-out sentences are gone after the first search: a `map` or a generator can be walked "
+            "through once, a set as often as you like. See section 10.11.",
+            {
+                "{key(ja) for ja, _ in held_out}": "iter([key(ja) for ja, _ in held_out])",
+                "{key(en) for _, en in held_out}": "iter([key(en) for _, en in held_out])",
+            },
+        ),
         "last held-out pair only": Mistake(
             "Only the last of the held-out pairs counts, and all of them should. See section 10.11.",
             {"    japanese =": "    held_out = held_out[-1:]\n    japanese ="},
