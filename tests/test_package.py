@@ -58,22 +58,47 @@ def test_every_argument_can_be_given_by_its_name_and_a_switch_in_no_other_way():
         assert where[1].startswith("_") or not switches, where
 
 
+def parts_of_the_package(kind):
+    """Every class or function of the package but those of the checks, with its file."""
+    source = Path(attn_course.__file__).parent
+    for path in sorted(source.rglob("*.py")):
+        if "check" not in path.relative_to(source).parts:
+            yield from ((path.name, node) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kind))
+
+
 def test_what_holds_settings_or_results_cannot_be_changed_afterwards():
-    changing = re.compile(r"^@dataclass(?!\(.*frozen=True)", re.MULTILINE)
-    files = {path.name for path in Path(attn_course.__file__).parent.rglob("*.py") if changing.search(path.read_text())}
-    assert files == {"burn.py"}  # Burn's own configurations are set field by field
+    changing = [
+        node.name
+        for _, node in parts_of_the_package(ast.ClassDef)
+        for call in map(ast.unparse, node.decorator_list)
+        if call.startswith("dataclass") and "frozen=True" not in call
+    ]
+    assert sorted(changing) == ["FixedCache", "GrowingCache", "MhaCache"]  # Burn's caches grow in place
 
 
-def test_attention_weights_come_only_when_they_are_asked_for():
-    source, found = Path(attn_course.__file__).parent, 0
-    for path in source.rglob("*.py"):
-        for f in ast.walk(ast.parse(path.read_text())):
-            if isinstance(f, ast.FunctionDef) and "check" not in path.relative_to(source).parts:
-                named = dict(zip([a.arg for a in f.args.kwonlyargs], f.args.kw_defaults, strict=True))
-                if (default := named.get("need_weights")) is not None:
-                    assert ast.unparse(default) == "False", (path.name, f.name)
-                    found += 1
-    assert found > 10
+ALIKE = {
+    "need_weights": "False",
+    "is_causal": "False",
+    "enable_gqa": "False",
+    "mask": "None",
+    "cache": "None",
+    "dropout": "0.0",
+    "dropout_p": "0.0",
+    "base": "10000.0",
+}
+
+
+@pytest.mark.parametrize("argument", ALIKE)
+def test_an_argument_that_is_left_out_means_the_same_everywhere(argument):
+    found = []
+    for file, f in parts_of_the_package(ast.FunctionDef):
+        places = f.args.posonlyargs + f.args.args
+        given = [None] * (len(places) - len(f.args.defaults)) + f.args.defaults + f.args.kw_defaults
+        for place, default in zip(places + f.args.kwonlyargs, given, strict=True):
+            if place.arg == argument and default is not None:
+                assert ast.unparse(default) == ALIKE[argument], (file, f.name)
+                found.append(f.name)
+    assert len(found) > 1
 
 
 @packages

@@ -356,6 +356,14 @@ def test_cells_are_told_apart_by_white_lines_between_them():
         )
 
 
+@pytest.mark.parametrize("shape", [(3, 200), (200, 3)])
+def test_however_many_tokens_there_are_each_has_some_room(shape):
+    fig = plots.heatmap(torch.rand(shape), [str(t) for t in range(shape[0])], [str(s) for s in range(shape[1])]).fig
+    fig.canvas.draw()
+    inches = fig.axes[0].get_window_extent().size / fig.dpi
+    assert min(inches / (shape[1], shape[0])) > 0.06
+
+
 @pytest.mark.parametrize(("heads", "queries", "keys"), [(1, 3, 4), (1, 9, 25), (1, 20, 4), (5, 3, 4)])
 @pytest.mark.parametrize("long", ["queries", "keys"])
 def test_nothing_overlaps_is_cut_off_or_stands_far_from_the_edges(heads, queries, keys, long):

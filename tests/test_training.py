@@ -423,6 +423,20 @@ def test_a_signal_ends_the_run_after_its_step_with_a_checkpoint(tmp_path, straig
     assert_same_run(tmp_path, straight)
 
 
+def test_after_a_run_signals_are_handled_as_before(tmp_path):
+    names = (signal.SIGINT, signal.SIGTERM)
+    before = {name: signal.getsignal(name) for name in names}
+    ours = {name: lambda number, frame: None for name in names}
+    for name in names:
+        signal.signal(name, ours[name])
+    try:
+        train(TINY, tmp_path, text=TEXT, stop_at=1, quiet=True)
+        assert {name: signal.getsignal(name) for name in names} == ours
+    finally:
+        for name in names:
+            signal.signal(name, before[name])
+
+
 def test_a_run_that_has_reached_its_steps_says_so_and_makes_no_more(tmp_path, straight, capsys):
     for path in straight.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
