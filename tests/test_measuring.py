@@ -1,5 +1,6 @@
 """Counting bytes and naming kernels."""
 
+import os
 import sys
 
 import pytest
@@ -83,6 +84,13 @@ def test_measuring_prints_nothing(capfd):
     peak_bytes(lambda: print("mine", file=sys.stderr))
     kernels_of(lambda: torch.zeros(3))
     assert capfd.readouterr() == ("", "mine\n")
+
+
+def test_after_measuring_each_stream_goes_where_it_went(capfd):
+    kernels_of(lambda: torch.zeros(3))
+    os.write(1, b"out\n")
+    os.write(2, b"err\n")
+    assert capfd.readouterr() == ("out\n", "err\n")
 
 
 def test_an_error_within_the_call_comes_out():

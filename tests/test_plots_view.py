@@ -24,6 +24,7 @@ from read_chapters import ROOT
 
 from attn_course import attention, make_causal_mask, make_padding_mask, plots
 from attn_course.plots.colours import sequential
+from attn_course.plots.still import as_units
 
 ENGLISH = ["I", "bought", "a", "red", "book", "yesterday", "."]
 JAPANESE = ["私", "は", "昨日", "赤い", "本", "を", "買った", "。", "</s>", "図書館", "<pad>"]
@@ -1278,3 +1279,8 @@ def test_forty_tokens_and_twelve_heads_feel_instant(shown):
     # Milliseconds, the fastest of several: whatever else the machine does can only add to it.
     assert min(measured["heads"]) < 50
     assert min(measured["hovers"]) < 16
+
+
+def test_whole_numbers_of_a_still_image_stay_between_none_and_one():
+    numbers = np.array([-0.3, 0, 0.5, 1, 1.7, np.nan, -np.inf, np.inf])
+    assert as_units(numbers, 10).tolist() == [0, 0, 5, 10, 10, 0, 0, 10]

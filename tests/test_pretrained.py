@@ -1,6 +1,8 @@
 """Our BERT, GPT-2, Llama and Marian against those of transformers, with the same random weights."""
 
+import ast
 import functools
+import inspect
 import json
 import re
 
@@ -526,3 +528,41 @@ def test_the_config_says_which_architecture_it_is(make_theirs, options, kind, tm
     ours = load_from_folder(tmp_path)
     assert type(ours) is kind
     assert not ours.training
+
+
+@pytest.mark.parametrize(
+    ("load", "theirs"),
+    [
+        (load_bert, transformers.BertConfig),
+        (load_gpt2, transformers.GPT2Config),
+        (load_llama, transformers.LlamaConfig),
+        (load_marian, transformers.MarianConfig),
+    ],
+)
+def test_what_a_configuration_leaves_out_is_what_it_is_to_transformers(load, theirs):
+    config, found = theirs(), {}
+    for call in ast.walk(ast.parse(inspect.getsource(load))):
+        if isinstance(call, ast.Call) and ast.unparse(call.func) in ("config.get", "config.activation"):
+            key, *default = map(ast.literal_eval, call.args)
+            if default:
+                found[key] = default[0]
+    assert len(found) > 2
+    assert found == {key: getattr(config, key) for key in found}
+
+
+def test_a_marian_without_sizes_is_the_transformer_base():
+    """The base model of Vaswani et al. (arXiv:1706.03762), table 3; 512 positions, as published for many pairs."""
+    given = {name: p.default for name, p in inspect.signature(Marian).parameters.items()}
+    assert {name: given[name] for name in ("d_model", "max_len", "activation")} == {
+        "d_model": 512,
+        "max_len": 512,
+        "activation": torch.nn.functional.silu,
+    }
+    for side in ("encoder", "decoder"):
+        assert [given[name] for name in (f"d_ff_{side}", f"num_{side}_heads", f"num_{side}_layers")] == [2048, 8, 6]
+
+
+@pytest.mark.parametrize("load", [load_bert, load_gpt2, load_llama, load_marian, load_from_folder])
+def test_the_type_of_the_weights_is_asked_for_by_name(load):
+    with pytest.raises(TypeError, match="positional argument"):
+        load("a folder", torch.float64)

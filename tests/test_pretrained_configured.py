@@ -1,5 +1,6 @@
 """Our Qwen3, Gemma 2, Gemma 3 and gpt-oss against those of transformers, with the same random weights and settings."""
 
+import inspect
 import json
 import re
 from functools import partial
@@ -458,3 +459,9 @@ def test_what_a_config_says_of_rotary_positions_is_said_for_a_type_of_layer(tmp_
     read = partial(read_rope, read_config(tmp_path))
     assert (read("full_attention").base, read("sliding_attention").base) == (900.0, 30.0)
     assert read().yarn is None
+
+
+def test_experts_without_settings_are_cut_off_where_theirs_are():
+    theirs = transformers.models.gpt_oss.modeling_gpt_oss.GptOssExperts(transformers.GptOssConfig(**GPT_OSS))
+    ours = inspect.signature(Experts).parameters
+    assert (ours["alpha"].default, ours["limit"].default) == (theirs.alpha, theirs.limit)

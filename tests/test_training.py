@@ -33,7 +33,7 @@ from attn_course.training import (
 )
 from attn_course.training import loop as training_loop
 from attn_course.training.carry_over import carry_over, count_origins, find_origins
-from attn_course.training.folder import add_metrics
+from attn_course.training.folder import add_metrics, hold_folder
 
 WHO = dict(zip("犬猫鳥馬魚", ["dogs", "cats", "birds", "horses", "fish"], strict=True))
 DOES = dict(zip(["見る", "好む", "追う"], ["see", "like", "chase"], strict=True))
@@ -421,6 +421,19 @@ def test_a_signal_ends_the_run_after_its_step_with_a_checkpoint(tmp_path, straig
     assert done in (step, step + 1), f"stopped in step {step}"  # a step that has begun is finished
     train(TINY, tmp_path, text=TEXT, quiet=True)
     assert_same_run(tmp_path, straight)
+
+
+@pytest.mark.parametrize("said", [None, "", "no number", b"\xff"])
+def test_a_folder_in_use_is_refused_though_its_holder_cannot_be_read(tmp_path, said, monkeypatch):
+    def reads(path, *given, **options):
+        if said is None:
+            raise PermissionError(path)
+        return said.decode() if isinstance(said, bytes) else said
+
+    with hold_folder(tmp_path):
+        monkeypatch.setattr(Path, "read_text", reads)
+        with pytest.raises(BlockingIOError, match="is in use: another process trains in it"), hold_folder(tmp_path):
+            pass
 
 
 def test_after_a_run_signals_are_handled_as_before(tmp_path):
