@@ -766,6 +766,12 @@ def count_parameters(d_model, num_heads, d_in, bias=True, out_bias=True):
     return 3 * (d_in + 1 if bias else d_in) * d_model
 
 
+@wrong("output projection back to the input")
+def count_parameters(d_model, num_heads, d_in, bias=True, out_bias=True):
+    into = 3 * (d_in + (1 if bias else 0)) * d_model
+    return into + (d_model + (1 if out_bias else 0)) * d_in
+
+
 @wrong("output projection without its bias")
 def count_parameters(d_model, num_heads, d_in, bias=True, out_bias=True):
     return 3 * (d_in + 1 if bias else d_in) * d_model + d_model * d_model

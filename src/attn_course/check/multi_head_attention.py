@@ -697,6 +697,11 @@ count_parameters = Exercise(
             "Three of the four matrices are counted: the output projection is missing. See section 6.8.",
             {" + E * E": "", " + E * out_bias": ""},
         ),
+        "output projection back to the input": Mistake(
+            "The output projection is counted as one from d_model back to d_in, with a bias as long as d_in; it goes "
+            "from d_model to d_model. See section 6.8.",
+            {"E * E": "E * d_in", "E * out_bias": "d_in * out_bias"},
+        ),
         "output projection without its bias": Mistake(
             "The bias of the output projection is missing. See section 6.8.",
             {" + E * out_bias": ""},
