@@ -70,6 +70,8 @@ def _tokens_and_an_index(draw):
     yield "the last of three", draw(3, 11), 2
     yield "a single token", draw(1, 5), 0
     yield "large scores", 30 * draw(5, 7), 3
+    x = 10 * draw(4, 7)
+    yield "another token much longer", torch.cat([x, 3 * x[2:3]]), 2
     yield "float64", draw(7, 5, dtype=torch.float64), 5
 
 
@@ -96,6 +98,11 @@ def _without_itself(x, index):
 def _of_six(x, index):
     weights = softmax(torch.stack([x[i] @ x[index] for i in range(6)]))
     return sum(weights[i] * x[i] for i in range(6))
+
+
+def _softmax_below_its_own_score(x, index):
+    scores = x @ x[index]
+    return _naive_softmax(scores - scores[index]) @ x
 
 
 def _averages_by_bare_exponentials(found, x, index):
@@ -198,6 +205,11 @@ context_of = Exercise(
             "With large scores there is nan: exponentials overflow there, and a softmax that subtracts the maximum "
             "first stays finite. See section 2.4.",
             _average_by(_naive_softmax),
+        ),
+        "its own score taken for the largest": Mistake(
+            "Where another token is much longer there is nan: what is subtracted before exp is the token's score "
+            "with itself, and that of a longer token is larger. Subtract the largest of all. See section 2.4.",
+            _softmax_below_its_own_score,
         ),
         "future left out": Mistake(
             "The tokens behind the one that asks are left out: here each token looks at all of them. See section 2.5.",
