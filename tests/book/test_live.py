@@ -334,7 +334,10 @@ def how_to_use(tab, served):  # noqa: F811
 
 def said_of_what_is_kept(tab) -> str:  # noqa: F811
     """What the page says, once its script has come."""
-    return tab.locator("#exercises-kept :is(ul, p)").first.inner_text()
+    said = tab.locator("#exercises-kept :is(ul, p)").first
+    said.wait_for(state="attached")
+    # Not innerText: what is not painted yet, far down the page, has none.
+    return "\n".join(said.locator("li").all_text_contents() or [said.text_content()])
 
 
 @pytest.mark.parametrize("kept", ["no JSON", "5", "null", '{"02_simple_self_attention": {"right": "all"}}'])
@@ -350,7 +353,7 @@ def import_file(tab, name, text):  # noqa: F811
         tab.click("#exercises-kept >> text=Import a file")
     chooser.value.set_files({"name": name, "mimeType": "application/json", "buffer": text.encode()})
     tab.locator("#exercises-kept [role=status]", has_text="mported").wait_for()
-    return tab.locator("#exercises-kept [role=status]").inner_text()
+    return tab.locator("#exercises-kept [role=status]").text_content()
 
 
 def test_what_another_browser_saved_is_added_to_what_is_kept_here(how_to_use, tab):  # noqa: F811
