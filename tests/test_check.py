@@ -1,5 +1,7 @@
 """The checks of the exercises: every right answer passes, and every wrong one hears of its own mistake."""
 
+import ast
+import inspect
 import random
 import re
 import time
@@ -181,6 +183,23 @@ def test_the_starter_cell_calls_its_check_and_stores_what_a_learner_reads_first(
     assert cell.source.rstrip().endswith(f"check.{name}({name})")
     (output,) = cell.outputs
     assert output.text == f"Not written yet: {name} returns None. {check_invites()}\n"
+
+
+def defaults_in(starter: str) -> dict[str, dict]:
+    """The defaults of each function and method of a starter cell, by its name and the name of the argument."""
+    functions = [node for node in ast.walk(ast.parse(starter)) if isinstance(node, ast.FunctionDef)]
+    values = [[ast.literal_eval(value) for value in f.args.defaults] for f in functions]
+    pairs = [zip(reversed(f.args.args), reversed(v), strict=False) for f, v in zip(functions, values, strict=True)]
+    return {f.name: {a.arg: value for a, value in pair} for f, pair in zip(functions, pairs, strict=True)}
+
+
+@each_check
+def test_a_check_knows_the_defaults_of_the_starter_cell(name):
+    """Whoever writes another default is told so, which the check reads from its own right answer."""
+    for function, defaults in defaults_in(BOOK[name].starter).items():
+        right = getattr(check, name).right
+        known = inspect.signature(right if function == name else getattr(right, function)).parameters
+        assert {argument: known[argument].default for argument in defaults} == defaults
 
 
 def check_invites() -> str:

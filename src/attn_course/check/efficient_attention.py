@@ -620,7 +620,7 @@ def _fold_the_queries(how_out):
     return answer
 
 
-def _repeat_groups(q, k, v, mask):
+def _repeat_groups(q, k, v, mask=None):
     times = q.size(1) // k.size(1)
     k, v = k.repeat_interleave(times, dim=1), v.repeat_interleave(times, dim=1)
     return attention(q, k, v, mask if mask is None or mask.dim() in (2, 4) else mask[:, None])[0]

@@ -212,7 +212,7 @@ def _sines_and_cosines(angles):
     return _in_turn(angles.sin(), angles.cos())
 
 
-def _sinusoids(positions, d_model, base):
+def _sinusoids(positions, d_model, base=10_000.0):
     exponents = torch.arange(0, d_model, 2, dtype=torch.float64, device=positions.device) / d_model
     angles = positions[..., None] * base**-exponents
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2).float()
@@ -413,7 +413,7 @@ def _turned(x, positions, base, exponents=None, sign=1):
     return a * cos - b * sin, a * sin + b * cos
 
 
-def _halves(x, positions, base):
+def _halves(x, positions, base=10_000.0):
     exponents = torch.arange(0, x.size(-1), 2, dtype=torch.float64, device=x.device) / x.size(-1)
     angles = positions[..., None] * base**-exponents
     cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)

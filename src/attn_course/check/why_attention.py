@@ -48,6 +48,11 @@ def _guesses_and_targets(draw):
     ends = torch.tensor([[5, 7, 2, 0], [3, 9, 2, 0], [4, 6, 8, 2], [7, 3, 5, 2], [6, 8, 3, 2]], device=whole.device)
     ways = torch.tensor([[6, 8, 9, 0], [3, 9, 2, 4], [5, 7, 9, 3], [7, 3, 6, 2], [8, 6, 3, 2]], device=whole.device)
     yield "wrong in many ways", ways, ends
+    # Only 0 is padding: the smallest id of a character counts like all others.
+    ends = torch.tensor([[8, 1, 4, 2], [3, 6, 2, 0]], device=whole.device)
+    beyond = ends.clone()
+    beyond[0, 1] = 5
+    yield "wrong where the target is id 1", beyond, ends
 
 
 def _share(rows):
@@ -100,6 +105,13 @@ exact_match = Exercise(
             "A guess that goes on where its target ends counts as right: the end symbol belongs to the answer, "
             "and the padding behind it alone does not. See section 1.5.",
             lambda guesses, targets: _share(((guesses == targets) | (targets == 0) | (targets == 2)).all(dim=1)),
+        ),
+        "small ids not compared": Mistake(
+            "A guess counts as right although it differs from its target at an id above 0: "
+            "only 0 is padding, and every other id belongs to the answer. See section 1.5.",
+            sign=lambda found, guesses, targets: _is_one_of(
+                found, *(_share(((guesses == targets) | (targets <= least)).all(dim=1)) for least in (1, 2))
+            ),
         ),
         "characters counted": Mistake(
             "This is the share of right characters; an answer counts only when all of its characters are right, "
