@@ -22,6 +22,7 @@ from attn_course.check.exercise import (
     Remark,
     set_parameters,
 )
+from attn_course.check.largest import largest_tensor
 
 pytestmark = pytest.mark.bad_input  # wrong answers hand wrong shapes to the package
 
@@ -172,6 +173,32 @@ def test_an_answer_that_changes_its_input_is_found_although_its_result_is_right(
     verdict = check.scaled_scores.verdict(divides_in_place)
     assert verdict.mistake == CHANGES_ITS_INPUT
     assert "scaled_scores changes q, which it was given, in place." in verdict.text
+
+
+@pytest.mark.parametrize(("turn", "found"), [("unsqueeze_", "another shape"), ("neg_", "other numbers")])
+def test_of_an_input_that_was_changed_it_is_said_what_is_found_there(turn, found):
+    def changes_k(q, k):
+        scores = q @ k.mT / q.size(-1) ** 0.5
+        getattr(k, turn)(*[0] * (turn == "unsqueeze_"))
+        return scores
+
+    text = check.scaled_scores.verdict(changes_k).text
+    assert text.endswith(
+        f"changes k, which it was given, in place. Whoever called it finds {found} there afterwards: work on a copy."
+    )
+
+
+def test_what_an_answer_makes_inside_torch_func_is_seen_and_does_not_stop_it():
+    x = torch.randn(6, 2)
+    calls = [
+        (lambda: torch.func.grad(lambda v: (v @ v.mT).sum())(x), 36),
+        (lambda: torch.vmap(lambda row: x @ row)(x), 36),
+        (lambda: torch.vmap(torch.func.grad(lambda row: (x @ row).sum()))(x).sum(), 36),
+    ]
+    for call, size in calls:
+        result, largest = largest_tensor(call)
+        torch.testing.assert_close(result, call())
+        assert largest == size
 
 
 def test_a_sentence_begins_with_a_capital_where_a_result_has_no_name_in_code():

@@ -527,6 +527,14 @@ def masked_softmax(scores, mask):
     return torch.softmax(scores.masked_fill(~mask, -1e9), -1).masked_fill(~mask, 0)
 
 
+@wrong("small number under the sum")
+def masked_softmax(scores, mask):
+    visible = scores.masked_fill(~mask, -torch.inf)
+    top = visible.amax(-1, keepdim=True).detach().nan_to_num(neginf=0.0)
+    powers = torch.exp(visible - top)
+    return powers / powers.sum(-1, keepdim=True).add(1e-12)
+
+
 @wrong("nan in empty rows")
 def masked_softmax(scores, mask):
     return F.softmax(scores.masked_fill(mask == 0, -torch.inf), -1)

@@ -477,6 +477,27 @@ def from_burn_record(record):
     return state
 
 
+@wrong("taken in their order")
+def from_burn_record(record):
+    names = iter(["q_proj", "k_proj", "v_proj", "out_proj"])
+    theirs = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
+    state = {}
+    for name, tensor in record.items():
+        if tensor.dim() == 2:
+            state[f"{next(names)}.weight"] = tensor.t()
+        else:
+            state[theirs[name.removesuffix(".bias")] + ".bias"] = tensor
+    return state
+
+
+@wrong("taken in their order, biases too")
+def from_burn_record(record):
+    layers = list(dict.fromkeys(name.split(".")[0] for name in record))
+    ours = dict(zip(layers, ("q_proj", "k_proj", "v_proj", "out_proj"), strict=True))
+    pairs = ((name.split("."), tensor) for name, tensor in record.items())
+    return {f"{ours[layer]}.{kind}": tensor.T if kind == "weight" else tensor for (layer, kind), tensor in pairs}
+
+
 @wrong("Burn's names")
 def from_burn_record(record):
     return {name: t.T if name.endswith("weight") else t for name, t in record.items()}

@@ -67,7 +67,7 @@ KEPT_BETWEEN_CALLS = "something kept between calls"
 NOTHING_RETURNED = "nothing returned"
 # The mistakes that every check knows, each with its symptom; an exercise may add a sentence of its own.
 EVERY_CHECK_KNOWS = {
-    CHANGES_ITS_INPUT: "Numbers that were handed in are other numbers afterwards.",
+    CHANGES_ITS_INPUT: "What was handed in has other numbers, or another shape, afterwards.",
     NO_GRADIENT: "The numbers are right, and no gradient comes back to an input or a parameter.",
     WRONG_GRADIENT: "The numbers are right, and the gradient is not.",
     FLOAT32_INSIDE: "In float64 the numbers are right to float32's precision only.",
@@ -484,7 +484,10 @@ class Exercise:
 
     def _changes_input(self, run: "_Run") -> Verdict:
         known = self.mistakes.get(CHANGES_ITS_INPUT)
-        says = known.says if known else "Whoever called it finds other numbers there afterwards: work on a copy."
+        finds = "another shape" if run.changes_shape else "other numbers"
+        says = f"Whoever called it finds {finds} there afterwards: work on a copy."
+        if known and not run.changes_shape:
+            says = known.says
         # A trial may hand over a list as single tensors, whose names the answer does not know.
         own = inspect.isclass(self.right) or run.changed in inspect.signature(self.right).parameters
         what = f"{run.changed}, which it was given," if own else "what it was given"
@@ -625,7 +628,7 @@ class Exercise:
         """A mistake that fits the first failure and most others, and one that fits each that is left, with a trial."""
         failed = [run for run in runs if not run.is_right]
         right = [run for run in runs if run.is_right]
-        if any(isinstance(run.found, int | float) for run in failed):  # one number agrees with a mistake by chance
+        if any(isinstance(run.found, int | float | str) for run in failed):  # agrees with a mistake by chance
             return {}
         for name, mistake in self.mistakes.items():
             if not first.agrees_with(mistake) or any(run.agrees_with(mistake) is False for run in right):
@@ -672,6 +675,7 @@ class _Run:
                 raise RuntimeError(f"the right answer of check.{exercise.name} fails on {self.what!r}") from error
             kept["right"] = _without_graph(expected), list(map(_identical, self.inputs, given_too))
         self.expected, stay = kept["right"]
+        self.changes_shape = False
         self.changed = self._changed_input(given, stay)
         self.is_right = self.error is None and self._is_right()
 
@@ -790,6 +794,7 @@ class _Run:
         """The name of an input that the answer changed and that the right answer lets stay as it is."""
         for name, before, after, stays in zip(self._names(), self.inputs, given, stay, strict=False):
             if not _identical(before, after) and stays:
+                self.changes_shape = isinstance(before, Tensor) and before.shape != after.shape
                 return name
         return None
 

@@ -3,8 +3,16 @@
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+
+
+def _size(tensor: Tensor) -> int:
+    """How many numbers there is room for: an expanded tensor takes no more than what it was expanded from."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):  # inside torch.func.grad and vmap
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor.untyped_storage().nbytes() // tensor.element_size()
 
 
 class _Watch(TorchFunctionMode):
@@ -16,9 +24,7 @@ class _Watch(TorchFunctionMode):
         result = function(*args, **(kwargs or {}))
         for tensor in result if isinstance(result, tuple | list) else [result]:
             if isinstance(tensor, Tensor):
-                # An expanded tensor takes no more memory than what it was expanded from.
-                size = tensor.untyped_storage().nbytes() // tensor.element_size()
-                self.largest = max(self.largest, size)
+                self.largest = max(self.largest, _size(tensor))
         return result
 
 

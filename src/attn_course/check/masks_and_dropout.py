@@ -535,6 +535,13 @@ def _all_is_zero_beside_an_empty_row(found, scores, mask):
     return not found[0].any() if len(_empty_rows(found[0], mask)) else None
 
 
+def _divide_by_a_little_more(scores, mask):
+    hidden = _fill(scores, mask)
+    largest = hidden.detach().amax(dim=-1, keepdim=True)
+    exponentials = (hidden - largest.masked_fill(largest == -math.inf, 0.0)).exp()
+    return exponentials / (exponentials.sum(dim=-1, keepdim=True) + 1e-9)
+
+
 masked_softmax = Exercise(
     name="masked_softmax",
     trials=_scores_and_masks,
@@ -564,6 +571,11 @@ masked_softmax = Exercise(
         "small weights set to 0": Mistake(
             "Visible keys with a small weight have none: only the mask says what is hidden. See section 5.2.",
             sign=_small_weights_are_0,
+        ),
+        "small number under the sum": Mistake(
+            "In half precision, a row in which nothing is visible is nan: a number as small as 1e-9 is 0 there, and "
+            "what was added to a sum of 0 leaves 0/0. See section 5.5.",
+            _divide_by_a_little_more,
         ),
         "hidden scores set to 0, then their weights": Mistake(
             "The hidden weights are 0, and yet the rows do not sum to 1: what is missing is the share of a score of 0 "

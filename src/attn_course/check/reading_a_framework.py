@@ -445,16 +445,17 @@ _BURNS = tuple(_NAMES)
 
 
 def _burn_layers(draw):
-    """d_model, heads, which layers have a bias, and an input."""
-    yield "one head", 3, 1, _BURNS, draw(1, 5, 3)
-    yield "several heads", 6, 3, _BURNS, draw(2, 5, 6)
-    yield "no biases", 6, 2, (), draw(2, 3, 6)
-    yield "no bias at the output", 8, 2, _BURNS[:3], draw(3, 2, 8)
-    yield "no bias at the query", 6, 3, _BURNS[1:], draw(2, 3, 6)
-    yield "float64", 10, 5, _BURNS, draw(2, 3, 10, dtype=torch.float64)
+    """d_model, heads, which layers have a bias, an input, and the order of the layers in the record."""
+    yield "one head", 3, 1, _BURNS, draw(1, 5, 3), _BURNS
+    yield "several heads", 6, 3, _BURNS, draw(2, 5, 6), _BURNS
+    yield "no biases", 6, 2, (), draw(2, 3, 6), _BURNS
+    yield "no bias at the output", 8, 2, _BURNS[:3], draw(3, 2, 8), _BURNS
+    yield "no bias at the query", 6, 3, _BURNS[1:], draw(2, 3, 6), _BURNS
+    yield "float64", 10, 5, _BURNS, draw(2, 3, 10, dtype=torch.float64), _BURNS
+    yield "a record in another order", 6, 2, _BURNS, draw(2, 5, 6), ("value", "output", "query", "key")
 
 
-def _load_and_attend(answer, d_model, num_heads, biased, x):
+def _load_and_attend(answer, d_model, num_heads, biased, x, order):
     """Load what the answer makes of a record of Burn's, and compare with Burn's own layer."""
     flags = {f"enable_{name}_bias": name in biased for name in _BURNS}
     config = BurnMultiHeadAttentionConfig(d_model, num_heads, dropout=0.0, **flags)
@@ -465,7 +466,7 @@ def _load_and_attend(answer, d_model, num_heads, biased, x):
                 parameter.mul_(1 + 2**-30)
     record = {  # as Burn keeps them: (d_in, d_out)
         name: tensor.T.contiguous() if name.endswith("weight") else tensor.clone()
-        for name, tensor in burn.state_dict().items()
+        for name, tensor in sorted(burn.state_dict().items(), key=lambda item: order.index(item[0].split(".")[0]))
     }
     given = {name: tensor.clone() for name, tensor in record.items()}
     state = answer(record)
@@ -521,6 +522,18 @@ def _moved(*, names=_NAMES, weight=lambda layer, t: t.T, keep=lambda name: True,
                 moved = weight(layer, tensor) if kind == "weight" else bias(tensor)
                 state[f"{names[layer]}.{kind}"] = moved
         return state
+
+    return answer
+
+
+def _in_their_order(*, biases_too):
+    def answer(record):
+        moved = _moved()(record)
+        for kind in ("weight", "bias") if biases_too else ("weight",):
+            names = [f"{mine}.{kind}" for mine in _NAMES.values() if f"{mine}.{kind}" in moved]
+            tensors = [tensor for name, tensor in moved.items() if name.endswith(kind)]
+            moved.update(zip(names, tensors, strict=True))
+        return moved
 
     return answer
 
@@ -627,6 +640,16 @@ from_burn_record = Exercise(
             "The layers key, output, query and value, in this order, have gone to q_proj, k_proj, v_proj and "
             "out_proj: go by the names. See section 14.4.",
             _moved(names=dict(zip(sorted(_NAMES), _NAMES.values(), strict=True))),
+        ),
+        "taken in their order": Mistake(
+            "The matrices of a record in another order go to other layers than their names say: a record may hold its "
+            "tensors in any order, so go by the names. See section 14.4.",
+            _in_their_order(biases_too=False),
+        ),
+        "taken in their order, biases too": Mistake(
+            "The tensors of a record in another order go to other layers than their names say: a record may hold them "
+            "in any order, so go by the names. See section 14.4.",
+            _in_their_order(biases_too=True),
         ),
         "queries' tensors for all": Mistake(
             "Queries, keys and values have the same matrix, that of the queries: each layer has its own. See section "
