@@ -338,6 +338,14 @@ def test_a_training_that_was_stopped_says_how_to_go_on(toy_text, settings_file, 
     assert found.stderr == "Stopped after step 1 of 12. The same command goes on from there.\n"
 
 
+def test_a_training_of_many_steps_says_that_it_is_done(settings_file, tmp_path, monkeypatch):
+    monkeypatch.setattr("attn_course.training.train", lambda *_, **__: None)
+    monkeypatch.setattr(cli, "_how_far", lambda path: (int("1000"), 31.5))
+    found = run("train", settings_file, "--folder", tmp_path / "run", "--set", "steps=1000", "--quiet")
+    assert found.exit_code == 0
+    assert found.stderr.startswith("Done. The best weights (dev BLEU 31.5) are in ")
+
+
 def test_single_settings_can_be_changed(settings_file):
     assert cli._read_change("steps=7") == ("steps", 7)
     assert cli._read_change("peak_lr=1e-3") == ("peak_lr", 1e-3)

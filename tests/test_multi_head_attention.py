@@ -434,6 +434,11 @@ def test_a_sequence_that_is_its_own_memory_attends_to_itself(is_causal):
             r"bias \(False\) must equal out_bias \(True\)",
         ),
         (
+            lambda: MultiHeadAttention(8, 2, bias=True, out_bias=False).to_torch(),
+            ValueError,
+            r"bias \(True\) must equal out_bias \(False\)",
+        ),
+        (
             lambda: MultiHeadAttention.from_torch(nn.MultiheadAttention(8, 2, add_bias_kv=True)),
             ValueError,
             r"add_bias_kv \(True\) must be False: .* add_zero_attn has one, sink='zero'",
