@@ -100,7 +100,7 @@ def test_a_function_without_return_is_told_so_and_one_of_dots_is_not_written_yet
         ...
 
     assert check.scaled_scores.verdict(forgets).text == (
-        "Not right yet. scaled_scores returns None: end it with a return."
+        "Not right yet. scaled_scores returns None, and has to return what it has found."
     )
     assert check.scaled_scores.verdict(waits).text.startswith("Not written yet: scaled_scores returns None.")
 
@@ -372,15 +372,19 @@ def test_a_mistake_in_each_of_two_results_is_told_for_both():
     assert exercise.verdict(lambda n: (-n, 7 * n)).mistake is None
 
 
-def test_a_mistake_beside_one_that_shows_in_other_trials_is_told_with_it():
+def test_a_mistake_beside_one_that_shows_in_other_trials_is_told_and_where():
     mistakes = {
         "negative": Mistake("Negative. See section 1.1.", lambda n: (-n, -7 * n)),
         "no five": Mistake("Five. See section 1.1.", lambda n: (0, 0) if n == 5 else (n, 7 * n)),
     }
     exercise = exercise_on_numbers(lambda n: (n, 7 * n), mistakes=mistakes, returns=("once", "seven times"))
-    text = exercise.verdict(lambda n: (0, 0) if n == 5 else (-n, -7 * n)).text
-    negative, five = (mistake.says for mistake in mistakes.values())
-    assert text == f"Not right yet. In trials such as three: {negative} In others, such as five: {five}"
+    verdict = exercise.verdict(lambda n: (0, 0) if n == 5 else (-n, -7 * n))
+    assert verdict.mistake == "negative"
+    assert verdict.text == (
+        "Not right yet. In trials such as three: Negative. See section 1.1. "
+        "In others, such as five, it goes wrong in another way."
+    )
+    assert exercise.verdict(lambda n: (1, 0) if n == 5 else (-n, -7 * n)).mistake is None  # what is left is unknown
 
 
 def test_one_number_alone_is_not_told_as_one_mistake_here_and_another_there():
@@ -570,7 +574,7 @@ def test_what_some_wrong_results_have_in_common_is_not_named():
         ),
         (lambda x: [*x.shape], lambda x: [*x.shape, 1], "places too many", "and then goes on: it ends too late"),
         (lambda x: [*x.shape, 1], lambda x: [1, *x.shape[::-1]], "in the reverse order", "in the reverse order"),
-        (lambda x: x.sin(), lambda x: [x.sin()].clear(), "nothing returned", "end it with a return"),
+        (lambda x: x.sin(), lambda x: [x.sin()].clear(), "nothing returned", "returns None, and has to return"),
         (lambda x: x.sin(), lambda x: x.abs().sin(), "an input changed first", "below 0 had lost their sign"),
     ],
 )

@@ -28,32 +28,32 @@ def exercise(right=weigh, trials=trials, **more):
         (
             lambda x, shift, scale, mask: weigh(x, shift[0].expand_as(shift), scale, mask),
             "the first one for all",
-            "The result would be right if every number of `shift` were the first one, `shift[0]`.",
+            "In all trials, the result would be right if every number of `shift` were the first one, `shift[0]`.",
         ),
         (
             lambda x, shift, scale, mask: weigh(x, shift, scale, mask[:1]),
             "the first one for all",
-            "The result would be right if every row of `mask` were the first one, `mask[0]`.",
+            "In all trials, the result would be right if every row of `mask` were the first one, `mask[0]`.",
         ),
         (
             lambda x, shift, scale, mask: weigh(x, shift, scale, ~mask),
             "an input read upside down",
-            "The result would be right if True and False changed places in `mask`.",
+            "In all trials, the result would be right if True and False changed places in `mask`.",
         ),
         (
             lambda x, shift, scale, mask: x * scale + shift[:, None],
             "an input without effect",
-            "The result would be right if `mask` were True everywhere: look at what becomes of it.",
+            "In all trials, the result would be right if `mask` were True everywhere: look at what becomes of it.",
         ),
         (
             lambda x, shift, scale, mask: x * scale * mask,
             "an input without effect",
-            "The result would be right if `shift` were 0 everywhere: look at what becomes of it.",
+            "In all trials, the result would be right if `shift` were 0 everywhere: look at what becomes of it.",
         ),
         (
             lambda x, shift, scale, mask: weigh(scale, shift, scale, mask),
             "an input in the place of another",
-            "The result would be right if `scale` stood in the place of `x`.",
+            "In all trials, the result would be right if `x` held what `scale` holds.",
         ),
     ],
 )
@@ -94,7 +94,7 @@ def numbers(draw):
         (
             lambda width, heads, bias: width * width**2 + bias,
             "an input in the place of another",
-            "if `width` stood in the place of",
+            "if `heads` held what `width` holds",
         ),
         (lambda width, heads, bias: heads * width**2 + bias, "two inputs swapped", "changed places"),
         (
@@ -105,12 +105,12 @@ def numbers(draw):
         (
             lambda width, heads, bias: width * 2**2 + bias,
             "an input without effect",
-            "The result would be right if `heads` were 2 in every call: look at what becomes of it.",
+            "In all trials, the result would be right if `heads` were 2 in every call: look at what becomes of it.",
         ),
         (
             lambda width, heads, bias: width * (heads + 1) ** 2 + bias,
             "an input off by one",
-            "The result would be right if `heads` were 1 larger.",
+            "In all trials, the result would be right if `heads` were 1 larger.",
         ),
     ],
 )

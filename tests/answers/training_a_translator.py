@@ -1538,6 +1538,14 @@ def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1
     return lr * (m / (v.sqrt() + eps) + decay * w), mean, square
 
 
+@wrong("the step alone")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    mean = torch.lerp(g, mean, beta1)
+    square = beta2 * square + (1 - beta2) * g.square()
+    move = mean / (1 - beta1**step) / ((square / (1 - beta2**step)).sqrt() + eps)
+    return -lr * (move + decay * w), mean, square
+
+
 @wrong("changes its input")
 def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
     mean.mul_(beta1).add_(g, alpha=1 - beta1)

@@ -283,7 +283,7 @@ def _as_tensors(answer, num_heads, num_kv_heads, num_ranks, rank):
     if not isinstance(found, tuple | list) or len(found) != 2:
         return found
     if any(isinstance(part, set | frozenset) for part in found):
-        raise Remark("It returns sets, which have no order; lists are asked for. See section 20.4.")
+        raise Remark("A set is returned, and a set has no order; lists are asked for. See section 20.4.")
     both = (part.tolist() if isinstance(part, Tensor) else list(part) for part in found)
     return tuple(torch.tensor(part, dtype=None if part else torch.int64) for part in both)
 

@@ -128,8 +128,8 @@ word_accuracy = Exercise(
             {"& words).sum().item() / words.sum().item()": "| ~words).all(dim=1).float().mean().item()"},
         ),
         "largest over the positions": Mistake(
-            "The largest logit is sought along the positions: the vocabulary is the last axis of (B, T, V). See "
-            "section 11.1.",
+            "The largest logit is sought along another axis than the last, and that is the vocabulary in (B, T, V). "
+            "See section 11.1.",
             {"dim=-1": "dim=1"},
         ),
         "percentage": Mistake(
@@ -328,7 +328,8 @@ word_loss = Exercise(
         ),
         "softmax overflows": Mistake(
             "With large logits the loss is infinite or NaN: a probability can round to 0, and an exponential to "
-            "infinity. Take the logarithm and the softmax in one step. See section 11.4.",
+            "infinity. Take the logarithm and the softmax in one step, in which the largest logit of each word is "
+            "subtracted first. See section 11.4.",
             sign=lambda found, logits, tgt, pad_id: (
                 logits.abs().max() > 100 and found[0].dim() == 0 and not found[0].isfinite()
             ),
@@ -586,8 +587,8 @@ swapped_accuracy = Exercise(
             },
         ),
         "largest over the positions": Mistake(
-            "The largest logit is sought along the positions: the vocabulary is the last axis of (B, T, V). See "
-            "section 11.1.",
+            "The largest logit is sought along another axis than the last, and that is the vocabulary in (B, T, V). "
+            "See section 11.1.",
             {"dim=-1": "dim=1"},
         ),
         "padding in the numerator": Mistake(

@@ -678,7 +678,7 @@ keep_min_p = Exercise(
             {"softmax(-1)": "exp()"},
         ),
         "first axis": Mistake(
-            "Softmax and maximum are those of the first axis, and the tokens are the last one. See section 13.5.",
+            "The limit comes from a maximum over the first axis, and the tokens are the last one. See section 13.5.",
             {"softmax(-1)": "softmax(0)", "dim=-1": "dim=0"},
         ),
         "axis 1": Mistake(
@@ -687,8 +687,8 @@ keep_min_p = Exercise(
             {"dim=-1": "dim=1"},
         ),
         "softmax and maximum along axis 1": Mistake(
-            "Softmax and maximum are those of axis 1, which is right for a batch (B, V): the tokens are the last axis, "
-            "-1, whatever stands before it. See section 13.5.",
+            "The limit comes from a maximum over axis 1, which is right for a batch (B, V): the tokens are the last "
+            "axis, -1, whatever stands before it. See section 13.5.",
             {"softmax(-1)": "softmax(1)", "dim=-1": "dim=1"},
         ),
         "renormalised": Mistake(
@@ -1110,7 +1110,7 @@ link_error = Exercise(
             {" + len(a & p)": "", "len(a) + len(s)": "len(a | s)"},
         ),
         "hits counted once": Mistake(
-            "Even a perfect prediction has an error of a half: below the line every hit stands twice, "
+            "Even a perfect prediction has an error of a half or more: below the line every sure hit stands twice, "
             "so above it there are two counts of hits as well. See section 13.9.",
             {" + len(a & p)": ""},
         ),

@@ -1094,11 +1094,5 @@ cache_bytes = Exercise(
                 for power in (1, 2, 3)
             ),
         ),
-        "another default": Mistake(
-            "It is right where everything is given, and wrong where batch, bytes_per_number or window is left out: the "
-            "first line of the function says what they are then, a batch of 1, 2 bytes, and no window. See section "
-            "16.7.",
-            sign=lambda found, *sizes: sizes[5] is None,
-        ),
     },
 )

@@ -65,9 +65,10 @@ SIZE_IS_NO_INTEGER = "a size that is no integer"
 NO_PARAMETER = "a tensor for a parameter"
 KEPT_BETWEEN_CALLS = "something kept between calls"
 NOTHING_RETURNED = "nothing returned"
+OTHER_NUMBERS, ANOTHER_SHAPE = "other numbers", "another shape"  # what is found where an input was changed
 # The mistakes that every check knows, each with its symptom; an exercise may add a sentence of its own.
 EVERY_CHECK_KNOWS = {
-    CHANGES_ITS_INPUT: "What was handed in has other numbers, or another shape, afterwards.",
+    CHANGES_ITS_INPUT: "What was handed in is something else afterwards.",
     NO_GRADIENT: "The numbers are right, and no gradient comes back to an input or a parameter.",
     WRONG_GRADIENT: "The numbers are right, and the gradient is not.",
     FLOAT32_INSIDE: "In float64 the numbers are right to float32's precision only.",
@@ -76,9 +77,9 @@ EVERY_CHECK_KNOWS = {
     NOT_AS_ASKED: "A class, a name or a parameter is not the one that the exercise asks for.",
     ANOTHER_DEFAULT: "An argument has lost the default that the exercise's first line gives it.",
     SIZE_IS_NO_INTEGER: "A size or an index is a number with a point.",
-    NO_PARAMETER: "A plain tensor is put where a module has a parameter.",
+    NO_PARAMETER: "Something else is put where a module has a parameter.",
     KEPT_BETWEEN_CALLS: "Called again with the same inputs, the answer returns something else.",
-    NOTHING_RETURNED: "The function ends without a return.",
+    NOTHING_RETURNED: "What comes back is None.",
     **facts.SYMPTOMS,
     **readings.SYMPTOMS,
 }
@@ -94,12 +95,13 @@ _ERRORS = {
         "|'float' object cannot be interpreted as an integer"
     ): (
         SIZE_IS_NO_INTEGER,
-        "A size or an index is a number with a point here: / makes one even of whole numbers that divide evenly, "
-        "// does not.",
+        "A size or an index is a number with a point here, and has to be a whole one. Of whole numbers, / makes the "
+        "former even where they divide evenly, and // does not.",
     ),
     "cannot assign .* as parameter": (
         NO_PARAMETER,
-        "A tensor stands where a module has a parameter, and only an nn.Parameter, which is trained, may stand there.",
+        "Something else stands where a module has a parameter, and only an nn.Parameter, which is trained, may stand "
+        "there.",
     ),
     "(?i)(?=.*double).*(same dtype|scalar type|dtypes match)": (
         FLOAT32_INSIDE,
@@ -339,7 +341,7 @@ class Exercise:
 
     def _judge(self, answer: Callable, runs: list["_Run"]) -> Verdict:
         failed = [run for run in runs if not run.is_right]
-        changed = next((run for run in runs if run.changed), None)
+        changed = next((run for run in runs if run.changed and run.error is None), None)
         if not failed:
             return self._changes_input(changed) if changed else self._judge_closely(runs)
         first = failed[0]
@@ -358,8 +360,10 @@ class Exercise:
             return Verdict(False, f"Not right yet. {says}\n{text}" if name else text, name)
         if changed is not None:
             return self._changes_input(changed)
-        if two := self._mistakes_by_result(runs, first) or self._mistakes_by_trial(runs, first):
+        if two := self._mistakes_by_result(runs, first):
             return self._judge_two(two)
+        if most := self._mistake_in_most_trials(runs, first):
+            return Verdict(False, f"Not right yet. {most[1]}", most[0])
         return self._judge_difference(runs, first)
 
     def _judge_two(self, two: dict[str, str]) -> Verdict:
@@ -484,9 +488,8 @@ class Exercise:
 
     def _changes_input(self, run: "_Run") -> Verdict:
         known = self.mistakes.get(CHANGES_ITS_INPUT)
-        finds = "another shape" if run.changes_shape else "other numbers"
-        says = f"Whoever called it finds {finds} there afterwards: work on a copy."
-        if known and not run.changes_shape:
+        says = f"Whoever called it finds {run.finds} there afterwards: work on a copy."
+        if known and run.finds != ANOTHER_SHAPE:
             says = known.says
         # A trial may hand over a list as single tensors, whose names the answer does not know.
         own = inspect.isclass(self.right) or run.changed in inspect.signature(self.right).parameters
@@ -506,7 +509,8 @@ class Exercise:
                 f"Not written yet: {self.name} returns None. "
                 "Put your code in the place of the dots and run this cell again.",
             )
-        text = f"Not right yet. {self.name} returns None: end it with a return."
+        name = f"{self.name}.forward" if len(methods) == 1 and methods[0].__name__ == "forward" else self.name
+        text = f"Not right yet. {name} returns None, and has to return what it has found."
         return Verdict(False, text, NOTHING_RETURNED)
 
     def _known_mistake(self, runs: list["_Run"], first: "_Run") -> str | None:
@@ -547,7 +551,7 @@ class Exercise:
             return None
         text = (
             f"Called once more with the same inputs, {self.name} returns something else: "
-            "something is kept from one call to the next, or drawn by chance."
+            "something is kept from one call to the next, drawn by chance, or never filled, as what torch.empty makes."
         )
         return KEPT_BETWEEN_CALLS, text + run._tried_text()
 
@@ -624,24 +628,29 @@ class Exercise:
                 return {}
         return {name: f"Of {' and '.join(places)}" for name, places in named.items()} if len(named) == 2 else {}
 
-    def _mistakes_by_trial(self, runs: list["_Run"], first: "_Run") -> dict[str, str]:
-        """A mistake that fits the first failure and most others, and one that fits each that is left, with a trial."""
+    def _mistake_in_most_trials(self, runs: list["_Run"], first: "_Run") -> tuple[str, str] | None:
+        """A mistake that fits the first failure and most others, where one that is known fits each that is left.
+
+        What fits the rest is not named: it fits by chance as often as not.
+        """
         failed = [run for run in runs if not run.is_right]
         right = [run for run in runs if run.is_right]
         if any(isinstance(run.found, int | float | str) for run in failed):  # agrees with a mistake by chance
-            return {}
+            return None
         for name, mistake in self.mistakes.items():
             if not first.agrees_with(mistake) or any(run.agrees_with(mistake) is False for run in right):
                 continue
             left = [run for run in failed if run.agrees_with(mistake, exactly=False) is False]
-            if 2 * len(left) > len(failed):
+            if not left or 2 * len(left) > len(failed):
                 continue
-            for other, more in self.mistakes.items():
-                if other != name and all(run.agrees_with(more) for run in left):
-                    if left[0].what == first.what:
-                        return {name: "In some trials", other: "In others"}
-                    return {name: f"In trials such as {first.what}", other: f"In others, such as {left[0].what}"}
-        return {}
+            others = (more for other, more in self.mistakes.items() if other != name)
+            if any(all(run.agrees_with(more) for run in left) for more in others):
+                rest = "" if left[0].what == first.what else f", such as {left[0].what},"
+                return (
+                    name,
+                    f"In trials such as {first.what}: {mistake.says} In others{rest} it goes wrong in another way.",
+                )
+        return None
 
     def _mistakes_by_part(self, runs: list["_Run"], first: "_Run") -> dict[str, str]:
         """Two mistakes that each replace one part of the right answer's text, where the exercise says so."""
@@ -675,7 +684,7 @@ class _Run:
                 raise RuntimeError(f"the right answer of check.{exercise.name} fails on {self.what!r}") from error
             kept["right"] = _without_graph(expected), list(map(_identical, self.inputs, given_too))
         self.expected, stay = kept["right"]
-        self.changes_shape = False
+        self.finds = "something else"  # where an input was changed
         self.changed = self._changed_input(given, stay)
         self.is_right = self.error is None and self._is_right()
 
@@ -794,7 +803,8 @@ class _Run:
         """The name of an input that the answer changed and that the right answer lets stay as it is."""
         for name, before, after, stays in zip(self._names(), self.inputs, given, stay, strict=False):
             if not _identical(before, after) and stays:
-                self.changes_shape = isinstance(before, Tensor) and before.shape != after.shape
+                if isinstance(before, Tensor):
+                    self.finds = OTHER_NUMBERS if before.shape == after.shape else ANOTHER_SHAPE
                 return name
         return None
 

@@ -278,6 +278,8 @@ def _array(pairs: Pairs, name: str) -> tuple[str, str] | None:
     tensors = [(torch.as_tensor(f), e.detach().cpu()) for f, e in pairs]
     if not _all_same(tensors):
         return None
+    if any(isinstance(part, Tensor) for found, _ in pairs for part in found):
+        return NO_TENSOR, f"The numbers in {name} are right, in a list instead of one tensor: torch.stack makes one."
     what = "a NumPy array" if isinstance(pairs[0][0], np.ndarray) else "a list"
     return (
         NO_TENSOR,
@@ -313,16 +315,14 @@ def _axes(pairs: Pairs, name: str) -> tuple[str, str] | None:
         return None
     if not _all_same((without_ones(found), without_ones(expected)) for found, expected in pairs):
         return None
+    shapes = f"the shape is {tuple(pairs[0][0].shape)}, expected {tuple(pairs[0][1].shape)}."
+    most = max(abs(found.dim() - expected.dim()) for found, expected in pairs)
+    axes = "an axis" if most == 1 else f"{most} axes"
     if all(found.dim() > expected.dim() for found, expected in pairs):
-        return (
-            AXIS_TOO_MANY,
-            f"The numbers in {name} are right, with an axis of length 1 too many: the shape is "
-            f"{tuple(pairs[0][0].shape)}, expected {tuple(pairs[0][1].shape)}.",
-        )
+        return AXIS_TOO_MANY, f"The numbers in {name} are right, with {axes} of length 1 too many: {shapes}"
     return (
         AXIS_MISSING,
-        f"The numbers in {name} are right, and an axis of length 1 is missing: the shape is "
-        f"{tuple(pairs[0][0].shape)}, expected {tuple(pairs[0][1].shape)}.",
+        f"The numbers in {name} are right, and {axes} of length 1 {'is' if most == 1 else 'are'} missing: {shapes}",
     )
 
 
@@ -759,7 +759,7 @@ def _number_type(pairs: Pairs, name: str) -> tuple[str, str] | None:
             f"{name} is right, as a Python number instead of a tensor: no gradient comes back through one.",
         )
     if all(type(f) is float and type(e) is int and f == e for f, e in pairs):
-        return TYPE_NOT_KEPT, f"{name} is right, and a float; asked for is an int: // divides whole numbers."
+        return TYPE_NOT_KEPT, f"{name} that was tried is right, and a float; asked for is an int, such as // makes."
     return None
 
 

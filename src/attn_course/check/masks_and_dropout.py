@@ -372,13 +372,15 @@ drop_weights = Exercise(
         "a key that never falls": Mistake(
             "Some key is kept by every query: whatever happens to the others, each weight falls with probability p. "
             "See section 5.8.",
-            sign=lambda found, weights, p, training: not found[8] if training and p and found[2] else None,
+            sign=lambda found, weights, p, training: (
+                not found[8] if training and p and 0 < found[0] < 1 and math.isfinite(found[2]) else None
+            ),
         ),
         "as many in every row": Mistake(
             "Every query loses the same number of keys: whether a weight falls has nothing to do with the others. "
             "See section 5.8.",
             sign=lambda found, weights, p, training: (
-                found[9] if training and p and bool((weights != 0).all()) else None
+                found[9] if training and 0 < found[0] < 1 and bool((weights != 0).all()) else None
             ),
         ),
         "as many in every call": Mistake(
@@ -657,8 +659,8 @@ masked_softmax = Exercise(
             sign=_gradient_of_empty_rows_is_nan,
         ),
         "hidden twice, once upside down": Mistake(
-            "No key has any weight: in every step it is the keys with False that are hidden, and those with True that "
-            "stay. See section 5.4.",
+            "No key has a weight above 0: in every step it is the keys with False that are hidden, and those with "
+            "True that stay. See section 5.4.",
             sign=_nothing_has_a_weight,
         ),
         "overwrites what the gradient needs": Mistake(
@@ -695,6 +697,7 @@ def _functions_of_sequences(draw):
     yield ("one feature of two that moves", lambda x: torch.stack([x.sum(1), x[:, 0] * 0], 1), draw(3, 2).cpu())
     yield ("the other feature of two that moves", lambda x: torch.stack([x[:, 0] * 0, x.sum(1)], 1), draw(3, 2).cpu())
     yield "a function of the last feature", lambda x: x[:, 2:].cumsum(0), draw(5, 3).cpu()
+    yield "outputs that see nothing", lambda x: torch.cat([x[:2] * 0, x[2:].cumsum(0)]), draw(5, 3).cpu()
     yield "a detached function", lambda x: x + x.detach().mean(0), draw(5, 3).cpu()
     yield ("two features that move apart", lambda x: torch.stack([x.sum(1), -x.sum(1)], 1), draw(3, 2).cpu())
     # Numbers added to all features alike cancel exactly, as they nearly do in a layer that normalises first.

@@ -448,8 +448,8 @@ mean_pool = Exercise(
             lambda hidden, mask: hidden.sum(dim=1) / mask.sum(dim=1, keepdim=True),
         ),
         "added up over the width": Mistake(
-            "There is a number for each token, and a sentence should have a vector: the mean runs over the tokens, "
-            "which are axis 1. See section 17.9.",
+            "There is one number for each token, and a sentence should have a vector: the mean over its tokens, which"
+            " are axis 1. See section 17.9.",
             sign=lambda found, hidden, mask: found.shape == mask.shape,
         ),
         "divided by a root": Mistake(
@@ -475,7 +475,7 @@ mean_pool = Exercise(
             ),
         ),
         "divided without fractions": Mistake(
-            "The means are whole numbers: // drops what is behind the point. See section 17.9.",
+            "The means are whole numbers: // rounds down to one, and / does not. See section 17.9.",
             lambda hidden, mask: _mean(hidden, mask, 1) // mask.sum(1, keepdim=True),
         ),
         "softmax of the mask": Mistake(
@@ -568,7 +568,7 @@ split_fused = Exercise(
             "A part of the weight is still 3E long: what has to be cut is the axis of the outputs, which is the one "
             "3E long, and not that of the inputs. See section 17.10.",
             sign=lambda found, weight, bias: any(
-                len(found) > 2 and part.dim() == 2 and 3 * len(weight) in part.shape for part in found
+                len(found) > 2 and part.dim() == 2 and 3 * len(weight) in part.shape for part in found[:3]
             ),
         ),
         "biases not split": Mistake(

@@ -748,8 +748,8 @@ tells_quiet = Exercise(
             sign=_CLAIMS.accepts("a function that returns its input"),
         ),
         "refuses everything": Mistake(
-            "It refuses a right quiet softmax: find which of its comparisons says no, and print both sides of it. See "
-            "section 14.7.",
+            "It refuses a right quiet softmax: find what makes it say so, a comparison that says no or an error that "
+            "is caught. See section 14.7.",
             lambda fn: False,
         ),
         "says it upside down": Mistake(
@@ -758,8 +758,9 @@ tells_quiet = Exercise(
             lambda fn: not _CLAIMS.is_right(fn),
         ),
         "accepts the plain softmax": Mistake(
-            "It accepts the plain softmax, which is almost quiet where scores are high: the two differ on low scores. "
-            "See section 14.9.",
+            "It accepts a plain softmax, with zeros for a row of −∞, which is almost quiet where scores are high: the"
+            " two differ on low scores, and a test has to compare them there and heed what comes out. See section "
+            "14.9.",
             sign=_CLAIMS.accepts("the plain softmax"),
         ),
         "accepts that of 2023": Mistake(
@@ -824,8 +825,8 @@ tells_quiet = Exercise(
             sign=_CLAIMS.accepts("one that raises an error", "one that returns None", "one of another shape"),
         ),
         "measures something else": Mistake(
-            "It refuses a right quiet softmax. Take a few small scores, compute by hand what they should give, and see "
-            "what your test says of these numbers. See section 14.7.",
+            "It refuses a right quiet softmax. Take a few small scores, compute by hand what they should give, and "
+            "follow what the test does with them. See section 14.7.",
             sign=lambda found, fn: fn is _CLAIMS.right["a right one"] or None,
         ),
     },
@@ -908,8 +909,8 @@ attend_with_sinks = Exercise(
             ),
         ),
         "softmax overflows": Mistake(
-            "With large scores there is nan in the weights: exponentials overflow unless the largest of the scores and "
-            "the sink is subtracted first. See section 14.8.",
+            "With large scores there is nan in the weights: exponentials overflow, or all of a row vanish, unless the "
+            "largest of its scores and the sink is subtracted first. See section 14.8.",
             sign=lambda found, q, k, v, sinks, mask: bool(_scores(q, k, mask).max() > 88 and found[1].isnan().any()),
         ),
         "renormalised": Mistake(

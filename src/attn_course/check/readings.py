@@ -32,7 +32,7 @@ SYMPTOMS = {
     INPUT_SHIFTED: "The result would be right if one of the inputs were 1 larger or smaller.",
     INPUT_TRANSPOSED: "The result would be right if one of the inputs were transposed.",
     INPUT_RESHAPED: "The result would be right if an input were reshaped where it is transposed, or the other way.",
-    INPUT_REPLACED: "The result would be right if one input stood in the place of another.",
+    INPUT_REPLACED: "The result would be right if one input held what another holds.",
     INPUTS_SWAPPED: "The result would be right if two inputs changed places.",
     INPUT_CHANGED: "The result would be right if one of the inputs were another, such as a mask with the diagonal.",
 }
@@ -98,7 +98,7 @@ def _changes(known: dict[str, Any], before: list[dict[str, Any]]) -> Iterator[tu
         for into, of in ((one, other), (other, one)):
             yield (
                 INPUT_REPLACED,
-                _if(f"`{of}` stood in the place of `{into}`"),
+                _if(f"`{into}` held what `{of}` holds"),
                 lambda inputs, into=into, of=of: inputs | {into: inputs[of]},
             )
         yield (
@@ -254,10 +254,20 @@ def _of_plain(name: str, value: Any, others: Iterable[Any]) -> Iterator[tuple[st
             )
     if isinstance(value, float):
         for words, function in facts.OF_NUMBERS.items():
+            if not _is_usual(function, value):
+                continue
             yield INPUT_CHANGED, _if(f"{words} `{name}` stood in the place of `{name}`"), function
     if isinstance(value, int) and not isinstance(value, bool):
         for step, words in ((1, "larger"), (-1, "smaller")):
             yield INPUT_SHIFTED, _if(f"`{name}` were 1 {words}"), lambda number, step=step: number + step
+
+
+def _is_usual(function: Callable[[float], float], number: float) -> bool:
+    """Whether a function makes a number of this one beside which others do not vanish."""
+    try:
+        return abs(function(number)) < 1e100
+    except (ArithmeticError, ValueError):
+        return False
 
 
 def _are_alike(value: Any, another: Any) -> bool:
@@ -280,8 +290,8 @@ def _says_reshaped(what: str) -> str:
 
 
 def _if(what: str) -> str:
-    """A sentence that is true of whoever gets the numbers, in whatever way."""
-    return f"The result would be right if {what}."
+    """A sentence that is true of whoever gets the numbers of the trials, in whatever way."""
+    return f"In all trials, the result would be right if {what}."
 
 
 def _reread(right: Callable, change: Change) -> Callable:

@@ -234,7 +234,10 @@ scaled_dot_product = Exercise(
         ),
         "softmax over the whole table": Mistake(
             "All weights together sum to 1, over every query: each row has to sum to 1 by itself. See section 3.7.",
-            sign=lambda found, q, k, v: _sums_to_one(found[1], (-2, -1)) or _sums_to_one(found[1].flatten(), 0),
+            sign=lambda found, q, k, v: (
+                found[1].shape == (*q.shape[:-1], k.size(-2))
+                and (_sums_to_one(found[1], (-2, -1)) or _sums_to_one(found[1].flatten(), 0))
+            ),
         ),
         "no softmax": Mistake(
             "Some weights are negative: they have to be shares, which a softmax makes of the scores. See section 3.6.",
@@ -495,7 +498,8 @@ row_entropy = Exercise(
             lambda weights: torch.special.entr(weights).sum(dim=-2),
         ),
         "weights forgotten": Mistake(
-            "The logarithms are added up without their weights, so the smallest weight counts most. See section 3.5.",
+            "The logarithms are added up without their weights: each is to count as much as its weight. See section "
+            "3.5.",
             sign=_adds_logarithms,
         ),
         "softmax once more": Mistake(
@@ -518,7 +522,8 @@ row_entropy = Exercise(
             sign=lambda found, weights: found.shape == (*weights.shape[:-1], 1),
         ),
         "sign forgotten": Mistake(
-            "Every entropy is negative: logarithms of weights are, so the sum needs a minus in front. See section 3.5.",
+            "The entropies have the wrong sign: logarithms of weights are negative or 0, so the sum needs a minus in "
+            "front. See section 3.5.",
             lambda weights: -torch.special.entr(weights).sum(dim=-1),
         ),
         "logarithm to base 2": Mistake(

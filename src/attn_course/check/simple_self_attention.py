@@ -149,7 +149,8 @@ context_of = Exercise(
         ),
         "softmax over one number": Mistake(
             "This is the sum of all tokens, each with a weight of 1. A softmax along an axis with one number on it "
-            "gives that; it should run along the tokens. See section 2.4.",
+            "gives that, as does an exponential divided by itself; the weights of all tokens together sum to 1. See "
+            "section 2.4.",
             lambda x, index: x.sum(dim=0),
         ),
         "scaled": Mistake(
@@ -631,7 +632,7 @@ def _ends_at_a_floor(found, x, dim=-1):
     weights, least = softmax(x, dim), found.min()
     floor = torch.exp(least)
     every_guard = weights + floor, weights.clamp(min=floor)
-    return bool(least.isfinite()) and any(_same(found, guarded.log()) for guarded in every_guard)
+    return bool(least.isfinite() & (floor < 0.01)) and any(_same(found, guarded.log()) for guarded in every_guard)
 
 
 def _patched(x, dim=-1):

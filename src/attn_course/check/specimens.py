@@ -39,6 +39,8 @@ class Specimens:
         except AssertionError:
             text = f"It stops with an AssertionError; a test says True or False. See section {self.section}."
             raise Remark(text) from None
+        if callable(said) and not isinstance(said, Tensor):
+            raise Remark(f"It returns a function; a test says True or False. See section {self.section}.")
         if isinstance(said, Tensor):
             raise Remark(
                 "It returns a tensor; a test says True or False, and bool() or item() makes one of a tensor of one "

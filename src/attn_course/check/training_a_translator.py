@@ -468,8 +468,8 @@ plateau_rate = Exercise(
             {"    up": "    warmup, cooldown = cooldown, warmup\n    up"},
         ),
         "above the peak": Mistake(
-            "Between warm-up and cool-down the rate is above its peak: it is the smaller of the two slopes there, and "
-            "the peak is a limit as well. See section 12.4.",
+            "Between warm-up and cool-down the rate is above its peak, which is a limit as well as the two slopes are. "
+            "See section 12.4.",
             {"1.0, ": ""},
         ),
         "down to a tenth": Mistake(
@@ -1059,7 +1059,8 @@ accumulated_gradient = Exercise(
         ),
         "no copy that requires gradients": Mistake(
             "The loss leads back to nothing that requires gradients. Take a copy of the weight that requires them, "
-            "compute the loss from that, and leave the weight as it is. See section 12.7.",
+            "compute the loss from that, without detach, item or no_grad on the way, and leave the weight as it is. "
+            "See section 12.7.",
             lambda weight, parts, pad_id: _part_loss(weight, *parts[0], pad_id).backward(),
         ),
         "softmax over the rows": Mistake(
@@ -1269,6 +1270,11 @@ adamw_step = Exercise(
         "the move alone": Mistake(
             "The first result is how far the weights move; it should be the weights after the move. See section 12.4.",
             {"w - lr * move - lr": "lr * move + lr"},
+        ),
+        "the step alone": Mistake(
+            "The first result is what is to be added to the weights; it should be the weights after that. See section "
+            "12.4.",
+            {"w - lr * move - lr": "-lr * move - lr"},
         ),
         "counted one step too far": Mistake(
             "The share that is filled is taken for one step too many: the first step is step 1 already, so nothing is "

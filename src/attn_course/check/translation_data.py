@@ -511,8 +511,8 @@ merge_step = Exercise(
             {"in itertools.pairwise(pieces)": "in [*itertools.pairwise(pieces), *zip(pieces, pieces[2:])]"},
         ),
         "once in a word": Mistake(
-            "A pair that is twice in a word is counted once; each place counts, as often as the word occurs. See "
-            "section 10.5.",
+            "A pair that is several times in a word counts too little there: each place counts, as often as the word "
+            "occurs. See section 10.5.",
             {"in itertools.pairwise(pieces)": "in dict.fromkeys(itertools.pairwise(pieces))"},
         ),
         "first pair": Mistake(
@@ -620,7 +620,8 @@ merge_step = Exercise(
             {"_merge(pieces, best)": '("".join(pieces),) if _merge(pieces, best) != pieces else pieces'},
         ),
         "pair kept as a tuple": Mistake(
-            "A tuple stands among the pieces of a word: glue the two strings of the pair into one. See section 10.5.",
+            "A tuple stands among the pieces of a word, where a string belongs: the two strings of the pair, glued "
+            "into one. See section 10.5.",
             sign=lambda found, cut: "a tuple in it" in found[1],
         ),
         "pieces in one string": Mistake(
@@ -871,7 +872,7 @@ pad_pairs = Exercise(
             {"_filled(rows)": "_filled(rows, value=EOS_ID)"},
         ),
         "one width for both sides": Mistake(
-            "The longest row of both sides sets the width; each tensor should be as wide as its own longest row. "
+            "A tensor has the width of the other side's longest row; each should be as wide as its own longest row. "
             "See section 10.7.",
             {"_filled(rows)": "_filled(rows, width=max(map(len, src + tgt_in)))"},
         ),

@@ -148,7 +148,8 @@ deletion_curve = Exercise(
     right=_delete,
     mistakes={
         "least important first": Mistake(
-            "The least important patches go first: argsort sorts upwards unless told otherwise. See section 19.6.",
+            "The least important patches go first: sort and argsort sort upwards unless told otherwise. See section "
+            "19.6.",
             {"descending=True": "descending=False"},
         ),
         "order taken for rank": Mistake(
