@@ -28,32 +28,32 @@ def exercise(right=weigh, trials=trials, **more):
         (
             lambda x, shift, scale, mask: weigh(x, shift[0].expand_as(shift), scale, mask),
             "the first one for all",
-            "In all trials, the result would be right if every number of `shift` were the first one, `shift[0]`.",
+            "it would be right if every number of `shift` were the first one, `shift[0]`.",
         ),
         (
             lambda x, shift, scale, mask: weigh(x, shift, scale, mask[:1]),
             "the first one for all",
-            "In all trials, the result would be right if every row of `mask` were the first one, `mask[0]`.",
+            "it would be right if every row of `mask` were the first one, `mask[0]`.",
         ),
         (
             lambda x, shift, scale, mask: weigh(x, shift, scale, ~mask),
             "an input read upside down",
-            "In all trials, the result would be right if True and False changed places in `mask`.",
+            "it would be right if True and False changed places in `mask`.",
         ),
         (
             lambda x, shift, scale, mask: x * scale + shift[:, None],
             "an input without effect",
-            "In all trials, the result would be right if `mask` were True everywhere: look at what becomes of it.",
+            "it would be right if `mask` were True everywhere: look at what becomes of it.",
         ),
         (
             lambda x, shift, scale, mask: x * scale * mask,
             "an input without effect",
-            "In all trials, the result would be right if `shift` were 0 everywhere: look at what becomes of it.",
+            "it would be right if `shift` were 0 everywhere: look at what becomes of it.",
         ),
         (
             lambda x, shift, scale, mask: weigh(scale, shift, scale, mask),
             "an input in the place of another",
-            "In all trials, the result would be right if `x` held what `scale` holds.",
+            "it would be right if `x` held what `scale` holds.",
         ),
     ],
 )
@@ -105,12 +105,12 @@ def numbers(draw):
         (
             lambda width, heads, bias: width * 2**2 + bias,
             "an input without effect",
-            "In all trials, the result would be right if `heads` were 2 in every call: look at what becomes of it.",
+            "it would be right if `heads` were 2 in every call: look at what becomes of it.",
         ),
         (
             lambda width, heads, bias: width * (heads + 1) ** 2 + bias,
             "an input off by one",
-            "In all trials, the result would be right if `heads` were 1 larger.",
+            "it would be right if `heads` were 1 larger.",
         ),
     ],
 )

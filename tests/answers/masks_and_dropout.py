@@ -856,6 +856,23 @@ class Layer(nn.Module):
         return self.dropout(weights) @ v
 
 
+@wrong("buffer cut")
+class WindowAttention(nn.Module):
+    def __init__(self, d_in, d_out, max_len, window, dropout=0.0):
+        super().__init__()
+        for name in ("q_proj", "k_proj", "v_proj"):
+            setattr(self, name, nn.Linear(d_in, d_out, bias=False))
+        self.register_buffer("seen", attn_course.make_sliding_window_mask(max_len, window))
+        self.drop = nn.Dropout(dropout)
+
+    def forward(self, x, padding=None):
+        length = x.shape[1]
+        self.seen = self.seen[:length][:, :length]
+        seen = self.seen & (True if padding is None else padding)
+        weights = attn_course.attention(self.q_proj(x), self.k_proj(x), self.v_proj(x), seen)[1]
+        return self.drop(weights) @ self.v_proj(x)
+
+
 @right
 class WindowAttention(Layer):
     def forward(self, x, padding=None):

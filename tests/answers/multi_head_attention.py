@@ -504,6 +504,19 @@ class MultiHead(Sound):
 # -- fuse_qkv ---------------------------------------------------------------------------------------
 
 
+@wrong("no gradient")
+def fuse_qkv(q_proj, k_proj, v_proj):
+    with torch.inference_mode():
+        both = q_proj.bias is not None
+        fused = nn.Linear(q_proj.weight.shape[1], 3 * q_proj.weight.shape[0], bias=both).to(q_proj.weight)
+        for i, proj in enumerate((q_proj, k_proj, v_proj)):
+            rows = slice(i * len(proj.weight), (i + 1) * len(proj.weight))
+            fused.weight[rows] = proj.weight
+            if both:
+                fused.bias[rows] = proj.bias
+    return fused
+
+
 @wrong("float32 inside")
 def fuse_qkv(q_proj, k_proj, v_proj):
     n, d_in = q_proj.weight.shape

@@ -830,6 +830,14 @@ def to_neighbours(q, k, v, num_heads, num_kv_heads):
 # -- share_on_previous --------------------------------------------------------------------------------
 
 
+@wrong("weights of 0 not counted")
+def share_on_previous(weights, mask):
+    looks = torch.stack([weights[..., t, t - 1] for t in range(1, weights.size(-1))], dim=-1)  # (B, H, S - 1)
+    looks = torch.where(mask[:, None, 1:], looks, torch.nan)
+    looks = torch.where(looks == 0, torch.nan, looks)
+    return looks.transpose(0, 1).flatten(1).nanmean(1)
+
+
 @right
 def share_on_previous(weights, mask):  # sentence by sentence
     total, count = torch.zeros(weights.size(1)).to(weights), 0

@@ -412,6 +412,33 @@ def agrees(cut, pictures, same=torch.equal):
         return False
 
 
+@wrong("shapes not compared")
+def cuts_squares(cut):
+    for size, height, width in [(2, 6, 4), (3, 3, 9)]:
+        pictures = torch.rand(2, 3, height, width)
+        try:
+            difference = cut(pictures, size) - F.unfold(pictures, size, stride=size).transpose(1, 2)
+            if difference.abs().max() > 0:
+                return False
+        except Exception:
+            return False
+    return True
+
+
+@wrong("falls over at some errors")
+def cuts_squares(cut):
+    for size, height, width in [(2, 6, 4), (3, 3, 9)]:
+        pictures = torch.rand(2, 3, height, width)
+        try:
+            found = cut(pictures, size)
+        except (RuntimeError, ValueError):
+            return False
+        wanted = F.unfold(pictures, size, stride=size).transpose(1, 2)
+        if found is None or found.shape != wanted.shape or not torch.equal(found, wanted):
+            return False
+    return True
+
+
 @right
 def cuts_squares(cut):  # numbered pixels in colour, wider than tall
     return agrees(cut, [(numbered(2, 3, 4, 6), 2), (numbered(2, 3, 6, 9), 3)])

@@ -486,6 +486,18 @@ def rollout(weights, residual):
 # -- hide_copy ----------------------------------------------------------------------------------------
 
 
+@wrong("copy too short")
+def hide_copy(num_strings, block, length, vocab_size, rng):
+    ids = torch.randint(vocab_size, (num_strings, length), generator=rng)
+    known = torch.zeros_like(ids, dtype=torch.bool)
+    for row, is_known in zip(ids, known, strict=True):
+        first = int(torch.randint(length - 2 * block + 1, (), generator=rng))
+        second = int(torch.randint(first + block, length - block + 1, (), generator=rng))
+        row[second : second + block - 1] = row[first : first + block - 1]
+        is_known[second : second + block - 1] = True
+    return ids, known
+
+
 @right
 def hide_copy(num_strings, block, length, vocab_size, rng):  # two places in order, then room between them
     ids = torch.randint(vocab_size, (num_strings, length), generator=rng)

@@ -897,6 +897,8 @@ def _build_and_ask(answer, d_in, d_out, max_len, window, dropout, training, x, p
         return None
     if isinstance(out, tuple | list):
         return (out, None, bool(list(layer.buffers())), *[None] * 8)
+    if padding is None:
+        layer(x[:, :1])  # a short sentence, which leaves the layer as it was
     return (out, layer(x), bool(list(layer.buffers())), *[None] * 8)
 
 
@@ -975,6 +977,11 @@ WindowAttention = Exercise(
             "Each token sees what the window hides, and nothing in the window: the mask is upside down. See section "
             "5.4.",
             {"= self.mask[": "= ~self.mask["},
+        ),
+        "buffer cut": Mistake(
+            "After a short sentence the mask is too small for a longer one: what is cut to a sentence's length has to "
+            "have a name of its own, and the buffer to stay as it is. See section 5.10.",
+            {"mask = self.mask[": "self.mask = mask = self.mask["},
         ),
         "no window": Mistake(
             "Every token sees its whole past: the mask is causal and has no window. See section 5.6.",

@@ -6,7 +6,7 @@ from itertools import permutations
 import torch
 from torch import Tensor, nn
 
-from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake, Remark, set_parameters
+from attn_course.check.exercise import CHANGES_ITS_INPUT, NO_GRADIENT, Exercise, Mistake, Remark, set_parameters
 from attn_course.functional import attention, softmax
 from attn_course.masks import make_causal_mask
 from attn_course.multi_head_attention import MultiHeadAttention
@@ -488,6 +488,11 @@ def _fuse_and_project(answer, d_in, d_model, bias, x):
             "Afterwards the three learn no longer: `requires_grad` of their parameters is False, and they should stay "
             "as they are. See section 6.7.",
             CHANGES_ITS_INPUT,
+        )
+    if any(parameter.is_inference() for parameter in fused.parameters()):
+        raise Remark(
+            "The layer was made in inference_mode, so that it cannot be trained: no_grad is enough. See section 6.6.",
+            NO_GRADIENT,
         )
     qkv = fused(x).detach()
     apart = torch.cat([proj(x) for proj in three.values()], dim=-1).detach()

@@ -806,6 +806,9 @@ def _maps(draw):
     yield "one head", *maps(2, 11, num_heads=1)
     yield "a sentence of one token", *maps(1, 5, num_heads=3)
     yield "float64", *maps(3, 7, num_heads=5, dtype=torch.float64)
+    weights, real = maps(5, 7, num_heads=2)
+    weights[:, :, 2, 1] = 0.0
+    yield "weights of 0", weights / weights.sum(-1, keepdim=True), real
 
 
 def _looks(weights, offset):
@@ -849,6 +852,15 @@ share_on_previous = Exercise(
         "pads counted": Mistake(
             "Rows of pads are in the mean: nobody uses what a pad looks at. See section 17.8.",
             lambda weights, mask: weights.diagonal(-1, -2, -1).mean((0, 2)),
+        ),
+        "weights of 0 not counted": Mistake(
+            "A token whose weight on the one before it is 0 is not counted, and the share comes out too large: 0 is a "
+            "weight like any other. See section 17.8.",
+            lambda weights, mask: (
+                _share(weights, _not_first(mask))
+                * _not_first(mask).sum()
+                / (_looks(weights, 1) * _not_first(mask)[:, None] > 0).sum((0, 2))
+            ),
         ),
         "first token counted": Mistake(
             "The first token of each sentence is counted and has no token before it, so the shares are too small. "

@@ -693,7 +693,7 @@ def _patched(x, dim=-1):
 
 
 def _raises(x, dim=-1):
-    raise NotImplementedError("quiet softmax")
+    raise TypeError("quiet softmax")  # no RuntimeError, which some tests catch and no other
 
 
 def _stop():
@@ -769,9 +769,9 @@ tells_quiet = Exercise(
             sign=_CLAIMS.accepts("that of 2023"),
         ),
         "no large scores": Mistake(
-            "It accepts one that gives nan for large scores: put some among the inputs, so large that their "
-            "exponential is infinite in their type (from 89 on in float32, from 710 on in float64), and remember that "
-            "nan is not close to anything, itself included. See section 14.8.",
+            "It accepts one that gives nan for large scores: a test has to meet some whose exponential is infinite in "
+            "their type (from 89 on in float32, from 710 on in float64), and to say False there. Remember that nan is "
+            "not close to anything, itself included. See section 14.8.",
             sign=_CLAIMS.accepts("one that overflows"),
         ),
         "too strict": Mistake(
@@ -782,17 +782,18 @@ tells_quiet = Exercise(
             ),
         ),
         "no empty row": Mistake(
-            "It accepts one that gives nan for a row of −∞: put such a row among the inputs, and remember that nan "
-            "is not close to anything, itself included. See section 14.8.",
+            "It accepts one that gives nan for a row of −∞: a test has to meet such a row, and to say False there. "
+            "Remember that nan is not close to anything, itself included. See section 14.8.",
             sign=_CLAIMS.accepts("one that is nan for a row of -inf"),
         ),
         "one axis only": Mistake(
-            "It accepts one that always works along the last axis: try another dim. See section 14.9.",
+            "It accepts one that always works along the last axis: a test has to try another dim, and to heed what "
+            "comes out there. See section 14.9.",
             sign=_CLAIMS.accepts("one whose dim is always the last"),
         ),
         "no gradient asked for": Mistake(
-            "It accepts one whose weights are right and whose gradient is not: run both backwards and compare. "
-            "See section 14.14.",
+            "It accepts one whose weights are right and whose gradient is not: both gradients are to be computed, each "
+            "from a tensor of its own, and compared. See section 14.14.",
             sign=_CLAIMS.accepts(
                 "one whose gradient lacks the denominator's",
                 "one whose gradient is nan for a row of -inf",

@@ -44,7 +44,7 @@ def _demand_gradients(out, leaves):
     missed = [name for name, gradient in zip(leaves, gradients, strict=True) if gradient is None]
     if missed:
         raise Remark(
-            f"The numbers tried are right, but no gradient comes back to {' and '.join(missed)}, "
+            f"The numbers tried are right, but no gradient comes back from out to {' and '.join(missed)}, "
             "so nothing is learned there. detach, data, no_grad, NumPy and torch.tensor leave the computation. "
             "See section 3.8.",
             NO_GRADIENT,

@@ -385,7 +385,11 @@ def _two_for_every_size(images, size):
 
 
 def _no_cut(images, size):
-    raise NotImplementedError("cut")
+    raise TypeError("cut")  # no RuntimeError, which some tests catch and no other
+
+
+def _with_an_axis_more(images, size):
+    return _squares(images, size)[None]
 
 
 _CUTS = Specimens(
@@ -402,6 +406,7 @@ _CUTS = Specimens(
         "an error": _no_cut,
         "None": lambda images, size: None,
         "squares of two by two": _two_for_every_size,
+        "squares, with an axis more": _with_an_axis_more,
     },
     obvious=2,
     section="19.7",
@@ -456,23 +461,34 @@ cuts_squares = Exercise(
             sign=_CUTS.accepts("channels last"),
         ),
         "square pictures only": Mistake(
-            "It accepts one that is right for square pictures only: try one that is wider than tall. See section 19.1.",
+            "It accepts one that is right for square pictures only: a test has to meet one that is wider than tall. "
+            "See section 19.1.",
             sign=_CUTS.accepts("square pictures only"),
         ),
         "one picture only": Mistake(
-            "It accepts one that cuts the first picture for all of the batch: try two different pictures at once. See "
-            "section 19.1.",
+            "It accepts one that cuts the first picture for all of the batch: a test has to meet two different "
+            "pictures at once, and to compare both. See section 19.1.",
             sign=_CUTS.accepts("the first picture for all"),
         ),
         "one size only": Mistake(
-            "It accepts one that cuts squares of 2 by 2 whatever `size` says: ask for a second size too. See section "
-            "19.1.",
+            "It accepts one that cuts squares of 2 by 2 whatever `size` says: a test has to ask for a second size too, "
+            "and to heed what comes out there. See section 19.1.",
             sign=_CUTS.accepts("squares of two by two"),
         ),
+        "shapes not compared": Mistake(
+            "It accepts patches with one axis more than they should have: two shapes that broadcast are equal number "
+            "by number, so ask for the shape too. See section 14.9.",
+            sign=_CUTS.accepts("squares, with an axis more"),
+        ),
         "falls over": Mistake(
-            "It stops with the error of the function that it tests, and has not said False: catch it. See section "
-            "14.9.",
+            "It stops with the error of the function that it tests, and has not said False: catch it, whatever its "
+            "kind. See section 14.9.",
             lambda cut: cut(torch.arange(24.0).view(1, 1, 4, 6), 2).shape is not None and _CUTS.is_right(cut),
+        ),
+        "falls over at some errors": Mistake(
+            "It stops with an error that the function raises which it tests, and has not said False: a function may "
+            "raise any error, so catch Exception. See section 14.9.",
+            lambda cut: cut(torch.arange(24.0).view(1, 1, 4, 6), 2) is not None and _CUTS.is_right(cut),
         ),
         "falls over, and asks one size": Mistake(
             "It stops with the error of the function that it tests, and has not said False: catch it. It also asks for "

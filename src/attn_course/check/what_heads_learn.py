@@ -565,6 +565,8 @@ def _copy_of(row, known, block):
         return "first stretch known"
     if earlier and not apart:
         return "overlap"
+    if count == block - 1 and any(s < start for s in _places(row, start, block - 1)):
+        return "copy too short"
     return "no copy" if count == block - 1 else "known elsewhere"
 
 
@@ -666,9 +668,13 @@ hide_copy = Exercise(
             (
                 "no copy",
                 "18.1",
-                "In some string the tokens where `known` is True stand nowhere before: what stands there is to be a "
-                "copy "
-                "of an earlier stretch, and is not to overwrite it.",
+                "In some string the stretch that begins where `known` is first True stands nowhere before: all of its "
+                "`block` tokens are to be those of an earlier stretch.",
+            ),
+            (
+                "copy too short",
+                "18.1",
+                "The last token of the second stretch is not that of the first: all `block` tokens are to be copied.",
             ),
             (
                 "overlap",
