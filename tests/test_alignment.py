@@ -56,6 +56,8 @@ def test_links_are_counted_over_the_corpus_and_not_averaged_over_sentences():
 def test_alignments_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match=r"predicted \(1\), sure \(2\) and possible \(2\)"):
         alignment_error_rate([{(0, 0)}], [{(0, 0)}, {(1, 1)}])
+    with pytest.raises(ValueError, match=r"predicted \(1\), sure \(1\) and possible \(2\) must have one alignment"):
+        alignment_error_rate([{(0, 0)}], [{(0, 0)}], [{(0, 0)}, {(1, 1)}])
     with pytest.raises(ValueError, match="at least one link"):
         alignment_error_rate([set()], [set()])
     with pytest.raises(TypeError, match=r"a set of pairs \(target, source\) of numbers, not the string '0-0'"):

@@ -129,6 +129,16 @@ def test_new_ids_belong_to_the_vocabulary_of_their_column():
     assert drawn[:, 1].unique().tolist() == [0, 1]
 
 
+def test_new_ids_go_up_to_the_largest_of_all():
+    def leak(ids):  # whether two of the last id lie ahead, others beside them: only what is drawn can have that
+        last, between = (ids == 4).double(), ((ids > 0) & (ids < 4)).double()
+        ahead = [part.flip(-2).cumsum(-2).flip(-2) - part for part in (last, between)]
+        return ((ahead[0] == 2) & (ahead[1] > 0)).double()
+
+    with pytest.raises(AssertionError, match="depends on the future"):
+        assert_causal(leak, torch.tensor([4, 0, 1, 2, 3, 0, 1, 2])[:, None])
+
+
 def test_new_ids_go_down_to_the_smallest_where_it_is_negative():
     seen, example = [], torch.tensor([[-5], [3], [0], [2]])  # as -100 marks what a loss leaves out
     assert_causal(lambda ids: seen.append(ids.clone()) or ids, example)

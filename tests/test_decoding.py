@@ -655,6 +655,15 @@ def test_a_text_that_has_ended_does_not_stop_the_others():
     assert found.tolist() == [[7, 7, 7, 7, 7], [3, 4, 5, 6, 7], [5, 6, 7, 7, 7]]
 
 
+def test_a_long_text_ends_where_it_is_to_end():
+    def count(ids, *, mask):
+        assert ids.size(1) < 1 + 300
+        return nn.functional.one_hot((ids + 1) % 5, 5).double()
+
+    found = generate(count, torch.tensor([[0]]), max_new_tokens=300)
+    assert found.tolist() == [[t % 5 for t in range(1, 301)]]
+
+
 def test_prompts_of_one_length_need_no_lengths():
     model, (prompts, lengths) = make_language_model(), make_prompts((4, 4, 4))
     found = generate(model, prompts, max_new_tokens=7)

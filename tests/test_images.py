@@ -64,6 +64,10 @@ def test_a_dot_is_as_large_as_its_pixel_is_black_and_paper_has_none():
     large, small = dots.get_sizes()
     assert small / large == pytest.approx(0.25)
     assert tuple(dots.get_facecolor()[0, :3]) == to_rgb(plots.COLORS[1])
+    fig = dots.figure
+    fig.canvas.draw()
+    pixel = dots.axes.get_window_extent().width / 4 * 72 / fig.dpi  # in points, the unit of a dot's root
+    assert 0.5 * pixel < large**0.5 < 0.75 * pixel  # apart, and no specks
 
 
 def test_where_the_scale_spans_zero_zero_is_white_and_the_signs_have_a_colour_each():

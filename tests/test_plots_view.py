@@ -286,6 +286,13 @@ def test_heads_and_layers_may_have_names():
     assert plots.attention_view(w[:1], list("abcd"), layers=["layer 1"]).text.splitlines()[1] == "head 1"
 
 
+def test_each_of_several_heads_and_layers_is_said_over_its_table():
+    said = lambda view: [line for line in view.text.splitlines() if "layer" in line or "head" in line][-4:]  # noqa: E731
+    assert said(plots.attention_view(weights(2, 2, 3, 3), list("abc"))) == [
+        f"layer {layer}, head {head}" for layer in (1, 2) for head in (1, 2)
+    ]
+
+
 def test_tokens_without_a_shape_get_one():
     tokens = [" the", "cat ", " ", "  ", "", "\n", "a\tb", "New York", "\u202e", "👩‍👩‍👧", "\ud83d", "é"]
     view = plots.attention_view(torch.eye(len(tokens)), tokens)

@@ -454,6 +454,14 @@ def test_an_expert_that_nobody_chooses_changes_nothing_and_learns_nothing():
     assert experts.up.grad[:3].count_nonzero() > 0
 
 
+def test_experts_begin_with_numbers_as_wide_as_the_root_of_what_comes_in():
+    torch.manual_seed(0)
+    experts = Experts(100, 64, 4, 2)
+    for weight, width in ((experts.gate, 100), (experts.up, 100), (experts.down, 64)):
+        # The spread of n numbers is known to a part of 1 / √(2n).
+        assert weight.std().item() == pytest.approx(width**-0.5, rel=5 / (2 * weight.numel()) ** 0.5)
+
+
 def test_what_a_config_says_of_rotary_positions_is_said_for_a_type_of_layer(tmp_path):
     make("Gemma 3", tmp_path)
     read = partial(read_rope, read_config(tmp_path))

@@ -60,7 +60,8 @@ def exercise(right=weigh, trials=trials, **more):
 def test_a_result_that_is_right_for_other_inputs_is_told_with_their_names(answer, name, says):
     verdict = exercise().verdict(answer)
     assert verdict.mistake == name
-    assert verdict.text.startswith(f"Not right yet. {says}\n")
+    told = "Not right yet. In all trials, this result belongs to other inputs: "
+    assert verdict.text.startswith(f"{told}{says}\n")
 
 
 def test_a_result_that_is_right_for_other_inputs_in_some_trials_only_is_not_named():
