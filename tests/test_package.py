@@ -101,6 +101,37 @@ def test_an_argument_that_is_left_out_means_the_same_everywhere(argument):
     assert len(found) > 1
 
 
+def defaults_of(tree: ast.AST, name: str) -> dict[str, str]:
+    """What the public functions and classes below a node take for what is left out, by their dotted names."""
+    found = {}
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef) and (node.name == "__init__" or not node.name.startswith("_")):
+            places = node.args.posonlyargs + node.args.args
+            given = [None] * (len(places) - len(node.args.defaults)) + node.args.defaults + node.args.kw_defaults
+            pairs = zip(places + node.args.kwonlyargs, given, strict=True)
+            found[f"{name}.{node.name}"] = [(a.arg, default) for a, default in pairs if default is not None]
+        elif isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            fields = [field for field in node.body if isinstance(field, ast.AnnAssign) and field.value is not None]
+            found[f"{name}.{node.name}"] = [(ast.unparse(field.target), field.value) for field in fields]
+            found |= defaults_of(node, f"{name}.{node.name}")
+    return {
+        where: values if isinstance(values, str) else ", ".join(f"{n}={ast.unparse(d)}" for n, d in values)
+        for where, values in found.items()
+        if values
+    }
+
+
+def test_what_is_left_out_means_what_it_always_meant():
+    """Whoever relies on a default relies on its value: a change of one is a change of this table, on purpose."""
+    source, lines = Path(attn_course.__file__).parent, []
+    for path in sorted(source.rglob("*.py")):
+        if "check" not in path.relative_to(source).parts:
+            module = ".".join(path.relative_to(source).with_suffix("").parts)
+            lines += [f"{where}: {said}" for where, said in defaults_of(ast.parse(path.read_text()), module).items()]
+    assert len(lines) > 150
+    assert lines == (ROOT / "tests" / "data" / "defaults.txt").read_text("utf-8").splitlines()
+
+
 @packages
 def test_a_name_comes_from_its_module_and_stays(package):
     for name, module in package._HOME.items():
