@@ -277,6 +277,13 @@ def test_functional_gradients_go_through_a_sink_and_a_learned_bias():
         assert_close(ours, theirs)
 
 
+@pytest.mark.bad_input
+def test_a_sink_under_vmap_is_refused_in_one_sentence():
+    q, k, v = (x.detach() for x in make_qkv((2, 3)))
+    with pytest.raises(NotImplementedError, match=r"does not go under torch.vmap: hand it the axis .* leading axis"):
+        torch.vmap(lambda *qkv: fused_attention(*qkv, sink=torch.zeros(3)))(*(x[None] for x in (q, k, v)))
+
+
 def test_a_sink_may_be_of_a_wider_type_than_the_queries():
     torch.manual_seed(0)
     q, k, v = (x.detach() for x in make_qkv((2, 3)))

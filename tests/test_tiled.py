@@ -312,3 +312,21 @@ def test_what_does_not_fit_is_refused():
         attend_block(q, k, v, torch.ones(3, 7))
     with pytest.raises(ValueError, match=r"the last axis of q \(4\) must equal the last axis of k \(5\)"):
         tiled_attention(q[..., :4], k, v)
+
+
+def test_functional_gradients_go_through_tiles():
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, 3, size, 4, dtype=torch.float64) for size in (5, 7, 7))
+    ways = (lambda *qkv: attention(*qkv)[0], lambda *qkv: tiled_attention(*qkv, query_block=2, key_block=3))
+    wanted, found = (
+        torch.func.grad(lambda *qkv, way=way: way(*qkv).square().sum(), (0, 1, 2))(q, k, v) for way in ways
+    )
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert_close(ours, theirs)
+
+
+@pytest.mark.bad_input
+def test_tiles_under_vmap_are_refused_in_one_sentence():
+    q = torch.zeros(2, 3, 4)
+    with pytest.raises(NotImplementedError, match=r"tiled_attention does not go under torch.vmap: .* leading axis"):
+        torch.vmap(tiled_attention)(q, q, q)

@@ -164,6 +164,13 @@ class _FusedAttention(torch.autograd.Function):
         ctx.mark_non_differentiable(output[1])
 
     @staticmethod
+    def vmap(info: Any, in_dims: tuple, *inputs: Any) -> None:
+        raise NotImplementedError(
+            "fused_attention with a sink, or with a bias that learns, does not go under torch.vmap: hand it the axis "
+            "over which you map as one more leading axis of q, k and v"
+        )
+
+    @staticmethod
     @once_differentiable
     def backward(
         ctx: FunctionCtx, upstream: Tensor, _: Tensor

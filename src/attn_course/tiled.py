@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -158,14 +159,13 @@ def tiled_attention(
     if mask is not None:
         mask = with_four_axes(mask, leading=leading)
     q, k, v = (with_four_axes(x) for x in (q, k, v))
-    out = _TiledAttention.apply(q, k, v, mask, is_causal, query_block, key_block)
+    out, _ = _TiledAttention.apply(q, k, v, mask, is_causal, query_block, key_block)
     return out.reshape(*leading, *out.shape[-2:])
 
 
 class _TiledAttention(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: FunctionCtx,
         q: Tensor,
         k: Tensor,
         v: Tensor,
@@ -173,7 +173,7 @@ class _TiledAttention(torch.autograd.Function):
         is_causal: bool,
         query_block: int,
         key_block: int,
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor]:
         tiles = _Tiles(q, k, mask, is_causal, query_block, key_block)
         out = q.new_empty(*q.shape[:-1], v.size(-1))
         log_sums = q.new_empty(*q.shape[:-1], 1, dtype=tiles.dtype)
@@ -202,13 +202,29 @@ class _TiledAttention(torch.autograd.Function):
             out[row, heads, queries] = merged.to(q.dtype)
             log_sums[row, heads, queries] = log_sum
 
-        ctx.save_for_backward(q, k, v, mask, out, log_sums)
+        return out, log_sums
+
+    @staticmethod
+    def setup_context(
+        ctx: FunctionCtx, inputs: tuple, output: tuple[Tensor, Tensor]
+    ) -> None:
+        *tensors, is_causal, query_block, key_block = inputs
         ctx.options = (is_causal, query_block, key_block)
-        return out
+        ctx.save_for_backward(*tensors, *output)
+        ctx.mark_non_differentiable(output[1])
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple, *inputs: Any) -> None:
+        raise NotImplementedError(
+            "tiled_attention does not go under torch.vmap: hand it the axis over which you map as one more leading "
+            "axis of q, k and v"
+        )
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, upstream: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(
+        ctx: FunctionCtx, upstream: Tensor, _: Tensor
+    ) -> tuple[Tensor | None, ...]:
         q, k, v, mask, out, log_sums = ctx.saved_tensors
         tiles = _Tiles(q, k, mask, *ctx.options)
         scale = 1 / math.sqrt(q.size(-1))
