@@ -166,8 +166,9 @@ class _FusedAttention(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple, *inputs: Any) -> None:
         raise NotImplementedError(
-            "fused_attention with a sink, or with a bias that learns, does not go under torch.vmap: hand it the axis "
-            "over which you map as one more leading axis of q, k and v"
+            "fused_attention with a sink, or with a bias that learns, does not go under "
+            "torch.vmap: hand it the axis over which you map as one more leading axis "
+            "of q, k and v"
         )
 
     @staticmethod

@@ -216,8 +216,8 @@ class _TiledAttention(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple, *inputs: Any) -> None:
         raise NotImplementedError(
-            "tiled_attention does not go under torch.vmap: hand it the axis over which you map as one more leading "
-            "axis of q, k and v"
+            "tiled_attention does not go under torch.vmap: hand it the axis over which you "
+            "map as one more leading axis of q, k and v"
         )
 
     @staticmethod
