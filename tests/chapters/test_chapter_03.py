@@ -466,8 +466,8 @@ def test_the_checks_miss_a_gradient_that_the_exercises_ask_for(kind):
                 return super().forward(x)
 
     text = check.scaled_dot_product.verdict(cut).text
-    assert text.startswith("Not right yet. The numbers tried are right, but no gradient comes back to q and k")
-    assert "comes back to q_proj and k_proj and v_proj" in check.WideValues.verdict(Cut).text
+    assert text.startswith("Not right yet. The numbers tried are right, but no gradient comes back from out to q and k")
+    assert "comes back from out to q_proj and k_proj and v_proj" in check.WideValues.verdict(Cut).text
 
 
 def test_the_check_of_attention_says_when_backward_would_stop():
