@@ -602,6 +602,40 @@ def test_what_an_answer_keeps_from_one_call_to_the_next_is_found():
         assert "Called once more with the same inputs, table returns something else" in verdict.text
 
 
+def test_a_result_that_a_later_call_changes_and_a_call_that_cannot_be_made_again_are_found():
+    memory, last = {}, []
+
+    def shares(x):
+        return memory.setdefault(x.shape, torch.empty_like(x)).copy_(2 * x)
+
+    def stops(x):
+        if last and torch.equal(last[0], x):
+            raise RuntimeError("a second time")
+        last.append(x.clone())
+        return 2 * x
+
+    exercise = exercise_on_tensors(lambda x: 2 * x)
+    verdict = exercise.verdict(shares)
+    assert verdict.mistake == "something kept between calls"
+    assert "What table returned is something else after the next calls" in verdict.text
+    verdict = exercise.verdict(stops)
+    assert verdict.mistake == "something kept between calls"
+    assert "Called once more with the same inputs, table stops with RuntimeError: a second time" in verdict.text
+
+
+def test_a_factor_is_not_said_of_a_trial_that_has_another():
+    def some(x):
+        return x * (0.5 if x.numel() > 3 else 0.3)
+
+    def trials(draw):
+        yield "many", draw(5)
+        yield "one", draw(1)
+
+    exercise = Exercise("table", trials, lambda x: x + 0, {})
+    assert exercise.verdict(lambda x: x * 0.5).mistake == "a constant factor"
+    assert exercise.verdict(some).mistake != "a constant factor"
+
+
 def test_one_lost_number_among_zeros_and_ones_is_no_square_of_all():
     def zeros_and_ones(x):
         table = (x > 0).to(x)

@@ -78,7 +78,7 @@ EVERY_CHECK_KNOWS = {
     ANOTHER_DEFAULT: "An argument has lost the default that the exercise's first line gives it.",
     SIZE_IS_NO_INTEGER: "A size or an index is a number with a point.",
     NO_PARAMETER: "Something else is put where a module has a parameter.",
-    KEPT_BETWEEN_CALLS: "Called again with the same inputs, the answer returns something else.",
+    KEPT_BETWEEN_CALLS: "Called again, the answer returns something else, or what it returned before has changed.",
     NOTHING_RETURNED: "What comes back is None.",
     **facts.SYMPTOMS,
     **readings.SYMPTOMS,
@@ -87,7 +87,7 @@ EVERY_CHECK_KNOWS = {
 _ERRORS = {
     "leaf Variable that requires grad is being used in an in-place operation": (
         PARAMETER_CHANGED,
-        "Writing into a parameter is no step to be differentiated, and PyTorch refuses it "
+        "Writing into what learns, a parameter or an input, is no step to be differentiated, and PyTorch refuses it "
         "unless you say that no gradient is wanted.",
     ),
     (
@@ -398,6 +398,8 @@ class Exercise:
 
     def _judge_closely(self, runs: list["_Run"]) -> Verdict:
         """All values are right: look at the last digits and at the gradients."""
+        if later := self._changed_later(runs):
+            return self._told(*later)
         told = ""
         for run in runs:
             if not run.is_rounded:
@@ -545,7 +547,10 @@ class Exercise:
             return None
         with contextlib.redirect_stdout(io.StringIO()):
             again, error = run._attempt_in_time(run.answer, _copy(run.inputs))
-        if error is not None or (difference := _difference(again, run.expected, self.returns, _LOOSE)) is None:
+        if error is not None:
+            text = f"Called once more with the same inputs, {self.name} stops with {type(error).__name__}: {error}"
+            return KEPT_BETWEEN_CALLS, text + run._tried_text()
+        if (difference := _difference(again, run.expected, self.returns, _LOOSE)) is None:
             return None
         if _difference(run.found, run.expected, self.returns, _LOOSE) == difference:
             return None
@@ -554,6 +559,16 @@ class Exercise:
             "something is kept from one call to the next, drawn by chance, or never filled, as what torch.empty makes."
         )
         return KEPT_BETWEEN_CALLS, text + run._tried_text()
+
+    def _changed_later(self, runs: list["_Run"]) -> tuple[str, str] | None:
+        """Whether what one call returned has become something else by the calls after it."""
+        changed = next((run for run in runs if not run._is_right()), None)
+        if self.accepts is not None or changed is None:
+            return None
+        text = (
+            f"What {self.name} returned is something else after the next calls: each call has to make its own result."
+        )
+        return KEPT_BETWEEN_CALLS, text + changed._tried_text()
 
     def _known_reading(self, runs: list["_Run"], first: "_Run") -> tuple[str, str] | None:
         """Of which other inputs the results would be the right ones: the mistake's name and a sentence, or None."""

@@ -281,10 +281,8 @@ def _array(pairs: Pairs, name: str) -> tuple[str, str] | None:
     if any(isinstance(part, Tensor) for found, _ in pairs for part in found):
         return NO_TENSOR, f"The numbers in {name} are right, in a list instead of one tensor: torch.stack makes one."
     what = "a NumPy array" if isinstance(pairs[0][0], np.ndarray) else "a list"
-    return (
-        NO_TENSOR,
-        f"The numbers in {name} are right, in {what} instead of a tensor: no gradient comes back through one.",
-    )
+    learns = ": no gradient comes back through one" if pairs[0][1].is_floating_point() else ""
+    return NO_TENSOR, f"The numbers in {name} are right, in {what} instead of a tensor{learns}."
 
 
 def _type(pairs: Pairs, name: str) -> tuple[str, str] | None:
@@ -304,7 +302,7 @@ def rule_of_type(expected: Tensor) -> str:
         return "answers are True and False"
     if expected.is_floating_point() or expected.is_complex():
         return "a result has the type of what was given"
-    return "places, ids and counts are whole numbers"
+    return f"places, ids and counts are whole numbers, {expected.dtype}"
 
 
 def _axes(pairs: Pairs, name: str) -> tuple[str, str] | None:
@@ -408,12 +406,14 @@ def _line(pairs: Pairs, name: str) -> tuple[str, str] | None:
             (found, -expected) for found, expected in few
         ):
             return SIGN, f"Every number in {name} has the wrong sign."
-        if all(abs(factor - 1) > 1e-2 for factor in factors):
+        fit = all(_near(found, factors[0] * expected, 1e-3) for found, expected in few)
+        if fit and all(abs(factor - 1) > 1e-2 for factor in factors):
             return (
                 FACTOR,
                 f"Every number in {name} is {_times(factors[0])} what it should be{_elsewhere(_times, factors)}.",
             )
-    if None not in offsets and all(abs(offset) > 1e-2 for offset in offsets):
+    fit = None not in offsets and all(_near(found, expected + offsets[0], 1e-3) for found, expected in few)
+    if fit and all(abs(offset) > 1e-2 for offset in offsets):
         return (OFFSET, f"Every number in {name} is {_by(offsets[0])}{_elsewhere(_by, offsets)}.")
     return None
 
