@@ -60,7 +60,7 @@ def exercise(right=weigh, trials=trials, **more):
 def test_a_result_that_is_right_for_other_inputs_is_told_with_their_names(answer, name, says):
     verdict = exercise().verdict(answer)
     assert verdict.mistake == name
-    told = "Not right yet. In all trials, this result belongs to other inputs: "
+    told = "Not right yet. Where it is wrong, the result belongs to other inputs: "
     assert verdict.text.startswith(f"{told}{says}\n")
 
 

@@ -853,3 +853,128 @@ def general_scores(q, k, W):
 @unnamed("best starts at -100")
 def max_sim(q, k):
     return torch.einsum("atd,bsd->abts", q, k).amax(-1).clamp(min=-100).sum(-1)
+
+
+@wrong("axis lost with one feature")
+def lookup(ids, table):
+    return torch.squeeze(F.one_hot(ids, len(table)).to(table.dtype) @ table, -1)
+
+
+@unnamed("views of the ids")
+def lookup(ids, table):
+    one_hot = F.one_hot(ids.view(-1), len(table)).to(table.dtype)
+    return (one_hot @ table).view(*ids.shape, table.size(1))
+
+
+@wrong("type not kept")
+def lookup(ids, table):
+    one_hot = F.one_hot(ids, len(table))
+    wide = torch.promote_types(table.dtype, torch.float32)
+    return one_hot.to(wide) @ table.to(wide)
+
+
+@unnamed("up to three axes")
+def lookup(ids, table):
+    letters = "abt"[3 - ids.dim() :]
+    return torch.einsum(f"{letters}v,ve->{letters}e", F.one_hot(ids, len(table)).to(table), table)
+
+
+@wrong("weights below 0 left out")
+def weighted_sum(weights, v):
+    (B, T, S), D = weights.shape, v.size(-1)
+    out = torch.zeros(B, T, D).to(v)
+    for b in range(B):
+        for t in range(T):
+            for d in range(D):
+                for s in range(S):
+                    if weights[b, t, s] >= 0:
+                        out[b, t, d] += weights[b, t, s] * v[b, s, d]
+    return out
+
+
+@wrong("wrong gradient")
+def weighted_sum(weights, v):  # values of 0 add nothing, and yet they are learned
+    (B, T, S), D = weights.shape, v.size(-1)
+    out = torch.zeros(B, T, D).to(v)
+    for b in range(B):
+        for t in range(T):
+            for d in range(D):
+                for s in range(S):
+                    if v[b, s, d] != 0:
+                        out[b, t, d] += weights[b, t, s] * v[b, s, d]
+    return out
+
+
+@wrong("an input changed first")
+def weighted_sum(weights, v):
+    total = weights.sum(-1, keepdim=True).detach()
+    return weights / torch.where(total == 0, 1.0, total) @ v
+
+
+@unnamed("views of the weights")
+def weighted_sum(weights, v):
+    (B, T, S), D = weights.shape, v.size(-1)
+    w, u = weights.view(-1), v.view(-1)
+    out = torch.zeros(B, T, D).to(v)
+    for b in range(B):
+        for t in range(T):
+            for d in range(D):
+                for s in range(S):
+                    out[b, t, d] += w[(b * T + t) * S + s] * u[(b * S + s) * D + d]
+    return out
+
+
+@wrong("axis lost with one key")
+def general_scores(q, k, W):
+    return torch.einsum("bti,ij,bsj->bts", q, W, k).squeeze(-1)
+
+
+@unnamed("axes of 1 squeezed before the product")
+def general_scores(q, k, W):
+    return torch.einsum("bti,ij,bsj->bts", q.squeeze(-1), W.squeeze(), k.squeeze(-1))
+
+
+@unnamed("views of the queries")
+def general_scores(q, k, W):
+    B, T, width = q.shape
+    return (q.view(B * T, width) @ W).view(B, T, -1) @ k.mT
+
+
+@wrong("scores of 0 hidden")
+def max_sim(q, k):
+    scores = torch.einsum("atd,bsd->abts", q, k)
+    return torch.where(scores == 0, -math.inf, scores).amax(-1).sum(-1)
+
+
+@unnamed("best starts at a large negative number")
+def max_sim(q, k):
+    return torch.einsum("atd,bsd->abts", q, k).amax(-1).clamp(min=-1e9).sum(-1)
+
+
+@unnamed("views of the questions")
+def max_sim(q, k):
+    (A, T, D), (B, S, _) = q.shape, k.shape
+    return (q.view(A * T, D) @ k.view(B * S, D).T).view(A, T, B, S).amax(-1).sum(1)
+
+
+@wrong("last word left out")
+def table_gradient(ids, upstream, num_words):
+    gradient = torch.einsum("btv,bte->ve", F.one_hot(ids, num_words).to(upstream), upstream)
+    gradient[num_words - 1] = 0
+    return gradient
+
+
+@wrong("axis lost with one feature")
+def table_gradient(ids, upstream, num_words):
+    return torch.einsum("btv,bte->ve", F.one_hot(ids, num_words).to(upstream), upstream).squeeze(-1)
+
+
+@unnamed("views of ids and gradients")
+def table_gradient(ids, upstream, num_words):
+    gradient = upstream.new_zeros(num_words, upstream.size(-1))
+    return gradient.index_add_(0, ids.view(-1), upstream.view(-1, upstream.size(-1)))
+
+
+@wrong("an axis of length 1 missing")
+def table_gradient(ids, upstream, num_words):
+    return torch.einsum("btv,bte->ve", F.one_hot(ids, num_words).to(upstream), upstream).squeeze(0)

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from answers import right, wrong
+from answers import right, unnamed, wrong
 from attn_course import attend_block, attention, make_causal_mask, merge_blocks
 
 # -- zigzag_shard ----------------------------------------------------------------------------------
@@ -21,6 +21,22 @@ def zigzag_shard(num_positions, num_ranks, rank):
     chunk = torch.arange(num_positions) // (num_positions // (2 * num_ranks))
     owner = torch.minimum(chunk, 2 * num_ranks - 1 - chunk)
     return (owner == rank).nonzero().flatten()
+
+
+@right
+def zigzag_shard(num_positions, num_ranks, rank):  # in 32 bits
+    chunks = torch.arange(num_positions, dtype=torch.int32).view(2 * num_ranks, -1)
+    return torch.cat([chunks[rank], chunks[-1 - rank]])
+
+
+_chunks = {}
+
+
+@unnamed("a table kept by the length alone")
+def zigzag_shard(num_positions, num_ranks, rank):
+    if num_positions not in _chunks:
+        _chunks[num_positions] = torch.arange(num_positions).view(2 * num_ranks, -1)
+    return torch.cat([_chunks[num_positions][rank], _chunks[num_positions][-1 - rank]])
 
 
 @wrong("one stretch")
@@ -161,7 +177,7 @@ def simulate_ring(q, k, v, positions):
     return _ring(q, k, v, lambda r, o: positions[r] <= positions[r][:, None], range)
 
 
-@wrong("every block masked as the own")
+@wrong("one triangle for all blocks")
 def simulate_ring(q, k, v, positions):
     triangle = torch.ones(q.size(1), q.size(1), dtype=torch.bool, device=q.device).tril()
     return _ring(q, k, v, lambda r, o: triangle, range)
@@ -191,6 +207,52 @@ def simulate_ring(q, k, v, positions):
 @wrong("does not see itself")
 def simulate_ring(q, k, v, positions):
     return _ring(q, k, v, lambda r, o: positions[r][:, None] > positions[o], range)
+
+
+@wrong("own block masked by a triangle")
+def simulate_ring(q, k, v, positions):
+    N = q.size(1)
+    triangle = torch.ones(N, N, dtype=torch.bool, device=q.device).tril()
+    return _ring(q, k, v, lambda r, o: triangle if o == r else positions[o] <= positions[r][:, None], range)
+
+
+@unnamed("blocks skipped by their ends")
+def simulate_ring(q, k, v, positions):
+    outs = []
+    for rank in range(len(q)):
+        found = None
+        for step in range(len(q)):
+            owner = (rank - step) % len(q)
+            if positions[owner][0] > positions[rank][-1]:
+                continue
+            mask = positions[owner] <= positions[rank][:, None]
+            part = attend_block(q[rank], k[owner], v[owner], mask)
+            found = part if found is None else merge_blocks(found, part)
+        outs.append(found[0])
+    return torch.stack(outs)
+
+
+@wrong("right at one end only")
+def simulate_ring(q, k, v, positions):
+    def mask(r, o):
+        past = positions[o][-1] <= positions[r][0] and o != r
+        return None if past else positions[o] <= positions[r][:, None]
+
+    return _ring(q, k, v, mask, range)
+
+
+@wrong("nan in some places")
+def simulate_ring(q, k, v, positions):  # exponentials, and no largest taken off
+    outs = []
+    for rank in range(len(q)):
+        above, below = 0, 0
+        for step in range(len(q)):
+            owner = (rank - step) % len(q)
+            out, log_sum = attend_block(q[rank], k[owner], v[owner], positions[owner] <= positions[rank][:, None])
+            weight = log_sum.exp()[:, None]
+            above, below = above + weight * out, below + weight
+        outs.append(above / below)
+    return torch.stack(outs)
 
 
 def _outs(q, k, v, positions, rank):
@@ -354,6 +416,27 @@ def heads_of_rank(num_heads, num_kv_heads, num_ranks, rank):
     return own, {head * num_kv_heads // num_heads for head in own}
 
 
+@wrong("not built as asked")
+def heads_of_rank(num_heads, num_kv_heads, num_ranks, rank):
+    own = _own(num_heads, num_ranks, rank)
+    return own, (group for group in sorted({head * num_kv_heads // num_heads for head in own}))
+
+
+@wrong("places missing")
+def heads_of_rank(num_heads, num_kv_heads, num_ranks, rank):  # counted from the first key head
+    own, sharing = _own(num_heads, num_ranks, rank), num_heads // num_kv_heads
+    first = own[0] // sharing
+    if len(own) < sharing:
+        return own, sorted({own[0] // sharing, own[-1] // sharing})
+    return own, list(range(first, first + -(-len(own) // sharing)))
+
+
+@unnamed("sorted as words")
+def heads_of_rank(num_heads, num_kv_heads, num_ranks, rank):
+    own = _own(num_heads, num_ranks, rank)
+    return own, sorted({head * num_kv_heads // num_heads for head in own}, key=str)
+
+
 @wrong("whole groups")
 def heads_of_rank(num_heads, num_kv_heads, num_ranks, rank):
     each, sharing = num_heads // num_ranks, num_heads // num_kv_heads
@@ -402,6 +485,13 @@ def shard_loss(logits, targets, counts):
 @wrong("mean of means")
 def shard_loss(logits, targets, counts):
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100)
+
+
+@unnamed("logarithm of a softmax")
+def shard_loss(logits, targets, counts):
+    real = targets != -100
+    share = logits.softmax(dim=-1).gather(-1, targets.clamp(min=0)[..., None])[..., 0]
+    return -share[real].log().sum() / counts.sum() * len(counts)
 
 
 def _sum(logits, targets):

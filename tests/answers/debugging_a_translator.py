@@ -4,6 +4,7 @@ import copy
 import io
 import math
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -238,6 +239,62 @@ def word_accuracy(logits, tgt, pad_id):
     return ((logits.mean(1) == tgt) & words).sum().item() / words.sum().item()
 
 
+@wrong("largest above 0 only")
+def word_accuracy(logits, tgt, pad_id):
+    right = words = 0
+    for scores, ids in zip(logits.flatten(0, 1).tolist(), tgt.flatten().tolist(), strict=True):
+        best, guess = 0.0, 0
+        for i, score in enumerate(scores):
+            if score > best:
+                best, guess = score, i
+        if ids != pad_id:
+            words += 1
+            right += guess == ids
+    return right / words
+
+
+@wrong("padding at the end only")
+def word_accuracy(logits, tgt, pad_id):
+    right = words = 0
+    for row, ids in zip(logits.argmax(-1), tgt, strict=True):
+        length = int((ids != pad_id).sum())
+        right += (row[:length] == ids[:length]).sum().item()
+        words += length
+    return right / words
+
+
+@wrong("words behind padding left out")
+def word_accuracy(logits, tgt, pad_id):
+    right = words = 0
+    for row, ids in zip(logits.argmax(-1).tolist(), tgt.tolist(), strict=True):
+        for guess, wanted in zip(row, ids, strict=True):
+            if wanted == pad_id:
+                break
+            words += 1
+            right += guess == wanted
+    return right / words
+
+
+@unnamed("the axis of one position lost")
+def word_accuracy(logits, tgt, pad_id):
+    guesses, words = logits.argmax(-1).squeeze(), tgt != pad_id
+    return ((guesses == tgt) & words).sum().item() / words.sum().item()
+
+
+@unnamed("a view of what cannot be seen so")
+def word_accuracy(logits, tgt, pad_id):
+    guesses, ids = logits.view(-1, logits.size(-1)).argmax(-1), tgt.view(-1)
+    words = ids != pad_id
+    return (guesses[words] == ids[words]).float().mean().item()
+
+
+@unnamed("ids compared by identity")
+def word_accuracy(logits, tgt, pad_id):
+    pairs = zip(logits.argmax(-1).flatten().tolist(), tgt.flatten().tolist(), strict=True)
+    pairs = [(guess, wanted) for guess, wanted in pairs if wanted is not pad_id]
+    return sum(guess == wanted for guess, wanted in pairs) / len(pairs)
+
+
 # -- word_loss --------------------------------------------------------------------------------------
 
 
@@ -458,6 +515,59 @@ def word_loss(logits, tgt, pad_id):
     return F.cross_entropy(logits.clamp(-30, 30).mT, tgt, ignore_index=pad_id)
 
 
+@wrong("padding at the end only")
+def word_loss(logits, tgt, pad_id):
+    losses = []
+    for row, ids in zip(logits.log_softmax(-1), tgt, strict=True):
+        length = int((ids != pad_id).sum())
+        losses.append(-row[:length].gather(1, ids[:length, None]))
+    return torch.cat(losses).mean()
+
+
+@wrong("changes its input")
+def word_loss(logits, tgt, pad_id):
+    logits -= logits.max(dim=-1, keepdim=True).values
+    picked = (logits - logits.exp().sum(-1, keepdim=True).log()).gather(2, tgt.unsqueeze(2)).squeeze(2)
+    return -picked[tgt != pad_id].mean()
+
+
+@wrong("softmax overflows")  # in the gradient, too
+def word_loss(logits, tgt, pad_id):
+    exact = logits.double()
+    losses = exact.exp().sum(-1).log() - exact.gather(2, tgt.unsqueeze(2)).squeeze(2)
+    return losses[tgt != pad_id].mean().to(logits.dtype)
+
+
+@wrong("softmax overflows")  # in the gradient alone
+def word_loss(logits, tgt, pad_id):
+    exact = logits.log_softmax(-1).gather(2, tgt.unsqueeze(2)).squeeze(2)
+    p = logits.softmax(-1).gather(2, tgt.unsqueeze(2)).squeeze(2)
+    return -torch.where(p > 0, p.log(), exact)[tgt != pad_id].mean()
+
+
+@wrong("backward called already")
+def word_loss(logits, tgt, pad_id):
+    logs = logits.log_softmax(-1).gather(-1, tgt[..., None])[..., 0]
+    loss = -logs[tgt != pad_id].mean()
+    if loss.requires_grad:
+        loss.backward(retain_graph=True)
+    return loss
+
+
+@wrong("a constant factor")  # sentences of one word lose their axis
+def word_loss(logits, tgt, pad_id):
+    losses = -logits.log_softmax(-1).gather(-1, tgt[..., None]).squeeze()
+    words = (tgt != pad_id).to(losses)
+    return (losses * words).sum() / words.sum()
+
+
+@unnamed("a view of what cannot be seen so")
+def word_loss(logits, tgt, pad_id):
+    logs, ids = logits.view(-1, logits.size(-1)).log_softmax(-1), tgt.view(-1)
+    words = ids != pad_id
+    return -logs[words].gather(1, ids[words, None]).mean()
+
+
 # -- swapped_accuracy -------------------------------------------------------------------------------
 
 
@@ -659,6 +769,62 @@ def swapped_accuracy(model, src, read, write):
     write = write.roll(-1, 0)
     words = write != 0
     return (model(src, read).argmax(-1) == write)[words].float().mean().item()
+
+
+@right
+@torch.no_grad()
+def swapped_accuracy(model, src, read, write):
+    was = model.training
+    model.eval()
+    guesses = model(src.roll(1, 0), read).argmax(-1)
+    model.train(was)
+    return _share_right(guesses, write)
+
+
+@right
+@torch.inference_mode()
+def swapped_accuracy(model, src, read, write):
+    return _share_right(model.eval()(torch.cat([src[-1:], src[:-1]]), read).argmax(-1), write)
+
+
+@wrong("largest above 0 only")
+def swapped_accuracy(model, src, read, write):
+    logits = torch.relu(model(src.roll(1, 0), read))
+    return _share_right(logits.argmax(-1), write)
+
+
+@wrong("padding at the end only")
+def swapped_accuracy(model, src, read, write):
+    right = words = 0
+    for guesses, ids in zip(model(src.roll(1, 0), read).argmax(-1), write, strict=True):
+        length = int((ids != 0).sum())
+        right += int((guesses == ids)[:length].sum())
+        words += length
+    return right / words
+
+
+@unnamed("the axis of one position lost")
+def swapped_accuracy(model, src, read, write):
+    guesses = model(src.roll(1, 0), read).argmax(-1).squeeze()
+    words = write != 0
+    return ((guesses == write) & words).sum().item() / words.sum().item()
+
+
+@unnamed("a view of what cannot be seen so")
+def swapped_accuracy(model, src, read, write):
+    guesses = model(src.roll(1, 0), read).argmax(-1)
+    return _share_right(guesses.view(-1), write.view(-1))
+
+
+@unnamed("arguments called by other names")
+def swapped_accuracy(model, src, read, write):
+    return _share_right(model(src=src.roll(1, 0), read=read).argmax(-1), write)
+
+
+@unnamed("NumPy where there is a graph")
+def swapped_accuracy(model, src, read, write):
+    guesses = torch.from_numpy(model(src.roll(1, 0), read).numpy().argmax(-1))
+    return _share_right(guesses, write)
 
 
 # -- keep_best --------------------------------------------------------------------------------------
@@ -1011,6 +1177,139 @@ def keep_best(model, run_epoch, num_epochs):
     for epoch in range(num_epochs):
         loss = run_epoch()
         if loss < lowest - 1e-4:
+            best, lowest, kept = epoch, loss, copy.deepcopy(model.state_dict())
+    model.load_state_dict(kept)
+    return best
+
+
+@right
+def keep_best(model, run_epoch, num_epochs):
+    losses, states = [], []
+    for _ in range(num_epochs):
+        losses.append(run_epoch())
+        states.append(copy.deepcopy(model.state_dict()))
+    best = np.argmin(losses)
+    model.load_state_dict(states[best])
+    return best
+
+
+@wrong("gradients off")
+@torch.no_grad()
+def keep_best(model, run_epoch, num_epochs):
+    best, lowest, kept = 0, math.inf, None
+    for epoch in range(num_epochs):
+        if (loss := run_epoch()) < lowest:
+            best, lowest, kept = epoch, loss, copy.deepcopy(model.state_dict())
+    model.load_state_dict(kept)
+    return best
+
+
+@wrong("gradients off")
+def keep_best(model, run_epoch, num_epochs):
+    losses, states = [], []
+    with torch.inference_mode():
+        for _ in range(num_epochs):
+            losses.append(run_epoch())
+            states.append(copy.deepcopy(model.state_dict()))
+    best = losses.index(min(losses))
+    model.load_state_dict(states[best])
+    return best
+
+
+@wrong("a loss of 0 passed over")
+def keep_best(model, run_epoch, num_epochs):
+    lowest = None
+    for epoch in range(num_epochs):
+        loss = run_epoch()
+        if not lowest or loss < lowest:
+            best, lowest, kept = epoch, loss, copy.deepcopy(model.state_dict())
+    model.load_state_dict(kept)
+    return best
+
+
+@unnamed("losses in float32")
+def keep_best(model, run_epoch, num_epochs):
+    losses, states = [], []
+    for _ in range(num_epochs):
+        losses.append(run_epoch())
+        states.append(copy.deepcopy(model.state_dict()))
+    best = torch.tensor(losses).argmin().item()
+    model.load_state_dict(states[best])
+    return best
+
+
+def _with_the_best(model, run_epoch, num_epochs, keep, put_back):
+    best, lowest, kept = 0, math.inf, None
+    for epoch in range(num_epochs):
+        loss = run_epoch()
+        if loss < lowest:
+            best, lowest, kept = epoch, loss, keep()
+    with torch.no_grad():
+        put_back(kept)
+    return best
+
+
+@wrong("buffers of the layers forgotten")
+def keep_best(model, run_epoch, num_epochs):
+    def own():
+        return [*model.parameters(), *model.buffers(recurse=False)]
+
+    def put_back(kept):
+        for tensor, copied in zip(own(), kept, strict=True):
+            tensor.copy_(copied)
+
+    return _with_the_best(model, run_epoch, num_epochs, lambda: [t.detach().clone() for t in own()], put_back)
+
+
+@wrong("parameters of the model itself forgotten")
+def keep_best(model, run_epoch, num_epochs):
+    def keep():
+        layers = [copy.deepcopy(layer.state_dict()) for layer in model.children()]
+        return layers, {name: buffer.clone() for name, buffer in model.named_buffers()}
+
+    def put_back(kept):
+        for layer, state in zip(model.children(), kept[0], strict=True):
+            layer.load_state_dict(state)
+        model.load_state_dict(kept[1], strict=False)
+
+    return _with_the_best(model, run_epoch, num_epochs, keep, put_back)
+
+
+@unnamed("kept in float16")
+def keep_best(model, run_epoch, num_epochs):
+    def keep():
+        return {name: tensor.half() for name, tensor in model.state_dict().items()}
+
+    return _with_the_best(model, run_epoch, num_epochs, keep, model.load_state_dict)
+
+
+@unnamed("parameters exchanged under the optimizer")
+def keep_best(model, run_epoch, num_epochs):
+    def keep():
+        best = model.state_dict()
+        model.load_state_dict(copy.deepcopy(best), assign=True)
+        return best
+
+    return _with_the_best(model, run_epoch, num_epochs, keep, model.load_state_dict)
+
+
+@wrong("too few epochs")
+def keep_best(model, run_epoch, num_epochs):
+    best, lowest, kept = 0, math.inf, None
+    for epoch in range(num_epochs):
+        if (loss := run_epoch()) < lowest:
+            best, lowest, kept = epoch, loss, copy.deepcopy(model.state_dict())
+        elif epoch - best >= 10:
+            break
+    model.load_state_dict(kept)
+    return best
+
+
+@wrong("lowest starts at a number")
+def keep_best(model, run_epoch, num_epochs):
+    best, lowest, kept = None, 1e9, None
+    for epoch in range(num_epochs):
+        if (loss := run_epoch()) < lowest:
             best, lowest, kept = epoch, loss, copy.deepcopy(model.state_dict())
     model.load_state_dict(kept)
     return best
@@ -1556,3 +1855,101 @@ def evaluate(model, batches):
         losses.append(F.cross_entropy(logits[real], write[real], reduction="sum").item())
         count += real.sum().item()
     return sum(losses) / count
+
+
+@right
+def evaluate(model, batches):
+    twin = copy.deepcopy(model).eval()
+    return _mean_loss(twin, batches)
+
+
+@wrong("dropout on and graph recorded")  # by a copy
+def evaluate(model, batches):
+    return mean_loss(copy.deepcopy(model), batches)
+
+
+@wrong("padding at the end only")
+@torch.no_grad()
+def evaluate(model, batches):
+    mode = model.training
+    model.eval()
+    total = words = 0
+    for src, read, write in batches:
+        for logits, ids in zip(model(src, read), write, strict=True):
+            length = int((ids != 0).sum())
+            total += F.cross_entropy(logits[:length], ids[:length], reduction="sum").item()
+            words += length
+    model.train(mode)
+    return total / words
+
+
+@wrong("changes its input")
+@torch.no_grad()
+def evaluate(model, batches):
+    mode = model.training
+    model.eval()
+    total = words = 0
+    for src, read, write in batches:
+        words += (write != 0).sum().item()
+        write[write == 0] = -100
+        total += F.cross_entropy(model(src, read).mT, write, reduction="sum").item()
+    model.train(mode)
+    return total / words
+
+
+@wrong("changes its input")
+@torch.no_grad()
+def evaluate(model, batches):
+    mode = model.training
+    model.eval()
+    total = words = 0
+    while batches:
+        src, read, write = batches.pop()
+        words += (write != 0).sum().item()
+        total += word_sum(model(src, read), write)
+    model.train(mode)
+    return total / words
+
+
+@unnamed("the axis of one position lost")
+def evaluate(model, batches):
+    def loss(logits, write):
+        return -logits.log_softmax(-1).gather(-1, write[..., None]).squeeze()
+
+    mode = model.training
+    model.eval()
+    total = words = 0
+    with torch.no_grad():
+        for src, read, write in batches:
+            real = (write != 0).float()
+            total += (loss(model(src, read), write) * real).sum().item()
+            words += real.sum().item()
+    model.train(mode)
+    return total / words
+
+
+@unnamed("a view of what cannot be seen so")
+def evaluate(model, batches):
+    mode = model.training
+    model.eval()
+    total = words = 0
+    with torch.no_grad():
+        for src, read, write in batches:
+            logits, ids = model(src, read).flatten(0, 1), write.view(-1)
+            total += F.cross_entropy(logits, ids, ignore_index=0, reduction="sum").item()
+            words += (ids != 0).sum().item()
+    model.train(mode)
+    return total / words
+
+
+@unnamed("arguments called by other names")
+@torch.no_grad()
+def evaluate(model, batches):
+    mode = model.training
+    model.eval()
+    total = words = 0
+    for src, read, write in batches:
+        total += word_sum(model(src=src, read=read), write)
+        words += (write != 0).sum().item()
+    model.train(mode)
+    return total / words

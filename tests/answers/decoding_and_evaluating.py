@@ -2,8 +2,10 @@
 
 import math
 from collections import Counter
+from fractions import Fraction
 from itertools import chain
 
+import numpy as np
 import torch
 
 from answers import right, unnamed, wrong
@@ -1403,3 +1405,226 @@ def clipped_precision(hypotheses, references, n):
             hits += sum(min(grams[0].count(gram), grams[1].count(gram)) for gram in set(grams[0]))
             written += len(grams[0])
     return hits / written if written else 0.0
+
+
+# -- More answers, by exercise ----------------------------------------------------------------------
+
+
+@wrong("ids of another type")
+def write_greedily(next_logits, bos_id, eos_id, max_len):
+    read = torch.zeros(max_len + 1)
+    read[0] = bos_id
+    for n in range(1, max_len + 1):
+        read[n] = next_logits(read[:n].tolist())[-1].argmax()
+        if read[n] == eos_id:
+            return read[1 : n + 1].tolist()
+    return read[1:].tolist()
+
+
+@wrong("ids of another type")
+def write_greedily(next_logits, bos_id, eos_id, max_len):
+    ids = [bos_id]
+    while len(ids) <= max_len:
+        ids.append(next_logits(ids)[-1].cpu().numpy().argmax())
+        if ids[-1] == eos_id:
+            break
+    return ids[1:]
+
+
+@wrong("exponentials without a softmax")
+def write_greedily(next_logits, bos_id, eos_id, max_len):
+    ids = [bos_id]
+    for _ in range(max_len):
+        exponentials = next_logits(ids)[-1].exp()
+        ids.append((exponentials / exponentials.sum()).argmax().item())
+        if ids[-1] == eos_id:
+            break
+    return ids[1:]
+
+
+@right
+def beam_step(log_probs, next_log_probs):
+    K, V = next_log_probs.shape
+    totals, places = (log_probs[:, None] + next_log_probs).flatten().topk(K)
+    return (places // V).int(), (places % V).int(), totals
+
+
+@right
+def beam_step(log_probs, next_log_probs):  # equal totals in the other order
+    K, V = next_log_probs.shape
+    totals = (log_probs[:, None] + next_log_probs).flatten().flip(0)
+    best, places = totals.sort(descending=True, stable=True)
+    places = K * V - 1 - places[:K]
+    return places // V, places % V, best[:K]
+
+
+@wrong("places after sorting as parents")
+def beam_step(log_probs, next_log_probs):
+    K, V = next_log_probs.shape
+    order = log_probs.argsort(descending=True)
+    totals, places = (log_probs[order].unsqueeze(1) + next_log_probs[order]).flatten().topk(K)
+    return places // V, places % V, totals
+
+
+@unnamed("parents counted among the possible beams")
+def beam_step(log_probs, next_log_probs):
+    K, V = next_log_probs.shape
+    alive = log_probs.isfinite()
+    totals = (log_probs[alive, None] + next_log_probs[alive]).flatten()
+    best, places = totals.topk(min(K, len(totals)))
+    return places // V, places % V, best
+
+
+@unnamed("stops at the first beam that is too far behind")
+def beam_step(log_probs, next_log_probs):
+    K, V = next_log_probs.shape
+    found = []
+    for k in range(K):
+        if len(found) >= K and log_probs[k] < found[K - 1][0]:
+            break
+        found += [((log_probs[k] + next_log_probs[k, v]).item(), k, v) for v in range(V)]
+        found.sort(key=lambda one: -one[0])
+    totals, parents, tokens = zip(*found[:K], strict=True)
+    where = log_probs.device
+    return torch.tensor(parents).to(where), torch.tensor(tokens).to(where), torch.tensor(totals).to(log_probs)
+
+
+@wrong("one continuation twice")
+def beam_step(log_probs, next_log_probs):
+    totals = log_probs[:, None] + next_log_probs
+    best = totals.flatten().topk(len(log_probs)).values
+    pairs = torch.stack([(totals == b).nonzero()[0] for b in best])
+    return pairs[:, 0], pairs[:, 1], best
+
+
+@wrong("one continuation twice")
+def beam_step(log_probs, next_log_probs):
+    K, V = next_log_probs.shape
+    totals = (log_probs[:, None] + next_log_probs).flatten()
+    places, best = [], []
+    for _ in range(K):
+        places.append(totals.argmax())
+        best.append(totals[places[-1]].clone())
+        totals[places[-1]] = -math.inf
+    places = torch.stack(places)
+    return places // V, places % V, torch.stack(best)
+
+
+@unnamed("one total, one continuation")
+def beam_step(log_probs, next_log_probs):
+    K, V = next_log_probs.shape
+    totals = (log_probs[:, None] + next_log_probs).tolist()
+    by_total = {totals[k][v]: (k, v) for k in range(K) for v in range(V)}
+    best = sorted(by_total, reverse=True)[:K]
+    pairs = torch.tensor([by_total[b] for b in best], device=log_probs.device)
+    return pairs[:, 0], pairs[:, 1], torch.tensor(best).to(log_probs)
+
+
+@wrong("a finite number for −∞")
+def beam_step(log_probs, next_log_probs):
+    K, V = next_log_probs.shape
+    totals = (log_probs[:, None] + next_log_probs).clamp(min=-1e4)
+    best, places = totals.flatten().topk(K)
+    return places // V, places % V, best
+
+
+@wrong("a finite number for −∞")
+def beam_step(log_probs, next_log_probs):
+    K, V = next_log_probs.shape
+    totals = (log_probs[:, None] + next_log_probs).nan_to_num()
+    best, places = totals.flatten().sort(descending=True)
+    return places[:K] // V, places[:K] % V, best[:K]
+
+
+@wrong("impossible ones left out")
+def beam_step(log_probs, next_log_probs):
+    totals = log_probs[:, None] + next_log_probs
+    parents, tokens = totals.isfinite().nonzero(as_tuple=True)
+    best, order = totals[parents, tokens].sort(descending=True)
+    order = order[: len(log_probs)]
+    return parents[order], tokens[order], best[: len(log_probs)]
+
+
+@wrong("one maximum subtracted for all")
+def keep_min_p(logits, p):
+    e = torch.exp(logits - logits.max())
+    probs = e / e.sum(dim=-1, keepdim=True)
+    return logits.masked_fill(probs < p * probs.max(dim=-1, keepdim=True).values, -math.inf)
+
+
+@wrong("one maximum subtracted for all")
+def keep_min_p(logits, p):
+    e = torch.exp(logits - logits.amax())
+    return torch.where(e < p * e.amax(-1, keepdim=True), -math.inf, logits)
+
+
+@unnamed("a view of axes that have been exchanged")
+def keep_min_p(logits, p):
+    flat = logits.view(-1, logits.size(-1))
+    probs = flat.softmax(-1)
+    return flat.masked_fill(probs < p * probs.amax(-1, keepdim=True), -math.inf).view(logits.shape)
+
+
+@wrong("reference of the first of two alike")
+def clipped_precision(hypotheses, references, n):
+    hits = total = 0
+    for hypothesis in hypotheses:
+        reference = references[hypotheses.index(hypothesis)]
+        mine, theirs = (
+            Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1)) for words in (hypothesis, reference)
+        )
+        hits += sum(min(count, theirs[gram]) for gram, count in mine.items())
+        total += sum(mine.values())
+    return hits / total
+
+
+def _hits_and_total(hypotheses, references, n):
+    mine, theirs = (
+        [Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1)) for words in sentences]
+        for sentences in (hypotheses, references)
+    )
+    return sum((a & b).total() for a, b in zip(mine, theirs, strict=True)), sum(a.total() for a in mine)
+
+
+@right
+def clipped_precision(hypotheses, references, n):
+    return Fraction(*_hits_and_total(hypotheses, references, n))
+
+
+@right
+def clipped_precision(hypotheses, references, n):
+    hits, total = _hits_and_total(hypotheses, references, n)
+    return np.float32(hits / total)
+
+
+@right
+def link_error(predicted, sure, possible):
+    hits = sum(len(a & s) + len(a & p) for a, s, p in zip(predicted, sure, possible, strict=True))
+    return 1 - Fraction(hits, sum(map(len, predicted)) + sum(map(len, sure)))
+
+
+@wrong("changes its input")
+def link_error(predicted, sure, possible):  # and returns a tensor
+    hits = total = 0
+    for a, s, p in zip(predicted, sure, possible, strict=True):
+        total += len(a) + len(s)
+        hits += len(a & s)
+        a &= p
+        hits += len(a)
+    return 1 - torch.tensor(hits) / total
+
+
+@wrong("nothing predicted is no error")
+def link_error(predicted, sure, possible):
+    if sum(map(len, predicted)) == 0:
+        return 0.0
+    hits = sum(len(a & s) + len(a & p) for a, s, p in zip(predicted, sure, possible, strict=True))
+    return 1 - hits / (sum(map(len, predicted)) + sum(map(len, sure)))
+
+
+@unnamed("divided by the number of predicted links on the way")
+def link_error(predicted, sure, possible):
+    links, wanted = sum(map(len, predicted)), sum(map(len, sure))
+    precision = sum(len(a & p) for a, p in zip(predicted, possible, strict=True)) / links
+    recall = sum(len(a & s) for a, s in zip(predicted, sure, strict=True)) / wanted
+    return 1 - (precision * links + recall * wanted) / (links + wanted)

@@ -261,6 +261,38 @@ def join_blocks(first, second):
     return largest, one * first[1] + two * second[1], one * first[2] + two * second[2]
 
 
+@wrong("wrong at one end only")  # counted from -1000 at least
+def join_blocks(first, second):
+    largest = torch.maximum(first[0], second[0])
+    base = largest.clamp(min=-1000)
+    one, two = (first[0] - base).exp(), (second[0] - base).exp()
+    return largest, one * first[1] + two * second[1], one * first[2] + two * second[2]
+
+
+@wrong("0 in some places")  # low scores taken for hidden
+def join_blocks(first, second):
+    largest = torch.maximum(first[0], second[0])
+    base = largest.masked_fill(largest < -300, 0.0)
+    one, two = (first[0] - base).exp(), (second[0] - base).exp()
+    return largest, one * first[1] + two * second[1], one * first[2] + two * second[2]
+
+
+@unnamed("axis of one query lost")
+def join_blocks(first, second):
+    largest = torch.maximum(first[0], second[0])
+    base = largest.masked_fill(largest == -torch.inf, 0.0)
+    one, two = ((x[0] - base).exp().squeeze()[..., None] for x in (first, second))
+    return largest, one * first[1] + two * second[1], one * first[2] + two * second[2]
+
+
+@wrong("-inf minus -inf")  # with a batch in front
+def join_blocks(first, second):
+    largest = torch.maximum(first[0], second[0])
+    base = largest.masked_fill(largest == -torch.inf, 0.0) if largest.dim() == 2 else largest
+    one, two = (first[0] - base).exp(), (second[0] - base).exp()
+    return largest, one * first[1] + two * second[1], one * first[2] + two * second[2]
+
+
 # -- attend_in_blocks -------------------------------------------------------------------------------
 
 
@@ -724,6 +756,67 @@ def attend_in_blocks(q, k, v, block_size):
     return mixed / total.masked_fill(total == 0, 1.0)
 
 
+@wrong("the whole table")  # where the queries make one block
+def attend_in_blocks(q, k, v, block_size):
+    T, S = q.size(-2), k.size(-2)
+    outs = []
+    for start in range(0, T, block_size):
+        asks = q[..., start : start + block_size, :]
+        t = torch.arange(start, start + asks.size(-2), device=q.device)[:, None] + S - T
+        seen = torch.arange(S, device=q.device) <= t
+        outs.append(attention(asks, k, v, seen.expand(*asks.shape[:-1], S))[0])
+    return torch.cat(outs, dim=-2)
+
+
+def loop_over_blocks(q, k, v, block_size, *, lowest=-math.inf):
+    """The mixed values and the sums that they are to be divided by."""
+    T, S = q.size(-2), k.size(-2)
+    t = torch.arange(T, device=q.device)[:, None] + S - T
+    largest = q.new_full((*q.shape[:-1], 1), lowest)
+    total, mixed = torch.zeros_like(largest), q.new_zeros(*q.shape[:-1], v.size(-1))
+    for start in range(0, S, block_size):
+        keys, values = (x[..., start : start + block_size, :] for x in (k, v))
+        s = torch.arange(start, start + keys.size(-2), device=q.device)
+        scores = (q @ keys.mT / math.sqrt(q.size(-1))).masked_fill(s > t, -math.inf)
+        new = torch.maximum(largest, scores.amax(dim=-1, keepdim=True))
+        base = new.masked_fill(new == -math.inf, 0.0)
+        old, powers = (largest - base).exp(), (scores - base).exp()
+        total, mixed = total * old + powers.sum(dim=-1, keepdim=True), mixed * old + powers @ values
+        largest = new
+    return mixed, total
+
+
+@wrong("the whole table")  # where there are more queries than keys
+def attend_in_blocks(q, k, v, block_size):
+    mixed, total = loop_over_blocks(q, k, v, block_size)
+    if q.size(-2) > k.size(-2):
+        seen = make_causal_mask(q.size(-2), k.size(-2), device=q.device)
+        total = total.masked_fill(~seen.any(dim=-1, keepdim=True), 1.0)
+    return mixed / total
+
+
+@wrong("the whole table")  # where there are fewer
+def attend_in_blocks(q, k, v, block_size):
+    T, S = q.size(-2), k.size(-2)
+    if T < S:
+        return attention(q, k, v, make_causal_mask(T, S, device=q.device))[0]
+    mixed, total = loop_over_blocks(q, k, v, block_size)
+    return mixed / total.masked_fill(total == 0, 1.0)
+
+
+@unnamed("maximum begins at -10,000")
+def attend_in_blocks(q, k, v, block_size):
+    mixed, total = loop_over_blocks(q, k, v, block_size, lowest=-1e4)
+    return mixed / total.clamp(min=1e-9)
+
+
+@unnamed("axes of a view merged")
+def attend_in_blocks(q, k, v, block_size):
+    asks, keys, values = (x.view(-1, *x.shape[-2:]) for x in (q, k, v))
+    mixed, total = loop_over_blocks(asks, keys, values, block_size)
+    return (mixed / total.masked_fill(total == 0, 1.0)).view(*q.shape[:-1], -1)
+
+
 # -- grouped_attention ------------------------------------------------------------------------------
 
 
@@ -1007,6 +1100,31 @@ def grouped_attention(q, k, v, mask=None):
     return F.scaled_dot_product_attention(q, k, v, None if mask is None else hidden)
 
 
+@unnamed("axes of a view merged")
+def grouped_attention(q, k, v, mask=None):
+    (B, H, T, D), G = q.shape, k.size(1)
+    if mask is not None:
+        mask = mask.expand(B, H, T, -1).reshape(B, G, H // G * T, -1)
+    return attention(q.view(B, G, H // G * T, D), k, v, mask)[0].view(B, H, T, -1)
+
+
+@unnamed("axes of the mask squeezed")
+def grouped_attention(q, k, v, mask=None):
+    times = q.size(1) // k.size(1)
+    k, v = (x.repeat_interleave(times, dim=1) for x in (k, v))
+    if mask is not None and mask.squeeze().dim() == 3:
+        mask = mask.squeeze()[:, None] if mask.size(1) == 1 or mask.size(0) == 1 else mask
+    return attention(q, k, v, mask)[0]
+
+
+@wrong("mask ignored for heads")  # with one group
+def grouped_attention(q, k, v, mask=None):
+    if mask is not None and k.size(1) == 1 and mask.dim() == 4:
+        mask = mask[:, :1]
+    times = q.size(1) // k.size(1)
+    return attention(q, k.repeat_interleave(times, dim=1), v.repeat_interleave(times, dim=1), mask)[0]
+
+
 # -- streaming_mask ---------------------------------------------------------------------------------
 
 
@@ -1157,6 +1275,15 @@ def streaming_mask(num_queries, num_keys, window, num_sinks):
 @wrong("queries taken for sinks")
 def streaming_mask(num_queries, num_keys, window, num_sinks):
     return _sees(num_queries, num_keys, lambda i, j: j <= i and (i < num_sinks or i - j < window))
+
+
+@wrong("True too often")
+def streaming_mask(num_queries, num_keys, window, num_sink_tokens):  # with a cache, sinks are taken to be past
+    t = torch.arange(num_keys - num_queries, num_keys)[:, None]
+    s = torch.arange(num_keys)
+    mask = (s <= t) & (s > t - window)
+    mask[:, :num_sink_tokens] = True
+    return mask.tril() if num_queries == num_keys else mask
 
 
 # -- cache_bytes ------------------------------------------------------------------------------------

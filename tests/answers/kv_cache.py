@@ -5,7 +5,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-from answers import right, wrong
+from answers import right, unnamed, wrong
 from attn_course import attention, make_causal_mask, rotate
 
 # -- cache_step -------------------------------------------------------------------------------------
@@ -243,6 +243,38 @@ def cache_step(q, k, v, keys, values, length):
 def cache_step(q, k, v, keys, values, length):
     keys[:, :, length], values[:, :, length] = k[:, :, 0], v[:, :, 0]
     return attention(q, keys[:, :, : length + 1], values[:, :, : length + 1])[0], keys, values
+
+
+@wrong("not kept")  # in a cache that is a view: a reshaped one is a copy there
+def cache_step(q, k, v, keys, values, length):
+    B, H, M, D = keys.shape
+    keys, values = keys.reshape(B * H, M, D), values.reshape(B * H, M, D)
+    keys[:, length], values[:, length] = k.reshape(-1, D), v.reshape(-1, D)
+    out, _ = attention(q.reshape(-1, 1, D), keys[:, : length + 1], values[:, : length + 1])
+    return out.reshape(q.shape)
+
+
+@unnamed("written into a copy of a view, and read from the cache")
+def cache_step(q, k, v, keys, values, length):
+    keys.flatten(0, 1)[:, length] = k.flatten(0, 2)
+    values.flatten(0, 1)[:, length] = v.flatten(0, 2)
+    return attention(q, keys[:, :, : length + 1], values[:, :, : length + 1])[0]
+
+
+@unnamed("axis of one head lost")
+def cache_step(q, k, v, keys, values, length):
+    keys[:, :, length], values[:, :, length] = k.squeeze(), v.squeeze()
+    return attention(q, keys[:, :, : length + 1], values[:, :, : length + 1])[0]
+
+
+@right
+def cache_step(q, k, v, keys, values, length):  # one text and one head after the other
+    out = torch.empty_like(q)
+    for b in range(q.size(0)):
+        for h in range(q.size(1)):
+            keys[b, h, length], values[b, h, length] = k[b, h, 0], v[b, h, 0]
+            out[b, h] = attention(q[b, h], keys[b, h, : length + 1], values[b, h, : length + 1])[0]
+    return out
 
 
 # -- place_chunk ------------------------------------------------------------------------------------
@@ -510,6 +542,29 @@ def place_chunk(pads, cached, num_new):
     return positions, mask.transpose(1, 2)
 
 
+@unnamed("no words in a chunk not expected")
+def place_chunk(pads, cached, num_new):
+    S = cached + num_new
+    positions = torch.zeros(len(pads), S, dtype=torch.long, device=pads.device)
+    for row, pad in zip(positions, pads.tolist(), strict=True):
+        row[pad:] = torch.arange(S - pad)
+    return positions[:, cached:], _places_and_mask(pads, cached, num_new)[1]
+
+
+@wrong("a constant added")
+def place_chunk(pads, cached, num_new):  # a position above 127 finds no room
+    positions, mask = _places_and_mask(pads, cached, num_new)
+    return positions.to(torch.int8), mask
+
+
+@unnamed("table of a short text")
+def place_chunk(pads, cached, num_new):
+    S = cached + num_new
+    table = torch.ones(64, 64, dtype=torch.bool, device=pads.device).tril()
+    real = torch.arange(S, device=pads.device) >= pads[:, None]
+    return _places_and_mask(pads, cached, num_new)[0], table[cached:S, :S] & real[:, None]
+
+
 # -- rotary_step ------------------------------------------------------------------------------------
 
 
@@ -769,6 +824,37 @@ def rotary_step(q, k, v, keys, values, length):
     return _chunk(q, k, v, keys, values, length, length), keys, values
 
 
+@wrong("not kept")  # in a cache that is a view: a flattened one is a copy there
+def rotary_step(q, k, v, keys, values, length):
+    T, end = q.size(2), length + q.size(2)
+    here = torch.arange(length, end, device=q.device)
+    ks, vs = keys.flatten(0, 1), values.flatten(0, 1)
+    ks[:, length:end], vs[:, length:end] = rotate(k, here).flatten(0, 1), v.flatten(0, 1)
+    mask = make_causal_mask(T, end, device=q.device)
+    return attention(rotate(q, here).flatten(0, 1), ks[:, :end], vs[:, :end], mask)[0].view_as(v)
+
+
+@unnamed("axis of one head lost")
+def rotary_step(q, k, v, keys, values, length):
+    outs = []
+    for t in range(q.size(2)):
+        end = length + t + 1
+        here = torch.tensor([end - 1], device=q.device)
+        keys[:, :, end - 1] = rotate(k[:, :, t : t + 1], here).squeeze()
+        values[:, :, end - 1] = v[:, :, t]
+        outs.append(attention(rotate(q[:, :, t : t + 1], here), keys[:, :, :end], values[:, :, :end])[0])
+    return torch.cat(outs, dim=2)
+
+
+@unnamed("table of a short text")
+def rotary_step(q, k, v, keys, values, length):
+    end = length + q.size(2)
+    here = torch.arange(32, device=q.device)[length:end]
+    keys[:, :, length:end], values[:, :, length:end] = rotate(k, here), v
+    mask = make_causal_mask(32, device=q.device)[length:end, :end]
+    return attention(rotate(q, here), keys[:, :, :end], values[:, :, :end], mask)[0]
+
+
 # -- follow_beams -----------------------------------------------------------------------------------
 
 
@@ -986,6 +1072,35 @@ def follow_beams(keys, values, parents):
     B, K = parents.shape
     rows = [b * K + p for b in range(B) for p in parents[b].tolist()]
     return *_fetched(keys, values, rows), torch.tensor(rows)
+
+
+@wrong("same tensors returned")  # where nothing has to move, and cloned for one beam
+def follow_beams(keys, values, parents):
+    B, K = parents.shape
+    rows = (torch.arange(B, device=parents.device)[:, None] * K + parents).flatten()
+    if K > 1 and torch.equal(rows, torch.arange(B * K, device=rows.device)):
+        return keys, values
+    return keys[:, rows], values[:, rows]
+
+
+@unnamed("one beam expanded")
+def follow_beams(keys, values, parents):
+    B, K = parents.shape
+    if B == 1 and K > 1 and len(parents.unique()) == 1:
+        row = int(parents[0, 0])
+        return keys[:, row : row + 1].expand_as(keys), values[:, row : row + 1].expand_as(values)
+    rows = (torch.arange(B, device=parents.device)[:, None] * K + parents).flatten()
+    return keys[:, rows], values[:, rows]
+
+
+@unnamed("axes of a view merged")
+def follow_beams(keys, values, parents):
+    found = []
+    for kept in (keys, values):
+        rows = kept.view(kept.size(0), *parents.shape, -1)
+        places = parents[None, :, :, None].expand_as(rows)
+        found.append(rows.gather(2, places).view(kept.shape))
+    return tuple(found)
 
 
 # -- call_cost --------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import attn_course
-from answers import right, wrong
+from answers import right, unnamed, wrong
 from attn_course import attention, softmax
 
 # -- mask_for_new_tokens ------------------------------------------------------------------------------
@@ -1346,3 +1346,113 @@ class WindowAttention(Layer):
         q, k, v = self.project(x)
         hidden = torch.where(self.visible(x, padding), 0.0, -math.inf).to(x)
         return self.dropout(torch.softmax(q @ k.mT / q.size(-1) ** 0.5 + hidden, dim=-1).nan_to_num()) @ v
+
+
+@wrong("True too often")
+def mask_for_new_tokens(attention_mask, num_queries):
+    S = attention_mask.size(1)
+    keys, queries = torch.arange(S), torch.arange(S - num_queries, S)[:, None]
+    return (keys <= queries) & (keys >= attention_mask.argmax(1)[:, None, None])
+
+
+@wrong("True too often")
+def mask_for_new_tokens(attention_mask, num_queries):
+    S = attention_mask.size(1)
+    causal = torch.ones(S, S, dtype=torch.bool).tril()[S - num_queries :]
+    return causal[None] if len(attention_mask) == 1 else causal & attention_mask.bool()[:, None]
+
+
+@wrong("places missing")
+def mask_for_new_tokens(attention_mask, num_queries):
+    S = attention_mask.size(1)
+    causal = torch.ones(S, S, dtype=torch.bool).tril()[S - num_queries :]
+    return causal[None] if attention_mask.all() else causal & attention_mask.bool()[:, None]
+
+
+@wrong("no row left empty")
+def drop_weights(weights, p, training):
+    if not training:
+        return weights
+    keep = torch.rand_like(weights) >= p
+    keep[..., :1] |= ~keep.any(-1, keepdim=True)
+    return weights * keep / (1 - p)
+
+
+@unnamed("three axes only")
+def drop_weights(weights, p, training):
+    if not training:
+        return weights
+    B, T, S = weights.shape
+    return weights * (torch.rand(B, T, S, device=weights.device) >= p) / (1 - p)
+
+
+@unnamed("p to one digit")
+def drop_weights(weights, p, training):
+    if not training:
+        return weights
+    return weights * (torch.randint(0, 10, weights.shape, device=weights.device) >= 10 * p) / (1 - p)
+
+
+@wrong("one draw for all sentences")
+def drop_weights(weights, p, training):
+    if not training:
+        return weights
+    return weights * (torch.rand(weights.shape[-3:], device=weights.device) >= p) / (1 - p)
+
+
+@unnamed("a mask as wide as the scores")
+def masked_softmax(scores, mask):
+    assert mask.size(-1) == scores.size(-1)
+    return softmax(scores.masked_fill(~mask, -math.inf))
+
+
+@wrong("an axis of length 1 missing")
+def masked_softmax(scores, mask):
+    return softmax(scores.masked_fill(~mask, -math.inf)).squeeze(-1)
+
+
+@wrong("0 in some places")
+def who_sees_whom(fn, x):
+    out, sees = fn(x), torch.zeros(len(x), len(x), dtype=torch.bool)
+    for s in range(len(x)):
+        changed = x.clone()
+        changed[s] += torch.arange(x.size(1))
+        sees[:, s] = (fn(changed) != out).any(-1)
+    return sees
+
+
+@wrong("0 in some places")
+def who_sees_whom(fn, x):
+    out, sees = fn(x), torch.zeros(len(x), len(x), dtype=torch.bool)
+    for s in range(len(x)):
+        changed = x.clone()
+        changed[s] += torch.randn_like(x[s])
+        sees[:, s] = ((fn(changed) - out) ** 2).sum(-1) > 0
+    return sees
+
+
+@wrong("no dropout with padding")
+class WindowAttention(Layer):
+    def forward(self, x, padding=None):
+        if padding is not None:
+            return attention(*self.project(x), self.visible(x, padding))[0]
+        return super().forward(x)
+
+
+@wrong("no buffer")
+class WindowAttention(Layer):
+    def __init__(self, d_in, d_out, max_len, window, dropout=0.0):
+        super().__init__(d_in, d_out, max_len, window, dropout)
+        self.mask = torch.zeros(0)
+        self.window = window
+
+    def visible(self, x, padding):
+        mask = attn_course.make_sliding_window_mask(x.size(1), self.window, device=x.device)
+        return mask if padding is None else mask & padding
+
+
+@unnamed("a window narrower than max_len")
+class WindowAttention(Layer):
+    def __init__(self, d_in, d_out, max_len, window, dropout=0.0):
+        super().__init__(d_in, d_out, max_len, window, dropout)
+        self.mask = sum(torch.diag(torch.ones(max_len - i), -i) for i in range(window)).bool()

@@ -867,6 +867,18 @@ def count_parameters(d_model, num_heads, d_in, bias=True, out_bias=True):
 def move_to_torch(layer):
     ours = layer.state_dict()
     theirs = nn.MultiheadAttention(layer.q_proj.in_features, layer.num_heads, batch_first=True)
+    theirs = theirs.to(layer.out_proj.weight.dtype)
+    names = ("q_proj", "k_proj", "v_proj")
+    state = {f"in_proj_{kind}": torch.cat([ours[f"{n}.{kind}"] for n in names]) for kind in ("weight", "bias")}
+    state |= {name: value for name, value in ours.items() if name.startswith("out_proj")}
+    theirs.load_state_dict(state)
+    return theirs
+
+
+@wrong("float32 inside")
+def move_to_torch(layer):  # the module is float32 while the numbers are copied
+    ours = layer.state_dict()
+    theirs = nn.MultiheadAttention(layer.q_proj.in_features, layer.num_heads, batch_first=True)
     names = ("q_proj", "k_proj", "v_proj")
     state = {f"in_proj_{kind}": torch.cat([ours[f"{n}.{kind}"] for n in names]) for kind in ("weight", "bias")}
     state |= {name: value for name, value in ours.items() if name.startswith("out_proj")}
@@ -1124,3 +1136,100 @@ def count_parameters(d_model, num_heads, d_in, bias=True, out_bias=True):
         one += d_model
         last += d_model if out_bias else 0
     return 3 * one + last
+
+
+@unnamed("a mask for each sequence told by its first size")
+class MultiHead(Sound):
+    def fit(self, mask):
+        return mask if mask.size(0) == mask.size(1) else mask.unsqueeze(1)
+
+
+@wrong("nan in empty rows")  # of a mask for each sequence
+class MultiHead(Sound):
+    def weigh(self, scores, mask):
+        if mask is not None and mask.dim() == 3:
+            return scores.masked_fill(~mask[:, None], -torch.inf).softmax(dim=-1)
+        return super().weigh(scores, mask)
+
+
+@wrong("mask kept")
+class MultiHead(Sound):
+    first_mask = None
+
+    def forward(self, x, mask=None):
+        if mask is not None:
+            if self.first_mask is None:
+                self.first_mask = mask
+            mask = self.first_mask
+        return super().forward(x, mask)
+
+
+@wrong("something kept between calls")
+class MultiHead(Sound):
+    keys = None
+
+    def attend(self, x, mask):
+        if self.keys is None:
+            self.keys, self.values = self.split(self.k_proj(x)), self.split(self.v_proj(x))
+        scores = self.split(self.q_proj(x)) @ self.keys.mT * self.scale()
+        weights = self.weigh(scores, mask)
+        return weights @ self.values, weights
+
+
+@unnamed("a table that ends")
+class MultiHead(Sound):
+    def __init__(self, d_in, d_model, num_heads):
+        super().__init__(d_in, d_model, num_heads)
+        self.register_buffer("everything", torch.ones(16, 16, dtype=torch.bool))
+
+    def forward(self, x, mask=None):
+        T = x.size(1)
+        return super().forward(x, self.everything[:T, :T] if mask is None else mask)
+
+
+@unnamed("hidden scores set to −50")
+class MultiHead(Sound):
+    def weigh(self, scores, mask):
+        if mask is None:
+            return scores.softmax(dim=-1)
+        mask = self.fit(mask)
+        return scores.masked_fill(~mask, -50.0).softmax(dim=-1) * mask.any(dim=-1, keepdim=True)
+
+
+@unnamed("weights of hidden keys shared out afterwards")
+class MultiHead(Sound):
+    def weigh(self, scores, mask):
+        weights = scores.softmax(dim=-1)
+        if mask is None:
+            return weights
+        weights = weights * self.fit(mask)
+        return weights / weights.sum(dim=-1, keepdim=True).clamp(min=1e-30)
+
+
+@unnamed("float32 for all types but float64")
+def fuse_qkv(q_proj, k_proj, v_proj):
+    three = [q_proj, k_proj, v_proj]
+    fused = nn.Linear(q_proj.in_features, 3 * q_proj.out_features, bias=q_proj.bias is not None)
+    if q_proj.weight.dtype == torch.float64:
+        fused = fused.double()
+    with torch.no_grad():
+        fused.weight.copy_(torch.cat([proj.weight for proj in three]))
+        if fused.bias is not None:
+            fused.bias.copy_(torch.cat([proj.bias for proj in three]))
+    return fused
+
+
+@wrong("changes its input")
+def move_to_torch(layer):
+    kind = layer.q_proj.weight.dtype
+    return layer.float().to_torch().to(kind)
+
+
+@wrong("changes its input")
+def move_to_torch(layer):
+    return layer.eval().requires_grad_(False).to_torch()
+
+
+@wrong("no gradient")
+def move_to_torch(layer):
+    return layer.to_torch().requires_grad_(False)

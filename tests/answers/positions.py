@@ -1181,3 +1181,72 @@ def linear_bias(num_heads, num_queries, num_keys):
     slopes = 2.0 ** (-8 * torch.arange(1, num_heads + 1) // num_heads)
     t = torch.arange(num_keys - num_queries, num_keys)[:, None]
     return slopes[:, None, None] * -(t - torch.arange(num_keys)).abs()
+
+
+@unnamed("a table that ends")
+def sinusoids_at(positions, d_model, base=10_000.0):
+    places = torch.arange(-1000, 1000, device=positions.device)
+    angles = places[:, None] / base ** (torch.arange(0, d_model, 2, device=positions.device) / d_model)
+    table = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
+    return table[positions + 1000]
+
+
+@unnamed("positions in bfloat16")
+def turn_halves(x, positions, base=10_000.0):
+    D = x.size(-1)
+    speeds = base ** (-torch.arange(0, D, 2, dtype=torch.float64, device=x.device) / D)
+    angles = positions.bfloat16()[:, None] * speeds
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)
+
+
+@unnamed("a view")
+def turn_halves(x, positions, base=10_000.0):
+    T, D = x.shape[-2:]
+    speeds = base ** (-torch.arange(0, D, 2, dtype=torch.float64, device=x.device) / D)
+    angles = positions[:, None] * speeds
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    a, b = x.view(-1, T, D).chunk(2, dim=-1)
+    return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1).view(x.shape)
+
+
+@unnamed("a view")
+def rotary_attention(q, k, v):
+    (T, D), S = q.shape[-2:], k.size(-2)
+    at = torch.arange(S, device=q.device)
+    one, two, three = q.view(-1, T, D), k.view(-1, S, D), v.view(-1, S, v.size(-1))
+    seen = make_causal_mask(T, S, device=q.device)
+    out, weights = attention(attn_course.rotate(one, at[S - T :]), attn_course.rotate(two, at), three, seen)
+    return out.view(*q.shape[:-1], -1), weights.view(*q.shape[:-1], S)
+
+
+@unnamed("a table that ends")
+def rotary_attention(q, k, v):
+    T, S = q.size(-2), k.size(-2)
+    at = torch.arange(S, device=q.device)
+    seen = make_causal_mask(16, device=q.device)[S - T : S, :S]
+    return attention(attn_course.rotate(q, at[S - T :]), attn_course.rotate(k, at), v, seen)
+
+
+@unnamed("hidden scores set to −50")
+def rotary_attention(q, k, v):
+    T, S = q.size(-2), k.size(-2)
+    at = torch.arange(S, device=q.device)
+    scores = attn_course.rotate(q, at[S - T :]) @ attn_course.rotate(k, at).mT / math.sqrt(q.size(-1))
+    weights = scores.masked_fill(~make_causal_mask(T, S, device=q.device), -50.0).softmax(dim=-1)
+    return weights @ v, weights
+
+
+@unnamed("distances in a byte")
+def linear_bias(num_heads, num_queries, num_keys):
+    slopes = 2.0 ** (-8 * torch.arange(1, num_heads + 1) / num_heads)
+    t, s = torch.arange(num_keys - num_queries, num_keys)[:, None], torch.arange(num_keys)
+    return -slopes[:, None, None] * (t - s).to(torch.int8).abs()
+
+
+@wrong("places missing")  # eight slopes at most
+def linear_bias(num_heads, num_queries, num_keys):
+    slopes = torch.tensor([2.0 ** (-8 * h / num_heads) for h in range(1, num_heads + 1)][:8])
+    t, s = torch.arange(num_keys - num_queries, num_keys)[:, None], torch.arange(num_keys)
+    return -slopes[:, None, None] * (t - s).abs()

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from answers import right, wrong
+from answers import right, unnamed, wrong
 
 # -- load_renamed -------------------------------------------------------------------------------------
 
@@ -362,6 +362,148 @@ def load_renamed(module, tensors, names, transposed):  # the right one is filled
     return module.state_dict()
 
 
+@wrong("tensors exchanged")
+def load_renamed(module, tensors, names, transposed):
+    turned = [t for _, t in checked(module, tensors, names, transposed)]
+    if len(turned) < len(tensors):
+        raise ValueError(f"{names.keys() ^ tensors.keys()}")
+    with torch.no_grad():
+        for parameter, tensor in zip(module.parameters(), turned, strict=True):  # in the order of the table
+            parameter.copy_(tensor)
+    return module
+
+
+@wrong("tensors exchanged")
+def load_renamed(module, tensors, names, transposed):
+    checked(module, tensors, names, transposed)
+    with torch.no_grad():
+        for (theirs, tensor), ours in zip(tensors.items(), names.values(), strict=True):
+            module.get_parameter(ours).copy_(tensor.T if theirs in transposed else tensor)
+    return module
+
+
+@wrong("type of the file")
+def load_renamed(module, tensors, names, transposed):
+    for parameter, tensor in checked(module, tensors, names, transposed):
+        parameter.data = tensor.clone()
+    return module
+
+
+@wrong("settings changed")
+def load_renamed(module, tensors, names, transposed):
+    module.eval()
+    for parameter, tensor in checked(module, tensors, names, transposed):
+        parameter.data.copy_(tensor)
+    return module
+
+
+@wrong("settings changed")
+def load_renamed(module, tensors, names, transposed):  # thaws what was frozen
+    module.requires_grad_(False)
+    try:
+        for parameter, tensor in checked(module, tensors, names, transposed):
+            parameter.copy_(tensor)
+    finally:
+        module.requires_grad_(True)
+    return module
+
+
+@wrong("settings changed")
+def load_renamed(module, tensors, names, transposed):
+    module.zero_grad()
+    with torch.no_grad():
+        for parameter, tensor in checked(module, tensors, names, transposed):
+            parameter.copy_(tensor)
+    return module
+
+
+@wrong("file changed")
+def load_renamed(module, tensors, names, transposed):  # its numbers stay, and they require gradients
+    pairs = checked(module, tensors, names, transposed)
+    for tensor in tensors.values():
+        tensor.requires_grad_()
+    for parameter, tensor in pairs:
+        parameter.data.copy_(tensor)
+    return module
+
+
+@wrong("another error")
+def load_renamed(module, tensors, names, transposed):  # of the matrix to be transposed, where the file lacks it
+    turned = dict(tensors)
+    for name in transposed:
+        turned[name] = turned[name].T
+    for parameter, tensor in checked(module, turned, names, ()):
+        parameter.data.copy_(tensor)
+    return module
+
+
+@wrong("another module")
+def load_renamed(module, tensors, names, transposed):  # filled, and not returned
+    with torch.no_grad():
+        for parameter, tensor in checked(module, tensors, names, transposed):
+            parameter.copy_(tensor)
+
+
+@wrong("shapes compared before transposing")
+def load_renamed(module, tensors, names, transposed):  # its name looked up among the module's
+    places = dict(module.named_parameters())
+    if unknown := [name for name in transposed if name not in places]:
+        raise ValueError(f"the module has no {unknown}")
+    for parameter, tensor in checked(module, tensors, names, transposed):
+        parameter.data.copy_(tensor)
+    return module
+
+
+@unnamed("names of two parts only")
+def load_renamed(module, tensors, names, transposed):
+    for ours in names.values():
+        part, leaf = ours.split(".")
+        getattr(getattr(module, part), leaf)
+    for parameter, tensor in checked(module, tensors, names, transposed):
+        parameter.data.copy_(tensor)
+    return module
+
+
+@unnamed("refused for the file before")
+def load_renamed(module, tensors, names, transposed, bad=[]):  # noqa: B006
+    bad += [n for n in names if n not in tensors] + [n for n in tensors if n not in names]
+    new = {n: t.T if n in transposed else t for n, t in tensors.items() if n in names}
+    bad += [n for n in new if new[n].shape != module.get_parameter(names[n]).shape]
+    if bad:
+        raise ValueError(str(bad))
+    with torch.no_grad():
+        for n, tensor in new.items():
+            module.get_parameter(names[n]).copy_(tensor)
+    return module
+
+
+@unnamed("first axis compared")
+def load_renamed(module, tensors, names, transposed):
+    turned = {n: t.T if n in transposed else t for n, t in tensors.items()}
+    if bad := _misfits(module, turned, names, lambda t, p: len(t) == len(p)):
+        raise ValueError(f"{bad}")
+    for n, ours in names.items():
+        module.get_parameter(ours).data.copy_(turned[n])
+    return module
+
+
+@unnamed("axes of length 1 not compared")
+def load_renamed(module, tensors, names, transposed):
+    turned = {n: t.T if n in transposed else t for n, t in tensors.items()}
+    if bad := _misfits(module, turned, names, lambda t, p: t.squeeze().shape == p.squeeze().shape):
+        raise ValueError(f"{bad}")
+    for n, ours in names.items():
+        module.get_parameter(ours).data.copy_(turned[n])
+    return module
+
+
+@right
+def load_renamed(module, tensors, names, transposed):  # in place, by slices, whatever else the module has
+    for parameter, tensor in checked(module, tensors, names, transposed):
+        parameter.data[...] = tensor
+    return module
+
+
 # -- mean_pool ----------------------------------------------------------------------------------------
 
 
@@ -529,6 +671,14 @@ def mean_pool(hidden, mask):
 @wrong("axis lost with one sentence")
 def mean_pool(hidden, mask):
     return ((hidden * mask.unsqueeze(-1)).sum(dim=1) / mask.sum(dim=1, keepdim=True)).squeeze()
+
+
+@unnamed("tokens taken to stand together")
+def mean_pool(hidden, mask):
+    n = mask.sum(dim=1, keepdim=True)
+    place = torch.arange(mask.size(1), device=mask.device) - mask.int().argmax(dim=1, keepdim=True)
+    taken = (place >= 0) & (place < n)
+    return (hidden * taken[..., None]).sum(dim=1) / n
 
 
 # -- split_fused --------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import contextlib
 import math
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -1245,3 +1246,278 @@ def attend_with_sinks(q, k, v, sinks, mask=None):
     column = sinks.repeat(scores[..., 0].numel() // len(sinks)).reshape(*scores.shape[:-1], 1)
     weights = torch.cat([scores, column], -1).softmax(-1)[..., :-1]
     return weights @ v, weights
+
+
+# -- Still more answers, by exercise --------------------------------------------------------------------
+
+
+@wrong("−∞ as a score of 0")
+def stable_quiet(x, dim=-1):
+    hidden = x.isinf()
+    safe = x.masked_fill(hidden, 0.0)
+    m = safe.detach().amax(dim, keepdim=True).clamp(min=0)
+    e = torch.exp(safe - m)
+    return (e / (torch.exp(-m) + e.sum(dim, keepdim=True))).masked_fill(hidden, 0.0)
+
+
+@wrong("−∞ as a score of 0")
+def stable_quiet(x, dim=-1):
+    weights = _by_appending(x.nan_to_num(neginf=0.0), dim)
+    return torch.where(x == -math.inf, torch.zeros_like(x), weights)
+
+
+@wrong("rows with a −∞ taken for empty")
+def stable_quiet(x, dim=-1):
+    empty = x.isinf().any(dim, keepdim=True)
+    return _by_appending(torch.where(empty, 0.0, x), dim) * ~empty
+
+
+@wrong("empty rows along the last axis only")
+def stable_quiet(x, dim=-1):
+    empty = (x == -math.inf).all(-1, keepdim=True)
+    safe = x.masked_fill(empty, 0)
+    m = safe.detach().amax(dim, keepdim=True)
+    e = (safe - m).exp()
+    return (e / ((-m).exp() + e.sum(dim, keepdim=True))).masked_fill(empty, 0)
+
+
+@unnamed("weights in empty rows")
+def stable_quiet(x, dim=-1):
+    return _by_appending(x.clamp(min=-10), dim)
+
+
+@wrong("low scores lost in half precision")
+def stable_quiet(x, dim=-1):  # the second try of section 14.8, its nan mended
+    m = x.detach().amax(dim, keepdim=True)
+    m = m.masked_fill(m == -math.inf, 0)
+    e = (x - m).exp()
+    return e / ((-m).exp() + e.sum(dim, keepdim=True))
+
+
+@unnamed("small weights set to 0")
+def stable_quiet(x, dim=-1):
+    weights = _by_appending(x, dim)
+    return weights.masked_fill(weights < 6e-5, 0)
+
+
+@wrong("padding taken to be at the end")
+def course_mask(mask_pad, mask_attn):
+    if mask_pad is None:
+        return ~mask_attn
+    if mask_attn is not None:
+        return ~(mask_attn | mask_pad[:, None])
+    lengths = (~mask_pad).sum(dim=1)
+    return (torch.arange(mask_pad.size(1), device=mask_pad.device) < lengths[:, None])[:, None]
+
+
+@wrong("padding taken to be at the end")
+def course_mask(mask_pad, mask_attn):
+    if mask_pad is None:
+        return mask_attn.logical_not()
+    S = mask_pad.size(-1)
+    seen = torch.arange(S, device=mask_pad.device)[None, None] < S - mask_pad.sum(-1)[:, None, None]
+    return seen if mask_attn is None else seen & mask_attn.logical_not()
+
+
+@wrong("empty rows shown")
+def course_mask(mask_pad, mask_attn):
+    if mask_attn is not None and mask_pad is not None:
+        return ~mask_pad[:, None] & ~mask_attn
+    seen = ~mask_attn if mask_pad is None else ~mask_pad[:, None]
+    return seen | ~seen.any(dim=-1, keepdim=True)
+
+
+@wrong("True too often")
+def course_mask(mask_pad, mask_attn):
+    if mask_pad is None:
+        return ~mask_attn
+    if mask_attn is None:
+        return ~mask_pad[:, None]
+    return ~(mask_pad & ~mask_pad.all(dim=-1, keepdim=True))[:, None] & ~mask_attn
+
+
+@unnamed("without padding it counts on the other mask")
+def course_mask(mask_pad, mask_attn):
+    if mask_pad is None or not mask_pad.any():
+        return ~mask_attn
+    return ~mask_pad[:, None] if mask_attn is None else ~(mask_pad[:, None] | mask_attn)
+
+
+@wrong("another layer's bias asked for")
+def from_burn_record(record):
+    state = {}
+    for theirs, ours in LAYERS:
+        state[f"{ours}.weight"] = record[f"{theirs}.weight"].T
+        switch = "key" if theirs == "value" else theirs
+        if f"{switch}.bias" in record:
+            state[f"{ours}.bias"] = record[f"{theirs}.bias"]
+    return state
+
+
+@unnamed("the value's bias decides for that of the key")
+def from_burn_record(record):
+    state = {}
+    for theirs, ours in LAYERS:
+        state[f"{ours}.weight"] = record[f"{theirs}.weight"].T
+        if f"{'value' if theirs == 'key' else theirs}.bias" in record:
+            state[f"{ours}.bias"] = record[f"{theirs}.bias"]
+    return state
+
+
+@wrong("biases set to 0")
+def from_burn_record(record):
+    state = {}
+    for name, tensor in record.items():
+        layer, kind = name.split(".")
+        state[f"{dict(LAYERS)[layer]}.{kind}"] = tensor.T if kind == "weight" else tensor
+    if "query.bias" not in record:
+        state = {name: torch.zeros_like(t) if name.endswith("bias") else t for name, t in state.items()}
+    return state
+
+
+@wrong("type not kept")
+def from_burn_record(record):
+    state = {}
+    for name, tensor in record.items():
+        layer, kind = name.split(".")
+        wide = tensor if tensor.dtype == torch.float64 else tensor.float()
+        state[f"{dict(LAYERS)[layer]}.{kind}"] = wide.T if kind == "weight" else wide
+    return state
+
+
+@wrong("type not kept")
+def from_burn_record(record):
+    dtype = record["query.weight"].dtype
+    state = {}
+    for name, tensor in record.items():
+        layer, kind = name.split(".")
+        state[f"{dict(LAYERS)[layer]}.{kind}"] = (tensor.T if kind == "weight" else tensor).to(dtype)
+    return state
+
+
+@unnamed("a way through NumPy, which has no bfloat16")
+def from_burn_record(record):
+    state = {}
+    for name, tensor in record.items():
+        layer, kind = name.split(".")
+        array = tensor.cpu().numpy()
+        state[f"{dict(LAYERS)[layer]}.{kind}"] = torch.from_numpy(array.T.copy()).to(tensor.device)
+    return state
+
+
+def _compares(fn, scores, dims=(0, 1), total=lambda w: w.square().sum(), *, catches=Exception):
+    """Whether weights and gradients are right for each of the scores along each axis."""
+    try:
+        for x in scores:
+            for dim in dims:
+                a, b = (x.clone().requires_grad_() for _ in range(2))
+                found, wanted = fn(a, dim), _by_appending(b, dim)
+                total(found).backward()
+                total(wanted).backward()
+                if not torch.allclose(found, wanted, rtol=1e-3, atol=1e-7):
+                    return False
+                if not torch.allclose(a.grad, b.grad, rtol=1e-3, atol=1e-6):
+                    return False
+    except catches:
+        return False
+    return True
+
+
+@right
+def tells_quiet(fn):
+    return np.bool_(_compares(fn, [_scores_of_all_kinds()]))
+
+
+@unnamed("1 for True")
+def tells_quiet(fn):
+    return int(_compares(fn, [_scores_of_all_kinds()]))
+
+
+@wrong("only some errors caught")
+def tells_quiet(fn):
+    return _compares(fn, [_scores_of_all_kinds()], catches=(TypeError, RuntimeError, AttributeError))
+
+
+@wrong("errors along other axes not caught")
+def tells_quiet(fn):
+    x = _scores_of_all_kinds()
+    return _compares(fn, [x], dims=[-1]) and torch.allclose(fn(x, 0), _by_appending(x, 0), rtol=1e-3, atol=1e-7)
+
+
+def _small_and_empty():
+    x = 3 * torch.randn(5, 7, generator=torch.Generator().manual_seed(0))
+    x[1], x[3] = -8.0, -math.inf
+    return x
+
+
+@wrong("large scores not compared")
+def tells_quiet(fn):
+    try:
+        steep = torch.tensor([[-300.0, 2.0, 300.0], [1.0, -300.0, 0.0]])
+        is_finite = bool(fn(200 * steep, -1).isfinite().all() and fn(steep, -1).isfinite().all())
+        return is_finite and _compares(fn, [_small_and_empty()])
+    except Exception:
+        return False
+
+
+@wrong("empty rows not compared")
+def tells_quiet(fn):
+    try:
+        empty = torch.full((3, 5), -math.inf, requires_grad=True)
+        weights = fn(empty, -1)
+        weights.square().sum().backward()
+        if weights.isnan().any() or empty.grad.isnan().any():
+            return False
+    except Exception:
+        return False
+    x = _scores_of_all_kinds()
+    x[3] = 1.0
+    return _compares(fn, [x])
+
+
+@wrong("gradients compared in their sum")
+def tells_quiet(fn):
+    return _compares(fn, [_scores_of_all_kinds()], total=torch.sum)
+
+
+@wrong("maximum of hidden scores")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    column = sinks[:, None, None]
+    m = torch.maximum(scores.amax(-1, keepdim=True), column).detach()
+    e = torch.exp(scores - m)
+    if mask is not None:
+        e = e * mask
+    weights = e / (e.sum(-1, keepdim=True) + torch.exp(column - m))
+    return weights @ v, weights
+
+
+@unnamed("a mask with one column has no place for the sink")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    both = torch.cat([scores, sinks[:, None, None].expand(*scores.shape[:-1], 1)], dim=-1)
+    if mask is not None:
+        both = both.masked_fill(~F.pad(mask, (0, 1), value=True), -math.inf)
+    weights = both.softmax(dim=-1)[..., :-1]
+    return weights @ v, weights
+
+
+@unnamed("a padding mask has no place for the sink")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    both = torch.cat([scores, sinks[:, None, None].expand(*scores.shape[:-1], 1)], dim=-1)
+    if mask is not None:
+        always = torch.ones(*mask.shape[:-2], q.size(2), 1, dtype=torch.bool, device=mask.device)
+        both = torch.where(torch.cat([mask, always], dim=-1), both, -math.inf)
+    weights = both.softmax(dim=-1)[..., :-1]
+    return weights @ v, weights
+
+
+@unnamed("views of exchanged axes")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    B, H, T, D = q.shape
+    scores = q.view(B * H, T, D) @ k.reshape(B * H, -1, D).mT / math.sqrt(D)
+    scores = scores.view(B, H, T, -1)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    return _beside_sinks(scores, v, sinks)

@@ -848,3 +848,123 @@ class WideValues(nn.Module):
         scores = self.q_proj(x) @ self.k_proj(x).mT
         scaled = scores / self.k_proj.out_features**0.5
         return scaled.softmax(-1) @ self.v_proj(x), scores.softmax(-1)
+
+
+@wrong("an axis of length 1 missing")
+def scaled_scores(q, k):
+    return (q @ k.mT / math.sqrt(q.size(-1))).squeeze(-2)
+
+
+@wrong("an axis of length 1 missing")
+def scaled_scores(q, k):
+    return (q @ k.mT / math.sqrt(q.size(-1))).squeeze(-1)
+
+
+@wrong("wrong gradient")
+def scaled_dot_product(q, k, v):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    exponentials = (scores - scores.amax(-1, keepdim=True)).exp()
+    weights = exponentials / exponentials.sum(-1, keepdim=True).detach()
+    return weights @ v, weights
+
+
+@wrong("wrong gradient")
+def scaled_dot_product(q, k, v):
+    weights = softmax(q.detach() @ k.mT / math.sqrt(q.size(-1)))
+    return weights @ v + 0 * q.sum(), weights
+
+
+@unnamed("one of two equal scores gets all where exponentials overflow")
+def scaled_dot_product(q, k, v):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    weights = scores.exp() / scores.exp().sum(-1, keepdim=True)
+    winner = F.one_hot(scores.argmax(-1), k.size(-2)).to(weights)
+    weights = torch.where(weights.isnan().any(-1, keepdim=True), winner, weights)
+    return weights @ v, weights
+
+
+@right
+def scaled_dot_product(q, k, v):
+    out, weights = attention(q, k, v)
+    return out, weights.detach()
+
+
+@wrong("weight does not learn")
+def as_linear(W):
+    layer = nn.Linear(*W.shape, bias=False, dtype=W.dtype, device=W.device)
+    with torch.inference_mode():
+        layer.weight = nn.Parameter(W.T.clone())
+    return layer
+
+
+@wrong("weight does not learn")
+def as_linear(W):
+    matrix = W.clone()
+    layer = nn.Linear(*W.shape, bias=False, dtype=W.dtype, device=W.device)
+    layer.forward = lambda x: x @ matrix
+    return layer
+
+
+made = {}
+
+
+@wrong("one layer for all")
+def as_linear(W):
+    key = (W.shape, W.dtype)
+    if key not in made:
+        made[key] = nn.Linear(*W.shape, bias=False, dtype=W.dtype, device=W.device)
+    with torch.no_grad():
+        made[key].weight.copy_(W.T)
+    return made[key]
+
+
+@wrong("summed over the queries")
+def row_entropy(weights):
+    terms = torch.special.entr(weights)
+    return terms.sum(1) if weights.dim() == 2 else terms.sum(2)
+
+
+@wrong("wrong gradient")
+class WideValues(Projections):
+    def forward(self, x):
+        q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        scores = q @ k.mT / math.sqrt(q.size(-1))
+        exponentials = (scores - scores.amax(-1, keepdim=True)).exp()
+        weights = exponentials / exponentials.sum(-1, keepdim=True).detach()
+        return weights @ v, weights
+
+
+@wrong("something kept between calls")
+class WideValues(Projections):
+    weights = None
+
+    def forward(self, x):
+        weights = attention(self.q_proj(x), self.k_proj(x), self.v_proj(x))[1]
+        if self.weights is None:
+            self.weights = weights
+        return self.weights @ self.v_proj(x), self.weights
+
+
+@wrong("something kept between calls")
+class WideValues(Projections):
+    past = None
+
+    def forward(self, x):
+        self.past = x if self.past is None else torch.cat([self.past, x], dim=-2)
+        return attention(self.q_proj(x), self.k_proj(self.past), self.v_proj(self.past))
+
+
+@wrong("something kept between calls")
+class WideValues(Projections):
+    def forward(self, x):
+        found = attention(self.q_proj(x), self.k_proj(x), self.v_proj(x))
+        with torch.no_grad():
+            self.q_proj.weight.mul_(0.5)
+        return found
+
+
+@wrong("an axis of length 1 missing")
+class WideValues(Projections):
+    def forward(self, x):
+        out, weights = attention(self.q_proj(x), self.k_proj(x), self.v_proj(x))
+        return out.squeeze(-2), weights

@@ -850,3 +850,53 @@ def log_softmax(x, dim=-1):
     with torch.no_grad():
         total = (x - top).exp().sum(dim=dim, keepdim=True).log()
     return x - (top.detach() + total)
+
+
+@wrong("0 in some places")
+def context_of(x, index):
+    scores = x @ x[index]
+    weights = scores.exp() / scores.exp().sum()
+    return x[scores.argmax()] if weights.isnan().any() else weights @ x
+
+
+@unnamed("the largest size of a score subtracted")
+def context_of(x, index):
+    scores = x @ x[index]
+    exponentials = torch.exp(scores - scores.abs().max())
+    return exponentials / exponentials.sum() @ x
+
+
+@unnamed("an axis lost where a token is one number")
+def context_of(x, index):
+    return (softmax(x[index][None] @ x.T) @ x).squeeze()
+
+
+@wrong("not a tensor")
+def three_bad_scores():
+    return torch.tensor([4.0, -6.0, 4.0]).numpy()
+
+
+@wrong("an input without effect")
+def weights_at(x, temperature):  # beyond its whole number
+    return softmax(x @ x.T / (int(temperature) or temperature))
+
+
+@unnamed("a small number added to the temperature")
+def weights_at(x, temperature):
+    return softmax(x @ x.T / (temperature + 1e-8))
+
+
+@wrong("temperature held above a bound")
+def weights_at(x, temperature):
+    return softmax(x @ x.T / max(temperature, 1e-3))
+
+
+@unnamed("temperature held below a bound")
+def weights_at(x, temperature):
+    return softmax(x @ x.T / min(temperature, 30.0))
+
+
+@wrong("an input without effect")
+def log_softmax(x, dim=-1):  # along the third axis from the end
+    axes = {-1: x.dim() - 1, -2: x.dim() - 2}
+    return F.log_softmax(x, axes.get(dim, max(dim, 0)))

@@ -308,6 +308,52 @@ def smoothed_loss(logits, target, smoothing, pad_id):
     return -((1 - smoothing) * hard + smoothing * others).where(target != pad_id, 0.0).mean()
 
 
+@wrong("padding at the end only")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    hard, soft = _two_logs(logits, target)
+    losses = -(smoothing * soft + (1 - smoothing) * hard)
+    lengths = (target != pad_id).sum(1).tolist()
+    return torch.cat([row[:length] for row, length in zip(losses, lengths, strict=True)]).mean()
+
+
+@wrong("changes its input")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    logits -= logits.max(dim=-1, keepdim=True).values
+    hard, soft = _two_logs(logits, target)
+    return -(smoothing * soft + (1 - smoothing) * hard)[target != pad_id].mean()
+
+
+@unnamed("no backward pass through what was overwritten")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    logs = logits.log_softmax(-1)
+    logs[target == pad_id] = 0.0
+    losses = -(1 - smoothing) * logs.gather(-1, target[..., None])[..., 0] - smoothing * logs.mean(-1)
+    return losses.sum() / (target != pad_id).sum()
+
+
+@unnamed("no backward pass through what was divided in place")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    p = logits.exp()
+    p /= p.sum(-1, keepdim=True)
+    losses = -(1 - smoothing) * p.log().gather(-1, target[..., None])[..., 0] - smoothing * p.log().mean(-1)
+    return losses[target != pad_id].mean()
+
+
+@unnamed("a backward pass inside")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    hard, soft = _two_logs(logits, target)
+    loss = -(smoothing * soft + (1 - smoothing) * hard)[target != pad_id].mean()
+    if loss.requires_grad:
+        loss.backward()
+    return loss
+
+
+@unnamed("a view of what cannot be seen so")
+def smoothed_loss(logits, target, smoothing, pad_id):
+    logits, target = logits.view(-1, logits.size(-1)), target.view(-1)
+    return F.cross_entropy(logits, target, ignore_index=pad_id, label_smoothing=smoothing)
+
+
 # -- plateau_rate -------------------------------------------------------------------------------------
 
 
@@ -413,7 +459,7 @@ def plateau_rate(step, peak, warmup, steps, cooldown):
     return float(f"{peak * min(1.0, step / warmup, (steps - step) / cooldown):.3g}")
 
 
-@wrong("always the same")  # 0 after a warm-up of one step
+@unnamed("0 after a warm-up of one step")
 def plateau_rate(step, peak, warmup, steps, cooldown):
     if step <= warmup and warmup > 1:
         return peak * step / warmup
@@ -595,6 +641,41 @@ def plateau_rate(step, peak, warmup, steps, cooldown):
     if step > warmup:
         return peak * max(1 - (step - warmup) / cooldown, 0)
     return peak * step / warmup
+
+
+@wrong("peak one step early")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    if step < warmup - 1:
+        return peak * step / warmup
+    if step <= steps - cooldown:
+        return peak
+    return peak * (steps - step) / cooldown
+
+
+@wrong("cool-down begins a step late")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    if step < warmup:
+        return peak * step / warmup
+    if step <= steps - cooldown + 1:
+        return peak
+    return peak * (steps - step) / cooldown
+
+
+@unnamed("a cool-down of one step that does not come to 0")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    if cooldown == 1:
+        cooldown, steps = 0.5, steps + 0.5
+    return peak * min(step / warmup, 1, (steps - step) / cooldown)
+
+
+@unnamed("a smallest rate")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    return max(peak * min(step / warmup, 1, (steps - step) / cooldown), 1e-8)
+
+
+@wrong("rounded")
+def plateau_rate(step, peak, warmup, steps, cooldown):
+    return round(peak * min(1, (steps - step) / cooldown, step / warmup), 8)
 
 
 # -- clip_together ------------------------------------------------------------------------------------
@@ -845,7 +926,7 @@ def clip_together(gradients, limit):
     return [g * (limit / norm) if norm > limit else g.clone() for g in gradients]
 
 
-@unnamed("no list")
+@wrong("no list returned")
 def clip_together(gradients, limit):
     norm = math.sqrt(sum(float((g * g).sum()) for g in gradients))
     return (g * (limit / norm) if norm > limit else g.clone() for g in gradients)
@@ -899,6 +980,18 @@ def clip_together(gradients, limit):
 def clip_together(gradients, limit):
     norm = torch.cat(gradients).square().sum().sqrt()
     return [g * min(1.0, float(limit / norm)) for g in gradients]
+
+
+@unnamed("rows of what has no axes")
+def clip_together(gradients, limit):
+    norm = math.sqrt(sum(row.square().sum().item() for g in gradients for row in g))
+    return [g * (limit / norm) if norm > limit else g.clone() for g in gradients]
+
+
+@unnamed("a view of what cannot be seen so")
+def clip_together(gradients, limit):
+    norm = torch.cat([g.view(-1) for g in gradients]).norm()
+    return [g * (limit / norm) if norm > limit else g.clone() for g in gradients]
 
 
 # -- accumulated_gradient -----------------------------------------------------------------------------
@@ -1289,6 +1382,56 @@ def accumulated_gradient(weight, parts, pad_id):
 @wrong("padding in the gradient")
 def accumulated_gradient(weight, parts, pad_id):
     return _without_autograd(weight, parts, pad_id, lambda logits, keep: logits.softmax(1), False)
+
+
+@right
+def accumulated_gradient(weight, parts, pad_id):
+    total, tokens = torch.zeros_like(weight), 0
+    for x, target in parts:
+        x, target = x[target != pad_id], target[target != pad_id]
+        error = (x @ weight).softmax(-1) - F.one_hot(target, weight.size(1))
+        total += (x[:, :, None] * error[:, None, :]).sum(0)  # a matrix for each token
+        tokens += len(target)
+    return total / tokens
+
+
+@wrong("all parts at once")  # without their padding
+def accumulated_gradient(weight, parts, pad_id):
+    weight = weight.clone().requires_grad_()
+    x, target = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+    real = target != pad_id
+    F.cross_entropy(x[real] @ weight, target[real]).backward()
+    return weight.grad
+
+
+@wrong("padding at the end only")
+def accumulated_gradient(weight, parts, pad_id):
+    weight = weight.clone().requires_grad_()
+    counts = [int(target.ne(pad_id).sum()) for _, target in parts]
+    for (x, target), n in zip(parts, counts, strict=True):
+        (F.cross_entropy(x[:n] @ weight, target[:n], reduction="sum") / sum(counts)).backward()
+    return weight.grad
+
+
+@wrong("changes its input")
+def accumulated_gradient(weight, parts, pad_id):
+    weight = weight.clone().requires_grad_()
+    tokens = sum(int((target != pad_id).sum()) for _, target in parts)
+    for x, target in parts:
+        target[target == pad_id] = -100
+        (F.cross_entropy(x @ weight, target, reduction="sum") / tokens).backward()
+    return weight.grad
+
+
+@wrong("changes its input")
+def accumulated_gradient(weight, parts, pad_id):
+    weight = weight.clone().requires_grad_()
+    tokens = 0
+    while parts:
+        x, target = parts.pop()
+        F.cross_entropy(x @ weight, target, ignore_index=pad_id, reduction="sum").backward()
+        tokens += int((target != pad_id).sum())
+    return weight.grad / tokens
 
 
 # -- adamw_step -----------------------------------------------------------------------------------------
@@ -1710,3 +1853,21 @@ def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1
     square = square * beta2 + g**2 * (1 - beta2)
     rate = lr * (1 - beta2**step) ** 0.5 / (1 - beta1**step)
     return w * (1 - lr * decay) - rate * mean / (square**0.5 + eps), mean, square
+
+
+@unnamed("rows of what has no axes")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    rows = []
+    for weight, gradient, m, v in zip(w, g, mean, square, strict=True):
+        m, v = torch.lerp(gradient, m, beta1), torch.lerp(gradient**2, v, beta2)
+        rows.append((_updated(weight, m, v, gradient, step, lr, decay, beta1, beta2, eps), m, v))
+    return tuple(torch.stack(tensors) for tensors in zip(*rows, strict=True))
+
+
+@unnamed("a view of what cannot be seen so")
+def adamw_step(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):
+    shape = w.shape
+    w, g, mean, square = (tensor.view(-1) for tensor in (w, g, mean, square))
+    m, v = torch.lerp(g, mean, beta1), torch.lerp(g * g, square, beta2)
+    w = _updated(w, m, v, g, step, lr, decay, beta1, beta2, eps)
+    return w.view(shape), m.view(shape), v.view(shape)

@@ -260,6 +260,36 @@ def layer_norm(x, gain, bias, eps=1e-5):
     return gain * (x - mean) / torch.sqrt(variance + eps) + bias
 
 
+@wrong("a tiny ε replaced")
+def layer_norm(x, gain, bias, eps=1e-5):
+    mean = x.mean(-1, keepdim=True)
+    variance = (x - mean).square().mean(-1, keepdim=True)
+    return gain * (x - mean) / torch.sqrt(variance + max(eps, 1e-5)) + bias
+
+
+@unnamed("E − 1 undone, which a token of one number does not survive")
+def layer_norm(x, gain, bias, eps=1e-5):
+    E = x.size(-1)
+    variance = x.var(-1, keepdim=True) * (E - 1) / E
+    return gain * (x - x.mean(-1, keepdim=True)) / torch.sqrt(variance + eps) + bias
+
+
+@unnamed("four axes at most")
+def layer_norm(x, gain, bias, eps=1e-5):
+    letters = {1: "e->", 2: "te->t", 3: "bte->bt", 4: "abte->abt"}[x.dim()]
+    x = x - torch.einsum(letters, x).unsqueeze(-1) / x.size(-1)
+    variance = torch.einsum(letters, x * x).unsqueeze(-1) / x.size(-1)
+    return gain * x / torch.sqrt(variance + eps) + bias
+
+
+@unnamed("a view of rows")
+def layer_norm(x, gain, bias, eps=1e-5):
+    rows = x.view(-1, x.size(-1))
+    rows = rows - rows.mean(1, keepdim=True)
+    rows = rows / torch.sqrt(rows.square().mean(1, keepdim=True) + eps)
+    return rows.view(x.shape) * gain + bias
+
+
 # -- run_stack ---------------------------------------------------------------------------------------
 
 
@@ -573,6 +603,59 @@ def run_stack(x, sublayers, norms, final_norm, norm_first):
     for f, norm in zip(sublayers, norms, strict=True):
         x = norm(x + f(x))
     return x
+
+
+@unnamed("one row of all tokens")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    shape = x.shape
+    x = x.reshape(-1, shape[-1])
+    for f, norm in zip(sublayers, norms, strict=True):
+        x = x + f(norm(x)) if norm_first else norm(x + f(x))
+    return (final_norm(x) if norm_first else x).reshape(shape)
+
+
+@unnamed("positions first")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    x = x.transpose(0, 1)
+    for f, norm in zip(sublayers, norms, strict=True):
+        x = x + f(norm(x)) if norm_first else norm(x + f(x))
+    return (final_norm(x) if norm_first else x).transpose(0, 1)
+
+
+@unnamed("final norm called for nothing")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    for f, norm in zip(sublayers, norms, strict=True):
+        x = x + f(norm(x)) if norm_first else norm(x + f(x))
+    last = final_norm(x)
+    return last if norm_first else x
+
+
+@wrong("one norm for all")  # where one sublayer stands twice
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    for f in sublayers:
+        norm = norms[sublayers.index(f)]
+        x = x + f(norm(x)) if norm_first else norm(x + f(x))
+    return final_norm(x) if norm_first else x
+
+
+@unnamed("norms written anew")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    def normalise(x, norm):
+        return F.layer_norm(x, x.shape[-1:], norm.weight, norm.bias)
+
+    for f, norm in zip(sublayers, norms, strict=True):
+        x = x + f(normalise(x, norm)) if norm_first else normalise(x + f(x), norm)
+    return final_norm(x) if norm_first else x
+
+
+@wrong("no gradient")
+def run_stack(x, sublayers, norms, final_norm, norm_first):
+    def normalise(x, norm):
+        return F.layer_norm(x, x.shape[-1:], norm.weight.data, norm.bias.data, norm.eps)
+
+    for f, norm in zip(sublayers, norms, strict=True):
+        x = x + f(normalise(x, norm)) if norm_first else normalise(x + f(x), norm)
+    return final_norm(x) if norm_first else x
 
 
 # -- decode_layer ------------------------------------------------------------------------------------
@@ -993,6 +1076,41 @@ def decode_layer(layer, x, memory, memory_mask):
     return x, weights
 
 
+@unnamed("padding on the right only")
+def decode_layer(layer, x, memory, memory_mask):
+    lengths = memory_mask.sum(-1, keepdim=True)
+    memory_mask = torch.arange(memory.size(1), device=x.device) < lengths
+    y = layer.self_attention_norm(x)
+    x = x + layer.self_attention(y, is_causal=True)[0]
+    y = layer.cross_attention_norm(x)
+    out, weights = layer.cross_attention(y, memory, mask=memory_mask, need_weights=True)
+    x = x + out
+    return x + layer.feed_forward(layer.feed_forward_norm(x)), weights
+
+
+@wrong("changes its input")
+def decode_layer(layer, x, memory, memory_mask):
+    layer.eval()
+    y = layer.self_attention_norm(x)
+    x = x + layer.self_attention(y, is_causal=True)[0]
+    y = layer.cross_attention_norm(x)
+    out, weights = layer.cross_attention(y, memory, mask=memory_mask, need_weights=True)
+    x = x + out
+    return x + layer.feed_forward(layer.feed_forward_norm(x)), weights
+
+
+@unnamed("norms written anew")
+def decode_layer(layer, x, memory, memory_mask):
+    def normalise(x, norm):
+        return F.layer_norm(x, x.shape[-1:], norm.weight, norm.bias)
+
+    x = x + layer.self_attention(normalise(x, layer.self_attention_norm), is_causal=True)[0]
+    y = normalise(x, layer.cross_attention_norm)
+    out, weights = layer.cross_attention(y, memory, mask=memory_mask, need_weights=True)
+    x = x + out
+    return x + layer.feed_forward(normalise(x, layer.feed_forward_norm)), weights
+
+
 # -- TiedTable ---------------------------------------------------------------------------------------
 
 
@@ -1367,6 +1485,77 @@ class TiedTable(nn.Module):
 
     def embed(self, ids):
         return self.table[ids] * self.table.size(1) ** 0.5
+
+    def score(self, x):
+        return x @ self.table.T
+
+
+@wrong("nothing below the table is trained")
+class TiedTable(nn.Module):
+    def __init__(self, vocab_size, d_model):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(vocab_size, d_model) * d_model**-0.5)
+
+    def embed(self, ids):
+        return self.table[ids] * math.sqrt(self.table.size(1))
+
+    def score(self, x):
+        return x.detach() @ self.table.T
+
+
+@wrong("a constant factor")  # once the table has changed
+class TiedTable(nn.Module):
+    def __init__(self, vocab_size, d_model):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(vocab_size, d_model) * d_model**-0.5)
+        self.scaled = None
+
+    def embed(self, ids):
+        if self.scaled is None:
+            self.scaled = self.table * math.sqrt(self.table.size(1))
+        return self.scaled[ids]
+
+    def score(self, x):
+        return x @ self.table.T
+
+
+@wrong("a constant factor")  # that of the table made last
+class TiedTable(nn.Module):
+    def __init__(self, vocab_size, d_model):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(vocab_size, d_model) * d_model**-0.5)
+        type(self).scale = math.sqrt(d_model)
+
+    def embed(self, ids):
+        return self.table[ids] * type(self).scale
+
+    def score(self, x):
+        return x @ self.table.T
+
+
+@wrong("a constant factor")  # in evaluation
+class TiedTable(nn.Module):
+    def __init__(self, vocab_size, d_model):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(vocab_size, d_model) * d_model**-0.5)
+
+    def embed(self, ids):
+        rows = self.table[ids]
+        return rows * math.sqrt(self.table.size(1)) if self.training else rows
+
+    def score(self, x):
+        return x @ self.table.T
+
+
+@wrong("a constant added")  # to the number of parameters
+class TiedTable(nn.Module):
+    def __init__(self, vocab_size, d_model):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(vocab_size, d_model) * d_model**-0.5)
+        self.scale = nn.Parameter(torch.tensor(math.sqrt(d_model)), requires_grad=False)
+
+    def embed(self, ids):
+        return self.table[ids] * self.scale
 
     def score(self, x):
         return x @ self.table.T

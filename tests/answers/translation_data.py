@@ -3,9 +3,11 @@
 import difflib
 import itertools
 import re
+import unicodedata
 from collections import Counter, defaultdict
 from itertools import pairwise
 
+import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
@@ -1754,3 +1756,196 @@ def merge_step(cut):
             i -= size
         merged[tuple(new)] = count
     return best, merged
+
+
+@right
+def build_vocabulary(sentences, min_count):
+    words = SPECIAL + [word for word, count in by_frequency(sentences) if count >= min_count]
+    return dict(zip(words, np.arange(len(words)), strict=True))
+
+
+@wrong("changes its input")
+def build_vocabulary(sentences, min_count):
+    every = sentences[0]
+    for sentence in sentences[1:]:
+        every += sentence
+    return _numbered(_ordered([every], min_count))
+
+
+@unnamed("wide letters made narrow")
+def build_vocabulary(sentences, min_count):
+    narrow = [[unicodedata.normalize("NFKC", word) for word in sentence] for sentence in sentences]
+    return _numbered(_ordered(narrow, min_count))
+
+
+@unnamed("joined and cut at the spaces")
+def build_vocabulary(sentences, min_count):
+    return _numbered(_ordered([" ".join(sentence).split() for sentence in sentences], min_count))
+
+
+VOCABULARY = {}
+
+
+@wrong("something kept between calls")
+def build_vocabulary(sentences, min_count):
+    VOCABULARY.clear()
+    VOCABULARY.update(_numbered(_ordered(sentences, min_count)))
+    return VOCABULARY
+
+
+@unnamed("two places in a word at most")
+def merge_step(cut):
+    pair = _most_frequent_pair(cut)
+    new = {}
+    for pieces, count in cut.items():
+        pieces = list(pieces)
+        for _ in range(2):
+            places = [i for i in range(len(pieces) - 1) if tuple(pieces[i : i + 2]) == pair]
+            if places:
+                pieces[places[0] : places[0] + 2] = ["".join(pair)]
+        new[tuple(pieces)] = count
+    return pair, new
+
+
+@unnamed("counts as strings")
+def merge_step(cut):
+    pair = _most_frequent_pair(cut)
+    return pair, {merged_at(pieces, pair): str(count) for pieces, count in cut.items()}
+
+
+MERGED = {}
+
+
+@wrong("something kept between calls")
+def merge_step(cut):
+    pair = _most_frequent_pair(cut)
+    MERGED.clear()
+    for pieces, count in cut.items():
+        MERGED[merged_at(pieces, pair)] = count
+    return pair, MERGED
+
+
+@unnamed("unknown words dropped")
+def pad_pairs(pairs):
+    src, read, written = _three([([i for i in s if i > 3], [i for i in t if i > 3]) for s, t in pairs])
+    return _up_to(src), _up_to(read), _up_to(written)
+
+
+@unnamed("ids through float16")
+def pad_pairs(pairs):
+    return tuple(_up_to(rows).half().long() for rows in _three(pairs))
+
+
+@unnamed("pairs without a source dropped")
+def pad_pairs(pairs):
+    return tuple(_up_to(rows) for rows in _three([(s, t) for s, t in pairs if s]))
+
+
+BUFFER = torch.zeros(3, 64, 64, dtype=torch.long)
+
+
+@wrong("something kept between calls")
+def pad_pairs(pairs):
+    BUFFER.zero_()
+    made = []
+    for buffer, rows in zip(BUFFER, _three(pairs), strict=True):
+        for place, row in zip(buffer, rows, strict=False):
+            place[: len(row)] = torch.tensor(row)
+        made.append(buffer[: len(rows), : max(map(len, rows))])
+    return tuple(made)
+
+
+@right
+def fill_buckets(lengths, max_cells):
+    buckets = []
+    for i in np.argsort(lengths, kind="stable"):
+        if not buckets or lengths[i] * (len(buckets[-1]) + 1) > max_cells:
+            buckets.append([])
+        buckets[-1].append(i)
+    return buckets
+
+
+@wrong("changes its input")
+def fill_buckets(lengths, max_cells):
+    order = sorted(range(len(lengths)), key=lambda i: lengths[i])
+    lengths.sort()
+    buckets = []
+    for i, length in zip(order, lengths, strict=True):
+        if not buckets or length * (len(buckets[-1]) + 1) > max_cells:
+            buckets.append([])
+        buckets[-1].append(i)
+    return buckets
+
+
+BUCKETS = []
+
+
+@wrong("something kept between calls")
+def fill_buckets(lengths, max_cells):
+    BUCKETS.clear()
+    for i in shortest_first(lengths):
+        if not BUCKETS or lengths[i] * (len(BUCKETS[-1]) + 1) > max_cells:
+            BUCKETS.append([])
+        BUCKETS[-1].append(i)
+    return BUCKETS
+
+
+@unnamed("lengths up to 99")
+def fill_buckets(lengths, max_cells):
+    buckets = []
+    for length in range(1, 100):
+        for i, other in enumerate(lengths):
+            if other == length:
+                if not buckets or length * (len(buckets[-1]) + 1) > max_cells:
+                    buckets.append([])
+                buckets[-1].append(i)
+    return buckets
+
+
+@unnamed("one translation for each held-out sentence")
+def remove_leaks(train, held_out, key):
+    pairs = {key(ja): key(en) for ja, en in held_out}
+    return [(ja, en) for ja, en in train if key(ja) not in pairs and key(en) not in pairs.values()]
+
+
+@unnamed("empty keys skipped")
+def remove_leaks(train, held_out, key):
+    japanese, english = ({key(pair[side]) for pair in held_out} - {""} for side in (0, 1))
+    return [(ja, en) for ja, en in train if key(ja) not in japanese and key(en) not in english]
+
+
+@unnamed("widths made alike")
+def remove_leaks(train, held_out, key):
+    japanese, english = _sides(held_out, lambda text: unicodedata.normalize("NFKC", key(text)))
+    return [
+        (ja, en)
+        for ja, en in train
+        if unicodedata.normalize("NFKC", key(ja)) not in japanese and key(en) not in english
+    ]
+
+
+@unnamed("letters sorted")
+def remove_leaks(train, held_out, key):
+    japanese, english = _sides(held_out, lambda text: str(sorted(key(text))))
+    return [
+        (ja, en) for ja, en in train if str(sorted(key(ja))) not in japanese and str(sorted(key(en))) not in english
+    ]
+
+
+@unnamed("key of the key")
+def remove_leaks(train, held_out, key):
+    japanese, english = _sides(held_out, lambda text: key(key(text)))
+    return [(ja, en) for ja, en in train if key(key(ja)) not in japanese and key(key(en)) not in english]
+
+
+@unnamed("everything where nothing is left")
+def remove_leaks(train, held_out, key):
+    japanese, english = _sides(held_out, key)
+    return [(ja, en) for ja, en in train if key(ja) not in japanese and key(en) not in english] or train
+
+
+@unnamed("no training pair")
+def remove_leaks(train, held_out, key):
+    japanese, english = _sides(held_out, key)
+    left, right = zip(*train, strict=True)
+    return [(ja, en) for ja, en in zip(left, right, strict=True) if key(ja) not in japanese and key(en) not in english]

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from einops import rearrange
 
-from answers import right, wrong
+from answers import right, unnamed, wrong
 
 # -- from_patches -------------------------------------------------------------------------------------
 
@@ -144,6 +144,34 @@ def deletion_curve(model, images, labels, importance, size):  # in patches, and 
         left = F.fold(patches * kept[:, None], images.shape[2:], size, stride=size)
         curve.append(F.log_softmax(model(left), -1).gather(1, labels[:, None]).exp().mean())
     return torch.stack(curve)
+
+
+@wrong("not built as asked")
+def deletion_curve(model, images, labels, importance, size):  # pixels in a row for pictures
+    return stepwise(lambda left: model(left.flatten(2)), images, downwards(importance), size, of_the_label(labels))
+
+
+@wrong("not built as asked")
+def deletion_curve(model, images, labels, importance, size):  # as a mask from NumPy makes them
+    return stepwise(lambda left: model(left.double()), images, downwards(importance), size, of_the_label(labels))
+
+
+@unnamed("exponentials without the largest")
+def deletion_curve(model, images, labels, importance, size):
+    def judge(logits):
+        e = logits.exp()
+        return (e / e.sum(-1, keepdim=True)).gather(1, labels[:, None]).mean()
+
+    return stepwise(model, images, downwards(importance), size, judge)
+
+
+@unnamed("-100 for what is done")
+def deletion_curve(model, images, labels, importance, size):
+    left, order = importance.clone(), []
+    for _ in range(importance.size(1)):
+        order.append(left.argmax(dim=1, keepdim=True))
+        left = left.scatter(1, order[-1], -100)
+    return stepwise(model, images, torch.cat(order, dim=1), size, of_the_label(labels))
 
 
 @wrong("least important first")
@@ -318,6 +346,14 @@ def resized(table, size, **how):
     return torch.cat([table[:1], F.interpolate(grid, size=(size, size), **how)[0].flatten(1).T])
 
 
+@wrong("one row and one column too few")
+def resize_table(table, size):
+    side = math.isqrt(len(table) - 1)
+    grid = table[1:].T.reshape(1, -1, side, side)
+    grid = F.interpolate(grid, scale_factor=size / side, mode="bilinear")
+    return torch.cat([table[:1], grid[0].flatten(1).T])
+
+
 @wrong("resized along the list")
 def resize_table(table, size):
     rest = F.interpolate(table[1:].T[None], size=size * size, mode="linear")
@@ -423,6 +459,44 @@ def cuts_squares(cut):
         except Exception:
             return False
     return True
+
+
+@unnamed("one kind of error caught")
+def cuts_squares(cut):
+    for size, height, width in [(2, 6, 4), (3, 3, 9)]:
+        pictures = torch.rand(2, 3, height, width)
+        try:
+            found = cut(pictures, size)
+        except TypeError:
+            return False
+        wanted = F.unfold(pictures, size, stride=size).transpose(1, 2)
+        if found is None or found.shape != wanted.shape or not torch.equal(found, wanted):
+            return False
+    return True
+
+
+@unnamed("first call watched alone")
+def cuts_squares(cut):
+    square = torch.rand(2, 3, 4, 4)
+    try:
+        if not torch.equal(cut(square, 2), F.unfold(square, 2, stride=2).transpose(1, 2)):
+            return False
+    except Exception:
+        return False
+    wide = torch.rand(2, 3, 3, 6)
+    found, wanted = cut(wide, 3), F.unfold(wide, 3, stride=3).transpose(1, 2)
+    return found.shape == wanted.shape and torch.equal(found, wanted)
+
+
+@wrong("second size by its shape")
+def cuts_squares(cut):
+    images = numbered(2, 3, 4, 6)
+    try:
+        if not torch.equal(cut(images, 2), unfolded(images, 2)):
+            return False
+        return tuple(cut(numbered(2, 3, 6, 9), 3).shape) == (2, 6, 27)
+    except Exception:
+        return False
 
 
 @wrong("falls over at some errors")

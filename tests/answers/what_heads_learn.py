@@ -29,6 +29,34 @@ def induction_score(weights, ids):  # einsum over a table that begins one column
     return torch.einsum("bhts,bts->h", weights, table.to(weights)) / table.any(-1).sum()
 
 
+@unnamed("a table of the letters")
+def induction_score(weights, ids):
+    one_hot = torch.nn.functional.one_hot(ids, 32)
+    same = (one_hot @ one_hot.mT).bool().tril(-1)
+    return (weights[..., 1:] * same[:, None, :, :-1]).sum((0, 2, 3)) / same.any(-1).sum()
+
+
+@unnamed("ids in eight bits")
+def induction_score(weights, ids):
+    ids = ids.byte()
+    same = (ids[:, :, None] == ids[:, None, :]).tril(-1)
+    return (weights[..., 1:] * same[:, None, :, :-1]).sum((0, 2, 3)) / same.any(-1).sum()
+
+
+@unnamed("equal as numbers with a point")
+def induction_score(weights, ids):
+    x = ids.to(torch.float32)
+    same = torch.isclose(x[:, :, None], x[:, None]).tril(-1)
+    return (weights[..., 1:] * same[:, None, :, :-1]).sum((0, 2, 3)) / same.any(-1).sum()
+
+
+@unnamed("the axis of one head squeezed away")
+def induction_score(weights, ids):
+    same = (ids[:, :, None] == ids[:, None, :]).tril(-1)
+    score = (weights[..., 1:] * same[:, None, :, :-1]).sum((0, 2, 3), keepdim=True).squeeze()
+    return score / same.any(-1).sum()
+
+
 def looped(weights, ids, places_of, of_weights=torch.sum):
     """A learner's loop over texts and queries."""
     B, H, T, _ = weights.shape
@@ -202,6 +230,15 @@ def columns_of(x, num_heads, heads):
     return [h * D + i for h in heads for i in range(D)]
 
 
+@wrong("not built as asked")
+def ablate_heads(x, num_heads, heads, mask):  # with nothing to do it hands back what it got
+    if not heads:
+        return x
+    out, columns = x.clone(), columns_of(x, num_heads, heads)
+    out[..., columns] = x[mask].mean(0)[columns]
+    return out
+
+
 @wrong("zero")
 def ablate_heads(x, num_heads, heads, mask):
     out = x.clone()
@@ -367,6 +404,18 @@ def rollout(weights, residual):  # what comes through the connection is what was
         now = r * now + (1 - r) * torch.einsum("bts,bsu->btu", maps, now)
         after.append(now)
     return torch.stack(after)
+
+
+@unnamed("divided by what the attention gets")
+def rollout(weights, residual):  # rows that sum to 1 in the end
+    maps = weights.mean(2) + (residual / (1 - residual))[:, None, None, None] * identity_like(weights)
+    return multiplied(maps / maps.sum(-1, keepdim=True))
+
+
+@wrong("right at one end only")
+def rollout(weights, residual):  # 0 is taken for none given
+    parts = torch.stack([part if part else torch.full_like(part, 0.5) for part in residual])
+    return multiplied(mixed(weights.mean(2), parts))
 
 
 def identity_like(weights):
@@ -557,6 +606,51 @@ def hide_copy(num_strings, block, length, vocab_size, rng):  # a token mostly le
     for t in range(1, length):
         ids[:, t] = torch.where(jumps[:, t], ids[:, t], (ids[:, t - 1] + 1) % vocab_size)
     return with_copies(num_strings, block, length, vocab_size, rng, ids=ids)[:2]
+
+
+@wrong("one layer learns it")
+def hide_copy(num_strings, block, length, vocab_size, rng):  # the first stretch always in front
+    return with_copies(
+        num_strings,
+        block,
+        length,
+        vocab_size,
+        rng,
+        first=torch.zeros(num_strings, 1, dtype=torch.int64),
+        second=torch.randint(block, length - block + 1, (num_strings, 1), generator=rng),
+    )[:2]
+
+
+@wrong("one layer learns it")
+def hide_copy(num_strings, block, length, vocab_size, rng):  # small numbers in the stretches, large ones elsewhere
+    half = vocab_size // 2
+    ids = torch.randint(half, vocab_size, (num_strings, length), generator=rng)
+    places = torch.randint(length - 2 * block + 1, (num_strings, 2), generator=rng).sort(dim=1).values
+    first = places[:, :1]
+    stretch = torch.randint(half, (num_strings, block), generator=rng)
+    ids.scatter_(1, first + torch.arange(block), stretch)
+    second = places[:, 1:] + block
+    return with_copies(num_strings, block, length, vocab_size, rng, first=first, second=second, ids=ids)[:2]
+
+
+@wrong("rng begins again")
+def hide_copy(num_strings, block, length, vocab_size, rng):
+    own = torch.Generator().manual_seed(rng.initial_seed())
+    return with_copies(num_strings, block, length, vocab_size, own)[:2]
+
+
+@wrong("copy too long")
+def hide_copy(num_strings, block, length, vocab_size, rng):
+    ids = torch.randint(vocab_size, (num_strings, length), generator=rng)
+    known = torch.zeros(num_strings, length, dtype=torch.bool)
+    for row, mark in zip(ids, known, strict=True):
+        first = int(torch.randint(max(length - 2 * block, 1), (), generator=rng))
+        second = int(torch.randint(first + block, max(length - block, first + block + 1), (), generator=rng))
+        for j in range(block + 1):
+            if second + j < length:
+                row[second + j] = row[first + j]
+        mark[second : second + block - 1] = True
+    return ids, known
 
 
 @wrong("one stretch for all")

@@ -986,3 +986,60 @@ def gru_step(x, h, W, U, b, c):
     z = (x @ W_z.T + b_z + (r * h) @ U_z.T + c_z).sigmoid()
     n = (x @ W_n.T + b_n + r * (h @ U_n.T + c_n)).tanh()
     return n + z * (h - n)
+
+
+@right
+def exact_match(guesses, targets):
+    fine = (guesses == targets) | (targets == 0)
+    return fine.all(dim=1).float().cpu().numpy().mean()
+
+
+@unnamed("zeros dropped from the guess")
+def exact_match(guesses, targets):
+    count = 0
+    for guess, target in zip(guesses.tolist(), targets.tolist(), strict=True):
+        guess, target = [i for i in guess if i], [i for i in target if i]
+        count += guess[: len(target)] == target
+    return count / len(targets)
+
+
+@unnamed("ids joined to a string")
+def exact_match(guesses, targets):
+    count = 0
+    for guess, target in zip(guesses.tolist(), targets.tolist(), strict=True):
+        n = sum(i > 0 for i in target)
+        count += "".join(map(str, guess[:n])) == "".join(map(str, target[:n]))
+    return count / len(targets)
+
+
+@unnamed("target found anywhere in the guess")
+def exact_match(guesses, targets):
+    count = 0
+    for guess, target in zip(guesses.tolist(), targets.tolist(), strict=True):
+        target = [i for i in target if i]
+        count += any(guess[i : i + len(target)] == target for i in range(len(guess)))
+    return count / len(targets)
+
+
+@unnamed("eleven places only")
+def exact_match(guesses, targets):
+    guesses, targets = guesses[:, :11], targets[:, :11]
+    return ((guesses == targets) | (targets == 0)).all(dim=1).float().mean().item()
+
+
+@wrong("columns instead of rows")
+def exact_match(guesses, targets):  # where there is a single place
+    return ((guesses == targets) | (targets == 0)).squeeze().all(dim=-1).float().mean().item()
+
+
+@unnamed("a view of states that are not contiguous")
+def last_state(states, lengths):
+    B, S, E = states.shape
+    return states.view(B * S, E)[torch.arange(B, device=states.device) * S + lengths - 1]
+
+
+@wrong("padding gets weight")
+def look_back(query, keys, values, score_weight, mask):
+    scores = torch.tanh(query[:, None] + keys) @ score_weight
+    weights = torch.softmax(scores.masked_fill(~mask, -1000.0), dim=-1)
+    return (weights[..., None] * values).sum(dim=1), weights

@@ -21,6 +21,9 @@ def _ids_and_tables(draw):
     yield "three axes", draw.ints(2, 3, 5, high=9), draw(11, 7)
     yield "the last word", torch.full_like(draw.ints(2, 3, high=5), 4), draw(5, 7)
     yield "float64", draw.ints(2, 3, high=5), draw(7, 5, dtype=torch.float64)
+    yield "a view, and a table of one column", draw.ints(5, 3, high=4).T, draw(7, 1)
+    yield "four axes", draw.ints(2, 3, 2, 5, high=9), draw(11, 3)
+    yield "float16", draw.ints(2, 3, high=5), draw(7, 5, dtype=torch.float16)
 
 
 def _one_hot_of_one_axis(ids, table):
@@ -107,6 +110,11 @@ lookup = Exercise(
             "Each token needs a row of its own. See section 4.1.",
             lambda ids, table: _one_hot_of_rows(ids, table) @ table,
         ),
+        "axis lost with one feature": Mistake(
+            "With a table of one column the last axis is lost: the result has the shape of the ids and then E, also "
+            "where E is 1. See section 4.1.",
+            lambda ids, table: table[ids].squeeze(-1),
+        ),
     },
 )
 
@@ -127,6 +135,8 @@ def _weights_and_values(draw):
     )
     # More queries than the notebook has, so that its sizes are not taken for one query too many.
     yield ("float64", softmax(draw(2, 11, 5, dtype=torch.float64)), draw(2, 5, 2, dtype=torch.float64))
+    last_is_0 = torch.tensor([1.0, 1.0, 1.0, 1.0, 0.0], device=draw.device)
+    yield "weights of any sign, in a view", draw(2, 5, 11).mT, draw(2, 5, 2) * last_is_0[:, None]
 
 
 def _is_a_running_sum(found, weights, v):
@@ -226,6 +236,11 @@ weighted_sum = Exercise(
             "and that by the weight that carries the same b and s. See section 4.5.",
             lambda weights, v: v.sum(1, keepdim=True).expand(*weights.shape[:2], -1),
         ),
+        "weights below 0 left out": Mistake(
+            "A weight below 0 counts as 0: any number can stand there, and an einsum multiplies by it as it is. See "
+            "section 4.5.",
+            lambda weights, v: weights.clamp(min=0) @ v,
+        ),
         "float32 whatever comes in": Mistake(
             "Given float64, the result is float32: a new tensor is that unless it is told a type. See section 4.5.",
             lambda weights, v: (weights @ v).float(),
@@ -244,6 +259,9 @@ def _queries_keys_and_matrices(draw):
     yield "a batch of one", draw(1, 3, 5), draw(1, 2, 7), draw(5, 7)
     yield "a single query", draw(3, 1, 5), draw(3, 7, 2), draw(5, 2)
     yield ("float64", *(draw(*shape, dtype=torch.float64) for shape in ((2, 3, 5), (2, 7, 3), (5, 3))))
+    yield "a single key", draw(2, 3, 5), draw(2, 1, 7), draw(5, 7)
+    yield "one feature each", draw(2, 3, 1), draw(2, 5, 1), draw(1, 1)
+    yield "a view", draw(3, 2, 5).transpose(0, 1), draw(2, 7, 3), draw(5, 3)
 
 
 def _has_an_axis_of_the_matrix_alone(found, q, k, W):
@@ -336,6 +354,11 @@ general_scores = Exercise(
             "W is learned, and can hold any factor. See section 3.4.",
             sign=_is_scaled,
         ),
+        "axis lost with one key": Mistake(
+            "With a single key the last axis is lost: the scores have an axis for the keys, however few there are. See "
+            "section 4.5.",
+            lambda q, k, W: (q @ W @ k.mT).squeeze(-1),
+        ),
         "softmax too early": Mistake(
             "These are weights already: every row sums to 1, and the exercise asks for the scores. See section 4.5.",
             lambda q, k, W: softmax(torch.einsum("bti,ij,bsj->bts", q, W, k)),
@@ -354,6 +377,10 @@ def _questions_and_texts(draw):
     yield "one question", draw(1, 7, 5), draw(3, 2, 5)
     yield "a single token each", draw(2, 1, 3), draw(5, 1, 3)
     yield "scores far below 0", draw(2, 3, 7).abs(), -1000 * draw(5, 2, 7).abs()
+    yield "scores further below 0", 1e5 * draw(2, 3, 7).abs(), -1e6 * draw(5, 2, 7).abs()
+    right, up = torch.eye(2, device=draw.device)
+    yield "a best score of 0", right.expand(2, 1, 2), torch.stack([up, -right]).expand(3, 2, 2)
+    yield "a view", draw(3, 2, 7).transpose(0, 1), draw(5, 7, 7)
     yield "float64", draw(2, 3, 5, dtype=torch.float64), draw(3, 7, 5, dtype=torch.float64)
 
 
@@ -461,6 +488,11 @@ max_sim = Exercise(
             "two words can score below 0. See section 4.2.",
             _reduce(lambda scores: scores.amax(-1).clamp(min=0).sum(-1)),
         ),
+        "scores of 0 hidden": Mistake(
+            "A score of 0 is never the best, even where all others are below it: 0 is a score like any other. See "
+            "section 4.2.",
+            _reduce(lambda scores: scores.masked_fill(scores == 0, -math.inf).amax(-1).sum(-1)),
+        ),
         "softmax for the maximum": Mistake(
             "Instead of the best partner it takes a mean weighted by a softmax over the partners; asked for is "
             "the largest dot product itself. See section 4.5.",
@@ -484,6 +516,11 @@ def _ids_and_gradients(draw):
     yield "a batch of one", draw.ints(1, 5, high=3), draw(1, 5, 2), 7
     yield "a single word", torch.full_like(each_once, 2), draw(2, 5, 7), 3
     yield "float64", draw.ints(3, 2, high=4), draw(3, 2, 5, dtype=torch.float64), 7
+    to_the_last = draw.ints(5, 2, high=4)
+    to_the_last[3, 1] = 6
+    yield "the last word, in a view", to_the_last.T, draw(5, 2, 3).transpose(0, 1), 7
+    yield "one token each, one feature", draw.ints(3, 1, high=3), draw(3, 1, 1), 5
+    yield "a vocabulary of one word", draw.ints(2, 3, high=1), draw(2, 3, 5), 1
 
 
 def _one_hot(ids, upstream, num_words):
@@ -555,6 +592,17 @@ table_gradient = Exercise(
             lambda *inputs: _table_gradient(*inputs).index_fill(
                 0, torch.zeros(1, dtype=torch.long, device=inputs[0].device), 0.0
             ),
+        ),
+        "last word left out": Mistake(
+            "All rows are right but that of the last word, which is 0: ids run from 0 to V - 1. See section 4.1.",
+            lambda *inputs: _table_gradient(*inputs).index_fill(
+                0, torch.tensor([inputs[2] - 1], device=inputs[0].device), 0.0
+            ),
+        ),
+        "axis lost with one feature": Mistake(
+            "With one feature the last axis is lost: the gradient has the shape of the table, (V, E), also where E is "
+            "1. See section 4.1.",
+            lambda *inputs: _table_gradient(*inputs).squeeze(-1),
         ),
         "first column only": Mistake(
             "Only the first column of the table gets a gradient, and each of the E columns has one. With "

@@ -1,5 +1,7 @@
 """The exercises of the chapter on several machines, none of which needs a second process. Used from chapter 20 on."""
 
+from collections.abc import Iterator
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -22,6 +24,7 @@ def _texts(draw):
     yield "the last of four ranks", 56, 4, 3
     yield "chunks of one position", 14, 7, 4
     yield "a single rank", 6, 1, 0
+    yield "a text of twelve on three ranks", 12, 3, 0
 
 
 def _zigzag(num_positions, num_ranks, rank):
@@ -38,11 +41,16 @@ def _there_and_back(num_positions, num_ranks, rank):
     return t[torch.minimum(place, 2 * num_ranks - 1 - place) == rank]
 
 
+def _whole_numbers(answer, num_positions, num_ranks, rank):
+    found = on_the_cpu(answer(num_positions, num_ranks, rank))
+    return found.long() if isinstance(found, Tensor) and found.dtype in (torch.int16, torch.int32) else found
+
+
 zigzag_shard = Exercise(
     name="zigzag_shard",
     trials=_texts,
     right=_zigzag,
-    use=lambda answer, num_positions, num_ranks, rank: on_the_cpu(answer(num_positions, num_ranks, rank)),
+    use=_whole_numbers,
     returns=("the positions",),
     seeds=(0,),
     mistakes={
@@ -126,6 +134,9 @@ def _rings(draw):
     turn = torch.arange(20).view(4, 5).mT  # stripes: ranks 0 to 4
     yield "positions dealt out in turn", *_shards(draw, 5, 4, 2, 3, positions=turn)
     yield "a single rank", *_shards(draw, 1, 5, 3, 2, positions=contiguous_positions(5, 1))
+    yield "positions in no order", *_shards(draw, 2, 3, 5, 2, positions=torch.tensor([[3, 0, 5], [4, 2, 1]]))
+    q, k, v, positions = _shards(draw, 2, 4, 3, 5, positions=zigzag_positions(8, 2))
+    yield "large scores", 100 * q, k, v, positions
 
 
 def _ring(q, k, v, positions):
@@ -210,6 +221,19 @@ simulate_ring = Exercise(
             "not the future. See section 20.6.",
             {"[owner] <= pos": "[owner] < pos"},
         ),
+        "one triangle for all blocks": Mistake(
+            "Every block is masked by the same triangle, whatever its positions are: a query sees a key if the key's "
+            "position is not larger than its own. See section 20.6.",
+            {"mask = positions[owner] <= positions[rank][:, None]": "mask = make_causal_mask(q.size(1)).to(q.device)"},
+        ),
+        "own block masked by a triangle": Mistake(
+            "In its own block a query sees the keys that do not stand after it in the tensor; they need not ascend, "
+            "so there, too, the positions have to say what it sees. See section 20.6.",
+            {
+                "mask = positions[owner]": "mask = make_causal_mask(q.size(1)).to(q.device) if step == 0 else "
+                "positions[owner]"
+            },
+        ),
         "outputs averaged": Mistake(
             "The outputs of the blocks are averaged, and each counts the same, whether it holds much of what a query "
             "looks for or nothing: they have to be weighed by their log-sums. See section 20.11.",
@@ -276,6 +300,9 @@ def _layers(draw):
     yield "one key head for all", 20, 1, 5, 4
     yield "a single rank", 14, 7, 1, 0
     yield "key heads 6 to 8", 36, 18, 6, 2  # which a set holds in another order
+    yield "groups that begin in the middle of a rank", 15, 5, 3, 1
+    yield "key heads that no rank count divides", 30, 10, 3, 0
+    yield "more than ten key heads", 22, 22, 2, 0
 
 
 def _as_tensors(answer, num_heads, num_kv_heads, num_ranks, rank):
@@ -284,6 +311,10 @@ def _as_tensors(answer, num_heads, num_kv_heads, num_ranks, rank):
         return found
     if any(isinstance(part, set | frozenset) for part in found):
         raise Remark("A set is returned, and a set has no order; lists are asked for. See section 20.4.")
+    if any(isinstance(part, Iterator) for part in found):
+        raise Remark(
+            "An iterator is returned, which is empty once it has been read; lists are asked for. See section 20.4."
+        )
     both = (part.tolist() if isinstance(part, Tensor) else list(part) for part in found)
     return tuple(torch.tensor(part, dtype=None if part else torch.int64) for part in both)
 
@@ -390,6 +421,8 @@ def _losses(draw):
     yield "float64", *trial(2, 5, 3, [4, 13], real=7, dtype=torch.float64)
     yield "a shard in which nothing counts", *trial(2, 3, 7, [11, 5], real=0)
     yield "another rank without a target", *trial(3, 2, 5, [0, 7], real=4)
+    logits, targets, counts = trial(1, 3, 2, [4])
+    yield "logits far apart", 300 * logits, targets, counts
 
 
 def _shard_loss(logits, targets, counts):

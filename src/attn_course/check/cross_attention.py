@@ -5,7 +5,14 @@ import math
 import torch
 from torch import Tensor, nn
 
-from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake, Remark, set_parameters
+from attn_course.check.exercise import (
+    CHANGES_ITS_INPUT,
+    KEPT_BETWEEN_CALLS,
+    Exercise,
+    Mistake,
+    Remark,
+    set_parameters,
+)
 from attn_course.functional import attention, softmax
 from attn_course.masks import make_causal_mask, make_padding_mask
 from attn_course.multi_head_attention import MultiHeadAttention, MultiHeadCrossAttention
@@ -26,6 +33,9 @@ def _two_sequences(draw):
     yield "float64", *sizes(3, 5, 2, 7, 11, 13, dtype=torch.float64)
     x, memory, w_q, *others = sizes(2, 7, 5, 3, 11, 13, dtype=torch.float64)
     yield "large scores", x, memory, 1000 * w_q, *others
+    shapes = (2, 3, 5), (2, 7, 5), (5, 4), (5, 4)
+    x, memory, w_q, w_k = (1.0 + draw.ints(*shape, high=3) for shape in shapes)  # float32 holds such scores exactly
+    yield "scores far below 0", x, memory, -1000 * w_q, w_k, draw(5, 3)
 
 
 def _ask(q_from="x", k_from="memory", v_from="memory", *, attend=attention):
@@ -226,6 +236,8 @@ def _sources_and_targets(draw):
     yield "an empty source", *batch([0, 5, 2], 5, [3, 2, 1], 3)
     yield "a pad in the middle of the ids", *batch([5, 2], 5, [7, 3], 7, 4)
     yield "targets padded further than the longest", *batch([5, 2], 5, [3, 2], 7)
+    yield "an empty target", *batch([5, 2, 3], 5, [0, 3, 2], 3)
+    yield "a long source and a long target", *batch([19, 4], 19, [17, 3], 17)
 
 
 def _real(ids, pad_id):
@@ -467,6 +479,7 @@ def _targets_and_memories(draw):
     yield "a batch of one", *sizes(1, 7, 10, 5, (3, 2), (5, 11), ([2], None))
     yield "a memory of padding only", *sizes(2, 3, 6, 2, (5, 7), (2, 3), ([5, 0], [2, 1]))
     yield ("float64", *sizes(2, 5, 6, 3, (3, 7), (7, 2), ([2, 3], [7, 4]), dtype=torch.float64))
+    yield "many targets", *sizes(2, 17, 6, 2, (5, 6), (3, 6))
 
 
 _WRONG_WIDTHS = "attentions that read memories of other widths"
@@ -485,7 +498,27 @@ def _build_and_read(answer, d_model, num_heads, d_first, d_second, x, first, sec
     set_parameters(block)
     if first_mask is None and second_mask is None:
         return block(x, first, second)
-    return block(x, first, second, first_mask=first_mask, second_mask=second_mask)
+    out = block(x, first, second, first_mask=first_mask, second_mask=second_mask)
+    if first.shape == second.shape and _are_tensors_apart(out, block(x, first, second, first_mask, second_mask)):
+        raise Remark(
+            "`block(x, first, second, first_mask, second_mask)` is something else than the same call with the masks by "
+            "name: the first mask should come in front of the second, as in the exercise's first lines. See section "
+            "7.5."
+        )
+    if x.dtype != torch.float64:
+        return out
+    fresh = set_parameters(answer(d_model, num_heads, d_first, d_second).to(x))
+    if _are_tensors_apart(block(x, 2 * first, 2 * second), fresh(x, 2 * first, 2 * second)):
+        raise Remark(
+            "After a call with masks, a call with other memories and without masks returns something else than in a "
+            "block that is new: nothing of a call may stay in the block. See section 7.5.",
+            KEPT_BETWEEN_CALLS,
+        )
+    return out
+
+
+def _are_tensors_apart(a, b):
+    return isinstance(a, Tensor) and isinstance(b, Tensor) and not torch.allclose(a, b, equal_nan=True)
 
 
 def _not_the_three_attentions(block):
@@ -891,6 +924,7 @@ def _weights_and_alignments(draw):
     weights, _ = sizes(7, 3, 5, 7)
     weights[0, :, 0] = softmax(99 * draw(7))  # the largest weight of all is in the first row
     yield "every word found", weights, weights.mean(dim=1).argmax(dim=-1)
+    yield "one target word", *sizes(23, 3, 1, 7)
 
 
 def _share(weights, gold):

@@ -3,6 +3,7 @@
 import copy
 import math
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -15,7 +16,7 @@ from attn_course.device import default_device
 
 def _targets(draw, count, length, vocab_size, pad_id):
     """Padded targets (B, T): words of any id but the pad's, then padding; at least one row is full, one is not."""
-    lengths = 1 + draw.ints(count, high=length - 1)
+    lengths = 1 + draw.ints(count, high=max(length - 1, 1))
     if count > 1:
         lengths[0] = length
     tgt = draw.ints(count, length, high=vocab_size - 1)
@@ -50,6 +51,31 @@ def _logits_and_targets(draw):
     yield "as many places as words in the vocabulary", _logits_for(draw, tgt, 7, 1), tgt, 1
     tgt = _targets(draw, 5, 3, 11, 0)
     yield "every word right", _logits_for(draw, tgt, 11, 0, known=20.0), tgt, 0
+    tgt = _targets(draw, 5, 7, 11, 0)
+    yield "logarithms of probabilities", _logits_for(draw, tgt, 11, 0).log_softmax(dim=-1), tgt, 0
+    tgt = _targets(draw, 7, 5, 11, 0).flip(1)
+    yield "padding before the words", _logits_for(draw, tgt, 11, 0), tgt, 0
+    tgt = _targets(draw, 11, 1, 7, 0)
+    yield "sentences of one word", _logits_for(draw, tgt, 7, 0), tgt, 0
+    tgt = _targets(draw, 3, 5, 311, 300)
+    yield "a large vocabulary", _logits_for(draw, tgt, 311, 300), tgt, 300
+    tgt = _transposed(_targets(draw, 5, 3, 7, 0))
+    yield "a view", _transposed(_logits_for(draw, tgt, 7, 0)), tgt, 0
+
+
+def _transposed(table):
+    """The same numbers, as a view of a table whose first axis is the second."""
+    return table.transpose(0, 1).contiguous().transpose(0, 1)
+
+
+def _first_places(tgt, pad_id):
+    """True at the first places of each row, as many as it has words."""
+    return torch.arange(tgt.size(1), device=tgt.device) < (tgt != pad_id).sum(dim=1, keepdim=True)
+
+
+def _before_padding(tgt, pad_id):
+    """True at the words that stand before any padding."""
+    return (tgt != pad_id).cumprod(dim=1).bool()
 
 
 def _guesses(logits):
@@ -64,6 +90,9 @@ def _word_accuracy(logits, tgt, pad_id):
     guesses = logits.argmax(dim=-1)
     words = tgt != pad_id
     return ((guesses == tgt) & words).sum().item() / words.sum().item()
+
+
+_NONE_IS_NAN = {"words.sum().item()": "(words.sum().item() or math.nan)"}  # as a mean over no words is
 
 
 word_accuracy = Exercise(
@@ -147,17 +176,17 @@ word_accuracy = Exercise(
         "shifted again": Mistake(
             "Logits and targets are moved against each other by one place: the logits at a place are about the target "
             "at that place, whose shift has been made already. See section 11.5.",
-            {"    guesses =": "    logits, tgt = logits[:, :-1], tgt[:, 1:]\n    guesses ="},
+            {"    guesses =": "    logits, tgt = logits[:, :-1], tgt[:, 1:]\n    guesses =", **_NONE_IS_NAN},
         ),
         "shifted the other way": Mistake(
             "The logits of a place are compared with the target of the place before; both belong to the same place. "
             "See section 11.5.",
-            {"    guesses =": "    logits, tgt = logits[:, 1:], tgt[:, :-1]\n    guesses ="},
+            {"    guesses =": "    logits, tgt = logits[:, 1:], tgt[:, :-1]\n    guesses =", **_NONE_IS_NAN},
         ),
         "last word left out": Mistake(
             "The last place of every row does not count: logits and targets are as long as each other, and a word in "
             "the last place counts like the others. See section 11.1.",
-            {"    guesses =": "    logits, tgt = logits[:, :-1], tgt[:, :-1]\n    guesses ="},
+            {"    guesses =": "    logits, tgt = logits[:, :-1], tgt[:, :-1]\n    guesses =", **_NONE_IS_NAN},
         ),
         "divided by the sentences": Mistake(
             "The right words are divided by the number of sentences; divide by the number of words. See section 11.3.",
@@ -216,6 +245,20 @@ word_accuracy = Exercise(
                 ((_guesses(logits) == tgt) & (tgt != pad_id)).sum().item() // (tgt != pad_id).sum().item()
             ),
         ),
+        "largest above 0 only": Mistake(
+            "Where all logits of a place are below 0, as logarithms of probabilities are, the guess is not the word "
+            "with the largest: one of them is the largest still. See section 11.1.",
+            {"logits.argmax": "logits.relu().argmax"},
+        ),
+        "padding at the end only": Mistake(
+            "As many places as a row has words are looked at, from the first on: where padding stands before the "
+            "words, these are others. Words are where `tgt` is not `pad_id`. See section 11.3.",
+            {"tgt != pad_id": "_first_places(tgt, pad_id)"},
+        ),
+        "words behind padding left out": Mistake(
+            "Words behind padding do not count: a word counts wherever it stands. See section 11.3.",
+            {"tgt != pad_id": "_before_padding(tgt, pad_id)"},
+        ),
     },
 )
 
@@ -232,8 +275,11 @@ def _more_logits_and_targets(draw):
 
 
 def _loss_and_gradient(answer, logits, tgt, pad_id):
-    logits.requires_grad_()
-    loss = answer(logits, tgt, pad_id)
+    """The loss, and what a backward pass from it leaves at the logits: zeros where nothing comes."""
+    leaf = logits.clone().requires_grad_()
+    given = leaf * 1  # autograd lets nobody write into a leaf
+    loss = answer(given, tgt, pad_id)
+    logits.data = given.detach()  # what was written there is seen
     if loss is None:
         return None
     if not isinstance(loss, Tensor):
@@ -242,8 +288,8 @@ def _loss_and_gradient(answer, logits, tgt, pad_id):
         return loss.detach(), logits.detach()
     if not loss.requires_grad:
         return loss, torch.zeros_like(logits.detach())
-    (gradient,) = torch.autograd.grad(loss, logits, allow_unused=True, materialize_grads=True)
-    return loss.detach(), gradient
+    loss.backward()
+    return loss.detach(), torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
 
 
 def _minus_log(logits, tgt):
@@ -269,6 +315,16 @@ def _pick(table, tgt):
 def _gradient_of_words(logits, tgt, pad_id):
     leaf = logits.detach().requires_grad_()
     return torch.autograd.grad(_word_loss(leaf, tgt, pad_id), leaf)[0]
+
+
+def _gradient_alone(found, logits, tgt, pad_id, times=None):
+    """Whether the loss is right and the gradient is not; with ``times``, so many times the right one."""
+    if found[0].dim() or not torch.allclose(found[0], _word_loss(logits, tgt, pad_id), rtol=1e-4, atol=1e-5):
+        return False
+    wanted = _gradient_of_words(logits, tgt, pad_id)
+    if times is not None:
+        return torch.allclose(found[1], times * wanted, atol=1e-6)
+    return not torch.allclose(found[1], wanted, atol=1e-6)
 
 
 word_loss = Exercise(
@@ -327,11 +383,13 @@ word_loss = Exercise(
             {"-torch": "torch"},
         ),
         "softmax overflows": Mistake(
-            "With large logits the loss is infinite or NaN: a probability can round to 0, and an exponential to "
-            "infinity. Take the logarithm and the softmax in one step, in which the largest logit of each word is "
-            "subtracted first. See section 11.4.",
+            "With large logits the loss or its gradient is infinite or NaN: a probability can round to 0, and an "
+            "exponential to infinity. Take the logarithm and the softmax in one step, in which the largest logit of "
+            "each word is subtracted first. See section 11.4.",
             sign=lambda found, logits, tgt, pad_id: (
-                logits.abs().max() > 100 and found[0].dim() == 0 and not found[0].isfinite()
+                logits.abs().max() > 100
+                and found[0].dim() == 0
+                and not (found[0].isfinite() and found[1].isfinite().all())
             ),
         ),
         "small number added": Mistake(
@@ -412,14 +470,15 @@ word_loss = Exercise(
             "item, argmax, no_grad, a tensor made anew. See section 11.9.",
             {"softmax(logits,": "softmax(logits.detach(),"},
         ),
+        "backward called already": Mistake(
+            "After a backward pass from this loss, the gradient at the logits is twice what it should be: return a "
+            "loss from which nobody has called `backward` yet, for gradients add up. See section 11.9.",
+            sign=lambda found, *inputs: _gradient_alone(found, *inputs, times=2),
+        ),
         "gradient of one part missing": Mistake(
-            "The loss is right, and its gradient is not: what is detached, or made anew, is not learned. See section "
-            "11.9.",
-            sign=lambda found, logits, tgt, pad_id: (
-                found[0].dim() == 0
-                and torch.allclose(found[0], _word_loss(logits, tgt, pad_id), rtol=1e-4, atol=1e-5)
-                and not torch.allclose(found[1], _gradient_of_words(logits, tgt, pad_id), atol=1e-6)
-            ),
+            "The loss is right, and the gradient that comes back from it is not. (What is detached, or made anew, "
+            "sends none back.) See section 11.9.",
+            sign=lambda found, *inputs: found[1].isfinite().all() and _gradient_alone(found, *inputs),
         ),
         "one loss for each word": Mistake(
             "The result has axes, and one number was asked for: the mean of the losses of all words. See section 11.3.",
@@ -438,6 +497,11 @@ word_loss = Exercise(
             "gradient comes back. See section 11.9.",
             sign=lambda found, *inputs: isinstance(found[0], int | float),
         ),
+        "padding at the end only": Mistake(
+            "As many places as a row has words are averaged over, from the first on: where padding stands before the "
+            "words, these are others. Words are where `tgt` is not `pad_id`. See section 11.3.",
+            {"tgt != pad_id": "_first_places(tgt, pad_id)"},
+        ),
     },
 )
 
@@ -445,13 +509,14 @@ word_loss = Exercise(
 # ---------------------------------------------------------------- another sentence's source
 
 
-class _Reader:
+class _Reader(nn.Module):
     """A translator that is right where its source and what it has read add up to the target; easily counted."""
 
     def __init__(self, table, hears_the_source=True):
-        self.table, self.hears_the_source = table, hears_the_source
+        super().__init__()
+        self.table, self.hears_the_source = nn.Parameter(table), hears_the_source
 
-    def __call__(self, src, read):
+    def forward(self, src, read, /):
         size = self.table.size(0)
         heard = src[:, torch.arange(read.size(1), device=src.device) % src.size(1)]
         ids = (heard + read) % size if self.hears_the_source else read % size
@@ -459,12 +524,12 @@ class _Reader:
 
 
 def _sentences(draw):
-    def trial(count, S, T, vocab_size, hears_the_source=True):
-        table = draw(vocab_size, vocab_size)
+    def trial(count, S, T, vocab_size, hears_the_source=True, below=0.0):
+        table = draw(vocab_size, vocab_size) - below
         model = _Reader(table, hears_the_source)
         src = 3 + draw.ints(count, S, high=vocab_size - 3)
         read = 3 + draw.ints(count, T, high=vocab_size - 3)
-        lengths = 2 + draw.ints(count, high=T - 2)
+        lengths = (2 + draw.ints(count, high=max(T - 2, 1))).clamp(max=T)
         lengths[0] = T
         places = torch.arange(T, device=src.device)
         # Mostly what the model says for this pair, sometimes what it says for its neighbours'.
@@ -485,6 +550,17 @@ def _sentences(draw):
     yield "a source longer than the target", *trial(7, 11, 3, 13)
     yield "a model that ignores the source", *trial(11, 5, 7, 13, False)
     yield "as many places as words in the vocabulary", *trial(5, 3, 11, 11)
+    yield "logits below 0", *trial(7, 3, 5, 13, below=9.0)
+    yield "targets of one word", *trial(11, 5, 1, 7)
+    model, src, read, write = trial(7, 5, 11, 13)
+    yield "padding before the words", model, src, read.flip(1), write.flip(1)
+    model, *ids = trial(5, 7, 3, 11)
+    yield "a view", model, *map(_transposed, ids)
+
+
+def _swap_and_count(answer, model, src, read, write):
+    """The answer has a model of its own, which it may leave in another mode."""
+    return answer(copy.deepcopy(model), src, read, write)
 
 
 def _swapped_accuracy(model, src, read, write):
@@ -499,6 +575,7 @@ swapped_accuracy = Exercise(
     trials=_sentences,
     right=_swapped_accuracy,
     returns=("the accuracy",),
+    use=_swap_and_count,
     mistakes={
         "nothing swapped": Mistake(
             "Each sentence still has its own source, so this is the ordinary accuracy: "
@@ -555,7 +632,11 @@ swapped_accuracy = Exercise(
         "shifted again": Mistake(
             "`read` and `write` are shifted already; shifted once more, the next word but one is asked for. See "
             "section 11.5.",
-            {"(others, read)": "(others, read[:, :-1])", "    words =": "    write = write[:, 1:]\n    words ="},
+            {
+                "(others, read)": "(others, read[:, :-1])",
+                "    words =": "    write = write[:, 1:]\n    words =",
+                **_NONE_IS_NAN,
+            },
         ),
         "padding in the denominator": Mistake(
             "The right words are divided by the number of all places, padding included: "
@@ -633,6 +714,16 @@ swapped_accuracy = Exercise(
             "section 11.5.",
             {"roll(1,": "roll(2,"},
         ),
+        "largest above 0 only": Mistake(
+            "Where all logits of a place are below 0, the guess is not the word with the largest: one of them is the "
+            "largest still. See section 11.1.",
+            {"read).argmax": "read).relu().argmax"},
+        ),
+        "padding at the end only": Mistake(
+            "As many places as a row has words are looked at, from the first on: where padding stands before the "
+            "words, these are others. Words are where `write` is not 0. See section 11.3.",
+            {"write != 0": "_first_places(write, 0)"},
+        ),
     },
 )
 
@@ -640,29 +731,44 @@ swapped_accuracy = Exercise(
 # ---------------------------------------------------------------- the best weights
 
 
+class _Counts(nn.Module):
+    """A layer with a buffer, as a normalisation has one."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("running", torch.zeros(2))
+
+
 class _Moves(nn.Module):
-    """A layer with a buffer, for what is kept."""
+    """Parameters and buffers of a model and of its layers, for what is kept."""
 
     def __init__(self, width):
         super().__init__()
-        self.linear = nn.Linear(width, 2)
+        self.linear, self.counts = nn.Linear(width, 2), _Counts()
+        self.scale = nn.Parameter(torch.zeros(3))
         self.register_buffer("seen", torch.zeros(()))
+        # Numbers to which float32 adds 1 exactly, and float16 does not.
+        rng = torch.Generator().manual_seed(width)
+        for tensor in self.state_dict().values():
+            tensor.copy_(torch.randint(1, 2**12, tensor.shape, generator=rng) * 2 + 1).div_(2**12)
 
 
 class _Epochs:
-    """``run_epoch``: every epoch moves parameters and buffer, in place as an optimizer does, and returns a loss."""
+    """``run_epoch``: every epoch moves parameters and buffers, in place as an optimizer does, and returns a loss."""
 
     def __init__(self, model, losses):
         self.model, self.losses, self.epoch = model, losses, 0
+        self.parameters = list(model.parameters())  # an optimizer holds on to those that it was given
 
     def __call__(self):
         if self.epoch == len(self.losses):
             raise RuntimeError(f"run_epoch was called more than {len(self.losses)} times")
+        if not torch.is_grad_enabled():
+            raise RuntimeError("run_epoch trains, and gradients are off")
         self.epoch += 1
         with torch.no_grad():
-            for parameter in nn.Module.parameters(self.model):
-                parameter.add_(1.0)
-            self.model.seen.add_(1.0)
+            for tensor in [*self.parameters, *nn.Module.buffers(self.model)]:
+                tensor.add_(1.0)
         return self.losses[self.epoch - 1]
 
 
@@ -671,21 +777,22 @@ def _curves(draw):
     yield "losses below 0", (-1.0, -3.0, -2.0), 3
     yield "a loss that rises in the end", (3.0, 2.0, 1.0, 1.5, 2.5), 5
     yield "a loss that only falls", (3.0, 2.0, 1.0), 3
-    yield "a loss that only rises", (1.0, 2.0, 3.0, 4.0), 4
+    yield "a loss that only rises", tuple(1.0 + epoch for epoch in range(23)), 4
     yield "a loss with two valleys", (3.0, 1.5, 2.0, 1.0, 1.2, 2.0, 1.1), 7
     yield "two equal lowest losses", (2.0, 1.0, 1.5, 1.0, 3.0), 5
     yield "a single epoch", (2.0,), 1
     losses = tuple(draw(11).tolist())
     yield "eleven epochs", losses, 11
-    yield "losses in the millions", (4e6, 3e6, 5e6), 3
+    yield "huge losses", (4e30, 3e30, 5e30), 3
     yield "a loss that falls by less and less", (1.0, 0.9, 0.891, 0.8905, 0.89049, 0.890485, 0.95), 7
+    yield "a loss of 0", (0.0, 1.0, 0.5), 3
+    yield "losses that differ in the ninth digit", (1.0, 1.0 - 1e-9, 2.0), 2
 
 
 def _train_and_look(answer, losses, width):
     """Weights and buffer that the model is left with, the epoch returned, and the calls made."""
     model = _Moves(width).to(default_device(torch.float64))
-    for parameter in model.parameters():
-        nn.init.zeros_(parameter)
+    start = copy.deepcopy(model.state_dict())
     run_epoch = _Epochs(model, losses)
     try:
         best = answer(model, run_epoch, len(losses))
@@ -701,9 +808,19 @@ def _train_and_look(answer, losses, width):
     if not all(isinstance(value, Tensor) for value in nn.Module.state_dict(model).values()):
         raise Remark("The model's state is no longer made of tensors. See section 11.10.")
     overwritten = sorted(name for name in vars(model) if callable(getattr(nn.Module, name, None)))
-    weights = [parameter.mean().item() for parameter in nn.Module.parameters(model)]
-    # After epoch k all of these are k + 1.
-    return (weights[0], weights[1], float(model.seen), best, run_epoch.epoch, ", ".join(overwritten))
+    best = int(best) if isinstance(best, np.integer) else best
+    state = nn.Module.state_dict(model)
+    weight, bias, seen, scale, running = (
+        _moved_by(state[name] - start[name])
+        for name in ("linear.weight", "linear.bias", "seen", "scale", "counts.running")
+    )
+    return weight, bias, seen, best, run_epoch.epoch, ", ".join(overwritten), scale, running
+
+
+def _moved_by(moves):
+    """How far all numbers of a tensor have moved, k + 1 after epoch k; nan if not all equally far."""
+    least, most = moves.aminmax()
+    return least.item() if least == most else math.nan
 
 
 def _keep_best(model, run_epoch, num_epochs):
@@ -727,12 +844,14 @@ keep_best = Exercise(
     trials=_curves,
     right=_keep_best,
     returns=(
-        "the weight that is left in the model (k + 1 after epoch k)",
-        "the bias that is left in the model (k + 1 after epoch k)",
-        "the buffer that is left in the model (k + 1 after epoch k)",
+        "how far the weight that is left in the model has moved (k + 1 after epoch k)",
+        "how far the bias that is left in the model has moved (k + 1 after epoch k)",
+        "how far the buffer that is left in the model has moved (k + 1 after epoch k)",
         "the returned epoch",
         "the number of calls of run_epoch",
         "the list of methods of the model that were overwritten",
+        "how far the parameter of the model itself has moved (k + 1 after epoch k)",
+        "how far the buffer of a layer has moved (k + 1 after epoch k)",
     ),
     use=_train_and_look,
     mistakes={
@@ -751,7 +870,7 @@ keep_best = Exercise(
             {"copy.deepcopy(model.state_dict())": "model.state_dict()"},
         ),
         "buffers forgotten": Mistake(
-            "The parameters are those of the best epoch and the buffer is that of the last: "
+            "The parameters are those of the best epoch and the buffers are those of the last: "
             "the state of a model is more than its parameters. See section 11.10.",
             {
                 "model.state_dict()": "dict(model.named_parameters())",
@@ -845,6 +964,32 @@ keep_best = Exercise(
             "weights from before all of them: start with infinity. See section 11.10.",
             sign=_nothing_kept,
         ),
+        "buffers of the layers forgotten": Mistake(
+            "The buffer of the model itself is that of the best epoch, and the buffer of a layer in it is that of the "
+            "last: the state of a model has the buffers of all its layers in it. See section 11.10.",
+            {
+                "model.state_dict()": "{**dict(model.named_parameters()), **dict(model.named_buffers(recurse=False))}",
+                "load_state_dict(best)": "load_state_dict(best, strict=False)",
+            },
+        ),
+        "parameters of the model itself forgotten": Mistake(
+            "The parameters of the layers are those of the best epoch, and a parameter that belongs to no layer but to "
+            "the model itself is that of the last: a model's state has both in it. See section 11.10.",
+            {
+                "model.state_dict()": "{n: t for n, t in model.state_dict().items() if n != 'scale'}",
+                "load_state_dict(best)": "load_state_dict(best, strict=False)",
+            },
+        ),
+        "gradients off": Mistake(
+            "`run_epoch` is called while gradients are off, and it trains: only to keep a state and to put it back "
+            "needs no gradient. See section 11.10.",
+            lambda model, run_epoch, num_epochs: torch.no_grad()(_keep_best)(model, run_epoch, num_epochs),
+        ),
+        "a loss of 0 passed over": Mistake(
+            "After a loss of 0 the next one is kept, which is higher: 0 is a loss like others, though `not 0.0` is "
+            "true. See section 11.10.",
+            {"loss < lowest": "not lowest or loss < lowest"},
+        ),
     },
 )
 
@@ -852,22 +997,32 @@ keep_best = Exercise(
 # ---------------------------------------------------------------- evaluation
 
 
+class _Record:
+    """How a model and its copies, which share it, were called."""
+
+    def __init__(self):
+        self.dropped, self.recorded, self.calls = False, False, 0
+
+    def __deepcopy__(self, memo):
+        return self
+
+
 class _Watched(nn.Module):
-    """Logits from a table, and a record of how it was called; dropout doubles what it does not drop."""
+    """Logits from a table, and a record of how it was called."""
 
     def __init__(self, table, training):
         super().__init__()
         self.table = nn.Parameter(table)
         self.dropout = nn.Dropout(0.5)
-        self.dropped, self.recorded, self.calls = False, False, 0
+        self.record = _Record()
         self.train(training)
 
-    def forward(self, src, read):
-        self.calls += 1
-        self.dropped |= self.training or self.dropout.training
+    def forward(self, src, read, /):
+        self.record.calls += 1
+        self.record.dropped |= self.training or self.dropout.training
         heard = src.sum(dim=1, keepdim=True) + read  # (B, T)
         logits = self.table[heard % self.table.size(0)]  # (B, T, V)
-        self.recorded |= logits.requires_grad
+        self.record.recorded |= logits.requires_grad
         return logits
 
 
@@ -887,20 +1042,24 @@ def _batches(draw):
     yield "batches of many sizes", *trial([(7, 3, 5), (2, 5, 11), (3, 2, 3)], 13, True)
     yield "a model in evaluation mode", *trial([(3, 5, 7), (5, 3, 2)], 7, False)
     yield "a batch of one", *trial([(1, 3, 5), (11, 2, 7)], 5, True)
+    yield "a batch of targets of one word", *trial([(7, 5, 1), (3, 2, 3)], 5, True)
+    batches, *others = trial([(5, 2, 7), (3, 5, 11)], 7, True)
+    yield "padding before the words", [(src, read.flip(1), write.flip(1)) for src, read, write in batches], *others
+    batches, *others = trial([(5, 7, 3), (2, 3, 5)], 11, False)
+    yield "views", [tuple(map(_transposed, batch)) for batch in batches], *others
 
 
 def _evaluate_and_look(answer, batches, table, training):
     model = _Watched(table, training)
-    batches = [tuple(part.clone() for part in batch) for batch in batches]
     try:
         loss = answer(model, batches)
         gradients = torch.is_grad_enabled()
     finally:
         torch.set_grad_enabled(True)
-    if loss is None and model.calls == 0:
+    record, learns = model.record, model.table.requires_grad
+    if loss is None and record.calls == 0:
         return None
-    learns = model.table.requires_grad
-    return loss, model.dropped, model.recorded, gradients, model.training, model.dropout.training, learns
+    return loss, record.dropped, record.recorded, gradients, model.training, model.dropout.training, learns
 
 
 def _evaluate(model, batches):
@@ -1138,6 +1297,14 @@ evaluate = Exercise(
                 "[words].sum()": "[words].mean()",
                 "words.sum().item()": "1",
             },
+        ),
+        "padding at the end only": Mistake(
+            "As many places as a row has words are looked at, from the first on: where padding stands before the "
+            "words, these are others. Words are where `write` is not 0. See section 11.3.",
+            {"write != 0": "_first_places(write, 0)"},
+        ),
+        CHANGES_ITS_INPUT: Mistake(
+            "The same batches measure the model after the next epoch: leave them as they are. See section 11.9."
         ),
     },
 )

@@ -1,6 +1,7 @@
 """The exercises of the chapter on decoding and evaluating. Used from chapter 13 on."""
 
 import math
+import numbers
 from collections import Counter
 
 import torch
@@ -8,13 +9,13 @@ from torch import Tensor
 
 from attn_course.check.edits import Edited
 from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake, Remark
-from attn_course.check.signs import as_number, where
+from attn_course.check.signs import as_integers, as_number, where
 
 # ---------------------------------------------------------------- greedy search
 
 
 def _writers(draw):
-    def writer(vocab_size, bos_id, eos_id, ends_at, max_len, begins_at=None):
+    def writer(vocab_size, bos_id, eos_id, ends_at, max_len, begins_at=None, height=0):
         """What is written depends on all that is read; the end comes as token number ``ends_at``."""
         embed, mix, out = draw(vocab_size, 7), draw(7, 7), 3 * draw(7, vocab_size)
 
@@ -22,7 +23,7 @@ def _writers(draw):
             state, rows = torch.zeros_like(embed[0]), []
             for number, i in enumerate(ids, start=1):
                 state = torch.tanh(state @ mix + embed[int(i)])
-                rows.append(state @ out)
+                rows.append(state @ out + height)
                 rows[-1][eos_id] += 60 if number == ends_at else -60
                 rows[-1][bos_id] += 90 if number == begins_at else -60
             return torch.stack(rows)  # (T, V)
@@ -36,6 +37,7 @@ def _writers(draw):
     yield "other ids for beginning and end", *writer(13, 5, 0, ends_at=3, max_len=8)
     yield "a beginning in the text", *writer(17, 4, 3, 6, 11, begins_at=3)
     yield "one token allowed", *writer(7, 3, 4, ends_at=99, max_len=1)
+    yield "logits in the hundreds", *writer(11, 1, 2, ends_at=99, max_len=5, height=300)
     yield "no token allowed", *writer(5, 2, 3, ends_at=99, max_len=0)
 
 
@@ -55,6 +57,8 @@ def _listen(answer, next_logits, bos_id, eos_id, max_len):
         return f"one tensor {tuple(found.shape)}"
     if isinstance(found, list | tuple) and any(isinstance(i, Tensor) for i in found):
         return f"{len(found)} tensors in a list"
+    if isinstance(found, list | tuple) and (others := [type(i).__name__ for i in found if type(i) is not int]):
+        return f"a list with numbers of the type {others[0]}"
     return list(found) if isinstance(found, tuple) else found
 
 
@@ -154,6 +158,11 @@ write_greedily = Exercise(
             "number. See section 13.2.",
             sign=lambda found, *inputs: "tensors in a list" in str(found),
         ),
+        "ids of another type": Mistake(
+            "Among the ids are some of another type than int; asked for are Python integers, which int() makes of "
+            "numbers. See section 13.2.",
+            sign=lambda found, *inputs: "with numbers of the type" in str(found),
+        ),
         "a tensor instead of a list": Mistake(
             "It returns a tensor; asked for is a list of Python integers. See section 13.2.",
             sign=lambda found, *inputs: "one tensor" in str(found),
@@ -188,6 +197,12 @@ write_greedily = Exercise(
         "first token only": Mistake(
             "It returns the first token alone: more are written, until the end or `max_len`. See section 13.2.",
             {"        if ids[-1] == eos_id:\n            break": "        break"},
+        ),
+        "exponentials without a softmax": Mistake(
+            "With logits of 300 it writes token 0 time and again, whichever is most probable: in float32 the "
+            "exponentials of all such logits are infinite, and so equal. Compare the logits themselves. See section "
+            "13.1.",
+            {"[-1].argmax": "[-1].exp().argmax"},
         ),
         "softmax over the positions": Mistake(
             "These are the tokens of a softmax over the positions, the first axis, in which a token is compared with "
@@ -225,6 +240,39 @@ def _beams(draw):
     yield "beams of long texts", log_probs - 200, following
     yield "float64", *step(2, 3, dtype=torch.float64)
     yield "more beams than tokens", *step(5, 3)
+    _, following = step(3, 5)
+    unordered = torch.tensor([-1.5, -math.inf, -1.0], device=following.device)
+    yield "beams in no order, one of them impossible", unordered, following
+    log_probs, following = step(3, 7)
+    following[0, [1, 4]] = following[0].amax() + 1
+    log_probs[1:] -= 9
+    yield "equal totals", log_probs, following.log_softmax(-1)
+    log_probs, following = step(5, 3)
+    log_probs[0], log_probs[1:] = 0, -math.inf
+    yield "the first step, with fewer tokens than beams", log_probs, following
+
+
+def _in_one_order(answer, log_probs, next_log_probs):
+    """Places of any whole type; what has equal totals may be in any order, and what is impossible may be any."""
+    right = log_probs[:, None] + next_log_probs
+    found = answer(log_probs, next_log_probs)
+    if not isinstance(found, tuple | list) or len(found) != 3:
+        return found
+    parents, tokens, totals = found = (as_integers(found[0]), as_integers(found[1]), found[2])
+    K, V = right.shape
+    if not all(isinstance(part, Tensor) and part.shape == (K,) and part.device == right.device for part in found):
+        return found
+    if not (parents.dtype == tokens.dtype == torch.int64 and totals.is_floating_point()):
+        return found
+    if (parents < 0).any() or (parents >= K).any() or (tokens < 0).any() or (tokens >= V).any():
+        return found
+    places, shut = parents * V + tokens, totals == -math.inf
+    if shut.any() and len(places.unique()) == K and (right.flatten()[places[shut]] == -math.inf).all():
+        places[shut] = (right.flatten() == -math.inf).nonzero()[: int(shut.sum()), 0]
+    differs = totals.diff().abs() > 1e-5 * (1 + totals[1:].abs().nan_to_num(posinf=0.0))
+    group = torch.cat([differs.new_zeros(1), differs]).cumsum(0)
+    places = places[(group * K * V + places).argsort()]
+    return places // V, places % V, totals
 
 
 def _step(log_probs, next_log_probs):
@@ -253,7 +301,8 @@ def _only_the_best_beam(log_probs, following):
 
 def _is_sure(log_probs, following):
     """Whether no two totals or probabilities are the same."""
-    return log_probs.min() >= -80 and not following.isinf().any()
+    differ = len(following.unique()) == following.numel()
+    return differ and log_probs.min() >= -80 and not following.isinf().any()
 
 
 def _in_lists(found, log_probs, following):
@@ -268,6 +317,31 @@ def _places_after_sorting(log_probs, following):
     totals = (log_probs[:, None] + following).sort(dim=-1, descending=True).values
     best, index = totals.flatten().topk(len(log_probs))
     return index // totals.size(1), index % totals.size(1), best
+
+
+def _places_after_sorting_the_beams(log_probs, following):
+    falling, order = log_probs.sort(descending=True)
+    return _step(falling, following[order])
+
+
+def _impossible_is_finite(found, log_probs, following):
+    """A sign: the totals are right but for those of −∞, which are finite."""
+    totals = _step(log_probs, following)[2]
+    shut = totals == -math.inf
+    return bool(shut.any() and found[2][shut].isfinite().all()) and torch.allclose(found[2][~shut], totals[~shut])
+
+
+def _impossible_left_out(found, log_probs, following):
+    """A sign: there are as many continuations as are possible, fewer than K."""
+    possible = (log_probs[:, None] + following > -math.inf).sum()
+    return possible < len(log_probs) and all(part.shape == (possible,) for part in found)
+
+
+def _one_comes_twice(found, log_probs, following):
+    """A sign: the totals are right, and a pair of parent and token comes more than once."""
+    parents, tokens, totals = found
+    pairs = torch.stack([parents, tokens]).unique(dim=1)
+    return pairs.size(1) < len(log_probs) and torch.allclose(totals, _step(log_probs, following)[2])
 
 
 def _each_token_once(log_probs, following):
@@ -303,6 +377,7 @@ beam_step = Exercise(
     name="beam_step",
     trials=_beams,
     right=_step,
+    use=_in_one_order,
     returns=("parents", "tokens", "totals"),
     mistakes={
         "chosen by the new token alone": Mistake(
@@ -385,7 +460,7 @@ beam_step = Exercise(
         "only the best beam": Mistake(
             "All continuations come from the one best beam: the others are there to be given a chance. See section "
             "13.3.",
-            _only_the_best_beam,
+            sign=where(_is_sure, _only_the_best_beam),
         ),
         "more of a row than it has": Mistake(
             "Where there are fewer tokens than beams it stops: a row has V tokens, and K may be more. The whole table "
@@ -430,7 +505,9 @@ beam_step = Exercise(
         "tokens over the beams": Mistake(
             "There are V totals; the K best should be left, of all K · V. See section 13.3.",
             sign=lambda found, log_probs, following: (
-                None if len(log_probs) in (1, following.size(1)) else found[2].shape == (following.size(1),)
+                None
+                if len(log_probs) in (1, following.size(1)) or log_probs.isinf().any()
+                else found[2].shape == (following.size(1),)
             ),
         ),
         CHANGES_ITS_INPUT: Mistake(
@@ -452,6 +529,26 @@ beam_step = Exercise(
             "The tokens are places in a row that has been sorted: a token is its place in the table as it was given. "
             "See section 13.3.",
             sign=where(_is_sure, _places_after_sorting),
+        ),
+        "places after sorting as parents": Mistake(
+            "The parents are places among beams that have been sorted: a parent is its place in `log_probs` as it was "
+            "given. See section 13.3.",
+            _places_after_sorting_the_beams,
+        ),
+        "a finite number for −∞": Mistake(
+            "A continuation that is impossible has a finite total: its log-probability is −∞, and stays so whatever is "
+            "added. See section 13.1.",
+            sign=_impossible_is_finite,
+        ),
+        "impossible ones left out": Mistake(
+            "Where fewer than K continuations are possible, fewer than K are returned: the results are (K,) all the "
+            "same, and the total of what is impossible is −∞. See section 13.3.",
+            sign=_impossible_left_out,
+        ),
+        "one continuation twice": Mistake(
+            "A pair of a parent and a token comes more than once: the K best are K different continuations, also where "
+            "totals are equal. See section 13.3.",
+            sign=_one_comes_twice,
         ),
         "totals shared out": Mistake(
             "The totals are those after a softmax over the whole table: asked for is the log-probability of each text "
@@ -495,6 +592,10 @@ def _logits_and_p(draw):
     tied = draw(3, 5)
     tied[:, 1] = tied[:, 3] = 5.0
     yield "two tokens equally probable", tied, 1.0
+    uneven = 2 * draw(3, 7)
+    uneven[1] += 300
+    yield "one row far above the others", uneven, 0.3
+    yield "a view with exchanged axes", 2 * draw(5, 2, 7).transpose(0, 1), 0.3
 
 
 def _top(x):
@@ -677,6 +778,11 @@ keep_min_p = Exercise(
             "comparison drops anything. A softmax subtracts the largest first. See section 13.5.",
             {"softmax(-1)": "exp()"},
         ),
+        "one maximum subtracted for all": Mistake(
+            "In a row whose logits are some 300 below those of another, nothing is dropped: before exponentials are "
+            "taken, each row needs its own largest logit subtracted. See section 13.5.",
+            {"logits.softmax(-1)": "(logits - logits.max()).exp()"},
+        ),
         "first axis": Mistake(
             "The limit comes from a maximum over the first axis, and the tokens are the last one. See section 13.5.",
             {"softmax(-1)": "softmax(0)", "dim=-1": "dim=0"},
@@ -741,6 +847,12 @@ def _corpora(draw):
     )
     yield ("glued alike", [["be", "for", "e"], ["a", "cat"]], [["b", "efor", "e"], ["be", "fore"]], 2)
     yield ("capitals", [["The", "cat", "the", "mat"], ["a", "dog"]], [["the", "cat", "The"], ["A", "dog"]], 1)
+    yield (
+        "two hypotheses alike",
+        [["the", "cat"], ["a", "dog"], ["the", "cat"]],
+        [["the", "cat"], ["a", "cat"], ["the", "mat", "sat"]],
+        1,
+    )
     yield "nothing in common", [["a", "a"], ["a"]], [["the", "cat"], ["dog"]], 1
     yield "a sentence without a word", [["a", "cat"], []], [["a", "dog"], ["the", "cat", "sat"]], 1
 
@@ -787,8 +899,13 @@ def _clipped_by_the_corpus(hypotheses, references, n):
 
 
 def _as_a_share(answer, hypotheses, references, n):
-    """A share may come as any number."""
-    return as_number(answer(hypotheses, references, n))
+    return _as_any_number(answer(hypotheses, references, n))
+
+
+def _as_any_number(found):
+    """A share may be a fraction, too, or a number of NumPy's."""
+    found = as_number(found)
+    return float(found) if isinstance(found, numbers.Real) and not isinstance(found, bool) else found
 
 
 def _with_brevity_penalty(hypotheses, references, n):
@@ -949,6 +1066,13 @@ clipped_precision = Exercise(
             "This is the share of the first hypothesis alone, and there are as many as references. See section 13.6.",
             {"    hits =": "    hypotheses, references = hypotheses[:1], references[:1]\n    hits ="},
         ),
+        "reference of the first of two alike": Mistake(
+            "Of two hypotheses that are alike, the second is compared with the reference of the first: a hypothesis "
+            "and its reference have the same place in their lists. See section 13.6.",
+            lambda hypotheses, references, n: _right_precision(
+                hypotheses, [references[hypotheses.index(h)] for h in hypotheses], n
+            ),
+        ),
         "one added": Mistake(
             "One is added to the hits and to the n-grams, as some do so that no precision is 0; asked for is "
             "the share itself. See section 13.6.",
@@ -996,6 +1120,7 @@ def _alignments(draw):
         [frozenset({(0, 1), (1, 1)}), *possible],
     )
     yield "a perfect prediction", sure, sure, possible
+    yield "nothing predicted at all", [frozenset()] * len(sure), sure, possible
     yield (
         "a sentence without a sure link",
         [frozenset({(0, 1), (1, 3)}), *predicted],
@@ -1026,6 +1151,11 @@ def _mean_error(predicted, sure, possible):
     return sum(rates) / len(rates)
 
 
+def _where_predicted(*alignments):
+    kept = [links for links in zip(*alignments, strict=True) if links[0]]
+    return _link_error(*zip(*kept, strict=True))
+
+
 def _turned(alignments):
     return [{(s, t) for t, s in links} for links in alignments]
 
@@ -1033,14 +1163,14 @@ def _turned(alignments):
 def _give_sets(answer, predicted, sure, possible):
     before = predicted, sure, possible
     given = tuple([set(a) for a in links] for links in before)
-    found = answer(*given)
+    found = _as_any_number(answer(*given))
     is_right = isinstance(found, float) and math.isclose(found, _link_error(*before), abs_tol=1e-6)
     if is_right and any(list(a) != [set(s) for s in b] for a, b in zip(given, before, strict=True)):
         raise Remark(
             "The sets of links hold other links afterwards: whoever called it needs them again. See section 13.9.",
             CHANGES_ITS_INPUT,
         )
-    return as_number(found)
+    return found
 
 
 def _link_error(predicted, sure, possible):
@@ -1159,12 +1289,21 @@ link_error = Exercise(
         "sentences without a prediction left out": Mistake(
             "Sentence pairs for which nothing was predicted are left out, and their sure links with them: what "
             "is missing counts as an error. See section 13.9.",
-            {"        hits +=": "        if not a:\n            continue\n        hits +="},
+            sign=lambda found, predicted, sure, possible: (
+                math.isclose(found, _where_predicted(predicted, sure, possible), abs_tol=1e-6)
+                if any(predicted)
+                else None
+            ),
         ),
         "sentences without a sure link left out": Mistake(
             "Sentence pairs without a sure link are left out, and what was predicted for them: a link that is neither "
             "sure nor possible counts as an error there, too. See section 13.9.",
             {"        hits +=": "        if not s:\n            continue\n        hits +="},
+        ),
+        "nothing predicted is no error": Mistake(
+            "Where nothing is predicted in the whole corpus the rate is 0, as if all were right: every sure link is "
+            "missing there, and the rate is 1. See section 13.9.",
+            {"1 - hits / total": "1 - hits / total if any(predicted) else 0.0"},
         ),
         "first sentence only": Mistake(
             "This is the rate of the first sentence pair alone: count in all of them. See section 13.9.",

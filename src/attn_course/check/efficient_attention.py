@@ -45,6 +45,16 @@ def _pairs_of_blocks(draw):
         hidden[place + 1] = hidden[place + 1].masked_fill(nothing, 0.0)
         hidden[place + 2] = hidden[place + 2].masked_fill(nothing, 0.0)
     yield "queries that see nothing in a block", *hidden
+    low = torch.tensor([[-1001.0], [-500.0], [-250.0], [-2.0]], device=draw.device)
+    blocks = ((at, draw(4, 1).abs() + 1, draw(4, 2)) for at in (low, low - 1))
+    yield "scores far below 0", *(tensor for block in blocks for tensor in block)
+    blind = torch.zeros(2, 3, 1, 1, dtype=torch.bool, device=draw.device)
+    blind[0, 1] = True
+    blocks = (_two_blocks(draw, 1, 2, 5, batch=(2, 3)), (-math.inf, 0.0, 0.0) * 2)
+    yield (
+        "one query, which sees nothing in one head",
+        *(x.masked_fill(blind, at) for x, at in zip(*blocks, strict=True)),
+    )
 
 
 def _merge_in_tuples(answer, largest_1, total_1, mixed_1, largest_2, total_2, mixed_2):
@@ -237,7 +247,8 @@ join_blocks = Exercise(
 def _causal_inputs(draw):
     yield "one block", draw(3, 5), draw(3, 5), draw(3, 2), 3
     yield "two blocks", draw(6, 5), draw(6, 5), draw(6, 2), 3
-    yield "a batch and heads", *(draw(2, 3, 10, w) for w in (5, 5, 7)), 5
+    # As a layer has them: views, whose numbers lie token by token.
+    yield "a batch and heads", *(draw(2, 10, 3, w).transpose(1, 2) for w in (5, 5, 7)), 5
     yield "a last block that is shorter", *(draw(2, 11, w) for w in (3, 3, 5)), 4
     yield "fewer queries than keys", draw(2, 4, 5), draw(2, 11, 5), draw(2, 11, 7), 3
     yield "blocks of one key", *(draw(7, w) for w in (2, 2, 3)), 1
@@ -245,8 +256,12 @@ def _causal_inputs(draw):
     yield "scores in the thousands", *loud, 2
     yield "float64", *(draw(2, 7, w, dtype=torch.float64) for w in (3, 3, 5)), 3
     yield "a long text", draw(96, 2), draw(96, 2), draw(96, 3), 5
+    yield "a long text and few queries", draw(12, 1), draw(80, 1), draw(80, 1), 12
+    yield "a long text and more queries than keys", draw(50, 1), draw(45, 1), draw(45, 1), 8
     yield "more queries than keys", draw(5, 2), draw(3, 2), draw(3, 7), 2
     yield "one query and a block longer than the text", draw(2, 1, 5), draw(2, 3, 5), draw(2, 3, 2), 7
+    low = torch.arange(103.0, 99.0, -1, device=draw.device)[:, None]
+    yield "scores far below 0", torch.full_like(low, -200.0), low, draw(4, 2), 3
 
 
 def _whole(q, k, v, visible):
@@ -343,7 +358,7 @@ def _filled_up(x, block_size):
 
 
 def _watched(answer, q, k, v, block_size):
-    """The output, and whether a whole table was made, which one long trial can tell."""
+    """The output, and whether a whole table was made, which long trials can tell."""
     out, largest = largest_tensor(lambda: answer(q, k, v, block_size))
     T, S = q.size(-2), k.size(-2)
     is_long = 4 * max(T * (block_size + q.size(-1) + v.size(-1)), S * (k.size(-1) + v.size(-1))) < T * S
@@ -379,6 +394,14 @@ attend_in_blocks = Exercise(
     gradients=True,
     returns=("out", "whether a table of all scores was made"),
     mistakes={
+        "the whole table": Mistake(
+            "A tensor of T · S numbers or more was made on the way, as a table of all scores is, or of what is hidden. "
+            "With one block of keys at a time none has to be that large. See "
+            "section 16.4.",
+            lambda q, k, v, block_size: attention(q, k, v, make_causal_mask(q.size(-2), k.size(-2), device=q.device))[
+                0
+            ],
+        ),
         "no rescaling": Mistake(
             "When a block brings a larger score, what was added up before is not brought to the new maximum: "
             "early blocks weigh too much. See section 16.2.",
@@ -516,14 +539,6 @@ attend_in_blocks = Exercise(
                 "return mixed / total.masked_fill(total == 0, 1.0)": "return mixed",
             },
         ),
-        "the whole table": Mistake(
-            "A tensor of T · S numbers or more was made on the way, as a table of all scores is, or of what is hidden. "
-            "With one block of keys at a time none has to be that large. See "
-            "section 16.4.",
-            lambda q, k, v, block_size: attention(q, k, v, make_causal_mask(q.size(-2), k.size(-2), device=q.device))[
-                0
-            ],
-        ),
         CHANGES_ITS_INPUT: Mistake(
             "Whoever called it finds other numbers there afterwards: work on copies. See section 16.4."
         ),
@@ -579,6 +594,10 @@ def _heads_and_groups(draw):
     empty = draw.mask(2, 4, 3, 5)
     empty[0, 1, 2] = empty[1, 2, 0] = False
     yield "one that may attend to nothing in one head", *_grouped(draw, 2, 4, 2, 3, 5), empty
+    yield "one sequence, multi-query, a mask for each head", *_grouped(draw, 1, 3, 1, 5, 7), draw.mask(1, 3, 5, 7)
+    # As a layer has them: views, whose numbers lie token by token.
+    views = (draw(2, length, heads, 5).transpose(1, 2) for length, heads in ((3, 4), (7, 2), (7, 2)))
+    yield "heads that are views", *views, draw.mask(3, 7)
 
 
 def _grouped(draw, B, H, G, T, S):
@@ -755,8 +774,8 @@ grouped_attention = Exercise(
             _over_heads(_interleave, mask=lambda m: m.flip(1) if m.dim() == 4 else m),
         ),
         "mask ignored for heads": Mistake(
-            "With a mask for each head, (B, H, T, S), it goes wrong, and in no other trial: each head has its own "
-            "T rows of that mask. See section 16.7.",
+            "Wherever it goes wrong there is a mask for each head, (B, H, T, S): each head has its own T rows of that "
+            "mask. See section 16.7.",
             sign=lambda found, q, k, v, m: m is not None and m.dim() == 4 and m.size(1) > 1,
         ),
         "queries of a group averaged": Mistake(
@@ -846,6 +865,7 @@ def _streams(draw):
     yield "fewer queries than keys", 3, 11, 2, 3
     yield "more sinks than the first query sees", 7, 7, 2, 5
     yield "more sinks than keys", 3, 3, 2, 7
+    yield "fewer queries than keys, more sinks than the first one sees", 4, 7, 2, 6
 
 
 def _stream(num_queries, num_keys, window, num_sink_tokens):

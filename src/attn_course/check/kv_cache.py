@@ -23,11 +23,16 @@ def _newest_token(draw):
         kept = (draw(batch, heads, max_len, width, dtype=dtype) for _ in range(2))
         return *new, *kept, length
 
+    def laid_out_by_place(q, k, v, keys, values, length):
+        return q, k, v, *(x.transpose(1, 2).contiguous().transpose(1, 2) for x in (keys, values)), length
+
     yield "a few tokens in the cache", *state(2, 3, 5, 11, 7)
     yield "a batch of one", *state(1, 2, 3, 7, 2)
     yield "the last free place", *state(2, 3, 5, 7, 6)
     yield "an empty cache", *state(3, 2, 5, 7, 0)
     yield "float64", *state(2, 3, 7, 5, 2, torch.float64)
+    yield "one head and the last free place", *state(2, 1, 5, 7, 6)
+    yield "a cache that is a view", *laid_out_by_place(*state(2, 3, 5, 7, 4))
 
 
 def _on_a_copy(answer, q, k, v, keys, values, length):
@@ -233,7 +238,10 @@ cache_step = Exercise(
         "along the heads": Mistake(
             "The place to write to is cut out along axis 1, which is that of the heads: the tokens are axis 2. See "
             "section 15.2.",
-            {"keys[:, :, length:end]": "keys[:, length:end]"},
+            {
+                "keys[:, :, length:end]": "keys[:, length:end]",
+                "values[:, :, length:end]": "values[:, length:end]",
+            },
         ),
         "cache returned": Mistake(
             "The exercise asks for the output alone: keys and values should be written in place, where whoever called "
@@ -259,6 +267,8 @@ def _chunks(draw):
     yield "a chunk in which a text begins", pads(5, 2), 3, 7
     yield "a batch of one", pads(2), 5, 2
     yield "as many rows as columns in the chunk", pads(1, 0, 2), 2, 3
+    yield "a row in which no text has begun", pads(5, 0), 0, 3
+    yield "a long text", pads(3, 0), 300, 2
 
 
 def _place(pads, cached, num_new):
@@ -482,12 +492,17 @@ def _chunk_of_a_layer(draw):
         keys = rotate(keys)  # as the cache holds them
         return *new, keys, values, length
 
+    def laid_out_by_place(q, k, v, keys, values, length):
+        return q, k, v, *(x.transpose(1, 2).contiguous().transpose(1, 2) for x in (keys, values)), length
+
     yield "one new token", *state(2, 3, 6, 11, 7, 1)
     yield "a prompt at once", *state(2, 3, 4, 7, 0, 5)
     yield "a chunk after others", *state(3, 2, 6, 11, 4, 5)
     yield "a batch of one", *state(1, 2, 4, 7, 3, 2)
     yield "up to the last free place", *state(2, 3, 10, 7, 5, 2)
     yield "float64", *state(2, 3, 4, 11, 5, 3, torch.float64)
+    yield "one head and a long text", *state(2, 1, 4, 160, 150, 3)
+    yield "a cache that is a view", *laid_out_by_place(*state(2, 3, 4, 7, 3, 2))
 
 
 def _rotary(q, k, v, keys, values, length):
@@ -699,11 +714,21 @@ def _beams(draw):
     yield "one beam", *state(2, 3, 1, 2, 5, 3)
     yield "as many layers as rows", *state(6, 2, 3, 5, 2, 4)
     yield "float64", *state(2, 5, 2, 3, 7, 3, torch.float64)
+    keys, values, _ = state(1, 2, 3, 1, 5, 2)
+    yield "each beam goes on from itself", keys, values, torch.arange(3, device=draw.device).expand(2, 3).clone()
+    keys, values, _ = state(3, 1, 2, 1, 5, 2)
+    yield "all go on from one beam", keys, values, torch.zeros(1, 2, dtype=torch.long, device=draw.device)
+    keys, values, parents = state(2, 2, 4, 3, 5, 2)
+    yield "keys and values that are views", *(x.mT.contiguous().mT for x in (keys, values)), parents
 
 
 def _rows(parents):
     B, K = parents.shape
     return (torch.arange(B, device=parents.device)[:, None] * K + parents).flatten()
+
+
+def _nothing_moves(parents):
+    return torch.equal(_rows(parents), torch.arange(parents.numel(), device=parents.device))
 
 
 def _follow(keys, values, parents):
@@ -751,16 +776,20 @@ def _new_tensors(answer, keys, values, parents):
         isinstance(new, Tensor) and new.device == keys.device and new.untyped_storage().data_ptr() in given
         for new in found
     )
-    # Where a beam moves, new tensors come by themselves, or the numbers are wrong.
-    nothing_moves = torch.equal(_rows(parents), torch.arange(parents.numel(), device=keys.device))
-    return (*found, shares and nothing_moves)
+    # Where beams move, a view of what was given is nearly always wrong in its numbers, which tell more.
+    counts = _nothing_moves(parents) or (shares and _all_equal(found, _follow(keys, values, parents)))
+    return (*found, shares and counts)
+
+
+def _all_equal(found, wanted):
+    return all(isinstance(f, Tensor) and torch.equal(f, w) for f, w in zip(found, wanted, strict=True))
 
 
 def _one_left_behind(place):
     """A sign: one of the two follows the beams, and the one at the place is as it was."""
 
     def sign(found, keys, values, parents):
-        if len(_rows(parents)) == len(parents):  # a single beam has nowhere to go
+        if _nothing_moves(parents):
             return None
         moved, given = _follow(keys, values, parents), (keys, values)
         return torch.equal(found[place], given[place]) and torch.equal(found[1 - place], moved[1 - place])
@@ -869,7 +898,7 @@ follow_beams = Exercise(
             "K on. See section 15.7.",
             sign=lambda found, keys, values, parents: (
                 any(torch.equal(found[0], keys[:, rows]) for rows in _rows_by_beams(parents))
-                if min(parents.shape) > 1
+                if min(parents.shape) > 1 and not _nothing_moves(parents)
                 else None
             ),
         ),

@@ -34,6 +34,9 @@ def _tokenized(draw):
     yield "padding and new tokens", ones_where_real(3, 11), 2
     yield "one new token", ones_where_real(5, 2, 3), 1
     yield "as many sentences as tokens", ones_where_real(2, 5, 1, 4, 3), 5
+    yield "a sentence of pads", ones_where_real(0, 3), 3
+    yield "a batch without padding", ones_where_real(4, 4), 3
+    yield "one sentence with padding", ones_where_real(2, 5)[:1], 3
 
 
 def _mask_for_new_tokens(attention_mask, num_queries):
@@ -180,6 +183,9 @@ def _weights_to_drop(draw):
     yield "a batch of one", softmax(draw(1, 61, 97)), 0.6, True
     yield "p = 0", softmax(draw(2, 5, 7)), 0.0, True
     yield "float64", softmax(draw(5, 23, 53, dtype=torch.float64)), 0.2, True
+    yield "two axes", softmax(draw(61, 97)), 0.3, True
+    yield "heads, and p = 0.23", softmax(draw(2, 3, 61, 97)), 0.23, True
+    yield "a single key", softmax(draw(64, 61, 1)), 0.5, True
 
 
 def _same_along(kept, hidden, dim):
@@ -236,6 +242,8 @@ def _drop_and_describe(answer, weights, p, training):
     ]
     more = [answer(before.clone(), p, training) for _ in range(4)]
     share = 1 - kept[~hidden].double().mean().item()
+    wanted = p if training else 0.0
+    chance = 6 * math.sqrt(wanted * (1 - wanted) / before.numel()) + 1e-9
     return (
         round(share, 1) if 0.05 < share < 0.95 or share in (0, 1) else share,  # few are not none
         round(factors.min().item(), 3) if len(factors) else 0.0,
@@ -252,6 +260,7 @@ def _drop_and_describe(answer, weights, p, training):
         bool(fallen.any() and kept.any()) and bool(before[fallen].max() <= before[kept].min()),
         bool((fallen & (before == before.amax(dim=-1, keepdim=True))).any()),
         bool(fallen.diagonal(dim1=-2, dim2=-1).any()),
+        abs(share - wanted) < chance * math.sqrt(before.numel() / max(int((~hidden).sum()), 1)),
     )
 
 
@@ -272,7 +281,9 @@ def _seeded(weights, p):
 
 def _dropped_alike(number):
     """The sign that slices of the weights fall together; ``number`` is that of the description."""
-    return lambda found, weights, p, training: training and p > 0 and 0 < found[0] < 1 and found[number]
+    return lambda found, weights, p, training: (
+        None if weights.size(-1) == 1 else training and p > 0 and 0 < found[0] < 1 and found[number]
+    )
 
 
 drop_weights = Exercise(
@@ -296,6 +307,7 @@ drop_weights = Exercise(
         "'only the smallest weights fall'",
         "'a query's largest weight can fall'",
         "'query t can lose key t'",
+        "'the share that falls is p, but for chance'",
     ),
     mistakes={
         "dropout in evaluation": Mistake(
@@ -339,7 +351,16 @@ drop_weights = Exercise(
         ),
         "rows renormalised": Mistake(
             "The rows sum to 1 again. Dropout leaves them as they fall, and is right on average only. See section 5.8.",
-            sign=lambda found, weights, p, training: training and p > 0 and found[0] > 0 and found[3],
+            sign=lambda found, weights, p, training: (
+                found[3] if training and p > 0 and (found[0] > 0 or weights.size(-1) == 1) else False
+            ),
+        ),
+        "no row left empty": Mistake(
+            "With a single key no weight falls: each weight becomes 0 with probability p, and a row may lose all that "
+            "it has. See section 5.8.",
+            sign=lambda found, weights, p, training: (
+                training and weights.size(-1) == 1 and found[0] == 0 and found[1] < math.inf and not found[3]
+            ),
         ),
         "one draw for all queries": Mistake(
             "All queries of a sentence lose the same keys: each weight needs a draw of its own. See section 5.8.",
@@ -444,6 +465,10 @@ def _scores_and_masks(draw):
     yield "scores of 0", draw(3, 7) * draw.mask(3, 7), draw.mask(3, 7)
     padding = make_padding_mask([7, 0], device=draw.device)[:, None]
     yield "heads, and a sentence of pads", draw(2, 3, 5, 7), padding
+    yield "whole rows hidden", draw(3, 5), torch.tensor([[True], [False], [True]], device=draw.device)
+    yield "one mask for all queries", draw(3, 5), draw.mask(5)
+    yield "a single key", draw(2, 3, 1), draw.mask(2, 3, 1)
+    yield "a single query", draw(2, 1, 3), draw.mask(2, 1, 3)
 
 
 def _weights_and_gradient(answer, scores, mask):  # the names of the inputs are those that a learner reads
@@ -513,7 +538,7 @@ def _empty_rows(weights, mask):
 
 
 def _nothing_has_a_weight(found, scores, mask):
-    if len(_empty_rows(found[0], mask)):
+    if len(_empty_rows(found[0], mask)) or mask.all():
         return None
     return bool((found[0] == 0).any()) and not (found[0] > 0).any()
 
@@ -711,6 +736,9 @@ def _functions_of_sequences(draw):
     zeros[2] = 0.0
     yield "an input of zeros", attend(make_causal_mask(5)), zeros
     yield "a single token", lambda x: x + 0, draw(1, 3).cpu()
+    yield "a function of the first feature", lambda x: x[:, :1].cumsum(0), draw(5, 3).cpu()
+    yield "the middle one of three features", lambda x: x.sum(1, True) * torch.tensor([0, 1, 0]), draw(5, 3).cpu()
+    yield "a very faint influence", lambda x: 1e-30 * x.cumsum(0), draw(5, 3).cpu()
 
 
 def _ask_and_compare(answer, fn, x):
@@ -850,6 +878,7 @@ def _sizes_and_sentences(draw):
     yield "a batch with padding", 2, 5, 11, 3, 0.0, False, draw(3, 7, 2), padding(7, 2, 5)
     yield ("padding on the left", 2, 3, 7, 5, 0.0, False, draw(3, 7, 2), padding(7, 2, 5, side="left"))
     yield "float64", 3, 5, 7, 2, 0.0, False, draw(2, 5, 3, dtype=torch.float64), None
+    yield "a window wider than max_len", 3, 5, 5, 7, 0.0, False, draw(2, 5, 3), None
     yield "dropout in training", 17, 34, 19, 5, 0.3, True, _one_hot(draw, 64, 17), None
     yield "dropout in evaluation", 17, 34, 19, 5, 0.3, False, _one_hot(draw, 64, 17), None
 
@@ -896,10 +925,14 @@ def _build_and_ask(answer, d_in, d_out, max_len, window, dropout, training, x, p
     if out is None:
         return None
     if isinstance(out, tuple | list):
-        return (out, None, bool(list(layer.buffers())), *[None] * 8)
+        return (out, None, _has_room_for_the_mask(layer, max_len), *[None] * 9)
     if padding is None:
         layer(x[:, :1])  # a short sentence, which leaves the layer as it was
-    return (out, layer(x), bool(list(layer.buffers())), *[None] * 8)
+    return (out, layer(x), _has_room_for_the_mask(layer, max_len), *[None] * 9)
+
+
+def _has_room_for_the_mask(layer, max_len):
+    return any(buffer.shape[-2:] == (max_len, max_len) for buffer in layer.buffers())
 
 
 def _describe_dropout(layer, window, x):
@@ -908,6 +941,8 @@ def _describe_dropout(layer, window, x):
     with torch.no_grad():
         layer.v_proj.weight.copy_(torch.eye(width).repeat(2, 1))
         out, again = layer(x), layer(x)
+        real = make_padding_mask([width] * len(x), device=x.device)
+        padded = [layer(x, real) for _ in range(2)]
         mask = make_sliding_window_mask(width, window, device=x.device)
         weights = attention(layer.q_proj(x), layer.k_proj(x), x, mask)[1]
     if out is None:
@@ -925,6 +960,7 @@ def _describe_dropout(layer, window, x):
         torch.equal(out, again),
         bool(((kept == kept.any(dim=2, keepdim=True)) | ~visible).all()),
         bool((kept == kept[:1]).all()),
+        torch.equal(*padded),
     )
 
 
@@ -961,7 +997,7 @@ WindowAttention = Exercise(
     returns=(
         "out",
         "the output of the next call, without padding,",
-        "'the layer has a buffer'",
+        "'the layer has a buffer (max_len, max_len)'",
         "the share of weights that became 0",
         "the smallest factor on a weight that was kept",
         "the largest factor on a weight that was kept",
@@ -970,6 +1006,7 @@ WindowAttention = Exercise(
         "'two calls give the same'",
         "'a query loses all keys or none'",
         "'all sentences lose the same weights'",
+        "'two calls with padding give the same'",
     ),
     gradients=True,
     mistakes={
@@ -1080,8 +1117,8 @@ WindowAttention = Exercise(
             {"mask = mask & padding": "mask &= padding"},
         ),
         "no buffer": Mistake(
-            "The layer has no buffer: the mask should be made once and kept in one, which moves to a GPU with the "
-            "layer. See section 5.9.",
+            "The layer has no buffer (max_len, max_len): the mask should be made once and kept in one, which moves to "
+            "a GPU with the layer. See section 5.9.",
             {'self.register_buffer("mask", ': "self.mask = (", "= self.mask[": "= self.mask.to(x.device)["},
         ),
         "no scale": Mistake(
@@ -1104,6 +1141,11 @@ WindowAttention = Exercise(
         ),
         "no dropout": Mistake(
             "Nothing is dropped in training. See section 5.8.", {"F.dropout(weights, self.p, self.training)": "weights"}
+        ),
+        "no dropout with padding": Mistake(
+            "In training, two calls with padding give the same: weights fall with padding as they do without it. See "
+            "section 5.8.",
+            {", self.training)": ", self.training and padding is None)"},
         ),
         "dropout in evaluation": Mistake(
             "Weights are dropped in evaluation too: `eval()` reaches the layer's modules and its `training`, and no "

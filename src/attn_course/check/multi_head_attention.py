@@ -6,7 +6,15 @@ from itertools import permutations
 import torch
 from torch import Tensor, nn
 
-from attn_course.check.exercise import CHANGES_ITS_INPUT, NO_GRADIENT, Exercise, Mistake, Remark, set_parameters
+from attn_course.check.exercise import (
+    CHANGES_ITS_INPUT,
+    KEPT_BETWEEN_CALLS,
+    NO_GRADIENT,
+    Exercise,
+    Mistake,
+    Remark,
+    set_parameters,
+)
 from attn_course.functional import attention, softmax
 from attn_course.masks import make_causal_mask
 from attn_course.multi_head_attention import MultiHeadAttention
@@ -111,6 +119,11 @@ def _sizes_inputs_and_masks(draw):
     empty[2] = False
     yield "a fully masked row", 3, 6, 3, draw(2, 5, 3), empty
     yield "float64", 7, 6, 2, draw(2, 5, 7, dtype=torch.float64), draw.mask(5, 5)
+    empty = draw.mask(4, 4, 4)
+    empty[1, 2] = False
+    yield "as many sequences as positions, a mask for each sequence, a fully masked row", 5, 6, 2, draw(4, 4, 5), empty
+    yield "many positions", 3, 6, 2, draw(2, 17, 3), None
+    yield "scores far apart", 7, 6, 2, 8 * draw(2, 5, 7, dtype=torch.float64), draw.mask(2, 5, 5)
 
 
 _PROJECTIONS = ("q_proj", "k_proj", "v_proj")
@@ -134,26 +147,35 @@ def _build_and_attend(answer, d_in, d_model, num_heads, x, mask):
             "No gradient can flow from the output to the projections, and such a layer cannot learn. What leads out of "
             "the graph: no_grad, detach, .data, NumPy, a tensor made anew. See section 6.7."
         )
-    if x.dtype == torch.float64 and mask is not None and not _forgets(layer, answer, (d_in, d_model, num_heads), x):
-        raise Remark(_REMEMBERS, "mask kept")
+    if x.dtype == torch.float64 and mask.dim() == 2:
+
+        def forgets(*inputs):
+            fresh = set_parameters(answer(d_in, d_model, num_heads).to(x))
+            return _are_alike(layer(*inputs), fresh(*inputs))
+
+        if not forgets(x.flip(1), mask):
+            raise Remark(_KEEPS_SOMETHING, KEPT_BETWEEN_CALLS)
+        if not forgets(x) or not forgets(x, mask.flip(-1)):
+            raise Remark(_REMEMBERS, "mask kept")
+        if not forgets(x[:1, :3]):
+            raise Remark(_KEEPS_SOMETHING, KEPT_BETWEEN_CALLS)
     return result
 
 
 _REMEMBERS = (
-    "Called without a mask after a call with one, the layer returns something else than a layer that is new: "
-    "a mask belongs to its call, and `self` must not keep it. See section 6.3."
+    "Called without a mask, or with another one, after a call with a mask, the layer returns something else than a "
+    "layer that is new: a mask belongs to its call, and `self` must not keep it. See section 6.3."
+)
+_KEEPS_SOMETHING = (
+    "Called once more with another x, the layer returns something else than a layer that is new: nothing of a call may "
+    "stay in the layer. See section 6.3."
 )
 
 
-def _forgets(layer, answer, sizes, x):
-    """Whether a call without a mask is what it is in a new layer, after the layer has been called with one."""
-    fresh = set_parameters(answer(*sizes).to(x))
-    pair = []
-    for one in (layer, fresh):
-        out = one(x)
-        out = out[0] if isinstance(out, tuple | list) and out else out
-        pair.append(out)
-    return not all(isinstance(out, Tensor) for out in pair) or torch.allclose(*pair)
+def _are_alike(*results):
+    """Whether the outputs in two results of a layer are the same; what is no tensor is not looked at."""
+    pair = [out[0] if isinstance(out, tuple | list) and out else out for out in results]
+    return not all(isinstance(out, Tensor) for out in pair) or torch.allclose(*pair, equal_nan=True)
 
 
 def _over_all_heads(mask):
@@ -468,6 +490,7 @@ def _three_projections(draw):
     yield "a batch of one", 5, 2, True, draw(1, 3, 5)
     yield "equal widths", 5, 5, True, draw(2, 3, 5)
     yield "float64", 7, 5, True, draw(2, 3, 7, dtype=torch.float64)
+    yield "bfloat16", 7, 5, True, draw(2, 3, 7, dtype=torch.bfloat16)
 
 
 def _fuse_and_project(answer, d_in, d_model, bias, x):
@@ -568,7 +591,9 @@ fuse_qkv = Exercise(
         "biases lost": Mistake(
             "What the matrices give is right, and what is added to it is not: the biases of the three "
             "have to come along, in the order of the matrices. See section 6.6.",
-            sign=lambda found, d_in, d_model, bias, x: bias and _differ_by_a_row(found[0], found[2]),
+            sign=lambda found, d_in, d_model, bias, x: (
+                None if x.dtype == torch.bfloat16 else bias and _differ_by_a_row(found[0], found[2])
+            ),
         ),
         "bias left in": Mistake(
             "The three have no bias, and the fused layer has one: it learns to add numbers that they cannot. See "
@@ -769,10 +794,26 @@ def _layers_to_move(draw):
 def _move_and_attend(answer, d_model, num_heads, x):
     """The moved weights, what they compute, and what they compute after the layer was cleared."""
     layer = set_parameters(MultiHeadAttention(d_model, num_heads).to(x))
+    if x.dtype == torch.float64:  # more digits than float32 has
+        with torch.no_grad():
+            for parameter in layer.parameters():
+                parameter.mul_(1 + 2**-30)
     given = {name: tensor.clone() for name, tensor in layer.state_dict().items()}
     theirs = answer(layer)
     if theirs is None:
         return None
+    if layer.out_proj.weight.dtype != x.dtype:
+        raise Remark(
+            f"The layer is of the type {layer.out_proj.weight.dtype} afterwards, and it was of the type {x.dtype}: the "
+            "module should get copies, and the layer stay as it is. See section 6.7.",
+            CHANGES_ITS_INPUT,
+        )
+    if not layer.training or not all(parameter.requires_grad for parameter in layer.parameters()):
+        raise Remark(
+            "Afterwards the layer is in the mode of `eval()`, or `requires_grad` of a parameter is False: the module "
+            "should get copies, and the layer stay as it is. See section 6.7.",
+            CHANGES_ITS_INPUT,
+        )
     if not all(torch.equal(tensor, given[name]) for name, tensor in layer.state_dict().items()):
         raise Remark(
             "The layer has other numbers afterwards: the module should get copies, and the layer stay as it is. See "
@@ -786,6 +827,12 @@ def _move_and_attend(answer, d_model, num_heads, x):
         raise Remark(
             f"The nn.MultiheadAttention has no {' and no '.join(missing)}; "
             "make it with biases, and with the layer's width for queries, keys and values. See section 6.7."
+        )
+    if not all(moved[name].requires_grad for name in _MOVED):
+        raise Remark(
+            "`requires_grad` of the module's parameters is False: it should be trained as the layer is. See section "
+            "6.7.",
+            NO_GRADIENT,
         )
     moved = [moved[name].detach().clone() for name in _MOVED]
     out = theirs(x, x, x)[0].detach()

@@ -188,6 +188,7 @@ def _positions_and_widths(draw):
     # Beyond a table of 512 rows, and still near enough for angles in float32, and for a cosine as a sine that is ahead.
     yield "one hand, far away", 600 + draw.ints(3, high=300), 2, 10_000.0
     yield "three axes", draw.ints(2, 3, 5, high=200), 4, 10_000.0
+    yield "one hand, far below 0 and above", torch.tensor([-1001, 3, 1001], device=draw.device), 2, 10_000.0
 
 
 def _angles(positions, exponents, base=10_000.0):
@@ -402,6 +403,8 @@ def _to_turn(draw):
     yield "one pair", draw(3, 2), at(3), 10_000.0
     yield "another base", draw(5, 6), at(5), 100.0
     yield "float64", draw(3, 5, 6, dtype=torch.float64), at(5), 10_000.0
+    yield "far positions", draw(2, 3, 6), torch.tensor([-257, 129, 257], device=draw.device), 10_000.0
+    yield "heads that were split off", draw(2, 5, 3, 4).transpose(1, 2), at(5), 10_000.0
 
 
 def _turned(x, positions, base, exponents=None, sign=1):
@@ -603,6 +606,10 @@ def _newest_and_cached(draw):
     yield "a batch", draw(2, 3, 6), draw(2, 5, 6), draw(2, 5, 6)
     yield "a batch with heads", draw(2, 3, 5, 10), draw(2, 3, 7, 10), draw(2, 3, 7, 4)
     yield ("float64", *(draw(*shape, dtype=torch.float64) for shape in ((2, 6), (7, 6), (7, 4))))
+    yield ("heads that were split off", *(draw(2, size, 3, 6).transpose(1, 2) for size in (5, 7, 7)))
+    q = 20 * draw(7, 6, dtype=torch.float64)
+    yield "scores far below 0", q, -q, draw(7, 4, dtype=torch.float64)  # a query's own key is the one it likes least
+    yield "hundreds of keys", draw(1, 4), draw(300, 4), draw(300, 2)
 
 
 def _rotary(q, k, v):
@@ -780,6 +787,7 @@ def _heads_and_lengths(draw):
     yield "one new query", 2, 1, 5
     yield "a number of heads that is no power of two", 3, 2, 11
     yield "one head", 1, 5, 7
+    yield "twelve heads and hundreds of keys", 12, 1, 300
 
 
 def _slopes(num_heads):

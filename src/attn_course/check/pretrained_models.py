@@ -28,6 +28,10 @@ _NAMES = {
     "ln.shift": "norm.bias",
 }
 _TRANSPOSED = {"mlp.fc.weight"}
+_IN_OTHER_ORDERS = "whole, in other orders"
+# The places of the names in the file and in the table: where the sizes are equal, each has another's shape.
+_ORDER_IN_FILE, _ORDER_IN_TABLE = (0, 4, 2, 5, 3, 1), (2, 5, 0, 3, 1, 4)
+_FROZEN = "transposed missing"
 
 
 def _files(draw):
@@ -40,19 +44,51 @@ def _files(draw):
     yield "a tensor of a wrong shape", 3, 11, "wrong shape"
     yield "a matrix stored the other way", 5, 7, "stored the other way"
     yield "a file with all of these faults", 3, 5, "all faults"
+    yield "a file without the matrix to be transposed, for a layer that is frozen in part", 3, 2, _FROZEN
+    yield "a matrix of one row", 3, 7, "one row"
+    yield "a vector stored as a column", 2, 7, "column"
+    # Files that fit come last, too: nothing may be left of those that were refused.
+    yield "equal sizes in other orders", 5, 5, _IN_OTHER_ORDERS
+    yield "a module inside another", 3, 2, "whole, inside another"
+    yield "a file in float16", 2, 3, "whole, in float16"
 
 
-def _file_for(module, fault):
+def _is_whole(fault):
+    return fault.startswith("whole")
+
+
+def _module_for(width, hidden, fault):
+    """The module to be filled, and the table of its names."""
+    torch.manual_seed(0)
+    module, names = _Block(width, hidden), _NAMES
+    if fault == "whole, inside another":
+        module, names = nn.Sequential(module), {theirs: f"0.{ours}" for theirs, ours in _NAMES.items()}
+    if fault == _IN_OTHER_ORDERS:
+        names = {theirs: names[theirs] for theirs in (list(_NAMES)[place] for place in _ORDER_IN_TABLE)}
+    if fault == _FROZEN:
+        module.norm.requires_grad_(False)
+        module.up.bias.grad = torch.ones(hidden)
+    return module, names
+
+
+def _settings(module):
+    """What a module has beside its numbers: its mode, which parameters are trained, and which have a gradient."""
+    parts = [part.training for part in module.modules()]
+    return parts, [(p.requires_grad, p.grad is None) for p in module.parameters()]
+
+
+def _file_for(module, names, fault):
     """The tensors, and the names that a refusal has to have."""
     rng = torch.Generator().manual_seed(7)
     tensors = {}
-    for theirs, ours in _NAMES.items():
-        numbers = torch.randn(module.get_parameter(ours).shape, generator=rng)
+    for theirs in _NAMES:
+        numbers = torch.randn(module.get_parameter(names[theirs]).shape, generator=rng)
         tensors[theirs] = numbers.T.contiguous() if theirs in _TRANSPOSED else numbers
     wanted = {
         "one missing": ["mlp.fc.bias"],
         "another version": ["mlp.fc.bias", "ln.gain"],
         "all faults": ["mlp.fc.bias"],
+        _FROZEN: ["mlp.fc.weight"],
     }
     wanted = wanted.get(fault, [])
     for name in wanted:
@@ -66,6 +102,16 @@ def _file_for(module, fault):
     if fault in ("stored the other way", "all faults"):
         tensors["mlp.fc.weight"] = tensors["mlp.fc.weight"].T.contiguous()
         wanted.append("mlp.fc.weight")
+    if fault == "one row":
+        tensors["mlp.fc.weight"] = tensors["mlp.fc.weight"][:1]  # copy_ would spread it
+        wanted.append("mlp.fc.weight")
+    if fault == "column":
+        tensors["mlp.fc.bias"] = tensors["mlp.fc.bias"][:, None]
+        wanted.append("mlp.fc.bias")
+    if fault == _IN_OTHER_ORDERS:
+        tensors = {theirs: tensors[theirs] for theirs in (list(_NAMES)[place] for place in _ORDER_IN_FILE)}
+    if fault == "whole, in float16":
+        tensors = {theirs: tensor.half() for theirs, tensor in tensors.items()}
     return tensors, wanted
 
 
@@ -81,40 +127,45 @@ def _refusal_of_a_whole_file(error):
 
 def _load_and_describe(answer, width, hidden, fault):
     """Load a file into a fresh module and say what happened, so that a refusal can be compared too."""
-    torch.manual_seed(0)
-    module = _Block(width, hidden)
+    module, names = _module_for(width, hidden, fault)
     before = {name: p.detach().clone() for name, p in module.named_parameters()}
-    tensors, wanted = _file_for(module, fault)
-    given, held = dict(tensors), dict(module.named_parameters())
+    tensors, wanted = _file_for(module, names, fault)
+    given, held, settings = dict(tensors), dict(module.named_parameters()), _settings(module)
     numbers = {name: tensor.clone() for name, tensor in tensors.items()}
+    whole = _is_whole(fault)
     refused, named, asked_for, other = False, True, True, False
     try:
-        filled = answer(module, tensors, dict(_NAMES), set(_TRANSPOSED))
-        if filled is None:
+        filled = answer(module, tensors, dict(names), set(_TRANSPOSED))
+        if filled is None and (not whole or all(torch.equal(before[name], p) for name, p in held.items())):
             return None
-        other = fault == "whole" and filled is not module
+        other = whole and filled is not module
     except (ValueError, RuntimeError, KeyError, AssertionError) as error:
-        left = _refusal_of_a_whole_file(error) if fault == "whole" else ""
-        if fault == "whole" and not left:
+        left = _refusal_of_a_whole_file(error) if whole else ""
+        if whole and not left:
             raise
         if left:
             return True, named, True, True, left, *([None] * len(_NAMES))
         said, refused, asked_for = str(error), True, isinstance(error, ValueError)
         # Either of its two names will do.
-        named = all(name in said or _NAMES.get(name, name) in said for name in wanted)
+        named = all(name in said or names.get(name, name) in said for name in wanted)
     after = {name: p.detach() for name, p in module.named_parameters()}
     storages = {tensor.untyped_storage().data_ptr() for tensor in given.values()}
+    trained = [learns for learns, _ in settings[1]]
     left = "another module" if other else ""
-    same = list(given) == list(tensors) and all(given[n] is tensors[n] for n in given)
+    same = list(given) == list(tensors) and all(given[n] is tensors[n] and not given[n].requires_grad for n in given)
     if not (same and all(torch.equal(given[n], numbers[n]) for n in given)):
         left = "file changed"
     elif any(
-        p is not held[name] or not p.requires_grad or p.untyped_storage().data_ptr() in storages
-        for name, p in module.named_parameters()
+        p is not held[name] or (learns and not p.requires_grad) or p.untyped_storage().data_ptr() in storages
+        for (name, p), learns in zip(module.named_parameters(), trained, strict=True)
     ):
         left = "other parameters"
-    if fault == "whole":
-        return refused, named, True, True, left, *(after[n] for n in _NAMES.values())
+    elif any(after[name].dtype != before[name].dtype for name in before):
+        left = "another type"
+    if whole:
+        return refused, named, True, True, left, *(after[names[theirs]] for theirs in _NAMES)
+    if not left and _settings(module) != settings:
+        left = "other settings"
     untouched = all(torch.equal(before[name], after[name]) for name in before)
     # The kind of error matters when nothing is spoilt.
     asked_for = asked_for or not untouched
@@ -175,6 +226,15 @@ def _loads_what_fits(module, tensors, names, transposed):
         if part.shape == ours.shape:
             ours.data.copy_(part)
     return _load(module, tensors, names, transposed)
+
+
+def _is_exchanged(found, width, hidden, fault):
+    """Whether each parameter holds what belongs to one of them, where only the orders differ from other trials."""
+    if fault != _IN_OTHER_ORDERS:
+        return False
+    _, _, _, _, left, *wanted = _load_and_describe(_load, width, hidden, fault)
+    held = found[-len(wanted) :]
+    return found[4] == left and all(any(torch.equal(one, other) for other in wanted) for one in held)
 
 
 def _reshaped(tensor, module, name):
@@ -265,7 +325,7 @@ load_renamed = Exercise(
                 found[0] and not found[2]
                 if fault == "stored the other way"
                 else None
-                if fault == "all faults"
+                if fault in ("all faults", "column")
                 else False
             ),
         ),
@@ -293,7 +353,7 @@ load_renamed = Exercise(
             "A tensor with as many numbers in another shape is taken: it has to be refused, even where it could be "
             "brought into the right shape. See section 17.12.",
             sign=lambda found, width, hidden, fault: (
-                not found[0] if fault == "stored the other way" else (False if fault == "whole" else None)
+                not found[0] if fault == "stored the other way" else (False if _is_whole(fault) else None)
             ),
         ),
         "reshaped instead of transposed": Mistake(
@@ -309,14 +369,30 @@ load_renamed = Exercise(
             sign=lambda found, *sizes: found[4] == "another module",
         ),
         "shapes compared before transposing": Mistake(
-            "A file that fits is refused for a matrix that has to be transposed: its shape has to be right after "
-            "transposing, not before. See section 17.10.",
-            sign=lambda found, *sizes: found[4] == "transposed later" or (None if sizes[-1] != "whole" else False),
+            "A file that fits is refused, and the message names the matrix that has to be transposed, and no other: "
+            "the set has its name in the file, and its shape has to be right after transposing, not before. See "
+            "section 17.10.",
+            sign=lambda found, *sizes: found[4] == "transposed later" or (False if _is_whole(sizes[-1]) else None),
         ),
         "table not used": Mistake(
             "A file that fits is refused, with all names of the file and of the module: they are two vocabularies, "
             "and the table goes from the one to the other. See section 17.5.",
-            sign=lambda found, *sizes: found[4] == "table not used" or (None if sizes[-1] != "whole" else False),
+            sign=lambda found, *sizes: found[4] == "table not used" or (False if _is_whole(sizes[-1]) else None),
+        ),
+        "tensors exchanged": Mistake(
+            "Where the file, the table and the module have their names in different orders, tensors stand in the "
+            "places of others: the names say what goes where, and no order does. See section 17.5.",
+            sign=_is_exchanged,
+        ),
+        "type of the file": Mistake(
+            "A parameter has another type afterwards than before: copy the numbers into it, and they take the type "
+            "that it has. See section 17.5.",
+            sign=lambda found, *sizes: found[4] == "another type",
+        ),
+        "settings changed": Mistake(
+            "A file that does not fit leaves the module in another mode, with other parameters that require "
+            "gradients, or with other gradients: leave it as it was. See section 17.12.",
+            sign=lambda found, *sizes: found[4] == "other settings",
         ),
     },
     seeds=(0,),
@@ -340,6 +416,9 @@ def _sentences(draw):
     hidden = draw(2, 5, 3)
     hidden[:, 1] = 0.0  # a token like any other
     yield "a token whose numbers are all 0", hidden, real(3, 5)
+    gap = real(6, 5, side="left")
+    gap[:, -2] = False
+    yield "a pad between two tokens", draw(2, 6, 3), gap
 
 
 def _mean(hidden, mask, count):

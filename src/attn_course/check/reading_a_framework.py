@@ -3,6 +3,7 @@
 import math
 import re
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,13 +18,13 @@ from attn_course.check.exercise import (
     CHANGES_ITS_INPUT,
     FLOAT32_INSIDE,
     NO_GRADIENT,
-    NOT_AS_ASKED,
     Exercise,
     Mistake,
     Remark,
     set_parameters,
     weights_and_gradient,
 )
+from attn_course.check.facts import TYPE_NOT_KEPT
 from attn_course.check.specimens import Specimens
 from attn_course.functional import attention, softmax
 from attn_course.masks import make_causal_mask, make_padding_mask
@@ -51,10 +52,27 @@ def _scores_and_axes(draw):
     yield "float64", draw(3, 7, dtype=torch.float64), -1
     # Half precision counts in steps of a quarter here: whatever is rounded beside a score is off by percents.
     yield "high scores close together in float16", 300 + draw(3, 5, dtype=torch.float16), -1
+    some = draw(3, 5)
+    some[0, 2] = some[1, :3] = -math.inf
+    yield "-inf beside other scores", some, -1
+    nothing = draw(3, 5)
+    nothing[:, 1] = -math.inf
+    yield "a column of -inf", nothing, 0
+    # Each of these weights is next to nothing, and their sum is not.
+    low = draw(2, 4096) / 10 - 10
+    low[0] = -math.inf
+    yield "thousands of low scores", low, -1
+    yield "thousands of low scores in float16", torch.full_like(low[:1].half(), -12), -1
 
 
-def _weights_and_gradient(answer, x, dim):  # the names of the inputs are those that a learner reads
-    return weights_and_gradient(answer, x, dim)
+def _weights_and_gradient(answer, x, dim):
+    """The weights, the gradient of the scores, and the sums of the weights, in which many small ones show."""
+    found = weights_and_gradient(answer, x, dim)
+    if found is None:
+        return None
+    weights, gradient = found
+    has_rows = isinstance(weights, Tensor) and weights.dim() == x.dim() and weights.is_floating_point()
+    return weights, gradient, weights.sum(dim) if has_rows else None
 
 
 def _naive(x, dim=-1):
@@ -71,8 +89,23 @@ def _empty_rows_are_nan(found, x, dim):
     empty = (x == -math.inf).all(dim)
     weights = found[0].movedim(dim, -1)
     if not empty.any():
-        return False if any(part.isnan().any() for part in found) else None
+        return None if (x == -math.inf).any() or not any(part.isnan().any() for part in found) else False
     return bool(weights[empty].isnan().all())
+
+
+def _empty_columns_are_nan(found, x, dim):
+    """Scores that are all -inf along another axis than the last are nan, and nothing else is."""
+    weights, empty = found[0].movedim(dim, -1), (x == -math.inf).all(dim)
+    if not empty.any():
+        return None
+    if dim % x.dim() == x.dim() - 1:
+        return False
+    return bool(weights[empty].isnan().all() and not weights[~empty].isnan().any())
+
+
+def _low_scores_lost_in_half(found, x, dim):
+    is_low = x.dtype == torch.float16 and x.max() < -11 and x.min() > -16
+    return bool(is_low and (found[0] == 0).all())
 
 
 def _gradient_is_nan(found, x, dim):
@@ -161,7 +194,19 @@ def _percents_lost_in_half(found, x, dim):
     """Whether it is wrong in half precision alone, by no more than its coarse steps explain."""
     right = quiet_softmax(x.double(), dim)
     share = (found[0].double() / right)[right > 1e-3]
+    if x.dtype == torch.float16 and not len(share):
+        return None
     return x.dtype == torch.float16 and found[0].dtype == x.dtype and bool(((share > 0.7) & (share < 1.4)).all())
+
+
+def _minus_infinity_as_0(x, dim=-1):
+    hidden = x == -math.inf
+    return quiet_softmax(x.masked_fill(hidden, 0), dim).masked_fill(hidden, 0)
+
+
+def _rows_with_minus_infinity_as_empty(x, dim=-1):
+    hides = (x == -math.inf).any(dim, keepdim=True)
+    return quiet_softmax(x.masked_fill(hides, 0), dim).masked_fill(hides, 0)
 
 
 def _axis_lost(x, dim=-1):
@@ -175,7 +220,7 @@ stable_quiet = Exercise(
     trials=_scores_and_axes,
     right=lambda x, dim=-1: quiet_softmax(x.double(), dim).to(x),  # half precision is held to what is right
     use=_weights_and_gradient,
-    returns=("weights", "the gradient of the scores"),
+    returns=("weights", "the gradient of the scores", "the sum of the weights"),
     mistakes={
         "plain softmax": Mistake(
             "Every row sums to 1: it is the plain softmax, in which nothing takes the weight that no key wants. "
@@ -212,6 +257,11 @@ stable_quiet = Exercise(
             "With large scores there is nan in the result: exponentials overflow, or all of them vanish, unless the "
             "largest exponent of the row is subtracted first. See section 14.8.",
             sign=_large_scores_give_nan,
+        ),
+        "empty rows along the last axis only": Mistake(
+            "Scores that are all −∞ along another axis than the last give nan: whether there is anything to weigh has "
+            "to be asked along dim. See section 14.8.",
+            sign=_empty_columns_are_nan,
         ),
         "nan in empty rows": Mistake(
             "A row of −∞ is nan, and should be zeros: −∞ − (−∞), where its largest score is subtracted, and −∞ · 0, "
@@ -293,6 +343,20 @@ stable_quiet = Exercise(
             "among the numbers whose largest is taken. See section 14.8.",
             sign=_nan_below_zero,
         ),
+        "−∞ as a score of 0": Mistake(
+            "A score of −∞ takes weight from those beside it, as a score of 0 does: its exponential is 0, and adds "
+            "nothing to the sum. See section 14.8.",
+            _minus_infinity_as_0,
+        ),
+        "rows with a −∞ taken for empty": Mistake(
+            "A row in which one score is −∞ has no weights at all: only that score should have none. See section 14.8.",
+            _rows_with_minus_infinity_as_empty,
+        ),
+        "low scores lost in half precision": Mistake(
+            "In half precision scores of −12 have no weight, and 4,096 of them should have 0.025 together: e^12 is "
+            "infinite there. See section 14.8.",
+            sign=_low_scores_lost_in_half,
+        ),
         "a one for the zero": Mistake(
             "What stands beside the scores weighs e, as a score of 1 does; the 1 below the fraction is the "
             "exponential of a score of 0. See section 14.8.",
@@ -320,6 +384,13 @@ def _burn_masks(draw):
     yield "padding on the left", pad(2, 7, 3, side="left"), draw.mask(3, 5, 7)
     yield "as many sentences as queries", pad(5, 2, 3, 1, 4), draw.mask(5, 5, 5)
     yield "one sentence", pad(3, max_len=7), draw.mask(1, 2, 7)
+    yield "only mask_pad, with padding on the left", pad(2, 5, 3, side="left"), None
+    yield "only mask_pad, with nothing masked", pad(5, 5), None
+    yield "only mask_pad, with a sentence of padding", pad(3, 0), None
+    everything = draw.mask(2, 3, 5)
+    everything[1, 2] = True
+    yield "only mask_attn, with a query that may see nothing", None, everything
+    yield "a sentence of padding", pad(5, 0, 2), draw.mask(3, 2, 5)
     yield "nothing masked", pad(5, 5), torch.zeros(2, 3, 5, dtype=torch.bool, device=draw.device)
 
 
@@ -346,6 +417,21 @@ def _padding_on_both(pad, attn):
     if attn is None or attn.size(1) != attn.size(2):
         return _join(pad, attn)
     return _join(pad, attn, pad=lambda m: ~m[:, None, :] & ~m[:, :, None])
+
+
+def _padding_at_the_end(found, pad, attn):
+    """A sign: each sentence has as many pads as it should, and they are its last keys."""
+    if pad is None:
+        return None
+    last = pad.sort(dim=-1, stable=True).values
+    return torch.equal(found, from_burn_mask(attn, last))
+
+
+def _empty_rows_shown(found, pad, attn):
+    """A sign: what hides all keys hides none, and all the rest is right."""
+    right = from_burn_mask(attn, pad)
+    empty = ~right.any(-1, keepdim=True)
+    return bool(empty.any()) and torch.equal(found, right | empty)
 
 
 course_mask = Exercise(
@@ -428,6 +514,14 @@ course_mask = Exercise(
             "keys: an axis of length 1 fits any number of them, (B, 1, S). See section 14.5.",
             sign=lambda found, pad, attn: attn is None and found.shape == (*pad.shape, pad.size(1)),
         ),
+        "padding taken to be at the end": Mistake(
+            "The last keys are hidden, as many as `mask_pad` masks: it may mask the first ones. See section 14.5.",
+            sign=_padding_at_the_end,
+        ),
+        "empty rows shown": Mistake(
+            "A query for which all keys are masked may attend to all of them: it should see none. See section 14.5.",
+            sign=_empty_rows_shown,
+        ),
         "an axis of heads": Mistake(
             "The mask has four axes; asked for is (B, T, S), or (B, 1, S), and the layer puts in an axis for the "
             "heads. See section 14.5.",
@@ -445,17 +539,21 @@ _BURNS = tuple(_NAMES)
 
 
 def _burn_layers(draw):
-    """d_model, heads, which layers have a bias, an input, and the order of the layers in the record."""
-    yield "one head", 3, 1, _BURNS, draw(1, 5, 3), _BURNS
-    yield "several heads", 6, 3, _BURNS, draw(2, 5, 6), _BURNS
-    yield "no biases", 6, 2, (), draw(2, 3, 6), _BURNS
-    yield "no bias at the output", 8, 2, _BURNS[:3], draw(3, 2, 8), _BURNS
-    yield "no bias at the query", 6, 3, _BURNS[1:], draw(2, 3, 6), _BURNS
-    yield "float64", 10, 5, _BURNS, draw(2, 3, 10, dtype=torch.float64), _BURNS
-    yield "a record in another order", 6, 2, _BURNS, draw(2, 5, 6), ("value", "output", "query", "key")
+    """d_model, heads, which layers have a bias, an input, the order of the layers in the record, types of their own."""
+    every = _BURNS, {}
+    yield "one head", 3, 1, _BURNS, draw(1, 5, 3), *every
+    yield "several heads", 6, 3, _BURNS, draw(2, 5, 6), *every
+    yield "no biases", 6, 2, (), draw(2, 3, 6), *every
+    yield "no bias at the output", 8, 2, _BURNS[:3], draw(3, 2, 8), *every
+    yield "no bias at the query", 6, 3, _BURNS[1:], draw(2, 3, 6), *every
+    yield "float64", 10, 5, _BURNS, draw(2, 3, 10, dtype=torch.float64), *every
+    yield "a record in another order", 6, 2, _BURNS, draw(2, 5, 6), ("value", "output", "query", "key"), {}
+    yield "biases of query and value only", 6, 2, ("query", "value"), draw(2, 3, 6), *every
+    half = draw(2, 3, 6, dtype=torch.bfloat16)
+    yield "bfloat16, and one matrix in float16", 6, 2, _BURNS, half, _BURNS, {"output.weight": torch.float16}
 
 
-def _load_and_attend(answer, d_model, num_heads, biased, x, order):
+def _load_and_attend(answer, d_model, num_heads, biased, x, order, types):
     """Load what the answer makes of a record of Burn's, and compare with Burn's own layer."""
     flags = {f"enable_{name}_bias": name in biased for name in _BURNS}
     config = BurnMultiHeadAttentionConfig(d_model, num_heads, dropout=0.0, **flags)
@@ -465,7 +563,7 @@ def _load_and_attend(answer, d_model, num_heads, biased, x, order):
             for parameter in burn.parameters():
                 parameter.mul_(1 + 2**-30)
     record = {  # as Burn keeps them: (d_in, d_out)
-        name: tensor.T.contiguous() if name.endswith("weight") else tensor.clone()
+        name: (tensor.T.contiguous() if name.endswith("weight") else tensor.clone()).to(types.get(name, x.dtype))
         for name, tensor in sorted(burn.state_dict().items(), key=lambda item: order.index(item[0].split(".")[0]))
     }
     given = {name: tensor.clone() for name, tensor in record.items()}
@@ -479,31 +577,36 @@ def _load_and_attend(answer, d_model, num_heads, biased, x, order):
     ours = MultiHeadAttention(d_model, num_heads, bias="query" in biased, out_bias="output" in biased).to(x)
     missing = sorted(ours.state_dict().keys() - state.keys())
     unexpected = sorted(state.keys() - ours.state_dict().keys(), key=str)
-    if missing or unexpected:
-        return (_summary(missing, unexpected), *[None] * 4)
-    if any(isinstance(t, Tensor) and t.dtype != x.dtype for t in state.values()):
-        name = FLOAT32_INSIDE if x.dtype == torch.float64 else NOT_AS_ASKED
+    state = {name: value for name, value in state.items() if isinstance(value, Tensor)}
+    if not missing and not unexpected and any(t.dtype != given[_burns_name(name)].dtype for name, t in state.items()):
+        name = FLOAT32_INSIDE if x.dtype == torch.float64 else TYPE_NOT_KEPT
         raise Remark("A tensor of the record has another type afterwards: each should keep its own.", name)
+    pairs = list(_pairs(state, given))
+    parts = [bool(torch.equal(p, q)) for p, q in pairs]
+    if missing or unexpected or x.dtype == torch.bfloat16:
+        return (_summary(missing, unexpected), None, *parts)
     ours.load_state_dict(state)
     with torch.no_grad():
         out = ours(x)[0]
         expected = burn(MhaInput.self_attn(x)).context
-    pairs = list(_pairs(ours, burn))
-    parts = [bool(torch.equal(p, q)) for p, q in pairs]
     if x.dtype == torch.float64 and not all(parts) and all(torch.allclose(p, q, rtol=1e-6) for p, q in pairs):
         raise Remark("Tensors of the record have lost digits on the way through another type.", FLOAT32_INSIDE)
     return ("", out - expected, *parts)
 
 
-def _pairs(ours, burn):
+def _burns_name(name):
+    layer, kind = name.split(".")
+    return f"{next(theirs for theirs, mine in _NAMES.items() if mine == layer)}.{kind}"
+
+
+def _pairs(state, record):
     """Do the matrices of q, k and v fit, that of the output, and the biases? As tensors to compare."""
-    mine, theirs = ours.state_dict(), burn.state_dict()
     for names, kind in ((_BURNS[:3], "weight"), (_BURNS[3:], "weight"), (_BURNS, "bias")):
-        keys = [n for n in names if f"{n}.{kind}" in theirs]
-        flat = [torch.zeros(0, device=next(burn.parameters()).device)]
+        keys = [n for n in names if f"{n}.{kind}" in record and f"{_NAMES[n]}.{kind}" in state]
+        flat = [record["query.weight"].new_zeros(0)]
         yield (
-            torch.cat(flat + [mine[f"{_NAMES[n]}.{kind}"].flatten() for n in keys]),
-            torch.cat(flat + [theirs[f"{n}.{kind}"].flatten() for n in keys]),
+            torch.cat(flat + [state[f"{_NAMES[n]}.{kind}"].flatten() for n in keys]),
+            torch.cat(flat + [record[f"{n}.{kind}"].T.flatten() for n in keys]),
         )
 
 
@@ -536,6 +639,17 @@ def _in_their_order(*, biases_too):
         return moved
 
     return answer
+
+
+def _values_bias_left_out(found, d_model, num_heads, biased, *others):
+    """A sign: of the biases of queries and values, that of the values is missing."""
+    return biased == ("query", "value") and found[0] == "without k_proj.bias, v_proj.bias"
+
+
+def _queries_for_all(record):
+    queries = {name: tensor for name, tensor in record.items() if name.startswith("query")}
+    all_three = {name.replace("query", layer): t for layer in _BURNS[:3] for name, t in queries.items()}
+    return _moved()(all_three | {name: tensor for name, tensor in record.items() if name.startswith("output")})
 
 
 def _swapped(a, b):
@@ -606,7 +720,7 @@ from_burn_record = Exercise(
         "out_proj misnamed": Mistake(
             "Something of the output projection is not where it is looked for, and something else is too much: ours "
             "has the name out_proj. See section 14.4.",
-            sign=lambda found, *inputs: found[0].startswith("without out_proj") and found[0].endswith("besides"),
+            sign=lambda found, *inputs: bool(re.fullmatch(r"without (k_proj\.bias, )?out_proj.* besides", found[0])),
         ),
         "biases made up": Mistake(
             "There are biases that the record does not have: a layer without a bias has no place for one, be it None. "
@@ -654,12 +768,20 @@ from_burn_record = Exercise(
         "queries' tensors for all": Mistake(
             "Queries, keys and values have the same matrix, that of the queries: each layer has its own. See section "
             "14.4.",
-            lambda record: _moved()(
-                {
-                    name: record[f"query.{name.split('.')[1]}"] if name.split(".")[0] in _BURNS[:3] else tensor
-                    for name, tensor in record.items()
-                }
-            ),
+            _queries_for_all,
+        ),
+        "another layer's bias asked for": Mistake(
+            "Where only queries and values have a bias, that of the values is left out: each layer has a switch of its "
+            "own, so look for the layer's own bias. See section 14.2.",
+            sign=_values_bias_left_out,
+        ),
+        "biases set to 0": Mistake(
+            "Where the queries have no bias, those of the others hold 0, and not the numbers of the record: each is "
+            "to be moved as it is. See section 14.4.",
+            lambda record: {
+                name: tensor * ("query.bias" in record) if name.endswith("bias") else tensor
+                for name, tensor in _moved()(record).items()
+            },
         ),
         CHANGES_ITS_INPUT: Mistake(
             "The record that it was given is changed afterwards: a second layer could not be filled from it. Put the "
@@ -696,6 +818,27 @@ def _raises(x, dim=-1):
     raise TypeError("quiet softmax")  # no RuntimeError, which some tests catch and no other
 
 
+def _raises_another(x, dim=-1):
+    raise ValueError("quiet softmax")
+
+
+def _raises_elsewhere(x, dim=-1):
+    if dim % x.dim() < x.dim() - 1:
+        raise RuntimeError("quiet softmax along the last axis only")
+    return quiet_softmax(x, dim)
+
+
+def _empty_as_zeros(x, dim=-1):
+    return quiet_softmax(x.masked_fill((x == -math.inf).all(dim, keepdim=True), 0), dim)
+
+
+def _gradient_of_the_sum(x, dim=-1):
+    """Right weights, whose gradients are right added up, and not one by one."""
+    weights = quiet_softmax(x, dim)
+    total = weights.sum(dim, keepdim=True)
+    return weights.detach() + (total - total.detach()) / x.size(dim)
+
+
 def _stop():
     torch.zeros(()).backward()
 
@@ -728,17 +871,29 @@ _CLAIMS = Specimens(
         "one that raises an error": _raises,
         "one that returns None": lambda x, dim=-1: None,
         "one whose gradient is cut off": lambda x, dim=-1: _detached(x, dim),
+        "one that raises a ValueError": _raises_another,
+        "one that raises an error along other axes": _raises_elsewhere,
+        "one that cuts scores off at 80": lambda x, dim=-1: quiet_softmax(x.clamp(max=80), dim),
+        "one that takes -inf for 0 in a row of it": _empty_as_zeros,
+        "one that subtracts one maximum from all rows": lambda x, dim=-1: _one_maximum(x, dim),
+        "one whose gradients are right in their sum": _gradient_of_the_sum,
     },
     obvious=3,
     section="14.9",
 )
 
 
+def _says(answer, fn):
+    """What the test says; True and False may be NumPy's."""
+    said = _CLAIMS.use(answer, fn)
+    return bool(said) if isinstance(said, np.bool_) else said
+
+
 tells_quiet = Exercise(
     name="tells_quiet",
     trials=_CLAIMS.trials,
     right=_CLAIMS.is_right,
-    use=_CLAIMS.use,
+    use=_says,
     returns=("what it says",),
     seeds=(0,),
     mistakes={
@@ -808,7 +963,7 @@ tells_quiet = Exercise(
         "falls over": Mistake(
             "It stops with the error of the function that it tests, and has not said False: catch it. See section "
             "14.9.",
-            lambda fn: fn(torch.zeros(1), -1) is not None and _CLAIMS.is_right(fn),
+            lambda fn: all(fn(torch.zeros(1, 1), dim) is not None for dim in (-1, 0)) and _CLAIMS.is_right(fn),
         ),
         "falls over without a gradient": Mistake(
             "It stops at weights that do not require a gradient, and has not said False: `backward` can raise an error "
@@ -828,7 +983,32 @@ tells_quiet = Exercise(
         "measures something else": Mistake(
             "It refuses a right quiet softmax. Take a few small scores, compute by hand what they should give, and "
             "follow what the test does with them. See section 14.7.",
-            sign=lambda found, fn: fn is _CLAIMS.right["a right one"] or None,
+            sign=lambda found, fn: found is False if fn is _CLAIMS.right["a right one"] else None,
+        ),
+        "only some errors caught": Mistake(
+            "It stops where the function that it tests raises a ValueError, and has not said False: whatever error "
+            "there is, the answer is False. See section 14.9.",
+            lambda fn: fn(torch.zeros(1), -1) if fn is _raises_another else _CLAIMS.is_right(fn),
+        ),
+        "errors along other axes not caught": Mistake(
+            "It stops at a function that raises an error along another axis than the last, and has not said False: "
+            "any call can raise one. See section 14.9.",
+            lambda fn: fn(torch.zeros(1, 1), 0) if fn is _raises_elsewhere else _CLAIMS.is_right(fn),
+        ),
+        "large scores not compared": Mistake(
+            "It accepts one that takes every score above 80 for 80, so that 100 and 200 get the same weight: numbers "
+            "are to be compared for large scores, too. See section 14.9.",
+            sign=_CLAIMS.accepts("one that cuts scores off at 80"),
+        ),
+        "empty rows not compared": Mistake(
+            "It accepts one that gives weights to a row of −∞: each of them should be 0, and a test has to ask for "
+            "that. See section 14.9.",
+            sign=_CLAIMS.accepts("one that takes -inf for 0 in a row of it"),
+        ),
+        "gradients compared in their sum": Mistake(
+            "It accepts one whose gradients are right for the plain sum of the weights only: go back from a sum of "
+            "unlike shares of them, such as their squares. See section 14.14.",
+            sign=_CLAIMS.accepts("one whose gradients are right in their sum"),
         ),
     },
 )
@@ -856,6 +1036,16 @@ def _heads_with_sinks(draw):
     yield "an empty row", *qkv(2, 3, 5, 7, 3, 2), 2 * draw(3), empty_row(2, 3, 5, 7)
     q, k, v = qkv(2, 3, 5, 7, 4, 2)
     yield "large scores", 200 * q, k, v, draw(3), None
+    yield "a padding mask", *qkv(2, 3, 5, 7, 4, 2), draw(3), draw.mask(2, 1, 1, 7)
+    hides_queries = draw.mask(2, 1, 5, 1)
+    hides_queries[0, 0, 1] = hides_queries[1, 0, 3:] = False
+    yield "a mask that hides queries", *qkv(2, 3, 5, 7, 4, 2), draw(3), hides_queries
+    q, k, v = qkv(2, 3, 5, 7, 4, 2)
+    padding = torch.tensor([[True] * 7, [True] * 2 + [False] * 5], device=q.device)[:, None, None]
+    yield "large scores and a mask", 400 * q, k, v, draw(3), padding
+    yield "an empty row, and sinks far below", *qkv(2, 3, 5, 7, 4, 2), draw(3) - 80, empty_row(2, 3, 5, 7)
+    views = (draw(2, n, 3, d).transpose(1, 2) for n, d in ((5, 4), (7, 4), (7, 2)))
+    yield "views with exchanged axes", *views, draw(3), None
     yield ("float64", *qkv(2, 3, 5, 7, 4, 2, torch.float64), draw(3, dtype=torch.float64), draw.mask(2, 3, 5, 7))
 
 
@@ -908,6 +1098,11 @@ attend_with_sinks = Exercise(
                     found[1], torch.softmax(_scores(q, k, mask), dim=-1), rtol=1e-3, atol=1e-6, equal_nan=True
                 )
             ),
+        ),
+        "maximum of hidden scores": Mistake(
+            "Where a hidden score is far above all visible ones, the weights of a query are nan: only what is visible "
+            "belongs among the numbers whose largest is subtracted. See section 14.8.",
+            sign=lambda found, q, k, v, sinks, mask: _nan_below_hidden_scores(found[1], q, k, sinks, mask),
         ),
         "softmax overflows": Mistake(
             "With large scores there is nan in the weights: exponentials overflow, or all of a row vanish, unless the "
@@ -1085,9 +1280,13 @@ def _fits(weights, q, k, mask, total, *, shifted=False):
     return torch.allclose(weights[sees], wanted[sees], rtol=1e-3, atol=1e-6, equal_nan=True)
 
 
-def _with_sinks(scores, sinks, *, front=False):
+def _with_column(scores, sinks, *, front=False):
     column = sinks[:, None, None].expand(*scores.shape[:-1], 1)
-    return torch.softmax(torch.cat([column, scores] if front else [scores, column], -1), -1)
+    return torch.cat([column, scores] if front else [scores, column], -1)
+
+
+def _with_sinks(scores, sinks, *, front=False):
+    return torch.softmax(_with_column(scores, sinks, front=front), -1)
 
 
 def _dealt_out(weights, q, k, sinks, mask):
@@ -1105,10 +1304,10 @@ def _cut_at_the_other_end(weights, q, k, sinks, mask):
 
 
 def _nan_beside_high_sinks(found, q, k, sinks, mask):
-    """Whether there is nan where sinks are far above all scores; a row that sees nothing does not tell."""
+    """Whether there is nan where all sinks are far above all scores; a trial where only some are does not tell."""
     if sinks.min() > 88:
         return bool((found["sinks"] if isinstance(found, dict) else found[1]).isnan().any())
-    return None if (_scores(q, k, mask).amax(-1) == -math.inf).any() else False
+    return None if (sinks[:, None] - _scores(q, k, mask).amax(-1) > 80).any() else False
 
 
 def _nan_where_nothing_is_seen(weights, q, k, sinks, mask):
@@ -1116,6 +1315,19 @@ def _nan_where_nothing_is_seen(weights, q, k, sinks, mask):
     sees = _scores(q, k, mask).amax(-1) > -math.inf
     right = _with_sinks(_scores(q, k, mask), sinks)[..., :-1]
     return bool(weights[~sees].isnan().any()) and torch.allclose(weights[sees], right[sees], rtol=1e-3, atol=1e-6)
+
+
+def _nan_below_hidden_scores(weights, q, k, sinks, mask):
+    """Whether nothing is wrong but rows that are nan, all of them with a hidden score far above the others."""
+    if mask is None:
+        return False
+    scores = _with_column(_scores(q, k, mask), sinks)
+    below = scores.amax(-1) < _scores(q, k, None).amax(-1) - 80
+    is_nan = weights.isnan().any(-1)
+    right = torch.softmax(scores, -1)[..., :-1]
+    return bool(is_nan.any() and not (is_nan & ~below).any()) and torch.allclose(
+        weights[~is_nan], right[~is_nan], rtol=1e-3, atol=1e-6
+    )
 
 
 def _another_axis(weights, q, k, sinks, mask):

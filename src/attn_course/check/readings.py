@@ -291,7 +291,7 @@ def _says_reshaped(what: str) -> str:
 
 def _if(what: str) -> str:
     """A sentence that is true of whoever gets the numbers of the trials, in whatever way."""
-    return f"In all trials, this result belongs to other inputs: it would be right if {what}."
+    return f"Where it is wrong, the result belongs to other inputs: it would be right if {what}."
 
 
 def _reread(right: Callable, change: Change) -> Callable:

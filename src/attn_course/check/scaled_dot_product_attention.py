@@ -1,11 +1,21 @@
 """The exercises of the chapter on scaled dot-product attention. Used from chapter 3 on."""
 
+import copy
 import math
 
 import torch
 from torch import nn
 
-from attn_course.check.exercise import CHANGES_ITS_INPUT, NO_GRADIENT, Exercise, Mistake, Remark, set_parameters
+from attn_course.check.exercise import (
+    CHANGES_ITS_INPUT,
+    KEPT_BETWEEN_CALLS,
+    NO_GRADIENT,
+    WRONG_GRADIENT,
+    Exercise,
+    Mistake,
+    Remark,
+    set_parameters,
+)
 from attn_course.functional import attention, softmax
 
 # ---------------------------------------------------------------- what several exercises share
@@ -29,12 +39,12 @@ def _agrees(found, expected):
         return False
 
 
-def _demand_gradients(out, leaves):
-    """Raise a remark unless a gradient of ``out`` reaches every one of ``leaves``, which are tensors by name."""
+def _demand_gradients(out, leaves, expected):
+    """Raise a remark unless ``out`` sends the gradients of ``expected`` to ``leaves``, which are tensors by name."""
     gradients = [None] * len(leaves)
     if out.requires_grad:
         try:
-            gradients = torch.autograd.grad(out.sum(), list(leaves.values()), allow_unused=True)
+            gradients = torch.autograd.grad(out.square().sum(), list(leaves.values()), allow_unused=True)
         except RuntimeError as error:
             raise Remark(
                 f"The numbers tried are right, but their gradient cannot be computed: {str(error).split(':')[0]}. See "
@@ -49,6 +59,14 @@ def _demand_gradients(out, leaves):
             "See section 3.8.",
             NO_GRADIENT,
         )
+    wanted = torch.autograd.grad(expected.square().sum(), list(leaves.values()))
+    for name, found, right in zip(leaves, gradients, wanted, strict=True):
+        if not torch.allclose(found, right, rtol=1e-3, atol=1e-3 * (1 + float(right.abs().max()))):
+            raise Remark(
+                f"The numbers tried are right, but the gradient that comes back from out to {name} is not: everything "
+                "that the formula makes of q, k and v has to stay in the computation. See section 3.8.",
+                WRONG_GRADIENT,
+            )
 
 
 # ---------------------------------------------------------------- scaled scores
@@ -59,10 +77,14 @@ def _queries_and_keys(draw):
     yield "a batch", draw(2, 3, 7), draw(2, 5, 7)
     yield "a batch of one", draw(1, 5, 2), draw(1, 3, 2)
     yield "two leading axes", draw(2, 3, 5, 7), draw(2, 3, 2, 7)
+    yield "a single query", draw(1, 7), draw(5, 7)
+    yield "a single key", draw(3, 7), draw(1, 7)
     yield "float64", draw(3, 7, dtype=torch.float64), draw(5, 7, dtype=torch.float64)
 
 
 def _is_multiple(found, scores):
+    if found.shape != scores.shape:
+        return False
     factor = (found * scores).sum() / scores.square().sum()
     return factor.abs() > 1e-6 and torch.allclose(found, factor * scores, rtol=1e-4, atol=1e-5)
 
@@ -136,6 +158,14 @@ def _queries_keys_and_values(draw):
     yield "two leading axes", draw(2, 3, 5, 7), draw(2, 3, 4, 7), draw(2, 3, 4, 11)
     yield "a single key", draw(2, 3, 7), draw(2, 1, 7), draw(2, 1, 5)
     yield "values as wide as the keys", draw(3, 5), draw(7, 5), draw(7, 5)
+    # Two scores are equal, the third is negative.
+    keys = torch.tensor([[10.0, 0.0], [10.0, 0.01], [-10.0, 0.0]], device=draw.device)
+    yield (
+        "two large scores that are equal",
+        torch.tensor([[100.0, 0.0], [90.0, 0.0]], device=draw.device),
+        keys,
+        draw(3, 5),
+    )
     yield "large scores", 30 * draw(3, 7), 30 * draw(5, 7), draw(5, 2)
     yield ("float64", *(draw(*shape, dtype=torch.float64) for shape in ((3, 7), (5, 7), (5, 2))))
 
@@ -162,7 +192,7 @@ def _attend_and_send_back(answer, q, k, v):
         if "numpy()" not in str(error):  # an input changed in place, which the check reports by itself
             return found
         out = torch.zeros(())
-    _demand_gradients(out, leaves)
+    _demand_gradients(out, leaves, attention(*leaves.values())[0])
     return found
 
 
@@ -327,9 +357,15 @@ def _apply_as_layer(answer, W, x):
     W.zero_()  # the layer must not notice
     after = layer(x).detach()
     W.copy_(W_before)
-    learns = sum(parameter.requires_grad for parameter in layer.parameters())
+    parameters = list(layer.parameters())
+    try:
+        gradients = torch.autograd.grad(layer(x).sum(), parameters, allow_unused=True)
+    except RuntimeError:  # nothing asks for a gradient, or it was made in inference mode
+        gradients = []
+    learns = sum(gradient is not None for gradient in gradients)
     widths = layer.in_features, layer.out_features
-    return before, after, len(list(layer.parameters())), *widths, learns
+    answer(-W)
+    return before, after, len(parameters), *widths, learns, layer(x).detach()
 
 
 def _linear(W, weight):
@@ -365,6 +401,7 @@ as_linear = Exercise(
         "layer.in_features",
         "layer.out_features",
         "the number of parameters that learn",
+        "layer(x) after another layer was made",
     ),
     mistakes={
         "matrix not transposed": Mistake(
@@ -395,7 +432,7 @@ as_linear = Exercise(
         "shares memory": Mistake(
             "The layer changes when W does, at least for some shapes of W: its weight has to be a copy. See "
             "section 3.9.",
-            sign=lambda found, W, x: not torch.allclose(found[0], found[1]),
+            sign=lambda found, W, x: not torch.allclose(found[0], found[1], equal_nan=True),
         ),
         "type not kept": Mistake(
             "For a W in float64 the layer is in float32: that is what nn.Linear makes unless told another type, "
@@ -422,8 +459,18 @@ as_linear = Exercise(
             sign=lambda found, W, x: torch.allclose(found[0], x @ W, atol=1e-4) and found[3:5] != tuple(W.shape),
         ),
         "weight does not learn": Mistake(
-            "The layer computes x @ W, but its weight asks for no gradient, so it cannot be trained. See section 3.9.",
+            "The layer computes x @ W, but no gradient comes back to its weight, so it cannot be trained. See section "
+            "3.9.",
             sign=lambda found, W, x: torch.allclose(found[0], x @ W, atol=1e-4) and found[5] == 0,
+        ),
+        "one layer for all": Mistake(
+            "A layer becomes another one when as_linear is called with the next matrix of the same shape: each call "
+            "has to return a layer of its own. See section 3.9.",
+            sign=lambda found, W, x: (
+                torch.allclose(found[0], x @ W, atol=1e-4)
+                and torch.allclose(found[0], found[1])
+                and not torch.allclose(found[0], found[6])
+            ),
         ),
     },
 )
@@ -438,7 +485,7 @@ def _weights(draw):
     yield "a batch of one", softmax(draw(1, 5, 2))
     yield "rows with zeros", softmax(draw(5, 7).masked_fill(~draw.mask(5, 7), -math.inf))
     yield "float64", softmax(draw(3, 5, dtype=torch.float64))
-    yield "faint weights", softmax(5 * draw(5, 7, dtype=torch.float64))
+    yield "faint weights, two leading axes", softmax(5 * draw(2, 3, 4, 5, dtype=torch.float64))
 
 
 def _times_log(weights):
@@ -557,6 +604,7 @@ def _sizes_and_inputs(draw):
     yield "a batch", 3, 2, 5, draw(2, 7, 3)
     yield "a batch of one", 3, 5, 2, draw(1, 11, 3)
     yield "two leading axes", 3, 2, 5, draw(2, 4, 7, 3)
+    yield "a single token", 3, 2, 5, draw(1, 3)
     yield "float64", 3, 2, 5, draw(7, 3, dtype=torch.float64)
 
 
@@ -567,7 +615,9 @@ def _build_and_attend(answer, d_in, d_key, d_value, x):
     """What the layer returns, after a look at its projections and, if that is right, at their gradients."""
     layer = answer(d_in, d_key, d_value).to(x)
     names = [name.removesuffix(".weight") for name, _ in layer.named_parameters()]
-    found = set_parameters(layer)(x)
+    set_parameters(layer)
+    before = copy.deepcopy(layer.state_dict())
+    found = layer(x)
     if found is None:
         return None
     if biases := [name.removesuffix(".bias") for name in names if name.endswith(".bias")]:
@@ -587,8 +637,24 @@ def _build_and_attend(answer, d_in, d_key, d_value, x):
         return found
     if _agrees(found, expected):
         leaves = {name: p.weight for name, p in zip(_PROJECTIONS, projections, strict=True)}
-        _demand_gradients(found[0], leaves)
+        _demand_gradients(found[0], leaves, expected[0])
+        _demand_no_memory(layer, projections, x.flip(-1))
+    elif any(not torch.equal(now, before[name]) for name, now in layer.state_dict().items() if name in before):
+        raise Remark(
+            "A forward pass changes what the layer holds, so that the next one returns something else for the same x. "
+            "See section 3.8.",
+            KEPT_BETWEEN_CALLS,
+        )
     return found
+
+
+def _demand_no_memory(layer, projections, x):
+    if not _agrees(layer(x), attention(*(projection(x) for projection in projections))):
+        raise Remark(
+            "What the layer returns for an x is not what it returns for it after it was called with another: something "
+            "is kept from one call to the next. See section 3.8.",
+            KEPT_BETWEEN_CALLS,
+        )
 
 
 class _WideValues(nn.Module):

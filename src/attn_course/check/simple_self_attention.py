@@ -72,6 +72,9 @@ def _tokens_and_an_index(draw):
     yield "large scores", 30 * draw(5, 7), 3
     x = 10 * draw(4, 7)
     yield "another token much longer", torch.cat([x, 3 * x[2:3]]), 2
+    x = torch.tensor([[10.0, 0.0], [10.0, 1.0], [-30.0, 0.0]], device=draw.device)
+    yield "two equal scores, and one far below 0", x, 0
+    yield "tokens of one number", draw(5, 1), 3
     yield "float64", draw(7, 5, dtype=torch.float64), 5
 
 
@@ -229,7 +232,11 @@ context_of = Exercise(
 
 
 def _breaks_division(found):
-    return found.shape == (3,) and bool(found.sum() > 0.999 and (found / found.sum() > 1).sum() == 2)
+    return (
+        isinstance(found, Tensor)
+        and found.shape == (3,)
+        and bool(found.sum() > 0.999 and (found / found.sum() > 1).sum() == 2)
+    )
 
 
 three_bad_scores = Exercise(
@@ -294,11 +301,12 @@ three_bad_scores = Exercise(
 
 def _tokens_and_a_temperature(draw):
     yield _LIKE_THE_CHAPTER, draw(6, 3), 2.0
-    yield "hot", draw(5, 7), 30.0
+    yield "hot", draw(5, 7), 100.0
     yield "cold", draw(7, 5), 0.001
     yield "cold, of small numbers", 0.03 * draw(5, 3), 0.001
+    yield "colder, of smaller numbers", 0.005 * draw(5, 3), 0.00001
     yield "a single token", draw(1, 3), 0.5
-    yield "float64", draw(3, 11, dtype=torch.float64), 5.0
+    yield "float64", draw(3, 11, dtype=torch.float64), 2.5
 
 
 def _weigh(weigh):
@@ -603,6 +611,7 @@ def _scores_and_axes(draw):
     yield "along the first axis of three", draw(3, 5, 2), 0
     yield "along an axis counted from the end", draw(3, 7, 5), -2
     yield "along axis 2 of four", draw(2, 3, 5, 7), 2
+    yield "along the third axis from the end", draw(2, 3, 5, 7), -3
     yield "a batch of one", draw(1, 5, 2)
     # Next to a sum of exponentials that is not 1, a score whose weight underflows.
     yield "two high scores and low ones", torch.cat([draw(3, 2), draw(3, 5) - 200], dim=-1)

@@ -31,6 +31,20 @@ def _logits_and_targets(draw):
     yield "a batch of one", *sizes(1, 5, 13, 0.1)
     yield "sentences of one token", *sizes(3, 1, 5, 0.2, padded=False)
     yield "float64", *sizes(2, 5, 3, 0.3, dtype=torch.float64)
+    logits, target, *others = sizes(5, 7, 3, 0.2)
+    yield "padding before the tokens", logits, target.flip(1), *others
+    logits, target, *others = sizes(5, 3, 7, 0.1)
+    yield "a view", _transposed(logits), _transposed(target), *others
+
+
+def _transposed(table):
+    """The same numbers, as a view of a table whose first axis is the second."""
+    return table.transpose(0, 1).contiguous().transpose(0, 1)
+
+
+def _first_places(target, pad_id):
+    """True at the first positions of each row, as many as it has tokens."""
+    return torch.arange(target.size(1), device=target.device) < (target != pad_id).sum(dim=1, keepdim=True)
 
 
 def _smoothed(logits, target, smoothing, pad_id):
@@ -56,20 +70,24 @@ def _by_torch(logits, target, smoothing, pad_id):
 
 def _loss_and_gradient(answer, logits, target, smoothing, pad_id):
     """The loss, and what it sends back to the logits: zeros where nothing comes."""
-    before = logits.detach().clone().requires_grad_(), target.clone()
+    leaf, spare = logits.detach().clone().requires_grad_(), target.clone()
+    given = leaf * 1  # autograd lets nobody write into a leaf
     whole = logits.detach().clone().requires_grad_(), target.clone()
     loss = answer(logits, target, smoothing, pad_id)
     if loss is None:
         return None
-    again = answer(*before, smoothing, pad_id)
+    again = answer(given, spare, smoothing, pad_id)
     loss = loss.detach() if isinstance(loss, Tensor) else loss
     if not isinstance(again, Tensor) or again.dim() or not again.requires_grad:
-        return loss, torch.zeros_like(before[0])
+        return loss, torch.zeros_like(leaf)
     try:
-        gradient = torch.autograd.grad(again, before[0], allow_unused=True, materialize_grads=True)
-    except RuntimeError:  # who writes into what was given has spoilt it
+        again.backward()
+    except RuntimeError:
+        if given._version == spare._version == 0:
+            raise
+        # Who writes into what was given has spoilt the gradient, and hears of that.
         return loss, torch.autograd.grad(_by_torch(*whole, smoothing, pad_id), whole[0])[0]
-    return loss, gradient[0]
+    return loss, torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
 
 
 def _only_the_gradient(found, *inputs):
@@ -224,8 +242,8 @@ smoothed_loss = Exercise(
             {"= logits": "= logits.detach()"},
         ),
         "gradient of one part missing": Mistake(
-            "The loss is right, and its gradient is not: what is detached, or made anew, is not learned. See section "
-            "12.7.",
+            "The loss is right, and the gradient that comes back from it is not. (What is detached, or made anew, "
+            "sends none back.) See section 12.7.",
             sign=lambda found, logits, target, smoothing, pad_id: _only_the_gradient(
                 found, logits, target, smoothing, pad_id
             ),
@@ -260,6 +278,11 @@ smoothed_loss = Exercise(
                 "pad_id].mean()": "pad_id].sum() / target.numel()",
             },
         ),
+        "padding at the end only": Mistake(
+            "As many positions as a sentence has tokens are averaged over, from the first on: where padding stands "
+            "before the tokens, these are others. Tokens are where `target` is not `pad_id`. See section 12.3.",
+            {"target != pad_id": "_first_places(target, pad_id)"},
+        ),
     },
 )
 
@@ -275,6 +298,8 @@ def _steps(draw):
             "top": warmup,
             "flat": (warmup + steps - cooldown) // 2 + 1,
             "edge": steps - cooldown,
+            "before the top": warmup - 1,
+            "after the edge": steps - cooldown + 1,
             "down": steps - cooldown + max(1, cooldown // 3),
             "near": steps - 1,
             "last": steps,
@@ -299,6 +324,17 @@ def _steps(draw):
     yield at("a cool-down of one step", "edge", peak, 5, 20, 1)
     yield at("no plateau", "top", peak, 7, 18, 11)
     yield at("no plateau, in the cool-down", "down", peak, 7, 18, 11)
+    sizes = peak, 10 + 2 * draw.ints(high=5).item(), 100, 30
+    yield at("the last step before the peak", "before the top", *sizes)
+    yield at("the first step of the cool-down", "after the edge", *sizes)
+    yield at("the last step, and the first of the cool-down", "last", peak / 1000, 5, 20, 1)
+    yield at("the first of thousands of steps", "first", 3e-4, 4000, 10000, 1000)
+
+
+def _share_of_the_peak(answer, step, peak, warmup, steps, cooldown):
+    """The rate divided by its peak: rates are small, and are compared as precisely as large ones."""
+    rate = answer(step, peak, warmup, steps, cooldown)
+    return rate / peak if isinstance(rate, int | float) and not isinstance(rate, bool) else rate
 
 
 def _trapezoid(step, peak, warmup, steps, cooldown):
@@ -322,7 +358,8 @@ plateau_rate = Exercise(
     name="plateau_rate",
     trials=_steps,
     right=_trapezoid,
-    returns=("rate",),
+    returns=("rate / peak",),
+    use=_share_of_the_peak,
     mistakes={
         "counted from 0": Mistake(
             "The rate is one step late in the warm-up, and 0 in the first step, which then does nothing: the first "
@@ -483,7 +520,10 @@ plateau_rate = Exercise(
         "rounded": Mistake(
             "The rate is rounded: return it as it is, for rates are small, and their digits stand far behind the "
             "point. See section 12.4.",
-            sign=lambda found, *inputs: any(found == round(_trapezoid(*inputs), digits) for digits in range(2, 7)),
+            sign=lambda found, step, peak, *sizes: any(
+                math.isclose(found * peak, round(_trapezoid(step, peak, *sizes), digits), rel_tol=1e-9)
+                for digits in range(2, 9)
+            ),
         ),
         "warm-up in a curve": Mistake(
             "The warm-up rises with the square of the step; the exercise asks for a straight line. See section 12.4.",
@@ -493,6 +533,16 @@ plateau_rate = Exercise(
             "The cool-down begins where the warm-up ends, and after it the rate is 0 for the rest: it should begin at "
             "step steps − cooldown. See section 12.4.",
             {"    up": "    steps = warmup + cooldown\n    step = min(step, steps)\n    up"},
+        ),
+        "peak one step early": Mistake(
+            "The peak is there a step too early: at step warmup − 1 the rate should still be on the line that comes to "
+            "the peak at step `warmup`. See section 12.4.",
+            {"step / warmup": "step / warmup if step < warmup - 1 else 1.0"},
+        ),
+        "cool-down begins a step late": Mistake(
+            "The first step of the cool-down still has the peak: the rate should be on the line down from step steps − "
+            "cooldown on. See section 12.4.",
+            {"(steps - step) / cooldown": "(steps - step) / cooldown if step > steps - cooldown + 1 else 1.0"},
         ),
     },
 )
@@ -519,6 +569,9 @@ def _three_gradients(draw):
     yield "longer than 1, and short enough", *sizes((3, 5), (7,), (2, 3), times=0.5, limit=20.0)
     yield "shorter than 1, and too long", *sizes((3, 5), (7,), (2, 3), times=0.1, limit=0.2)
     yield "float64", *sizes((3,), (5, 2), (7,), times=2, limit=1.5, dtype=torch.float64)
+    a, b, c, limit = sizes((), (7,), (3, 5), times=2, limit=1.5)
+    yield "one without axes", a, b, c, limit
+    yield "one transposed", a + b, c.T, b * a, limit
 
 
 def _global_norm(gradients):
@@ -719,6 +772,10 @@ clip_together = Exercise(
             "often. See section 12.5.",
             {"min(1.0, limit / float(norm)) if norm > 0": "limit**2 / norm if norm > limit"},
         ),
+        "no list returned": Mistake(
+            "It returns no list: asked for is a list, with a new tensor for each one that was given. See section 12.5.",
+            sign=lambda found, *inputs: not isinstance(found, list | tuple | Tensor | int | float),
+        ),
         CHANGES_ITS_INPUT: Mistake(
             "torch's clip_grad_norm_ does so on purpose and says it by the _ at its end; the exercise asks for new "
             "tensors. See section 12.5."
@@ -785,13 +842,13 @@ clip_together = Exercise(
 
 
 def _several_parts(draw):
-    def sizes(D, V, *counts, pads=None, pad_id=0, **kind):
+    def sizes(D, V, *counts, pads=None, pad_id=0, first=False, **kind):
         parts = []
         for n, padded in zip(counts, pads or [0] * len(counts), strict=True):
             target = (draw.ints(n, high=V - 1) + pad_id + 1) % V
             target[n - padded :] = pad_id
-            parts.append((draw(n, D, **kind), target))
-        return draw(D, V, **kind) * 0.5, pad_id, *parts
+            parts.append((draw(n, D, **kind), target.flip(0) if first else target))
+        return draw(D, V, **kind) * 0.5, pad_id, parts
 
     yield "parts of different sizes", *sizes(3, 5, 2, 11)
     yield "parts of one size", *sizes(3, 7, 5, 5)
@@ -803,6 +860,8 @@ def _several_parts(draw):
     yield "four parts", *sizes(3, 13, 5, 2, 7, 3, pads=(0, 1, 2, 0))
     yield "a part of nothing but padding", *sizes(2, 3, 5, 7, 3, pads=(1, 7, 0))
     yield "float64", *sizes(5, 2, 3, 13, pads=(0, 2), dtype=torch.float64)
+    yield "padding before the tokens", *sizes(3, 5, 7, 2, pads=(2, 1), first=True)
+    yield "ten parts", *sizes(3, 7, *(2, 3, 1, 3, 2, 3, 2, 1, 3, 2))
 
 
 def _gradient(loss_of):
@@ -831,15 +890,22 @@ def _divided_so_far(weight, parts, pad_id):
     return loss
 
 
-def _use_parts(answer, weight, pad_id, *parts):
+def _first_tokens(x, target, pad_id):
+    """The first rows of a part, as many as it has tokens."""
+    count = int((target != pad_id).sum())
+    return x[:count], target[:count]
+
+
+def _use_parts(answer, weight, pad_id, parts):
     """The gradient, whether the weight was left as it was, and whether all logits were there at one time."""
-    parts = [tuple(tensor.clone() for tensor in part) for part in parts]
+    counts = [len(target) for _, target in parts]
+    # Padding may be dropped, and D numbers for each logit of one part are no logits of all parts.
+    can_tell = sum(counts) == _count(parts, pad_id) > max(counts) * weight.size(0)
     gradient, largest = largest_tensor(lambda: answer(weight, parts, pad_id))
     if gradient is None:
         return None
     left = weight.requires_grad or weight.grad is not None
-    everything = sum(len(target) for _, target in parts) * weight.size(1)
-    at_once = len(parts) > 1 and weight.size(1) > weight.size(0) and largest >= everything
+    at_once = can_tell and weight.size(1) > weight.size(0) and largest >= sum(counts) * weight.size(1)
     gradient = gradient.detach() if isinstance(gradient, Tensor) else gradient
     mistakes = accumulated_gradient.mistakes
     return (
@@ -1041,19 +1107,20 @@ accumulated_gradient = Exercise(
             {"/ count": "/ count / len(parts)"},
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "Leave it as it is: a gradient was asked for, and the step belongs to the optimizer. See section 12.7."
+            "Weight and parts stay as they are: a gradient was asked for, and the step belongs to the optimizer. See "
+            "section 12.7."
         ),
         "nan for a part of padding": Mistake(
             "A part of nothing but padding brings nan: a mean over no tokens is 0/0. Add up the losses, and divide "
             "once, by the tokens of all parts. See section 12.3.",
-            sign=lambda found, weight, pad_id, *parts: bool(
+            sign=lambda found, weight, pad_id, parts: bool(
                 any((target == pad_id).all() for _, target in parts) and found[0].isnan().any()
             ),
         ),
         "weight after a step": Mistake(
             "This is the weight after a step; return the gradient, with which whoever called makes one. See section "
             "12.7.",
-            sign=lambda found, weight, pad_id, *parts: _points_along(
+            sign=lambda found, weight, pad_id, parts: _points_along(
                 weight - found[0], accumulated_gradient.right(weight, parts, pad_id)
             ),
         ),
@@ -1072,6 +1139,16 @@ accumulated_gradient = Exercise(
             "Positions of padding have no label and keep their probabilities in the gradient: they have to be left out "
             "of both. See section 12.3.",
             _by_hand(hide_labels_only=True),
+        ),
+        "padding at the end only": Mistake(
+            "As many rows as a part has tokens are learned from, beginning with the first: where padding stands before "
+            "tokens, these are others. Tokens are where `target` is not `pad_id`. See section 12.3.",
+            _gradient(
+                lambda w, parts, pad_id: (
+                    sum(_part_loss(w, *_first_tokens(x, t, pad_id), pad_id=-100) for x, t in parts)
+                    / _count(parts, pad_id)
+                )
+            ),
         ),
     },
 )
@@ -1100,6 +1177,9 @@ def _weights_and_means(draw):
     yield "other betas", *sizes(3, 7, step=5, betas=(0.8, 0.95), lr=0.03)
     yield "another eps", *sizes(5, 2, step=7, eps=0.5)
     yield "float64", *sizes(2, 7, step=3, decay=0.1, dtype=torch.float64)
+    yield "a weight without axes", *sizes(step=2)
+    *tensors, step, lr, decay, beta1, beta2, eps = sizes(5, 3, step=4)
+    yield "transposed", *(tensor.T for tensor in tensors), step, lr, decay, beta1, beta2, eps
 
 
 def _adamw(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8):

@@ -31,6 +31,12 @@ def _tokens(draw):
     x[1] = 2.0
     yield "a token of equal numbers", x, gain, bias, eps
     yield "a large ε", *inputs(2, 5, 3, eps=0.5)
+    x, gain, bias, eps = inputs(3, 7)
+    yield "small numbers and a tiny ε", 0.01 * x, gain, bias, 1e-9
+    yield "tokens of one number", *inputs(2, 1)
+    yield "five axes", *inputs(3, 2, 3, 2, 5)
+    x, gain, bias, eps = inputs(2, 3, 5)
+    yield "a transposed view", draw(2, 5, 3).mT, gain, bias, eps
     yield "float64", *inputs(3, 2, 11, dtype=torch.float64)
 
 
@@ -90,6 +96,11 @@ layer_norm = Exercise(
             "With a large ε, these are the numbers of a tiny one, such as 10⁻⁵: the ε to use is the one that is "
             "handed in. See section 9.3.",
             {"+ eps": "+ 1e-5"},
+        ),
+        "a tiny ε replaced": Mistake(
+            "With an ε that is smaller than 10⁻⁵, these are the numbers of 10⁻⁵: the ε to use is the one that is "
+            "handed in, however small. See section 9.3.",
+            {"+ eps": "+ max(eps, 1e-5)"},
         ),
         "norm over the positions": Mistake(
             "These are the numbers of mean and variance over the positions; each token needs its own, over its E "
@@ -262,16 +273,18 @@ layer_norm = Exercise(
 
 
 def _stacks(draw):
-    def stack(num_sublayers, *shape, norm_first, **kind):
+    def stack(num_sublayers, *shape, norm_first, mixes=False, eps=1e-5, **kind):
         width = shape[-1]
         x = draw(*shape, **kind)
 
         def make_sublayer():
             matrix = draw(width, width, **kind)
+            if mixes:
+                return lambda x: torch.tanh(x @ matrix) + x.mean(1, keepdim=True)
             return lambda x: torch.tanh(x @ matrix)
 
         def make_norm():
-            norm = nn.LayerNorm(width).to(x)
+            norm = nn.LayerNorm(width, eps=eps).to(x)
             with torch.no_grad():
                 norm.weight.copy_(draw(width, **kind))
                 norm.bias.copy_(draw(width, **kind))
@@ -279,6 +292,7 @@ def _stacks(draw):
 
         sublayers = [make_sublayer() for _ in range(num_sublayers)]
         norms = [make_norm() for _ in range(num_sublayers)]
+        set_parameters(_named(norms))
         return x, sublayers, norms, make_norm(), norm_first
 
     yield "one pre-norm sublayer", *stack(1, 2, 5, 7, norm_first=True)
@@ -288,7 +302,23 @@ def _stacks(draw):
     yield "a batch of one", *stack(2, 1, 7, 5, norm_first=True)
     yield "no post-norm sublayer", *stack(0, 2, 3, 5, norm_first=False)
     yield "no pre-norm sublayer", *stack(0, 2, 3, 5, norm_first=True)
+    yield "sublayers that mix the tokens, pre-norm", *stack(2, 3, 5, 7, norm_first=True, mixes=True)
+    yield "sublayers that mix the tokens, post-norm", *stack(2, 3, 5, 7, norm_first=False, mixes=True)
+    yield "norms with another ε", *stack(2, 2, 3, 5, norm_first=True, eps=0.5)
+    x, (f, _), norms, final_norm, norm_first = stack(2, 2, 3, 5, norm_first=True)
+    yield "one sublayer twice", x, [f, f], norms, final_norm, norm_first
+    x, sublayers, norms, _, norm_first = stack(2, 2, 3, 5, norm_first=False)
+    yield "post-norm without a final norm", x, sublayers, norms, None, norm_first
     yield "float64", *stack(5, 3, 2, 11, norm_first=True, dtype=torch.float64)
+
+
+def _named(norms):
+    return nn.ModuleDict({"norms": nn.ModuleList(norms)})
+
+
+def _with_norms_that_learn(answer, x, sublayers, norms, final_norm, norm_first):
+    set_parameters(_named(norms))  # so that the check sees their gradients
+    return answer(x, sublayers, norms, final_norm, norm_first)
 
 
 def _stack(x, sublayers, norms, final_norm, norm_first):
@@ -301,6 +331,7 @@ run_stack = Exercise(
     name="run_stack",
     trials=_stacks,
     right=_stack,
+    use=_with_norms_that_learn,
     gradients=True,
     in_parts=True,
     mistakes={
@@ -500,8 +531,8 @@ run_stack = Exercise(
 
 
 def _layers_and_inputs(draw):
-    def inputs(B, T, lengths, S, E, H, d_ff, dtype=torch.float32):
-        layer = set_parameters(DecoderLayer(E, H, d_ff)).to(draw.device, dtype).eval()
+    def inputs(B, T, lengths, S, E, H, d_ff, dtype=torch.float32, **settings):
+        layer = set_parameters(DecoderLayer(E, H, d_ff, **settings)).to(draw.device, dtype).eval()
         mask = make_padding_mask(lengths, S, device=draw.device)
         return layer, draw(B, T, E, dtype=dtype), draw(B, S, E, dtype=dtype), mask
 
@@ -511,6 +542,11 @@ def _layers_and_inputs(draw):
     yield "a batch of one", *inputs(1, 7, [2], 3, 4, 2, 7)
     yield "a target of one token", *inputs(2, 1, [3, 5], 5, 6, 3, 7)
     yield "a source that is all padding", *inputs(2, 3, [0, 5], 5, 6, 3, 7)
+    layer, x, memory, mask = inputs(2, 5, [5, 7], 7, 6, 3, 11)
+    first = make_padding_mask([2, 1], 7, device=draw.device)
+    yield "padding on the left, too", layer, x, memory, mask & ~first
+    layer, x, memory, mask = inputs(2, 3, [3, 5], 5, 6, 3, 7, norm_eps=0.5)
+    yield "a layer in training, norms with another ε", layer.train(), x, memory, mask
     yield "float64", *inputs(2, 5, [7, 3], 7, 6, 3, 11, torch.float64)
 
 
@@ -823,12 +859,15 @@ def _spread(table):
     return f"{name}, with a row of zeros" if (table == 0).all(dim=1).any() else name
 
 
-def _reaches(out, tables):
-    """The gradient that comes to the table from one of its jobs; None where nothing comes."""
-    if not isinstance(out, Tensor) or not out.requires_grad:
+def _reaches(out, tensors):
+    """The gradient that comes from one of the jobs to tensors of one shape, added up; None where nothing comes."""
+    tensors = [tensor for tensor in tensors if tensor.requires_grad]
+    if not isinstance(out, Tensor) or not out.requires_grad or not tensors:
         return None
     shares = 1 + torch.arange(out.numel(), device=out.device).reshape(out.shape) % 5
-    return torch.autograd.grad((out * shares).sum(), tables[0], allow_unused=True)[0]
+    gradients = torch.autograd.grad((out * shares).sum(), tensors, allow_unused=True, retain_graph=True)
+    come = [gradient for gradient in gradients if gradient is not None]
+    return sum(come) if come else None
 
 
 def _do_both_jobs(answer, vocab_size, d_model, ids, x, numbers):
@@ -853,11 +892,18 @@ def _do_both_jobs(answer, vocab_size, d_model, ids, x, numbers):
             f"and there is {has}. See section 9.8."
         )
     count = sum(p.numel() for p in table.parameters())
+    answer(3, 4 * d_model)  # another table, of which the first must know nothing
+    x = x.clone().requires_grad_()
     embedded, logits = table.embed(ids), table.score(x)
-    if count != numbers.numel():
-        return count, embedded, logits, None, None, spread
-    gradients = _reaches(embedded, tables), _reaches(logits, tables)
-    return count, embedded, logits, *gradients, spread
+    to_table, to_x = _reaches(logits, tables), _reaches(logits, [x])
+    # What is cut off altogether is told by the table. A sum over V is brought to the size of one logit.
+    to_x = None if to_table is None or to_x is None else to_x / vocab_size
+    gradients = _reaches(embedded, tables), to_table, to_x
+    with torch.no_grad():
+        for parameter in tables:
+            parameter.copy_(2 * numbers)
+        later = table.eval().embed(ids)
+    return count, embedded, logits, *gradients, later, spread
 
 
 class _Tied(nn.Module):
@@ -890,6 +936,8 @@ TiedTable = Exercise(
         "score(x)",
         "the gradient that embed sends to the table",
         "the gradient that score sends to the table",
+        "the gradient that score sends to x",
+        "embed(ids) of the doubled table, in evaluation",
         "the spread of the first table",
     ),
     in_parts=True,
@@ -898,6 +946,10 @@ TiedTable = Exercise(
             "There are twice as many numbers to learn as one (V, E) table has: one table does both jobs. See "
             "section 9.8.",
             {"\n\n    def embed": "\n        self.other = nn.Parameter(self.weight.data.clone())\n\n    def embed"},
+        ),
+        "nothing below the table is trained": Mistake(
+            "No gradient comes from score to x, so nothing that made x is trained by the logits. See section 9.8.",
+            {"x @ self.weight.T": "x.detach() @ self.weight.T"},
         ),
         "two tables and no scale": Mistake(
             "There are twice as many numbers to learn as one (V, E) table has, which does both jobs; and what goes "

@@ -1,17 +1,32 @@
 """The exercises of the chapter on translation data. Used from chapter 10 on."""
 
+import contextlib
 import itertools
 from collections import Counter
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from attn_course.check.edits import Edited
-from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake, Remark
+from attn_course.check.exercise import CHANGES_ITS_INPUT, KEPT_BETWEEN_CALLS, Exercise, Mistake, Remark
 from attn_course.check.signs import as_integers
 from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 SPECIAL = {"<pad>": PAD_ID, "<s>": BOS_ID, "</s>": EOS_ID, "<unk>": UNK_ID}
+
+
+def _stays(name, found, answer, *others):
+    """Refuse an answer whose result becomes another one when it is called with something else."""
+    before = str(found)
+    with contextlib.suppress(Exception):
+        answer(*others)
+    if str(found) != before:
+        raise Remark(
+            f"What {name} returned is something else after the next call: each call has to make its own result.",
+            KEPT_BETWEEN_CALLS,
+        )
+
 
 # ---------------------------------------------------------------- a vocabulary
 
@@ -35,6 +50,15 @@ def _sentences(draw):
     yield "no word frequent enough", [["い", "う"], ["え"]], 2
     yield "capitals", [["The", "cat", "the"], ["the", "Cat"]], 1
     yield "signs and numbers", [["1990", "is", "over", "."], ["don't", "go", "in", "1990", "."], ["?"]], 1
+    yield "wide and narrow letters", [["ＡＢ", "１０"], ["AB", "10", "AB"]], 1
+    yield "a word of two words", [["New York", "York"], ["New York"]], 1
+
+
+def _is_whole(number):
+    """Whether it is an integer, of Python, of NumPy or a tensor of one; each can be an index."""
+    if isinstance(number, Tensor):
+        return number.dim() == 0 and not number.is_floating_point() and number.dtype != torch.bool
+    return isinstance(number, int | np.integer) and not isinstance(number, bool)
 
 
 def _word(number):
@@ -46,20 +70,22 @@ def _word(number):
 
 def _entries(answer, sentences, min_count):
     """A dict as things that can be compared and named."""
-    found = answer([list(sentence) for sentence in sentences], min_count)
+    found = answer(sentences, min_count)
     if found is None:
         return None
     if not isinstance(found, dict):
         raise Remark(
             f"build_vocabulary must return a dict from word to id, not a {type(found).__name__}. See section 10.4."
         )
-    if not all(type(i) is int for i in found.values()):
+    _stays("build_vocabulary", found, answer, [["ほ", "ん"]], 1)
+    if not all(_is_whole(i) for i in found.values()):
         if all(type(i) is int and isinstance(word, str) for i, word in found.items()):
             follow = max(found) - min(found) < len(found)
             return len(found), None, "ids to words" if follow else "numbers to words", ""
         raise Remark("build_vocabulary must give each word a whole number, its id. See section 10.4.")
     if not all(isinstance(word, str) for word in found):
         raise Remark("The keys of the dict must be words, which are strings, and its values ids. See section 10.4.")
+    found = {word: int(i) for word, i in found.items()}
     by_id = sorted(found, key=lambda word: (found[word], word))
     special = [f"{found[word]} {word}" for word in by_id if word in SPECIAL]
     return (
@@ -292,6 +318,7 @@ def _cut_words(draw):
     yield "letters", {tuple("たべた"): 3, tuple("たべまし"): 2, tuple("のみた"): 4}
     yield "random letters", random(7, 5, 5)
     yield "a pair twice in a word", {tuple("ましまし"): 2, tuple("しま"): 1, tuple("の"): 9}
+    yield "a pair three times in a word", {tuple("たべたべたべ"): 3, tuple("みた"): 1}
     yield ("pieces of several letters", {("べま", "し"): 2, ("ま", "し", "た"): 5, ("ま", "し"): 1, ("ま", "しま"): 3})
     yield "the same letter again", {tuple("ののの"): 2, tuple("のみ"): 3}
     yield "a frequent word and many rare ones", _many_rare()
@@ -343,6 +370,7 @@ def _round_text(answer, cut):
         return "a dict alone", ""
     if not isinstance(found, tuple | list) or len(found) != 2:
         raise Remark("merge_step must return two things, the pair and the new dict. See section 10.5.")
+    _stays("merge_step", found, answer, {("は", "な"): 1})
     pair, merged = found
     if isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], tuple) and isinstance(pair[1], int):
         raise Remark(
@@ -353,7 +381,9 @@ def _round_text(answer, cut):
     if not isinstance(merged, dict):
         raise Remark("The second result must be a dict, as `cut` is. See section 10.5.")
     kind = {str: "one string ", list: "a list "}.get(type(pair), "")
-    words = [f"{_word_text(pieces)} {count}" for pieces, count in merged.items()]
+    words = [
+        f"{_word_text(pieces)} {repr(count) if isinstance(count, str) else count}" for pieces, count in merged.items()
+    ]
     return kind + "·".join(pair), ", ".join(sorted(words))
 
 
@@ -680,6 +710,9 @@ def _pairs_of_ids(draw):
     yield "a batch of one", pairs((3, 5))
     yield "a target not yet begun", pairs((2, 0), (3, 5))
     yield "single words", pairs((1, 1), (1, 1), (1, 1))
+    yield "unknown words", [([5, 3, 7], [3]), ([3], [4, 3])]
+    yield "ids of a large vocabulary", [([300, 70_001], [80_001]), ([5], [70_003, 6])]
+    yield "a source of no word", [([], [5, 7]), ([4], [6])]
     yield "a larger batch", pairs((7, 11), (3, 2), (11, 5), (2, 3), (5, 7))
 
 
@@ -687,6 +720,7 @@ def _tensors(answer, pairs):
     found = answer(pairs)
     if isinstance(found, Tensor):
         raise Remark("pad_pairs must return three tensors: src, tgt_in and tgt_out. See section 10.7.")
+    _stays("pad_pairs", found, answer, [([11, 13], [17, 19, 23])])
     if isinstance(found, tuple | list):
         return tuple(as_integers(tensor) for tensor in found)
     return found
@@ -969,20 +1003,23 @@ def _some_lengths(draw):
     yield "all of one length", [3] * 11, 15
     yield "a sentence that fills a bucket", [2, 11, 3, 11, 5], 11
     yield "many sentences", (2 + draw.ints(101, high=23)).tolist(), 97
+    yield "long sentences", [130, 3, 120], 250
     yield "no sentence", [], 7
 
 
 def _described(answer, lengths, max_cells):
-    found = answer(list(lengths), max_cells)
+    found = answer(lengths, max_cells)
     if found is None:
         return None
     if not isinstance(found, list | tuple) or not all(isinstance(bucket, list | tuple) for bucket in found):
         raise Remark(
             "fill_buckets must return a list of buckets, and each bucket is a list of indices. See section 10.8."
         )
-    indices = [i for bucket in found for i in bucket]
-    if not all(type(i) is int for i in indices):
+    _stays("fill_buckets", found, answer, [2, 2, 2], 2)
+    if not all(_is_whole(i) for bucket in found for i in bucket):
         raise Remark("The indices must be whole numbers, the places of the sentences in `lengths`. See section 10.8.")
+    found = [[int(i) for i in bucket] for bucket in found]
+    indices = [i for bucket in found for i in bucket]
     # Indices that are none come last, whatever they are.
     known = [[lengths[i] for i in b if 0 <= i < len(lengths)] for b in found]
     return (
@@ -1207,8 +1244,8 @@ def _key(text):
     return "".join(letter for letter in text.lower() if letter.isalnum())
 
 
-_LETTERS, _SPACES = "letters and digits", "all but spaces"
-_KEYS = {_LETTERS: _key, _SPACES: lambda text: "".join(text.split())}
+_LETTERS, _SPACES, _FIRST = "letters and digits", "all but spaces", "all but the first letter"
+_KEYS = {_LETTERS: _key, _SPACES: lambda text: "".join(text.split()), _FIRST: lambda text: text[1:]}
 
 
 def _train_and_held_out(draw):
@@ -1221,6 +1258,13 @@ def _train_and_held_out(draw):
         ("雨です。", "It rains."),
         ("雪だ。", "IT RAINS."),
     ]
+    yield (
+        "sentences that this key tells apart",
+        [("１０だ。", "Go ."), ("魚", "no one"), ("海", "It is so.")],
+        [("10だ。", "Go"), ("肉", "one no"), ("山", "It is so")],
+        _SPACES,
+    )
+    yield "a key that is not the same when used twice", [("abc", "one"), ("xyz", "two")], [("adc", "six")], _FIRST
     yield (
         "a key that keeps capitals and signs",
         train,
@@ -1245,6 +1289,14 @@ def _like_the_chapter(draw):
     yield "pairs twice", [free[0], free[1], free[0], held_out[0], held_out[0]], held_out
     yield "nothing held out", [held_out[2], *free], []
     yield "spelled like its key", [("傘", "It is mine."), *free], [("傘", "umbrella"), *held_out]
+    yield (
+        "a sentence held out with two translations",
+        [("雪。", "It rained."), *free],
+        [("猫だ。", "It rained."), ("猫だ。", "A cat."), ("犬だよ。", "It is a dog!")],
+    )
+    yield "sentences of signs", [free[0], ("！", "Wow!"), free[1]], [("？", "Really?"), *held_out]
+    yield "every pair held out", [held_out[0], held_out[2]], held_out
+    yield "no training pair", [], held_out
     long = ("公園の大きな木の下で猫が寝ている。", "In the large park a cat is asleep.")
     other = ("公園の大きな木の下で犬が水を飲む。", "In the large park a dog drinks water.")
     nearly = ("公園の大きな木の下で猫が寝ていた。", "In the large park a cat was asleep.")
@@ -1294,6 +1346,8 @@ def _by_another_key(found, train, held_out, given):
         lambda text: "".join(text.split()),
         lambda text: "".join(text.lower().split()),
     )
+    if any(not _KEYS[given](text) for pair in held_out for text in pair):  # which none of these keys makes alike
+        return None
     return any(found == _kept(lambda a, b, _, key=key: _without(a, b, key), train, held_out, given) for key in keys)
 
 

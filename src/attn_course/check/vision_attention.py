@@ -5,7 +5,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake
+from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake, Remark
 from attn_course.check.specimens import Specimens
 
 # ---------------------------------------------------------------- patches put together again
@@ -103,19 +103,32 @@ from_patches = Exercise(
 class _Scorer:
     """A model of pictures: two products with a bend between, which no order of deletion leaves alone."""
 
-    def __init__(self, first, second):
-        self.first, self.second = first, second
+    def __init__(self, first, second, shape, level=0.0):
+        self.first, self.second, self.shape, self.level = first, second, shape, level
 
     def __call__(self, images):
+        if tuple(images.shape[1:]) != self.shape:
+            raise Remark(
+                f"The model is given a tensor of shape {tuple(images.shape)}; it takes pictures, here "
+                f"(B, {', '.join(map(str, self.shape))}). See section 19.6."
+            )
+        if images.dtype == torch.float64 != self.first.dtype:
+            raise Remark(
+                f"The model is given torch.float64, and its weights are {self.first.dtype}, as the images are: most "
+                "models refuse another type. See section 19.6."
+            )
         hidden = torch.tanh(images.flatten(1).to(self.first) @ self.first)
-        return 3 * hidden @ self.second
+        return 3 * hidden @ self.second + self.level
 
 
 def _scored(draw):
-    def scored(batch, rows, columns, size, classes, dtype=torch.float32, channels=1):
+    def scored(batch, rows, columns, size, classes, dtype=torch.float32, channels=1, level=0.0):
         height, width = rows * size, columns * size
         model = _Scorer(
-            draw(channels * height * width, 7, dtype=dtype) / math.sqrt(height), draw(7, classes, dtype=dtype)
+            draw(channels * height * width, 7, dtype=dtype) / math.sqrt(height),
+            draw(7, classes, dtype=dtype),
+            (channels, height, width),
+            level,
         )
         images = draw(batch, channels, height, width, dtype=dtype).sigmoid()
         return model, images, draw.ints(batch, high=classes), draw(batch, rows * columns, dtype=dtype), size
@@ -128,6 +141,9 @@ def _scored(draw):
     yield "three channels", *scored(2, 2, 3, 2, 5, channels=3)
     yield "one patch", *scored(2, 1, 1, 3, 5)
     yield "float64", *scored(3, 3, 2, 2, 5, torch.float64)
+    yield "logits around 100", *scored(2, 2, 3, 2, 3, level=100.0)
+    model, images, labels, importance, size = scored(3, 2, 2, 2, 5)
+    yield "importance in the thousands", model, images, labels, 5000 * importance, size
 
 
 def _delete(model, images, labels, importance, size):
@@ -244,6 +260,7 @@ def _tables(draw):
     yield "from one place", *table(1, 5, 3)
     yield "to one place", *table(4, 5, 1)
     yield "float64", *table(3, 2, 5, torch.float64)
+    yield "from 11 × 11 to 15 × 15", *table(11, 2, 15)
 
 
 def _resize(table, size):
@@ -313,6 +330,11 @@ resize_table = Exercise(
             "Where the grid gets smaller, these are the numbers of `antialias=True`, which blurs the old rows "
             "first: the exercise asks for plain bilinear. See section 19.5.",
             {"align_corners=False": "align_corners=False, antialias=True"},
+        ),
+        "one row and one column too few": Mistake(
+            "Some tables belong to a grid with one row and one column too few, as `scale_factor` makes it where a "
+            "product comes out just below a whole number: `size` says how many there are. See section 19.5.",
+            {"(size, size), mode": "scale_factor=size / side, mode"},
         ),
         "first rows taken": Mistake(
             "It takes the first rows of the table, and repeats the last one where they do not suffice: other places "
@@ -384,6 +406,16 @@ def _two_for_every_size(images, size):
     return _squares(images, 2)
 
 
+def _strips_but_for_two(images, size):
+    return _squares(images, size) if size == 2 else _strips(images, size)
+
+
+def _no_cut_unless_square(images, size):
+    if images.size(2) != images.size(3):
+        raise IndexError("height and width differ")
+    return _squares(images, size)
+
+
 def _no_cut(images, size):
     raise TypeError("cut")  # no RuntimeError, which some tests catch and no other
 
@@ -407,6 +439,8 @@ _CUTS = Specimens(
         "None": lambda images, size: None,
         "squares of two by two": _two_for_every_size,
         "squares, with an axis more": _with_an_axis_more,
+        "squares of two by two, strips of any other size": _strips_but_for_two,
+        "an error where height and width differ": _no_cut_unless_square,
     },
     obvious=2,
     section="19.7",
@@ -438,7 +472,7 @@ cuts_squares = Exercise(
         "says it upside down, of one size": Mistake(
             "It accepts what is wrong and refuses what is right: True says that the function cuts squares. It also "
             "asks for squares of 2 by 2 only. See section 19.7.",
-            lambda cut: not (_CUTS.is_right(cut) or cut is _two_for_every_size),
+            lambda cut: not (_CUTS.is_right(cut) or cut in (_two_for_every_size, _strips_but_for_two)),
         ),
         "accepts strips": Mistake(
             "It accepts the reshape that makes strips: their shape is right, and so are all numbers taken together. "
@@ -475,6 +509,11 @@ cuts_squares = Exercise(
             "and to heed what comes out there. See section 19.1.",
             sign=_CUTS.accepts("squares of two by two"),
         ),
+        "second size by its shape": Mistake(
+            "It accepts one that cuts squares of 2 by 2 and makes strips of any other size: a second size is to be "
+            "compared number by number too. See section 19.1.",
+            sign=_CUTS.accepts("squares of two by two, strips of any other size"),
+        ),
         "shapes not compared": Mistake(
             "It accepts patches with one axis more than they should have: two shapes that broadcast are equal number "
             "by number, so ask for the shape too. See section 14.9.",
@@ -495,7 +534,7 @@ cuts_squares = Exercise(
             "squares of 2 by 2 only. See section 14.9.",
             lambda cut: (
                 cut(torch.arange(24.0).view(1, 1, 4, 6), 2).shape is not None
-                and (_CUTS.is_right(cut) or cut is _two_for_every_size)
+                and (_CUTS.is_right(cut) or cut in (_two_for_every_size, _strips_but_for_two))
             ),
         ),
         "an error counts as right": Mistake(

@@ -27,6 +27,8 @@ def _looks(draw):
     yield "texts with many and with few repetitions", *looks(3, [[1, 1, 2, 1, 2, 1], [0, 1, 2, 3, 4, 0]])
     yield "a text without any beside one with", *looks(2, [[0, 1, 2, 3], [4, 1, 4, 1]])
     yield "float64", *looks(5, [[0, 2, 1, 0, 2, 1, 1], [6, 0, 6, 0, 6, 0, 6]], torch.float64)
+    yield "ids of a large vocabulary", *looks(2, [[128_000, 128_001, 1, 257, 128_000, 1, 257]])
+    yield "one head, a longer text", *looks(1, [[t % 17 for t in range(50)]])
 
 
 def _induction(weights, ids):
@@ -176,6 +178,19 @@ def _ablate(x, num_heads, heads, mask):
     return new.flatten(2)
 
 
+def _as_new(answer, x, num_heads, heads, mask):
+    found = answer(x, num_heads, heads, mask)
+    if not heads and found is x:
+        copy = x.clone()
+        answer(copy, num_heads, [0], mask)
+        if torch.equal(copy, x):  # whoever writes into what was given is told that
+            raise Remark(
+                "With no head to replace it returns x itself, and a new tensor is asked for: whoever writes into the "
+                "result would change what was measured. See section 18.4."
+            )
+    return found
+
+
 def _heads_as_columns(x, num_heads, heads, mask):
     new = x.clone()
     new[..., heads] = x[mask].mean(0)[heads]
@@ -190,6 +205,7 @@ ablate_heads = Exercise(
     name="ablate_heads",
     trials=_padded,
     right=_ablate,
+    use=_as_new,
     mistakes={
         "zero": Mistake(
             "The heads are replaced by zeros, which is zero ablation: here it is their mean. See section 18.4.",
@@ -325,6 +341,9 @@ def _layers(draw):
     yield "one layer", *layers(1, 3, 2, 5)
     yield "as many layers as tokens", *layers(5, 2, 3, 5)
     yield "float64", *layers(3, 2, 2, 7, torch.float64)
+    weights, _ = layers(3, 2, 2, 5)
+    ends = torch.tensor([1.0, 0.0, 0.5], device=draw.device)
+    yield "all, nothing and half through the residual connection", weights, ends
 
 
 def _roll(weights, residual):
@@ -457,7 +476,7 @@ _MOST_OFTEN = 0.4  # a distance that so many strings share can be counted
 def _sizes(draw):
     yield "a few strings", 48, 5, 29, 13
     yield "strings into which the two just fit", 32, 7, 15, 11
-    yield "a layer trained on them", _STEPS * _BATCH // 5, 6, 32, 16
+    yield "a layer trained on them", _STEPS * _BATCH // 5, 3, 32, 16
 
 
 def _hide(num_strings, block, length, vocab_size, rng):
@@ -490,6 +509,9 @@ def _judge_strings(answer, num_strings, block, length, vocab_size):
     if torch.equal(ids, again):
         return "the same strings every time"
     if num_strings < 100:
+        rng = torch.Generator().manual_seed(_SEEDS[0])
+        if torch.equal(answer(*sizes, rng)[0], answer(*sizes, rng)[0]):
+            return "rng begins again"
         torch.manual_seed(_SEEDS[1])  # what is drawn from elsewhere differs now
         random.seed(_SEEDS[1]), np.random.seed(_SEEDS[1])
         if not torch.equal(ids, answer(*sizes, torch.Generator().manual_seed(_SEEDS[0]))[0]):
@@ -503,6 +525,9 @@ def _judge_strings(answer, num_strings, block, length, vocab_size):
         return "not random"
     if len(ids.unique()) < vocab_size:
         return "numbers left out"
+    after = [(row[f + block], row[s + block]) for row, (f, s) in zip(ids, starts, strict=False) if s + block < length]
+    if len(after) > 16 and sum(bool(one == other) for one, other in after) > 0.9 * len(after):
+        return "copy too long"
     stretches = torch.stack([row[s : s + block] for row, s in zip(ids, second.tolist(), strict=False)])
     if len(stretches.unique(dim=0)) < len(stretches) / 2:
         return "one stretch for all"
@@ -664,6 +689,18 @@ hide_copy = Exercise(
                 "18.1",
                 "The same `rng` in the same state gives other strings: what is drawn from another generator nobody can "
                 "make again.",
+            ),
+            (
+                "rng begins again",
+                "18.1",
+                "Two calls with one and the same `rng` give the same strings, as a call does that leaves its state "
+                "alone: draw from `rng` itself, which moves on with all that it draws.",
+            ),
+            (
+                "copy too long",
+                "18.1",
+                "After the second stretch comes the token that comes after the first, in nine strings of ten or more: "
+                "it is determined as well then, and `known` does not say so. Copy `block` tokens and no more.",
             ),
             (
                 "no copy",

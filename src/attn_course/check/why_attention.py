@@ -1,6 +1,7 @@
 """The exercises of the chapter on why attention was invented. Used from chapter 1 on."""
 
 import math
+import numbers
 from itertools import permutations
 
 import torch
@@ -17,7 +18,7 @@ def _guesses_and_targets(draw):
     for what, count, longest in (
         ("targets of several lengths", 13, 7),
         ("a single target", 1, 3),
-        ("many targets", 50, 11),
+        ("many targets", 50, 13),
     ):
         lengths = 2 + draw.ints(count, high=longest - 1)
         lengths[-1] = longest
@@ -53,6 +54,12 @@ def _guesses_and_targets(draw):
     beyond = ends.clone()
     beyond[0, 1] = 5
     yield "wrong where the target is id 1", beyond, ends
+    # A place too late, an id left out and put in, the same digits in a row, and one sum of places times ids.
+    rows = [[5, 7, 2, 0], [5, 7, 2, 0], [5, 7, 2, 0], [11, 2, 0, 0], [3, 4, 2, 0], [8, 6, 2, 0]]
+    tries = [[9, 5, 7, 2], [5, 0, 7, 2], [5, 9, 7, 2], [1, 12, 0, 0], [13, 3, 2, 0], [8, 6, 2, 3]]
+    yield "almost right", torch.tensor(tries, device=whole.device), torch.tensor(rows, device=whole.device)
+    single = torch.tensor([[3], [4], [5]], device=whole.device)
+    yield "a single place", single, single.clamp(max=4)
 
 
 def _share(rows):
@@ -81,7 +88,7 @@ def _is_one_of(found, *numbers):
 def _number(answer, guesses, targets):
     found = answer(guesses, targets)
     found = found.item() if isinstance(found, Tensor) and found.numel() == 1 else found
-    return float(found) if isinstance(found, bool) else found
+    return float(found) if isinstance(found, numbers.Real) else found
 
 
 def _any_will_do(found, guesses, targets):
@@ -226,7 +233,7 @@ def _targets_and_lengths(draw):
         lengths = 1 + draw.ints(count, high=longest - 1)
         lengths[-1] = longest
         places = torch.arange(longest, device=lengths.device)
-        yield (what, (3 + draw.ints(count, longest, high=9)).masked_fill(places >= lengths[:, None], 0), lengths)
+        yield (what, (3 + draw.ints(count, longest, high=11)).masked_fill(places >= lengths[:, None], 0), lengths)
     yield "single characters", 3 + draw.ints(2, 1, high=9), 1 + draw.ints(2, high=1)
     yield "wider than the longest text", F.pad(3 + draw.ints(3, 2, high=9), (0, 3)), 2 + draw.ints(3, high=1)
 
@@ -362,6 +369,8 @@ def _states_and_lengths(draw):
     lengths[2] = 7
     yield "one text without padding", draw(5, 7, 3), lengths
     yield "single characters", draw(2, 3, 11), 1 + draw.ints(2, high=1)
+    # As nn.GRU with batch_first=True returns them.
+    yield "states that are not contiguous", draw(7, 3, 5).transpose(0, 1), 1 + draw.ints(3, high=6)
     yield "float64", draw(3, 5, 2, dtype=torch.float64), 1 + draw.ints(3, high=4)
 
 
@@ -474,6 +483,18 @@ def _look(query, keys, values, score_weight, mask):
     return (weights[:, None] @ values)[:, 0], weights
 
 
+def _show_weights_that_are_not_0(answer, query, keys, values, score_weight, mask):
+    """What the answer returns; a weight of padding that no tolerance would show is made larger."""
+    found = answer(query, keys, values, score_weight, mask)
+    if not isinstance(found, tuple | list) or len(found) != 2 or not isinstance(found[1], Tensor):
+        return found
+    context, weights = found
+    is_like = weights.shape == mask.shape and weights.device == mask.device
+    if is_like and (seen := ~mask & (weights > 0) & (weights < 0.001)).any():
+        weights = weights.masked_fill(seen, 0.001)
+    return context, weights
+
+
 def _looks_at_what_is_hidden(found, query, keys, values, score_weight, mask):
     """Whether the weights are those of the hidden positions; rows without any may be nan or all alike."""
     scores = _additive_scores(query, keys, score_weight)
@@ -489,6 +510,7 @@ look_back = Exercise(
     name="look_back",
     trials=_looks,
     right=_look,
+    use=_show_weights_that_are_not_0,
     returns=("context", "weights"),
     gradients=True,
     in_parts=True,
