@@ -113,6 +113,13 @@ def scaled_scores(q, k):
 
 @right
 def scaled_dot_product(q, k, v):
+    scores = torch.einsum("...tc,...sc->...ts", q, k) * q.shape[-1] ** -0.5
+    weights = torch.exp(scores - torch.logsumexp(scores, -1, keepdim=True))
+    return torch.einsum("...ts,...sc->...tc", weights, v), weights
+
+
+@right
+def scaled_dot_product(q, k, v):
     scores = (q[..., :, None, :] * k[..., None, :, :]).sum(-1) / q.size(-1) ** 0.5
     scores = scores - scores.amax(-1, keepdim=True)
     weights = scores.exp() / scores.exp().sum(-1, keepdim=True)

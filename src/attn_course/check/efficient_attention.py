@@ -255,7 +255,7 @@ def _causal_inputs(draw):
     loud = [40 * draw(5, 3), 40 * draw(5, 3), draw(5, 2)]
     yield "scores in the thousands", *loud, 2
     yield "float64", *(draw(2, 7, w, dtype=torch.float64) for w in (3, 3, 5)), 3
-    yield "a long text", draw(96, 2), draw(96, 2), draw(96, 3), 5
+    yield "a long text", draw(61, 2), draw(61, 2), draw(61, 3), 5
     yield "a long text and few queries", draw(12, 1), draw(80, 1), draw(80, 1), 12
     yield "a long text and more queries than keys", draw(50, 1), draw(45, 1), draw(45, 1), 8
     yield "more queries than keys", draw(5, 2), draw(3, 2), draw(3, 7), 2

@@ -185,7 +185,8 @@ def _attend_and_send_back(answer, q, k, v):
     found = answer(q, k, v)
     if not _agrees(found, attention(q, k, v)):
         return found
-    leaves = {name: t.detach().clone().requires_grad_() for name, t in zip("qkv", (q, k, v), strict=True)}
+    # With large scores, two right ways differ in float32 by more than a wrong one may.
+    leaves = {name: t.detach().double().clone().requires_grad_() for name, t in zip("qkv", (q, k, v), strict=True)}
     try:
         out = answer(*leaves.values())[0]
     except RuntimeError as error:
