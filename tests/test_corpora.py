@@ -674,3 +674,11 @@ def test_a_long_file_is_not_held_in_memory(tmp_path):
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < peaks[0] / 10
+
+
+def test_own_files_are_described_by_the_checksum_of_their_bytes(tmp_path):
+    from attn_course.data.named_corpora import describe_corpus
+
+    path = tmp_path / "own.tsv"
+    path.write_text("猫です。\tIt is a cat.\n", encoding="utf-8")
+    assert describe_corpus(f"pairs={path}") == hashlib.sha256(hashlib.sha256(path.read_bytes()).digest()).hexdigest()
