@@ -1,4 +1,4 @@
-# The commands of this repository; `make help` lists them. They need git, make and Python 3.11 or newer.
+# The commands of this repository; `make help` lists them. They need git, make and Python 3.11.2 or newer.
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help

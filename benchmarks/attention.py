@@ -616,12 +616,12 @@ def record(path: Path, where: str, found: dict[str, str], order: list[str]) -> N
     """Write the sections, in this order, beside those that are recorded already."""
     recorded = {}
     if path.is_file():
-        parts = path.read_text().strip().split("\n\n**")[1:]
+        parts = path.read_text("utf-8").strip().split("\n\n**")[1:]
         recorded = dict(part.split("**\n\n", 1) for part in parts)
     tables = recorded | found
     texts = [f"**{section}**\n\n{tables[section]}" for section in order if section in tables]
     path.parent.mkdir(exist_ok=True)
-    path.write_text("\n\n".join([where, *texts]) + "\n")
+    path.write_text("\n\n".join([where, *texts]) + "\n", "utf-8")
 
 
 def main() -> None:
@@ -651,7 +651,7 @@ def main() -> None:
             if picture is not None:
                 picture.save(RESULTS / f"attention_{device}.png")
     if options.write:
-        (RESULTS / "attention_gpu_computed.md").write_text(computed() + "\n")
+        (RESULTS / "attention_gpu_computed.md").write_text(computed() + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ def describe_machine() -> str:
 def processor() -> str:
     info = Path("/proc/cpuinfo")
     if info.is_file():
-        for line in info.read_text().splitlines():
+        for line in info.read_text("utf-8").splitlines():
             if line.startswith("model name"):
                 return f"{os.cpu_count()} cores {line.partition(':')[2].strip()}"
     return f"{os.cpu_count()} cores {platform.processor() or platform.machine()}"

@@ -97,7 +97,9 @@ PLACES = (
 
 def current_address(root: Path = ROOT) -> str:
     """Read owner/name from `_config.yml`; it is "" where no address is set."""
-    found = re.search(r"^repository:\n(?:[ #].*\n)*?  url: (\S+)$", (root / "_config.yml").read_text(), re.MULTILINE)
+    found = re.search(
+        r"^repository:\n(?:[ #].*\n)*?  url: (\S+)$", (root / "_config.yml").read_text("utf-8"), re.MULTILINE
+    )
     if found is None:
         raise ValueError("_config.yml has no repository.url")
     return "" if found[1] == '""' else owner_and_name(found[1])

@@ -231,7 +231,7 @@ def is_unchanged(path: Path, notebook: NotebookNode) -> bool:
     return (
         counts == list(range(1, len(counts) + 1))
         and memory.exists()
-        and memory.read_text() == fingerprint(normalise(notebook))
+        and memory.read_text("utf-8") == fingerprint(normalise(notebook))
     )
 
 
@@ -249,7 +249,7 @@ def update(path: Path, force: bool) -> str:
         write_atomically(path, text)
         done += ", stored" if done == "executed" else ", normalised"
     MEMORY.mkdir(parents=True, exist_ok=True)
-    (MEMORY / path.stem).write_text(fingerprint(normal))
+    (MEMORY / path.stem).write_text(fingerprint(normal), "utf-8")
     return f"{shown(path)}: {done}"
 
 

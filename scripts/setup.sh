@@ -9,7 +9,7 @@ fail() {
 }
 
 is_new_enough() {
-    "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1
+    "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11, 2))' >/dev/null 2>&1
 }
 
 # What the installation depends on: the files that ask for packages, and where the repository lies.
@@ -44,7 +44,7 @@ if ! { .venv/bin/python -c "import pip" && is_new_enough .venv/bin/python; } 2>/
         fail "$("$without_venv" --version) comes without venv; install it, on Debian and Ubuntu with: sudo apt install python3-venv"
     elif [ -z "$python" ]; then
         found=$("${PYTHON:-python3}" --version 2>/dev/null || echo "none")
-        fail "Python 3.11 or newer is needed (${PYTHON:-python3} is: $found); install it, or name one: make PYTHON=/path/to/python3.11"
+        fail "Python 3.11.2 or newer is needed (${PYTHON:-python3} is: $found); install it, or name one: make PYTHON=/path/to/python3.11"
     fi
     echo "Making .venv with $("$python" --version)."
     rm -rf .venv

@@ -303,7 +303,7 @@ def toy_text(monkeypatch):
 @pytest.fixture
 def settings_file(tmp_path):
     path = tmp_path / "settings.toml"
-    path.write_text(TINY.to_toml())
+    path.write_text(TINY.to_toml(), "utf-8")
     return path
 
 
@@ -403,10 +403,10 @@ def test_the_second_recipe_says_what_it_needs(toy_corpus, tmp_path, monkeypatch)
 def own_text(tmp_path):
     """The toy language as text of one's own: a table, two files, and a table to test with."""
     pairs = [("".join(ja), " ".join(en)) for ja, en in TEXT.train]
-    (tmp_path / "my.tsv").write_text("".join(f"{en}\t{ja}\n" for ja, en in pairs[:40]))
+    (tmp_path / "my.tsv").write_text("".join(f"{en}\t{ja}\n" for ja, en in pairs[:40]), "utf-8")
     for side, name in enumerate(("my.ja", "my.en")):
-        (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in pairs[:40]))
-    (tmp_path / "test.tsv").write_text("".join(f"{ja}\t{en}\n" for ja, en in pairs[40:]))
+        (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in pairs[:40]), "utf-8")
+    (tmp_path / "test.tsv").write_text("".join(f"{ja}\t{en}\n" for ja, en in pairs[40:]), "utf-8")
     return tmp_path
 
 
@@ -417,7 +417,7 @@ def test_a_translator_is_trained_and_measured_on_one_s_own_text(own_text, settin
         *("--set", "held_out=5", "--set", "steps=4", "--set", "tgt_vocab_size=30"),
     )
     assert found.exit_code == 0, found.stderr
-    data = json.loads(Path("run/data.json").read_text())
+    data = json.loads(Path("run/data.json").read_text("utf-8"))
     # Of 40 pairs 5 are dev; none is in the 6 of the test, and nobody shares a sentence with another here.
     assert [data[part]["pairs"] for part in ("train", "dev", "test")] == [35, 5, 6]
     said = run("evaluate", "--folder", "run").stdout
@@ -437,7 +437,7 @@ def test_a_long_text_is_prepared_in_shards_and_batches_are_accumulated(own_text,
     assert "name a corpus for dev (--dev, --test)" in refused(*arguments, *more)
     found = run(*arguments, *more, "--dev", "pairs=test.tsv")
     assert found.exit_code == 0, found.stderr
-    assert len(json.loads(Path("run/shards/index.json").read_text())["shards"]) == 2
+    assert len(json.loads(Path("run/shards/index.json").read_text("utf-8"))["shards"]) == 2
     assert Settings.load("run/settings.toml").accumulate == 2
     Path("my.tsv").unlink()  # measuring does not read it
     assert run("evaluate", "--folder", "run").stdout.startswith("pairs=test.tsv, test: 6 sentences")
@@ -480,7 +480,7 @@ def test_evaluate_gives_bleu_with_signature_and_interval_and_chrf(folder, toy_co
     assert "nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:none|smooth:exp|version:" in found.stdout
     assert re.search(r"^chrF +\d+\.\d ", found.stdout, re.MULTILINE)
     assert re.search(r"^exactly right: \d+\.\d%$", found.stdout, re.MULTILINE)
-    written = (tmp_path / "out.txt").read_text().splitlines()
+    written = (tmp_path / "out.txt").read_text("utf-8").splitlines()
     expected = Translator.load(folder).translate([ja for ja, _ in toy_corpus.test], beam_size=5)
     assert written == [t.tokenized for t in expected]
     record = json.loads(run(*arguments, "--json", "--split", "dev", "--limit", 3, "--beam", 2).stdout)
@@ -563,7 +563,7 @@ def test_ctrl_c_while_modules_are_imported_is_tidy_too(tmp_path):
     """Typer is read before any command can catch it."""
     # A shell that starts something in the background lets it ignore Ctrl-C.
     heeding = "import signal, time\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    (tmp_path / "typer.py").write_text(f"{heeding}print('here', flush=True)\ntime.sleep(60)\n")
+    (tmp_path / "typer.py").write_text(f"{heeding}print('here', flush=True)\ntime.sleep(60)\n", "utf-8")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     command = [sys.executable, "-m", "attn_course", "--help"]
     with subprocess.Popen(command, env=environment, stdout=-1, stderr=-1, text=True) as child:
@@ -596,12 +596,12 @@ def test_the_shell_can_complete_commands_options_recipes_and_corpora():
 def test_torchrun_gets_the_error_for_its_report(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "error.json"))
     said = refused("train", "nothing.toml", "--folder", tmp_path / "run")
-    message = json.loads((tmp_path / "error.json").read_text())["message"]
+    message = json.loads((tmp_path / "error.json").read_text("utf-8"))["message"]
     assert message["message"] == message["extraInfo"]["py_callstack"] == said
 
 
 def test_the_package_installs_the_command_and_its_recipes():
-    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text("utf-8"))
     assert project["project"]["scripts"] == {"attn-course": "attn_course.__main__:main"}
     assert "recipes/*.toml" in project["tool"]["setuptools"]["package-data"]["attn_course.training"]
 

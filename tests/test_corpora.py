@@ -188,7 +188,7 @@ def test_the_folder_comes_before_the_variable_before_the_cache_before_the_downlo
     altered.write_text("something else\n", encoding="utf-8")
     monkeypatch.setenv("ATTN_COURSE_DATA", str(data))
     assert load_small_parallel_enja().train[0].en == "i like cats ."
-    assert altered.read_text() == "something else\n"  # nobody looked at the cache
+    assert altered.read_text("utf-8") == "something else\n"  # nobody looked at the cache
     with pytest.raises(FileNotFoundError, match=r"nowhere must hold train\.ja, .*; not there: train\.ja, "):
         load_small_parallel_enja(data / "nowhere")
 
@@ -228,7 +228,7 @@ def test_tatoeba_is_read_out_of_the_archive_and_only_the_pairs_are_kept(home, ca
     assert home.asked == [corpora.TATOEBA_ARCHIVE]
     assert load_tatoeba() == pairs  # from the cache
     assert len(home.asked) == 1
-    (cache / corpora.TATOEBA_TABLE).write_text("altered\tby somebody\n")
+    (cache / corpora.TATOEBA_TABLE).write_text("altered\tby somebody\n", "utf-8")
     assert load_tatoeba() == pairs
     assert len(home.asked) == 2
 
@@ -666,7 +666,9 @@ def test_pairs_are_the_same_one_after_the_other_as_all_at_once(tmp_path, end):
 
 
 def test_a_long_file_is_not_held_in_memory(tmp_path):
-    (tmp_path / "my.tsv").write_text("".join(f"これは{n}番目の文です。\tThis is sentence {n}.\n" for n in range(3000)))
+    (tmp_path / "my.tsv").write_text(
+        "".join(f"これは{n}番目の文です。\tThis is sentence {n}.\n" for n in range(3000)), "utf-8"
+    )
     peaks = []
     for read in (load_tsv, lambda path: sum(1 for _ in stream_pairs(path))):
         tracemalloc.start()

@@ -721,7 +721,7 @@ def test_the_website_puts_a_drawing_into_its_page_and_leaves_other_pictures_alon
     book = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(book)
     plots.vocabulary().save(tmp_path / "drawing.svg")
-    (tmp_path / "logo.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
+    (tmp_path / "logo.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>', "utf-8")
     builder = SimpleNamespace(images={"drawing.svg": "drawing1.svg", "logo.svg": "logo.svg"})
     app = SimpleNamespace(srcdir=tmp_path, builder=builder)
     logo = '<img alt="A logo" src="../_images/logo.svg" />'

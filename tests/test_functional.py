@@ -24,7 +24,7 @@ from attn_course import (
     tiled_attention,
 )
 
-REFERENCE = json.loads((Path(__file__).parent / "data" / "worked_example.json").read_text())
+REFERENCE = json.loads((Path(__file__).parent / "data" / "worked_example.json").read_text("utf-8"))
 
 
 def test_softmax_of_ln_1_ln_2_ln_3_is_one_two_and_three_sixths():

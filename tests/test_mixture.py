@@ -126,7 +126,7 @@ def test_a_sentence_that_is_too_long_to_cut_is_named(monkeypatch):
 
 
 def test_a_text_is_the_same_one_pair_after_the_other_but_for_those_that_are_there_twice(small_corpora, tmp_path):
-    (tmp_path / "my.tsv").write_text("".join(f"{pair.ja}\t{pair.en}\n" for pair in [*LARGE, *SMALL.train]))
+    (tmp_path / "my.tsv").write_text("".join(f"{pair.ja}\t{pair.en}\n" for pair in [*LARGE, *SMALL.train]), "utf-8")
     own = f"pairs={tmp_path / 'my.tsv'}"
     for names, division in (
         (["small_parallel_enja", own], {}),

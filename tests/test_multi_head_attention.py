@@ -24,7 +24,7 @@ from attn_course import (
     to_torch_mask,
 )
 
-REFERENCE = json.loads((Path(__file__).parent / "data" / "worked_example.json").read_text())
+REFERENCE = json.loads((Path(__file__).parent / "data" / "worked_example.json").read_text("utf-8"))
 INPUTS = torch.tensor(REFERENCE["inputs"])
 
 

@@ -49,7 +49,7 @@ def test_every_argument_can_be_given_by_its_name_and_a_switch_in_no_other_way():
     source, functions = Path(attn_course.__file__).parent, []
     for path in source.rglob("*.py"):
         if not left_out & set(path.relative_to(source).parts):
-            tree = ast.parse(path.read_text())
+            tree = ast.parse(path.read_text("utf-8"))
             functions += [(path.name, f.name, f.args) for f in ast.walk(tree) if isinstance(f, ast.FunctionDef)]
     assert len(functions) > 700
     for *where, arguments in functions:
@@ -63,7 +63,9 @@ def parts_of_the_package(kind):
     source = Path(attn_course.__file__).parent
     for path in sorted(source.rglob("*.py")):
         if "check" not in path.relative_to(source).parts:
-            yield from ((path.name, node) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kind))
+            yield from (
+                (path.name, node) for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, kind)
+            )
 
 
 def test_what_holds_settings_or_results_cannot_be_changed_afterwards():
@@ -127,7 +129,9 @@ def test_what_is_left_out_means_what_it_always_meant():
     for path in sorted(source.rglob("*.py")):
         if "check" not in path.relative_to(source).parts:
             module = ".".join(path.relative_to(source).with_suffix("").parts)
-            lines += [f"{where}: {said}" for where, said in defaults_of(ast.parse(path.read_text()), module).items()]
+            lines += [
+                f"{where}: {said}" for where, said in defaults_of(ast.parse(path.read_text("utf-8")), module).items()
+            ]
     assert len(lines) > 150
     assert lines == (ROOT / "tests" / "data" / "defaults.txt").read_text("utf-8").splitlines()
 

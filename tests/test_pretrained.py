@@ -163,7 +163,7 @@ def assert_same_reading(reading, theirs, where):
 
 def change_config(folder, **values):
     path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | values), "utf-8")
 
 
 @pytest.fixture

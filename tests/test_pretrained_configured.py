@@ -117,7 +117,7 @@ def make(kind, folder, dtype=torch.float32, *, seed=0, **changed):
 
 def change_config(folder, **values):
     path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | values), "utf-8")
 
 
 def make_ids(seed=0):
@@ -296,7 +296,9 @@ def test_a_file_of_another_age_says_the_same_to_both(kind, said, tmp_path):
     rope = said.get("rope_scaling") or {}
     change_config(tmp_path, **said | ({"rope_scaling": {k: v for k, v in rope.items() if v}} if rope else {}))
     path = tmp_path / "config.json"
-    path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if v is not None}))
+    path.write_text(
+        json.dumps({k: v for k, v in json.loads(path.read_text("utf-8")).items() if v is not None}), "utf-8"
+    )
     how = {"attn_implementation": "eager", "experts_implementation": "eager"}
     theirs = type(make(kind, tmp_path / "other")).from_pretrained(tmp_path, **how)
     assert_same(load_configured(tmp_path)(make_ids()), theirs(make_ids()).logits)
@@ -338,7 +340,9 @@ def test_a_setting_that_we_do_not_have_is_refused_by_its_name_and_value(kind, ch
     load_from_folder(tmp_path)
     change_config(tmp_path, **changed)
     path = tmp_path / "config.json"
-    path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k not in changed or v}))
+    path.write_text(
+        json.dumps({k: v for k, v in json.loads(path.read_text("utf-8")).items() if k not in changed or v}), "utf-8"
+    )
     with pytest.raises(ValueError, match=re.escape(says)):
         load_from_folder(tmp_path)
 

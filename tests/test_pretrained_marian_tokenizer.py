@@ -27,10 +27,10 @@ def save_vocabulary(folder, separate=False):
     if separate:
         source, target = (dict.fromkeys(pieces) for pieces in lists)
         for name, pieces in (("vocab.json", ["<pad>", *source]), ("target_vocab.json", ["ZZ", *target, "<pad>"])):
-            (folder / name).write_text(json.dumps({p: n for n, p in enumerate(pieces)}))
+            (folder / name).write_text(json.dumps({p: n for n, p in enumerate(pieces)}), "utf-8")
     else:
         pieces = dict.fromkeys([">>jpn<<", *lists[1], *lists[0], "<pad>"])
-        (folder / "vocab.json").write_text(json.dumps({p: n for n, p in enumerate(pieces)}))
+        (folder / "vocab.json").write_text(json.dumps({p: n for n, p in enumerate(pieces)}), "utf-8")
 
 
 @pytest.fixture(params=[False, True], ids=["one vocabulary", "two vocabularies"])

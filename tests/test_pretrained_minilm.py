@@ -161,7 +161,7 @@ def test_without_the_library_tokenizers_one_sentence_says_what_to_install(monkey
 def test_a_folder_without_a_tokenizer_and_a_damaged_one_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"holds no tokenizer.json$"):
         load_tokenizer(tmp_path)
-    (tmp_path / "tokenizer.json").write_text("{")
+    (tmp_path / "tokenizer.json").write_text("{", "utf-8")
     with pytest.raises(ValueError, match=r"tokenizer.json is damaged: "):
         load_tokenizer(tmp_path)
 

@@ -43,7 +43,7 @@ def save_shards(folder, files, listed=None):
     if listed is None:
         listed = {name: file for file, tensors in files.items() for name in tensors}
     index = folder / "model.safetensors.index.json"
-    index.write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": listed}))
+    index.write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": listed}), "utf-8")
     return index
 
 
@@ -146,7 +146,7 @@ def test_shards_that_hold_something_else_than_listed_are_refused(tmp_path):
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"weight_map": 3}', '{"weight_map": {"a": 3}}'])
 def test_a_damaged_list_of_shards_is_named(text, tmp_path):
-    (tmp_path / "model.safetensors.index.json").write_text(text)
+    (tmp_path / "model.safetensors.index.json").write_text(text, "utf-8")
     with pytest.raises(ValueError, match=r"index.json is damaged: it does not say which file holds which tensor"):
         read_weights(tmp_path)
 
@@ -364,7 +364,7 @@ def save_bert(folder, config=SIZES, **changed):
                 if name in state:
                     tensors[f"{their_name.replace('{i}', str(i))}.{kind}"] = state[name]
     save_file(tensors | changed, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "config.json").write_text(json.dumps(config), "utf-8")
     return ours
 
 
@@ -414,7 +414,7 @@ def test_a_folder_without_a_config_is_refused(load, tmp_path):
 @pytest.mark.bad_input
 @pytest.mark.parametrize("text", ["", "{", "[1]", "3"])
 def test_a_damaged_config_is_named(text, tmp_path):
-    (tmp_path / "config.json").write_text(text)
+    (tmp_path / "config.json").write_text(text, "utf-8")
     with pytest.raises(ValueError, match=r"config.json is damaged: it is not one JSON object"):
         read_config(tmp_path)
 

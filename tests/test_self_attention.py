@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 from attn_course import SelfAttention, make_causal_mask
 
-REFERENCE = json.loads((Path(__file__).parent / "data" / "worked_example.json").read_text())
+REFERENCE = json.loads((Path(__file__).parent / "data" / "worked_example.json").read_text("utf-8"))
 INPUTS = torch.tensor(REFERENCE["inputs"])
 
 

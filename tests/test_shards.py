@@ -111,7 +111,7 @@ def test_one_shard_trains_as_the_text_in_memory_does_to_the_last_bit(tmp_path, c
     train(settings, tmp_path / "memory", quiet=True)
     train(replace(settings, pairs_per_shard=500), tmp_path / "shards", quiet=True)
     assert_same_run(tmp_path / "shards", tmp_path / "memory")
-    ours, theirs = (json.loads((tmp_path / run / "data.json").read_text()) for run in ("shards", "memory"))
+    ours, theirs = (json.loads((tmp_path / run / "data.json").read_text("utf-8")) for run in ("shards", "memory"))
     assert {**ours, "train": 0} == {**theirs, "train": 0}
     assert ours["train"]["pairs"] == 51  # as they are in the file
 
@@ -172,7 +172,9 @@ def test_the_text_is_prepared_once_and_anew_only_when_what_it_is_made_from_has_c
         assert prepared(replace(settings, **change)), change
         assert files_of(run) != before
     (run / "last.safetensors").unlink()
-    (tmp_path / "train.tsv").write_text((tmp_path / "train.tsv").read_text() + "馬が空を見る\thorses see sky\n")
+    (tmp_path / "train.tsv").write_text(
+        (tmp_path / "train.tsv").read_text("utf-8") + "馬が空を見る\thorses see sky\n", "utf-8"
+    )
     assert prepared(settings)
     (run / "src.subwords.model").write_bytes(Subwords.train([ja for ja, _ in TEXT.train], 20, spaces=False).model)
     (run / "last.safetensors").unlink()
@@ -199,7 +201,7 @@ def test_shards_that_were_removed_are_made_again_the_same(tmp_path, settings):
         ValueError, match=r"00001\.tokens\.npy is damaged: .*; remove the folder .*shards, and the same"
     ):
         train(settings, run, quiet=True)
-    (run / "shards" / "index.json").write_text("[]")
+    (run / "shards" / "index.json").write_text("[]", "utf-8")
     with pytest.raises(
         ValueError, match=r"index\.json is damaged: it is no list of shards; remove the folder .*shards, "
     ):

@@ -70,7 +70,7 @@ def tensors_of(folder, name="last.safetensors"):
 
 
 def metrics_of(folder):
-    lines = (Path(folder) / "metrics.jsonl").read_text().splitlines()
+    lines = (Path(folder) / "metrics.jsonl").read_text("utf-8").splitlines()
     measured = {"tokens_per_second", "cpu_minutes"}  # of time, not of the training
     return [{k: v for k, v in json.loads(line).items() if k not in measured} for line in lines]
 
@@ -95,7 +95,7 @@ def straight(tmp_path_factory):
 
 def test_settings_survive_the_way_through_toml(tmp_path):
     settings = replace(TINY, corpora=("everyday", "tatoeba"), peak_lr=1e-3, norm_first=False, init_from="a\\b")
-    (tmp_path / "s.toml").write_text(settings.to_toml())
+    (tmp_path / "s.toml").write_text(settings.to_toml(), "utf-8")
     assert Settings.load(tmp_path / "s.toml") == settings
     assert Settings.load(tmp_path / "s.toml", seed=7) == replace(settings, seed=7)
 
@@ -155,13 +155,13 @@ def test_settings_of_the_wrong_type_are_refused(change, says):
 
 def test_a_settings_file_says_what_is_wrong_with_it(tmp_path):
     path = tmp_path / "s.toml"
-    path.write_text("steps = 10\nstepz = 3\n")
+    path.write_text("steps = 10\nstepz = 3\n", "utf-8")
     with pytest.raises(ValueError, match=r"s\.toml: unknown settings stepz; known are accumulate, average_decay"):
         Settings.load(path)
-    path.write_text("steps = \n")
+    path.write_text("steps = \n", "utf-8")
     with pytest.raises(ValueError, match=r"s\.toml cannot be read as TOML: .*line 1"):
         Settings.load(path)
-    path.write_text("peak_lr = 1\ncorpora = ['tatoeba']\n")
+    path.write_text("peak_lr = 1\ncorpora = ['tatoeba']\n", "utf-8")
     assert Settings.load(path).peak_lr == 1.0
     assert Settings.load(path).corpora == ("tatoeba",)
 
@@ -348,7 +348,7 @@ def test_steps_after_the_last_checkpoint_are_made_again_and_measured_once(tmp_pa
     train(TINY, tmp_path, text=TEXT, stop_at=9, quiet=True)
     # As after a hard end: the checkpoint is that of step 7, but step 8 was measured, and a line was cut short.
     (tmp_path / "last.safetensors").write_bytes(kept["last.safetensors"])
-    with open(tmp_path / "metrics.jsonl", "a") as file:
+    with open(tmp_path / "metrics.jsonl", "a", encoding="utf-8") as file:
         file.write('{"step": 12, "ep')
     train(TINY, tmp_path, text=TEXT, quiet=True)
     assert_same_run(tmp_path, straight)
@@ -503,7 +503,7 @@ def test_a_vocabulary_without_a_checkpoint_is_made_anew(tmp_path, straight):
     train(replace(TINY, tgt_vocab_size=33), tmp_path, text=TEXT, stop_at=1, quiet=True)
     assert len(Subwords.load(tmp_path / "tgt.subwords.model")) == 33
     assert not (tmp_path / "best.safetensors").exists()  # that of other settings
-    data = json.loads((tmp_path / "data.json").read_text())
+    data = json.loads((tmp_path / "data.json").read_text("utf-8"))
     for name in ("src.subwords.model", "tgt.subwords.model"):
         assert data["vocabularies"][name] == hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()
 
@@ -585,7 +585,7 @@ def test_a_run_can_begin_with_another_s_weights_and_vocabularies_of_its_own(tmp_
     )  # fmt: skip
     train(settings, tmp_path, text=TEXT, quiet=True)
     ours, theirs = tensors_of(tmp_path), tensors_of(straight, "best.safetensors")
-    said = json.loads((tmp_path / "data.json").read_text())["carried_over"]
+    said = json.loads((tmp_path / "data.json").read_text("utf-8"))["carried_over"]
     for side in ("src", "tgt"):
         old, new = (Subwords.load(folder / f"{side}.subwords.model") for folder in (straight, tmp_path))
         ids = {old.piece(i): i for i in range(len(old))}
@@ -614,7 +614,7 @@ def test_such_a_run_goes_on_without_the_one_it_began_with(tmp_path, straight):
     shutil.rmtree(tmp_path / "first")
     train(settings, tmp_path / "two", text=TEXT, quiet=True)
     assert_same_run(tmp_path / "two", tmp_path / "one")
-    assert (tmp_path / "two" / "data.json").read_text() == (tmp_path / "one" / "data.json").read_text()
+    assert (tmp_path / "two" / "data.json").read_text("utf-8") == (tmp_path / "one" / "data.json").read_text("utf-8")
 
 
 def test_the_rows_of_a_piece_are_the_mean_of_those_that_spell_it():
@@ -727,7 +727,7 @@ def test_where_the_device_has_no_bfloat16_a_sentence_says_so_and_float32_is_what
 
 
 def test_the_folder_says_what_was_trained_on(straight):
-    data = json.loads((straight / "data.json").read_text())
+    data = json.loads((straight / "data.json").read_text("utf-8"))
     assert data["corpora"] == ["everyday"]
     assert [data[part]["pairs"] for part in ("train", "dev", "test")] == [46, 6, 8]
     assert len({data[part]["sha256"] for part in ("train", "dev", "test")}) == 3
@@ -753,14 +753,14 @@ def test_the_recorded_loss_is_the_mean_over_tokens_of_the_steps_since_the_last_r
 @pytest.mark.parametrize("line", ['{"x": 1}', "{1}", '{"step": "four"}'])
 def test_metrics_that_are_none_are_refused_with_their_line(tmp_path, line):
     train(TINY, tmp_path, text=TEXT, stop_at=5, quiet=True)
-    with open(tmp_path / "metrics.jsonl", "a") as file:
+    with open(tmp_path / "metrics.jsonl", "a", encoding="utf-8") as file:
         file.write(f"{line}\n")
     with pytest.raises(ValueError, match=r"metrics\.jsonl is damaged: line 2 must be a record with the number of"):
         train(TINY, tmp_path, text=TEXT, quiet=True)
 
 
 def test_metrics_that_cannot_be_written_are_named_and_those_that_are_there_stay(tmp_path, straight, monkeypatch):
-    (tmp_path / "m.jsonl").write_text("old\n")
+    (tmp_path / "m.jsonl").write_text("old\n", "utf-8")
 
     def no_space(_):
         raise OSError(28, "No space left on device")
@@ -768,7 +768,7 @@ def test_metrics_that_cannot_be_written_are_named_and_those_that_are_there_stay(
     monkeypatch.setattr(os, "fsync", no_space)
     with pytest.raises(OSError, match=r"m\.jsonl could not be written \(No space left on device\)"):
         add_metrics(tmp_path / "m.jsonl", {"step": 7})
-    assert (tmp_path / "m.jsonl").read_text() == "old\n"
+    assert (tmp_path / "m.jsonl").read_text("utf-8") == "old\n"
 
 
 # -- Two processes -----------------------------------------------------------------------------------
@@ -800,7 +800,7 @@ with open(sys.argv[1] + "/threads" + os.environ["RANK"], "w") as file:
 @pytest.mark.cpu_only("two processes of the CPU, whatever else is there")
 def test_two_processes_are_one_with_the_doubled_batch_and_go_on_like_one(tmp_path):
     script = tmp_path / "two.py"
-    script.write_text(PROCESSES.format(tests=str(Path(__file__).parent)))
+    script.write_text(PROCESSES.format(tests=str(Path(__file__).parent)), "utf-8")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "ATTN_COURSE_DEVICE": "cpu"}
     ended = subprocess.run(
@@ -817,10 +817,10 @@ def test_two_processes_are_one_with_the_doubled_batch_and_go_on_like_one(tmp_pat
     loss, expected = (metrics_of(tmp_path / run)[0]["loss"] for run in ("exact", "one"))
     assert loss == pytest.approx(expected, abs=2e-6)
     assert_same_run(tmp_path / "dropout", tmp_path / "straight")
-    seeds = [(tmp_path / f"seed{rank}").read_text() for rank in range(2)]
+    seeds = [(tmp_path / f"seed{rank}").read_text("utf-8") for rank in range(2)]
     assert seeds == ["0", "1"]  # they drop other units
     # What still ran of the group's threads would run while Python ends, which aborts now and then.
-    assert all("gloo" not in (tmp_path / f"threads{rank}").read_text() for rank in range(2))
+    assert all("gloo" not in (tmp_path / f"threads{rank}").read_text("utf-8") for rank in range(2))
     assert {"rng", "rng.1"} <= tensors_of(tmp_path / "straight").keys()
 
 

@@ -205,7 +205,7 @@ def assert_same_weights(folder, model, settings):
 
 
 def metrics_of(folder):
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
 
 
 # -- The weights after ten steps ---------------------------------------------------------------------

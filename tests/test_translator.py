@@ -51,18 +51,18 @@ def test_how_it_was_trained_and_what_it_reached_lies_beside_it():
     settings = Settings.load(SHIPPED / "settings.toml")
     for part in ("", "first_", "second_", "third_") if settings.init_from else ("",):
         settings = Settings.load(SHIPPED / f"{part}settings.toml")
-        curve = [json.loads(line) for line in (SHIPPED / f"{part}metrics.jsonl").read_text().splitlines()]
+        curve = [json.loads(line) for line in (SHIPPED / f"{part}metrics.jsonl").read_text("utf-8").splitlines()]
         assert curve[-1]["step"] == settings.steps
-        data = json.loads((SHIPPED / f"{part}data.json").read_text())
+        data = json.loads((SHIPPED / f"{part}data.json").read_text("utf-8"))
         assert data["corpora"] == list(settings.corpora)
-    results = json.loads((SHIPPED / "results.json").read_text())
+    results = json.loads((SHIPPED / "results.json").read_text("utf-8"))
     assert all({"name", "bleu", "low", "high", "chrf", "signature"} <= set(row) for row in results)
     assert all(row["low"] < row["bleu"] < row["high"] for row in results)
 
 
 def test_the_page_shows_the_recorded_results():
     page = (Path(__file__).parent.parent / "book" / "translator.md").read_text(encoding="utf-8")
-    for row in json.loads((SHIPPED / "results.json").read_text()):
+    for row in json.loads((SHIPPED / "results.json").read_text("utf-8")):
         shown = f"| {row['name']} | {row['bleu']:.1f} [{row['low']:.1f}, {row['high']:.1f}] | "
         (line,) = [line for line in page.splitlines() if line.startswith(shown)]
         assert abs(float(line.split("|")[3]) - row["chrf"]) <= 0.06

@@ -43,7 +43,7 @@ def report() -> str:
 
 def processor() -> str:
     info = Path("/proc/cpuinfo")
-    names = info.read_text().split("model name")[1:] if info.is_file() else []
+    names = info.read_text("utf-8").split("model name")[1:] if info.is_file() else []
     return names[0].splitlines()[0].strip("\t :") if names else platform.processor() or "a processor without a name"
 
 

@@ -36,28 +36,28 @@ def copies(tmp_path_factory):
 
 
 def test_the_script_reads_what_yaml_reads():
-    url = yaml.safe_load((ROOT / "_config.yml").read_text())["repository"]["url"]
+    url = yaml.safe_load((ROOT / "_config.yml").read_text("utf-8"))["repository"]["url"]
     assert url == (f"https://github.com/{address.current_address()}" if address.current_address() else "")
 
 
 def test_each_place_names_the_address_of_the_configuration(copies):
     for name in [*MUST_NAME_IT, *NOTEBOOKS]:
-        assert address.mentions(SOMEWHERE).search((copies[SOMEWHERE] / name).read_text()), name
+        assert address.mentions(SOMEWHERE).search((copies[SOMEWHERE] / name).read_text("utf-8")), name
 
 
 def test_a_badge_or_a_clone_line_never_names_another_address(copies):
     anywhere = r"https://(?:mybinder\.org/v2/gh/|colab\.research\.google\.com/github/)\S+|git clone (\S+)"
     for name in [*MUST_NAME_IT, "_config.yml"]:
-        for match in re.finditer(anywhere, (copies[SOMEWHERE] / name).read_text()):
+        for match in re.finditer(anywhere, (copies[SOMEWHERE] / name).read_text("utf-8")):
             assert address.mentions(SOMEWHERE).search(match[0]), match[0]
-        assert not re.search(anywhere, (copies[""] / name).read_text()), name
+        assert not re.search(anywhere, (copies[""] / name).read_text("utf-8")), name
 
 
 def test_without_an_address_no_file_leads_to_a_place_that_is_not_there(copies):
     # owner/name is how the files say what an address looks like
     ours = re.compile(r"(?:github\.com/|mybinder\.org/v2/gh/)(?!owner/name)[\w.-]+/[\w.-]*attention[_-]?course", re.I)
     for name in [*MUST_NAME_IT, *NOTEBOOKS, "_config.yml"]:
-        text = (copies[""] / name).read_text()
+        text = (copies[""] / name).read_text("utf-8")
         assert not address.mentions(SOMEWHERE).search(text), name
         assert not ours.search(text), name
         assert not re.search(r"https?://[^\s\"]*\bORG\b", text), name
@@ -78,7 +78,7 @@ def test_moving_leaves_no_place_behind(copies, tmp_path):
 def test_a_place_that_was_rewritten_is_named_and_nothing_is_changed(copies, tmp_path):
     for name in ("_config.yml", "CITATION.cff"):
         shutil.copyfile(copies[SOMEWHERE] / name, tmp_path / name)
-    (tmp_path / "CITATION.cff").write_text("title: mine\n")
+    (tmp_path / "CITATION.cff").write_text("title: mine\n", "utf-8")
     with pytest.raises(ValueError, match=r"CITATION.cff must have this once, not 0 times: 'license: MIT"):
         address.move("a/b", tmp_path, ["_config.yml", "CITATION.cff"])
     assert address.current_address(tmp_path) == SOMEWHERE
@@ -90,7 +90,7 @@ def sites(copies):
     pages = {}
     for new, folder in copies.items():
         (folder / "_toc.yml").write_text(
-            "format: jb-book\nroot: book/how_to_use\nchapters:\n- file: notebooks/02_simple_self_attention\n"
+            "format: jb-book\nroot: book/how_to_use\nchapters:\n- file: notebooks/02_simple_self_attention\n", "utf-8"
         )
         build = [Path(sys.executable).with_name("jupyter-book"), "build", ".", "-q"]
         run = subprocess.run(build, cwd=folder, capture_output=True, text=True, check=False)
@@ -98,7 +98,7 @@ def sites(copies):
         html = folder / "_build" / "html"
         names = ["book/how_to_use.html", "notebooks/02_simple_self_attention.html"]
         pages[new] = {name: (html / name).read_text(encoding="utf-8") for name in names}
-        pages[new]["sitemap.xml"] = (html / "sitemap.xml").read_text() if (html / "sitemap.xml").exists() else ""
+        pages[new]["sitemap.xml"] = (html / "sitemap.xml").read_text("utf-8") if (html / "sitemap.xml").exists() else ""
     return pages
 
 

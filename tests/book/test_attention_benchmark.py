@@ -159,7 +159,7 @@ def test_what_a_gpu_could_do_is_the_slower_of_computing_and_fetching(bench):
     assert bench.at_best("a", flops=989e6, moved=4.8e9) == "| a | 0.99 | 4,800 | 0.21 | 1,000 | memory |"
     table = bench.computed()
     assert table.count("arithmetic") == 3
-    assert (bench.RESULTS / "attention_gpu_computed.md").read_text() == table + "\n"
+    assert (bench.RESULTS / "attention_gpu_computed.md").read_text("utf-8") == table + "\n"
 
 
 # -- The command -------------------------------------------------------------------------------------
@@ -194,9 +194,9 @@ def test_the_command_prints_the_table_with_machine_and_versions_and_records_it(r
     assert out.count("| at most 1.05 ") > 6
     assert out.count("The peak beside it: ") == 3
     assert re.search(r"^\| 32 \| .+ to .+\) \|$", out, re.MULTILINE)
-    assert recorded.read_text().strip() == out.strip()
+    assert recorded.read_text("utf-8").strip() == out.strip()
     assert recorded.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
-    assert "at least" in recorded.with_name("attention_gpu_computed.md").read_text()
+    assert "at least" in recorded.with_name("attention_gpu_computed.md").read_text("utf-8")
 
 
 def sections_of(text):
@@ -210,11 +210,11 @@ def test_only_chosen_rows_are_measured_and_only_whole_sections_take_the_place_of
     assert "**Another**" in again
     assert "The default path" not in again
     assert "**From 512" not in again
-    old, new = (sections_of(text) for text in (out, recorded.read_text()))
+    old, new = (sections_of(text) for text in (out, recorded.read_text("utf-8")))
     assert new == old | sections_of(again)
     assert list(new) == list(old)
     run("--only", "axes", "--write")  # a part of a section: it stays as it was
-    assert sections_of(recorded.read_text()) == new
+    assert sections_of(recorded.read_text("utf-8")) == new
 
 
 def test_no_time_at_all_is_refused(bench, monkeypatch, capsys):
@@ -225,7 +225,7 @@ def test_no_time_at_all_is_refused(bench, monkeypatch, capsys):
 
 
 def test_the_recorded_table_has_every_row_that_the_command_measures(bench):
-    recorded = (bench.RESULTS / "attention_cpu.md").read_text()
+    recorded = (bench.RESULTS / "attention_cpu.md").read_text("utf-8")
     names = re.findall(r"^\| (.+?) \| [\d.]+ \|", recorded, re.MULTILINE)
     assert names == [row.name for row in bench.rows_of("cpu")]
     assert re.search(r"torch \d+\.\d+\.\d+\S*; \d{4}-\d\d-\d\d$", recorded.splitlines()[0])

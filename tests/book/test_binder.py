@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 def pins(path: Path) -> dict[str, str]:
     """Read name -> version from the lines `name==version`, names in pip's normal form."""
-    lines = re.findall(r"^([\w.-]+)==([^\s;#]+)", path.read_text(), re.MULTILINE)
+    lines = re.findall(r"^([\w.-]+)==([^\s;#]+)", path.read_text("utf-8"), re.MULTILINE)
     return {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in lines}
 
 
@@ -22,20 +22,20 @@ def test_the_versions_are_those_of_the_course():
 
 
 def test_torch_comes_without_cuda():
-    text = (ROOT / "binder" / "requirements.txt").read_text()
+    text = (ROOT / "binder" / "requirements.txt").read_text("utf-8")
     assert pins(ROOT / "binder" / "requirements.txt")["torch"].endswith("+cpu")
     assert "--extra-index-url https://download.pytorch.org/whl/cpu" in text.splitlines()
 
 
 def test_what_the_package_depends_on_is_there():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     needs = {re.match(r"[\w-]+", need)[0] for need in project["dependencies"]}
     assert needs <= set(pins(ROOT / "binder" / "requirements.txt"))
 
 
 def test_every_package_that_the_launch_cell_names_is_there():
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
-        source = "".join(json.loads(path.read_text())["cells"][0]["source"])
+        source = "".join(json.loads(path.read_text("utf-8"))["cells"][0]["source"])
         lists = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Assign)]
         (needs,) = [ast.literal_eval(n.value) for n in lists if n.targets[0].id == "needs"]
         there = pins(ROOT / "binder" / "requirements.txt") | pins(ROOT / "requirements-no-deps.txt")
@@ -45,7 +45,7 @@ def test_every_package_that_the_launch_cell_names_is_there():
 def test_the_package_itself_is_installed_after_them():
     script = ROOT / "binder" / "postBuild"
     assert script.stat().st_mode & 0o111, "postBuild must be executable"
-    assert "pip install" in script.read_text()
-    assert "--no-deps --editable ." in script.read_text()
-    assert "--no-deps --requirement requirements-no-deps.txt" in script.read_text()
-    assert re.fullmatch(r"python-3\.1[1-9]\n", (ROOT / "binder" / "runtime.txt").read_text())
+    assert "pip install" in script.read_text("utf-8")
+    assert "--no-deps --editable ." in script.read_text("utf-8")
+    assert "--no-deps --requirement requirements-no-deps.txt" in script.read_text("utf-8")
+    assert re.fullmatch(r"python-3\.1[1-9]\n", (ROOT / "binder" / "runtime.txt").read_text("utf-8"))

@@ -329,7 +329,7 @@ PAPER = re.compile(
 
 
 def bibliography() -> str:
-    return (ROOT / "book" / "references.bib").read_text()
+    return (ROOT / "book" / "references.bib").read_text("utf-8")
 
 
 def unknown_citations(notebook: NotebookNode, known: str) -> list[str]:
@@ -472,14 +472,14 @@ def files_in_toc(toc: object) -> list[str]:
 
 
 def test_the_table_of_contents_names_every_chapter_and_page_once_and_nothing_else():
-    files = files_in_toc(yaml.safe_load((ROOT / "_toc.yml").read_text()))
+    files = files_in_toc(yaml.safe_load((ROOT / "_toc.yml").read_text("utf-8")))
     on_disk = [f"notebooks/{Path(name).stem}" for name in CHAPTERS] + [f"book/{Path(name).stem}" for name in PAGES]
     assert sorted(files) == sorted(on_disk)
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_citation_of_a_page_is_in_the_bibliography(name):
-    keys = re.findall(r"\{cite(?::\w+)?\}`([^`]+)`", (ROOT / "book" / name).read_text())
+    keys = re.findall(r"\{cite(?::\w+)?\}`([^`]+)`", (ROOT / "book" / name).read_text("utf-8"))
     known = set(re.findall(r"^@\w+\{([^,\s]+),", bibliography(), re.MULTILINE))
     assert {key.strip() for group in keys for key in group.split(",")} <= known
 
@@ -687,8 +687,12 @@ def test_no_rule_refuses_what_keeps_it():
 
 
 def test_dead_links_are_found(tmp_path):
-    (tmp_path / "index.html").write_text('<a id="top" href="#top"></a><a href="b.html#x"></a><a href="c.html"></a>')
-    (tmp_path / "b.html").write_text('<a href="index.html#top"></a><img src="none.png"><a href="https://x.org"></a>')
+    (tmp_path / "index.html").write_text(
+        '<a id="top" href="#top"></a><a href="b.html#x"></a><a href="c.html"></a>', "utf-8"
+    )
+    (tmp_path / "b.html").write_text(
+        '<a href="index.html#top"></a><img src="none.png"><a href="https://x.org"></a>', "utf-8"
+    )
     assert dead_links(tmp_path) == [
         "b.html: none.png",
         "index.html: b.html#x (no such place on that page)",

@@ -50,7 +50,9 @@ def test_every_test_belongs_to_one_part_of_make_test_or_make_seeds(checks):
     assert ignored == set.union(*elsewhere)
     assert all((ROOT / name).exists() for name in ignored)
     bad = {
-        path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("*.py") if "bad_input" in path.read_text()
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "tests").rglob("*.py")
+        if "bad_input" in path.read_text("utf-8")
     }
     assert bad - set(words(every["bad-input"])) == {"tests/book/test_checks_script.py"}  # which only speaks of the mark
     assert {"unit", "bad-input", "site"} < set(checks.COMMANDS["test"])
@@ -131,7 +133,7 @@ def test_that_skips(): pytest.skip("not here")
 
 
 def suite(checks, tmp_path, value):
-    (tmp_path / "test_numbers.py").write_text(SUITE.format(value=value))
+    (tmp_path / "test_numbers.py").write_text(SUITE.format(value=value), "utf-8")
     pytest_here = checks.pytest("-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path), "test_numbers.py")
     return {
         "words": checks.Part("the words", 0.5, (checks.python("-c", "pass"), checks.python("-c", "pass"))),
@@ -151,7 +153,7 @@ def test_each_part_says_which_it_is_of_how_many_and_how_long_it_takes(checks, tm
         "== 3 of 3 · the last (about 2 min)",
     ]
     assert said.endswith("All tests pass.\nThe summary: _build/test_summary.md\n")
-    summary = (tmp_path / "_build" / "test_summary.md").read_text()
+    summary = (tmp_path / "_build" / "test_summary.md").read_text("utf-8")
     assert summary.startswith("# make test: all tests pass\n")
     assert re.search(r"\| the numbers \| 0\.\d \| 2 \| 0 \| 1 \|", summary)
     assert re.search(r"- \d\.\d s `test_numbers::test_that_\w+`", summary)
@@ -177,7 +179,7 @@ def test_a_failure_stops_the_command_with_a_summary_and_says_what_to_report(chec
     assert "torch 2" in last[3]
     assert re.search(r"kernels +ATen \w+, oneDNN \w+, MKL \w+; \d+ threads", last[4])
     assert "ONEDNN_MAX_CPU_ISA=SSE41" in last[5]
-    summary = (tmp_path / "_build" / "test_summary.md").read_text()
+    summary = (tmp_path / "_build" / "test_summary.md").read_text("utf-8")
     assert summary.startswith("# make test: **failed: the numbers**\n")
     assert "| the last | not run | | | |" in summary
     assert "## Failed\n\n- `test_numbers::test_that_fails`\n" in summary
@@ -202,7 +204,7 @@ def test_a_part_that_takes_one_core_runs_beside_the_next_and_speaks_after_it(che
     places = [said.index(words) for words in ("== 2 of 3 · the next", "the next ends", "== the one\nhardly begun\nand")]
     assert places == sorted(places)
     assert said.index("== 3 of 3") < said.index("the last was run")  # nothing comes next that it could run beside
-    summary = (tmp_path / "_build" / "test_summary.md").read_text()
+    summary = (tmp_path / "_build" / "test_summary.md").read_text("utf-8")
     assert re.findall(r"^\| the (\w+) \| \d\.\d \| done", summary, re.MULTILINE) == ["one", "next", "last"]
 
 
@@ -213,14 +215,14 @@ def test_a_part_that_fails_beside_the_next_stops_the_command_after_that_one(chec
     assert said.out.index("the next ends") < said.out.index("it is broken")
     assert "make test stopped at: the one\n" in said.err
     assert "the last was run" not in said.out
-    assert (tmp_path / "_build" / "test_summary.md").read_text().startswith("# make test: **failed: the one**\n")
+    assert (tmp_path / "_build" / "test_summary.md").read_text("utf-8").startswith("# make test: **failed: the one**\n")
 
 
 def test_a_summary_tells_of_this_run_alone(checks, tmp_path):
     parts = suite(checks, tmp_path, value=3)
     checks.run("test", parts)
     checks.run("test", {"words": parts["words"]})
-    assert "test_that_fails" not in (tmp_path / "_build" / "test_summary.md").read_text()
+    assert "test_that_fails" not in (tmp_path / "_build" / "test_summary.md").read_text("utf-8")
     assert not list((tmp_path / "_build").rglob("*.xml"))
 
 
@@ -230,7 +232,7 @@ def test_a_summary_tells_of_this_run_alone(checks, tmp_path):
     ids=["passes", "fails", "xdist", "nbval"],
 )
 def test_pytest_itself_says_what_to_report_at_its_end_and_only_when_something_fails(tmp_path, more, value):
-    (tmp_path / "test_sum.py").write_text(f"def test_of_a_sum():\n    assert 1 + 1 == {value}\n")
+    (tmp_path / "test_sum.py").write_text(f"def test_of_a_sum():\n    assert 1 + 1 == {value}\n", "utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-c", ROOT / "pyproject.toml", "--rootdir", tmp_path, *more, "."]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == (value != 2), ended.stdout + ended.stderr
@@ -284,5 +286,5 @@ def test_the_table_shows_what_failed_on_which_machine_and_every_machine_is_tried
     assert [result.returncode for result in results] == [1, 0]
     table = "| test or cell | oldest | newest |\n|---|---|---|\n| test_numbers::test_that_fails | failed | passed |\n"
     assert table in capfd.readouterr().out
-    assert table in (tmp_path / "_build" / "machines_summary.md").read_text()
+    assert table in (tmp_path / "_build" / "machines_summary.md").read_text("utf-8")
     assert machines.table(results[1:]) == ["No test and no cell changed on: newest."]

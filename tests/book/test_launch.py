@@ -144,7 +144,7 @@ def test_the_chapter_with_weights_has_colab_install_them_and_no_other_chapter_do
 
 @pytest.mark.parametrize("chapter", [CHAPTER, WITH_WEIGHTS])
 def test_the_first_cell_names_every_package_that_colab_lacks(chapter):
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     needs = needed_on_colab(chapter)
     assert required(project["dependencies"]) - ON_COLAB_ANYWAY <= needs
     for name in needs:  # --no-deps: what they need must be named too

@@ -356,9 +356,9 @@ def outcome(processes, tmp_path: Path, file: str, old: str, new: str) -> int:
     stale = f"{Path(file).stem}.*.pyc"  # all other modules come compiled
     shutil.copytree(PACKAGE, tmp_path / "attn_course", ignore=shutil.ignore_patterns(stale))
     mutated = tmp_path / "attn_course" / file
-    source = mutated.read_text()
+    source = mutated.read_text("utf-8")
     assert source.count(old) == 1, f"{old!r} must occur once in {file}, not {source.count(old)} times"
-    mutated.write_text(source.replace(old, new))
+    mutated.write_text(source.replace(old, new), "utf-8")
     process = processes.Process(target=run_tests_on, args=(tmp_path, file))
     process.start()
     process.join(300)
@@ -369,10 +369,10 @@ def outcome(processes, tmp_path: Path, file: str, old: str, new: str) -> int:
 def test_a_mistake_in_the_package_fails_a_test(name, processes, tmp_path):
     code = outcome(processes, tmp_path, *MUTATIONS[name])
     assert code == FINISHED + pytest.ExitCode.TESTS_FAILED, (
-        f"no test notices {name!r}:\n{(tmp_path / 'log').read_text()}"
+        f"no test notices {name!r}:\n{(tmp_path / 'log').read_text('utf-8')}"
     )
 
 
 def test_without_a_mistake_the_tests_pass(processes, tmp_path):
     code = outcome(processes, tmp_path, "functional.py", "return weights @ v, weights", "return weights @ v, weights")
-    assert code == FINISHED + pytest.ExitCode.OK, (tmp_path / "log").read_text()
+    assert code == FINISHED + pytest.ExitCode.OK, (tmp_path / "log").read_text("utf-8")

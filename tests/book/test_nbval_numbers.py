@@ -217,7 +217,7 @@ def write_notebook(path, *cells):
         }
         for number, (source, outputs) in enumerate(cells, 1)
     ]
-    path.write_text(json.dumps({"cells": stored, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
+    path.write_text(json.dumps({"cells": stored, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}), "utf-8")
 
 
 def run_nbval(folder):

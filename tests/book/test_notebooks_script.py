@@ -27,7 +27,7 @@ def write(path, *sources, **metadata):
         for source in sources
     ]
     notebook = {"cells": cells, "metadata": {"kernelspec": {"name": "mine"}, **metadata}, "nbformat": 4}
-    path.write_text(json.dumps(notebook | {"nbformat_minor": 4}))
+    path.write_text(json.dumps(notebook | {"nbformat_minor": 4}), "utf-8")
     return path
 
 
@@ -77,16 +77,16 @@ def stored(tmp_path):
     path = tmp_path / "05_try.ipynb"
     output = nbformat.v4.new_output("stream", text="2\n")
     normal = script.normalise(with_output(output))
-    path.write_text(script.as_text(normal))
+    path.write_text(script.as_text(normal), "utf-8")
     script.MEMORY.mkdir()
-    (script.MEMORY / path.stem).write_text(script.fingerprint(normal))
+    (script.MEMORY / path.stem).write_text(script.fingerprint(normal), "utf-8")
     return path
 
 
 def changed(path, change):
-    notebook = json.loads(path.read_text())
+    notebook = json.loads(path.read_text("utf-8"))
     change(notebook["cells"][0])
-    path.write_text(json.dumps(notebook))
+    path.write_text(json.dumps(notebook), "utf-8")
     return not script.is_unchanged(path, script.read(path))
 
 
@@ -111,14 +111,14 @@ def test_changed_code_or_a_changed_output_is_executed_again(stored, change):
 
 def test_a_changed_package_means_that_every_notebook_changed(stored, tmp_path, monkeypatch):
     (tmp_path / "src").mkdir()
-    (tmp_path / "src" / "module.py").write_text("x = 1\n")
+    (tmp_path / "src" / "module.py").write_text("x = 1\n", "utf-8")
     monkeypatch.setattr(script, "ROOT", tmp_path)
     assert not script.is_unchanged(stored, script.read(stored))
 
 
 def test_the_normal_form_of_a_normal_notebook_is_itself(stored):
     once = script.as_text(script.normalise(script.read(stored)))
-    assert once == stored.read_text()
+    assert once == stored.read_text("utf-8")
 
 
 def test_cells_keep_their_ids_and_get_one_from_their_content_if_they_have_none():
@@ -168,6 +168,6 @@ def test_a_name_that_no_notebook_has_is_answered_with_those_there_are(tmp_path, 
 
 
 def test_a_file_that_is_no_notebook_is_said_to_be_none(tmp_path, capsys):
-    (tmp_path / "05_try.ipynb").write_text("{")
+    (tmp_path / "05_try.ipynb").write_text("{", "utf-8")
     assert script.main([]) == 1
     assert "05_try.ipynb is not a notebook" in capsys.readouterr().err

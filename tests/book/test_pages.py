@@ -662,7 +662,7 @@ STUBBORN = "<script>dark.onchange = null;</script>"  # light for ever
 def judged(tab, tmp_path_factory):
     """What is said of a sound page, and of the same page with every mistake at once."""
     html = tmp_path_factory.mktemp("site")
-    (html / "dot.svg").write_text(DOT)
+    (html / "dot.svg").write_text(DOT, "utf-8")
     every = "\n".join(mistake for mistake, _ in BROKEN.values())
     made = {"sound": "", "broken": every, "stubborn": STUBBORN}
     for name, mistake in made.items():
@@ -692,10 +692,10 @@ def test_a_page_that_ignores_the_colours_of_the_system_is_seen(judged):
 
 def test_a_first_visit_counts_all_that_the_page_asks_for_and_compresses_what_can_be(tab, tmp_path):
     noise = random.Random(0).randbytes(2000).hex()
-    (tmp_path / "a page.html").write_text(SOUND.replace("BREAK", '<script src="noise.js?v=1"></script>'))
-    (tmp_path / "noise.js").write_text(f"// {noise}")
-    (tmp_path / "dot.svg").write_text(DOT)
-    (tmp_path / "unused.js").write_text(f"// {noise}")
+    (tmp_path / "a page.html").write_text(SOUND.replace("BREAK", '<script src="noise.js?v=1"></script>'), "utf-8")
+    (tmp_path / "noise.js").write_text(f"// {noise}", "utf-8")
+    (tmp_path / "dot.svg").write_text(DOT, "utf-8")
+    (tmp_path / "unused.js").write_text(f"// {noise}", "utf-8")
     with serve(tmp_path) as address:
         sizes = first_visit(tab, address, "a%20page.html", tmp_path)
     assert list(sizes) == ["a page.html", "dot.svg", "noise.js"]

@@ -1,13 +1,21 @@
 """make and scripts/setup.sh: one clear sentence for what is missing, and no work where nothing changed."""
 
+import ast
+import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import PackageNotFoundError, distribution
 
 import pytest
 import yaml
+from packaging.markers import default_environment
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 from read_chapters import ROOT
 from test_launch import required
 
@@ -26,7 +34,7 @@ def clone(tmp_path):
 
 def executable(path, text):
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.write_text(f"#!/bin/sh\n{text}\n", "utf-8")
     path.chmod(0o755)
     return path
 
@@ -66,7 +74,7 @@ def test_a_python_that_is_too_old_is_one_sentence(clone, tmp_path):
     run = setup(clone, PYTHON=str(old))
     assert run.returncode == 1
     assert run.stderr.count("\n") == 1
-    assert run.stderr.startswith(f"make: Python 3.11 or newer is needed ({old} is: Python 3.9.2); install it")
+    assert run.stderr.startswith(f"make: Python 3.11.2 or newer is needed ({old} is: Python 3.9.2); install it")
     assert not (clone / ".venv").exists()
 
 
@@ -87,19 +95,19 @@ def test_a_missing_venv_is_one_sentence(clone, tmp_path):
 def test_a_second_run_does_nothing_until_the_requirements_change(clone, tmp_path):
     python = stand_in(tmp_path)
     assert setup(clone, PYTHON=python).returncode == 0
-    first = (clone / "log").read_text()
+    first = (clone / "log").read_text("utf-8")
     assert first.splitlines()[0] == "venv"
     assert first.count("pip -m pip install") == 3
     assert "--requirement requirements.txt" in first
     assert "--no-deps --requirement requirements-no-deps.txt" in first
 
     again = setup(clone, PYTHON=python)
-    assert (again.returncode, again.stdout, (clone / "log").read_text()) == (0, "", first)
+    assert (again.returncode, again.stdout, (clone / "log").read_text("utf-8")) == (0, "", first)
 
-    (clone / "requirements.txt").write_text("torch\n")
+    (clone / "requirements.txt").write_text("torch\n", "utf-8")
     assert setup(clone, PYTHON=python).returncode == 0
-    assert (clone / "log").read_text().count("pip -m pip install") == 6
-    assert (clone / "log").read_text().count("venv\n") == 1
+    assert (clone / "log").read_text("utf-8").count("pip -m pip install") == 6
+    assert (clone / "log").read_text("utf-8").count("venv\n") == 1
 
 
 def test_an_installation_that_failed_is_tried_again(clone, tmp_path):
@@ -115,7 +123,7 @@ def test_a_repository_that_was_moved_is_set_up_anew(clone, tmp_path):
     setup(clone, PYTHON=python)
     moved = clone.rename(tmp_path / "elsewhere")
     setup(moved, PYTHON=python)
-    assert (moved / "log").read_text().count("venv\n") == 2
+    assert (moved / "log").read_text("utf-8").count("venv\n") == 2
 
 
 @pytest.mark.skipif(MAKE is None, reason="there is no make")
@@ -135,7 +143,7 @@ def test_make_hands_its_chapters_and_jobs_on_and_lets_python_keep_what_it_compil
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     for target in ("test", "seeds", "machines"):
         assert make(clone, target, "ONLY=05 11", "JOBS=3").returncode == 0
-    asked = [line for line in (clone / "asked").read_text().splitlines() if "scripts/" in line]
+    asked = [line for line in (clone / "asked").read_text("utf-8").splitlines() if "scripts/" in line]
     assert asked == [
         "scripts/checks.py --jobs 3 test 05 11 []",
         "scripts/checks.py --jobs 3 seeds 05 11 []",
@@ -144,7 +152,7 @@ def test_make_hands_its_chapters_and_jobs_on_and_lets_python_keep_what_it_compil
 
 
 def test_what_runs_where_is_wired_together():
-    run = (ROOT / ".ci" / "run").read_text()
+    run = (ROOT / ".ci" / "run").read_text("utf-8")
     assert [line for line in run.splitlines() if line.startswith("make ")] == [
         "make test",
         "make tools",
@@ -153,7 +161,7 @@ def test_what_runs_where_is_wired_together():
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
     called = run
     for path in (ROOT / ".github" / "workflows").glob("*.yml"):
-        workflow = yaml.safe_load(path.read_text())
+        workflow = yaml.safe_load(path.read_text("utf-8"))
         commands = [step.get("run", "") for job in workflow["jobs"].values() for step in job["steps"]]
         called += "\n".join(commands)
         assert any("make " in command or ".ci/run" in command for command in commands) or "deploy" in path.name
@@ -161,20 +169,102 @@ def test_what_runs_where_is_wired_together():
             assert all({"run", "uses"} & set(step) for step in job["steps"])
     for command in ("test", "seeds", "machines", "accelerator", "gpu"):
         assert f"make {command}" in called, f"nobody runs make {command}"
-    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))["repos"]
     assert [hook["language"] for repo in hooks for hook in repo["hooks"]] == ["system"] * len(hooks[0]["hooks"])
 
 
 def test_requirements_pin_everything_that_the_package_names():
-    lines = (ROOT / "requirements.txt").read_text().splitlines()
+    lines = (ROOT / "requirements.txt").read_text("utf-8").splitlines()
     wanted = [line for line in lines if line and not line.startswith("#")]
     assert all("==" in line for line in wanted)
     assert "torch==2.13.0" in wanted
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     extras = project["project"]["optional-dependencies"].values()
     named = [*project["build-system"]["requires"], *project["project"]["dependencies"], *(n for e in extras for n in e)]
     assert required(named) <= required([line.partition(";")[0] for line in wanted])
 
 
-def test_this_python_is_new_enough():
-    assert sys.version_info >= (3, 11)
+# ---------------------------------------------------------------- every system and Python that README promises
+
+OLDEST = "3.11.2"  # what Debian 12 has
+SYSTEMS = {
+    "linux": {"os_name": "posix", "platform_system": "Linux", "platform_machine": "x86_64"},
+    "darwin": {"os_name": "posix", "platform_system": "Darwin", "platform_machine": "arm64"},
+    "win32": {"os_name": "nt", "platform_system": "Windows", "platform_machine": "AMD64"},
+}
+
+
+def pinned(*names):
+    """The requirements of these files, by the names of their packages."""
+    lines = [line.partition("#")[0].strip() for name in names for line in (ROOT / name).read_text("utf-8").splitlines()]
+    requirements = [Requirement(line) for line in lines if line and not line.startswith("-")]
+    return {canonicalize_name(requirement.name): requirement for requirement in requirements}
+
+
+def installed(pins):
+    """The packages of these pins as they are installed here, without those in another version than that of the pin."""
+    found = {}
+    for name, pin in pins.items():
+        with contextlib.suppress(PackageNotFoundError):
+            package = distribution(name)
+            if pin.specifier.contains(package.version, prereleases=True):
+                found[name] = package
+    return found
+
+
+def test_every_pin_allows_the_oldest_python_that_is_promised():
+    allowed = {
+        name: package.metadata["Requires-Python"] or ""
+        for name, package in installed(pinned("requirements.txt", "requirements-no-deps.txt")).items()
+    }
+    refused = [f"{name} needs {wants}" for name, wants in allowed.items() if not SpecifierSet(wants).contains(OLDEST)]
+    assert not refused, f"Python {OLDEST} cannot install: {'; '.join(refused)}"
+
+
+@pytest.mark.parametrize("python", [OLDEST, "3.12.0", "3.13.0", "3.14.0"])
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_the_pins_name_everything_that_they_need_and_agree(system, python):
+    short = ".".join(python.split(".")[:2])
+    here = {"sys_platform": system, "python_full_version": python, "python_version": short, "extra": ""}
+    environment = default_environment() | SYSTEMS[system] | here
+    pins = {n: p for n, p in pinned("requirements.txt").items() if p.marker is None or p.marker.evaluate(environment)}
+    wrong = []
+    for name, package in installed(pins).items():
+        for need in map(Requirement, package.requires or []):
+            if need.marker is not None and not need.marker.evaluate(environment):
+                continue
+            pin = pins.get(canonicalize_name(need.name))
+            if pin is None and name != "torch":  # which pins its CUDA packages itself
+                wrong.append(f"{name} needs {need}, which is not pinned")
+            elif pin and not need.specifier.contains(next(iter(pin.specifier)).version, prereleases=True):
+                wrong.append(f"{name} needs {need}, but the pin is {pin}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_oldest_python_is_the_same_wherever_it_is_named():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["requires-python"] == f">={OLDEST}"
+    for name in ("README.md", "book/how_to_use.md", "scripts/setup.sh", "Makefile"):
+        text = (ROOT / name).read_text("utf-8")
+        assert set(re.findall(r"Python (3[\d.]*\d) or newer", text)) == {OLDEST}, name
+    numbers = tuple(map(int, OLDEST.split(".")))
+    assert f"sys.version_info < {numbers}" in (ROOT / "scripts" / "setup.sh").read_text("utf-8")
+    assert sys.version_info >= numbers
+
+
+def test_files_are_read_and_written_in_utf_8_on_every_system():
+    wrong = []
+    for folder in ("benchmarks", "book", "scripts", "src", "tests"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for call in ast.walk(ast.parse(path.read_bytes())):
+                if not isinstance(call, ast.Call) or any(word.arg == "encoding" for word in call.keywords):
+                    continue
+                method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+                mode = call.args[1].value if len(call.args) > 1 and isinstance(call.args[1], ast.Constant) else "r"
+                is_open = isinstance(call.func, ast.Name) and call.func.id == "open"
+                nowhere = is_open and ast.unparse(call.args[0]) == "os.devnull"
+                if len(call.args) < {"read_text": 1, "write_text": 2}.get(method, 0) or (
+                    is_open and "b" not in mode and not nowhere
+                ):
+                    wrong.append(f"{path.relative_to(ROOT)}:{call.lineno}")
+    assert not wrong, f"no encoding: {', '.join(wrong)}"

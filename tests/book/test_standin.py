@@ -335,7 +335,7 @@ def test_each_mistake_of_placing_fails_a_notebook_that_passes_on_the_cpu(tmp_pat
     monkeypatch.setenv("ATTN_COURSE_DEVICE", "cpu")
     NotebookClient(notebook, kernel_name="python3").execute()
     path = tmp_path / "mistakes.ipynb"
-    path.write_text(json.dumps(notebook))
+    path.write_text(json.dumps(notebook), "utf-8")
     assert all(run_nbval(path, "cpu").values())
     accepted = [name for name, fine in run_nbval(path, "standin").items() if fine]
     assert accepted == ["imports", "right"]

@@ -54,9 +54,9 @@ def test_a_rule_stays_where_it_can_match(css, kept):
 
 def test_an_imported_sheet_stands_in_its_place_and_its_pictures_are_found(tmp_path):
     (tmp_path / "styles").mkdir()
-    (tmp_path / "base.css").write_text("p { background: url(dot.png) }")
+    (tmp_path / "base.css").write_text("p { background: url(dot.png) }", "utf-8")
     (tmp_path / "styles" / "theme.css").write_text(
-        '@import "../base.css"; b { background: url("../up/b.png"), url(data:image/png;base64,AA) }'
+        '@import "../base.css"; b { background: url("../up/b.png"), url(data:image/png;base64,AA) }', "utf-8"
     )
     css = lighter.whole_sheet(tmp_path / "styles" / "theme.css", tmp_path)
     assert css == "p { background: url(dot.png) } b { background: url(up/b.png), url(data:image/png;base64,AA) }"
@@ -144,7 +144,9 @@ def test_a_picture_becomes_smaller_and_keeps_every_pixel(tmp_path):
 def test_pictures_say_their_size_and_all_but_the_first_wait_for_the_reader(tmp_path):
     (tmp_path / "_images").mkdir()
     Image.new("RGB", (30, 20)).save(tmp_path / "_images" / "a.png")
-    (tmp_path / "_images" / "d.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg" width="40pt" height="25.2pt">')
+    (tmp_path / "_images" / "d.svg").write_text(
+        '<svg xmlns="http://www.w3.org/2000/svg" width="40pt" height="25.2pt">', "utf-8"
+    )
     page = (
         '<img src="logo.svg" class="logo"><article><img alt="A" src="../_images/a.png" />'
         '<img alt="A again" src="../_images/a.png" width="15" height="10" /><img alt="D" src="../_images/d.svg">'
@@ -266,7 +268,7 @@ def test_the_table_shows_what_was_weighed_its_middle_and_its_worst():
 
 
 def test_files_are_weighed_as_hosts_send_them(tmp_path):
-    (tmp_path / "long.css").write_text("a" * 5000)
+    (tmp_path / "long.css").write_text("a" * 5000, "utf-8")
     (tmp_path / "dot.png").write_bytes(b"a" * 500)
     found = weight.sizes({"http://h/x/long.css?v=1", "http://h/x/dot.png", "http://h/x/gone.js"}, tmp_path, "/x/")
     assert found["dot.png"] == 500

@@ -24,7 +24,7 @@ from attn_course import (
     to_torch_mask,
 )
 
-REFERENCE = json.loads((Path(__file__).parents[1] / "data" / "worked_example.json").read_text())
+REFERENCE = json.loads((Path(__file__).parents[1] / "data" / "worked_example.json").read_text("utf-8"))
 X = torch.tensor(REFERENCE["inputs"])  # (T, d_in) = (6, 3)
 
 

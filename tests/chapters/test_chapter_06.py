@@ -15,7 +15,7 @@ import attn_course
 from attn_course import SelfAttention, assert_causal, attention, check, make_causal_mask
 
 HERE = Path(__file__).parents[1]
-REFERENCE = json.loads((HERE / "data" / "worked_example.json").read_text())
+REFERENCE = json.loads((HERE / "data" / "worked_example.json").read_text("utf-8"))
 X = torch.tensor(REFERENCE["inputs"])[None]  # (B, T, d_in) = (1, 6, 3)
 
 

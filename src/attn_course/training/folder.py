@@ -44,7 +44,7 @@ def hold_folder(folder: Path) -> Iterator[None]:
             "or give another folder"
         ) from None
     try:
-        path.write_text(str(os.getpid()))
+        path.write_text(str(os.getpid()), "utf-8")
         yield
     finally:
         # Windows removes no open file; one that is left holds nothing.
@@ -55,7 +55,7 @@ def hold_folder(folder: Path) -> Iterator[None]:
 
 def _name_holder(path: Path) -> str:
     try:
-        return f"process {int(path.read_text())}"
+        return f"process {int(path.read_text('utf-8'))}"
     # It has just come or gone, or its system keeps the file shut.
     except (OSError, ValueError):
         return "another process"
