@@ -18,6 +18,7 @@ from attn_course import (
     LatentAttention,
     MultiHeadAttention,
     PagedCache,
+    RollingCache,
     Transformer,
     TransformerOptions,
     make_alibi_bias,
@@ -670,6 +671,77 @@ def test_a_layer_alone_is_not_left_half_done_either(norm_first):
     with pytest.raises(Interrupted):
         layer(x, cache=cache)
     assert cache.length == 0
+
+
+# -- Caches of every kind, in one stack --------------------------------------------------------------
+
+
+def flat():
+    return make_cache(batch_size=1, head_dim=6)
+
+
+def paged():
+    return PagedCache(BlockPool(6, 2, num_kv_heads=G, head_dim=6, dtype=torch.float64))
+
+
+# How the cache of each layer is made; the window and the sinks of each layer; how many positions there is room for.
+STACKS = {
+    "flat": ([flat, flat], [(MAX, 0), (MAX, 0)], MAX),
+    "paged": ([paged, paged], [(MAX, 0), (MAX, 0)], 12),
+    "rolling": ([lambda: RollingCache(4), lambda: RollingCache(3, num_sink_tokens=2)], [(4, 0), (3, 2)], None),
+    "rolling, as long as the text": ([lambda: RollingCache(MAX)] * 2, [(MAX, 0), (MAX, 0)], None),
+    "of three kinds": ([paged, lambda: RollingCache(1, num_sink_tokens=1), flat], [(MAX, 0), (1, 1), (MAX, 0)], MAX),
+}
+
+
+def read_at_once(model, ids, padding, windows):
+    """The logits without a cache, each layer under a mask that shows its window."""
+    x = model.embed(ids)
+    places = (padding[:, 0].cumsum(-1) - 1).clamp(min=0)
+    if model.positions == "alibi":
+        where = {"bias": make_alibi_bias(4, MAX, dtype=torch.float64)[None]}
+    else:
+        where = {"positions": places}
+    for layer, (window, num_sinks) in zip(model.layers, windows, strict=True):
+        mask = padding & make_sliding_window_mask(MAX, window, num_sink_tokens=num_sinks)
+        x, _ = layer(x, mask=mask, **where)
+    return model.to_logits(model.norm(x))
+
+
+@pytest.mark.parametrize("positions", ["rotary", "alibi"])
+@pytest.mark.parametrize("kind", STACKS)
+def test_a_model_reads_in_pieces_what_it_reads_at_once_with_caches_of_every_kind(kind, positions):
+    make, windows, max_len = STACKS[kind]
+    sizes = {"d_model": 24, "num_heads": 4, "num_kv_heads": G, "num_layers": len(make), "d_ff": 8}
+    model = random_parameters(LanguageModel(13, positions=positions, **sizes).double().eval())
+    ids = torch.randint(13, (1, MAX), generator=torch.Generator().manual_seed(0))
+    padding = make_padding_mask([MAX - 2], MAX, side="left")
+    expected = read_at_once(model, ids, padding, windows)[:, 2:]
+    cache = DecoderCache([make_one() for make_one in make])
+    assert cache.max_len == max_len
+    for pieces in ([3, 5, 1, 2], [MAX]):
+        found = []
+        for piece in ids.split(pieces, dim=1):
+            found.append(model(piece, mask=padding[..., : cache.length + piece.size(1)], cache=cache))
+        assert_same(torch.cat(found, dim=1)[:, 2:], expected)
+        assert [layer.length for layer in cache.layers] == [MAX] * len(make)
+        cache.reset()
+
+
+def test_latent_layers_share_a_decoder_cache():
+    layers = [random_parameters(LatentAttention(E, 2, d_latent=6, d_rope=2).double(), seed) for seed in (0, 1)]
+    cache, x = DecoderCache([layer.make_cache(B, MAX) for layer in layers]), random_tensor(B, MAX, E)
+
+    def run(x, caches):
+        for layer, kept in zip(layers, caches, strict=True):
+            x = x + layer(x, is_causal=True, cache=kept)[0]
+        return x
+
+    found = [run(piece, cache.layers) for piece in x.split([4, 1, 6], dim=1)]
+    assert_same(torch.cat(found, dim=1), run(x, [None, None]))
+    assert (cache.length, cache.max_len) == (MAX, MAX)
+    with pytest.raises(ValueError, match=r"1 new tokens after 11 make 12, more than the cache's max_len \(11\)"):
+        cache.check_room(1)
 
 
 # -- Gradients ---------------------------------------------------------------------------------------

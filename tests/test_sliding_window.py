@@ -217,12 +217,14 @@ def test_a_mask_beside_the_window_of_a_rolling_cache_counts_too():
 def test_a_failed_call_leaves_a_rolling_cache_as_it_was(layer):
     x = torch.randn(3, 7, 6, generator=torch.Generator().manual_seed(0))
     cache, fresh = RollingCache(2), RollingCache(2)
-    with pytest.raises(ValueError, match=r"mask of shape \(4, 9\) must be \(T, S\)"):  # the error itself
+    with pytest.raises(
+        ValueError, match=r"of shape \(4, 9\) must have 1 or 4 columns, one for each position"
+    ):  # the error itself
         layer(x[:, :4], cache=cache, mask=torch.ones(4, 9, dtype=torch.bool))
     assert (cache.length, cache.num_bytes) == (0, 0)
     for kept in (cache, fresh):
         layer(x[:, :4], cache=kept)
-    with pytest.raises(ValueError, match=r"bias of shape \(9, 9\) must be \(T, S\)"):
+    with pytest.raises(ValueError, match=r"of shape \(9, 9\) must have 1 or 6 columns, one for each position"):
         layer(x[:, 4:6], cache=cache, bias=torch.zeros(9, 9))
     assert cache.length == 4
     assert torch.equal(layer(x[:, 4:], cache=cache)[0], layer(x[:, 4:], cache=fresh)[0])

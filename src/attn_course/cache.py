@@ -11,10 +11,49 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attn_course.masks import make_sliding_window_mask
-from attn_course.validation import check_sizes
+from attn_course.validation import check_sizes, check_window
 
 
-class PositionCache:
+class Cache:
+    """What every cache of one layer offers to the layer and to :class:`DecoderCache`; the base of all caches.
+
+    A cache also has ``append``, which takes what the layer computed of the new positions and returns what they may
+    attend to, and ``reorder``, ``truncate`` and ``num_bytes``.
+    """
+
+    max_len: int | None = None
+    """How many positions it has room for; None where there is no limit."""
+    _length: int
+
+    @property
+    def length(self) -> int:
+        """How many positions have been read."""
+        return self._length
+
+    def select(self, x: Tensor, num_queries: int) -> Tensor:
+        """Of a mask or bias with one column for each position read so far, the columns that ``append`` returned.
+
+        Args:
+            x: (..., S), S counting all positions, or 1.
+            num_queries: T, how many positions the last ``append`` read.
+        """
+        return x
+
+    def visible_mask(
+        self, num_queries: int, *, device: torch.device | str | None = None
+    ) -> Bool[Tensor, "T S"] | None:
+        """Which of the positions that ``append`` returned the newest T may attend to; None where nothing is hidden.
+
+        Whether the future is hidden too is up to the layer.
+        """
+        return None
+
+    def reset(self) -> None:
+        """Forget every position, to begin another sequence."""
+        self._length = 0
+
+
+class PositionCache(Cache):
     """What one layer keeps of every position so far, in memory that is laid out once: the base of other caches.
 
     Args:
@@ -29,11 +68,6 @@ class PositionCache:
         self._length = 0
 
     @property
-    def length(self) -> int:
-        """How many positions it holds."""
-        return self._length
-
-    @property
     def max_len(self) -> int:
         """How many positions it has room for."""
         return self._kept[0].size(-2)
@@ -44,7 +78,7 @@ class PositionCache:
         return sum(kept.nbytes for kept in self._kept)
 
     def _append(self, *new: Tensor) -> tuple[Tensor, ...]:
-        """Write what :meth:`_check` has seen of the new positions; the result is a view of all so far."""
+        """Write what :meth:`_check` has accepted of the new positions; the result is a view of all so far."""
         num_new = new[0].size(-2)
         start, end = self._length, self._length + num_new
         if end > self.max_len:
@@ -57,7 +91,17 @@ class PositionCache:
         self._length = end
         return tuple(kept[..., :end, :] for kept in self._kept)
 
-    def _check(self, x: Tensor, name: str, kept: Tensor) -> None:
+    def _check(self, **new: Tensor) -> None:
+        """Refuse new positions, by name, that do not fit what is kept or each other."""
+        for (name, x), kept in zip(new.items(), self._kept, strict=True):
+            self._check_one(x, name, kept)
+        lengths = {name: x.size(-2) for name, x in new.items()}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(
+                f"there must be as many new keys ({lengths['k']}) as values ({lengths['v']})"
+            )
+
+    def _check_one(self, x: Tensor, name: str, kept: Tensor) -> None:
         sizes = (*kept.shape[:-2], "T", kept.size(-1))
         if x.dim() != kept.dim() or any(
             size not in ("T", n) for size, n in zip(sizes, x.shape, strict=True)
@@ -95,10 +139,6 @@ class PositionCache:
         """
         check_new_length(length, self._length)
         self._length = length
-
-    def reset(self) -> None:
-        """Forget every position, to begin another sequence."""
-        self._length = 0
 
 
 class KeyValueCache(PositionCache):
@@ -163,12 +203,7 @@ class KeyValueCache(PositionCache):
             TypeError: if their type is not that of the cache.
             RuntimeError: if they require a gradient.
         """
-        for x, name, kept in zip((k, v), "kv", self._kept, strict=True):
-            self._check(x, name, kept)
-        if k.size(2) != v.size(2):
-            raise ValueError(
-                f"there must be as many new keys ({k.size(2)}) as values ({v.size(2)})"
-            )
+        self._check(k=k, v=v)
         return self._append(k, v)
 
 
@@ -223,7 +258,7 @@ class BlockPool:
         return sum(block in cache.table for cache in self.caches)
 
 
-class PagedCache(KeyValueCache):
+class PagedCache(PositionCache):
     """The keys and values of one text, in blocks of a memory that it shares with other texts.
 
     Used as :class:`~attn_course.KeyValueCache` is, with a batch of one. Position t stands in block
@@ -246,8 +281,7 @@ class PagedCache(KeyValueCache):
     """
 
     def __init__(self, pool: BlockPool) -> None:
-        # Not KeyValueCache's, which would lay out memory of its own.
-        PositionCache.__init__(self, *pool.kept, axes="(1, G, T, D)")
+        super().__init__(*pool.kept, axes="(1, G, T, D)")
         self.pool = pool
         self.table: list[int] = []
         pool.caches.add(self)
@@ -264,6 +298,22 @@ class PagedCache(KeyValueCache):
     def num_bytes(self) -> int:
         """The memory that its blocks take, shared ones included."""
         return super().num_bytes // self.pool.num_blocks * len(self.table)
+
+    def append(
+        self, k: Float[Tensor, "1 G T D"], v: Float[Tensor, "1 G T D"]
+    ) -> tuple[Float[Tensor, "1 G S D"], Float[Tensor, "1 G S D"]]:
+        """Keep the keys and values of T new positions.
+
+        Returns:
+            The keys and values of all S positions so far: copies.
+
+        Raises:
+            ValueError: if there are not enough free blocks, or a shape does not fit; nothing is written then.
+            TypeError: if their type is not that of the pool.
+            RuntimeError: if they require a gradient.
+        """
+        self._check(k=k, v=v)
+        return self._append(k, v)
 
     def fork(self) -> "PagedCache":
         """Begin another text with what this one holds: the same blocks, and nothing is copied."""
@@ -383,11 +433,11 @@ class LatentCache(PositionCache):
             TypeError: if their type is not that of the cache.
             RuntimeError: if they require a gradient.
         """
-        self._check(entries, "entries", *self._kept)
+        self._check(entries=entries)
         return self._append(entries)[0]
 
 
-class RollingCache:
+class RollingCache(Cache):
     """The keys and values that a sliding window can still see: memory that does not grow with the text.
 
     Like :class:`~attn_course.KeyValueCache`, but positions that left the window are forgotten, except the
@@ -411,17 +461,10 @@ class RollingCache:
     """
 
     def __init__(self, window: int, *, num_sink_tokens: int = 0) -> None:
-        make_sliding_window_mask(
-            0, window, num_sink_tokens=num_sink_tokens
-        )  # raises what it refuses
+        check_window(window, num_sink_tokens)
         self.window = window
         self.num_sink_tokens = num_sink_tokens
         self.reset()
-
-    @property
-    def length(self) -> int:
-        """How many positions have been read, forgotten ones included."""
-        return self._length
 
     @property
     def num_bytes(self) -> int:
@@ -436,7 +479,7 @@ class RollingCache:
         Returns:
             The keys and values (B, G, S, D) that one of the new queries can see, or more: the sinks, the
             ``window`` - 1 positions before the new ones, the new ones. One new query sees them all; for several,
-            ``make_sliding_window_mask(T, window, S, num_sink_tokens=num_sink_tokens)`` says which sees which.
+            :meth:`visible_mask` says which sees which.
 
         Raises:
             ValueError: if the shapes do not fit each other, or what was read before.
@@ -462,7 +505,7 @@ class RollingCache:
             self._length += k.size(2) - self._k.size(2)
         else:
             self._length = k.size(2)
-        self._k, self._v = self._keep(k), self._keep(v)
+        self._k, self._v = (self._without_forgotten(x, x.size(2), dim=2) for x in (k, v))
         return k, v
 
     def reorder(self, rows: Int[Tensor, "B"]) -> None:
@@ -500,12 +543,51 @@ class RollingCache:
         self._length = 0
         self._k = self._v = None
 
-    def _keep(self, x: Tensor) -> Tensor:
-        # The next query sees itself and window - 1 of these.
-        first_recent = max(self.num_sink_tokens, x.size(2) - (self.window - 1))
-        if first_recent == self.num_sink_tokens:
+    def select(self, x: Tensor, num_queries: int) -> Tensor:
+        """Of a mask or bias with one column for each position read so far, the columns that ``append`` returned.
+
+        Args:
+            x: (..., S), S counting forgotten positions too, or 1.
+            num_queries: T, how many positions the last ``append`` read.
+
+        Raises:
+            ValueError: if there is another number of columns.
+        """
+        if x.size(-1) == 1:
             return x
-        return torch.cat([x[:, :, : self.num_sink_tokens], x[:, :, first_recent:]], dim=2)
+        if x.size(-1) != self._length:
+            raise ValueError(
+                f"a mask or bias of shape {tuple(x.shape)} must have 1 or {self._length} columns, "
+                "one for each position read so far"
+            )
+        return self._without_forgotten(x, self._length - num_queries, dim=-1)
+
+    def visible_mask(
+        self, num_queries: int, *, device: torch.device | str | None = None
+    ) -> Bool[Tensor, "T S"] | None:
+        """Which of the positions that ``append`` returned the newest T may attend to; None for one, which sees all."""
+        if num_queries == 1:
+            return None
+        num_old = min(self._length - num_queries, self.num_sink_tokens + self.window - 1)
+        return make_sliding_window_mask(
+            num_queries,
+            self.window,
+            num_old + num_queries,
+            num_sink_tokens=self.num_sink_tokens,
+            device=device,
+        )
+
+    def _without_forgotten(self, x: Tensor, num_read: int, dim: int) -> Tensor:
+        """Leave out what the next query after the first ``num_read`` positions of x cannot see."""
+        num_sinks = self.num_sink_tokens
+        first_recent = num_read - (
+            self.window - 1
+        )  # it sees itself and window - 1 before it
+        if first_recent <= num_sinks:
+            return x
+        sinks = x.narrow(dim, 0, num_sinks)
+        recent = x.narrow(dim, first_recent, x.size(dim) - first_recent)
+        return torch.cat([sinks, recent], dim=dim)
 
 
 class DecoderCache:
@@ -515,7 +597,7 @@ class DecoderCache:
     reason, leaves it as it was in every layer.
 
     Args:
-        layers: one cache for each layer's self-attention.
+        layers: one cache for each layer's self-attention; they may be of different kinds.
         memory: for each layer the keys and values (B, H, S, D) that its cross-attention reads, computed once;
             None for a model without cross-attention.
         src_mask: which of the memory's positions are no padding, (B, 1, S), or None.
@@ -523,7 +605,7 @@ class DecoderCache:
 
     def __init__(
         self,
-        layers: list[KeyValueCache],
+        layers: list[Cache],
         memory: list[tuple[Tensor, Tensor]] | None = None,
         src_mask: Bool[Tensor, "..."] | None = None,
     ) -> None:
@@ -537,9 +619,10 @@ class DecoderCache:
         return self.layers[0].length
 
     @property
-    def max_len(self) -> int:
-        """How many positions it has room for."""
-        return self.layers[0].max_len
+    def max_len(self) -> int | None:
+        """How many positions every layer has room for; None where no layer has a limit."""
+        limits = [layer.max_len for layer in self.layers]
+        return min((limit for limit in limits if limit is not None), default=None)
 
     @property
     def num_bytes(self) -> int:
@@ -548,7 +631,7 @@ class DecoderCache:
             k.nbytes + v.nbytes for k, v in self.memory or []
         )
 
-    def __iter__(self) -> Iterator[tuple[KeyValueCache, tuple[Tensor, Tensor] | None]]:
+    def __iter__(self) -> Iterator[tuple[Cache, tuple[Tensor, Tensor] | None]]:
         """For each layer its cache, and the keys and values of the memory or None."""
         memory = self.memory or [None] * len(self.layers)
         return zip(self.layers, memory, strict=True)
@@ -559,10 +642,11 @@ class DecoderCache:
         Raises:
             ValueError: if there is no room.
         """
-        if self.length + num_new > self.max_len:
+        max_len = self.max_len
+        if max_len is not None and self.length + num_new > max_len:
             raise ValueError(
                 f"{num_new} new tokens after {self.length} make {self.length + num_new}, "
-                f"more than the cache's max_len ({self.max_len}): make a larger cache, or reset this one"
+                f"more than the cache's max_len ({max_len}): make a larger cache, or reset this one"
             )
 
     def reorder(self, rows: Int[Tensor, "B"]) -> None:

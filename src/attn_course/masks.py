@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attn_course.validation import check_is_bool
+from attn_course.validation import check_is_bool, check_window
 
 
 def make_causal_mask(
@@ -98,12 +98,7 @@ def make_sliding_window_mask(
                 [1, 1, 1, 0],
                 [1, 0, 1, 1]], dtype=torch.int32)
     """
-    if not window >= 1:
-        raise ValueError(
-            f"window ({window}) must be at least 1: a query sees at least itself"
-        )
-    if num_sink_tokens < 0:
-        raise ValueError(f"num_sink_tokens ({num_sink_tokens}) must not be negative")
+    check_window(window, num_sink_tokens)
     query_position, key_position = _positions(num_queries, num_keys, device)
     seen = (key_position > query_position - window) | (key_position < num_sink_tokens)
     return seen & (key_position <= query_position)

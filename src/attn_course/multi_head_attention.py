@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from attn_course.cache import KeyValueCache, RollingCache, all_or_nothing, type_of_outputs
+from attn_course.cache import Cache, KeyValueCache, all_or_nothing, type_of_outputs
 from attn_course.functional import attention, fused_attention, weights_of_rows
-from attn_course.masks import make_causal_mask, make_sliding_window_mask
+from attn_course.masks import make_causal_mask
 from attn_course.positions import Rotation, rotate
 from attn_course.validation import (
     check_mask,
@@ -289,7 +289,7 @@ class MultiHeadAttention(_Heads):
         positions: Int[Tensor, "..."] | Rotation | None = None,
         is_causal: bool = False,
         need_weights: bool | Sequence[int] | Int[Tensor, "R"] = False,
-        cache: KeyValueCache | RollingCache | None = None,
+        cache: Cache | None = None,
     ) -> tuple[Float[Tensor, "B T E"], Float[Tensor, "B H _ S"] | None]:
         """Attend within ``x``, and to what the cache holds.
 
@@ -305,9 +305,9 @@ class MultiHeadAttention(_Heads):
             is_causal: hide the future, in addition to ``mask``; aligned bottom-right when T != S.
             need_weights: whether to return the weights; or of which queries, R numbers, a list or a tensor: a few
                 rows cost next to nothing, as the output still comes from the fused kernel.
-            cache: keys and values of the positions before ``x``, to which its own are appended: S counts both. Of
-                a :class:`~attn_course.RollingCache` each query sees its own window, so the future is hidden, and S
-                counts the positions that the cache returns.
+            cache: keys and values of the positions before ``x``, to which its own are appended: S counts both. With
+                a :class:`~attn_course.RollingCache` each query sees its own window, so the future is hidden. The
+                mask and the bias count forgotten positions too, but there are no weights of these.
 
         Returns:
             The output (B, T, E), and the weights (B, H, T, S), or (B, H, R, S) of chosen queries, or None. In
@@ -331,9 +331,8 @@ class MultiHeadAttention(_Heads):
         mask = _for_all_heads(mask)
         with all_or_nothing(cache):
             if cache is not None:
-                k, v = cache.append(k, v)  # all positions so far
-                if isinstance(cache, RollingCache):
-                    mask = _within_window(mask, cache, q, k)
+                k, v = cache.append(k, v)  # all positions so far, or those that q can see
+                mask, bias = _for_cache(cache, q, k, mask, bias)
             return self._attend(q, k, v, mask, bias, is_causal, need_weights)
 
     def make_cache(self, batch_size: int, max_len: int) -> KeyValueCache:
@@ -513,19 +512,18 @@ def _check_sequence(x: Tensor, name: str, width: int, argument: str) -> None:
         )
 
 
-def _within_window(
-    mask: Tensor | None, cache: RollingCache, q: Tensor, k: Tensor
-) -> Tensor | None:
-    num_queries, num_keys = q.size(-2), k.size(-2)
-    if mask is not None:
-        check_mask(mask, (*q.shape[:-1], num_keys))
-    if num_queries == 1:
-        return mask  # the newest query sees all that the cache returns
-    window = make_sliding_window_mask(
-        num_queries,
-        cache.window,
-        num_keys,
-        num_sink_tokens=cache.num_sink_tokens,
-        device=q.device,
-    )
-    return window if mask is None else mask & window
+def _for_cache(
+    cache: Cache, q: Tensor, k: Tensor, mask: Tensor | None, bias: Tensor | None
+) -> tuple[Tensor | None, Tensor | None]:
+    """The mask and bias of the keys k that a cache returned, from those of all positions read so far."""
+    num_queries = q.size(-2)
+    if bias is not None:
+        bias = cache.select(bias, num_queries)
+    visible = cache.visible_mask(num_queries, device=k.device)
+    if mask is None:
+        return visible, bias
+    mask = cache.select(mask, num_queries)
+    if visible is not None:
+        check_mask(mask, (*q.shape[:-1], k.size(-2)))
+        mask = mask & visible
+    return mask, bias

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from attn_course.functional import fused_attention
 from attn_course.masks import make_sliding_window_mask
-from attn_course.validation import check_qkv
+from attn_course.validation import check_qkv, check_window
 
 # How many queries attend together, to their windows' union: few waste time on calls, many on hidden keys.
 CHUNK = 128
@@ -48,9 +48,7 @@ def sliding_window_attention(
     """
     check_qkv(q, k, v)
     num_queries, num_keys = q.size(-2), k.size(-2)
-    make_sliding_window_mask(
-        0, window, num_sink_tokens=num_sink_tokens
-    )  # raises what it refuses
+    check_window(window, num_sink_tokens)
     if window >= num_keys:
         return fused_attention(q, k, v, is_causal=True)
 

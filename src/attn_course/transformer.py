@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from attn_course.cache import DecoderCache, KeyValueCache, RollingCache, all_or_nothing
+from attn_course.cache import Cache, DecoderCache, all_or_nothing
 from attn_course.multi_head_attention import MultiHeadAttention, MultiHeadCrossAttention
 from attn_course.positions import Rotation, make_sinusoidal_positions
 from attn_course.torch_weights import (
@@ -165,7 +165,7 @@ class EncoderLayer(_Layer):
         positions: Int[Tensor, "..."] | Rotation | None = None,
         is_causal: bool = False,
         need_weights: bool | Sequence[int] | Int[Tensor, "R"] = False,
-        cache: KeyValueCache | RollingCache | None = None,
+        cache: Cache | None = None,
     ) -> tuple[Float[Tensor, "B S E"], Float[Tensor, "B H _ _"] | None]:
         """Let every position read the others, then think it over alone.
 
@@ -279,7 +279,7 @@ class DecoderLayer(_Layer):
         mask: Bool[Tensor, "..."] | None = None,
         memory_mask: Bool[Tensor, "..."] | None = None,
         need_weights: bool | Sequence[int] | Int[Tensor, "R"] = False,
-        cache: KeyValueCache | RollingCache | None = None,
+        cache: Cache | None = None,
     ) -> tuple[
         Float[Tensor, "B T E"],
         Float[Tensor, "B H _ _"] | None,

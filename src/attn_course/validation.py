@@ -137,6 +137,16 @@ def check_sizes(**sizes: int) -> None:
             raise ValueError(f"{name} ({size}) must be at least 1")
 
 
+def check_window(window: int, num_sink_tokens: int) -> None:
+    """Refuse a window in which a query does not see itself, and a negative number of sinks."""
+    if not window >= 1:
+        raise ValueError(
+            f"window ({window}) must be at least 1: a query sees at least itself"
+        )
+    if num_sink_tokens < 0:
+        raise ValueError(f"num_sink_tokens ({num_sink_tokens}) must not be negative")
+
+
 def check_width(x: Tensor, width: int, name: str, argument: str) -> None:
     """Refuse an input whose last axis is not the width that the layer was built for."""
     if x.size(-1) != width:

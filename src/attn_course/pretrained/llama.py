@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from attn_course.cache import KeyValueCache
+from attn_course.cache import Cache
 from attn_course.language_model import DecoderOnly
 from attn_course.multi_head_attention import MultiHeadAttention
 from attn_course.positions import Rope, Rotation
@@ -123,7 +123,7 @@ class LlamaLayer(nn.Module):
         positions: Int[Tensor, "..."] | Rotation | None = None,
         is_causal: bool = False,
         need_weights: bool | Sequence[int] | Int[Tensor, "R"] = False,
-        cache: KeyValueCache | None = None,
+        cache: Cache | None = None,
     ) -> tuple[Float[Tensor, "B T E"], Float[Tensor, "B H _ S"] | None]:
         """Let every position read those before it, then think it over alone; as :class:`~attn_course.EncoderLayer`."""
         out, weights = self.self_attention(
