@@ -91,17 +91,7 @@ class PositionCache(Cache):
         self._length = end
         return tuple(kept[..., :end, :] for kept in self._kept)
 
-    def _check(self, **new: Tensor) -> None:
-        """Refuse new positions, by name, that do not fit what is kept or each other."""
-        for (name, x), kept in zip(new.items(), self._kept, strict=True):
-            self._check_one(x, name, kept)
-        lengths = {name: x.size(-2) for name, x in new.items()}
-        if len(set(lengths.values())) > 1:
-            raise ValueError(
-                f"there must be as many new keys ({lengths['k']}) as values ({lengths['v']})"
-            )
-
-    def _check_one(self, x: Tensor, name: str, kept: Tensor) -> None:
+    def _check(self, x: Tensor, name: str, kept: Tensor) -> None:
         sizes = (*kept.shape[:-2], "T", kept.size(-1))
         if x.dim() != kept.dim() or any(
             size not in ("T", n) for size, n in zip(sizes, x.shape, strict=True)
@@ -203,7 +193,12 @@ class KeyValueCache(PositionCache):
             TypeError: if their type is not that of the cache.
             RuntimeError: if they require a gradient.
         """
-        self._check(k=k, v=v)
+        for x, name, kept in zip((k, v), "kv", self._kept, strict=True):
+            self._check(x, name, kept)
+        if k.size(2) != v.size(2):
+            raise ValueError(
+                f"there must be as many new keys ({k.size(2)}) as values ({v.size(2)})"
+            )
         return self._append(k, v)
 
 
@@ -299,21 +294,9 @@ class PagedCache(PositionCache):
         """The memory that its blocks take, shared ones included."""
         return super().num_bytes // self.pool.num_blocks * len(self.table)
 
-    def append(
-        self, k: Float[Tensor, "1 G T D"], v: Float[Tensor, "1 G T D"]
-    ) -> tuple[Float[Tensor, "1 G S D"], Float[Tensor, "1 G S D"]]:
-        """Keep the keys and values of T new positions.
-
-        Returns:
-            The keys and values of all S positions so far: copies.
-
-        Raises:
-            ValueError: if there are not enough free blocks, or a shape does not fit; nothing is written then.
-            TypeError: if their type is not that of the pool.
-            RuntimeError: if they require a gradient.
-        """
-        self._check(k=k, v=v)
-        return self._append(k, v)
+    append = (
+        KeyValueCache.append
+    )  # the checks are the same; _append below writes into blocks
 
     def fork(self) -> "PagedCache":
         """Begin another text with what this one holds: the same blocks, and nothing is copied."""
@@ -433,7 +416,7 @@ class LatentCache(PositionCache):
             TypeError: if their type is not that of the cache.
             RuntimeError: if they require a gradient.
         """
-        self._check(entries=entries)
+        self._check(entries, "entries", *self._kept)
         return self._append(entries)[0]
 
 

@@ -400,11 +400,14 @@ def test_a_rolling_cache_writes_what_the_mask_would(chapter):
     torch.manual_seed(0)
     model = LanguageModel(13, d_model=16, num_heads=4, num_kv_heads=2, num_layers=2, d_ff=8).double().eval()
     ids = torch.randint(13, (1, 3), generator=torch.Generator().manual_seed(0))
-    written, caches = chapter["write_on"](model, ids, 40, window=5)
+    written, cache = chapter["write_on"](model, ids, 40, window=5)
+    x, mask = model.embed(written), make_sliding_window_mask(43, 5)
     with torch.no_grad():
-        best = chapter["read"](model, written, make_sliding_window_mask(43, 5)).argmax(dim=-1)
+        for layer in model.layers:
+            x, _ = layer(x, mask=mask, positions=torch.arange(43))
+        best = model.to_logits(model.norm(x)).argmax(dim=-1)
     assert torch.equal(best[:, 2:-1], written[:, 3:])
-    assert caches[0].length == 43
+    assert cache.length == 42  # the last word has not been read
 
 
 @pytest.mark.parametrize(("length", "sinks"), [(4, 0), (4, 2), (11, 0), (11, 2), (40, 3)])
@@ -412,10 +415,10 @@ def test_places_counted_within_the_cache_are_those_of_a_text_without_what_was_dr
     torch.manual_seed(0)
     model = LanguageModel(13, d_model=16, num_heads=4, num_kv_heads=2, num_layers=1, d_ff=8).double().eval()
     ids, window = torch.randint(13, (1, length), generator=torch.Generator().manual_seed(0)), 5
-    caches = [chapter["CountingWithin"](window, num_sink_tokens=sinks)]
+    cache = chapter["cache_of"](model, chapter["CountingWithin"], window, sinks=sinks)
     with torch.no_grad():
         for t in range(length):
-            found = chapter["read"](model, ids[:, t : t + 1], caches=caches)
+            found = model(ids[:, t : t + 1], cache=cache)
         # One layer makes keys and values of the words alone, so the rest of the text may as well not have been there.
         kept = ids if length <= window + sinks else torch.cat([ids[:, :sinks], ids[:, -window:]], dim=1)
         expected = model(kept)[:, -1:]
