@@ -7,7 +7,9 @@ SHELL := /bin/sh
 PORT ?= 8000
 JOBS ?= 2
 OMP_NUM_THREADS ?= 1
-export OMP_NUM_THREADS PYTHON MAKE
+# Matplotlib's list of fonts: it would be lost, with a warning in the notebook, where the home cannot be written to.
+MPLCONFIGDIR ?= $(CURDIR)/.venv/matplotlib
+export OMP_NUM_THREADS MPLCONFIGDIR PYTHON MAKE
 # Every process of a test would compile its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -20,18 +22,13 @@ SOURCES := $(shell find _config.yml _toc.yml book notebooks src pyproject.toml -
 .PHONY: help book serve pdf weight lab test check types tools seeds machines accelerator notebooks gpu address clean FORCE
 
 help:  ## list the commands
-	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
+	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
 
 book: _build/html/.built  ## set everything up and build the website in _build/html
 	@echo "The book: $(CURDIR)/_build/html/index.html (or make serve)"
 
 serve: _build/html/.built  ## build the book and serve it on localhost (PORT=8000; LIVE=1: its cells run in the page)
-ifdef LIVE
-	@$(PY) scripts/live.py --port $(PORT)
-else
-	@echo "The book: http://localhost:$(PORT) (stop with Ctrl-C)"
-	@$(PY) -m http.server $(PORT) --bind localhost --directory _build/html
-endif
+	@$(PY) scripts/serve.py --port $(PORT) $(if $(LIVE),--live)
 
 pdf: _build/html/.built  ## print the book: _build/pdf/attention-course.pdf, and each page (ONLY=03: one chapter)
 	@$(PY) scripts/pdf.py $(ONLY)
@@ -40,7 +37,7 @@ weight: _build/html/.built  ## weigh the pages of the book: bytes, requests, nod
 	@$(PY) scripts/weight.py $(ONLY)
 
 lab: .venv/.ready  ## open the notebooks in JupyterLab
-	@$(PY) -m jupyterlab notebooks
+	@$(PY) -m jupyterlab notebooks $$([ "$$(id -u)" != 0 ] || echo --allow-root)
 
 test: .venv/.ready  ## check everything: code, notebooks, book (ONLY=05: what belongs to one chapter)
 	@$(CHECKS) test $(ONLY)
@@ -49,6 +46,7 @@ check: .venv/.ready  ## the fast part of make test: code style, unit tests, form
 	@$(CHECKS) check $(ONLY)
 
 types:  ## check the types in the scripts of the explorable figures and the view (needs node)
+	@command -v npx >/dev/null || { echo "make types: node is needed, and its npx was not found" >&2; exit 1; }
 	@for part in explore plots; do npx --yes --package typescript@5.9.3 tsc --project src/attn_course/$$part || exit; done
 
 tools: .venv/.ready  ## check the tests and scripts: mistakes made in the package on purpose must fail a test
@@ -72,7 +70,7 @@ gpu: .venv/.ready  ## execute all notebooks on a CUDA GPU and compare with the s
 	@$(PY) -c "import sys, torch; sys.exit(None if torch.cuda.is_available() else 'make gpu: PyTorch sees no CUDA GPU here')"
 	@$(CHECKS) gpu $(ONLY)
 
-address:  ## write the repository's public address everywhere (URL=https://github.com/owner/name)
+address:  ## for whoever publishes a copy: write its address everywhere (URL=https://github.com/owner/name)
 	@$$(command -v $(PY) || command -v python3) scripts/address.py $(URL)
 
 clean:  ## remove what was built; .venv stays

@@ -1,11 +1,13 @@
 """Cells that run in the page: a chapter of the built book in a browser, and a Jupyter server of its own beside it."""
 
+import errno
 import importlib.util
 import json
 import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -18,7 +20,7 @@ from read_chapters import ROOT
 from test_pages import CHROMIUM, HTML, NARROW, NOT_BUILT, WIDE, Visit, built, first_visit, site, tab  # noqa: F401
 
 sys.path.insert(0, str(ROOT / "scripts"))
-import live
+import serve
 
 spec = importlib.util.spec_from_file_location("live_cells", ROOT / "book" / "_ext" / "live_cells.py")
 live_cells = importlib.util.module_from_spec(spec)
@@ -52,7 +54,7 @@ def served(built):  # noqa: F811
     """The book, and a Jupyter server beside it."""
     if CHROMIUM is None:
         pytest.skip("no Chromium or Chrome is installed")
-    with live.Site(HTML, 0) as server:
+    with serve.Site(HTML, 0, live=True) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}).start()
         server.here = f"http://127.0.0.1:{server.server_port}/"
         try:
@@ -594,18 +596,34 @@ def test_the_jupyter_server_wants_the_token_and_answers_pages_of_this_site_only(
         assert (answer.headers.get("Access-Control-Allow-Origin") == origin) == expected, origin
 
 
-def test_a_port_that_is_taken_is_one_sentence(served, capsys):
-    port = served.server_port
-    assert live.main(["--port", str(port), "--html", str(HTML)]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith(f"make serve: port {port} cannot be used (Address already in use)")
-    assert said.endswith(f"make serve LIVE=1 PORT={port + 1}\n")
+@pytest.mark.parametrize("live", [[], ["--live"]])
+def test_a_port_that_is_taken_is_one_sentence(tmp_path, capsys, live):
+    (tmp_path / "index.html").touch()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert serve.main(["--port", str(port), "--html", str(tmp_path), *live]) == 1
+    said = capsys.readouterr()
+    again = f"make serve {'LIVE=1 ' if live else ''}PORT={port + 1}"
+    assert said.err == (
+        f"make serve: port {port} cannot be used ({os.strerror(errno.EADDRINUSE)}); try another: {again}\n"
+    )
+    assert said.out == ""
+
+
+def test_a_book_that_is_not_built_is_one_sentence(tmp_path, capsys):
+    assert serve.main(["--port", "0", "--html", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == (
+        f"make serve: {tmp_path} has no index.html, so the book is not built there; make book builds it\n"
+    )
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
 @pytest.mark.parametrize(
     ("given", "command"),
-    [((), "python -m http.server 8000"), (("LIVE=1", "PORT=8011"), "python scripts/live.py --port 8011")],
+    [
+        ((), "python scripts/serve.py --port 8000 \n"),
+        (("LIVE=1", "PORT=8011"), "python scripts/serve.py --port 8011 --live\n"),
+    ],
 )
 def test_make_serve_starts_the_jupyter_server_where_it_is_asked_to(given, command):
     outside = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
@@ -615,13 +633,32 @@ def test_make_serve_starts_the_jupyter_server_where_it_is_asked_to(given, comman
     assert said.count("python ") == 1
 
 
+def start_script(html, *options):
+    """Start `make serve` as a process; return it and its address."""
+    command = [sys.executable, ROOT / "scripts" / "serve.py", "--port", "0", "--html", html, *options]
+    script = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    said = script.stdout.readline()
+    port = re.fullmatch(r"The book: http://localhost:(\d+)/ \(.*stop with Ctrl-C\)\n", said)[1]
+    return script, f"http://127.0.0.1:{port}/"
+
+
+@pytest.mark.parametrize("options", [(), ("--live",)])
+def test_ctrl_c_ends_it_without_a_word(tmp_path, options):
+    (tmp_path / "index.html").write_text("the book", "utf-8")
+    script, address = start_script(tmp_path, *options)
+    with script:
+        assert urllib.request.urlopen(address).read() == b"the book"
+        script.send_signal(signal.SIGINT)
+        assert script.communicate(timeout=PATIENCE) == ("", "")
+    assert script.returncode == 0
+
+
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
-def test_the_jupyter_server_ends_with_the_script_however_that_ends(built, ending):  # noqa: F811
-    command = [sys.executable, ROOT / "scripts" / "live.py", "--port", "0", "--html", HTML]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as script:
-        said = script.stdout.readline()
-        port = re.fullmatch(r"The book: http://localhost:(\d+)/ \(press Live .*; stop with Ctrl-C\)\n", said)[1]
-        place = json.load(urllib.request.urlopen(f"http://127.0.0.1:{port}/live.json"))
+def test_the_jupyter_server_ends_with_the_script_however_that_ends(tmp_path, ending):
+    (tmp_path / "index.html").touch()
+    script, address = start_script(tmp_path, "--live")
+    with script:
+        place = json.load(urllib.request.urlopen(f"{address}live.json"))
         urllib.request.urlopen(place["url"] + "api").close()
         script.send_signal(ending)
 

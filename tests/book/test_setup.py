@@ -55,18 +55,20 @@ def make(folder, *targets):
 # A stand-in for Python: it has the answers that setup.sh asks for, and writes down what it is asked to do.
 STAND_IN = """
 case "$*" in
-    --version) echo "Python 3.12.1" ;;
+    --version) echo "Python {version}" ;;
+    *base_prefix*) echo "{version}" ;;
     *version_info*) exit 0 ;;
     *ensurepip*) exit {ensurepip} ;;
     "-m venv .venv") mkdir -p .venv/bin; cp "$0" .venv/bin/python; echo "venv" >>log ;;
-    "-m pip"*) echo "pip $*" >>log; exit {pip} ;;
+    "-m pip"*) echo "pip $*" >>log; [ ! -e no-network ] ;;
     *) exit 0 ;;
 esac
 """
 
 
-def stand_in(tmp_path, ensurepip=0, pip=0):
-    return str(executable(tmp_path / "bin dir" / "stand-in", STAND_IN.format(ensurepip=ensurepip, pip=pip)))
+def stand_in(tmp_path, version="3.12.1", ensurepip=0):
+    name = f"python{version.rpartition('.')[0]}"
+    return str(executable(tmp_path / "bin dir" / name, STAND_IN.format(version=version, ensurepip=ensurepip)))
 
 
 def test_a_python_that_is_too_old_is_one_sentence(clone, tmp_path):
@@ -110,12 +112,53 @@ def test_a_second_run_does_nothing_until_the_requirements_change(clone, tmp_path
     assert (clone / "log").read_text("utf-8").count("venv\n") == 1
 
 
-def test_an_installation_that_failed_is_tried_again(clone, tmp_path):
-    assert setup(clone, PYTHON=stand_in(tmp_path, pip=1)).returncode == 1
+def made(folder):
+    """The version of the Python that made .venv, and how often a .venv was made."""
+    said = subprocess.run([folder / ".venv/bin/python", "--version"], capture_output=True, text=True, check=True).stdout
+    return said.split()[1], (folder / "log").read_text("utf-8").count("venv\n")
+
+
+def test_an_installation_that_failed_says_what_it_needs_and_goes_on(clone, tmp_path):
+    python = stand_in(tmp_path)
+    (clone / "no-network").touch()
+    run = setup(clone, PYTHON=python)
+    assert (run.returncode, run.stderr.count("\n")) == (1, 1)
+    assert "This needs a network and about 3 GB of free disk space" in run.stderr
     assert not (clone / ".venv" / ".ready").exists()
-    shutil.rmtree(clone / ".venv")
-    assert setup(clone, PYTHON=stand_in(tmp_path)).returncode == 0
+    (clone / "no-network").unlink()
+    assert setup(clone, PYTHON=python).returncode == 0
     assert (clone / ".venv" / ".ready").exists()
+    assert made(clone) == ("3.12.1", 1)
+
+
+def test_another_python_makes_another_venv_and_an_unusable_one_is_refused(clone, tmp_path):
+    setup(clone, PYTHON=stand_in(tmp_path))
+    run = setup(clone, PYTHON=stand_in(tmp_path, "3.13.2"))
+    assert run.stdout.startswith("Making .venv anew with Python 3.13.2; it had Python 3.12.1.\n")
+    assert made(clone) == ("3.13.2", 2)
+    run = setup(clone, PYTHON="/nope")
+    assert run.returncode == 1
+    assert run.stderr.startswith("make: Python 3.11.2 or newer is needed (/nope is: none)")
+    assert made(clone) == ("3.13.2", 2)
+
+
+def test_a_complete_venv_keeps_its_python_and_one_that_never_was_does_not(clone, tmp_path):
+    other = stand_in(tmp_path)
+    stand_in(tmp_path, "3.13.2")
+    first_found = {"PATH": f"{tmp_path / 'bin dir'}:{os.environ['PATH']}", "PYTHON": ""}
+    (clone / "no-network").touch()
+    setup(clone, PYTHON=other)
+    setup(clone, **first_found)
+    assert made(clone) == ("3.13.2", 2)
+    (clone / "no-network").unlink()
+    setup(clone, PYTHON=other)
+    assert made(clone) == ("3.12.1", 3)
+    (clone / "requirements.txt").write_text("torch\n", "utf-8")
+    (clone / "no-network").touch()
+    assert setup(clone, **first_found).returncode == 1
+    (clone / "no-network").unlink()
+    assert setup(clone, **first_found).returncode == 0
+    assert made(clone) == ("3.12.1", 3)
 
 
 def test_a_repository_that_was_moved_is_set_up_anew(clone, tmp_path):
@@ -139,15 +182,19 @@ def test_make_without_a_target_lists_the_commands(clone):
 @pytest.mark.skipif(MAKE is None, reason="there is no make")
 def test_make_hands_its_chapters_and_jobs_on_and_lets_python_keep_what_it_compiled(clone, tmp_path, monkeypatch):
     setup(clone, PYTHON=stand_in(tmp_path))
-    executable(clone / ".venv/bin/python", 'echo "$* [$PYTHONDONTWRITEBYTECODE]" >>asked; exit 0')
+    executable(clone / ".venv/bin/python", 'echo "$* [$PYTHONDONTWRITEBYTECODE] $MPLCONFIGDIR" >>asked; exit 0')
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    for target in ("test", "seeds", "machines"):
+    monkeypatch.delenv("MPLCONFIGDIR", raising=False)
+    for target in ("test", "seeds", "machines", "lab"):
         assert make(clone, target, "ONLY=05 11", "JOBS=3").returncode == 0
-    asked = [line for line in (clone / "asked").read_text("utf-8").splitlines() if "scripts/" in line]
+    asked = [line for line in (clone / "asked").read_text("utf-8").splitlines() if "-c" not in line]
+    allowed = " --allow-root" if os.geteuid() == 0 else ""
+    fonts = clone / ".venv" / "matplotlib"
     assert asked == [
-        "scripts/checks.py --jobs 3 test 05 11 []",
-        "scripts/checks.py --jobs 3 seeds 05 11 []",
-        "scripts/machines.py --jobs 3 05 11 []",
+        f"scripts/checks.py --jobs 3 test 05 11 [] {fonts}",
+        f"scripts/checks.py --jobs 3 seeds 05 11 [] {fonts}",
+        f"scripts/machines.py --jobs 3 05 11 [] {fonts}",
+        f"-m jupyterlab notebooks{allowed} [] {fonts}",
     ]
 
 

@@ -1,7 +1,11 @@
-"""Serve the built book with a Jupyter server beside it, so that its cells run in the page: `make serve LIVE=1`.
+"""Serve the built book on this machine: `make serve`.
 
-The server listens on this machine alone, takes nobody without the token, which is made anew at each start, and answers
-the pages of this site only. They read where it is, and the token, from /live.json.
+python scripts/serve.py          # make serve
+python scripts/serve.py --live   # make serve LIVE=1: the cells of a chapter run in its page
+
+`--live` also starts a Jupyter server. This server listens on this machine alone, refuses everybody without the token,
+which is made anew at each start, and answers the pages of this site only. The pages read its address and the token
+from /live.json.
 """
 
 import argparse
@@ -24,14 +28,20 @@ ROOT = Path(__file__).resolve().parent.parent
 HOSTS = ("localhost", "127.0.0.1")
 PATIENCE = 120  # seconds for the Jupyter server's first answer
 
-# The server, which ends when this script does, however that ends: then its standard input is at an end, too.
+# The Jupyter server ends when its standard input ends, so it ends with this script, however the script ends.
+# Not sys.stdin.read(): Python cannot shut down while a thread holds the lock of sys.stdin.
 SERVER = """
-import os, signal, sys, threading
-from jupyter_server.serverapp import main
+import os, threading
+from jupyter_server.serverapp import ServerApp, main
 
 def end():
-    sys.stdin.buffer.read()
-    os.kill(os.getpid(), signal.SIGTERM)
+    while os.read(0, 1):
+        pass
+    if ServerApp.initialized() and ServerApp.instance().io_loop:
+        server = ServerApp.instance()
+        server.io_loop.add_callback(server.stop)
+    else:
+        os._exit(0)
 
 threading.Thread(target=end, daemon=True).start()
 main()
@@ -73,7 +83,9 @@ class Jupyter:
             # instance, would lock the pages out.
             env=os.environ | {"JUPYTER_TOKEN": self.token, "JUPYTER_NO_CONFIG": "1"},
             stdin=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C ends this script, which ends the server; that would ask first
+            # Ctrl-C must reach this script only: the Jupyter server would ask whether it shall end.
+            start_new_session=True,
+            creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),  # the same on Windows
         )
 
     def wait(self) -> None:
@@ -89,19 +101,18 @@ class Jupyter:
         raise Failure(f"the Jupyter server does not answer after {PATIENCE} seconds")
 
     def stop(self) -> None:
-        self.process.terminate()  # it ends its kernels first
+        self.process.stdin.close()  # it ends its kernels first
         try:
             self.process.wait(20)
         except subprocess.TimeoutExpired:
             self.process.kill()
-        self.process.stdin.close()
 
 
 class Pages(SimpleHTTPRequestHandler):
     """The pages of the book, and where their kernels are."""
 
     def do_GET(self) -> None:
-        if self.path.partition("?")[0] != "/live.json":
+        if self.path.partition("?")[0] != "/live.json" or self.server.jupyter is None:
             super().do_GET()
             return
         # A foreign name that leads to this machine is no page of ours.
@@ -122,17 +133,20 @@ class Pages(SimpleHTTPRequestHandler):
 
 class Site(ThreadingHTTPServer):
     daemon_threads = True
+    allow_reuse_address = os.name != "nt"  # Windows would let two servers have one port
     jupyter: Jupyter | None = None
 
-    def __init__(self, html: Path, port: int):
+    def __init__(self, html: Path, port: int, *, live: bool):
+        if not (html / "index.html").exists():
+            raise Failure(f"{html} has no index.html, so the book is not built there; make book builds it")
         try:
             super().__init__(("127.0.0.1", port), partial(Pages, directory=str(html)))
         except OSError as error:
-            raise Failure(
-                f"port {port} cannot be used ({error.strerror}); make serve LIVE=1 PORT={port + 1}"
-            ) from error
+            another = f"make serve {'LIVE=1 ' if live else ''}PORT={port + 1}"
+            raise Failure(f"port {port} cannot be used ({error.strerror}); try another: {another}") from error
         self.address = f"http://localhost:{self.server_port}/"
-        self.start()
+        if live:
+            self.start()
 
     def start(self) -> None:
         self.jupyter = Jupyter(self.server_port)
@@ -148,13 +162,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--port", type=int, default=8000, help="where the book is served (default 8000)")
     parser.add_argument("--html", type=Path, default=ROOT / "_build" / "html", help="the built book")
+    parser.add_argument("--live", action="store_true", help="start a Jupyter server that runs the cells in the page")
     options = parser.parse_args(arguments)
-    for ending in (signal.SIGTERM, signal.SIGHUP):  # the Jupyter server ends with this script
-        signal.signal(ending, lambda *_: sys.exit(0))
+    for ending in ("SIGTERM", "SIGHUP"):  # the Jupyter server ends with this script; Windows has no SIGHUP
+        if hasattr(signal, ending):
+            signal.signal(getattr(signal, ending), lambda *_: sys.exit(0))
     try:
-        with Site(options.html, options.port) as site:
-            site.jupyter.wait()
-            print(f"The book: {site.address} (press Live on a chapter; stop with Ctrl-C)", flush=True)
+        with Site(options.html, options.port, live=options.live) as site:
+            if site.jupyter:
+                site.jupyter.wait()
+            how = "press Live on a chapter; " if site.jupyter else ""
+            print(f"The book: {site.address} ({how}stop with Ctrl-C)", flush=True)
             site.serve_forever()
     except Failure as error:
         print(f"make serve: {error}", file=sys.stderr)
