@@ -3,13 +3,13 @@
 python scripts/pdf.py        # make pdf: every page of _toc.yml, and attention-course.pdf
 python scripts/pdf.py 03     # make pdf ONLY=03: one chapter
 
-Chromium prints what the website shows, with details and outputs that wait for a guess open. Hints and solutions
-move to the end of their chapter, so that one can hand out the rest.
+The browser prints what the website shows, with details and outputs that wait for a guess open. Hints and solutions
+move to the end of their chapter, so that one can hand out the rest. It is Chromium, Chrome or Edge.
 """
 
 import argparse
 import http.server
-import shutil
+import logging
 import sys
 import threading
 from contextlib import contextmanager
@@ -17,17 +17,20 @@ from functools import partial
 from pathlib import Path
 
 import yaml
+from browser import NONE_FOUND, find_browser
 from playwright.sync_api import Page, sync_playwright
 from pypdf import PdfReader, PdfWriter
 from pypdf.generic import DictionaryObject, NameObject, TextStringObject
 
-from notebooks import Failure
+from notebooks import Failure, find
 
 ROOT = Path(__file__).resolve().parent.parent
 HTML = ROOT / "_build" / "html"
 PDF = ROOT / "_build" / "pdf"
 WHOLE = "attention-course.pdf"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+# A PDF of Chromium has more objects than it announces, which pypdf would say of every page.
+logging.getLogger("pypdf").setLevel(logging.ERROR)
 
 PREPARE = """async () => {
   document.querySelectorAll("details").forEach((fold) => { fold.open = true; });
@@ -74,10 +77,8 @@ def pages(only: list[str]) -> list[str]:
         return [name for entry in entries for name in (entry["file"], *files(entry.get("sections", [])))]
 
     every = [toc["root"], *files([chapter for part in toc["parts"] for chapter in part["chapters"]])]
-    wanted = [name for name in every if not only or any(Path(name).name.startswith(f"{number}_") for number in only)]
-    if not wanted:
-        raise Failure(f"there is no chapter {' '.join(only)}; give two digits, such as 03")
-    return wanted
+    stems = {find(chapter).stem for chapter in only}
+    return [name for name in every if not only or Path(name).name in stems]
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -120,9 +121,8 @@ def mend_bookmarks(path: Path, headings: list[str]) -> None:
 
 def make(only: list[str]) -> list[Path]:
     """The PDFs of these chapters; of all pages, and the whole book, where none is named."""
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser is None:
-        raise Failure(f"no browser to print with: install one of {', '.join(BROWSERS)}")
+    if (browser := find_browser()) is None:
+        raise Failure(NONE_FOUND)
     if not (HTML / "index.html").exists():
         raise Failure("the book is not built: make book")
     wanted = pages(only)

@@ -11,7 +11,6 @@ machine took is true.
 
 import argparse
 import gzip
-import shutil
 import statistics
 import sys
 from collections import Counter
@@ -21,10 +20,11 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from pdf import BROWSERS, serve
+from browser import NONE_FOUND, find_browser
+from pdf import serve
 from playwright.sync_api import Browser, sync_playwright
 
-from notebooks import Failure
+from notebooks import Failure, find
 
 ROOT = Path(__file__).resolve().parent.parent
 HTML = ROOT / "_build" / "html"
@@ -148,15 +148,13 @@ def table(visits: list[Visit]) -> str:
 
 
 def weigh(html: Path, only: list[str], *, times: bool) -> list[Visit]:
-    browser_path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser_path is None:
-        raise Failure(f"no browser to weigh with: install one of {', '.join(BROWSERS)}")
+    if (browser_path := find_browser()) is None:
+        raise Failure(NONE_FOUND)
     if not (html / "index.html").exists():
         raise Failure("the book is not built: make book")
     every = sorted(path.relative_to(html).as_posix() for path in html.rglob("*.html"))
-    pages = [page for page in every if not only or any(f"/{number}_" in page for number in only)]
-    if not pages:
-        raise Failure(f"there is no chapter {' '.join(only)}; give two digits, such as 03")
+    stems = {find(chapter).stem for chapter in only}
+    pages = [page for page in every if not only or Path(page).stem in stems]
     with serve(html) as site, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox", "--disable-gpu"])
         rounds = VISITS if times else 1

@@ -7,7 +7,6 @@ import json
 import os
 import random
 import re
-import shutil
 import sys
 import threading
 from contextlib import contextmanager
@@ -22,13 +21,14 @@ from read_chapters import ROOT
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import weight
+from browser import find_browser
 
 axe_playwright = pytest.importorskip("axe_playwright_python.sync_playwright")
 playwright_api = pytest.importorskip("playwright.sync_api")
 
 HTML = Path(os.environ.get("ATTN_COURSE_HTML", ROOT / "_build" / "html")).resolve()
 NOT_BUILT = f"the book is not built: no page in {os.path.relpath(HTML)}; `make book` builds it"
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM = find_browser()
 
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 BUDGET = 500_000  # bytes that the first visit of a chapter may transfer

@@ -10,6 +10,7 @@ from read_chapters import NOTEBOOKS, ROOT
 from test_pages import CHROMIUM, HTML, NOT_BUILT
 
 sys.path.insert(0, str(ROOT / "scripts"))
+import browser
 import pdf
 
 CHAPTER = "03"
@@ -80,8 +81,26 @@ def flat(items):
 
 
 def test_a_chapter_that_is_not_there_is_refused():
-    with pytest.raises(pdf.Failure, match="there is no chapter 99; give two digits, such as 03"):
+    with pytest.raises(pdf.Failure, match="'99' names 0 notebooks"):
         pdf.pages(["99"])
+
+
+def test_a_chapter_is_named_as_for_make_test():
+    assert pdf.pages(["3"]) == pdf.pages(["03"]) == ["notebooks/03_scaled_dot_product_attention"]
+
+
+@pytest.mark.parametrize("folder", ["ProgramFiles", "LocalAppData"])
+def test_a_browser_is_found_where_windows_installs_it(tmp_path, monkeypatch, folder):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(browser, "ON_MACOS", ())
+    for name in browser.WINDOWS_FOLDERS:
+        monkeypatch.delenv(name, raising=False)
+    assert browser.find_browser() is None
+    monkeypatch.setenv(folder, str(tmp_path))
+    edge = tmp_path / "Microsoft" / "Edge" / "Application" / "msedge.exe"
+    edge.parent.mkdir(parents=True)
+    edge.touch()
+    assert browser.find_browser() == str(edge)
 
 
 def test_the_pages_are_those_of_the_contents_in_their_order():

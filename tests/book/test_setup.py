@@ -231,6 +231,18 @@ def test_requirements_pin_everything_that_the_package_names():
     assert required(named) <= required([line.partition(";")[0] for line in wanted])
 
 
+@pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")
+def test_a_clone_by_git_for_windows_has_scripts_that_sh_reads(clone, tmp_path):
+    shutil.copy(ROOT / ".gitattributes", clone)
+    author = ["-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "commit.gpgsign=false"]
+    for arguments in (["init", "-q"], ["add", "."], [*author, "commit", "-q", "--no-verify", "-m", "as it is"]):
+        subprocess.run(["git", *arguments], cwd=clone, check=True)
+    checked_out = tmp_path / "checked out"
+    subprocess.run(["git", "clone", "-q", "-c", "core.autocrlf=true", clone, checked_out], check=True)
+    for name in ("scripts/setup.sh", "Makefile", "requirements.txt"):
+        assert (checked_out / name).read_bytes() == (ROOT / name).read_bytes(), name
+
+
 # ---------------------------------------------------------------- every system and Python that README promises
 
 OLDEST = "3.11.2"  # what Debian 12 has
