@@ -42,7 +42,9 @@ PLACES = (
     Place(
         "notebooks/*.ipynb",
         r"os.environ.get(\"ATTN_COURSE_SOURCE\", \"git+https://github.com/OWNER/NAME\")\n",
-        r"os.environ[\"ATTN_COURSE_SOURCE\"]  # where the course is: git+https://github.com/owner/name\n",
+        r"""os.environ.get(\"ATTN_COURSE_SOURCE\") or sys.exit(\n",
+    "        \"This copy of the course has no public address. Run this line in a cell above, then this cell: \"\n",
+    "        \"%env ATTN_COURSE_SOURCE=git+https://github.com/owner/name\")\n""",
     ),
     Place(
         "README.md",

