@@ -15,16 +15,20 @@ unexport PYTHONDONTWRITEBYTECODE
 
 PY := .venv/bin/python
 # Says what comes, runs it, and leaves a summary in _build; the parts of each command stand there.
-CHECKS := $(PY) scripts/checks.py --jobs $(JOBS)
+# With STRICT=1, as in CI, tests that do not run for want of a program and warnings of the book are failures.
+CHECKS := $(PY) scripts/checks.py --jobs $(JOBS) $(if $(STRICT),--strict)
 SOURCES := $(shell find _config.yml _toc.yml book notebooks src pyproject.toml -type f \
-	! -path '*/__pycache__/*' ! -path '*.egg-info/*' ! -path '*/.ipynb_checkpoints/*' ! -name '.*' 2>/dev/null)
+	! -path '*/__pycache__/*' ! -path '*.egg-info/*' ! -path '*/.*' 2>/dev/null)
 
-.PHONY: help book serve pdf weight lab test check types tools seeds machines accelerator notebooks gpu address clean FORCE
+.PHONY: help book serve pdf weight lab copy test check types tools seeds machines accelerator notebooks gpu address clean FORCE
 
 help:  ## list the commands
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
 
 book: _build/html/.built  ## set everything up and build the website in _build/html
+ifdef STRICT
+	@! grep -E '(WARNING|ERROR):' _build/warnings.log
+endif
 	@echo "The book: $(CURDIR)/_build/html/index.html (or make serve)"
 
 serve: _build/html/.built  ## build the book and serve it on localhost (PORT=8000; LIVE=1: its cells run in the page)
@@ -36,8 +40,12 @@ pdf: _build/html/.built  ## print the book: _build/pdf/attention-course.pdf, and
 weight: _build/html/.built  ## weigh the pages of the book: bytes, requests, nodes, times (ONLY=03: one chapter)
 	@$(PY) scripts/weight.py $(ONLY)
 
-lab: .venv/.ready  ## open the notebooks in JupyterLab
-	@$(PY) -m jupyterlab notebooks $$([ "$$(id -u)" != 0 ] || echo --allow-root)
+lab: .venv/.ready  ## open the notebooks in JupyterLab: those of make copy, if there are any
+	@$(PY) -m jupyterlab --LabApp.default_url=/lab/tree/$(firstword $(wildcard my_notebooks) notebooks) \
+		$$([ "$$(id -u)" != 0 ] || echo --allow-root)
+
+copy:  ## copy the notebooks into my_notebooks, to write your answers there
+	@$$(command -v $(PY) || command -v python3) scripts/copy_notebooks.py
 
 test: .venv/.ready  ## check everything: code, notebooks, book (ONLY=05: what belongs to one chapter)
 	@$(CHECKS) test $(ONLY)
@@ -75,7 +83,7 @@ address:  ## for whoever publishes a copy: write its address everywhere (URL=htt
 
 clean:  ## remove what was built; .venv stays
 	rm -rf _build .pytest_cache .ruff_cache .hypothesis src/*.egg-info
-	find book notebooks scripts src tests -name __pycache__ -prune -exec rm -rf {} +
+	find book notebooks scripts src tests \( -name __pycache__ -o -name .ruff_cache \) -prune -exec rm -rf {} +
 
 # ---------------------------------------------------------------- files
 
@@ -87,5 +95,6 @@ clean:  ## remove what was built; .venv stays
 _build/html/.built: .venv/.ready $(SOURCES)
 	@echo "Building the book."
 	@rm -rf _build/html _build/.doctrees _build/jupyter_execute && mkdir -p _build
-	@.venv/bin/jupyter-book build . -W -n --keep-going -q >_build/book.log || { cat _build/book.log; exit 1; }
+	@.venv/bin/jupyter-book build . -n -q >_build/book.log 2>_build/warnings.log || { cat _build/book.log _build/warnings.log; exit 1; }
+	@cat _build/warnings.log
 	@touch $@

@@ -172,7 +172,7 @@ def parts(jobs: int) -> dict[str, Part]:
         "book": Part(
             "the book builds without a warning",
             0.8,
-            ((*shlex.split(os.environ.get("MAKE", "make")), "--no-print-directory", "book"),),
+            ((*shlex.split(os.environ.get("MAKE", "make")), "--no-print-directory", "book", "STRICT=1"),),
             beside_the_next=True,
         ),
         "site": Part("the book itself", 5, (pytest(*SITE_TESTS, jobs=jobs),)),

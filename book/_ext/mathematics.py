@@ -2,7 +2,7 @@
 
 import unicodedata
 from functools import cache
-from html import unescape
+from html import escape, unescape
 from pathlib import Path
 from re import sub
 from typing import Any
@@ -50,7 +50,7 @@ def written(translator: Any, node: nodes.Element, display: bool) -> str:
         return mathml(node.astext().strip(), display)
     except ValueError as error:
         logger.warning("%s", error, location=node)
-        return ""
+        return f"<code>{escape(node.astext().strip())}</code>"
 
 
 def visit_math(translator: Any, node: nodes.math) -> None:

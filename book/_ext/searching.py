@@ -48,7 +48,10 @@ WEIGHTS = (("notebooks/", 1.0), ("book/glossary", 0.9), ("book/mistakes", 0.2), 
 
 def spelled(formula: re.Match[str]) -> str:
     """A formula as one would type it: √D, QKᵀ."""
-    text = TEX.search(formula[3])[1]
+    tex = TEX.search(formula[3])
+    if tex is None:  # a formula that could not be read
+        return formula[0]
+    text = tex[1]
     for pattern, plain in SPELLED:
         text = re.sub(pattern, plain, text)
     return f"{formula[1]}{text}{formula[4]}"
