@@ -6,6 +6,7 @@ python scripts/checks.py --list        # every command, its parts and their minu
 """
 
 import argparse
+import ast
 import functools
 import os
 import re
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ from notebooks import Failure, find
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILT = Path("_build")
+NOTHING_COLLECTED = 5  # pytest's exit status
 PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
 SITE_TESTS = tuple(
     f"tests/book/test_{name}.py"
@@ -67,6 +70,7 @@ def shaped_modules() -> list[str]:
 
 SHAPES = f"--jaxtyping-packages={','.join(shaped_modules())},beartype.beartype"
 
+STANDIN_TESTS = ("tests/book/test_standin.py",)
 # PyTorch finds the stand-in by itself where its folder is on the path, and the course takes what PyTorch finds.
 STANDIN = (("PYTHONPATH", str(ROOT / "tests" / "standin")), ("ATTN_COURSE_DEVICE", ""))
 # Tests of pages, views, commands, data and files, which place nothing on a device, of the CPU's own kernels, and of
@@ -97,6 +101,14 @@ def tests_of_the_package() -> list[str]:
     return [f"tests/{name}.py" for name in sorted(names - elsewhere)]
 
 
+# Why a test may be left out under --strict, too: it measures a download, or checks what the course does without.
+MAY_BE_LEFT_OUT = (
+    "ATTN_COURSE_DATA names no folder",
+    "openpyxl is not installed",
+    "the test is about the CPU",
+)
+
+
 @dataclass(frozen=True)
 class Part:
     """One step of a command."""
@@ -124,6 +136,7 @@ class Test:
     name: str
     outcome: str  # passed, failed or skipped
     seconds: float
+    reason: str = ""  # why it was skipped
 
 
 # ---------------------------------------------------------------- what each command runs
@@ -147,7 +160,7 @@ def parts(jobs: int) -> dict[str, Part]:
     """All parts there are, over the whole course."""
     double, single = notebooks_by_precision()
     compared = functools.partial(executed_again, jobs=jobs)
-    unit = ("tests", *(f"--ignore={path}" for path in (*SITE_TESTS, *TOOL_TESTS)))
+    unit = ("tests", *(f"--ignore={path}" for path in (*SITE_TESTS, *TOOL_TESTS, *STANDIN_TESTS)))
     nbval = compared(sorted([*double, *single]))
     return {
         "style": Part(
@@ -189,7 +202,7 @@ def parts(jobs: int) -> dict[str, Part]:
         "standin": Part(
             "the stand-in for an accelerator: its numbers, its manners, mistakes that it must notice",
             1,
-            (pytest("tests/book/test_standin.py"),),
+            (pytest(*STANDIN_TESTS),),
             STANDIN,
         ),
         "placed": Part(
@@ -294,9 +307,15 @@ def chosen_parts(command: str, only: Iterable[str], jobs: int) -> dict[str, Part
 
 
 def run(
-    command: str, chosen: dict[str, Part], table: Callable[[list[Result]], list[str]] | None = None
+    command: str,
+    chosen: dict[str, Part],
+    table: Callable[[list[Result]], list[str]] | None = None,
+    strict: bool = False,
 ) -> list[Result]:
-    """Run the parts until one fails, or all of them where a table compares them; the summary grows with them."""
+    """Run the parts until one fails, or all of them where a table compares them; the summary grows with them.
+
+    With ``strict``, a test that did not run is a failure, too, unless its reason is one of ``MAY_BE_LEFT_OUT``.
+    """
     results: list[Result] = []
     summary = BUILT / f"{command}_summary.md"
     folder = BUILT / "results" / command
@@ -314,9 +333,9 @@ def run(
             report = folder / f"{name}.xml"
             if part.beside_the_next and number < len(chosen):
                 print("It runs beside the next part, and says at the end of that one how it went.", flush=True)
-                beside.append(pool.submit(attempt_beside, name, part, report))
+                beside.append(pool.submit(attempt_beside, name, part, report, strict))
                 continue
-            ended = attempt(name, part, report)
+            ended = attempt(name, part, report, strict)
             for one, output in (future.result() for future in beside):
                 print(f"\n== {one.part.says}\n{output}", flush=True)
                 results.append(one)
@@ -331,12 +350,12 @@ def run(
                 break
     print("", *(table(results) if table else []), sep="\n")
     if not any(result.returncode for result in results):
-        print("All tests pass.")
+        print(conclusion(results))
     print(f"The summary: {summary}", flush=True)
     return results
 
 
-def attempt(name: str, part: Part, report: Path, output: TextIO | None = None) -> Result:
+def attempt(name: str, part: Part, report: Path, strict: bool, output: TextIO | None = None) -> Result:
     """Run one part; what pytest writes down about its tests comes from the report."""
     begin, returncode = time.monotonic(), 0
     for words in part.commands:
@@ -346,13 +365,16 @@ def attempt(name: str, part: Part, report: Path, output: TextIO | None = None) -
         if returncode := ended.returncode:
             break
     tests = read_report(report) if report.exists() else ()
+    if returncode in (0, NOTHING_COLLECTED) and (complaint := too_few(tests, strict)):
+        print(f"\n{complaint}", file=output or sys.stderr, flush=True)
+        returncode = 1
     return Result(part, name, returncode, (time.monotonic() - begin) / 60, tests)
 
 
-def attempt_beside(name: str, part: Part, report: Path) -> tuple[Result, str]:
+def attempt_beside(name: str, part: Part, report: Path, strict: bool) -> tuple[Result, str]:
     """Run one part, and keep what it says until the part beside it has ended."""
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
-        result = attempt(name, part, report, output)
+        result = attempt(name, part, report, strict, output)
         output.seek(0)
         return result, output.read().strip()
 
@@ -362,8 +384,43 @@ def read_report(path: Path) -> tuple[Test, ...]:
     for case in ElementTree.parse(path).iter("testcase"):
         tags = {child.tag for child in case}
         outcome = "failed" if tags & {"failure", "error"} else "skipped" if "skipped" in tags else "passed"
-        found.append(Test(f"{case.get('classname', '')}::{case.get('name')}", outcome, float(case.get("time", 0))))
+        name = f"{case.get('classname', '')}::{case.get('name')}"
+        found.append(Test(name, outcome, float(case.get("time", 0)), reason_of(case.find("skipped"))))
     return tuple(found)
+
+
+def reason_of(skipped: ElementTree.Element | None) -> str:
+    """Why a test did not run, in one line."""
+    if skipped is None:
+        return ""
+    reason = skipped.get("message", "")
+    if reason == "collection skipped":  # a whole file: the text is a tuple of its path, a line and the reason
+        path, _, reason = ast.literal_eval(skipped.text or "")
+        reason = f"{reason.removeprefix('Skipped: ')} (all of {os.path.relpath(path)})"
+    return " ".join(reason.split())
+
+
+def too_few(tests: tuple[Test, ...], strict: bool) -> str:
+    """What is wrong although no test failed; empty if nothing is."""
+    left_out = [test for test in tests if test.outcome == "skipped"]
+    if tests and len(left_out) == len(tests):
+        return f"No test ran. {left_out_by_reason(tests)}"
+    forbidden = [test for test in left_out if not test.reason.startswith(MAY_BE_LEFT_OUT)]
+    return f"STRICT=1 asks for every test. {left_out_by_reason(forbidden)}" if strict and forbidden else ""
+
+
+def left_out_by_reason(tests: Iterable[Test]) -> str:
+    """How many tests did not run, and why, in one sentence; empty if all ran."""
+    reasons = Counter(test.reason for test in tests if test.outcome == "skipped").most_common()
+    listed = ", ".join(f"{count:,} because {reason}" for reason, count in reasons)
+    return f"{sum(count for _, count in reasons):,} did not run: {listed}." if reasons else ""
+
+
+def conclusion(results: Iterable[Result]) -> str:
+    """How many tests passed, and how many did not run and why."""
+    tests = [test for result in results for test in result.tests]
+    passed = sum(test.outcome == "passed" for test in tests)
+    return f"{passed:,} tests passed. {left_out_by_reason(tests)}".rstrip()
 
 
 def minutes_of(chosen: Iterable[Part]) -> float:
@@ -381,8 +438,9 @@ def said(minutes: float) -> str:
 def summarise(command: str, results: list[Result], chosen: list[Part], compared: list[str], minutes: float) -> str:
     failed, left = [result for result in results if result.returncode], chosen[len(results) :]
     stopped = f"**failed: {'; '.join(result.part.says for result in failed)}**" if failed else ""
-    verdict = stopped or (f"{len(left)} parts to go" if left else "all tests pass")
-    lines = [f"# make {command}: {verdict}", "", f"{time.strftime('%Y-%m-%d %H:%M')}, {minutes:.1f} minutes", ""]
+    verdict = stopped or (f"{len(left)} parts to go" if left else "no test failed")
+    when = f"{time.strftime('%Y-%m-%d %H:%M')}, {minutes:.1f} minutes"
+    lines = [f"# make {command}: {verdict}", "", when, "", conclusion(results), ""]
     lines += ["| part | minutes | passed | failed | skipped |", "|---|---|---|---|---|"]
     for result in results:
         counts = [sum(test.outcome == outcome for test in result.tests) for outcome in ("passed", "failed", "skipped")]
@@ -415,6 +473,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("command", nargs="?", choices=COMMANDS)
     parser.add_argument("only", nargs="*", metavar="CHAPTER", help="a number such as 05; default: everything")
     parser.add_argument("--jobs", type=int, default=2, help="how many processes run tests at once (default 2)")
+    parser.add_argument("--strict", action="store_true", help="fail if a test cannot run, for want of a browser say")
     parser.add_argument("--list", action="store_true", help="only say what each command runs")
     options = parser.parse_args(arguments)
     if options.list or not options.command:
@@ -429,7 +488,7 @@ def main(arguments: list[str] | None = None) -> int:
     except Failure as error:
         print(f"make {options.command}: {error}", file=sys.stderr)
         return 1
-    return int(any(result.returncode for result in run(options.command, chosen)))
+    return int(any(result.returncode for result in run(options.command, chosen, strict=options.strict)))
 
 
 if __name__ == "__main__":

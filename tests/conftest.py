@@ -38,7 +38,7 @@ def browser():
     sys.path.append(str(Path(__file__).parent / "book"))  # where its tests are not collected, too
     pages = pytest.importorskip("test_pages")
     if pages.CHROMIUM is None:
-        pytest.skip("no Chromium or Chrome is installed")
+        pytest.skip(pages.NO_CHROMIUM)
     with pages.playwright_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=pages.CHROMIUM, args=pages.FLAGS)
         yield browser

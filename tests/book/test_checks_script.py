@@ -45,8 +45,9 @@ def test_every_test_belongs_to_one_part_of_make_test_or_make_seeds(checks):
     marks = {name: words(every[name])[words(every[name]).index("-m", 3) + 1] for name in ("unit", "bad-input", "seeds")}
     assert marks == {"unit": "not bad_input and not trains", "bad-input": "bad_input", "seeds": "trains"}
     ignored = {word.partition("=")[2] for word in words(every["unit"]) if word.startswith("--ignore=")}
-    elsewhere = [{word for word in words(every[name]) if word.startswith("tests/")} for name in ("site", "tools")]
-    assert elsewhere == [set(checks.SITE_TESTS), set(checks.TOOL_TESTS)]
+    names = ("site", "tools", "standin")
+    elsewhere = [{word for word in words(every[name]) if word.startswith("tests/")} for name in names]
+    assert elsewhere == [set(checks.SITE_TESTS), set(checks.TOOL_TESTS), set(checks.STANDIN_TESTS)]
     assert ignored == set.union(*elsewhere)
     assert all((ROOT / name).exists() for name in ignored)
     bad = {
@@ -152,9 +153,11 @@ def test_each_part_says_which_it_is_of_how_many_and_how_long_it_takes(checks, tm
         "== 2 of 3 · the numbers (about 3 min)",
         "== 3 of 3 · the last (about 2 min)",
     ]
-    assert said.endswith("All tests pass.\nThe summary: _build/test_summary.md\n")
+    counted = "2 tests passed. 1 did not run: 1 because not here."
+    assert said.endswith(f"\n{counted}\nThe summary: _build/test_summary.md\n")
     summary = (tmp_path / "_build" / "test_summary.md").read_text("utf-8")
-    assert summary.startswith("# make test: all tests pass\n")
+    assert summary.startswith("# make test: no test failed\n")
+    assert f"\n{counted}\n" in summary
     assert re.search(r"\| the numbers \| 0\.\d \| 2 \| 0 \| 1 \|", summary)
     assert re.search(r"- \d\.\d s `test_numbers::test_that_\w+`", summary)
     assert re.search(r"processor .*\n.*versions +Python 3", summary)
@@ -183,6 +186,32 @@ def test_a_failure_stops_the_command_with_a_summary_and_says_what_to_report(chec
     assert summary.startswith("# make test: **failed: the numbers**\n")
     assert "| the last | not run | | | |" in summary
     assert "## Failed\n\n- `test_numbers::test_that_fails`\n" in summary
+
+
+PASSES = "def test_that_passes(): pass"
+BROWSER = 'def test_in_a_browser(number): pytest.skip("no browser is installed")'
+BROWSER = f'@pytest.mark.parametrize("number", "12")\n{BROWSER}'
+DOWNLOAD = 'def test_of_a_download(): pytest.skip("ATTN_COURSE_DATA names no folder that holds it")'
+
+
+@pytest.mark.parametrize(
+    ("strict", "tests", "says"),
+    [
+        (False, [PASSES, BROWSER, DOWNLOAD], ""),
+        (True, [PASSES, DOWNLOAD], ""),
+        (True, [PASSES, BROWSER, DOWNLOAD], "STRICT=1 asks for every test. 2 did not run: 2 because no browser is"),
+        (False, [BROWSER, DOWNLOAD], "No test ran. 3 did not run: 2 because no browser is installed, 1 because ATTN"),
+        (False, ["pytest.importorskip('no_such_module')", PASSES], "1 because could not import 'no_such_module'"),
+    ],
+)
+def test_left_out_tests_are_a_failure_where_none_ran_and_under_strict(checks, tmp_path, capfd, strict, tests, says):
+    part = suite(checks, tmp_path, value=2)["numbers"]
+    (tmp_path / "test_numbers.py").write_text("\n".join(["import pytest", *tests]))
+    (result,) = checks.run("test", {"numbers": part}, strict=strict)
+    said = capfd.readouterr().err
+    assert bool(result.returncode) == bool(says)
+    assert says in said
+    assert ("make test stopped at: the numbers" in said) == bool(says)
 
 
 def beside(checks, code):

@@ -17,7 +17,7 @@ import urllib.request
 
 import pytest
 from read_chapters import ROOT
-from test_pages import CHROMIUM, HTML, NARROW, NOT_BUILT, WIDE, Visit, built, first_visit, site, tab  # noqa: F401
+from test_pages import CHROMIUM, HTML, NARROW, NO_CHROMIUM, NOT_BUILT, WIDE, Visit, built, first_visit, site, tab  # noqa: F401
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import serve
@@ -53,7 +53,7 @@ def wait_until(condition, otherwise):
 def served(built):  # noqa: F811
     """The book, and a Jupyter server beside it."""
     if CHROMIUM is None:
-        pytest.skip("no Chromium or Chrome is installed")
+        pytest.skip(NO_CHROMIUM)
     with serve.Site(HTML, 0, live=True) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}).start()
         server.here = f"http://127.0.0.1:{server.server_port}/"

@@ -28,6 +28,7 @@ playwright_api = pytest.importorskip("playwright.sync_api")
 
 HTML = Path(os.environ.get("ATTN_COURSE_HTML", ROOT / "_build" / "html")).resolve()
 NOT_BUILT = f"the book is not built: no page in {os.path.relpath(HTML)}; `make book` builds it"
+NO_CHROMIUM = "no Chromium or Chrome is installed (on Debian and Ubuntu: apt-get install chromium)"
 CHROMIUM = find_browser()
 
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
@@ -201,7 +202,7 @@ def new_tab(browser):
 def tab():
     """One tab of one browser for all pages: it reads the scripts that all pages share only once."""
     if CHROMIUM is None:
-        pytest.skip("no Chromium or Chrome is installed")
+        pytest.skip(NO_CHROMIUM)
     with playwright_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield new_tab(browser)

@@ -7,7 +7,7 @@ import sys
 import pytest
 from pypdf import PdfReader
 from read_chapters import NOTEBOOKS, ROOT
-from test_pages import CHROMIUM, HTML, NOT_BUILT
+from test_pages import CHROMIUM, HTML, NO_CHROMIUM, NOT_BUILT
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import browser
@@ -24,7 +24,7 @@ def only_letters(text: str) -> str:
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory):
     if CHROMIUM is None:
-        pytest.skip("no Chromium or Chrome is installed")
+        pytest.skip(NO_CHROMIUM)
     if not (HTML / "index.html").exists():
         pytest.skip(NOT_BUILT)
     pdf.PDF = tmp_path_factory.mktemp("pdf")
