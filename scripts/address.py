@@ -146,9 +146,25 @@ def move(new: str, root: Path, files: list[str]) -> list[str]:
 
 def tracked_files() -> list[str]:
     """List what git tracks, less this script and its test, which are about addresses that are not ours."""
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     ours = ("scripts/address.py", "tests/book/test_address.py")
-    return [name for name in listed.split("\0") if name and name not in ours]
+    return [name for name in listed_by_git() if name not in ours]
+
+
+def listed_by_git() -> list[str]:
+    """List what git tracks.
+
+    Raises:
+        ValueError: if there is no git, or if it does not track this folder.
+    """
+    try:
+        ended = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise ValueError("git cannot list the files of the course: it is not installed") from error
+    names = [name for name in ended.stdout.split("\0") if name]
+    if not names:
+        reason = ended.stderr.strip() or "it tracks none of them"
+        raise ValueError(f"git cannot list the files of the course: {reason}")
+    return names
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import itertools
 import json
 import os
 import re
-import subprocess
+import sys
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
@@ -24,6 +24,9 @@ from nbformat import NotebookNode
 from read_chapters import FENCED, NOTEBOOKS, ROOT, code_cells, exercises, headings, imports, markdown_cells, run
 
 import attn_course
+
+sys.path.insert(0, str(ROOT / "scripts"))
+from address import listed_by_git
 
 CHAPTERS = [path.name for path in sorted(NOTEBOOKS.glob("*.ipynb"))]
 PAGES = [path.name for path in sorted((ROOT / "book").glob("*.md"))]
@@ -485,9 +488,12 @@ def test_every_citation_of_a_page_is_in_the_bibliography(name):
 
 
 def test_no_file_holds_a_path_of_a_machine():
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    try:
+        names = listed_by_git()
+    except ValueError as error:
+        pytest.skip(str(error))
     found = []
-    for name in listed.split("\0"):
+    for name in names:
         path = ROOT / name
         if not path.is_file() or "vendor" in Path(name).parts or path == Path(__file__):
             continue
