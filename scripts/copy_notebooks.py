@@ -10,15 +10,14 @@ ROOT = Path(__file__).resolve().parent.parent
 COPY = "my_notebooks"  # .gitignore, _config.yml and pyproject.toml name it, too
 
 
-def copy_new(root: Path) -> list[str]:
-    """Copy the notebooks that the copy lacks, and return their names."""
-    (root / COPY).mkdir(exist_ok=True)
-    missing = [path for path in sorted((root / "notebooks").glob("*.ipynb")) if not (root / COPY / path.name).exists()]
+def main() -> None:
+    (ROOT / COPY).mkdir(exist_ok=True)
+    paths = sorted((ROOT / "notebooks").glob("*.ipynb"))
+    missing = [path for path in paths if not (ROOT / COPY / path.name).exists()]
     for path in missing:
-        shutil.copyfile(path, root / COPY / path.name)
-    return [path.name for path in missing]
+        shutil.copyfile(path, ROOT / COPY / path.name)
+    print(f"Notebooks copied into {COPY}: {len(missing)}; already there: {len(paths) - len(missing)}.")
 
 
 if __name__ == "__main__":
-    copied = copy_new(ROOT)
-    print(f"{len(copied)} notebooks copied into {COPY}. Files that were there have not been changed.")
+    main()

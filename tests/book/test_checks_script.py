@@ -206,7 +206,7 @@ DOWNLOAD = 'def test_of_a_download(): pytest.skip("ATTN_COURSE_DATA names no fol
 )
 def test_left_out_tests_are_a_failure_where_none_ran_and_under_strict(checks, tmp_path, capfd, strict, tests, says):
     part = suite(checks, tmp_path, value=2)["numbers"]
-    (tmp_path / "test_numbers.py").write_text("\n".join(["import pytest", *tests]))
+    (tmp_path / "test_numbers.py").write_text("\n".join(["import pytest", *tests]), "utf-8")
     (result,) = checks.run("test", {"numbers": part}, strict=strict)
     said = capfd.readouterr().err
     assert bool(result.returncode) == bool(says)

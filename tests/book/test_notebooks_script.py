@@ -2,6 +2,9 @@
 
 import importlib.util
 import json
+import shutil
+import subprocess
+import sys
 
 import nbformat
 import pytest
@@ -171,3 +174,15 @@ def test_a_file_that_is_no_notebook_is_said_to_be_none(tmp_path, capsys):
     (tmp_path / "05_try.ipynb").write_text("{", "utf-8")
     assert script.main([]) == 1
     assert "05_try.ipynb is not a notebook" in capsys.readouterr().err
+
+
+def test_a_copy_of_the_notebooks_never_overwrites_what_a_reader_wrote(tmp_path):
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "notebooks").mkdir()
+    copy = shutil.copy(ROOT / "scripts" / "copy_notebooks.py", tmp_path / "scripts")
+    for name, said in (("01.ipynb", "my_notebooks: 1; "), ("02.ipynb", "there: 1.")):
+        (tmp_path / "notebooks" / name).write_text("as published", "utf-8")
+        assert said in subprocess.run([sys.executable, copy], capture_output=True, text=True, check=True).stdout
+        (tmp_path / "my_notebooks" / "01.ipynb").write_text("my answer", "utf-8")
+    assert (tmp_path / "my_notebooks" / "01.ipynb").read_text("utf-8") == "my answer"
+    assert (tmp_path / "my_notebooks" / "02.ipynb").read_text("utf-8") == "as published"

@@ -175,7 +175,8 @@ def test_make_without_a_target_lists_the_commands(clone):
     assert run.returncode == 0
     commands = " ".join(line.split()[1] for line in run.stdout.splitlines())
     assert commands == (
-        "help book serve pdf weight lab test check types tools seeds machines accelerator notebooks gpu address clean"
+        "help book serve pdf weight lab copy test check types tools "
+        "seeds machines accelerator notebooks gpu address clean"
     )
 
 
@@ -196,6 +197,26 @@ def test_make_hands_its_chapters_and_jobs_on_and_lets_python_keep_what_it_compil
         f"scripts/machines.py --jobs 3 05 11 [] {fonts}",
         f"-m jupyterlab notebooks{allowed} [] {fonts}",
     ]
+
+
+@pytest.mark.skipif(MAKE is None, reason="there is no make")
+def test_the_book_is_built_when_a_source_changed_and_its_warnings_are_failures_under_strict(clone, tmp_path):
+    setup(clone, PYTHON=stand_in(tmp_path))
+    build = "mkdir -p _build/html; echo built >>builds; echo 'notebooks/02.ipynb: WARNING: stderr was found' >&2"
+    executable(clone / ".venv/bin/jupyter-book", build)
+    executable(clone / ".venv/bin/python", 'echo "$*" >>asked')
+    source = executable(clone / "src" / "attn_course" / "masks.py", "")
+    assert "WARNING: stderr was found" in make(clone, "book").stdout
+    executable(source.with_name(".ruff_cache") / "CACHEDIR.TAG", "")
+    for strict, returncode in ((), 0), (("STRICT=1",), 2):
+        run = make(clone, "book", *strict)
+        assert (run.returncode, "WARNING: stderr was found" in run.stdout) == (returncode, bool(strict))
+    assert (clone / "builds").read_text("utf-8") == "built\n"
+    executable(source, "changed")
+    assert make(clone, "book").returncode == 0
+    assert (clone / "builds").read_text("utf-8") == "built\nbuilt\n"
+    make(clone, "test", "STRICT=1")
+    assert "scripts/checks.py --jobs 2 --strict test" in (clone / "asked").read_text("utf-8")
 
 
 def test_what_runs_where_is_wired_together():
