@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from docutils import nodes
 from PIL import Image
 from read_chapters import ROOT
 
@@ -14,6 +15,7 @@ sys.path.insert(0, str(ROOT / "book" / "_ext"))
 sys.path.insert(0, str(ROOT / "scripts"))
 import lighter
 import mathematics
+import searching
 import weight
 
 HTML = ROOT / "_build" / "html"
@@ -184,6 +186,12 @@ def test_a_formula_is_there_without_a_script_and_says_what_it_was_made_of():
 def test_a_formula_that_cannot_be_read_is_named():
     with pytest.raises(ValueError, match=r"the formula '\\\\nonsense x' cannot be read: .*nonsense"):
         mathematics.mathml(r"\nonsense x", display=False)
+
+
+def test_a_formula_that_cannot_be_read_does_not_end_the_build():
+    shown = mathematics.written(None, nodes.math(r"\nonsense <x", r"\nonsense <x"), display=False)
+    page = f'<title>A &#8212; B</title><article><span class="math">{shown}</span></article>'
+    assert r"<code>\nonsense &lt;x</code>" in searching.searchable(page, 1.0, str.split)
 
 
 def test_a_character_that_the_font_lacks_is_named():
