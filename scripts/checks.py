@@ -412,7 +412,7 @@ def too_few(tests: tuple[Test, ...], strict: bool) -> str:
 def left_out_by_reason(tests: Iterable[Test]) -> str:
     """How many tests did not run, and why, in one sentence; empty if all ran."""
     reasons = Counter(test.reason for test in tests if test.outcome == "skipped").most_common()
-    listed = ", ".join(f"{count:,} because {reason}" for reason, count in reasons)
+    listed = "; ".join(f"{count:,} because {reason}" for reason, count in reasons)
     return f"{sum(count for _, count in reasons):,} did not run: {listed}." if reasons else ""
 
 

@@ -200,7 +200,7 @@ DOWNLOAD = 'def test_of_a_download(): pytest.skip("ATTN_COURSE_DATA names no fol
         (False, [PASSES, BROWSER, DOWNLOAD], ""),
         (True, [PASSES, DOWNLOAD], ""),
         (True, [PASSES, BROWSER, DOWNLOAD], "STRICT=1 asks for every test. 2 did not run: 2 because no browser is"),
-        (False, [BROWSER, DOWNLOAD], "No test ran. 3 did not run: 2 because no browser is installed, 1 because ATTN"),
+        (False, [BROWSER, DOWNLOAD], "No test ran. 3 did not run: 2 because no browser is installed; 1 because ATTN"),
         (False, ["pytest.importorskip('no_such_module')", PASSES], "1 because could not import 'no_such_module'"),
     ],
 )
