@@ -195,7 +195,7 @@ def test_make_hands_its_chapters_and_jobs_on_and_lets_python_keep_what_it_compil
         f"scripts/checks.py --jobs 3 test 05 11 [] {fonts}",
         f"scripts/checks.py --jobs 3 seeds 05 11 [] {fonts}",
         f"scripts/machines.py --jobs 3 05 11 [] {fonts}",
-        f"-m jupyterlab notebooks{allowed} [] {fonts}",
+        f"-m jupyterlab --LabApp.default_url=/lab/tree/notebooks{allowed} [] {fonts}",
     ]
 
 
