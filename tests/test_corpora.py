@@ -38,6 +38,7 @@ from attn_course.data.corpora import (
     remove_overlap,
     stream_pairs,
 )
+from attn_course.data.text import JAPANESE
 
 REAL = Path(os.environ.get("ATTN_COURSE_DATA", "")) if os.environ.get("ATTN_COURSE_DATA") else None
 small_parallel_enja = pytest.mark.skipif(
@@ -420,7 +421,10 @@ def own(folder, ja, en):
 lines = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\r\ufeff")).filter(str.strip)
 
 
-@given(st.lists(st.tuples(lines, lines), min_size=1), st.sampled_from(["\n", "\r\n"]), st.booleans())
+japanese, english = lines.map("猫{}".format), lines.filter(lambda text: not JAPANESE.search(text))
+
+
+@given(st.lists(st.tuples(japanese, english), min_size=1), st.sampled_from(["\n", "\r\n"]), st.booleans())
 def test_any_sentences_come_back_as_they_were_written(pairs, newline, ends):
     """With the line ends of any system, and with or without one after the last line."""
     with tempfile.TemporaryDirectory() as folder:
@@ -433,7 +437,7 @@ def test_any_two_files_are_pairs_or_an_error_that_names_one(ja, en):
     with tempfile.TemporaryDirectory() as folder:
         pairs, message = [], ""
         try:
-            pairs = load_pairs(*own(folder, ja, en))
+            pairs = load_pairs(*own(folder, "猫".encode() + ja, en))
         except ValueError as error:
             message = str(error)
     assert bool(pairs) != bool(message)
@@ -453,6 +457,9 @@ def test_any_two_files_are_pairs_or_an_error_that_names_one(ja, en):
         ("猫。\n", "cat\n".encode("utf-16"), r"my\.en must be UTF-8, and is not: line 1 has the byte 0xff"),
         ("猫。\n犬。\n".encode()[:-2], "cat\ndog\n", r"my\.ja must be UTF-8, and is not: line 2 .*unexpected end"),
         ("猫。\n", b"caf\xe9\n", r"my\.en must be UTF-8, and is not: line 1 has the byte 0xe9"),
+        ("猫。\r".encode() + b"\xe9\r", "cat\rdog\r", r"my\.ja must be UTF-8, and is not: line 2 has the byte 0xe9"),
+        ("cat\ndog\n", "猫。\nOK\n", r"my\.ja must be the Japanese side .* has Japanese in 0 lines and .*my\.en in 1$"),
+        ("猫。\n犬。\n", "猫。\n犬。\n", r"my\.ja has Japanese in 2 lines and .*my\.en in 2$"),
     ],
 )
 def test_a_file_of_ones_own_that_cannot_be_pairs_is_named_with_the_reason(tmp_path, ja, en, message):
@@ -634,9 +641,10 @@ def assert_nothing_is_held_out(pairs, held_out):
 def test_a_table_of_pairs_has_them_in_its_last_columns_in_either_order(tmp_path, row):
     pairs = [Pair("猫が好き。", "I like cats."), Pair("犬だ。", "猫 is cat."), Pair("PC", "a PC")]
     lines = [row.format(ja=ja, en=en) for ja, en in pairs]
-    (tmp_path / "my.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8-sig")
-    assert load_tsv(tmp_path / "my.tsv") == pairs
-    assert list(stream_pairs(tmp_path / "my.tsv")) == pairs
+    for end in ("\n", "\r"):  # Excel for Mac writes CR alone
+        (tmp_path / "my.tsv").write_text(end.join(lines) + end, encoding="utf-8-sig", newline="")
+        assert load_tsv(tmp_path / "my.tsv") == pairs
+        assert list(stream_pairs(tmp_path / "my.tsv")) == pairs
 
 
 @pytest.mark.parametrize(
@@ -684,3 +692,12 @@ def test_own_files_are_described_by_the_checksum_of_their_bytes(tmp_path):
     path = tmp_path / "own.tsv"
     path.write_text("猫です。\tIt is a cat.\n", encoding="utf-8")
     assert describe_corpus(f"pairs={path}") == hashlib.sha256(hashlib.sha256(path.read_bytes()).digest()).hexdigest()
+
+
+@pytest.mark.parametrize("name", ["pairs=", "pairs=,", "pairs=my.ja,", "pairs=,my.en", "snow= "])
+def test_a_corpus_of_ones_own_without_a_file_is_one_sentence(name):
+    from attn_course.data.named_corpora import load_corpus, stream_corpus
+
+    for use in (load_corpus, stream_corpus):
+        with pytest.raises(ValueError, match=rf"^'{name}' names no file; it must be {name[:5].strip('=')}"):
+            use(name)

@@ -190,7 +190,8 @@ def load_pairs(ja_path: str | os.PathLike, en_path: str | os.PathLike) -> list[P
 
     Raises:
         FileNotFoundError: if one of them is not there.
-        ValueError: if one is empty, has an empty line or is not UTF-8, or if they differ in their number of lines.
+        ValueError: if one is empty, has an empty line or is not UTF-8; if they differ in their number of lines; or if
+            the Japanese file does not have more lines with Japanese than the English one.
 
     Example:
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -201,11 +202,7 @@ def load_pairs(ja_path: str | os.PathLike, en_path: str | os.PathLike) -> list[P
         [Pair(ja='猫が好きです。', en='I like cats.')]
     """
     ja, en = _read_lines(Path(ja_path)), _read_lines(Path(en_path))
-    if len(ja) != len(en):
-        raise ValueError(
-            f"{ja_path} ({len(ja)} lines) and {en_path} ({len(en)} lines) must have equally many lines: "
-            "line n of one is the translation of line n of the other"
-        )
+    _refuse_wrong_sides(ja_path, en_path, ja, en)
     return [Pair(*pair) for pair in zip(ja, en, strict=True)]
 
 
@@ -249,9 +246,33 @@ def stream_pairs(
         columns = _split_columns(path, _stream_lines(path))
         return (Pair(*pair[::step]) for pair in columns)
     sides = (path, Path(en_path))
-    if len({sum(1 for _ in _stream_lines(side)) for side in sides}) > 1:
-        load_pairs(*sides)  # says how many lines there are
+    _refuse_wrong_sides(*sides, *map(_stream_lines, sides))
     return map(Pair, *map(_stream_lines, sides))
+
+
+def _refuse_wrong_sides(
+    ja_path: str | os.PathLike,
+    en_path: str | os.PathLike,
+    ja: Iterable[str],
+    en: Iterable[str],
+) -> None:
+    """Refuse two files of different lengths, files in the wrong order, and one file handed in twice."""
+    lines, japanese = [0, 0], [0, 0]
+    for side, text in enumerate((ja, en)):
+        for line in text:
+            lines[side] += 1
+            japanese[side] += bool(JAPANESE.search(line))
+    if lines[0] != lines[1]:
+        raise ValueError(
+            f"{ja_path} ({lines[0]} lines) and {en_path} ({lines[1]} lines) must have equally many lines: "
+            "line n of one is the translation of line n of the other"
+        )
+    # Only the numbers of lines count: a Japanese sentence may be "OK!", and an English one may quote a Japanese word.
+    if japanese[0] <= japanese[1]:
+        raise ValueError(
+            f"{ja_path} must be the Japanese side and {en_path} the English side, "
+            f"but {ja_path} has Japanese in {japanese[0]} lines and {en_path} in {japanese[1]}"
+        )
 
 
 def _split_columns(
@@ -436,9 +457,11 @@ def _read_text(path: Path) -> str:
     if not data.strip():
         raise ValueError(f"{path} is empty")
     try:
-        return data.decode("utf-8-sig").replace("\r\n", "\n")
+        text = data.decode("utf-8-sig").replace("\r\n", "\n")
+        # Excel for Mac ends each line with CR alone. In a file with LF, a CR is part of a sentence.
+        return text if "\n" in text else text.replace("\r", "\n")
     except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
+        line = data[: error.start].count(b"\n" if b"\n" in data else b"\r") + 1
         raise ValueError(
             f"{path} must be UTF-8, and is not: line {line} has the byte 0x{data[error.start]:02x} ({error.reason})"
         ) from error
@@ -459,6 +482,11 @@ def _stream_lines(path: Path) -> Iterator[str]:
     line = b""
     with path.open("rb") as file:
         for number, line in enumerate(file):
+            if not number and not line.endswith(
+                b"\n"
+            ):  # all there is: one line, or lines that end with CR
+                yield from _read_lines(path)
+                return
             try:
                 text = line.decode("utf-8" if number else "utf-8-sig")
             except UnicodeDecodeError:

@@ -79,7 +79,7 @@ def find_loader(name: str) -> Callable[[], Corpus]:
     """Look a name up without loading anything yet.
 
     Raises:
-        ValueError: if the table has no such name.
+        ValueError: if the table has no such name, or if the name lacks its path.
     """
     kind, equals, path = name.partition("=")
     kind += "=PATH" if equals else ""
@@ -88,6 +88,10 @@ def find_loader(name: str) -> Callable[[], Corpus]:
         raise ValueError(
             f"there is no corpus {name!r}; there are {', '.join(names)} and {last}"
         )
+    if kind == "pairs=PATH":
+        _own_files(path)
+    elif equals and not path.strip():
+        raise ValueError(f"{name!r} names no file; it must be {kind}")
     return partial(SOURCES[kind].load, path)
 
 
@@ -137,7 +141,13 @@ def _load_own(paths: str) -> list[Pair]:
 def _own_files(paths: str) -> list[str]:
     """The file, or the two, that follow ``pairs=``."""
     ja, comma, en = paths.partition(",")
-    return [ja, en] if comma and not Path(paths).exists() else [paths]
+    files = [ja, en] if comma and not Path(paths).exists() else [paths]
+    if not all(file.strip() for file in files):
+        raise ValueError(
+            f"'pairs={paths}' names no file; it must be pairs=PATH (one file, with a tab between the two "
+            "sentences of a line) or pairs=JA,EN (two files)"
+        )
+    return files
 
 
 def _load_everyday() -> Corpus:
