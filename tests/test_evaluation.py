@@ -5,6 +5,7 @@ import math
 import random
 from collections import Counter
 
+import numpy as np
 import pytest
 import sacrebleu
 from hypothesis import assume, given, settings
@@ -95,14 +96,36 @@ def test_the_signature_says_what_was_done_and_differs_where_scores_cannot_be_com
 
 
 @pytest.mark.parametrize("measure", [bleu, chrf])
-def test_the_interval_is_sacrebleu_s_bootstrap_and_always_the_same(measure):
+def test_the_interval_holds_the_middle_of_sacrebleu_s_resamples_and_is_always_the_same(measure):
     found = measure(HYPOTHESES, REFERENCES)
     assert found == measure(HYPOTHESES, REFERENCES)
     assert found.low < found.score < found.high
     metric = sacrebleu.BLEU(tokenize="none", force=True) if measure is bleu else sacrebleu.CHRF()
     theirs = metric.corpus_score(HYPOTHESES, [REFERENCES], n_bootstrap=1000)
     assert found.score == theirs.score
-    assert (found.low, found.high) == pytest.approx((theirs._mean - theirs._ci, theirs._mean + theirs._ci))
+    # sacreBLEU gives half the width of the same interval.
+    assert (found.high - found.low) / 2 == pytest.approx(theirs._ci, rel=0.05)
+    rows = np.random.default_rng(12345).choice(5, size=(1000, 5))  # as sacreBLEU draws
+    resamples = [
+        metric.corpus_score([HYPOTHESES[i] for i in row], [[REFERENCES[i] for i in row]]).score for row in rows
+    ]
+    assert 20 <= sum(score < found.low - 1e-4 for score in resamples) <= 25
+    assert 20 <= sum(score > found.high + 1e-4 for score in resamples) <= 25
+
+
+@pytest.mark.parametrize("measure", [bleu, chrf])
+def test_an_interval_of_few_sentences_stays_from_0_to_100(measure):
+    right = ["i like cats .", "the library is in front of the station ."]
+    found = measure(["hello .", *right], ["good evening", *right])
+    assert 0 <= found.low < 10
+    assert 90 < found.score < 100 if measure is bleu else 80 < found.score < 90
+    assert found.high == 100
+    assert measure(right, right)[:3] == (100, 100, 100)
+
+
+def test_a_chrf_of_0_in_some_resamples_is_no_error():
+    found = chrf(["i like cats .", *[""] * 4], ["i like cats .", *["he runs ."] * 4])
+    assert found.low == 0 < found.score < found.high < 100
 
 
 def test_the_interval_shrinks_with_the_root_of_the_corpus():

@@ -3,13 +3,14 @@
 The scores come from sacreBLEU, so that they can be compared with those of others who name the same signature.
 """
 
-import json
 from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import sacrebleu
 import torch
+from sacrebleu.significance import _bootstrap_resample
 
 
 class Score(NamedTuple):
@@ -18,9 +19,9 @@ class Score(NamedTuple):
     score: float
     """From 0 to 100, the higher the better."""
     low: float
-    """Lower end of the 95 % interval that drawing other test sentences would give."""
+    """Lower end of the 95 % interval: 2.5 % of the resampled corpora have a lower score."""
     high: float
-    """Its upper end."""
+    """Upper end of the 95 % interval: 2.5 % of the resampled corpora have a higher score."""
     signature: str
     """Everything that two scores must have in common to be compared."""
 
@@ -43,8 +44,13 @@ def bleu(
     $\mathrm{BLEU} = \min(1, e^{1 - r/c}) \cdot (p_1 p_2 p_3 p_4)^{1/4}$, with $p_n$ the share of the hypotheses'
     n-grams that the references have, counts clipped, and $c$ and $r$ the lengths of hypotheses and references
     (Papineni et al. 2002, https://doi.org/10.3115/1073083.1073135). Computed by sacreBLEU (Post 2018,
-    arXiv:1804.08771); the interval is its bootstrap (Koehn 2004, https://aclanthology.org/W04-3250), which
-    draws the same resamples every time unless the environment variable ``SACREBLEU_SEED`` says otherwise.
+    arXiv:1804.08771).
+
+    The interval comes from the bootstrap (Koehn 2004, https://aclanthology.org/W04-3250): sacreBLEU draws
+    ``num_resamples`` corpora from these sentences with replacement, and the interval holds the middle 95 % of their
+    scores. sacreBLEU itself prints the mean of these scores ± half the width of the interval, which can leave the
+    range from 0 to 100. The resamples are the same every time unless the environment variable ``SACREBLEU_SEED``
+    says otherwise.
 
     The hypotheses come first. Exchanged, the numbers look as good and mean nothing.
 
@@ -75,7 +81,8 @@ def chrf(
     """How much of the characters' n-grams both have in common, up to n = 6; what is missing counts double.
 
     Spaces do not count, so this score hardly depends on the tokenisation, and *walked* gets something for
-    *walks* (Popović 2015, https://doi.org/10.18653/v1/W15-3049). Computed by sacreBLEU.
+    *walks* (Popović 2015, https://doi.org/10.18653/v1/W15-3049). Computed by sacreBLEU. The interval is found as in
+    :func:`bleu`.
 
     Args:
         hypotheses: what was translated, a sentence each.
@@ -135,13 +142,16 @@ def _score(
         raise ValueError(
             f"num_resamples ({num_resamples}) must be at least 2 to give an interval"
         )
-    result = metric.corpus_score(hypotheses, [references], n_bootstrap=num_resamples)
-    signature = str(metric.get_signature())
-    said = json.loads(result.format(width=9, signature=signature, is_json=True))
-    mean, half = (
-        float(said.get(key, 0.0)) for key in ("confidence_mean", "confidence_var")
-    )
-    return Score(result.score, mean - half, mean + half, signature)
+    score = metric.corpus_score(hypotheses, [references]).score
+    # Public sacreBLEU summarises the resamples as their mean and half the width of the interval. Its summary also
+    # fails (version 2.6.0) if some resamples have a chrF of 0 and others have not.
+    stats = metric._extract_corpus_statistics(hypotheses, [references])
+    metric.n_bootstrap = num_resamples  # for the signature
+    metric.seed, resamples = _bootstrap_resample(stats, metric, num_resamples)
+    low, high = np.quantile([float(r.score) for r in resamples], (0.025, 0.975))
+    # Rounding takes a perfect BLEU to 100.00000000000004.
+    score, low, high = (min(max(float(x), 0.0), 100.0) for x in (score, low, high))
+    return Score(score, low, high, str(metric.get_signature()))
 
 
 class CopyNearest:
