@@ -13,10 +13,11 @@ from tolerance import allowed
 
 from attn_course.data.batches import make_batch
 from attn_course.data.everyday import load_handwritten
-from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Subwords
 from attn_course.data.words import words
 from attn_course.decoding import SUBWORD_IDS, Beam, beam_search, greedy_search, without_cache
 from attn_course.training import Settings, load_checkpoint
+from attn_course.training.model import make_model
 from attn_course.translator import END, LENGTH_REWARD, SHIPPED, Translator
 
 SENTENCES = [
@@ -190,6 +191,20 @@ def test_the_alignment_links_words_that_mean_the_same(translator):
 def test_a_word_that_cannot_be_spelled_has_its_place_in_the_alignment(translator):
     ids = [*translator.tgt_subwords.encode(["my", "name", "is"]), UNK_ID, *translator.tgt_subwords.encode(["."])]
     assert translator.align("私の名前は魑魅です。", ids).target == ["my", "name", "is", "⁇", "."]
+
+
+def test_text_that_looks_like_a_special_piece_or_a_mark_is_aligned():
+    ja, en = ["■", "·", "<->", "猫"], ["■", "·s", "<->", "cats"]
+    src = Subwords.train([ja] * 5, vocab_size=13, spaces=False)
+    tgt = Subwords.train([en] * 5, vocab_size=29, spaces=True)
+    assert {"<->", "■"} <= {src.piece(i) for i in src.encode(ja)}
+    assert {"▁<->", "▁■"} <= {tgt.piece(i) for i in tgt.encode(en)}
+    settings = Settings(d_model=8, num_heads=2, d_ff=8, num_encoder_layers=1, num_decoder_layers=1)
+    translator = Translator(make_model(settings, len(src), len(tgt)), src, tgt, src_words=False)
+    source, target, _ = translator.align("■·▁<-><s>猫", [*tgt.encode(en), UNK_ID])
+    assert "".join(source) == "■·▁<-><s>猫"
+    assert target == [*en, "⁇"]
+    assert translator.tgt_pieces([BOS_ID, *tgt.encode(["<->"]), PAD_ID], marks=False) == ["", "<->", "", ""]
 
 
 # -- Numbers -----------------------------------------------------------------------------------------

@@ -6,8 +6,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-_END = "■"  # as in the pictures of a translator
-
 Alignment = frozenset[tuple[int, int]] | set[tuple[int, int]]
 """Links of one sentence pair: (place of the target word, place of the source word)."""
 
@@ -103,12 +101,12 @@ def weights_of_words(
     """Turn weights of pieces into weights of words: sum over a source word's pieces, mean over a target word's.
 
     A piece that reaches over two words is shared out by characters. Special pieces, such as the end, belong to
-    no word, and what lies on them is missing from the rows.
+    no word, and their weights are missing from the rows.
 
     Args:
         weights: of target pieces (T rows) on source pieces (S columns).
-        tgt_pieces: as subwords or translators give them: a word's first with ▁ before it or its others with ·, and
-            special ones in angle brackets, ``"</s>"``, or ``"■"`` for the end.
+        tgt_pieces: the characters of each piece, without marks such as ▁; an empty string for a special piece. A
+            translator gives them by ``tgt_pieces(ids, marks=False)``.
         tgt_words: the words that these are pieces of.
         src_pieces: like the target's.
         src_words: like the target's.
@@ -117,9 +115,9 @@ def weights_of_words(
         ValueError: if the pieces do not spell the words, or are not as many as rows or columns.
 
     Example:
-        >>> weights = torch.tensor([[0.2, 0.3, 0.5], [0.4, 0.6, 0.0]])
-        >>> weights_of_words(weights, ["▁do", "gs"], ["dogs"], ["犬", "た", "ち"], ["犬", "たち"])
-        tensor([[0.3000, 0.7000]])
+        >>> weights = torch.tensor([[0.2, 0.3, 0.1, 0.4], [0.4, 0.6, 0.0, 0.0]])  # the last column is the end
+        >>> weights_of_words(weights, ["do", "gs"], ["dogs"], ["犬", "た", "ち", ""], ["犬", "たち"])
+        tensor([[0.3000, 0.5000]])
     """
     if weights.shape[-2:] != (len(tgt_pieces), len(src_pieces)):
         raise ValueError(
@@ -135,24 +133,16 @@ def _share_of_words(
     pieces: Sequence[str], words: Sequence[str]
 ) -> Float[Tensor, "pieces words"]:
     """How much of each piece's characters belong to each word; rows sum to 1, or to 0 for special pieces."""
-    spelled = [_characters(piece) for piece in pieces]
-    if "".join(spelled) != "".join(words) or not all(words):
+    if "".join(pieces) != "".join(words) or not all(words):
         raise ValueError(
-            f"the pieces {' '.join(pieces)!r} must spell the words {' '.join(words)!r}"
+            f"the pieces {' '.join(pieces)!r} must spell the words {' '.join(words)!r}, without marks such as ▁, "
+            "and a special piece must be an empty string"
         )
     owner = [w for w, word in enumerate(words) for _ in word]
     shares = torch.zeros(len(pieces), len(words), dtype=torch.float64)
     place = 0
-    for row, text in zip(shares, spelled, strict=True):
+    for row, text in zip(shares, pieces, strict=True):
         for _ in text:
             row[owner[place]] += 1 / len(text)
             place += 1
     return shares
-
-
-def _characters(piece: str) -> str:
-    """What a piece spells: nothing if it is special, and without the mark of a word's beginning or middle."""
-    special = piece == _END or (
-        piece.startswith("<") and piece.endswith(">") and len(piece) > 2
-    )
-    return "" if special else piece.removeprefix("▁").removeprefix("·")

@@ -13,6 +13,7 @@ import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -767,12 +768,13 @@ def alignment_errors(
     for pair in pairs:
         ids = translator.tgt_subwords.encode(pair.en)
         layers = translator.attend(pair.japanese, ids).cross.mean(dim=1)  # (layers, T, S)
-        cut = translator.cut(pair.japanese)
+        # Unlike a piece by its id, a cut word shows the letters that the vocabulary lacks.
+        cut = chain.from_iterable(translator.tgt_subwords.cut(pair.en))
         weights = weights_of_words(
             layers,
-            [*map(translator.tgt_subwords.piece, ids), "</s>"],
+            [*(piece.removeprefix("▁") for piece in cut), ""],
             pair.en,
-            [*(piece for word in cut for piece in word), "</s>"],
+            translator.src_pieces(pair.japanese, marks=False),
             pair.ja,
         )
         links_of["diagonal"].append(align_diagonal(len(pair.en), len(pair.ja)))

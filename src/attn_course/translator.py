@@ -14,7 +14,7 @@ import torch
 
 from attn_course.alignment import align_by_weights, weights_of_words
 from attn_course.data.batches import make_batch
-from attn_course.data.subwords import EOS_ID, UNK_ID, Subwords
+from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Subwords
 from attn_course.data.text import detokenize_english, normalize_japanese
 from attn_course.data.words import words
 from attn_course.decoding import Beam, Hypothesis, beam_search, in_batches
@@ -250,31 +250,50 @@ class Translator:
             sentence: Japanese.
             english_ids: pieces, for instance ``Translation.ids``.
         """
-        cut = self.cut(sentence)
-        source = ["".join(word) for word in cut]
-        src_pieces = [piece for word in cut for piece in word]
-        tgt_pieces = [
-            f"{_SPACE}⁇" if i == UNK_ID else self.tgt_subwords.piece(i) for i in english_ids
-        ]
-        target = "".join(tgt_pieces).replace(_SPACE, " ").split()
+        source = ["".join(word) for word in self.cut(sentence)]
+        target = "".join(map(self._english, english_ids)).split()
         weights = self.attend(sentence, english_ids).cross[-1].mean(dim=0)  # (T, S)
         links = align_by_weights(
             weights_of_words(
-                weights, [*tgt_pieces, END], target, [*src_pieces, END], source
+                weights,
+                self.tgt_pieces(english_ids, marks=False),
+                target,
+                self.src_pieces(sentence, marks=False),
+                source,
             )
         )
         return WordAlignment(source, target, [(s, t) for t, s in sorted(links)])
 
-    def src_pieces(self, sentence: str) -> list[str]:
-        """The tokens on the Japanese axis of a picture of :meth:`attend`; a dot stands where a word goes on."""
+    def src_pieces(self, sentence: str, *, marks: bool = True) -> list[str]:
+        """The Japanese pieces that :meth:`attend` has columns for.
+
+        Args:
+            sentence: Japanese.
+            marks: whether to mark them for a picture: a dot before a piece that continues a word, and ■ for the
+                end. Without marks, each piece is what it spells, and the end is an empty string.
+        """
         pieces = (
-            "".join(["·" * (k > 0), piece])
+            f"·{piece}" if marks and k > 0 else piece
             for word in self.cut(sentence)
             for k, piece in enumerate(word)
         )
-        return [*pieces, END]
+        return [*pieces, END if marks else ""]
 
-    def tgt_pieces(self, english_ids: Sequence[int]) -> list[str]:
-        """The tokens on the English axis of a picture of :meth:`attend`; a dot stands where a word goes on."""
+    def tgt_pieces(self, english_ids: Sequence[int], *, marks: bool = True) -> list[str]:
+        """The English pieces that :meth:`attend` has rows for.
+
+        Args:
+            english_ids: pieces, for instance ``Translation.ids``.
+            marks: as for :meth:`src_pieces`. Without marks, padding, beginning and end are empty strings, and an
+                unknown piece is ⁇.
+        """
+        if not marks:
+            return [*("".join(self._english(i).split()) for i in english_ids), ""]
         pieces = (self.tgt_subwords.piece(i) for i in english_ids)
         return [*(p[1:] if p.startswith(_SPACE) else f"·{p}" for p in pieces), END]
+
+    def _english(self, id: int) -> str:
+        """What a piece adds to the English text; special pieces are known by their ids."""
+        if id in (PAD_ID, BOS_ID, EOS_ID):
+            return ""
+        return " ⁇" if id == UNK_ID else self.tgt_subwords.piece(id).replace(_SPACE, " ")
