@@ -425,6 +425,16 @@ def test_bleu_takes_words_as_they_are_written(tmp_path, monkeypatch, written):
     assert metrics_of(tmp_path)[0]["dev_bleu"] == pytest.approx(by_hand, abs=6e-4)
 
 
+def test_a_dev_sentence_that_the_model_cannot_read_counts_as_empty(tmp_path, capsys):
+    long = TEXT._replace(dev=[*TEXT.dev, WordPair(["犬"] * 256, ["dogs"])])
+    train(replace(PLAIN, steps=1), tmp_path, text=long, quiet=True)
+    assert len(metrics_of(tmp_path)) == 1
+    assert capsys.readouterr().err == (
+        f"1 of {len(long.dev)} dev sentences have more than 255 pieces, the most that the model reads; "
+        "each counts as an empty translation\n"
+    )
+
+
 def test_minutes_are_those_of_the_processor_in_all_parts_of_a_run(tmp_path, monkeypatch):
     now = {"seconds": 1000.0}
 

@@ -432,11 +432,21 @@ class _Run:
     def evaluate(self) -> dict[str, float]:
         """Translate dev, note the metrics, and keep the weights if they are the best so far."""
         state, speed = self.state, self._speed()
-        hypotheses = translate_greedily(
-            self.measured,
-            [self.src_subwords.encode(ja) for ja, _ in self.text.dev],
-            self.tgt_subwords,
+        sources = [self.src_subwords.encode(ja) for ja, _ in self.text.dev]
+        # A sentence that the model cannot read counts as an empty translation.
+        fits = [len(source) < self.measured.max_len for source in sources]
+        if not all(fits) and state["best_bleu"] < 0:
+            print(
+                f"{fits.count(False):,} of {len(fits):,} dev sentences have more than {self.measured.max_len - 1} "
+                "pieces, the most that the model reads; each counts as an empty translation",
+                file=sys.stderr,
+            )
+        found = iter(
+            translate_greedily(
+                self.measured, list(compress(sources, fits)), self.tgt_subwords
+            )
         )
+        hypotheses = [next(found) if fit else "" for fit in fits]
         references = [" ".join(en) for _, en in self.text.dev]
         bleu = sacrebleu.corpus_bleu(hypotheses, [references], tokenize="none", force=True)
         state["cpu_seconds"] = self._cpu_before + time.process_time()
