@@ -313,6 +313,14 @@ def test_a_home_that_does_not_answer_is_named(home, cache, monkeypatch):
     assert names(cache) == []
 
 
+def test_a_cache_that_cannot_be_written_to_is_named_with_what_to_do(home, monkeypatch, tmp_path):
+    (tmp_path / "home").touch()  # a file: nothing can be below it
+    monkeypatch.setattr(corpora, "cache_folder", lambda: tmp_path / "home" / "cache")
+    for load in (load_small_parallel_enja, load_tatoeba):
+        with pytest.raises(OSError, match=r"home/cache\S* cannot be written to \(Not a directory\).* ATTN_COURSE_DATA"):
+            load()
+
+
 def test_what_is_not_the_published_file_is_thrown_away(home, cache):
     home.files["dev.en"] = b"the bird sang .\n"
     with pytest.raises(ValueError, match=r"dev\.en, just downloaded .* has been altered or cut short") as error:

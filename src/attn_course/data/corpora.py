@@ -410,12 +410,19 @@ def _download(url: str, file: IO[bytes], sha256: str) -> None:
 @contextlib.contextmanager
 def _new_file(path: Path) -> Iterator[IO[bytes]]:
     """A file that gets its name when all of it is on the disk; if anything goes wrong before, it is removed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _clear_up(path)
     # Not from tempfile, whose files only their owner may read.
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
-        with part.open("x+b") as file:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _clear_up(path)
+        opened = part.open("x+b")
+    except OSError as error:
+        raise type(error)(
+            f"{path.parent} cannot be written to ({error.strerror}); if you have the corpus, set ATTN_COURSE_DATA "
+            "to the folder that holds it (`attn-course data --help`)"
+        ) from error
+    try:
+        with opened as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
