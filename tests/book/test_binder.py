@@ -48,4 +48,6 @@ def test_the_package_itself_is_installed_after_them():
     assert "pip install" in script.read_text("utf-8")
     assert "--no-deps --editable ." in script.read_text("utf-8")
     assert "--no-deps --requirement requirements-no-deps.txt" in script.read_text("utf-8")
+    assert (ROOT / "binder" / "start").stat().st_mode & 0o111, "start must be executable"
+    assert "export OMP_NUM_THREADS=1" in (ROOT / "binder" / "start").read_text("utf-8")
     assert re.fullmatch(r"python-3\.1[1-9]\n", (ROOT / "binder" / "runtime.txt").read_text("utf-8"))

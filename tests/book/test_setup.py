@@ -222,6 +222,7 @@ def test_the_book_is_built_when_a_source_changed_and_its_warnings_are_failures_u
 def test_what_runs_where_is_wired_together():
     run = (ROOT / ".ci" / "run").read_text("utf-8")
     assert [line for line in run.splitlines() if line.startswith("make ")] == [
+        "make types",
         "make test STRICT=1",
         "make tools STRICT=1",
         "make accelerator STRICT=1",
@@ -235,7 +236,7 @@ def test_what_runs_where_is_wired_together():
         assert any("make " in command or ".ci/run" in command for command in commands) or "deploy" in path.name
         for job in workflow["jobs"].values():
             assert all({"run", "uses"} & set(step) for step in job["steps"])
-    for command in ("test", "seeds", "machines", "accelerator", "gpu"):
+    for command in ("types", "test", "seeds", "machines", "accelerator", "gpu"):
         assert f"make {command}" in called, f"nobody runs make {command}"
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))["repos"]
     assert [hook["language"] for repo in hooks for hook in repo["hooks"]] == ["system"] * len(hooks[0]["hooks"])
@@ -327,6 +328,8 @@ def test_the_oldest_python_is_the_same_wherever_it_is_named():
     for name in ("README.md", "book/how_to_use.md", "scripts/setup.sh", "Makefile"):
         text = (ROOT / name).read_text("utf-8")
         assert set(re.findall(r"Python (3[\d.]*\d) or newer", text)) == {OLDEST}, name
+    tried = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text("utf-8"))["jobs"]["test"]
+    assert tried["strategy"]["matrix"]["include"][0]["python"] == OLDEST
     numbers = tuple(map(int, OLDEST.split(".")))
     assert f"sys.version_info < {numbers}" in (ROOT / "scripts" / "setup.sh").read_text("utf-8")
     assert sys.version_info >= numbers
