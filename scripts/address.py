@@ -61,8 +61,8 @@ PLACES = (
         "README.md",
         "- **Launch**: the badges above open a chapter on Binder or Colab; "
         "each chapter of the website has both buttons.\n",
-        f"- **Launch**: {HOW_TO_ADDRESS} says where your copy of the course is published; "
-        "from then on each chapter of the website has buttons for Binder and Colab.\n",
+        "- **Launch**: each chapter of a published copy has buttons for Binder and Colab. "
+        f"This copy has no public address yet; whoever publishes it gives the address with {HOW_TO_ADDRESS}.\n",
     ),
     Place("CONTRIBUTING.md", "[open an issue](https://github.com/OWNER/NAME/issues). ", "open an issue. "),
     Place(
@@ -84,7 +84,8 @@ PLACES = (
         "book/how_to_use.md",
         "Each chapter has a rocket at the top of its page.\n",
         "A course that is published on GitHub has a rocket at the top of each chapter; this copy has no address yet.\n"
-        f"{HOW_TO_ADDRESS} writes it everywhere, and `make book` builds the pages with it.\n",
+        f"Whoever publishes it writes the address everywhere with {HOW_TO_ADDRESS}; "
+        "`make book` then builds the pages with it.\n",
     ),
     Place(
         "book/how_to_use.md", "Each page has a button for opening an issue.\n", "Tell those who gave you this copy.\n"

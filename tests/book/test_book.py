@@ -474,6 +474,12 @@ def files_in_toc(toc: object) -> list[str]:
     return []
 
 
+def test_the_readme_gives_every_chapter_the_title_that_it_has():
+    table = re.findall(r"^\| \[(.+?)\]\(notebooks/(.+?)\) \|", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
+    titles = [(headings(markdown_cells(int(name[:2]))[0].source)[0][1], name) for name in CHAPTERS]
+    assert table == titles
+
+
 def test_the_table_of_contents_names_every_chapter_and_page_once_and_nothing_else():
     files = files_in_toc(yaml.safe_load((ROOT / "_toc.yml").read_text("utf-8")))
     on_disk = [f"notebooks/{Path(name).stem}" for name in CHAPTERS] + [f"book/{Path(name).stem}" for name in PAGES]
