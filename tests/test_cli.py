@@ -382,6 +382,14 @@ def test_a_training_of_many_steps_says_that_it_is_done(settings_file, tmp_path, 
     assert found.stderr.startswith("Done. The best weights (dev BLEU 31.5) are in ")
 
 
+def test_a_name_in_another_encoding_is_an_error_that_says_what_to_do(settings_file, tmp_path, monkeypatch):
+    monkeypatch.setattr("attn_course.training.train", lambda *_, **__: "pairs=\udc83.tsv".encode())
+    assert refused("train", settings_file, "--folder", tmp_path / "run") == (
+        "attn-course: every name on the command line must be valid in the locale's encoding (utf-8); "
+        "set PYTHONUTF8=1 to use UTF-8"
+    )
+
+
 def test_single_settings_can_be_changed(settings_file):
     assert cli._read_change("steps=7") == ("steps", 7)
     assert cli._read_change("peak_lr=1e-3") == ("peak_lr", 1e-3)

@@ -112,6 +112,11 @@ def _explain_errors(command: Callable) -> Callable:
             if isinstance(error, OSError) and error.strerror:  # without the number
                 name = f"{error.filename}: " if error.filename else ""
                 said = f"{name}{error.strerror}"
+            if isinstance(error, UnicodeEncodeError):  # streams and texts never raise it
+                said = (
+                    "every name on the command line must be valid in the locale's encoding "
+                    f"({sys.getfilesystemencoding()}); set PYTHONUTF8=1 to use UTF-8"
+                )
             _say(f"attn-course{where}: {said}")
             _tell_torchrun(said)
             raise typer.Exit(1) from None
