@@ -28,7 +28,7 @@ playwright_api = pytest.importorskip("playwright.sync_api")
 
 HTML = Path(os.environ.get("ATTN_COURSE_HTML", ROOT / "_build" / "html")).resolve()
 NOT_BUILT = f"the book is not built: no page in {os.path.relpath(HTML)}; `make book` builds it"
-NO_CHROMIUM = "no Chromium or Chrome is installed (on Debian and Ubuntu: apt-get install chromium)"
+NO_CHROMIUM = "no Chromium, Chrome or Edge is installed (on Debian and Ubuntu: apt-get install chromium)"
 CHROMIUM = find_browser()
 
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
