@@ -20,6 +20,7 @@ from attn_course import (
     make_alibi_bias,
     make_causal_mask,
     make_sliding_window_mask,
+    tiled_attention,
     weights_of_rows,
 )
 from attn_course.measuring import kernels_of, peak_bytes
@@ -224,6 +225,31 @@ def test_the_gradient_of_a_bias_needs_no_memory_for_all_scores_at_once():
     assert there_and_back < scores / 2
 
 
+# -- What a mask costs -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(S, S), (1, 1, S, S), (2, 1, 1, S), (1, 3, S, S), (2, 3, S, S)])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32])
+def test_a_mask_or_bias_takes_no_more_memory_than_it_does_in_sdpa(shape, dtype):
+    q, k, v = (x.detach() for x in make_qkv((2, 3)))
+    mask = rand_mask(*shape)
+    mask[..., -1, 0], mask[..., 0, -1] = True, False  # the corners of a causal mask
+    mask = mask if dtype is torch.bool else torch.randn(shape)
+    name = "mask" if dtype is torch.bool else "bias"
+    theirs = peak_bytes(lambda: F.scaled_dot_product_attention(q, k, v, attn_mask=mask))
+    assert peak_bytes(lambda: fused_attention(q, k, v, **{name: mask})) == theirs
+
+
+def test_a_boolean_mask_stays_boolean_where_weights_are_dropped(monkeypatch):
+    given = []
+    sdpa = F.scaled_dot_product_attention
+    monkeypatch.setattr(F, "scaled_dot_product_attention", lambda *a, **k: given.append(k) or sdpa(*a, **k))
+    q, k, v = make_qkv((2, 3))
+    mask = rand_mask(2, 1, 1, S)
+    fused_attention(q, k, v, mask, is_causal=True, dropout_p=0.5)
+    assert torch.equal(given[0]["attn_mask"], mask & make_causal_mask(T))
+
+
 def test_without_queries_nothing_is_computed():
     q, k, v = make_qkv((2, 3), num_queries=0)
     bias = torch.zeros(0, S, requires_grad=True)
@@ -282,6 +308,39 @@ def test_a_sink_under_vmap_is_refused_in_one_sentence():
     q, k, v = (x.detach() for x in make_qkv((2, 3)))
     with pytest.raises(NotImplementedError, match=r"does not go under torch.vmap: hand it the axis .* leading axis"):
         torch.vmap(lambda *qkv: fused_attention(*qkv, sink=torch.zeros(3)))(*(x[None] for x in (q, k, v)))
+
+
+FIRST_ONLY = {
+    "fused": fused_attention,
+    "fused with a sink": functools.partial(fused_attention, sink=0.0),
+    "tiled": tiled_attention,
+}
+
+
+@pytest.mark.parametrize("form", FIRST_ONLY)
+@pytest.mark.parametrize("upstream", ["constant", "varying"])
+def test_a_second_derivative_is_refused_and_not_left_out(form, upstream):
+    q, k, v = make_qkv((2, 3))
+    out = FIRST_ONLY[form](q, k, v)
+    loss = out.sum() if upstream == "constant" else out.square().sum()
+    (gradient,) = torch.autograd.grad(loss, q, create_graph=True)
+    with pytest.raises(RuntimeError, match=r"no second derivatives: use attention|derivative .* is not implemented"):
+        (loss + gradient.square().sum()).backward()
+
+
+@pytest.mark.parametrize(("size", "error"), [(-1e4, 1e-3), (1e6, 0.05), (-1e9, None), (1e9, None)])
+def test_gradients_under_a_huge_common_bias_are_off_by_as_much_as_the_docstring_says(size, error):
+    # Once PyTorch's kernel is right at -1e9, the paragraph in the docstring of fused_attention can go.
+    q, k, v = make_qkv((2, 3))
+    bias = torch.zeros(T, S)
+    bias[3] = size
+    found, wanted = fused_attention(q, k, v, bias=bias), attention(q, k, v, bias=bias)[0]
+    assert_close(found, wanted)
+    found, wanted = (torch.autograd.grad(out[:, :, 3].sum(), v)[0] for out in (found, wanted))
+    if error is None:
+        assert_close(found, S * wanted)
+    else:
+        assert (found - wanted).norm() < error * wanted.norm()
 
 
 def test_a_sink_may_be_of_a_wider_type_than_the_queries():

@@ -4,13 +4,15 @@ The private operators of PyTorch are named here and nowhere else in the package.
 others, the same numbers are computed without them.
 """
 
-from dataclasses import dataclass
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import FunctionCtx
 
 from attn_course.masks import make_causal_mask, to_additive_mask
 from attn_course.quiet import quiet_softmax
@@ -97,27 +99,30 @@ def run_fused_kernel(x: Prepared, dropout_p: float = 0.0) -> Tensor:
             x.q, x.k, x.v, x.bias, x.mask, x.sink, x.is_causal, x.scale
         )
         return out
-    added, is_causal = x.added, x.is_causal
-    if is_causal and (added is not None or x.sink is not None):
+    if x.is_causal and (causal_and_more or x.sink is not None):
         causal = make_causal_mask(x.q.size(2), device=x.q.device)
-        added, is_causal = to_additive_mask(causal, x.q.dtype, bias=added), False
+        mask = causal if x.mask is None else x.mask & causal
+        x = replace(x, mask=mask, is_causal=False)
     if x.sink is not None:
-        return _attend_by_definition(x, added, dropout_p)
+        return _attend_by_definition(x, dropout_p)
     return F.scaled_dot_product_attention(
         x.q,
         x.k,
         x.v,
-        attn_mask=x.mask if x.bias is None and not causal_and_more else added,
-        is_causal=is_causal,
+        # A boolean mask goes as it is: as numbers it would take four times the memory.
+        attn_mask=x.mask if x.bias is None else x.added,
+        is_causal=x.is_causal,
         dropout_p=dropout_p,
         scale=x.scale,
-        enable_gqa=x.q.size(1) != x.k.size(1),
+        # Under torch.jit.trace sizes are tensors, and so is what comparing them gives.
+        enable_gqa=bool(x.q.size(1) != x.k.size(1)),
     )
 
 
-def _attend_by_definition(x: Prepared, added: Tensor | None, dropout_p: float) -> Tensor:
+def _attend_by_definition(x: Prepared, dropout_p: float) -> Tensor:
     k, v = (y.repeat_interleave(x.q.size(1) // y.size(1), 1) for y in (x.k, x.v))
     scores = (x.q * x.scale) @ k.mT  # (B, H, T, S)
+    added = x.added
     if added is not None:
         scores = scores + added
     return F.dropout(quiet_softmax(scores, sink=x.sink), dropout_p) @ v
@@ -127,6 +132,49 @@ def _reaches_kernel(q: Tensor, dropout_p: float) -> bool:
     # The kernel divides by the number of queries: without any, it would end the process.
     there = FORWARD is not None and BACKWARD is not None
     return there and q.device.type == "cpu" and dropout_p == 0 and q.numel() > 0
+
+
+def first_derivatives_only(backward: Callable[..., tuple]) -> Callable[..., tuple]:
+    """Let a backward pass run once, and raise an error where its result is differentiated again.
+
+    PyTorch's ``once_differentiable`` raises none if the incoming gradient is a constant, as that of a sum is. A
+    gradient penalty would then be left out without a word.
+    """
+
+    @functools.wraps(backward)
+    def run(ctx: FunctionCtx, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        with torch.no_grad():
+            gradients = backward(ctx, *grad_outputs)
+        if (
+            not torch.is_grad_enabled()
+        ):  # without create_graph nothing can be differentiated again
+            return gradients
+        given = [x for x in gradients if x is not None]
+        sources = [x for x in (*ctx.saved_tensors, *grad_outputs) if x is not None]
+        marked = iter(_NoSecondDerivative.apply(len(given), *given, *sources))
+        return tuple(None if x is None else next(marked) for x in gradients)
+
+    return run
+
+
+class _NoSecondDerivative(torch.autograd.Function):
+    """The first tensors as they are; an error where a gradient comes back."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(number: int, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return tuple(x.view_as(x) for x in tensors[:number])
+
+    @staticmethod
+    def setup_context(ctx: FunctionCtx, inputs: tuple, output: tuple) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, *grad_outputs: Tensor) -> None:
+        raise RuntimeError(
+            "this form of attention has no second derivatives: use attention, or a layer with need_weights=True"
+        )
 
 
 class _FusedAttention(torch.autograd.Function):
@@ -166,13 +214,13 @@ class _FusedAttention(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple, *inputs: Any) -> None:
         raise NotImplementedError(
-            "fused_attention with a sink, or with a bias that learns, does not go under "
-            "torch.vmap: hand it the axis over which you map as one more leading axis "
-            "of q, k and v"
+            "fused_attention with a sink, with a bias that learns, or with is_causal and "
+            "a mask does not go under torch.vmap: hand it the axis over which you map "
+            "as one more leading axis of q, k and v"
         )
 
     @staticmethod
-    @once_differentiable
+    @first_derivatives_only
     def backward(
         ctx: FunctionCtx, upstream: Tensor, _: Tensor
     ) -> tuple[Tensor | None, ...]:

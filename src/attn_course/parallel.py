@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 from attn_course.functional import fused_attention
+from attn_course.kernels import first_derivatives_only
 from attn_course.tiled import attend_block, merge_blocks
 from attn_course.validation import check_qkv, check_sizes
 
@@ -121,7 +122,7 @@ class _RingAttention(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
+    @first_derivatives_only
     def backward(ctx: FunctionCtx, upstream: Tensor) -> tuple[Tensor | None, ...]:
         return *ring_backward(upstream, *ctx.saved_tensors), None
 

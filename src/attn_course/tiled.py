@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import FunctionCtx
 
-from attn_course.kernels import with_four_axes
+from attn_course.kernels import first_derivatives_only, with_four_axes
 from attn_course.masks import to_additive_mask
 from attn_course.validation import check_mask, check_qkv, check_sizes
 
@@ -126,6 +126,8 @@ def tiled_attention(
     logarithm of the sum of its row (Dao et al. 2022, arXiv:2205.14135, algorithms 1 and 4; loops in the
     order of Dao 2023, arXiv:2307.08691).
 
+    It has no second derivatives; for those use :func:`~attn_course.attention`.
+
     What this saves is memory. PyTorch's fused kernel does the same in compiled code, a little faster:
     :func:`~attn_course.fused_attention`.
 
@@ -221,7 +223,7 @@ class _TiledAttention(torch.autograd.Function):
         )
 
     @staticmethod
-    @once_differentiable
+    @first_derivatives_only
     def backward(
         ctx: FunctionCtx, upstream: Tensor, _: Tensor
     ) -> tuple[Tensor | None, ...]:
