@@ -5,6 +5,7 @@ import math
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -217,9 +218,10 @@ def test_gradcheck_of_attention_with_capped_scores_and_a_fully_masked_row():
 @pytest.mark.parametrize("cap", [0.0, -50.0, math.nan])
 def test_a_cap_that_is_not_positive_is_refused(cap):
     x = torch.randn(3, 4)
-    for call in (lambda: soft_cap(x, cap), lambda: attention(x, x, x, softcap=cap)):
-        with pytest.raises(ValueError, match=rf"softcap \({cap}\) must be positive; None for none"):
-            call()
+    with pytest.raises(ValueError, match=rf"^cap \({cap}\) must be positive$"):
+        soft_cap(x, cap)
+    with pytest.raises(ValueError, match=rf"^softcap \({cap}\) must be positive$"):
+        attention(x, x, x, softcap=cap)
 
 
 @given(masked_qkv(), st.booleans())
@@ -449,7 +451,7 @@ def test_masks_that_do_not_fit_are_refused(attend):
         attend(q, k, v, torch.zeros(5, 5))
     with pytest.raises(TypeError, match=r"not torch.int64"):
         attend(q, k, v, torch.ones(5, 5, dtype=torch.int64))
-    with pytest.raises(TypeError, match=r"mask must be a boolean tensor, not list"):
+    with pytest.raises(TypeError, match=r"mask must be a tensor, not list; torch.as_tensor makes one"):
         attend(q, k, v, [[True]])
     with pytest.raises(ValueError, match=r"mask of shape \(5, 4\) must be .* scores \(2, 3, 5, 5\)"):
         attend(q, k, v, torch.ones(5, 4, dtype=torch.bool))
@@ -462,8 +464,19 @@ def test_types_and_probabilities_that_do_not_fit_are_refused():
     q = k = v = torch.zeros(2, 3)
     with pytest.raises(TypeError, match=r"q \(torch.float64\), k \(torch.float32\)"):
         attention(q.double(), k, v)
-    with pytest.raises(ValueError, match=r"dropout_p \(1.0\) must be at least 0 and below 1"):
-        fused_attention(q, k, v, dropout_p=1.0)
+    for attend in (attention, fused_attention):
+        with pytest.raises(ValueError, match=r"dropout_p \(1.0\) must be at least 0 and below 1"):
+            attend(q, k, v, dropout_p=1.0)
+    for attend in (attention, fused_attention, tiled_attention):
+        with pytest.raises(TypeError, match=r"k must be a tensor, not ndarray; torch.as_tensor makes one"):
+            attend(q, k.numpy(), v)
+        with pytest.raises(TypeError, match=r"mask must be a tensor, not ndarray"):
+            attend(q, k, v, mask=np.ones((2, 2), bool))
+    nested = torch.nested.nested_tensor([torch.zeros(3, 4), torch.zeros(5, 4)], layout=torch.jagged)
+    with pytest.raises(TypeError, match=r"q must not be a nested tensor; pad it with torch.nested.to_padded_tensor"):
+        fused_attention(nested, nested, nested)
+    with pytest.raises(TypeError, match=r"bias must be a tensor, not float"):
+        attention(q, k, v, bias=0.5)
 
 
 # -- NaN ---------------------------------------------------------------------------------------------

@@ -190,6 +190,8 @@ def test_the_types_minimum_counts_as_hidden_as_transformers_uses_it():
         (lambda: from_transformers_mask(torch.tensor([1, 0])), ValueError, r"must have shape \(B, S\)"),
         (lambda: from_transformers_mask(torch.tensor([[2]])), ValueError, r"only 1 \(real token\) and 0"),
         (lambda: to_additive_mask(torch.ones(1).bool(), torch.int64), TypeError, r"floating-point"),
+        (lambda: from_transformers_mask([[1, 0]]), TypeError, r"attention_mask must be a tensor, not list"),
+        (lambda: from_additive_mask([[0.0]]), TypeError, r"additive must be a tensor, not list"),
         (lambda: from_additive_mask(torch.tensor([-1.0])), ValueError, r"holds -1: that is a bias"),
         (lambda: from_additive_mask(torch.tensor([1])), TypeError, r"must be floating-point, not torch.int64"),
     ],

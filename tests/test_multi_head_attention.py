@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shapes import seeds
 from torch import nn
+from torch.nn.utils import prune
 from torch.testing import assert_close
+from torch.utils.flop_counter import FlopCounterMode
 
 from attn_course import (
     MultiHeadAttention,
@@ -318,6 +321,16 @@ def test_in_training_the_weights_returned_are_those_applied():
     assert_close(weights[:, 0][kept], 2 * full[kept])  # 1 / (1 - 0.5)
 
 
+def test_dropping_weights_costs_no_second_product():
+    flops = []
+    for dropout in (0.0, 0.5):
+        layer, x = MultiHeadAttention(8, 4, num_kv_heads=2, dropout=dropout), torch.randn(2, 7, 8)
+        with FlopCounterMode(display=False) as counter:
+            layer(x, need_weights=True)
+        flops.append(counter.get_total_flops())
+    assert flops[0] == flops[1] > 0
+
+
 @pytest.mark.cpu_only("its fused kernel")
 def test_without_weights_it_takes_the_fused_kernel_even_for_gpt2_small(monkeypatch):
     calls = []
@@ -359,6 +372,62 @@ def test_a_sequence_that_is_its_own_memory_attends_to_itself(is_causal):
         options = {"is_causal": is_causal, "need_weights": need_weights}
         for a, b in zip(across(x, x, **options), ours(x, **options), strict=True):
             assert_close(a, b)
+
+
+# -- Where no value can be read ----------------------------------------------------------------------
+
+
+class MasksMadeInside(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = MultiHeadAttention(8, 2)
+
+    def forward(self, x, mask, lengths):
+        padding = make_padding_mask(lengths, x.size(1))
+        out = self.layer(x, mask=mask)[0] + self.layer(x, mask=make_causal_mask(x.size(1)))[0]
+        return out, *self.layer(x, mask=mask & padding, need_weights=[0, -1])
+
+
+WITHOUT_VALUES = {
+    "compiled": lambda model, inputs: torch.compile(model, backend="aot_eager", fullgraph=True)(*inputs),
+    "exported": lambda model, inputs: torch.export.export(model, inputs).module()(*inputs),
+    "traced": lambda model, inputs: torch.jit.trace(model, inputs)(*inputs),
+    "mapped": lambda model, inputs: [
+        x[:, 0] for x in torch.vmap(lambda x, lengths: model(x[None], inputs[1], lengths[None]))(inputs[0], inputs[2])
+    ],
+}
+
+
+@pytest.mark.bad_input
+@pytest.mark.cpu_only("torch.compile knows no device that is written in Python")
+@pytest.mark.filterwarnings("ignore")  # PyTorch has some to say about each of these
+@pytest.mark.parametrize("way", WITHOUT_VALUES)
+def test_square_masks_and_chosen_rows_ask_for_no_value_where_there_is_none(way):
+    torch.manual_seed(0)
+    model = MasksMadeInside().eval()
+    inputs = torch.randn(2, 5, 8), make_causal_mask(5), torch.tensor([0, 5])  # one sequence is all padding
+    with torch.no_grad():
+        for found, wanted in zip(WITHOUT_VALUES[way](model, inputs), model(*inputs), strict=True):
+            assert_close(found, wanted)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_rows_may_differ_under_vmap():
+    layer, x = MultiHeadAttention(8, 2), torch.randn(3, 5, 8)
+    rows = torch.tensor([[0, 1], [4, -1], [-5, 2]])
+    found = torch.vmap(lambda x, rows: layer(x[None], need_weights=rows)[1][0])(x, rows)
+    _, weights = layer(x, need_weights=True)
+    assert_close(found, torch.stack([weights[i][:, rows[i]] for i in range(3)]))
+
+
+def with_weight_norm(layer):
+    nn.utils.parametrizations.weight_norm(layer.q_proj)
+    return layer
+
+
+def with_pruned_bias(layer):
+    prune.identity(layer.out_proj, "bias")
+    return layer
 
 
 @pytest.mark.bad_input
@@ -473,6 +542,44 @@ def test_a_sequence_that_is_its_own_memory_attends_to_itself(is_causal):
             lambda: MultiHeadAttention(8, 2)(torch.zeros(1, 5, 8), need_weights=torch.tensor(1)),
             ValueError,
             r"rows of shape \(\) must have one axis",
+        ),
+        *(
+            (lambda kind=kind, change=change: change(kind(8, 2)).to_torch(), ValueError, message)
+            for kind in (MultiHeadAttention, MultiHeadCrossAttention)
+            for change, message in (
+                (with_weight_norm, r"q_proj.weight cannot be copied, because it is computed from other parameters"),
+                (with_pruned_bias, r"out_proj.bias cannot be copied, .* torch.nn.utils.prune.remove first"),
+            )
+        ),
+        (
+            lambda: MultiHeadAttention.from_torch(prune.identity(nn.MultiheadAttention(8, 2), "in_proj_weight")),
+            ValueError,
+            r"in_proj_weight cannot be copied",
+        ),
+        (
+            lambda: MultiHeadAttention(8, 2)(np.zeros((1, 5, 8), np.float32)),
+            TypeError,
+            r"x must be a tensor, not ndarray; torch.as_tensor makes one",
+        ),
+        (
+            lambda: MultiHeadAttention(8, 2)(torch.zeros(1, 5, 8), mask=np.ones((5, 5), bool)),
+            TypeError,
+            r"mask must be a tensor, not ndarray",
+        ),
+        (
+            lambda: MultiHeadAttention(8, 2)(torch.zeros(1, 5, 8), bias=0.5),
+            TypeError,
+            r"bias must be a tensor, not float",
+        ),
+        (
+            lambda: MultiHeadAttention(8, 2)(torch.zeros(1, 5, 8), positions=[0, 1, 2, 3, 4]),
+            TypeError,
+            r"positions must be a tensor, not list",
+        ),
+        (
+            lambda: MultiHeadCrossAttention(8, 2)(torch.zeros(1, 5, 8), np.zeros((1, 7, 8), np.float32)),
+            TypeError,
+            r"memory must be a tensor, not ndarray",
         ),
         (
             lambda: MultiHeadAttention(8, 2)(torch.zeros(1, 5, 8), need_weights=[0, 5]),

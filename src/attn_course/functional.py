@@ -18,7 +18,13 @@ from torch import Tensor
 from attn_course.kernels import Prepared, run_fused_kernel, with_four_axes
 from attn_course.masks import make_causal_mask, to_additive_mask
 from attn_course.quiet import quiet_softmax
-from attn_course.validation import check_attention, check_probability, check_row_numbers
+from attn_course.validation import (
+    check_attention,
+    check_positive,
+    check_probability,
+    check_row_numbers,
+    read_value,
+)
 
 
 def softmax(x: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
@@ -70,8 +76,7 @@ def soft_cap(x: Float[Tensor, "..."], cap: float) -> Float[Tensor, "..."]:
         >>> soft_cap(torch.tensor([1.0, 50.0, 1000.0]), 50.0)
         tensor([ 0.9999, 38.0797, 50.0000])
     """
-    if not cap > 0:
-        raise ValueError(f"softcap ({cap}) must be positive; None for none")
+    check_positive(cap, "cap")
     return cap * torch.tanh(x / cap)
 
 
@@ -85,6 +90,7 @@ def attention(
     sink: float | Float[Tensor, "H"] | None = None,
     enable_gqa: bool = False,
     softcap: float | None = None,
+    dropout_p: float = 0.0,
 ) -> tuple[Float[Tensor, "*batch T Dv"], Float[Tensor, "*batch T S"]]:
     r"""Average the values, weighting each by how well its key matches the query.
 
@@ -105,13 +111,14 @@ def attention(
             (..., H, T, D): the first the first H / G, and so on.
         softcap: bend the scaled scores by :func:`soft_cap` before anything is added or hidden. No fused kernel of
             PyTorch does this.
+        dropout_p: probability of dropping a weight, from 0 up to but not including 1.
 
     Returns:
-        The output (..., T, Dv) and the weights (..., T, S).
+        The output (..., T, Dv) and the weights (..., T, S) that it was made with, after dropping.
 
     Raises:
-        ValueError: if the shapes of ``q``, ``k``, ``v``, ``mask``, ``bias`` or ``sink`` do not fit, or ``softcap``
-            is not positive.
+        ValueError: if the shapes of ``q``, ``k``, ``v``, ``mask``, ``bias`` or ``sink`` do not fit, ``softcap`` is
+            not positive, or ``dropout_p`` is outside [0, 1).
         TypeError: if the mask is not boolean, or the bias not floating point.
 
     Example:
@@ -120,18 +127,22 @@ def attention(
         tensor([[0.5000, 0.5000]])
     """
     sink = check_attention(q, k, v, mask=mask, bias=bias, sink=sink, enable_gqa=enable_gqa)
+    check_probability(dropout_p, "dropout_p")
     if enable_gqa:
         k, v = (x.repeat_interleave(q.size(-3) // x.size(-3), dim=-3) for x in (k, v))
     # Unit-variance q and k give scores of variance D; rescaled, the softmax stays soft. The
     # queries are rescaled, not the scores: there are fewer of them.
     scores = (q / math.sqrt(q.size(-1))) @ k.mT  # (..., T, S)
     if softcap is not None:
+        check_positive(softcap, "softcap")
         scores = soft_cap(scores, softcap)
     if bias is not None:
         scores = scores + bias.to(scores.dtype)
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
     weights = softmax(scores) if sink is None else quiet_softmax(scores, sink=sink)
+    if dropout_p > 0:
+        weights = F.dropout(weights, dropout_p)
     return weights @ v, weights
 
 
@@ -158,6 +169,14 @@ def fused_attention(
 
     NaN in a query, or in all keys that it sees, can end as zeros, because PyTorch's kernel for the CPU takes a row
     of NaN for an empty one; :func:`attention` gives NaN. To look for NaN, ask a layer for its weights.
+
+    A huge number that ``bias`` adds to all keys of a query spoils the gradients. PyTorch's kernel for the CPU keeps
+    the logarithm of each row's sum for the backward pass, and float32 rounds it to the size of that number. The output
+    stays right, but the gradients differ from those of :func:`attention` by 0.03 % at ±1e4 and by 2 % at ±1e6, and at
+    ±1e9 or the type's minimum they are S times too large. To hide all keys of a query, use ``mask`` or -inf.
+
+    The kernel has no second derivatives and no forward-mode derivatives: for those use :func:`attention`, or a layer
+    with ``need_weights=True``.
 
     Args:
         q: queries (..., T, D).
@@ -279,7 +298,10 @@ def weights_of_rows(
     if sink is not None:
         return quiet_softmax(scores, sink=sink)
     sees_nothing = (scores.detach().amax(-1) == -math.inf).any()
-    return softmax(scores) if sees_nothing else torch.softmax(scores, -1)
+    # PyTorch's softmax is faster, but gives NaN for a row of -inf.
+    if read_value(sees_nothing) is False:
+        return torch.softmax(scores, -1)
+    return softmax(scores)
 
 
 def _widen(x: Tensor, width: int) -> Tensor:
@@ -291,13 +313,13 @@ def _widen(x: Tensor, width: int) -> Tensor:
 
 
 def _is_causal_mask(mask: Tensor, num_queries: int, num_keys: int) -> bool:
-    # Comparing costs T * S bytes, far less than the attention, and two corners tell most other masks
-    # apart. On a GPU the answer would stall the queue of kernels, and its fused kernels take a mask.
+    # A corner and a diagonal rule out most other masks before all T * S elements are compared. On a GPU reading
+    # the answer would stall the queue of kernels, and its fused kernels take a mask.
     return (
         num_queries == num_keys > 0
         and mask.shape == (num_queries, num_keys)
         and mask.device.type == "cpu"
-        and bool(mask[-1, 0])
-        and not mask[0, -1]
+        and read_value(mask[-1, 0]) is True
+        and not mask.diagonal(1).any()
         and torch.equal(mask, make_causal_mask(num_queries))
     )

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from attn_course.cache import LatentCache, all_or_nothing, type_of_outputs
 from attn_course.functional import fused_attention, weights_of_rows
 from attn_course.positions import rotate
-from attn_course.validation import check_need_weights, check_sizes, check_width
+from attn_course.validation import check_need_weights, check_sequence, check_sizes
 
 
 class LatentAttention(nn.Module):
@@ -127,18 +127,14 @@ class LatentAttention(nn.Module):
             TypeError: if the mask is not boolean, the positions not integers, or ``need_weights`` neither a truth
                 value nor rows.
         """
-        if x.dim() != 3:
-            raise ValueError(
-                f"x must have three axes (B, T, E), not shape {tuple(x.shape)}"
-            )
-        check_width(x, self.kv_down_proj.in_features, "x", "d_model")
+        check_sequence(x, self.kv_down_proj.in_features, "x", "d_model")
         check_need_weights(need_weights, x.size(1))
         if positions is None:
             start = 0 if cache is None else cache.length
             positions = torch.arange(start, start + x.size(1), device=x.device)
-        elif positions.dim() == 2:
+        elif isinstance(positions, Tensor) and positions.dim() == 2:
             positions = positions[:, None]  # (B, 1, T): the same for every head
-        if mask is not None and mask.dim() == 3:
+        if isinstance(mask, Tensor) and mask.dim() == 3:
             mask = mask[:, None]  # (B, 1, T, S): the same for every head
 
         q = self.q_up_proj(x if self.q_down_proj is None else self.q_down_proj(x))

@@ -16,7 +16,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attn_course.validation import check_is_bool, check_window
+from attn_course.validation import (
+    check_is_bool,
+    check_is_tensor,
+    check_window,
+    read_value,
+)
 
 
 def make_causal_mask(
@@ -150,12 +155,12 @@ def make_padding_mask(
             f"lengths must have one axis (B,), not shape {tuple(lengths.shape)}: "
             "one length for each sequence"
         )
-    shortest, longest = (int(lengths.min()), int(lengths.max())) if len(lengths) else (0, 0)
+    shortest, longest = map(read_value, lengths.aminmax()) if len(lengths) else (0, 0)
     if max_len is None:
-        max_len = longest
-    if shortest < 0:
+        max_len = int(lengths.max()) if longest is None else longest
+    if shortest is not None and shortest < 0:
         raise ValueError(f"lengths must not be negative, but one is {shortest}")
-    if longest > max_len:
+    if longest is not None and longest > max_len:
         raise ValueError(
             f"the longest length ({longest}) must not exceed max_len ({max_len})"
         )
@@ -291,12 +296,15 @@ def from_transformers_mask(attention_mask: Int[Tensor, "B S"]) -> Bool[Tensor, "
     """Read the ``attention_mask`` of a Hugging Face tokenizer, 1 at real tokens and 0 at padding.
 
     Raises:
+        TypeError: if the mask is not a tensor, such as the lists that a tokenizer returns without
+            ``return_tensors="pt"``.
         ValueError: if the mask does not have shape (B, S) or holds anything but 0 and 1.
 
     Example:
         >>> from_transformers_mask(torch.tensor([[1, 1, 0]]))
         tensor([[[ True,  True, False]]])
     """
+    check_is_tensor(attention_mask, "attention_mask")
     if attention_mask.dim() != 2:
         raise ValueError(
             f"attention_mask of shape {tuple(attention_mask.shape)} must have shape (B, S)"
@@ -348,13 +356,14 @@ def from_additive_mask(additive: Float[Tensor, "..."]) -> Bool[Tensor, "..."]:
     """Read a mask of numbers to be added to the scores: 0 means may attend, -inf or the type's minimum not.
 
     Raises:
-        TypeError: if the mask is not floating-point.
+        TypeError: if the mask is not a floating-point tensor.
         ValueError: if it holds a value that is neither 0 nor hugely negative, because a bias is no mask.
 
     Example:
         >>> from_additive_mask(torch.tensor([[0.0, -torch.inf]]))
         tensor([[ True, False]])
     """
+    check_is_tensor(additive, "additive")
     if not additive.is_floating_point():
         raise TypeError(f"an additive mask must be floating-point, not {additive.dtype}")
     allowed = additive == 0

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -12,11 +11,13 @@ from attn_course.functional import attention, fused_attention, weights_of_rows
 from attn_course.masks import make_causal_mask
 from attn_course.positions import Rotation, rotate
 from attn_course.validation import (
+    check_has_weights,
+    check_is_tensor,
     check_mask,
     check_need_weights,
     check_probability,
+    check_sequence,
     check_sizes,
-    check_width,
 )
 
 
@@ -92,7 +93,7 @@ class _Heads(nn.Module):
         is_causal: bool,
         need_weights: bool | Sequence[int] | Tensor,
     ) -> tuple[Tensor, Tensor | None]:
-        if bias is not None and bias.dim() == 3:
+        if isinstance(bias, Tensor) and bias.dim() == 3:
             raise ValueError(
                 f"bias of shape {tuple(bias.shape)} must be (T, S), or say with four axes whom it is for: (1, H, T, S) "
                 "for each head, (B, 1, T, S) for each sequence; see Tensor.unsqueeze"
@@ -130,11 +131,16 @@ class _Heads(nn.Module):
             if mask is not None:
                 check_mask(mask, (*q.shape[:-1], k.size(-2)))
             mask = causal if mask is None else mask & causal
-        out, weights = attention(q, k, v, mask, bias=bias, sink=sink, enable_gqa=enable_gqa)
-        if dropout_p > 0:
-            weights = F.dropout(weights, dropout_p)
-            v = v.repeat_interleave(q.size(1) // v.size(1), dim=1)
-            out = weights @ v
+        out, weights = attention(
+            q,
+            k,
+            v,
+            mask,
+            bias=bias,
+            sink=sink,
+            enable_gqa=enable_gqa,
+            dropout_p=dropout_p,
+        )
         return self._merge_heads(out), weights
 
     def _merge_heads(self, out: Tensor) -> Tensor:
@@ -188,6 +194,9 @@ class _Heads(nn.Module):
             batch_first=True,
         )
         ours = self.state_dict()
+        kinds = ("weight", "bias") if bias else ("weight",)
+        names = [f"{part}_proj.{kind}" for part in ("q", "k", "v", "out") for kind in kinds]
+        check_has_weights(ours, names)
         weights = [ours[f"{name}_proj.weight"] for name in "qkv"]
         if theirs.in_proj_weight is not None:
             state = {"in_proj_weight": torch.cat(weights)}
@@ -208,14 +217,20 @@ class _Heads(nn.Module):
                 "add_zero_attn has one, sink='zero'"
             )
         theirs = module.state_dict()
-        if "in_proj_weight" in theirs:
-            weights = theirs["in_proj_weight"].chunk(3)
-        else:  # stored apart when keys and values have a width of their own
-            weights = [theirs[f"{name}_proj_weight"] for name in "qkv"]
+        # Stored apart when keys and values have a width of their own.
+        together = module.kdim == module.vdim == module.embed_dim
+        names = (
+            ["in_proj_weight"] if together else [f"{name}_proj_weight" for name in "qkv"]
+        )
+        biases = [] if self.q_proj.bias is None else ["in_proj_bias", "out_proj.bias"]
+        check_has_weights(theirs, [*names, "out_proj.weight", *biases])
+        weights = [theirs[name] for name in names]
+        if together:
+            weights = weights[0].chunk(3)
         state = {f"{name}_proj.weight": w for name, w in zip("qkv", weights, strict=True)}
         if self.q_proj.bias is not None:
-            biases = theirs["in_proj_bias"].chunk(3)
-            state |= {f"{name}_proj.bias": b for name, b in zip("qkv", biases, strict=True)}
+            parts = zip("qkv", theirs["in_proj_bias"].chunk(3), strict=True)
+            state |= {f"{name}_proj.bias": part for name, part in parts}
         state |= {key: value for key, value in theirs.items() if key.startswith("out_proj")}
         self.to(module.out_proj.weight).load_state_dict(state)
         self.train(module.training)
@@ -229,7 +244,8 @@ class MultiHeadAttention(_Heads):
     projections stand side by side in one matrix; head h owns columns h * D to (h + 1) * D of each. The sequence
     attends to itself; to another one attends :class:`MultiHeadCrossAttention`.
 
-    Weights are computed only when asked for. Without them the call goes through PyTorch's fused kernel.
+    Weights are computed only when asked for. Without them the call goes through PyTorch's fused kernel, which has no
+    second derivatives and no forward-mode derivatives: for those, ask for all weights.
 
     Args:
         d_model: E, the width of queries, keys and values over all heads together, and of the output.
@@ -319,12 +335,12 @@ class MultiHeadAttention(_Heads):
             TypeError: if the mask is not boolean, the bias not floating point, the positions not integers, or
                 ``need_weights`` neither a truth value nor rows.
         """
-        _check_sequence(x, "x", self.q_proj.in_features, "d_in")
+        check_sequence(x, self.q_proj.in_features, "x", "d_in")
         check_need_weights(need_weights, x.size(1))
         q = self._project_queries(x)  # (B, H, T, D)
         k, v = self._project_keys_and_values(x, x)  # (B, G, T, D)
         if positions is not None:
-            if not isinstance(positions, Rotation) and positions.dim() == 2:
+            if isinstance(positions, Tensor) and positions.dim() == 2:
                 positions = positions[:, None]  # (B, 1, T): the same for every head
             q = rotate(q, positions)
             k = rotate(k, positions)
@@ -436,11 +452,11 @@ class MultiHeadCrossAttention(_Heads):
             ValueError: if a shape does not fit.
             TypeError: as :class:`MultiHeadAttention`.
         """
-        _check_sequence(query, "query", self.q_proj.in_features, "d_in")
+        check_sequence(query, self.q_proj.in_features, "query", "d_in")
         check_need_weights(need_weights, query.size(1))
         q = self._project_queries(query)  # (B, H, T, D)
         # Keys and values (B, G, S, D).
-        k, v = self.project_memory(memory) if isinstance(memory, Tensor) else memory
+        k, v = memory if isinstance(memory, tuple) else self.project_memory(memory)
         return self._attend(q, k, v, _for_all_heads(mask), bias, is_causal, need_weights)
 
     def project_memory(
@@ -459,8 +475,8 @@ class MultiHeadCrossAttention(_Heads):
             ValueError: if a shape does not fit.
         """
         value = memory if value is None else value
-        _check_sequence(memory, "memory", self.k_proj.in_features, "d_memory")
-        _check_sequence(value, "value", self.v_proj.in_features, "d_memory")
+        check_sequence(memory, self.k_proj.in_features, "memory", "d_memory")
+        check_sequence(value, self.v_proj.in_features, "value", "d_memory")
         return self._project_keys_and_values(memory, value)
 
     @classmethod
@@ -499,17 +515,11 @@ class MultiHeadCrossAttention(_Heads):
 
 
 def _for_all_heads(mask: Tensor | None) -> Tensor | None:
-    if mask is not None and mask.dim() == 3:
-        mask = mask[:, None]  # (B, 1, T, S): the same for every head
+    if mask is not None:
+        check_is_tensor(mask, "mask")
+        if mask.dim() == 3:
+            mask = mask[:, None]  # (B, 1, T, S): the same for every head
     return mask
-
-
-def _check_sequence(x: Tensor, name: str, width: int, argument: str) -> None:
-    check_width(x, width, name, argument)
-    if x.dim() != 3:
-        raise ValueError(
-            f"{name} must have three axes (B, T, E), not shape {tuple(x.shape)}"
-        )
 
 
 def _for_cache(
@@ -518,6 +528,7 @@ def _for_cache(
     """The mask and bias of the keys k that a cache returned, from those of all positions read so far."""
     num_queries = q.size(-2)
     if bias is not None:
+        check_is_tensor(bias, "bias")
         bias = cache.select(bias, num_queries)
     visible = cache.visible_mask(num_queries, device=k.device)
     if mask is None:

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
-from attn_course.validation import check_is_float, check_sizes
+from attn_course.validation import check_is_float, check_is_tensor, check_sizes
 
 
 def make_sinusoidal_positions(
@@ -327,6 +327,7 @@ def _check_pairs(width: int, name: str, base: float) -> None:
 
 
 def _check_are_integers(positions: Tensor) -> None:
+    check_is_tensor(positions, "positions")
     if positions.is_floating_point() or positions.dtype == torch.bool:
         raise TypeError(f"positions must be integers, not {positions.dtype}")
 

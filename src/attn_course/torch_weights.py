@@ -5,6 +5,7 @@ import copy
 from torch import nn
 
 from attn_course.multi_head_attention import MultiHeadAttention, MultiHeadCrossAttention
+from attn_course.validation import check_has_weights
 
 ENCODER_PARTS = {
     "self_attention": "self_attn",
@@ -66,7 +67,9 @@ def layer_to_torch(ours: nn.Module, cls: type, parts: dict[str, str]) -> nn.Modu
 
 def copy_weights(module: nn.Module, into: nn.Module) -> nn.Module:
     """Copy what a module has learned into one of the same kind, and what a norm adds to its variance."""
-    into.load_state_dict(module.state_dict())
+    state = module.state_dict()
+    check_has_weights(state, into.state_dict())
+    into.load_state_dict(state)
     if isinstance(module, nn.LayerNorm):
         into.eps = module.eps
     return into

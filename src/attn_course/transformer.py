@@ -23,6 +23,7 @@ from attn_course.torch_weights import (
 from attn_course.validation import (
     check_is_bool,
     check_is_flag,
+    check_is_tensor,
     check_probability,
     check_sizes,
     check_token_ids,
@@ -736,6 +737,7 @@ class Transformer(nn.Module):
 def _check_memory(memory: Tensor | None, num_targets: int) -> None:
     if memory is None:
         raise ValueError("decode needs a memory, or a cache that was made of one")
+    check_is_tensor(memory, "memory")
     if memory.dim() != 3 or memory.size(0) != num_targets:
         raise ValueError(
             f"memory of shape {tuple(memory.shape)} must be (B, S, E) "

@@ -1,14 +1,43 @@
 """What several modules ask of their inputs: each check raises early and says the values and the rule."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 
 
+def read_value(x: Tensor) -> bool | int | float | None:
+    """Read the only number of a tensor; None where there is none to read.
+
+    There is none while PyTorch compiles, exports or traces the code, under ``torch.vmap``, and in tensors without
+    data. Who asks must then go the way that is right for every value.
+    """
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return None
+    try:
+        return x.item()
+    except RuntimeError:
+        return None
+
+
+def check_is_tensor(x: Tensor, name: str) -> None:
+    """Refuse arrays, lists and numbers, and nested tensors, which have no shape (B, T, E)."""
+    if not isinstance(x, Tensor):
+        raise TypeError(
+            f"{name} must be a tensor, not {type(x).__name__}; torch.as_tensor makes one"
+        )
+    if x.is_nested:
+        raise TypeError(
+            f"{name} must not be a nested tensor; pad it with torch.nested.to_padded_tensor and hide the padding "
+            "with make_padding_mask"
+        )
+
+
 def check_qkv(q: Tensor, k: Tensor, v: Tensor, *, enable_gqa: bool = False) -> None:
     """Refuse queries, keys and values whose axes do not belong together."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        check_is_tensor(x, name)
     shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
     if min(q.dim(), k.dim(), v.dim()) < 2:
         raise ValueError(f"q, k and v must have at least two axes, (..., T, D): {shapes}")
@@ -91,6 +120,7 @@ def check_mask(mask: Tensor, scores_shape: tuple[int, ...]) -> None:
 
 def check_bias(bias: Tensor, scores_shape: tuple[int, ...]) -> None:
     """Refuse a bias that is no number to add, or that would be broadcast along axes it was not made for."""
+    check_is_tensor(bias, "bias")
     if not bias.is_floating_point():
         hint = "; pass what is hidden as mask" if bias.dtype == torch.bool else ""
         raise TypeError(f"bias must be floating point, not {bias.dtype}{hint}")
@@ -110,8 +140,7 @@ def _check_broadcasts(x: Tensor, name: str, scores_shape: tuple[int, ...]) -> No
 
 def check_is_bool(mask: Tensor, name: str = "mask") -> None:
     """Refuse a mask that is not boolean: masks of 0 and 1 and of 0 and -inf mean opposite things."""
-    if not isinstance(mask, Tensor):
-        raise TypeError(f"{name} must be a boolean tensor, not {type(mask).__name__}")
+    check_is_tensor(mask, name)
     if mask.dtype != torch.bool:
         raise TypeError(
             f"{name} must be boolean with True = may attend, not {mask.dtype}; see the converters in attn_course.masks"
@@ -126,6 +155,7 @@ def check_is_flag(x: bool, name: str) -> None:
 
 def check_is_float(x: Tensor, name: str) -> None:
     """Refuse integers, to which weights between 0 and 1 would be rounded."""
+    check_is_tensor(x, name)
     if not x.is_floating_point():
         raise TypeError(f"{name} must be floating point, not {x.dtype}")
 
@@ -149,10 +179,27 @@ def check_window(window: int, num_sink_tokens: int) -> None:
 
 def check_width(x: Tensor, width: int, name: str, argument: str) -> None:
     """Refuse an input whose last axis is not the width that the layer was built for."""
+    check_is_tensor(x, name)
     if x.size(-1) != width:
         raise ValueError(
             f"the last axis of {name} ({x.size(-1)}) must equal {argument} ({width}); {name} has shape {tuple(x.shape)}"
         )
+
+
+def check_sequence(x: Tensor, width: int, name: str, argument: str) -> None:
+    """Refuse what is not a batch of sequences (B, T, E) of the width that the layer was built for."""
+    check_is_tensor(x, name)
+    if x.dim() != 3:
+        raise ValueError(
+            f"{name} must have three axes (B, T, E), not shape {tuple(x.shape)}"
+        )
+    check_width(x, width, name, argument)
+
+
+def check_positive(x: float, name: str) -> None:
+    """Refuse a number that is zero, negative or NaN."""
+    if not x > 0:
+        raise ValueError(f"{name} ({x}) must be positive")
 
 
 def check_probability(p: float, name: str) -> None:
@@ -165,6 +212,7 @@ def check_probability(p: float, name: str) -> None:
 
 def check_token_ids(ids: Tensor, name: str, max_len: int, start: int = 0) -> None:
     """Refuse ids that are no integers (B, T), or more of them than a model reads."""
+    check_is_tensor(ids, name)
     if ids.dim() != 2:
         raise ValueError(
             f"{name} must have two axes, sequences and positions, not shape {tuple(ids.shape)}"
@@ -187,12 +235,25 @@ def check_row_numbers(rows: Sequence[int] | Tensor, num_queries: int) -> Tensor:
         raise TypeError(f"rows must be integers, not {rows.dtype}")
     if rows.dim() != 1:
         raise ValueError(f"rows of shape {tuple(rows.shape)} must have one axis, (R,)")
-    wrong = rows[(rows < -num_queries) | (rows >= num_queries)]
-    if len(wrong):
+    wrong = (rows < -num_queries) | (rows >= num_queries)
+    if read_value(wrong.any()):
         raise ValueError(
-            f"rows must be from {-num_queries} to {num_queries - 1}, for {num_queries} queries, but one is {wrong[0]}"
+            f"rows must be from {-num_queries} to {num_queries - 1}, for {num_queries} queries, "
+            f"but one is {rows[wrong][0]}"
         )
-    return rows % num_queries if num_queries else rows
+    # Not the remainder: where no value can be read, it would make a query of a wrong row.
+    return torch.where(rows < 0, rows + num_queries, rows)
+
+
+def check_has_weights(state: dict[str, Tensor], names: Iterable[str]) -> None:
+    """Refuse to copy weights that are computed from other ones: a state dict does not hold them."""
+    for name in names:
+        if name not in state:
+            raise ValueError(
+                f"{name} cannot be copied, because it is computed from other parameters (by weight_norm, "
+                "spectral_norm or pruning); call torch.nn.utils.parametrize.remove_parametrizations or "
+                "torch.nn.utils.prune.remove first"
+            )
 
 
 def check_need_weights(
