@@ -150,10 +150,9 @@ MUTATIONS = {
     "keys and values swapped": ("multi_head_attention.py", "self.v_proj(value)", "self.v_proj(key)"),
     "dropout on in evaluation": ("multi_head_attention.py", "self.dropout if self.training else 0.0", "self.dropout"),
     "weights returned before dropout": (
-        "multi_head_attention.py",
-        "weights = F.dropout(weights, dropout_p)\n            v = v.repeat_interleave(q.size(1) // v.size(1), dim=1)\n"
-        "            out = weights @ v\n",
-        "v = v.repeat_interleave(q.size(1) // v.size(1), dim=1)\n            out = F.dropout(weights, dropout_p) @ v\n",
+        "functional.py",
+        "        weights = F.dropout(weights, dropout_p)\n    return weights @ v, weights",
+        "        return F.dropout(weights, dropout_p) @ v, weights\n    return weights @ v, weights",
     ),
     "mask per sequence taken as per head": ("multi_head_attention.py", "mask = mask[:, None]", "mask = mask[None]"),
     "additive attention without tanh": ("additive.py", "torch.tanh(q[", "(q["),

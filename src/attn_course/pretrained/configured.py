@@ -23,7 +23,7 @@ from attn_course.pretrained.llama import (
     make_llama_names,
 )
 from attn_course.pretrained.weight_map import Into, load_decoder_weights
-from attn_course.validation import check_mask, check_sizes
+from attn_course.validation import check_mask, check_positive, check_sizes, check_window
 
 
 class ConfiguredAttention(MultiHeadAttention):
@@ -76,9 +76,9 @@ class ConfiguredAttention(MultiHeadAttention):
     ) -> None:
         check_sizes(d_model=d_model, head_dim=head_dim)
         if window is not None:
-            make_sliding_window_mask(0, window)  # raises what it refuses
+            check_window(window, num_sink_tokens=0)
         if softcap is not None:
-            soft_cap(torch.zeros(()), softcap)  # likewise
+            check_positive(softcap, "softcap")
         super().__init__(
             num_heads * head_dim,
             num_heads,
@@ -300,7 +300,7 @@ class ConfiguredDecoder(DecoderOnly):
             tie_weights=tie_weights,
         )
         if softcap is not None:
-            soft_cap(torch.zeros(()), softcap)  # raises what it refuses
+            check_positive(softcap, "softcap")
         self.softcap = softcap
 
     def forward(
