@@ -349,9 +349,9 @@ def run(
                 print(f"\nmake {command} stopped at: {'; '.join(failed)}", file=sys.stderr, flush=True)
                 break
     print("", *(table(results) if table else []), sep="\n")
-    if not any(result.returncode for result in results):
-        print(conclusion(results))
     print(f"The summary: {summary}", flush=True)
+    if not any(result.returncode for result in results):
+        print(conclusion(results), flush=True)
     return results
 
 

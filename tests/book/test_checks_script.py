@@ -154,7 +154,7 @@ def test_each_part_says_which_it_is_of_how_many_and_how_long_it_takes(checks, tm
         "== 3 of 3 · the last (about 2 min)",
     ]
     counted = "2 tests passed. 1 did not run: 1 because not here."
-    assert said.endswith(f"\n{counted}\nThe summary: _build/test_summary.md\n")
+    assert said.endswith(f"\nThe summary: _build/test_summary.md\n{counted}\n")
     summary = (tmp_path / "_build" / "test_summary.md").read_text("utf-8")
     assert summary.startswith("# make test: no test failed\n")
     assert f"\n{counted}\n" in summary
