@@ -540,7 +540,7 @@ def test_a_sentence_that_cannot_be_translated_is_named_and_the_others_are_measur
     found = run("evaluate", "--folder", folder, "--corpus", corpus, "--output", tmp_path / "out.txt")
     assert found.exit_code == 1
     first, last = Translator.load(folder).translate(["犬が猫を見る", "馬が犬を追う"], beam_size=5)
-    assert (tmp_path / "out.txt").read_text() == f"{first.tokenized}\n\n{last.tokenized}\n"
+    assert (tmp_path / "out.txt").read_text("utf-8") == f"{first.tokenized}\n\n{last.tokenized}\n"
     assert ", test: 3 sentences, beam 5\nBLEU" in found.stdout
     said = found.stderr.splitlines()
     assert said[0].startswith("sentence 2: the sentence has 450 pieces, and the model reads at most 255: ")
