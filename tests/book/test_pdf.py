@@ -27,7 +27,7 @@ def printed(tmp_path_factory):
         pytest.skip(NO_CHROMIUM)
     if not (HTML / "index.html").exists():
         pytest.skip(NOT_BUILT)
-    pdf.PDF = tmp_path_factory.mktemp("pdf")
+    pdf.HTML, pdf.PDF = HTML, tmp_path_factory.mktemp("pdf")
     (path,) = pdf.make([CHAPTER])
     return PdfReader(path)
 
