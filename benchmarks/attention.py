@@ -4,14 +4,15 @@ Each row compares two ways to compute the same numbers, which is checked. Both r
 that a coin decides each round; a ratio is the median of the rounds. Beside it stand the time of one call of ours, the
 speed, and what share that is of a large product of matrices in the same run. Run it from the repository:
 
-    python benchmarks/attention.py                 # everything, about ten minutes on one core
+    python benchmarks/attention.py                 # everything, about fifteen minutes
     python benchmarks/attention.py --only window   # the rows whose name or section holds this word
     python benchmarks/attention.py --write         # also what the book shows: the tables and the picture in results/
 
 With both, the sections that were measured whole take the place of those recorded before.
 
-On the CPU one thread works and its CPU time counts. Where PyTorch sees a CUDA GPU, the same command measures there as
-well: time by the GPU's own clock, float32 and bfloat16, up to 16,384 positions, and each fused back end by itself.
+On the CPU one thread works and its CPU time counts; in the rows for two threads, the time on the clock counts. Where
+PyTorch sees a CUDA GPU, the same command measures there as well: time by the GPU's own clock, float32 and bfloat16, up
+to 16,384 positions, and each fused back end by itself.
 What a GPU could do at best is computed from bytes and FLOPs, on any machine, and says so.
 """
 
@@ -20,6 +21,7 @@ import copy
 import math
 import random
 import statistics
+import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -72,6 +74,7 @@ class Row(NamedTuple):
     rounds: int | None = None
     """Rounds, where one takes so long that none is given away to warm up."""
     dtype: torch.dtype = torch.float32
+    threads: int = 1
 
 
 def visible_flops(scores: float, D: int, backward: bool = False) -> float:
@@ -154,6 +157,31 @@ def default_path(S: int, device: str, dtype: torch.dtype) -> Iterator[Row]:
 
     for shape in ((S, D), (H, S, D), (B, 2, H, S, D)):
         yield row(f"{len(shape)} axes", fused_attention, by_hand, shape)
+
+
+def masks(S: int, threads: int) -> Iterator[Row]:
+    """Every shape of a mask against PyTorch's function with the same mask, and a bias of numbers."""
+    B, H, D = 2, 8, 64
+    section = f"Masks, {'one thread' if threads == 1 else 'two threads'}"
+    shapes = {
+        "(S, S)": (S, S),
+        "(1, 1, S, S)": (1, 1, S, S),
+        "(B, 1, 1, S)": (B, 1, 1, S),
+        "(1, H, S, S)": (1, H, S, S),
+        "(B, H, S, S)": (B, H, S, S),
+    }
+    forms = {f"boolean mask {name}": ("mask", shape, 0.7) for name, shape in shapes.items()}
+    forms |= {f"float bias {name}": ("bias", shapes[name], 1.0) for name in ("(S, S)", "(B, H, S, S)")}
+    for name, (argument, shape, share) in forms.items():
+
+        def make(argument: str = argument, shape: tuple[int, ...] = shape) -> tuple[Work, Work]:
+            q, k, v = (draw(B, H, S, D) for _ in range(3))
+            added = torch.rand(shape) < 0.7 if argument == "mask" else draw(*shape)
+            ours, theirs = partial(fused_attention, **{argument: added}), partial(SDPA, attn_mask=added)
+            return no_grad(ours, q, k, v), no_grad(theirs, q, k, v)
+
+        flops, often = visible_flops(share * B * H * S * S, D), max(1, 1024 // S)
+        yield Row(section, f"{name}, S {S}", make, 1.03, flops, repeats=often, threads=threads)
 
 
 def forward_and_backward(S: int, device: str, dtype: torch.dtype) -> Iterator[Row]:
@@ -344,6 +372,9 @@ def back_ends(S: int, dtype: torch.dtype) -> Iterator[Row]:
 def rows_of(device: str) -> list[Row]:
     if device == "cpu":
         rows = [*default_path(512, "cpu", torch.float32), *default_path(1024, "cpu", torch.float32)]
+        for threads in (1, 2):
+            for S in (512, 2048):
+                rows += masks(S, threads)
         rows += forward_and_backward(512, "cpu", torch.float32)
         for S in (512, 2048):
             rows += quiet(S)
@@ -385,7 +416,16 @@ def with_gradients(
 
 
 def clock_of(device: str) -> Callable[[Work], float]:
-    return cpu_seconds if device == "cpu" else gpu_seconds
+    if device != "cpu":
+        return gpu_seconds
+    # The CPU time of several threads counts what they wait for each other.
+    return cpu_seconds if torch.get_num_threads() == 1 else wall_seconds
+
+
+def wall_seconds(work: Work) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
 
 
 def gpu_seconds(work: Work) -> float:
@@ -418,6 +458,7 @@ def measure(row: Row, seconds: float, device: str) -> list[tuple[float, float]]:
     A first round only warms up.
     """
     torch.manual_seed(0)
+    torch.set_num_threads(row.threads)
     works = dict(zip(("ours", "theirs"), row.make(), strict=True))
     clock = clock_of(device)
     found: dict[str, object] = {}
@@ -475,18 +516,22 @@ def meets(row: Row, ratio: float) -> bool:
 def sections(rows: list[Row], seconds: float, device: str) -> dict[str, str]:
     """The table of each section; prints every line as soon as it is measured."""
     found: dict[str, str] = {}
-    peaks: dict[torch.dtype, float] = {}
+    peaks: dict[tuple[torch.dtype, int], float] = {}
     for row in rows:
         if row.section not in found:
+            torch.set_num_threads(row.threads)
             dtypes = dict.fromkeys(other.dtype for other in rows if other.section == row.section)
             for dtype in dtypes:  # the largest so far: another program may have slowed this one down
-                peaks[dtype] = max(peaks.get(dtype, 0.0), measure_peak(dtype, device))
+                key = dtype, row.threads
+                peaks[key] = max(peaks.get(key, 0.0), measure_peak(dtype, device))
             kind = "times faster" if row.faster else "time, relative"
             head = f"| what | {kind} | quartiles | rounds | promised | ms | GFLOP/s | of the peak |"
-            beside = describe_peaks({dtype: peaks[dtype] for dtype in dtypes})
+            beside = describe_peaks({dtype: peaks[dtype, row.threads] for dtype in dtypes})
+            if row.threads > 1:
+                beside += f" {row.threads} threads work here, and the time on the clock counts."
             found[row.section] = f"{beside}\n\n{head}\n|{'---|' * 8}"
             print(f"\n**{row.section}**\n\n{found[row.section]}", flush=True)
-        text = line(row, measure(row, seconds, device), peaks[row.dtype])
+        text = line(row, measure(row, seconds, device), peaks[row.dtype, row.threads])
         print(text, flush=True)
         found[row.section] += f"\n{text}"
     return found
@@ -547,6 +592,7 @@ def race(ways: dict[str, Work], device: str) -> dict[str, list[float]]:
 
 def scaling(device: str) -> tuple[str, plots.Picture]:
     """Two tables, of times and of speeds, and a picture of the times."""
+    torch.set_num_threads(1)
     peak = measure_peak(torch.float32, device)
     found = {S: race(ways_at(S, device), device) for S in LENGTHS}
     names = list(found[LENGTHS[0]])
@@ -613,11 +659,17 @@ def at_best(name: str, flops: float, moved: float) -> str:
 
 
 def record(path: Path, where: str, found: dict[str, str], order: list[str]) -> None:
-    """Write the sections, in this order, beside those that are recorded already."""
+    """Write the sections, in this order, and keep those that are recorded already.
+
+    Where some are kept, so is the line on the machine and the day, and the new ones get a line of their own.
+    """
     recorded = {}
     if path.is_file():
-        parts = path.read_text("utf-8").strip().split("\n\n**")[1:]
+        before, *parts = path.read_text("utf-8").strip().split("\n\n**")
         recorded = dict(part.split("**\n\n", 1) for part in parts)
+        if where != before and recorded.keys() - found:
+            found = {section: f"Measured later: {where}.\n\n{text}" for section, text in found.items()}
+            where = before
     tables = recorded | found
     texts = [f"**{section}**\n\n{tables[section]}" for section in order if section in tables]
     path.parent.mkdir(exist_ok=True)

@@ -26,6 +26,7 @@ def bench(monkeypatch):
 def small_rows(bench):
     cpu = ("cpu", torch.float32)
     rows = [*bench.default_path(48, *cpu), *bench.forward_and_backward(48, *cpu), *bench.quiet(48)]
+    rows += [*bench.masks(48, 1), *bench.masks(48, 2)]
     rows += [*bench.chosen_rows(48), *bench.tiled(48), *bench.window(96, 16, 10.0, *cpu), *bench.module(48)]
     return [*rows, *bench.cache(5, 6.0), *bench.cached_steps(11, 3, 20.0)]
 
@@ -97,6 +98,19 @@ def test_a_row_is_timed_by_the_call_in_at_least_five_rounds(bench, own_clock):
     assert bench.measure(row, 140, "cpu") == [(2.0, 8.0)] * 7  # a round of 2 · (2 + 8) seconds
     assert bench.measure(row, 1, "cpu") == [(2.0, 8.0)] * 5
     assert bench.measure(row._replace(rounds=6), 1, "cpu") == [(2.0, 8.0)] * 6
+
+
+def test_several_threads_are_timed_by_the_clock_on_the_wall(bench, own_clock, monkeypatch):
+    monkeypatch.setattr(bench, "wall_seconds", bench.cpu_seconds)
+    monkeypatch.setattr(bench, "cpu_seconds", lambda work: pytest.fail("CPU time"))
+    threads = torch.get_num_threads()
+    make = lambda: (takes(own_clock, 2.0), takes(own_clock, 8.0))  # noqa: E731
+    row = bench.Row("Section", "a name", make, None, 1.0, repeats=2, threads=2)
+    try:
+        assert bench.measure(row, 1, "cpu") == [(2.0, 8.0)] * 5
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
 
 
 def test_the_race_keeps_the_time_of_each_way_and_gives_the_first_round_away(bench, own_clock):
@@ -215,6 +229,17 @@ def test_only_chosen_rows_are_measured_and_only_whole_sections_take_the_place_of
     assert list(new) == list(old)
     run("--only", "axes", "--write")  # a part of a section: it stays as it was
     assert sections_of(recorded.read_text("utf-8")) == new
+
+
+def test_a_section_that_was_measured_later_says_so(run, bench, monkeypatch):
+    _, recorded = run("--write")
+    first, old = recorded.read_text("utf-8").splitlines()[0], sections_of(recorded.read_text("utf-8"))
+    monkeypatch.setattr(bench, "describe_machine", lambda: "another machine; 2030-01-01")
+    again, _ = run("--only", "Another", "--write")
+    text = recorded.read_text("utf-8")
+    assert text.splitlines()[0] == first
+    later = f"Measured later: another machine; 2030-01-01.\n\n{sections_of(again)['Another']}"
+    assert sections_of(text) == old | {"Another": later}
 
 
 def test_no_time_at_all_is_refused(bench, monkeypatch, capsys):
