@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from attn_course.explore.figure import Explorable, Guess
 from attn_course.plots.pen import WIDTH, Drawing, Sheet, short
+from attn_course.plots.text import on_one_line
 
 _WIDEST = 5  # beam
 
@@ -43,6 +44,8 @@ def beam(
                 f"and sum to 1, not to {total:g}"
             )
     nodes = _grown(following, end)
+    for node in nodes:
+        node["words"] = on_one_line(node["words"])
     leaves = [i for i, node in enumerate(nodes) if node["end"]]
     deepest = max(node["depth"] for node in nodes)
     if len(leaves) > 12 or deepest > 5:

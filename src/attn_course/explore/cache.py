@@ -8,7 +8,7 @@ from torch import Tensor
 
 from attn_course.explore.figure import Explorable, Guess, rounded
 from attn_course.plots.pen import Sheet, short
-from attn_course.plots.text import as_numbers
+from attn_course.plots.text import as_numbers, on_one_line
 
 _ROOM = 6
 
@@ -45,6 +45,7 @@ def cache(
         output of b: 0.330 0.670
         rows of keys computed: 2 with the cache, 3 without
     """
+    tokens = on_one_line(tokens)
     tables = []
     for what, part in (("q", q), ("k", k), ("v", v)):
         table = as_numbers(part)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from attn_course.explore.figure import Explorable, Guess
 from attn_course.plots.pen import WIDTH, Sheet
+from attn_course.plots.text import on_one_line
 
 
 def split(num_tokens: int, num_heads: int, head_dim: int) -> Explorable:
@@ -127,6 +128,7 @@ def jobs(words: Sequence[str], speeds: Sequence[float], *, width: int = 4) -> Ex
         raise ValueError(
             f"words {list(words)} and speeds {list(speeds)} must be two words with two different numbers"
         )
+    words = on_one_line(words)
     if width % 2:
         raise ValueError(f"width ({width}) must be even, to be shared by two heads")
     a, b = map(float, speeds)

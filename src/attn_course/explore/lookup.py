@@ -9,7 +9,7 @@ from torch import Tensor
 
 from attn_course.explore.figure import Explorable, Guess, rounded
 from attn_course.plots.pen import WIDTH, Drawing, Sheet
-from attn_course.plots.text import as_numbers
+from attn_course.plots.text import as_numbers, on_one_line
 
 _GUESS = Guess(
     "The shaded shape is the hull of the six values. Turn the query anywhere and make it thirty times as long: "
@@ -58,6 +58,7 @@ def lookup(
         context  1.0000 2.0000
     """
     q, k, v = (as_numbers(part) for part in (query, keys, values))
+    *tokens, name = on_one_line([*tokens, name])
     size = len(tokens)
     if q.shape != (2,):
         raise ValueError(
@@ -68,8 +69,10 @@ def lookup(
             raise ValueError(
                 f"{what} of shape {table.shape} must be two numbers for each of the {size} tokens"
             )
-    if size < 2:
-        raise ValueError(f"tokens ({size}) must be two or more, to share the weight")
+    if not 2 <= size <= 24:
+        raise ValueError(
+            f"tokens ({size}) must be 2 to 24, to share the weight and be drawn"
+        )
     q, k, v = (np.array(rounded(part)) for part in (q, k, v))
     scores = k @ q / math.sqrt(2)
     powers = np.exp(scores - scores.max())

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from attn_course.explore.figure import Explorable, Guess, rounded
 from attn_course.plots.pen import WIDTH, Sheet, short
-from attn_course.plots.text import as_mask, as_numbers, as_table
+from attn_course.plots.text import as_mask, as_numbers, as_table, on_one_line
 
 _GUESS = Guess(
     "Give the hidden keys 0 after the softmax instead of −∞ before it. All hidden weights are exactly 0 either way. "
@@ -51,6 +51,7 @@ def mask(
         ['     a       b', 'a  1.0000       -', 'b  0.5000  0.5000']
     """
     table = as_numbers(scores)
+    tokens = on_one_line(tokens)
     size = len(tokens)
     if table.shape != (size, size):
         raise ValueError(

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from attn_course.explore.figure import Explorable, Guess, rounded
 from attn_course.plots.pen import Sheet, short
-from attn_course.plots.text import as_numbers
+from attn_course.plots.text import as_numbers, on_one_line
 
 
 def order(x: Tensor | ArrayLike, tokens: Sequence[str]) -> Explorable:
@@ -31,6 +31,7 @@ def order(x: Tensor | ArrayLike, tokens: Sequence[str]) -> Explorable:
         b        0.269 0.731
     """
     table = as_numbers(x)
+    tokens = on_one_line(tokens)
     size = len(tokens)
     if table.ndim != 2 or len(table) != size or table.shape[1] > 4:
         raise ValueError(

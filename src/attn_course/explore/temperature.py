@@ -8,7 +8,7 @@ from torch import Tensor
 
 from attn_course.explore.figure import Explorable, Guess, rounded
 from attn_course.plots.pen import Sheet, short
-from attn_course.plots.text import as_numbers
+from attn_course.plots.text import as_numbers, on_one_line
 
 _GUESS = Guess(
     "Add 100 to all scores. What becomes of the weights?",
@@ -51,7 +51,10 @@ def softmax(
         b        score 0.0000, weight 0.5000
     """
     row = as_numbers(scores)
+    tokens = on_one_line(tokens)
     size = len(tokens)
+    if size > 24:
+        raise ValueError(f"tokens ({size}) must be at most 24, to be drawn")
     if row.shape != (size,):
         raise ValueError(
             f"scores of shape {row.shape} must be one for each of the {size} tokens"

@@ -13,7 +13,15 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from attn_course.plots.pen import HEADS, NORMAL, WIDTH, Drawing, Sheet, shape, short
-from attn_course.plots.text import as_mask, as_numbers, as_rows, as_tokens, fixed, width_of
+from attn_course.plots.text import (
+    as_mask,
+    as_numbers,
+    as_rows,
+    as_tokens,
+    fixed,
+    on_one_line,
+    width_of,
+)
 
 # The pieces of the formula that a chapter can light: what is coloured, what is said below it.
 _PIECES = {
@@ -127,7 +135,8 @@ def encoder_decoder(
         raise ValueError(
             f"weights run from {shares.min():.4g} to {shares.max():.4g}; shares lie between 0 and 1"
         )
-    tokens = [short(str(token), 4) for token in source]
+    source = on_one_line(source)
+    tokens = [short(token, 4) for token in source]
     sheet = Sheet(338)
     first, step = 104, 256 / len(tokens)
     middles = [first + step * (s + 0.5) for s in range(len(tokens))]
@@ -183,7 +192,7 @@ def encoder_decoder(
     return sheet.finish(
         "An encoder, a decoder, and one look back",
         [
-            f"source, each token with a key and a value: {' '.join(map(str, source))}",
+            f"source, each token with a key and a value: {' '.join(source)}",
             f"the query comes from the decoder's state after {written!r}",
             f"weights: {listed}",
             f"context: the values averaged by the weights; the decoder reads it and writes {writes!r}",
@@ -825,6 +834,7 @@ def induction(tokens: Sequence[str], behind: str) -> Drawing:
         layer 1, previous token: A, B after A, A after B
         layer 2, induction: A looks at B after A, so B is next
     """
+    *tokens, behind = on_one_line([*tokens, behind])
     pairs = list(itertools.pairwise(tokens))
     if not 3 <= len(tokens) <= 5 or max(map(width_of, tokens)) > 1:
         raise ValueError(

@@ -11,9 +11,22 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from attn_course.plots.colours import COLORS, INK, diverging, sequential
-from attn_course.plots.picture import WIDEST, Picture, panels, style
-from attn_course.plots.text import ONE_RUN, as_numbers, check_scale, fixed, signless_zero
+from attn_course.plots.picture import WIDEST, Picture, drawing, panels
+from attn_course.plots.text import (
+    LONGEST_NAME,
+    MOST_AS_TEXT,
+    MOST_TOKENS,
+    ONE_RUN,
+    as_numbers,
+    check_panels,
+    check_scale,
+    cut,
+    fixed,
+    on_one_line,
+    signless_zero,
+)
 
+_MOST_DOTS = 5000
 _INK = LinearSegmentedColormap.from_list("ink", ["white", INK])
 
 
@@ -41,7 +54,8 @@ def images(
         precision: as in :func:`heatmap`, for the shades; pixels are said in hundredths.
 
     Raises:
-        ValueError: if the sizes don't fit each other, or a value lies outside its scale.
+        ValueError: if the sizes don't fit each other, there are more than 32 pictures or too many pixels, or a value
+            lies outside its scale.
 
     Example:
         >>> images([[[0.0, 1.0], [0.5, 0.25]]], ["a corner"], patch=1)
@@ -59,8 +73,15 @@ def images(
         raise ValueError(
             f"names ({len(names)}) must match the pictures ({len(grids)}); pixels has shape {grids.shape}"
         )
-    check_scale(grids, None, (0.0, 1.0), "ink")
+    check_panels(len(grids))
     height, width = grids.shape[1:]
+    if max(height, width) > MOST_TOKENS or (shades is not None and grids.size > _MOST_DOTS):
+        raise ValueError(
+            f"pixels of shape {grids.shape} must be pictures of at most {MOST_TOKENS:,} × {MOST_TOKENS:,} pixels, or "
+            f"{_MOST_DOTS:,} pixels in all if they are shaded"
+        )
+    check_scale(grids, None, (0.0, 1.0), "ink")
+    names, (label,) = on_one_line(names), on_one_line([label])
     if patch is not None and (patch < 1 or height % patch or width % patch):
         raise ValueError(
             f"patch ({patch}) must divide height ({height}) and width ({width})"
@@ -79,7 +100,7 @@ def images(
     rows = math.ceil(len(grids) / columns)
     beside = 0.0 if tiles is None else 0.9
     side = min(1.5, (WIDEST - beside) / columns)
-    with matplotlib.rc_context(style()):
+    with drawing():
         size = (side * columns + beside, (side * height / width + 0.3) * rows)
         fig, axes = panels(len(grids), rows, columns, size)
         for i, ax in enumerate(axes.flat[: len(grids)]):
@@ -88,11 +109,13 @@ def images(
             else:
                 shaded = _dot_ink(ax, grids[i], tiles[i], scale, side)
             _line_patches(ax, height, width, patch)
-            ax.set(xticks=[], yticks=[], xlabel=names[i])
+            ax.set(xticks=[], yticks=[])
+            ax.set_xlabel(cut(names[i], LONGEST_NAME), parse_math=False)
             for spine in ax.spines.values():
                 spine.set(visible=True, color="#c9c9c9", linewidth=0.8)
         if tiles is not None:
-            fig.colorbar(shaded, ax=axes, label=label, shrink=0.9, aspect=18, pad=0.03)
+            bar = fig.colorbar(shaded, ax=axes, shrink=0.9, aspect=18, pad=0.03)
+            bar.set_label(cut(label, LONGEST_NAME), parse_math=False)
     what, shown, digits = (
         ("ink, row by row", grids, 2)
         if tiles is None
@@ -104,6 +127,9 @@ def images(
     )
     if tiles is not None and precision is None:
         what += f"\n{ONE_RUN}"
+    if shown.size > MOST_AS_TEXT:
+        what += f"; more than {MOST_AS_TEXT:,} numbers are not listed"
+        return Picture(fig, "\n".join([what, *names]))
     return Picture(
         fig,
         "\n".join(

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from attn_course.plots.text import width_of
+from attn_course.plots.text import on_one_line, width_of
 
 # In units, and small, so that letters of 14 units are still 11 pixels high on a telephone.
 WIDTH = 440
@@ -124,7 +124,7 @@ class Sheet:
         if not upright:
             said.append(f'transform="rotate(-90 {x:g} {y:g})"')
         self.parts.append(
-            f"<text {' '.join(said)}>{html.escape(words, quote=False)}</text>"
+            f"<text {' '.join(said)}>{html.escape(*on_one_line([words]), quote=False)}</text>"
         )
 
     def box(
@@ -301,17 +301,18 @@ class Sheet:
 
     def finish(self, alt: str, words: Sequence[str] = ()) -> Drawing:
         """The drawing, with a sentence that names it and lines that say in words what is drawn."""
+        lines = on_one_line("\n".join([alt, *words]).split("\n"))
         size = (
             f'width="{WIDTH * _ENLARGED:g}" height="{self.height * _ENLARGED:g}" '
             f'viewBox="0 0 {WIDTH} {self.height:g}"'
         )
         svg = (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="drawing" role="img" '
-            f'aria-label="{html.escape(alt)}" {size} font-family="Helvetica, Arial, sans-serif" '
+            f'aria-label="{html.escape(lines[0])}" {size} font-family="Helvetica, Arial, sans-serif" '
             f'font-size="{SMALL}" text-anchor="middle" fill="{_PARTS["ink"][0][0]}">'
             f"{''.join(self.parts)}</svg>"
         )
-        return Drawing(svg, "\n".join([alt, *words]))
+        return Drawing(svg, "\n".join(lines))
 
 
 def short(token: str, longest: int = 9) -> str:

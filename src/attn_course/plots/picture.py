@@ -2,6 +2,10 @@
 
 import base64
 import io
+import math
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,7 +19,10 @@ from PIL import Image
 from attn_course.plots.colours import INK, QUIET
 
 WIDEST = 7.2  # inches: the width of the text column on the website
+TALLEST = 9.0  # inches: higher pictures get smaller cells
 _PIXELS_PER_INCH = 100  # as displayed; drawn at twice that, for screens with fine pixels
+
+_MOST_DOTS = 10_000_000
 
 
 class Picture:
@@ -62,14 +69,20 @@ class Picture:
 
     def _draw(self) -> bytes:
         drawn, small = io.BytesIO(), io.BytesIO()
-        with matplotlib.rc_context(style()):
+        with drawing():
             self.fig.draw_without_rendering()  # the first layout may cut a name off, the second has room for it
-            self.fig.savefig(drawn, format="png", dpi=2 * _PIXELS_PER_INCH)
+            self.fig.savefig(drawn, format="png", dpi=self._dots_per_inch())
         image = Image.open(drawn).convert("RGB")
         image.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(
             small, format="png", optimize=True
         )
         return small.getvalue()
+
+    def _dots_per_inch(self) -> int:
+        """Fewer where the figure is so large that drawing it would take long, or a side would have 2¹⁶ dots."""
+        width, height = self.fig.get_size_inches()
+        most = min(math.sqrt(_MOST_DOTS / (width * height)), 60_000 / max(width, height))
+        return max(1, min(2 * _PIXELS_PER_INCH, int(most)))
 
     def save(self, path: str | Path) -> None:
         """Write the picture to a PNG file."""
@@ -85,6 +98,9 @@ def subplots(
     **kwargs: Any,
 ) -> tuple[Figure, Any]:
     """Make a figure and its axes in the look of the course, outside of pyplot's global state.
+
+    Text that you add to the axes follows matplotlib's rules, so ``$x^2$`` is a formula there. The other functions of
+    this package draw all names and labels as plain text.
 
     Args:
         rows: rows of axes.
@@ -107,6 +123,14 @@ def panels(
     for ax in axes.flat[count:]:
         ax.axis("off")
     return fig, axes
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Draw in the look of the course; a character that no font has becomes a box, without a warning."""
+    with matplotlib.rc_context(style()), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield
 
 
 def style() -> dict[str, Any]:

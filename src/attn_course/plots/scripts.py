@@ -33,11 +33,11 @@ def scripts(module: str) -> str:
 
 
 def as_json(data: dict[str, Any]) -> str:
-    """JSON that no HTML parser takes for the end of its script or for a comment."""
+    """JSON that no HTML parser takes for the end of its script or for a comment, and that UTF-8 can hold."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    for sign in "<>&\u2028\u2029":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return text
+    return re.sub(
+        "[<>&\u2028\u2029\ud800-\udfff]", lambda sign: f"\\u{ord(sign[0]):04x}", text
+    )
 
 
 def _beside(module: str, other: str) -> str:

@@ -1,5 +1,6 @@
 """Curves and bars. Used from chapter 3 on."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,17 +12,23 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from attn_course.plots.colours import COLORS, INK
-from attn_course.plots.picture import WIDEST, Picture, style, subplots
+from attn_course.plots.picture import WIDEST, Picture, drawing, subplots
 from attn_course.plots.text import (
+    LONGEST_NAME,
+    MOST_AS_TEXT,
     ONE_RUN,
     as_columns,
     as_numbers,
+    cut,
     fixed,
+    on_one_line,
     signless_zero,
     width_of,
 )
 
 _LINES = ["-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2))]
+_MOST_BARS, _MOST_LINES = 200, 32
+_LONGEST_LABEL = 32  # signs that are drawn, half as many where they are Japanese
 _MARKERS = ["o", "s", "^", "D", "v", "P"]
 
 
@@ -52,7 +59,8 @@ def curves(
             differ between machines: the text then says so, and below that some of the points, to three digits.
 
     Raises:
-        ValueError: if there is no line or no point, or a line has more or fewer values than ``x``.
+        ValueError: if there is no line or no point, there are more than 32 lines, or a line has more or fewer values
+            than ``x``.
 
     Example:
         >>> curves([1, 2], {"square": [1, 4]}, xlabel="n", ylabel="value", precision=1)
@@ -62,7 +70,8 @@ def curves(
         2.0     4.0
     """
     positions = as_numbers(x)
-    lines = {name: as_numbers(values) for name, values in named.items()}
+    names, (xlabel, ylabel) = on_one_line(named), on_one_line([xlabel, ylabel])
+    lines = dict(zip(names, map(as_numbers, named.values()), strict=True))
     if not lines:
         raise ValueError("curves needs at least one line")
     for name, values in lines.items():
@@ -72,10 +81,12 @@ def curves(
             )
     if not len(positions):
         raise ValueError("curves needs at least one point")
+    if len(lines) > _MOST_LINES:
+        raise ValueError(f"curves must draw at most {_MOST_LINES} lines, not {len(lines)}")
     markers = len(positions) <= 20 if markers is None else markers
 
     fig, ax = subplots(width=6.2, height=3.4)
-    with matplotlib.rc_context(style()):
+    with drawing():
         for i, (name, values) in enumerate(lines.items()):
             ax.plot(
                 positions,
@@ -85,7 +96,8 @@ def curves(
                 linestyle=_LINES[i % len(_LINES)],
                 marker=_MARKERS[i % len(_MARKERS)] if markers else None,
             )
-        ax.set(xlabel=xlabel, ylabel=ylabel)
+        ax.set_xlabel(cut(xlabel, LONGEST_NAME), parse_math=False)
+        ax.set_ylabel(cut(ylabel, LONGEST_NAME), parse_math=False)
         if ylim is not None:
             ax.set_ylim(*ylim)
         if log_x:
@@ -94,11 +106,9 @@ def curves(
             _use_powers(ax.set_yscale, ax.yaxis, ax.get_ylim)
         _name_line_ends(ax)
     text = f"{ylabel} over {xlabel}"
+    some = np.linspace(0, len(positions) - 1, min(len(positions), 12)).round().astype(int)
     if precision is None:
         text += "\nlines: " + ", ".join(lines)
-        some = (
-            np.linspace(0, len(positions) - 1, min(len(positions), 12)).round().astype(int)
-        )
         columns = [
             [signless_zero(f"{v:.3g}") for v in values[some]] for values in lines.values()
         ]
@@ -106,9 +116,14 @@ def curves(
         text += f"\n{ONE_RUN}\n" + as_columns([xlabel, *lines], columns)
     else:
         number = f".{precision}e" if log_y else f".{precision}f"
-        columns = [[fixed(v, precision) for v in positions]]
+        if len(positions) * (len(lines) + 1) > MOST_AS_TEXT:
+            text += f"\n{len(some)} of {len(positions):,} points:"
+        else:
+            some = slice(None)
+        columns = [[fixed(v, precision) for v in positions[some]]]
         columns += [
-            [signless_zero(f"{v:{number}}") for v in values] for values in lines.values()
+            [signless_zero(f"{v:{number}}") for v in values[some]]
+            for values in lines.values()
         ]
         text += "\n" + as_columns([xlabel, *lines], columns)
     return Picture(fig, text)
@@ -132,7 +147,8 @@ def bars(
         precision: as in :func:`curves`.
 
     Raises:
-        ValueError: if there is no series or no label, or a series has more or fewer values than there are labels.
+        ValueError: if there is no series or no label, there are more than 200 bars, or a series has more or fewer
+            values than there are labels.
 
     Example:
         >>> bars({"weight": [0.25, 0.75]}, ["the", "cat"], ylabel="weight", precision=2)
@@ -141,7 +157,8 @@ def bars(
         the    0.25
         cat    0.75
     """
-    series = {name: as_numbers(values) for name, values in named.items()}
+    names, labels, (ylabel,) = map(on_one_line, (named, labels, [ylabel]))
+    series = dict(zip(names, map(as_numbers, named.values()), strict=True))
     if not series:
         raise ValueError("bars needs at least one series")
     for name, values in series.items():
@@ -151,8 +168,13 @@ def bars(
             )
     if not len(labels):
         raise ValueError("bars needs at least one label")
+    if len(labels) * len(series) > _MOST_BARS:
+        raise ValueError(
+            f"bars must draw at most {_MOST_BARS} bars, not {len(series)} for each of {len(labels):,} labels; curves "
+            "draws long series"
+        )
     fig, ax = subplots(width=max(4.6, min(WIDEST, 1.6 + 0.75 * len(labels))), height=3.0)
-    with matplotlib.rc_context(style()):
+    with drawing():
         place, width = np.arange(len(labels)), 0.8 / len(series)
         for i, (name, values) in enumerate(series.items()):
             offset = (i - (len(series) - 1) / 2) * width
@@ -160,28 +182,31 @@ def bars(
                 place + offset,
                 values,
                 width * 0.92,
-                label=name,
+                label=cut(name, _LONGEST_LABEL),
                 color=COLORS[i % len(COLORS)],
             )
         turned = max(map(width_of, labels)) * 0.09 > (fig.get_figwidth() - 1) / len(labels)
+        step = math.ceil(len(labels) / 40)  # of more, some are named
         ax.set_xticks(
-            place,
-            labels,
+            place[::step],
+            [cut(label, _LONGEST_LABEL) for label in labels[::step]],
             rotation=45 if turned else 0,
             parse_math=False,
             ha="right" if turned else "center",
         )
-        ax.set(ylabel=ylabel)
+        ax.set_ylabel(cut(ylabel, LONGEST_NAME), parse_math=False)
         ax.axhline(0, color=INK, linewidth=0.8)
         if ylim is not None:
             ax.set_ylim(*ylim)
         if len(series) > 1:
-            fig.legend(
+            legend = fig.legend(
                 loc="outside upper left",
                 ncols=len(series),
                 frameon=False,
                 borderaxespad=0.1,
             )
+            for name in legend.get_texts():
+                name.set_parse_math(False)
     if precision is None:
         head = f"{ylabel}\nseries: " + ", ".join(series) + f"\n{ONE_RUN}\n"
         columns = [
@@ -214,7 +239,7 @@ def _name_line_ends(ax: Axes) -> None:
         xy = ax.transData.transform((line.get_xdata()[last], line.get_ydata()[last]))
         ends.append([float(ax.transAxes.inverted().transform(xy)[1]), line])
     ends.sort(key=lambda end: end[0])
-    gap, previous = 0.075, -1.0
+    gap, previous = min(0.075, 1 / max(1, len(ends) - 1)), -1.0
     heights = []
     for height, _ in ends:
         previous = max(min(max(height, 0.0), 1.0), previous + gap)
@@ -222,10 +247,11 @@ def _name_line_ends(ax: Axes) -> None:
     overflow = max(0.0, heights[-1] - 1.0)
     for (_, line), height in zip(ends, heights, strict=True):
         ax.annotate(
-            line.get_label(),
+            cut(line.get_label(), LONGEST_NAME),
             (1.02, height - overflow),
             xycoords="axes fraction",
             va="center",
             color=line.get_color(),
-            fontsize=9.5,
+            fontsize=9.5 * gap / 0.075,
+            parse_math=False,
         )

@@ -8,6 +8,7 @@ tests/nbval_numbers.py reads it back and compares each cell to one unit.
 
 import base64
 import html
+import math
 import struct
 from collections.abc import Sequence
 from urllib.parse import quote
@@ -15,8 +16,9 @@ from urllib.parse import quote
 import numpy as np
 
 from attn_course.plots.colours import HIDDEN, as_hex, sequential
-from attn_course.plots.text import width_of
+from attn_course.plots.text import LONGEST_NAME, MOST_RUNS, cut, runs_of, step_of, width_of
 
+_MOST_NAMED = 100  # tokens on an axis; of more, some are named
 _LONGEST = 16  # signs of a token, half as many where it is Japanese
 # A cell is the unit of length: white lines between the cells, and the hatch of those that a mask hides.
 _PATTERNS = (
@@ -45,34 +47,48 @@ def still_image(
 ) -> str:
     """Draw a grid of weights (T, S) with its tokens as HTML that needs neither script nor style."""
     rows, columns = grid.shape
-    cell = max(10, min(34, 620 // columns))
-    font = min(13, cell - 1)
-    queries, keys = ([_short(token) for token in side] for side in (queries, keys))
+    wide = high = max(10, min(34, 620 // columns))
+    if max(rows, columns) > _MOST_NAMED:
+        wide, high = (min(10, round(1000 / size, 2)) for size in (columns, rows))
+    # A label takes as many cells as it is high.
+    queries, keys = (
+        [cut(token, _LONGEST) for token in side[:: step_of(cell, 10)]]
+        for side, cell in ((queries, high), (keys, wide))
+    )
+    across, down = (cell * step_of(cell, 10) for cell in (wide, high))
+    font = min(13, int(min(across, down)) - 1)
     left, top = (
         round(max(map(width_of, side)) * font * 0.6) + 10 for side in (queries, keys)
     )
-    turned = top > cell + 10
+    turned = top > across + 10
     top = top if turned else font + 10
-    # Of the letters, from the lower edge of the row above.
-    base = round(cell / 2 + font * 0.35) - cell
-    right, bottom = left + columns * cell, top + rows * cell
+    right, bottom = left + math.ceil(columns * wide), top + math.ceil(rows * high)
+    label, name = cut(label, LONGEST_NAME), cut(name, LONGEST_NAME)
     legend = max(180, 98 + 7 * width_of(f"1 {label}"), 8 + 7 * width_of(name))
     width, height = max(right + 8, left + legend), bottom + (44 if name else 26)
 
-    down = _column(queries, f"text-anchor='end' y='{top + base}'", f"x='{left - 5}'", cell)
+    # Of the letters, from the lower edge of the row above.
+    base_down, base_across = (
+        round(cell / 2 + font * 0.35) - step
+        for cell, step in ((high, down), (wide, across))
+    )
+    at_left = _column(
+        queries, f"text-anchor='end' y='{top + base_down:g}'", f"x='{left - 5}'", down
+    )
     if turned:
-        across = _column(keys, "", "x='0'", cell)
-        across = (
-            f"<g transform='translate({left + base} {top - 5})rotate(-90)'>{across}</g>"
-        )
+        above = _column(keys, "", "x='0'", across)
+        above = f"<g transform='translate({left + base_across:g} {top - 5})rotate(-90)'>{above}</g>"
     else:
-        middles = [left + cell * i + cell // 2 for i in range(columns)]
-        across = "".join(
-            f"<text text-anchor='middle' x='{x}' y='{top - 6}'>{_escape(key)}</text>"
+        middles = [left + across * i + wide // 2 for i in range(len(keys))]
+        above = "".join(
+            f"<text text-anchor='middle' x='{x:g}' y='{top - 6}'>{_escape(key)}</text>"
             for x, key in zip(middles, keys, strict=True)
         )
     bitmap = base64.b64encode(_bitmap(grid, allowed, precision)).decode()
-    holes = "".join(f"M{a} {row}h{b - a}v1h{a - b}z" for row, a, b in _runs(~allowed))
+    runs = runs_of(~allowed)
+    holes = "".join(
+        f"M{a} {row}h{b - a}v1h{a - b}z" for row, a, b in runs * (len(runs) <= MOST_RUNS)
+    )
     hatch = f"<path fill='#fff' d='{holes}'/><path fill='url(#h)' d='{holes}'/>" * bool(
         holes
     )
@@ -80,15 +96,19 @@ def still_image(
         f"<stop offset='{i / 4}' stop-color='#{as_hex(sequential()(i / 4))}'/>"
         for i in range(5)
     )
+    size = wide if wide == high else f"{wide} {high}"
+    mesh = f"<rect width='{columns}' height='{rows}' fill='url(#g)'/>" * (
+        min(wide, high) > 5
+    )
     y = bottom + 17
     svg = (
         f"<svg xmlns='http://www.w3.org/2000/svg' width='{width}' height='{height}' viewBox='0 0 {width} {height}' "
         f"font-family='sans-serif' font-size='{font}' fill='#1d2733'>"
-        f"<rect width='{width}' height='{height}' fill='#fff'/>{down}{across}"
-        f"<g transform='translate({left} {top})scale({cell})'>"
+        f"<rect width='{width}' height='{height}' fill='#fff'/>{at_left}{above}"
+        f"<g transform='translate({left} {top})scale({size})'>"
         f"<image width='{columns}' height='{rows}' preserveAspectRatio='none' style='image-rendering:pixelated' "
         f"href='data:image/bmp;base64,{bitmap}'/>"
-        f"{_PATTERNS}{hatch}<rect width='{columns}' height='{rows}' fill='url(#g)'/></g>"
+        f"{_PATTERNS}{hatch}{mesh}</g>"
         f"<linearGradient id='k'>{stops}</linearGradient>"
         f"<g fill='#56616e' font-size='11'><text x='{left}' y='{y}'>0</text>"
         f"<rect x='{left + 12}' y='{y - 9}' width='72' height='9' fill='url(#k)' stroke='#c9d0d8'/>"
@@ -101,30 +121,15 @@ def still_image(
     )
 
 
-def _short(token: str) -> str:
-    if width_of(token) <= _LONGEST:
-        return token
-    # A Japanese sign takes the room of two.
-    signs = _LONGEST * len(token) // width_of(token)
-    return token[: signs // 2 - 1] + "…" + token[-(signs // 4) :]
-
-
 def _escape(token: str) -> str:
     return html.escape(token, quote=False)
 
 
-def _column(tokens: Sequence[str], place: str, x: str, step: int) -> str:
-    spans = "".join(f"<tspan {x} dy='{step}'>{_escape(token)}</tspan>" for token in tokens)
+def _column(tokens: Sequence[str], place: str, x: str, step: float) -> str:
+    spans = "".join(
+        f"<tspan {x} dy='{step:g}'>{_escape(token)}</tspan>" for token in tokens
+    )
     return f"<text {place}>{spans}</text>"
-
-
-def _runs(cells: np.ndarray) -> list[tuple[int, int, int]]:
-    """Row, first column and the column after the last, of each run of true cells."""
-    edges = np.diff(np.pad(cells.astype(int), ((0, 0), (1, 1))))
-    starts, stops = np.argwhere(edges == 1).tolist(), np.argwhere(edges == -1).tolist()
-    return [
-        (row, start, stop) for (row, start), (_, stop) in zip(starts, stops, strict=True)
-    ]
 
 
 def _bitmap(grid: np.ndarray, allowed: np.ndarray, precision: int) -> bytes:

@@ -1,8 +1,8 @@
 """The numbers and tokens of a picture, checked on their way in and laid out as text. Used from chapter 2 on."""
 
-import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
+from unicodedata import category, east_asian_width
 
 import numpy as np
 import torch
@@ -11,6 +11,13 @@ from torch import Tensor
 
 # What stands below this line is stored for readers, and compared with nothing.
 ONE_RUN = "one run, other machines' numbers differ:"
+MOST_TOKENS = 1024  # on an axis of a picture, where each then has about one dot
+MOST_PANELS = 32
+MOST_AS_TEXT = 20_000  # numbers in the text of a picture
+MOST_RUNS = 5000  # of hidden cells that are hatched; where there are more, they are grey
+LONGEST_NAME = 60  # signs that are drawn, half as many where they are Japanese
+_SIGNS = {"\n": "⏎", "\r": "␍", "\t": "⇥"}
+_KEPT = "\u200c\u200d"  # these join letters and emoji
 
 
 def as_numbers(values: Tensor | ArrayLike) -> np.ndarray:
@@ -42,7 +49,46 @@ def as_tokens(
             )
     if 0 in shape:
         raise ValueError(f"weights of shape {shape} has nothing to draw")
-    return [str(token) for token in queries], [str(token) for token in keys]
+    return on_one_line(queries), on_one_line(keys)
+
+
+def check_length(shape: tuple[int, ...], what: str = "weights") -> None:
+    if max(shape[-2:]) > MOST_TOKENS:
+        axes = ", ".join([":"] * (len(shape) - 2) + [f":{MOST_TOKENS}"] * 2)
+        raise ValueError(
+            f"{what} of shape {shape} must have at most {MOST_TOKENS:,} queries and {MOST_TOKENS:,} keys to be drawn; "
+            f"draw a part, such as {what}[{axes}]"
+        )
+
+
+def check_panels(count: int) -> None:
+    if not 1 <= count <= MOST_PANELS:
+        raise ValueError(f"a picture must have 1 to {MOST_PANELS} panels, not {count}")
+
+
+def on_one_line(texts: Iterable[object]) -> list[str]:
+    """Tokens or names as they are drawn: a line end or tab gets a sign, another character without a shape its code."""
+    return [
+        "".join(
+            c if c.isprintable() or c in _KEPT or category(c) == "Zs" else sign_of(c)
+            for c in str(text)
+        )
+        for text in texts
+    ]
+
+
+def sign_of(character: str) -> str:
+    """What is shown for a character without a shape, for instance ⏎ for a line end."""
+    return _SIGNS.get(character) or character.encode("unicode_escape").decode()
+
+
+def cut(text: str, longest: int) -> str:
+    """The beginning and the end of a text that is too long to be drawn."""
+    if width_of(text) <= longest:
+        return text
+    # A Japanese sign takes the room of two.
+    signs = longest * len(text) // width_of(text)
+    return text[: signs // 2 - 1] + "…" + text[-(signs // 4) :]
 
 
 def tokens_of_panels(
@@ -137,6 +183,11 @@ def as_table(
     return as_rows(cells, queries, keys)
 
 
+def count_of(shape: tuple[int, ...]) -> str:
+    """What the text of a picture says where its numbers would make it too long."""
+    return f"{shape[-2]:,} queries, {shape[-1]:,} keys; more than {MOST_AS_TEXT:,} numbers are not listed"
+
+
 def as_rows(cells: list[list[str]], queries: Sequence[str], keys: Sequence[str]) -> str:
     return as_columns(
         ["", *keys],
@@ -165,6 +216,20 @@ def as_columns(heads: Sequence[str], columns: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
+def step_of(cell: float, label: float) -> int:
+    """Every how many cells a label of this size has room."""
+    return next(n for n in (1, 2, 5, 10, 20, 50, 100) if n * cell >= label or n == 100)
+
+
+def runs_of(cells: np.ndarray) -> list[tuple[int, int, int]]:
+    """Row, first column and the column after the last, of each run of true cells."""
+    edges = np.diff(np.pad(cells.astype(int), ((0, 0), (1, 1))))
+    starts, stops = np.argwhere(edges == 1).tolist(), np.argwhere(edges == -1).tolist()
+    return [
+        (row, start, stop) for (row, start), (_, stop) in zip(starts, stops, strict=True)
+    ]
+
+
 def width_of(text: str) -> int:
     """Columns that a text takes in a terminal: Japanese characters take two."""
-    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+    return sum(2 if east_asian_width(c) in "WF" else 1 for c in text)

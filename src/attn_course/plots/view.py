@@ -13,7 +13,6 @@ tests/nbval_numbers.py reads both the bitmap and the weights back and compares t
 """
 
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -25,6 +24,7 @@ from torch import Tensor
 
 from attn_course.plots.colours import as_hex, diverging, sequential
 from attn_course.plots.grids import heatmap
+from attn_course.plots.picture import Picture
 from attn_course.plots.scripts import as_json, scripts
 from attn_course.plots.still import as_units, still_image
 from attn_course.plots.text import (
@@ -32,16 +32,19 @@ from attn_course.plots.text import (
     as_numbers,
     as_table,
     as_tokens,
+    check_length,
     fixed,
+    on_one_line,
     run_of,
+    sign_of,
 )
 
 # 64 signs that mean nothing in HTML, JSON or Python, and spell no name of a device.
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstvwxyz-_."
 _MOST_NUMBERS_AS_TEXT = 5000
+_MOST_CELLS = 20_000  # of a head that a browser shows within two seconds
 _MOST_PARTS = 20_000  # of all queries, keys and values: about 120 kB
 _SAME = 0.01  # weights of q and k computed in half precision are this near
-_SIGNS = {"\n": "⏎", "\r": "␍", "\t": "⇥"}
 
 
 class AttentionView:
@@ -67,10 +70,7 @@ class AttentionView:
     def _repr_mimebundle_(
         self, include: Any = None, exclude: Any = None
     ) -> tuple[dict[str, str], dict[str, Any]]:
-        with warnings.catch_warnings():
-            # A sign that matplotlib's fonts lack, the browser's fonts have.
-            warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-            data, metadata = self._first()._repr_mimebundle_()
+        data, metadata = self._first()._repr_mimebundle_()
         return {"text/html": self.html, **data, "text/plain": self.text}, metadata
 
     def png(self) -> bytes:
@@ -105,7 +105,8 @@ def attention_view(
     put two beside each other or one over the other; draw lines instead of cells; hide special tokens such as
     ``<pad>`` and ``[CLS]``. With q and k, go from scores to weights step by step, and take a number apart. On the
     website, the address holds what is shown. It works in Jupyter, on Colab and on the website, without a kernel;
-    where scripts are removed, the first head is shown.
+    where scripts are removed, the first head is shown. A head of more than 20,000 weights would take a browser too
+    long, so its view is a still picture of the first head.
 
     Args:
         weights: (T, S), (H, T, S) or (L, H, T, S), after the softmax; or a list or dictionary of such heads or
@@ -124,8 +125,8 @@ def attention_view(
         alt: what to notice, for readers who don't see the picture.
 
     Raises:
-        ValueError: if tokens or names don't match the weights' size, a weight is no number from 0 to 1, or q and k
-            give other weights.
+        ValueError: if tokens or names don't match the weights' size, there are more than 1,024 queries or keys, a
+            weight is no number from 0 to 1, or q and k give other weights.
 
     Example:
         >>> attention_view([[[1.0, 0.0], [0.0, 1.0]]] * 2, ["a", "b"], precision=1)
@@ -145,7 +146,9 @@ def attention_view(
         )
     grids, names, layers = _stacked(weights, names, layers)
     given = grids.shape
+    check_length(grids.shape)
     allowed = as_mask(mask, grids.shape)
+    (label,) = on_one_line([label])
     _check_weights(grids, allowed, label)
     queries, keys = (
         [_visible(token) for token in tokens]
@@ -165,11 +168,22 @@ def attention_view(
         for layer in layers
         for name in names
     ]
-    alt = alt or f"{label}: queries down, keys across" + (
-        f"; {heads[0]} of {len(heads)}" if heads[0] else ""
-    )
+    of = f"; {heads[0]} of {len(heads)}" if heads[0] else ""
+    (alt,) = on_one_line([alt or f"{label}: queries down, keys across{of}"])
     first = grids[0, 0], allowed[0, 0]
+
+    def draw_first() -> Picture:
+        return heatmap(first[0], queries, keys, mask=first[1], label=label)
+
     parts = _parts(q, k, v, grids, allowed, given)
+    still = still_image(
+        *first, queries, keys, precision=precision, label=label, alt=alt, name=heads[0]
+    )
+    if first[0].size > _MOST_CELLS:
+        picture, text = _too_large(
+            still, f"{label}: queries down, keys across", grids.shape
+        )
+        return AttentionView(picture, text, draw_first)
     data = {
         "name": alt,
         "label": label,
@@ -181,17 +195,12 @@ def attention_view(
         **parts,
         "weights": f"{precision}:{_packed(grids, allowed, precision)}",
     }
-    still = still_image(
-        *first, queries, keys, precision=precision, label=label, alt=alt, name=heads[0]
-    )
     picture = (
         f'<div class="attn-view">{still}'
         f'<script type="application/json">{as_json(data)}</script>{scripts("plots/view.js")}</div>'
     )
     text = _text(grids, allowed, queries, keys, heads, label, precision)
-    return AttentionView(
-        picture, text, lambda: heatmap(first[0], queries, keys, mask=first[1], label=label)
-    )
+    return AttentionView(picture, text, draw_first)
 
 
 # -- What is handed in -------------------------------------------------------------------------------
@@ -333,7 +342,7 @@ def _visible(token: str) -> str:
         c
         if c.isprintable()
         or (c in "\u200c\u200d" and len(token) > 1)  # these join letters and emoji
-        else _SIGNS.get(c) or c.encode("unicode_escape").decode()
+        else sign_of(c)
         for c in inside
     )
     return "␣" * left + joined + "␣" * right or "∅"
@@ -342,13 +351,24 @@ def _visible(token: str) -> str:
 # -- What is handed out ------------------------------------------------------------------------------
 
 
+def _too_large(still: str, head: str, shape: tuple[int, ...]) -> tuple[str, str]:
+    """The still image of the first head with a sentence that says why it does not answer, and the same as text."""
+    num_heads = shape[0] * shape[1]
+    of = f" of the first of {num_heads:,} heads" if num_heads > 1 else ""
+    why = (
+        f"The interactive view shows at most {_MOST_CELLS:,} weights of a head, and {shape[2]:,} queries and "
+        f"{shape[3]:,} keys are {shape[2] * shape[3]:,}. This is a still picture{of}."
+    )
+    return f"<div>{still}<p>{why}</p></div>", f"{head}\n{why}"
+
+
 def _packed(grids: np.ndarray, allowed: np.ndarray, precision: int) -> str:
     """The weights in units of their last digit, each in as few bits as the largest needs, six bits to a sign."""
     size = (10**precision + 1).bit_length()
     numbers = np.where(allowed, as_units(grids, 10**precision), 2**size - 1).ravel()
     bits = (numbers[:, None] >> np.arange(size)[::-1] & 1).ravel()
     sixes = np.pad(bits, (0, -len(bits) % 6)).reshape(-1, 6) @ (1 << np.arange(6)[::-1])
-    return "".join(_DIGITS[six] for six in sixes)
+    return np.frombuffer(_DIGITS.encode(), np.uint8)[sixes].tobytes().decode()
 
 
 def _text(
@@ -363,8 +383,6 @@ def _text(
     size = grids.shape[2] * grids.shape[3]
     shown = max(1, min(len(heads), _MOST_NUMBERS_AS_TEXT // size))
     lines = [f"{label}: queries down, keys across"]
-    if size > 4 * _MOST_NUMBERS_AS_TEXT:
-        return f"{lines[0]}\n{len(queries)} queries, {len(keys)} keys, {len(heads)} heads; the numbers are in the HTML"
     for i, head in enumerate(heads[:shown]):
         index = divmod(i, grids.shape[1])
         hidden = None if allowed[index].all() else allowed[index]
