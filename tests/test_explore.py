@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import xml.etree.ElementTree as ET
 import zipfile
 from importlib import resources
 
@@ -14,7 +15,7 @@ import pytest
 import torch
 from read_chapters import ROOT
 
-from attn_course import KeyValueCache, SelfAttention, attend_block, attention, explore, make_causal_mask, rotate
+from attn_course import KeyValueCache, SelfAttention, attend_block, attention, explore, make_causal_mask, plots, rotate
 from attn_course.decoding import Beam, SpecialIds, beam_search
 from attn_course.explore.looks import unpack
 from attn_course.plots.scripts import scripts
@@ -113,6 +114,31 @@ def test_a_figure_is_html_a_picture_and_text(make):
     assert len(gzip.compress(data["text/html"].encode())) <= 16_000
 
 
+WITH_A_NAME = {
+    "lookup": lambda name: explore.lookup(QUERY, KEYS, VALUES, [name, *TOKENS[1:]], name=name),
+    "mask": lambda name: explore.mask(SCORES, [name, *TOKENS[1:]]),
+    "softmax": lambda name: explore.softmax(SCORES[0], [name, *TOKENS[1:]]),
+    "jobs": lambda name: explore.jobs([name, "cat"], [9, 12]),
+    "beam": lambda name: explore.beam(
+        {(): {name: 0.7, "b": 0.2, "■": 0.1}, (name,): {"c": 0.55, "d": 0.45}, (name, "c"): {"e": 1.0}}
+    ),
+    "cache": lambda name: explore.cache(*VECTORS, [name, *TOKENS[1:]]),
+    "order": lambda name: explore.order(VALUES, [name, *TOKENS[1:]]),
+    "induction": lambda name: plots.induction([name[0], "B", name[0]], behind="B"),
+}
+
+
+@pytest.mark.parametrize("kind", WITH_A_NAME)
+def test_a_name_stays_on_its_line_and_can_be_stored(kind):
+    odd = "\n\x1b\ud83d"
+    figure, plain = (WITH_A_NAME[kind](name) for name in (odd, "a"))
+    assert len(figure.text.splitlines()) == len(plain.text.splitlines())
+    for form in figure._repr_mimebundle_()[0].values():
+        form.encode()
+    ET.fromstring(getattr(figure, "drawing", figure).svg)
+    assert "⏎" in figure.text
+
+
 @pytest.mark.parametrize("make", ALL)
 def test_a_figure_asks_before_it_answers(make):
     figure = make()
@@ -173,10 +199,11 @@ MISTAKES = [
     (lambda: explore.lookup(KEYS[:3, :1], KEYS, VALUES, TOKENS), r"query of shape \(3, 1\) must be one vector of two"),
     (lambda: explore.lookup(QUERY, KEYS.T, VALUES, TOKENS), r"keys of shape \(2, 5\) must be two numbers for each"),
     (lambda: explore.lookup(QUERY, KEYS, VALUES[:4], TOKENS), r"values of shape \(4, 2\) .* each of the 5 tokens"),
-    (lambda: explore.lookup(QUERY, KEYS[:1], VALUES[:1], ["a"]), r"tokens \(1\) must be two or more"),
+    (lambda: explore.lookup(QUERY, KEYS[:1], VALUES[:1], ["a"]), r"tokens \(1\) must be 2 to 24"),
     (lambda: explore.mask(SCORES[:4], TOKENS), r"scores of shape \(4, 5\) must be one row and one column"),
     (lambda: explore.mask(torch.zeros(9, 9), list("abcdefghi")), r"tokens \(9\) must be 2 to 8"),
     (lambda: explore.softmax(SCORES, TOKENS), r"scores of shape \(5, 5\) must be one for each of the 5 tokens"),
+    (lambda: explore.softmax([0.0] * 25, list("a" * 25)), r"tokens \(25\) must be at most 24"),
     (lambda: explore.softmax([0.0, math.inf], ["a", "b"]), r"scores \[0.0, inf\] must be finite"),
     (lambda: explore.softmax(SCORES[0], TOKENS, VALUES.T), r"values of shape \(2, 5\) must be a row for each"),
     (lambda: explore.scale(SCORES[0]), r"scores of shape \(5,\) must be a table of 2 to 100 rows"),

@@ -44,17 +44,44 @@ def every_kind_of_picture():
 
 
 def test_japanese_is_drawn_in_a_japanese_font_and_no_box_is_empty():
+    pictures = list(every_kind_of_picture())
+    japanese, latin = (
+        FT2Font(font_manager.findfont(font_manager.FontProperties(family=family), fallback_to_default=False))
+        for family in ("IPAexGothic", "DejaVu Sans")
+    )
+    assert all(japanese.get_char_index(ord(c)) for token in JAPANESE for c in token)
+    for picture in pictures:
+        drawn = {c for text in picture.fig.findobj(Text) for c in text.get_text()}
+        assert all(japanese.get_char_index(ord(c)) or latin.get_char_index(ord(c)) for c in drawn)
+
+
+ODD = "$\\foo$ $5_\n👨\ud83d"
+WITH_AN_ODD_NAME = {
+    "heatmap": lambda name: plots.heatmap(np.eye(2), [name, "b"], label=name),
+    "head_grid": lambda name: plots.head_grid([np.eye(2)], [name, "b"], names=[name], label=name),
+    "masks": lambda name: plots.masks({name: make_causal_mask(2)}, [name, "b"]),
+    "images": lambda name: plots.images([np.eye(2)], [name], shades=[np.eye(2)], label=name),
+    "curves": lambda name: plots.curves([1, 2], {name: [1, 1e6]}, xlabel=name, ylabel=name, log_y=True),
+    "bars": lambda name: plots.bars({name: [1, 2], "b": [2, 1]}, [name, "b"], ylabel=name),
+}
+
+
+@pytest.mark.parametrize("kind", WITH_AN_ODD_NAME)
+def test_names_are_text_on_one_line_and_never_mathematics_and_no_character_stops_a_picture(kind):
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # matplotlib warns about each glyph that no font has
-        for picture in every_kind_of_picture():
-            picture.png()
-    path = font_manager.findfont(font_manager.FontProperties(family="IPAexGothic"), fallback_to_default=False)
-    assert all(FT2Font(path).get_char_index(ord(c)) for token in JAPANESE for c in token)
-
-
-def test_a_glyph_that_no_font_has_is_warned_about():
-    with pytest.warns(UserWarning, match="Glyph"):
-        plots.heatmap([[1.0]], ["\U00012000"]).png()  # a cuneiform sign
+        warnings.simplefilter("error")
+        picture = WITH_AN_ODD_NAME[kind](ODD)
+        picture.png()
+    shown = "$\\foo$ $5_⏎👨\\ud83d"
+    drawn = [text for text in picture.fig.findobj(Text) if "foo" in text.get_text()]
+    assert drawn
+    assert not any(text.get_parse_math() or text.get_text() != shown for text in drawn)
+    plain = WITH_AN_ODD_NAME[kind]("a name")
+    assert len(picture.text.splitlines()) == len(plain.text.splitlines())
+    assert picture.text.count(shown) == plain.text.count("a name")
+    powers = [tick for tick in picture.fig.axes[0].get_yticklabels() if "mathdefault" in tick.get_text()]
+    assert all(tick.get_parse_math() for tick in powers)
+    assert bool(powers) == (kind == "curves")
 
 
 def test_different_japanese_tokens_look_different():
@@ -356,12 +383,42 @@ def test_cells_are_told_apart_by_white_lines_between_them():
         )
 
 
-@pytest.mark.parametrize("shape", [(3, 200), (200, 3)])
-def test_however_many_tokens_there_are_each_has_some_room(shape):
-    fig = plots.heatmap(torch.rand(shape), [str(t) for t in range(shape[0])], [str(s) for s in range(shape[1])]).fig
-    fig.canvas.draw()
-    inches = fig.axes[0].get_window_extent().size / fig.dpi
-    assert min(inches / (shape[1], shape[0])) > 0.06
+LONG = {
+    "a square": (1, 512, 512),
+    "few queries": (1, 3, 1024),
+    "few keys": (1, 1024, 1),
+    "many heads": (6, 128, 128),
+}
+
+
+@pytest.mark.parametrize("shape", LONG.values(), ids=LONG)
+def test_a_long_sequence_fits_a_page_and_each_token_that_is_written_has_room(shape):
+    mask = torch.rand(shape) < 0.5
+    mask[:, :, : shape[2] // 2] = True
+    queries, keys = ([f"{letter}{i}" for i in range(size)] for letter, size in zip("qk", shape[1:], strict=True))
+    grids = plots.head_grid(torch.rand(shape), queries, keys, mask=mask, precision=2)
+    one = plots.heatmap(torch.rand(shape[1:]), queries, keys, mask=mask[0], precision=2)
+    for picture in (grids, plots.masks({"m": mask[0]}, queries, keys), one):
+        first, *_ = axes = panels(picture)
+        assert picture.fig.get_figwidth() < 7.5
+        assert picture.fig.get_figheight() < 9.1
+        inches = first.get_window_extent().size / picture.fig.dpi
+        assert min(inches / shape[:0:-1]) > 0.003  # more than half a dot
+        assert min(inches) > 0.07
+        assert sum(len(ax.patches) + len(ax.texts) for ax in axes) <= 500
+        for axis, names, size in ((first.yaxis, queries, inches[1]), (first.xaxis, keys, inches[0])):
+            written = ticks(axis)
+            assert all(names[int(place)] == name for place, name in written.items())
+            assert size / len(written) > 0.06
+            assert len(written) > min(len(names) / 6, 10)
+        assert len(picture.text) < 200_000
+    assert ("not listed" in one.text) == (shape[1] * shape[2] > 20_000)
+    assert ("not listed" in grids.text) == (np.prod(shape) > 20_000)
+
+
+def test_a_figure_that_is_too_large_for_a_page_has_fewer_dots():
+    fig, _ = plots.subplots(width=100, height=10)
+    assert Image.open(io.BytesIO(plots.Picture(fig, "large").png())).size == (10_000, 1000)
 
 
 @pytest.mark.parametrize(("heads", "queries", "keys"), [(1, 3, 4), (1, 9, 25), (1, 20, 4), (5, 3, 4)])
@@ -808,6 +865,23 @@ def test_colours_of_lines_are_seven_that_differ_in_hue_or_lightness():
         ),
         (lambda: plots.heatmap(torch.zeros(0, 0), []), ValueError, r"nothing to draw"),
         (
+            lambda: plots.heatmap(torch.ones(1, 20_000), ["a"], ["b"] * 20_000),
+            ValueError,
+            r"shape \(1, 20000\) must have at most 1,024 queries and 1,024 keys .*; .* weights\[:1024, :1024\]",
+        ),
+        (
+            lambda: plots.masks({"m": torch.ones(1025, 1, dtype=torch.bool)}),
+            ValueError,
+            r"masks of shape \(1025, 1\) must have at most 1,024 queries",
+        ),
+        (lambda: plots.head_grid(weights(33, 1, 1), ["a"]), ValueError, r"must have 1 to 32 panels, not 33"),
+        (lambda: plots.head_grid(weights(0, 1, 1), ["a"]), ValueError, r"must have 1 to 32 panels, not 0"),
+        (
+            lambda: plots.head_grid(torch.ones(9, 1024, 1024), ["a"] * 1024),
+            ValueError,
+            r"9 panels of 1,024 queries and 1,024 keys are too large for one picture",
+        ),
+        (
             lambda: plots.head_grid(weights(2, 1, 1), ["a"], names=["x"]),
             ValueError,
             r"names \(1\) must match the heads \(2\)",
@@ -840,6 +914,16 @@ def test_colours_of_lines_are_seven_that_differ_in_hue_or_lightness():
         (lambda: plots.curves([], {"a": []}, xlabel="x", ylabel="y"), ValueError, r"at least one point"),
         (lambda: plots.bars({"a": []}, [], ylabel="y"), ValueError, r"at least one label"),
         (lambda: plots.bars({}, ["x"], ylabel="y"), ValueError, r"at least one series"),
+        (
+            lambda: plots.bars({"a": [1] * 201}, ["x"] * 201, ylabel="y"),
+            ValueError,
+            r"at most 200 bars, not 1 for each",
+        ),
+        (
+            lambda: plots.curves([1], {str(i): [1] for i in range(33)}, xlabel="x", ylabel="y"),
+            ValueError,
+            r"at most 32 lines, not 33",
+        ),
         (
             lambda: plots.bars({"a": [1]}, ["x", "y"], ylabel="y"),
             ValueError,
