@@ -2,12 +2,13 @@
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
 from attn_course import tasks
-from attn_course.parallel import contiguous_positions, zigzag_positions
+from attn_course.parallel import contiguous_positions, ring_attention, zigzag_positions
 
 # Float64, and sums of at most 32 terms of size 1, three layers of them: a thousand roundings.
 CLOSE = {"rtol": 0.0, "atol": 1e-12}
@@ -54,9 +55,15 @@ def test_exchanging_positions_for_heads_gives_the_same(processes, num_heads, num
     assert_is_attention(processes, "ulysses", num_heads, num_kv_heads, contiguous_positions(20, ranks))
 
 
+def attend_without_positions(q, k, v):
+    """What each process does: keep a part of the text, and let its queries see all keys of all ranks."""
+    rank, count = dist.get_rank(), dist.get_world_size()
+    return ring_attention(*(x.chunk(count, dim=2)[rank] for x in (q, k, v)))
+
+
 def test_without_positions_every_query_sees_every_key(processes):
     q, k, v, _ = inputs_of(4, 2, 12)
-    shards = processes.run(tasks.attend_to_everything, q, k, v, num_processes=3)
+    shards = processes.run(attend_without_positions, q, k, v, num_processes=3)
     expected = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
     torch.testing.assert_close(torch.cat(shards, dim=2), expected, **CLOSE)
 

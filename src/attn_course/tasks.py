@@ -146,14 +146,6 @@ def attend_to_shards(
     return dict(zip(("out", "q", "k", "v"), (out.detach(), *gradients), strict=True))
 
 
-def attend_to_everything(
-    q: Float[Tensor, "B H S D"], k: Float[Tensor, "B G S D"], v: Float[Tensor, "B G S D"]
-) -> Float[Tensor, "B H N D"]:
-    """Keep a stretch of the text, and let its queries see all keys of all ranks, by ring."""
-    rank, count = dist.get_rank(), dist.get_world_size()
-    return ring_attention(*(x.chunk(count, dim=2)[rank] for x in (q, k, v)))
-
-
 def weigh_the_ring(
     sizes: tuple[int, int, int, int], num_kv_heads: int, positions: Int[Tensor, "P N"]
 ) -> dict[str, int]:
