@@ -711,14 +711,21 @@ class _Run:
             return None, error
 
     def made_by(self, wrong: Callable) -> tuple[Any, BaseException | None]:
-        """What a wrong answer returns here, or its error; computed once, however often it is compared."""
+        """What a wrong answer returns here, or its error; computed once, however often it is compared.
+
+        Where one of several results is None, the mistake leaves it open, and it is that of the learner's answer.
+        """
         made = self._kept if id(wrong) in self.exercise._wrong_answers else self._made
         if id(wrong) not in made:
             found, error = self._attempt(wrong, _copy(self.inputs))
             if error is not None:  # without what it holds on to
                 error.__traceback__ = error.__context__ = error.__cause__ = None
             made[id(wrong)] = wrong, _without_graph(found), error  # the answer, too, so that no other has its id
-        return made[id(wrong)][1:]
+        _, found, error = made[id(wrong)]
+        if isinstance(found, tuple) and isinstance(self.found, tuple) and len(found) == len(self.found):
+            pairs = zip(found, self.found, strict=True)
+            found = tuple(own if result is None else result for result, own in pairs)
+        return found, error
 
     def _attempt_in_time(self, answer: Callable, inputs: list) -> tuple[Any, BaseException | None]:
         try:

@@ -229,11 +229,9 @@ def _of_several(pairs: Pairs, names: tuple[str, ...]) -> tuple[str, str] | None:
             if any(fact is None for fact in told):
                 return None
             return told[0][0], " ".join(dict.fromkeys(says for _, says in told))
-        if not wrong:
-            tensors = (_tensors_at(pairs, place) for place in range(count))
-            types = (_type(t, names[i]) for i, t in enumerate(tensors) if t)
-            return next(filter(None, types), None)
-        return None
+        tensors = (_tensors_at(pairs, place) for place in range(count))
+        types = (_type(t, names[i]) for i, t in enumerate(tensors) if t)
+        return next(filter(None, types), None)
     for place, name in enumerate(names):
         if _all_same(
             (found[0] if isinstance(found, tuple | list) and len(found) == 1 else found, e[place]) for found, e in pairs

@@ -1,4 +1,4 @@
-"""What an answer does beside its numbers: how large a tensor it makes on its way. Used from chapter 12 on."""
+"""What an answer does beyond its numbers: how large a tensor it makes on its way. Used from chapter 12 on."""
 
 from collections.abc import Callable
 from typing import Any
@@ -44,24 +44,19 @@ def largest_tensor(call: Callable[[], Any]) -> tuple[Any, int]:
     return result, watch.largest
 
 
-class Aside(str):
-    """ "yes" or "no" to something beside the numbers; "either" for a mistake in the numbers, which leaves it open.
+def yes_or_no(seen: bool, answer: Callable, mistakes: dict, *about: str) -> str | None:
+    """What was seen of an answer beyond its numbers, to return with these.
 
-    Example:
-        >>> Aside("yes") == Aside("either"), Aside("yes") == Aside("no")
-        (True, False)
+    A mistake in the numbers may be made either way, so its own answer gives None here. The check then takes the place
+    from the learner's result when it compares the two.
+
+    Args:
+        seen: whether it was seen.
+        answer: the answer, a learner's, the right one, or that of a mistake.
+        mistakes: the mistakes of the exercise, by name.
+        about: the names of those that consist in what was seen.
     """
-
-    __slots__ = ()
-    __hash__ = str.__hash__
-
-    def __eq__(self, other: object) -> bool:
-        return str.__eq__(self, other) is True or "either" in (str(self), str(other))
-
-    @classmethod
-    def of(cls, answer: Callable, seen: bool, mistakes: dict, *about: str) -> "Aside":
-        """What was seen of a learner's answer, the right one, or a mistake that is ``about`` this; else "either"."""
-        known = (mistake.answer for name, mistake in mistakes.items() if name not in about)
-        if any(answer is mistake for mistake in known):
-            return cls("either")
-        return cls("yes" if seen else "no")
+    others = (mistake.answer for name, mistake in mistakes.items() if name not in about)
+    if any(answer is other for other in others):
+        return None
+    return "yes" if seen else "no"

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake
-from attn_course.check.largest import Aside, largest_tensor
+from attn_course.check.largest import largest_tensor, yes_or_no
 
 # ---------------------------------------------------------------- label smoothing
 
@@ -574,10 +574,6 @@ def _three_gradients(draw):
     yield "one transposed", a + b, c.T, b * a, limit
 
 
-def _global_norm(gradients):
-    return torch.stack([(g * g).sum() for g in gradients]).sum().sqrt()
-
-
 def _scaled(gradients, limit):
     norm = torch.stack([g.norm() for g in gradients]).norm()
     by = min(1.0, limit / float(norm)) if norm > 0 else 1.0
@@ -604,7 +600,7 @@ def _use_three(answer, first, second, rest, limit):
         others = [f.flatten() for f in found[2:]]
         found = (*found[:2], torch.cat(others) if others else 0.0)
     mistakes = clip_together.mistakes
-    return (*found, Aside.of(answer, shares, mistakes, "same tensors returned"))
+    return (*found, yes_or_no(shares, answer, mistakes, "same tensors returned"))
 
 
 def _shares_memory(new, old):
@@ -910,8 +906,8 @@ def _use_parts(answer, weight, pad_id, parts):
     mistakes = accumulated_gradient.mistakes
     return (
         gradient,
-        Aside.of(answer, left, mistakes, "weight left changed"),
-        Aside.of(answer, at_once, mistakes, "all parts at once"),
+        yes_or_no(left, answer, mistakes, "weight left changed"),
+        yes_or_no(at_once, answer, mistakes, "all parts at once"),
     )
 
 
