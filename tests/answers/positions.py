@@ -273,6 +273,13 @@ def sinusoids_at(positions, d_model, base=10_000.0):
     return torch.stack((angles.sin(), angles.cos()), -1).flatten(-2).float()
 
 
+@wrong("positions in half precision")
+def sinusoids_at(positions, d_model, base=10_000.0):
+    i = torch.arange(0, d_model, 2, device=positions.device)
+    angles = positions.half()[..., None] / base ** (i / d_model)
+    return torch.stack((angles.sin(), angles.cos()), -1).flatten(-2)
+
+
 @wrong("multiplied instead of divided")
 def sinusoids_at(positions, d_model, base=10_000.0):
     i = torch.arange(0, d_model, 2, device=positions.device, dtype=torch.float64)
@@ -712,6 +719,21 @@ def rotary_attention(q, k, v):
     past = torch.arange(S, device=q.device) <= torch.arange(S - T, S, device=q.device)[:, None]
     weights = softmax(scores.masked_fill(~past, float("-inf")))
     return weights @ v, weights
+
+
+@right
+def rotary_attention(q, k, v):
+    # With rotate as section 8.4 writes it, whose angles are float32.
+    def rotate(x, positions):
+        pair = torch.arange(0, x.size(-1), 2, device=x.device)
+        angles = positions[..., None] / 10_000.0 ** (pair / x.size(-1))
+        cos, sin = angles.cos(), angles.sin()
+        a, b = x[..., 0::2], x[..., 1::2]
+        return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2)
+
+    T, S = q.size(-2), k.size(-2)
+    places = torch.arange(S, device=q.device)
+    return attention(rotate(q, places[S - T :]), rotate(k, places), v, make_causal_mask(T, S, device=q.device))
 
 
 @right
@@ -1189,6 +1211,16 @@ def sinusoids_at(positions, d_model, base=10_000.0):
     angles = places[:, None] / base ** (torch.arange(0, d_model, 2, device=positions.device) / d_model)
     table = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
     return table[positions + 1000]
+
+
+@wrong("positions in half precision")
+def turn_halves(x, positions, base=10_000.0):
+    D = x.size(-1)
+    speeds = base ** (-torch.arange(0, D, 2, dtype=torch.float64, device=x.device) / D)
+    angles = positions.half()[:, None] * speeds
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)
 
 
 @unnamed("positions in bfloat16")

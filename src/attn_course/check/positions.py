@@ -189,6 +189,8 @@ def _positions_and_widths(draw):
     yield "one hand, far away", 600 + draw.ints(3, high=300), 2, 10_000.0
     yield "three axes", draw.ints(2, 3, 5, high=200), 4, 10_000.0
     yield "one hand, far below 0 and above", torch.tensor([-1001, 3, 1001], device=draw.device), 2, 10_000.0
+    # Near 791 half turns, where a cosine that is computed as a sine further on loses least.
+    yield "one hand, beyond 2,048", torch.tensor([3, 2485], device=draw.device), 2, 10_000.0
 
 
 def _angles(positions, exponents, base=10_000.0):
@@ -329,6 +331,11 @@ sinusoids_at = Exercise(
             "beyond. See section 8.7.",
             {"positions[..., None]": "positions.bfloat16().double()[..., None]"},
         ),
+        "positions in half precision": Mistake(
+            "These are the rows of positions in half precision, which counts in steps of 1 up to 2,048 and in larger "
+            "ones beyond. See section 8.7.",
+            {"positions[..., None]": "positions.half().double()[..., None]"},
+        ),
         "rounded positions": Mistake(
             "These are the rows of angles in half precision, which has three digits and a little more: too few for "
             "large angles. See section 8.7.",
@@ -404,6 +411,7 @@ def _to_turn(draw):
     yield "another base", draw(5, 6), at(5), 100.0
     yield "float64", draw(3, 5, 6, dtype=torch.float64), at(5), 10_000.0
     yield "far positions", draw(2, 3, 6), torch.tensor([-257, 129, 257], device=draw.device), 10_000.0
+    yield "one pair, beyond 2,048", draw(3, 2), torch.tensor([3, 2485, -2485], device=draw.device), 10_000.0
     yield "heads that were split off", draw(2, 5, 3, 4).transpose(1, 2), at(5), 10_000.0
 
 
@@ -456,6 +464,7 @@ turn_halves = Exercise(
     right=_halves,
     returns=("turned",),
     gradients=True,
+    float64=True,
     mistakes={
         "neighbours paired": Mistake(
             "Neighbouring columns are turned together, which is the convention of the paper; "
@@ -531,6 +540,11 @@ turn_halves = Exercise(
             "Whatever the positions are, the rows are turned by 0, 1, 2, …: turn by `positions`, not by the number of "
             "the row. See section 8.4.",
             {"positions[..., None]": "torch.arange(x.size(-2), device=x.device)[..., None]"},
+        ),
+        "positions in half precision": Mistake(
+            "Rows far from the beginning are turned by positions in half precision, which counts in steps of 1 up to "
+            "2,048 and in larger ones beyond. See section 8.7.",
+            {"positions[..., None]": "positions.half().double()[..., None]"},
         ),
         "positions from 1": Mistake(
             "Everything is turned one position too far: at position 0 nothing is to be turned. See section 8.4.",
