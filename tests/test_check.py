@@ -5,7 +5,8 @@ import inspect
 import random
 import re
 import time
-from functools import cache
+from dataclasses import replace
+from functools import cache, wraps
 
 import mistakes_page
 import numpy as np
@@ -14,9 +15,18 @@ import torch
 from answers import Answer, all_answers
 from read_chapters import CHECK, NOTEBOOKS, Exercise, code_cells, exercises, headings, markdown_cells, solution
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from attn_course import check
-from attn_course.check.exercise import CHANGES_ITS_INPUT, DOES_NOT_END, EVERY_CHECK_KNOWS, FLOAT32_INSIDE, NO_GRADIENT
+from attn_course.check.exercise import (
+    CHANGES_ITS_INPUT,
+    EVERY_CHECK_KNOWS,
+    FLOAT32_INSIDE,
+    NO_GRADIENT,
+    TAKES_TOO_LONG,
+    Random,
+    _Run,
+)
 
 pytestmark = pytest.mark.bad_input  # wrong answers hand wrong shapes to the package
 
@@ -28,7 +38,7 @@ OTHERS_RIGHT = re.compile(
 )
 FEWEST_MISTAKES = 5
 SECONDS = 2
-SEEN_BY_THE_CORE = {CHANGES_ITS_INPUT, NO_GRADIENT, FLOAT32_INSIDE, DOES_NOT_END}
+SEEN_BY_THE_CORE = {CHANGES_ITS_INPUT, NO_GRADIENT, FLOAT32_INSIDE, TAKES_TOO_LONG}
 
 
 def in_book() -> dict[str, Exercise]:
@@ -164,6 +174,95 @@ def test_a_known_mistake_can_be_recognised(name):
     for key, mistake in getattr(check, name).mistakes.items():
         by_itself = key in SEEN_BY_THE_CORE and mistake.answer is mistake.sign is None
         assert by_itself or (mistake.answer is None) != (mistake.sign is None), key
+
+
+# -- Precision ---------------------------------------------------------------------------------------
+
+
+class Rounding(TorchDispatchMode):
+    """Rounds the result of every operation to the precision of another type, as computing in that type does."""
+
+    def __init__(self, dtype):
+        super().__init__()
+        self.dtype = dtype
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        if func.is_view or func is torch.ops.aten.amax.default:  # what it returns has to stay one of its inputs
+            return out
+        for tensor in out if isinstance(out, tuple | list) else [out]:
+            if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
+                tensor.copy_(tensor.to(self.dtype))
+        return out
+
+
+def rounding(function, dtype):
+    @wraps(function)
+    def call(*inputs, **more):
+        with Rounding(dtype):
+            return function(*inputs, **more)
+
+    return call
+
+
+def computed_in(dtype, right):
+    """A right answer whose numbers are those of another precision."""
+    if not inspect.isclass(right):
+        return rounding(right, dtype)
+    methods = {n: f for n, f in vars(right).items() if inspect.isfunction(f) and n != "__init__"}
+    return type(right.__name__, (right,), {n: rounding(f, dtype) for n, f in methods.items()})
+
+
+def in_float64_only(name):
+    """The exercise with its trials in float64 only, or None if it has none."""
+
+    def has_float64(value):
+        if isinstance(value, nn.Module):
+            return any(map(has_float64, value.parameters()))
+        if isinstance(value, tuple | list):
+            return any(map(has_float64, value))
+        return isinstance(value, torch.Tensor) and value.dtype == torch.float64
+
+    exercise = getattr(check, name)
+    trials = [trial for trial in exercise.trials(Random(0)) if has_float64(trial)]
+    return replace(exercise, trials=lambda draw: iter(trials), seeds=(0,)) if trials else None
+
+
+def test_an_exercise_wants_float64_where_its_text_mentions_it():
+    mentioned = {name for name in check.__all__ if "float64" in BOOK[name].statement}
+    assert {name for name in check.__all__ if getattr(check, name).float64} == mentioned
+
+
+IN_FLOAT64 = {name: exercise for name in check.__all__ if (exercise := in_float64_only(name))}
+MOVES_NUMBERS = {"from_burn_record", "split_fused", "split_heads"}  # and computes none
+
+
+@pytest.mark.parametrize("name", sorted(IN_FLOAT64.keys() - {"who_sees_whom"}))  # "however little"
+def test_float32_is_enough_unless_the_text_mentions_float64(name):
+    exercise = IN_FLOAT64[name]
+    verdict = exercise.verdict(computed_in(torch.float32, exercise.right))
+    assert verdict.right != exercise.float64, verdict.text
+
+
+@pytest.mark.parametrize("name", sorted(IN_FLOAT64.keys() - MOVES_NUMBERS))
+def test_half_precision_is_refused(name):
+    exercise = getattr(check, name)
+    answer = computed_in(torch.float16, exercise.right)
+    with torch.random.fork_rng(devices=[]):
+        runs = (_Run(exercise, answer, *trial, heard=True, limit=10) for trial in exercise._all_trials())
+        assert not all(run.is_right for run in runs)
+
+
+def test_dropout_is_tried_on_few_enough_weights_for_a_loop():
+    count = 0
+
+    def drop_weights(weights, p, training):
+        nonlocal count
+        count += weights.numel()
+        return nn.functional.dropout(weights, p, training)
+
+    assert check.drop_weights.verdict(drop_weights).right
+    assert count < 300_000  # at 100 microseconds each, half of the time that a check waits
 
 
 # -- Notebooks ---------------------------------------------------------------------------------------

@@ -203,7 +203,7 @@ def mask_for_new_tokens(attention_mask, num_queries):
 # -- drop_weights -----------------------------------------------------------------------------------
 
 
-@wrong("float32 inside")
+@right
 def drop_weights(weights, p, training):
     return F.dropout(weights.float(), p, training).to(weights)
 

@@ -112,6 +112,14 @@ def stable_quiet(x, dim=-1):
     return torch.exp(x.double() - logsumexp).to(x.dtype)
 
 
+@right
+def stable_quiet(x, dim=-1):  # in float32, whatever comes in
+    y = x.float()
+    largest = y.detach().amax(dim, keepdim=True).clamp(min=0)
+    shifted = torch.exp(y - largest)
+    return (shifted / (torch.exp(-largest) + shifted.sum(dim, keepdim=True))).to(x)
+
+
 @wrong("nan in the gradient")
 def stable_quiet(x, dim=-1):
     return softmax(x, dim) * torch.sigmoid(torch.logsumexp(x, dim, keepdim=True))

@@ -813,7 +813,7 @@ def log_softmax(x, dim=-1):
 # -- More mistakes, by exercise -------------------------------------------------------------------------
 
 
-@wrong("float32 inside")
+@right
 def context_of(x, index):
     scores = x.float() @ x[index].float()
     return (softmax(scores) @ x.float()).to(x.dtype)
@@ -837,7 +837,7 @@ def log_softmax(x, dim=-1):
     return shifted - shifted.exp().mean(dim, keepdim=True).log()
 
 
-@wrong("float32 inside")
+@right
 def log_softmax(x, dim=-1):
     y = x.to(torch.float32)
     y = y - y.amax(dim, keepdim=True)

@@ -43,6 +43,7 @@ lookup = Exercise(
     right=lambda ids, table: table[ids],
     returns=("rows",),
     gradients=True,
+    float64=True,
     mistakes={
         "without num_classes": Mistake(
             "The one-hot rows are too short for the table: they are as long as the largest id asks for, as "

@@ -36,28 +36,31 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from attn_course.check import facts, readings
 from attn_course.check.edits import Edited
-from attn_course.check.limit import DoesNotEnd, stop_after
+from attn_course.check.limit import TookTooLong, stop_after
 from attn_course.device import default_device, get_random_state, set_random_state
 
 SEEDS = (0, 1, 2)
-# Seconds of the processor that one trial may take, and all of them together. A check takes less than two, so there is
-# room for slow machines and for what a first call imports.
+# Seconds of the processor that an answer may take for one trial, and for all of them together. The solutions take less
+# than two in all, so there is room for slow machines, for loops over single numbers and for what a first call imports.
 SECONDS_A_TRIAL = 10.0
-SECONDS_IN_ALL = 20.0
+SECONDS_IN_ALL = 60.0
 # How far apart two right ways of computing the same number may be: some thousand times what one rounding costs.
 _TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 4e-2}
 # In float64 a result that is right to float32's digits is looked at again. One factor that was rounded, such as the
-# root of torch.tensor(7), or 1e-9 added, changes the eighth digit and nothing else: that is told, not refused. An
-# answer that takes what it was given, or a table of its own, through float32 is refused. Whoever makes a mistake may
-# do either besides, so mistakes are compared as loosely.
+# root of torch.tensor(7), or 1e-9 added, changes the eighth digit and nothing else: this is mentioned, not refused.
+# Whoever makes a mistake may do either as well, so mistakes are compared as loosely.
 _LOOSE = {**_TOLERANCES, torch.float64: 1e-6}
+# An answer that takes its inputs, or a table of its own, through float32 has to be right as a float32 one is. This too
+# is mentioned; where the text asks for float64, it is refused.
+_FLOAT32_INSIDE = {**_TOLERANCES, torch.float64: _TOLERANCES[torch.float32]}
 # Gradients add up many products.
 _GRADIENTS = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 1e-1}
+_GRADIENTS_OF_ROUNDED = {**_GRADIENTS, torch.float64: _GRADIENTS[torch.float32]}
 CHANGES_ITS_INPUT = "changes its input"
 FLOAT32_INSIDE = "float32 inside"
 NO_GRADIENT = "no gradient"
 WRONG_GRADIENT = "wrong gradient"
-DOES_NOT_END = "does not end"
+TAKES_TOO_LONG = "takes too long"
 PARAMETER_CHANGED = "parameter changed under autograd"
 ANOTHER_DEFAULT = "another default"
 NOT_AS_ASKED = "not built as asked"
@@ -72,7 +75,7 @@ EVERY_CHECK_KNOWS = {
     NO_GRADIENT: "The numbers are right, and no gradient comes back to an input or a parameter.",
     WRONG_GRADIENT: "The numbers are right, and the gradient is not.",
     FLOAT32_INSIDE: "In float64 the numbers are right to float32's precision only.",
-    DOES_NOT_END: "A loop runs on and on.",
+    TAKES_TOO_LONG: "The answer took longer than the check waits.",
     PARAMETER_CHANGED: "Numbers are written into a parameter while PyTorch records a graph.",
     NOT_AS_ASKED: "A class, a name or a parameter is not the one that the exercise asks for.",
     ANOTHER_DEFAULT: "An argument has lost the default that the exercise's first line gives it.",
@@ -108,6 +111,7 @@ _ERRORS = {
         "Two types meet: something inside does not have the type of what was given.",
     ),
 }
+OPEN = object()  # one of several results of a mistake that says nothing about it
 _TOGETHER = "Two mistakes together give this result"
 # How PyTorch begins or ends a complaint about two devices: CUDA and XPU, then MPS.
 _DEVICES = re.compile(
@@ -247,6 +251,7 @@ class Exercise:
         gradients: whether the answer is to be trained through, as a layer or a loss is. Where all values are right,
             the gradients of the inputs, and of the parameters of modules that were handed in or went through
             :func:`set_parameters`, are compared too. What ``use`` returns must then be part of the graph.
+        float64: whether the text asks for float64, so that numbers of float64 must not go through float32.
         in_parts: whether two mistakes that each replace one part of the right answer's text are told together. Every
             two of them are tried, which takes time, and some two make a constant, which says nothing.
     """
@@ -260,6 +265,7 @@ class Exercise:
     accepts: Callable[..., bool] | None = None
     seeds: tuple[int, ...] = field(default=SEEDS)
     gradients: bool = False
+    float64: bool = False
     in_parts: bool = False
     _kept: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -290,8 +296,8 @@ class Exercise:
             for trial, kept in self._all_trials():
                 runs.append(run := _Run(self, answer, trial, kept, heard=not runs, limit=left))
                 left = max(left - run.seconds, 0.1)
-                if isinstance(run.error, DoesNotEnd):
-                    return Verdict(False, run.endless_text(), DOES_NOT_END)
+                if isinstance(run.error, TookTooLong):
+                    return Verdict(False, run.too_long_text(), TAKES_TOO_LONG)
             verdict = self._judge(answer, runs)
             # Some results have no name in code: "the loss".
             return replace(verdict, text=re.sub(r"(^|\n|\. )the ", r"\1The ", verdict.text))
@@ -404,7 +410,7 @@ class Exercise:
         for run in runs:
             if not run.is_rounded:
                 continue
-            if text := run.float32_text():
+            if self.float64 and (text := run.float32_text()):
                 return self._told(FLOAT32_INSIDE, text)
             told = (
                 "\nIn float64 its last digits differ: something inside is float32, as the root of torch.tensor(7) is, "
@@ -461,8 +467,8 @@ class Exercise:
         first = next((run for run in runs if not run.is_right), None)
         if first is None:
             return None
-        if isinstance(first.error, DoesNotEnd):
-            return Verdict(False, first.endless_text(), DOES_NOT_END)
+        if isinstance(first.error, TookTooLong):
+            return Verdict(False, first.too_long_text(), TAKES_TOO_LONG)
         name = self._known_mistake(runs, first)
         # A mistake that shows in the values is not the one of an answer whose values are right.
         if name and all(run.agrees_with(self.mistakes[name]) is not False for run in values):
@@ -713,7 +719,7 @@ class _Run:
     def made_by(self, wrong: Callable) -> tuple[Any, BaseException | None]:
         """What a wrong answer returns here, or its error; computed once, however often it is compared.
 
-        Where one of several results is None, the mistake leaves it open, and it is that of the learner's answer.
+        A result that the mistake leaves open is taken from the learner's answer.
         """
         made = self._kept if id(wrong) in self.exercise._wrong_answers else self._made
         if id(wrong) not in made:
@@ -724,15 +730,15 @@ class _Run:
         _, found, error = made[id(wrong)]
         if isinstance(found, tuple) and isinstance(self.found, tuple) and len(found) == len(self.found):
             pairs = zip(found, self.found, strict=True)
-            found = tuple(own if result is None else result for result, own in pairs)
+            found = tuple(own if result is OPEN else result for result, own in pairs)
         return found, error
 
     def _attempt_in_time(self, answer: Callable, inputs: list) -> tuple[Any, BaseException | None]:
         try:
             return stop_after(self.limit, lambda: self._attempt(answer, inputs))
-        except DoesNotEnd as last:
+        except TookTooLong as last:
             error = last  # the first of them was raised inside the loop
-            while isinstance(error.__context__, DoesNotEnd):
+            while isinstance(error.__context__, TookTooLong):
                 error = error.__context__
             return None, error
 
@@ -744,7 +750,10 @@ class _Run:
 
     def _is_right(self) -> bool:
         if self.exercise.accepts is None:
-            return not self._differs(self.found, self.expected, _LOOSE)
+            if not self._differs(self.found, self.expected, _LOOSE):
+                return True
+            as_float32 = not self.exercise.float64 and not self._differs(self.found, self.expected, _FLOAT32_INSIDE)
+            return as_float32 and bool(self.float32_text())
         try:
             return bool(self.exercise.accepts(self.found, *self.inputs))
         except Exception:
@@ -866,11 +875,13 @@ class _Run:
         at_once = is_called or isinstance(self.error, TypeError) or _line_of_answer(self.error, self.answer)
         return name if at_once else f"What {name} makes"
 
-    def endless_text(self) -> str:
+    def too_long_text(self) -> str:
+        name, in_all = self.exercise.name, self.limit < SECONDS_A_TRIAL
+        took = f"{SECONDS_IN_ALL:g} seconds for all inputs" if in_all else f"{self.limit:g} seconds for one input"
         return (
-            f"Not right yet. {self.exercise.name} does not end: it was stopped after {self.limit:.2g} seconds. "
-            "Something in a loop has to change what its condition asks, and to make it false in the end."
-            f"{self._line_text(self.error)}{self._tried_text()}"
+            f"Not right yet. {name} took longer than {took} and was stopped. If the answer has a while loop, its "
+            "condition must become False at some point. A loop over single numbers can be slow; operations on whole "
+            f"tensors are faster.{self._line_text(self.error)}{self._tried_text()}"
         )
 
     def difference_text(self, says: str) -> str:
@@ -887,6 +898,8 @@ class _Gradients(_Run):
         self.exercise, self.answer, self.limit = run.exercise, run.answer, run.limit
         self.seed, self.what, self.inputs = run.seed, run.what, run.inputs
         self._kept, self._made = run._kept.setdefault("gradients", {}), {}
+        rounded = run.is_rounded and not run.exercise.float64
+        self.tolerances = _GRADIENTS_OF_ROUNDED if rounded else _GRADIENTS
         with contextlib.redirect_stdout(io.StringIO()):
             if "right" not in self._kept:
                 expected, error = self._attempt(self.exercise.right, _copy(self.inputs))
@@ -897,7 +910,7 @@ class _Gradients(_Run):
                 self._kept["right"] = expected
             self.expected = self._kept["right"]
             self.found, self.error = self._attempt_in_time(self.answer, _copy(self.inputs))
-        self.is_right = self.error is None and not self._differs(self.found, self.expected, _GRADIENTS)
+        self.is_right = self.error is None and not self._differs(self.found, self.expected, self.tolerances)
 
     def _use(self, answer: Callable, inputs: list) -> dict[str, Tensor]:
         global _layers
@@ -925,9 +938,9 @@ class _Gradients(_Run):
         named = zip(leaves, gradients, strict=True)
         return {name: gradient for name, gradient in named if gradient is not None}
 
-    def _differs(self, found: Any, expected: Any, tolerances: dict) -> bool:
+    def _differs(self, found: Any, expected: Any, _: dict) -> bool:
         return not isinstance(found, dict) or any(
-            name not in found or _tensor_difference(found[name], wanted, name, _GRADIENTS) is not None
+            name not in found or _tensor_difference(found[name], wanted, name, self.tolerances) is not None
             for name, wanted in expected.items()
         )
 
@@ -947,7 +960,7 @@ class _Gradients(_Run):
             )
             return NO_GRADIENT, text + self._tried_text()
         differences = (
-            _tensor_difference(self.found[name], wanted, f"the gradient of {name}", _GRADIENTS)
+            _tensor_difference(self.found[name], wanted, f"the gradient of {name}", self.tolerances)
             for name, wanted in self.expected.items()
         )
         text = f"The numbers tried are right, but the gradient is not. {next(filter(None, differences))}"

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from attn_course.check.exercise import OPEN
+
 
 def _size(tensor: Tensor) -> int:
     """How many numbers there is room for: an expanded tensor takes no more than what it was expanded from."""
@@ -44,11 +46,10 @@ def largest_tensor(call: Callable[[], Any]) -> tuple[Any, int]:
     return result, watch.largest
 
 
-def yes_or_no(seen: bool, answer: Callable, mistakes: dict, *about: str) -> str | None:
+def yes_or_no(seen: bool, answer: Callable, mistakes: dict, *about: str) -> Any:
     """What was seen of an answer beyond its numbers, to return with these.
 
-    A mistake in the numbers may be made either way, so its own answer gives None here. The check then takes the place
-    from the learner's result when it compares the two.
+    A mistake in the numbers may be made either way, so its own answer leaves this open.
 
     Args:
         seen: whether it was seen.
@@ -58,5 +59,5 @@ def yes_or_no(seen: bool, answer: Callable, mistakes: dict, *about: str) -> str 
     """
     others = (mistake.answer for name, mistake in mistakes.items() if name not in about)
     if any(answer is other for other in others):
-        return None
+        return OPEN
     return "yes" if seen else "no"

@@ -1,4 +1,4 @@
-"""Stop a learner's code that does not end. Used from chapter 1 on, by every check."""
+"""Stop a learner's code that takes too long. Used from chapter 1 on, by every check."""
 
 import contextlib
 import ctypes
@@ -10,11 +10,11 @@ from types import FrameType
 from typing import Any
 
 
-class DoesNotEnd(BaseException):
+class TookTooLong(BaseException):
     """Raised inside code that ran for too long; no Exception, so that ``except Exception`` lets it pass."""
 
 
-class _Caught(DoesNotEnd):
+class _Caught(TookTooLong):
     """What is raised at first. Python makes it where it is caught, and there it asks to be raised once more.
 
     So a bare ``except`` around an endless loop ends at its own next line.
@@ -30,11 +30,11 @@ class _Caught(DoesNotEnd):
 
 def _raise_again(frame: FrameType, event: str, argument: Any) -> None:
     if frame.f_code.co_filename != __file__ and event == "line":
-        raise DoesNotEnd
+        raise TookTooLong
 
 
 def stop_after(seconds: float, call: Callable[[], Any]) -> Any:
-    """Call a function without arguments, and raise :class:`DoesNotEnd` inside it when its time is up.
+    """Call a function without arguments, and raise :class:`TookTooLong` inside it when its time is up.
 
     Another thread watches the clock and asks Python to raise the exception in this one, between two of its steps.
     That reaches every loop that is written in Python, in Jupyter and in a thread, on every system, and costs nothing
@@ -50,7 +50,7 @@ def stop_after(seconds: float, call: Callable[[], Any]) -> Any:
         What the call returns.
 
     Raises:
-        DoesNotEnd: if the call took longer, even if it caught that exception and returned.
+        TookTooLong: if the call took longer, even if it caught that exception and returned.
 
     Example:
         >>> stop_after(10, lambda: 2 + 3)
@@ -62,16 +62,16 @@ def stop_after(seconds: float, call: Callable[[], Any]) -> Any:
             result = call()
         finally:
             watch.end()
-    except DoesNotEnd:
+    except TookTooLong:
         watch.end()
         raise
     if watch.fired:  # a bare except has swallowed it
-        raise DoesNotEnd
+        raise TookTooLong
     return result
 
 
 class _Watch:
-    """A thread that raises DoesNotEnd in the one that made it, again and again until :meth:`end` is called."""
+    """A thread that raises TookTooLong in the one that made it, again and again until :meth:`end` is called."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -115,5 +115,5 @@ class _Watch:
                 if self.fired:
                     sys.settrace(self.trace_before)
                 return
-            except DoesNotEnd:
+            except TookTooLong:
                 continue

@@ -578,6 +578,7 @@ fuse_qkv = Exercise(
         "what the three compute afterwards",
         "fused(x) after the three were cleared",
     ),
+    float64=True,
     mistakes={
         "another order of the three": Mistake(
             "All three are there, and not in their order, which is queries, then keys, then values. See section 6.6.",
@@ -900,6 +901,7 @@ move_to_torch = Exercise(
     right=_moved,
     use=_move_and_attend,
     returns=(*_MOVED, "theirs(x, x, x)[0]", "theirs(x, x, x)[0] after the layer was cleared"),
+    float64=True,
     mistakes={
         "matrices transposed": Mistake(
             "A matrix stands there transposed; both modules store one row for each output, "

@@ -404,6 +404,7 @@ as_linear = Exercise(
         "the number of parameters that learn",
         "layer(x) after another layer was made",
     ),
+    float64=True,
     mistakes={
         "matrix not transposed": Mistake(
             "The matrix went in as it is, but nn.Linear stores one row for each output, which is its transpose. "
