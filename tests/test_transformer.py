@@ -587,6 +587,14 @@ def refuse_torch_layer(**options):
     ("call", "error", "message"),
     [
         (lambda: FeedForward(8, 0), ValueError, r"d_ff \(0\) must be at least 1"),
+        (
+            lambda: (
+                nn.utils.parametrizations.weight_norm((layer := EncoderLayer(E, H, F)).feed_forward.up)
+                and layer.to_torch()
+            ),
+            ValueError,
+            r"weight cannot be copied, because it is computed from other parameters",
+        ),
         (lambda: FeedForward(0, 8), ValueError, r"d_model \(0\) must be at least 1"),
         (lambda: FeedForward(8, 8, dropout=1.0), ValueError, r"dropout \(1.0\) must be at least 0 and below 1"),
         (

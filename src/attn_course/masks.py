@@ -155,7 +155,9 @@ def make_padding_mask(
             f"lengths must have one axis (B,), not shape {tuple(lengths.shape)}: "
             "one length for each sequence"
         )
-    shortest, longest = map(read_value, lengths.aminmax()) if len(lengths) else (0, 0)
+    shortest, longest = (
+        (read_value(lengths.min()), read_value(lengths.max())) if len(lengths) else (0, 0)
+    )
     if max_len is None:
         max_len = int(lengths.max()) if longest is None else longest
     if shortest is not None and shortest < 0:

@@ -159,7 +159,8 @@ class _Heads(nn.Module):
 
         Raises:
             ValueError: if ``d_in`` is not ``d_model``, only some projections have a bias, there are fewer heads
-                of keys than of queries, or a learned sink, which ``nn.MultiheadAttention`` cannot express.
+                of keys than of queries, or a learned sink, which ``nn.MultiheadAttention`` cannot express; or if
+                a weight is computed from other parameters, as under ``weight_norm``.
 
         Example:
             >>> ours = MultiHeadAttention(d_model=8, num_heads=2)

@@ -231,15 +231,12 @@ def test_only_chosen_rows_are_measured_and_only_whole_sections_take_the_place_of
     assert sections_of(recorded.read_text("utf-8")) == new
 
 
-def test_a_section_that_was_measured_later_says_so(run, bench, monkeypatch):
-    _, recorded = run("--write")
-    first, old = recorded.read_text("utf-8").splitlines()[0], sections_of(recorded.read_text("utf-8"))
-    monkeypatch.setattr(bench, "describe_machine", lambda: "another machine; 2030-01-01")
-    again, _ = run("--only", "Another", "--write")
-    text = recorded.read_text("utf-8")
-    assert text.splitlines()[0] == first
-    later = f"Measured later: another machine; 2030-01-01.\n\n{sections_of(again)['Another']}"
-    assert sections_of(text) == old | {"Another": later}
+def test_a_section_that_was_measured_later_says_so(bench, tmp_path):
+    path = tmp_path / "results" / "attention_cpu.md"
+    bench.record(path, "one machine; 2026-01-01", {"A": "a", "B": "b"}, ["A", "B"])
+    bench.record(path, "another; 2026-01-02", {"B": "c"}, ["A", "B"])
+    b = "**B**\n\nMeasured later: another; 2026-01-02.\n\nc\n"
+    assert path.read_text("utf-8") == f"one machine; 2026-01-01\n\n**A**\n\na\n\n{b}"
 
 
 def test_no_time_at_all_is_refused(bench, monkeypatch, capsys):
