@@ -1,6 +1,9 @@
 """A picture that a telephone makes small is opened in a size that can be read."""
 
-from test_pages import NARROW, WIDE, Visit, built, site, tab  # noqa: F401
+import re
+
+import pytest
+from test_pages import HTML, NARROW, WIDE, Visit, built, site, tab  # noqa: F401
 
 PAGE = "notebooks/17_pretrained_models.html"
 
@@ -56,6 +59,20 @@ def test_on_a_desk_no_picture_offers_to_be_enlarged(tab, site):  # noqa: F811
     with Visit(tab, width=WIDE):
         tab.goto(site + PAGE)
         assert tab.locator("main .enlarge:visible").count() == 0
+
+
+def test_no_picture_is_a_link_to_its_file(built):  # noqa: F811
+    link = re.compile(r'<a\b[^>]*href="[^"]*_images/')
+    assert [path.name for path in HTML.rglob("*.html") if link.search(path.read_text(encoding="utf-8"))] == []
+
+
+@pytest.mark.parametrize(("width", "opened"), [(NARROW, 1), (WIDE, 0)], ids=["phone", "desk"])
+def test_a_click_on_a_picture_of_the_first_page_does_not_leave_it(tab, site, width, opened):  # noqa: F811
+    with Visit(tab, width=width):
+        tab.goto(site + "index.html")
+        tab.locator("#fig-translated svg.drawing").click()
+        assert tab.locator("dialog.enlarged[open]").count() == opened
+        assert tab.url == site + "index.html"
 
 
 def test_a_displayed_formula_stands_in_the_middle_of_its_column(tab, site):  # noqa: F811
