@@ -48,25 +48,6 @@ document.addEventListener("DOMContentLoaded", () => {
     };
     idle(some);
   });
-  // Sections far down are laid out one by one, when the page can be read already: then links find where they stand.
-  // What stands above the place that the address names comes first, and who has not moved since is brought there again.
-  const sections = [...document.querySelectorAll(".bd-article > section > section")];
-  const named = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-  const above = sections.findIndex((section) => section.contains(named)) + 1;
-  sections.splice(0, above).forEach((section) => { section.style.contentVisibility = "visible"; });
-  let moved = !above;
-  for (const event of ["wheel", "touchmove", "pointerdown", "keydown", "hashchange"])
-    window.addEventListener(event, () => { moved = true; }, { once: true, passive: true });
-  const land = () => { if (!moved) named.scrollIntoView(); };
-  const layOut = () => new Promise((done) => {
-    const next = () => {
-      const section = sections.shift();
-      if (!section) return done();
-      section.style.contentVisibility = "visible";
-      requestAnimationFrame(() => idle(next));
-    };
-    idle(next);
-  });
-  window.addEventListener("load", () => { land(); window.boxesReached = layOut().then(land).then(reach); });
+  window.addEventListener("load", () => { window.boxesReached = reach(); });
   window.addEventListener("resize", () => { window.boxesReached = reach(); });
 });

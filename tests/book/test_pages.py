@@ -413,6 +413,31 @@ def test_the_book_can_be_read_from_a_folder_without_a_server(tab, built, page):
     assert not found, "\n".join(["", *found])
 
 
+FIRST_SEEN = """() => {
+  window.first = [...document.querySelectorAll(".bd-article :is(p, pre, h2, h3, figure)")]
+    .find((e) => e.checkVisibility() && e.getBoundingClientRect().top >= 0);
+  return [[...document.querySelectorAll(".bd-article *")].indexOf(first), first.getBoundingClientRect().top];
+}"""
+
+
+@pytest.mark.parametrize("folds", [0, 12])
+def test_a_reload_keeps_the_reader_s_place_and_open_folds(tab, site, folds):
+    with Visit(tab, width=NARROW):
+        tab.goto(f"{site}notebooks/05_masks_and_dropout.html")
+        tab.evaluate(
+            "(n) => [...document.querySelectorAll('.bd-article details')].slice(0, n).forEach((e) => e.open = true)",
+            folds,
+        )
+        tab.evaluate("() => new Promise((done) => { scrollTo(0, 10000); setTimeout(done, 500); })")
+        index, top = tab.evaluate(FIRST_SEEN)
+        tab.reload()
+        tab.wait_for_function("window.boxesReached")
+        tab.evaluate("() => new Promise((done) => setTimeout(done, 200))")
+        assert tab.locator(".bd-article details[open]").count() == folds
+        element = tab.locator(".bd-article *").nth(index)
+        assert element.evaluate("(e) => e.getBoundingClientRect().top") == pytest.approx(top, abs=2)
+
+
 # ---------------------------------------------------------------- details
 
 
