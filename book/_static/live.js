@@ -108,6 +108,13 @@
   });
   window.addEventListener("storage", show); // another tab of the course
 
+  /** Whether a server may run cells: Binder, or the one that shows the page and has told where its kernels are. */
+  const servedLive = async () => {
+    if (script.dataset.binder) return true;
+    if (!["localhost", "127.0.0.1", "[::1]"].includes(root.hostname)) return false;
+    return fetch(new URL("/live.json", root), { cache: "no-store" }).then(({ ok }) => ok, () => true);
+  };
+
   /** Loads what runs cells, and hands it the page; says so where that cannot be. */
   const live = async (button) => {
     const said = document.querySelector(".live-said") ?? element("p", "", { class: "live-said", role: "status" });
@@ -115,12 +122,14 @@
     said.textContent = "";
     button.disabled = true;
     try {
-      const cells = await import(new URL("_static/live/cells.js", root));
-      await cells.begin({ root, binder: script.dataset.binder, button });
+      if (await servedLive()) {
+        const cells = await import(new URL("_static/live/cells.js", root));
+        await cells.begin({ root, binder: script.dataset.binder, button });
+      } else await new Promise((onload, onerror) => {
+        document.head.append(Object.assign(element("script", ""), { src: new URL("_static/live/nowhere.js", root), onload, onerror }));
+      });
     } catch {
-      said.textContent = location.protocol === "file:"
-        ? "Cells run only where a server shows the page: in the folder of the course, make serve LIVE=1 starts one and prints the address to open."
-        : "What runs the cells could not be loaded. Look whether the network is there, or the server that shows this page, and press Live again.";
+      said.textContent = "What runs the cells could not be loaded. Look whether the network is there, or the server that shows this page, and press Live again.";
     }
     button.disabled = false;
   };

@@ -338,7 +338,6 @@ def said_of_what_is_kept(tab) -> str:  # noqa: F811
     """What the page says, once its script has come."""
     said = tab.locator("#exercises-kept :is(ul, p)").first
     said.wait_for(state="attached")
-    # Not innerText: what is not painted yet, far down the page, has none.
     return "\n".join(said.locator("li").all_text_contents() or [said.text_content()])
 
 
@@ -497,25 +496,21 @@ def test_where_its_scripts_cannot_be_loaded_the_button_says_so_and_can_be_presse
     assert said.count() == 0
 
 
-def test_where_nothing_runs_cells_the_button_says_how_to_start_it(tab, site):  # noqa: F811
-    page = Chapter(tab, site + CHAPTER)
-    page.open()
-    assert page.press_live() == (
-        "No server here runs cells. In the folder of the course, make serve LIVE=1 starts one and prints the address "
-        "to open."
-    )
-
-
-def test_in_a_folder_the_button_says_what_is_needed(tab, built):  # noqa: F811
-    tab.goto((HTML / CHAPTER).as_uri())
-    tab.click(".btn-live-button")
-    assert (
-        tab.locator(".live-said:not(:empty)")
-        .inner_text()
-        .startswith(
-            "Cells run only where a server shows the page: in the folder of the course, make serve LIVE=1 starts one"
-        )
-    )
+@pytest.mark.parametrize("where", ["a server without kernels", "a folder"])
+def test_where_nothing_runs_cells_a_dialog_says_how_to_run_them_and_can_be_closed(tab, site, where):  # noqa: F811
+    with Visit(tab, width=NARROW) as visit:
+        tab.goto(site + CHAPTER if where != "a folder" else (HTML / CHAPTER).as_uri())
+        for close in (lambda: tab.keyboard.press("Escape"), lambda: tab.get_by_role("button", name="Close").click()):
+            tab.click(".btn-live-button")
+            dialog = tab.locator("dialog.live-nowhere[open]")
+            assert dialog.locator("pre").inner_text() == "make serve LIVE=1"
+            assert dialog.locator("a[download]").get_attribute("href").endswith("/02_simple_self_attention.ipynb")
+            visit.ask_axe(".live-nowhere")
+            close()
+            dialog.wait_for(state="detached")
+            assert tab.evaluate("document.activeElement.className").endswith("btn-live-button")
+        assert tab.locator(".live-bar, .live-run").count() == 0
+    assert not [complaint for complaint in visit.found if "axe" in complaint]
 
 
 # ---------------------------------------------------------------- Binder

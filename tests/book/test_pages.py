@@ -438,6 +438,29 @@ def test_a_reload_keeps_the_reader_s_place_and_open_folds(tab, site, folds):
         assert element.evaluate("(e) => e.getBoundingClientRect().top") == pytest.approx(top, abs=2)
 
 
+def test_each_button_of_the_header_shows_that_it_has_the_focus(tab, site):
+    with Visit(tab):
+        tab.goto(f"{site}notebooks/02_simple_self_attention.html")
+        tab.keyboard.press("Tab")  # from here on the focus is a keyboard's
+        buttons = tab.locator(".bd-header-article button.btn").filter(visible=True)
+        assert buttons.count() >= 4
+        for button in buttons.all():
+            button.focus()
+            shown = button.evaluate("(e) => ['Style', 'Width'].map((part) => getComputedStyle(e)['outline' + part])")
+            assert shown == ["solid", "3px"], button.evaluate("(e) => e.className")
+
+
+def test_live_keeps_its_border_and_moves_nothing_while_it_is_pointed_at(tab, site):
+    with Visit(tab):
+        tab.goto(f"{site}notebooks/02_simple_self_attention.html")
+        button, title = tab.locator(".btn-live-button"), tab.locator(".bd-article h1")
+        before = [button.bounding_box(), title.bounding_box()]
+        button.hover()
+        assert button.evaluate("(e) => getComputedStyle(e).borderTopWidth") == "1px"
+        assert [button.bounding_box(), title.bounding_box()] == before
+        tab.mouse.move(0, 0)
+
+
 # ---------------------------------------------------------------- details
 
 

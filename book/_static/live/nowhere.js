@@ -1,0 +1,22 @@
+/* Says how to run a chapter that comes from a folder or from a server without kernels. It is no module, since a page
+   that was opened from a folder can load none. */
+(() => {
+  const guide = new URL("../../book/how_to_use.html#run-it", document.currentScript.src);
+  const { href, pathname } = document.querySelector("a.btn-download-source-button");
+  const dialog = Object.assign(document.createElement("dialog"), { className: "live-nowhere" });
+  dialog.setAttribute("aria-labelledby", "live-nowhere");
+  dialog.innerHTML = `<h2 id="live-nowhere">Run this chapter on your machine</h2>
+    <p>No server runs Python for this page. If you have the course, this command in its folder opens the website with
+      cells that run:</p>
+    <pre>make serve LIVE=1</pre>
+    <p>You can also download <a href="${href}" download>${pathname.split("/").at(-1)}</a>, the notebook of this page,
+      and open it in Jupyter. It needs PyTorch and the package of the course.</p>
+    <p><a href="${guide}">How to set up the course</a></p>
+    <form method="dialog"><button>Close</button></form>`;
+  dialog.addEventListener("close", () => {
+    dialog.remove();
+    document.querySelector(".btn-live-button").focus();
+  });
+  document.body.append(dialog);
+  dialog.showModal();
+})();
