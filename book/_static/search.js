@@ -62,12 +62,13 @@
     count ? `${count} ${count === 1 ? "page has" : "pages have"} “${words}”.` : `No page has “${words}”.`;
 
   const answer = async (words, place, status, ...most) => {
-    if (!words) { place.replaceChildren(); status.textContent = ""; return; }
+    if (!words) { place.replaceChildren(); place.dataset.asked = place.dataset.shown = ""; status.textContent = ""; return; }
     const asked = place.dataset.asked = words;
     const { count, pages } = await find(words, ...most);
     if (place.dataset.asked !== asked) return; // the reader has typed on
     status.textContent = told(words, count);
     place.replaceChildren(list(pages));
+    place.dataset.shown = words;
   };
 
   const said = () => element("p", "", { role: "status", class: "found-count" });
@@ -79,11 +80,36 @@
       const status = said();
       dialog.append(element("div", [status, place], { class: "found-card" }));
       const field = dialog.querySelector("input[type=search]");
+      const all = element("a", "All results", { class: "found-all", hidden: "" });
+      place.after(all);
       let waiting = 0;
+      const ask = async () => {
+        clearTimeout(waiting);
+        const words = field.value.trim();
+        await answer(words, place, status, 6, 2);
+        all.href = new URL(`search.html?${new URLSearchParams({ q: words })}`, root);
+        all.hidden = !place.querySelector("a");
+      };
+      const shown = () => place.dataset.asked === field.value.trim() && place.dataset.shown === place.dataset.asked;
       field.addEventListener("input", () => {
         clearTimeout(waiting);
-        waiting = setTimeout(() => answer(field.value.trim(), place, status, 6, 2), 120);
+        waiting = setTimeout(ask, 120);
       });
+      // Down and up go from the field through the results; Enter in the field opens the first.
+      dialog.addEventListener("keydown", async (event) => {
+        if (event.isComposing || event.ctrlKey || event.metaKey || event.altKey) return;
+        const stops = [field, ...dialog.querySelectorAll(".found-card a:not([hidden])")];
+        const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+        if (step) {
+          event.preventDefault();
+          stops.at((stops.indexOf(document.activeElement) + step) % stops.length).focus();
+        } else if (event.key === "Enter" && event.target === field && field.value.trim()) {
+          event.preventDefault();
+          if (!shown()) await ask();
+          if (shown()) place.querySelector("a")?.click();
+        } else if (event.key.length === 1 && event.target.closest(".found-card")) field.focus();
+      });
+      place.addEventListener("click", ({ target }) => { if (target.closest("a")) dialog.close(); });
     });
 
     const page = document.getElementById("search-results");

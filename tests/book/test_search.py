@@ -59,6 +59,38 @@ def test_nothing_of_the_search_is_loaded_before_the_first_key(tab, site):  # noq
         assert not visit.found
 
 
+def test_arrow_keys_go_through_the_answers_and_enter_opens_the_first_one(tab, site):  # noqa: F811
+    focused = "() => document.activeElement.href ?? document.activeElement.name"
+    keys = tab.keyboard
+    with Visit(tab):
+        tab.goto(f"{site}notebooks/05_masks_and_dropout.html")
+        keys.press("Control+k")
+        keys.type("causal mask")
+        links = tab.locator("#pst-search-dialog .found a")
+        links.first.wait_for()
+        first, second = (links.nth(index).evaluate("(link) => link.href") for index in (0, 1))
+        for key, expected in [("ArrowDown", first), ("ArrowDown", second), ("ArrowUp", first), ("ArrowUp", "q")]:
+            keys.press(key)
+            assert tab.evaluate(focused) == expected
+        keys.press("ArrowDown")
+        keys.type("s")  # who types on, types into the field
+        assert tab.evaluate("document.activeElement.value") == "causal masks"
+        keys.press("Control+a")
+        keys.type("softmax")
+        keys.press("Enter")  # before any answer has come
+        tab.wait_for_url(lambda url: "05_masks" not in url)
+        assert "search.html" not in tab.url
+        keys.press("Control+k")
+        keys.type("softmax")
+        links.nth(1).wait_for()
+        for key in ("ArrowDown", "ArrowDown"):
+            keys.press(key)
+        chosen = tab.evaluate(focused)
+        keys.press("Enter")
+        tab.wait_for_url(chosen)
+        assert tab.locator("#pst-search-dialog").evaluate("(dialog) => !dialog.open")
+
+
 def test_in_a_folder_sphinx_s_own_search_answers(tab, built):  # noqa: F811
     tab.goto((HTML / "search.html").as_uri() + "?q=softmax")
     tab.locator("#search-results li a").first.wait_for()
