@@ -16,6 +16,8 @@ logger = logging.getLogger(__name__)
 
 FONT = Path(__file__).parents[1] / "_extra" / "vendor" / "stix"
 INVISIBLE = {"Cf", "Zs", "Cc"}  # characters that have no shape of their own
+# The prime of the font is raised already; as a superscript it would be raised twice.
+PRIMED = r"<msup>(<m[in]\b[^<]*</m[in]>)<mo>([′″‴⁗]+)</mo></msup>"
 
 
 @cache
@@ -35,6 +37,7 @@ def mathml(tex: str, display: bool) -> str:
         made = LatexToMathML(annotation=True, fancy_error=False).convert_with_local_state(tex, displaystyle=display)
     except LatexError as error:
         raise ValueError(f"the formula {tex!r} cannot be read: {error}") from error
+    made = sub(PRIMED, r'<mrow>\1<mo lspace="0" rspace="0">\2</mo></mrow>', made)
     shown = unescape(sub(r"<annotation.*?</annotation>|<[^>]*>", "", made))
     lacking = {c for c in shown if unicodedata.category(c) not in INVISIBLE} - drawn()
     if lacking:

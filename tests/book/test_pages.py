@@ -461,6 +461,20 @@ def test_live_keeps_its_border_and_moves_nothing_while_it_is_pointed_at(tab, sit
         tab.mouse.move(0, 0)
 
 
+def test_no_gap_follows_a_root_and_a_prime_is_raised_once(tab, site):
+    tab.goto(f"{site}notebooks/16_efficient_attention.html")
+    tab.evaluate(SETTLE)
+    gaps = tab.locator(".bd-article msqrt").evaluate_all("""(roots) => roots.map((root) =>
+      root.getBoundingClientRect().right - root.lastElementChild.getBoundingClientRect().right)""")
+    assert len(gaps) >= 3  # one of them needs a larger sign
+    assert max(map(abs, gaps)) < 0.5, gaps
+    primes = tab.locator(".bd-article mo:text-is('′')").evaluate_all("""(primes) => primes.map((prime) =>
+      prime.previousElementSibling.getBoundingClientRect().bottom - prime.getBoundingClientRect().bottom
+        - parseFloat(getComputedStyle(prime.previousElementSibling).fontSize) / 2)""")
+    assert len(primes) >= 3
+    assert max(primes) < 0, primes  # a prime ends less than half a letter above the line
+
+
 # ---------------------------------------------------------------- details
 
 
