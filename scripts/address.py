@@ -82,13 +82,27 @@ PLACES = (
     ),
     Place(
         "book/how_to_use.md",
-        "Each chapter has a rocket at the top of its page.\n",
-        "A course that is published on GitHub has a rocket at the top of each chapter; this copy has no address yet.\n"
-        f"Whoever publishes it writes the address everywhere with {HOW_TO_ADDRESS}; "
-        "`make book` then builds the pages with it.\n",
+        "What you write stays until you leave the page, so copy what you want to keep.\n"
+        "On the public website, *Live* asks Binder for a server instead, and nothing has to be installed.\n",
+        "What you write stays until you leave the page, so copy what you want to keep.\n",
     ),
     Place(
-        "book/how_to_use.md", "Each page has a button for opening an issue.\n", "Tell those who gave you this copy.\n"
+        "book/how_to_use.md",
+        "## Launch it in your browser\n\n"
+        "Each chapter has a rocket at the top of its page.\n\n"
+        "- **Colab** opens the notebook on Google's machines.\n"
+        "  The first cell, which this website hides, installs the course there and does nothing anywhere else.\n"
+        "- **Binder** builds the whole course on a public server and opens JupyterLab.\n"
+        "  The first start can take some minutes; nothing you change there is kept, so download what "
+        "you want to keep.\n"
+        "\n"
+        "## The exercises\n",
+        "## The exercises\n",
+    ),
+    Place(
+        "book/how_to_use.md",
+        "Each page has a button for opening an issue.\n",
+        "Tell the person who gave you the course.\n",
     ),
     Place(
         "book/index.md",
