@@ -469,14 +469,20 @@ def test_types_and_probabilities_that_do_not_fit_are_refused():
             attend(q, k, v, dropout_p=1.0)
     for attend in (attention, fused_attention, tiled_attention):
         with pytest.raises(TypeError, match=r"k must be a tensor, not ndarray; torch.as_tensor makes one"):
-            attend(q, k.numpy(), v)
+            attend(q, np.zeros((2, 3), np.float32), v)
         with pytest.raises(TypeError, match=r"mask must be a tensor, not ndarray"):
             attend(q, k, v, mask=np.ones((2, 2), bool))
-    nested = torch.nested.nested_tensor([torch.zeros(3, 4), torch.zeros(5, 4)], layout=torch.jagged)
-    with pytest.raises(TypeError, match=r"q must not be a nested tensor; pad it with torch.nested.to_padded_tensor"):
-        fused_attention(nested, nested, nested)
     with pytest.raises(TypeError, match=r"bias must be a tensor, not float"):
         attention(q, k, v, bias=0.5)
+
+
+@pytest.mark.bad_input
+@pytest.mark.cpu_only("the stand-in for an accelerator has no nested tensors")
+@pytest.mark.parametrize("attend", [attention, fused_attention, tiled_attention])
+def test_nested_tensors_are_refused(attend):
+    nested = torch.nested.nested_tensor([torch.zeros(3, 4), torch.zeros(5, 4)], layout=torch.jagged)
+    with pytest.raises(TypeError, match=r"q must not be a nested tensor; pad it with torch.nested.to_padded_tensor"):
+        attend(nested, nested, nested)
 
 
 # -- NaN ---------------------------------------------------------------------------------------------
