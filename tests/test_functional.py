@@ -392,6 +392,17 @@ def test_a_bias_that_does_not_fit_is_refused(attend):
 # -- Dropout, bad input ------------------------------------------------------------------------------
 
 
+def test_attention_returns_the_weights_that_it_applied_after_dropping():
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 11, 13, 7).unbind()
+    out, weights = attention(q, k, v, dropout_p=0.5)
+    all_weights = attention(q, k, v)[1]
+    kept = weights > 0
+    assert 0.4 < kept.float().mean() < 0.6
+    assert_close(weights[kept], 2 * all_weights[kept])  # 1 / (1 - 0.5)
+    assert_close(out, weights @ v)
+
+
 def test_fused_dropout_keeps_the_mean():
     torch.manual_seed(0)
     q, k, v = torch.randn(1, 3), torch.randn(5, 3), torch.ones(5, 2)
