@@ -8,6 +8,7 @@ machine return a :class:`Drawing`, an SVG that is stored with what it shows in w
 from attn_course.plots.colours import COLORS
 from attn_course.plots.drawings import (
     attention_flow,
+    attention_steps,
     decoder_block,
     encoder_decoder,
     formula,
@@ -33,6 +34,7 @@ __all__ = [
     "Drawing",
     "Picture",
     "attention_flow",
+    "attention_steps",
     "attention_view",
     "bars",
     "curves",

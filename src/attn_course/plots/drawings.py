@@ -537,6 +537,98 @@ def multi_head_layer(x: Tensor | ArrayLike, *, d_model: int, num_heads: int) -> 
     )
 
 
+# The parts of the drawing of self-attention that each step highlights.
+_STEPS = {
+    "projections": ("x", "W_query", "W_key", "W_value", "q", "k", "v"),
+    "scores": ("q", "k", "q kᵀ", "scores"),
+    "scale": ("scores", "÷ √D"),
+    "mask": ("scores", "mask"),
+    "softmax": ("softmax", "weights"),
+    "dropout": ("weights", "dropout"),
+    "context": ("v", "weights", "weights v", "context"),
+}
+
+
+def attention_steps(
+    highlight: str | None = None, *, length: int = 6, d_in: int = 3, head_dim: int = 2
+) -> Drawing:
+    """Draw single-head self-attention from the tokens to the context vectors, with the shape of every tensor.
+
+    Args:
+        highlight: the step to highlight: "projections", "scores", "scale", "mask", "softmax", "dropout" or
+            "context". Every step is drawn in colour when it is None.
+        length: T, the number of tokens.
+        d_in: E, the width of a token.
+        head_dim: D, the width of a query, a key and a value.
+
+    Raises:
+        ValueError: if there is no such step.
+
+    Example:
+        >>> attention_steps("scale")
+        Single-head self-attention, step by step; highlighted: scale
+        x (6, 3) times W_query, W_key, W_value: q, k, v (6, 2)
+        q times k transposed: scores (6, 6)
+        scores ÷ √D, mask, softmax: weights (6, 6)
+        dropout, weights times v: context (6, 2)
+    """
+    if highlight is not None and highlight not in _STEPS:
+        names = ", ".join(map(repr, _STEPS))
+        raise ValueError(
+            f"highlight ({highlight!r}) must be one of {names}, or None to draw every step in colour"
+        )
+    highlighted = _STEPS.get(highlight or "", ())
+    tokens, projected = shape((length, d_in)), shape((length, head_dim))
+    square = shape((length, length))
+    sheet = Sheet(300)
+
+    def part(x: float, y: float, width: float, height: float, name: str, kind: str, *lines: str) -> None:
+        """A box or an operation with its centre at x and its upper edge at y."""
+        colour = highlight is None or name in highlighted
+        corner = height / 2 if kind == "operation" else 3
+        sheet.box(x - width / 2, y, width, height, kind if colour else "unlit", corner=corner)
+        for i, line in enumerate(lines or (name,)):
+            middle = y + height / 2 + (i - (len(lines or (name,)) - 1) / 2) * 16
+            sheet.text(x, middle, line, kind=None if colour else "quiet", bold=bool(highlight) and colour)
+
+    columns = {"q": 54.0, "k": 160.0, "v": 386.0}
+    projections = {"q": "W_query", "k": "W_key", "v": "W_value"}
+    kinds = {"q": "query", "k": "key", "v": "value"}
+    part(220, 8, 110, 28, "x", "vector", f"x {tokens}")
+    for name, x in columns.items():
+        sheet.arrow((165 if x < 220 else 275, 22), (x, 22), (x, 50)) if x != 160 else sheet.arrow((x + 10, 36), (x + 10, 50))
+        part(x, 50, 84, 24, projections[name], "operation")
+        sheet.arrow((x, 74), (x, 88))
+        part(x, 88, 84, 28, name, kinds[name], f"{name} {projected}")
+    sheet.arrow((54, 116), (54, 143), (77, 143))
+    sheet.arrow((160, 116), (160, 143), (137, 143))
+    part(107, 131, 60, 24, "q kᵀ", "operation")
+    sheet.arrow((107, 155), (107, 166), (50, 166), (50, 178))
+    part(50, 178, 80, 38, "scores", "scores", "scores", square)
+    for start, x, width, name in ((90, 137, 54, "÷ √D"), (164, 204, 52, "mask"), (230, 277, 66, "softmax")):
+        sheet.arrow((start, 197), (x - width / 2, 197))
+        part(x, 185, width, 24, name, "operation")
+    sheet.arrow((310, 197), (324, 197))
+    part(364, 178, 80, 38, "weights", "weights", "weights", square)
+    sheet.arrow((364, 216), (364, 228))
+    part(364, 228, 76, 24, "dropout", "operation")
+    sheet.arrow((364, 252), (364, 264))
+    part(364, 264, 84, 24, "weights v", "operation", "weights · v")
+    sheet.arrow((424, 116), (424, 276), (406, 276))
+    sheet.arrow((322, 276), (276, 276))
+    part(216, 262, 120, 28, "context", "context", f"context {projected}")
+    said = "" if highlight is None else f"; highlighted: {highlight}"
+    return sheet.finish(
+        f"Single-head self-attention, step by step{said}",
+        [
+            f"x {tokens} times W_query, W_key, W_value: q, k, v {projected}",
+            f"q times k transposed: scores {square}",
+            f"scores ÷ √D, mask, softmax: weights {square}",
+            f"dropout, weights times v: context {projected}",
+        ],
+    )
+
+
 def decoder_block(x: Tensor | ArrayLike, memory: Tensor | ArrayLike) -> Drawing:
     """Draw a decoder block: two streams, and what each attention reads from them and adds to one of them.
 
