@@ -117,7 +117,7 @@ def test_a_wrong_answer_hears_of_its_own_mistake(answer):
     assert not verdict.right, f"{answer.exercise} accepts {answer.mistake!r}"
     assert verdict.mistake == answer.mistake, verdict.text
     if answer.mistake in exercise.mistakes:
-        assert exercise.mistakes[answer.mistake].says in verdict.text
+        assert verdict.text.count(exercise.mistakes[answer.mistake].says) == 1
     assert not shown_of_the_solution(answer.exercise, verdict.text)
 
 

@@ -1,4 +1,4 @@
-"""Check a learner's answer: right, a mistake that we know, or the first number that differs. Used from chapter 1 on.
+"""Check a learner's answer: right, a mistake that we know, or the first number that differs. Used from chapter 0 on.
 
 An exercise gives random inputs (trials), one right answer, and for each mistake that learners make an answer that
 makes it. The learner's answer is run on the same inputs as all of these. The answer that it agrees with tells what
@@ -354,8 +354,9 @@ class Exercise:
         if first.found is None and first.error is None:
             return self._returned_nothing(answer)
         if name := self._known_mistake(runs, first):
-            said = f"Not right yet. {self.mistakes[name].says}"
-            return Verdict(False, said if first.error is None else f"{said}\n{first.error_text()}", name)
+            says = self.mistakes[name].says
+            is_said = first.error is None or str(first.error) == says  # a remark that is the mistake's own sentence
+            return Verdict(False, f"Not right yet. {says}" + ("" if is_said else f"\n{first.error_text()}"), name)
         if isinstance(first.error, Remark):
             return Verdict(False, first.error_text(), first.error.mistake)
         if default := self._known_default(answer, runs, first):
