@@ -40,7 +40,7 @@ def facts(root: Path = ROOT) -> dict[str, str]:
     def core(numbers: range) -> str:
         return minutes.hours(sum(minutes.rounded(c.core.minutes) for c in chapters if c.number in numbers))
 
-    everything = range(1, len(chapters) + 1)
+    everything = range(len(chapters))  # chapter 0 is the first
     return {
         "chapters": str(len(chapters)),
         "exercises": str(exercises),

@@ -304,6 +304,16 @@ def test_a_core_can_be_finished(number):
     assert core.cells <= 35
 
 
+def test_chapter_0_fits_one_hour():
+    (path,) = NOTEBOOKS.glob("00_*.ipynb")
+    cells = stored(path.name)["cells"]
+    assert sum(minutes.reading(cell).words for cell in cells) <= 3000
+    assert len(cells) <= 45
+    assert minutes.details(cells) == []
+    found = minutes.chapter(path)
+    assert minutes.rounded(found.core.minutes) + found.exercises.total() <= 60
+
+
 @pytest.mark.trains  # each for as long as its chapter runs: `make seeds`, every week
 @pytest.mark.parametrize("number", SHORT)
 def test_a_core_computes_the_same_when_no_detail_was_run(number):

@@ -1,8 +1,9 @@
-"""The checks of the exercises, which know the mistakes that learners make. Used from chapter 1 on.
+"""The checks of the exercises, which know the mistakes that learners make. Used from chapter 0 on.
 
 ``check.NAME(NAME)`` runs the function or class that you wrote on fresh random inputs and prints a verdict.
 """
 
+from attn_course.check.attention_in_one_hour import CausalMultiHead, causal_weights, self_attention
 from attn_course.check.batches_einsum_einops import general_scores, lookup, max_sim, table_gradient, weighted_sum
 from attn_course.check.beyond_one_machine import heads_of_rank, shard_loss, simulate_ring, zigzag_shard
 from attn_course.check.cross_attention import (
@@ -67,6 +68,7 @@ from attn_course.check.what_heads_learn import ablate_heads, hide_copy, inductio
 from attn_course.check.why_attention import exact_match, gru_step, last_state, look_back, shift_targets
 
 __all__ = [
+    "CausalMultiHead",
     "MultiHead",
     "TiedTable",
     "TwoMemoryBlock",
@@ -85,6 +87,7 @@ __all__ = [
     "cache_bytes",
     "cache_step",
     "call_cost",
+    "causal_weights",
     "clip_together",
     "clipped_precision",
     "concat_scores",
@@ -141,6 +144,7 @@ __all__ = [
     "run_stack",
     "scaled_dot_product",
     "scaled_scores",
+    "self_attention",
     "shard_loss",
     "share_on_previous",
     "shift_targets",

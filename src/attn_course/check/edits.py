@@ -1,4 +1,4 @@
-"""A wrong answer written as an edit of the right one, so that one sees what differs. Used from chapter 1 on."""
+"""A wrong answer written as an edit of the right one, so that one sees what differs. Used from chapter 0 on."""
 
 import functools
 import inspect

@@ -1,4 +1,4 @@
-"""What a wrong result has in common with the right one, computed from the two alone. Used from chapter 1 on.
+"""What a wrong result has in common with the right one, computed from the two alone. Used from chapter 0 on.
 
 Where an answer agrees with none of the mistakes that an exercise knows, its results may still say what is wrong with
 them: all axes in another order, every number three times as large, right in the first sentence of a batch only. Each

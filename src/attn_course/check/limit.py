@@ -1,4 +1,4 @@
-"""Stop a learner's code that takes too long. Used from chapter 1 on, by every check."""
+"""Stop a learner's code that takes too long. Used from chapter 0 on, by every check."""
 
 import contextlib
 import ctypes

@@ -1,4 +1,4 @@
-"""Of which other inputs a wrong result would be the right one. Used from chapter 1 on.
+"""Of which other inputs a wrong result would be the right one. Used from chapter 0 on.
 
 Where an answer agrees with none of the mistakes that an exercise knows, it may still do the right thing with something
 else than it was given: with the first sentence's mask for all sentences, with one argument in the place of another,
