@@ -582,21 +582,34 @@ def attention_steps(
     square = shape((length, length))
     sheet = Sheet(300)
 
-    def part(x: float, y: float, width: float, height: float, name: str, kind: str, *lines: str) -> None:
+    def part(
+        x: float, y: float, width: float, height: float, name: str, kind: str, *lines: str
+    ) -> None:
         """A box or an operation with its centre at x and its upper edge at y."""
         colour = highlight is None or name in highlighted
         corner = height / 2 if kind == "operation" else 3
-        sheet.box(x - width / 2, y, width, height, kind if colour else "unlit", corner=corner)
+        sheet.box(
+            x - width / 2, y, width, height, kind if colour else "unlit", corner=corner
+        )
         for i, line in enumerate(lines or (name,)):
             middle = y + height / 2 + (i - (len(lines or (name,)) - 1) / 2) * 16
-            sheet.text(x, middle, line, kind=None if colour else "quiet", bold=bool(highlight) and colour)
+            sheet.text(
+                x,
+                middle,
+                line,
+                kind=None if colour else "quiet",
+                bold=bool(highlight) and colour,
+            )
 
     columns = {"q": 54.0, "k": 160.0, "v": 386.0}
     projections = {"q": "W_query", "k": "W_key", "v": "W_value"}
     kinds = {"q": "query", "k": "key", "v": "value"}
     part(220, 8, 110, 28, "x", "vector", f"x {tokens}")
     for name, x in columns.items():
-        sheet.arrow((165 if x < 220 else 275, 22), (x, 22), (x, 50)) if x != 160 else sheet.arrow((x + 10, 36), (x + 10, 50))
+        if name == "k":
+            sheet.arrow((x + 10, 36), (x + 10, 50))
+        else:
+            sheet.arrow((165 if name == "q" else 275, 22), (x, 22), (x, 50))
         part(x, 50, 84, 24, projections[name], "operation")
         sheet.arrow((x, 74), (x, 88))
         part(x, 88, 84, 28, name, kinds[name], f"{name} {projected}")
@@ -605,7 +618,11 @@ def attention_steps(
     part(107, 131, 60, 24, "q kᵀ", "operation")
     sheet.arrow((107, 155), (107, 166), (50, 166), (50, 178))
     part(50, 178, 80, 38, "scores", "scores", "scores", square)
-    for start, x, width, name in ((90, 137, 54, "÷ √D"), (164, 204, 52, "mask"), (230, 277, 66, "softmax")):
+    for start, x, width, name in (
+        (90, 137, 54, "÷ √D"),
+        (164, 204, 52, "mask"),
+        (230, 277, 66, "softmax"),
+    ):
         sheet.arrow((start, 197), (x - width / 2, 197))
         part(x, 185, width, 24, name, "operation")
     sheet.arrow((310, 197), (324, 197))
