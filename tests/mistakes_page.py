@@ -154,8 +154,8 @@ def place(chapter: int, title: str, words: str) -> str:
 @cache
 def sections(chapter: int) -> dict[str, str]:
     """The titles of a chapter's sections, by their numbers."""
-    titles = (title for cell in markdown_cells(chapter) for level, title, _ in headings(cell.source) if level == 2)
-    return {title.split(" ")[0]: title for title in titles}
+    titles = (title for cell in markdown_cells(chapter) for level, title, _ in headings(cell.source) if level in (2, 3))
+    return {title.split(" ")[0]: title for title in titles if re.match(r"\d+\.\d+ ", title)}
 
 
 def linked(sentence: str) -> str:

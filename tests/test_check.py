@@ -69,8 +69,8 @@ def folded(name: str):
 @cache
 def sections(chapter: int) -> set[str]:
     """The sections of a chapter that explain something: the one with the exercises does not."""
-    titles = (title for cell in markdown_cells(chapter) for level, title, _ in headings(cell.source) if level == 2)
-    return {title.split(" ")[0] for title in titles if not title.endswith(" Exercises")}
+    titles = (title for cell in markdown_cells(chapter) for level, title, _ in headings(cell.source) if level in (2, 3))
+    return {title.split(" ")[0] for title in titles if re.match(r"\d+\.\d+ (?!Exercises$)", title)}
 
 
 def verdict_on(answer: Answer):
