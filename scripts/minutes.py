@@ -70,10 +70,10 @@ def details(cells: list[dict[str, Any]]) -> list[Section]:
 
 
 def exercises(cells: list[dict[str, Any]]) -> set[int]:
-    """The cells of the section Exercises."""
+    """The cells of the sections of exercises: those of the core, and those below Going deeper."""
     found = set()
     for i, cell in enumerate(cells):
-        if any(level == 2 and title.endswith(" Exercises") for level, title in headings(cell)):
+        if any(level in (2, 3) and title.endswith(" Exercises") for level, title in headings(cell)):
             found.update(range(i, section(cells, i).stop))
     return found
 

@@ -197,13 +197,17 @@ def website_only_markup(notebook: NotebookNode) -> list[str]:
 
 def wrong_headings(notebook: NotebookNode, chapter_number: int) -> list[str]:
     found, levels, sections = [], [], []
+    deeper = False
     for cell in markdown_cells(notebook):
         for level, title, _ in headings(cell.source):
             levels.append(level)
+            deeper = deeper or (level, title) == (2, "Going deeper")
             if level == 1 and not re.match(rf"{chapter_number} · [A-Z]", title):
                 found.append(f"the title must begin with '{chapter_number} · ', not {title!r}")
-            if level == 2:
+            if (level == 2 and not deeper) or (level == 3 and deeper and re.match(r"\d+\.\d+ ", title)):
                 sections.append(title.split(" ")[0])
+            elif level == 2 and title != "Going deeper":
+                found.append(f"Going deeper is the last section, but {title!r} follows it")
     if levels.count(1) != 1 or levels[:1] != [1]:
         found.append(f"there must be one title, before every other heading; the levels are {levels}")
     found += [f"a heading skips a level: {a} to {b}" for a, b in itertools.pairwise(levels) if b > a + 1]
@@ -242,8 +246,11 @@ def missing_parts(notebook: NotebookNode, chapter_number: int = 1) -> list[str]:
     return found
 
 
-def wrong_order_of_first_cells(notebook: NotebookNode) -> list[str]:
-    kinds = [(cell.cell_type, tuple(cell.metadata.get("tags", []))) for cell in notebook.cells[:3]]
+def wrong_order_of_first_cells(notebook: NotebookNode, chapter_number: int = 1) -> list[str]:
+    cells = notebook.cells
+    if chapter_number in SHORT_OPENING:  # the imports come where a cell first needs them
+        cells = [*cells[:2], *code_cells(notebook)[1:2]]
+    kinds = [(cell.cell_type, tuple(cell.metadata.get("tags", []))) for cell in cells[:3]]
     expected = [("code", ("launch", "remove-cell")), ("markdown", ()), ("code", ("imports",))]
     found = [] if kinds == expected else [f"the first cells are {kinds}, not {expected}"]
     for cell in code_cells(notebook)[1:]:
@@ -415,7 +422,7 @@ def test_a_chapter_has_all_its_parts(name):
 
 @each_chapter
 def test_a_chapter_begins_with_the_launch_cell_its_promise_and_its_imports(name):
-    assert wrong_order_of_first_cells(chapter(name)) == []
+    assert wrong_order_of_first_cells(chapter(name), number_of(name)) == []
 
 
 def test_the_launch_cell_is_the_same_in_every_chapter_but_for_the_weights_of_chapters_17_and_18():
@@ -662,6 +669,8 @@ def other():
         (wrong_headings(of(markdown("# 5 · Mask\n\n# 5 · Again")), 5), "there must be one title"),
         (wrong_headings(of(markdown("# 5 · Mask\n\n### 5.1 Deep")), 5), "skips a level: 1 to 3"),
         (wrong_headings(of(markdown("# 5 · Mask\n\n## 5.2 First")), 5), "numbered ['5.2'], not ['5.1']"),
+        (wrong_headings(of(markdown("# 5 · Mask\n\n## Going deeper\n\n### 5.2 Why")), 5), "not ['5.1']"),
+        (wrong_headings(of(markdown("# 5 · Mask\n\n## Going deeper\n\n## 5.1 Late")), 5), "'5.1 Late' follows it"),
         (missing_parts(of(markdown("# 5 · Mask"))), "no section 'Break it'"),
         (missing_parts(of(markdown("# 5 · Mask"))), "does not say **You need**"),
         (missing_parts(of(markdown("# 5 · Mask"))), "how long it takes"),
