@@ -890,6 +890,28 @@ class CausalMultiHead(Sound):
         return heads.transpose(1, 2).view(B, T, H * D)
 
 
+@wrong("width and number of heads exchanged")
+class CausalMultiHead(nn.Module):
+    def __init__(self, d_in, d_out, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.q_proj = nn.Linear(d_in, d_out, bias=False)
+        self.k_proj = nn.Linear(d_in, d_out, bias=False)
+        self.v_proj = nn.Linear(d_in, d_out, bias=False)
+        self.out_proj = nn.Linear(d_out, d_out)
+
+    def forward(self, x):
+        T = x.size(1)
+        q, k, v = (
+            rearrange(proj(x), "b t (h d) -> b h t d", d=self.num_heads)
+            for proj in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        scores = q @ k.mT / math.sqrt(q.size(-1))
+        mask = torch.ones(T, T, dtype=torch.bool, device=x.device).tril()
+        weights = torch.softmax(scores.masked_fill(~mask, -torch.inf), dim=-1)
+        return self.out_proj(rearrange(weights @ v, "b h t d -> b t (h d)"))
+
+
 @wrong("heads interleaved")
 class CausalMultiHead(Sound):
     def split(self, x):

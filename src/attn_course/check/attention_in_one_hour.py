@@ -720,18 +720,18 @@ CausalMultiHead = Exercise(
     in_parts=True,
     mistakes={
         "view instead of transpose": Mistake(
-            "Your layer splits the heads with a view alone, so each head mixes different tokens. Split the last axis "
-            "into heads and columns first, then exchange the heads and the tokens. See section 0.10.",
+            "Your layer splits the heads with view or reshape alone, so each head mixes different tokens. Split the last "
+            "axis into heads and columns first, then exchange the heads and the tokens. See section 0.10.",
             {"_split(": "_split_with_view("},
         ),
         "view instead of transpose in merging": Mistake(
-            "Your layer joins the heads with a view alone, so each row mixes different tokens. Exchange the heads and "
-            "the tokens first, then join the last two axes. See section 0.10.",
+            "Your layer joins the heads with view or reshape alone, so each row mixes different tokens. Exchange the heads "
+            "and the tokens first, then join the last two axes. See section 0.10.",
             {"_merge(": "_merge_with_view("},
         ),
         "view instead of transpose at both ends": Mistake(
-            "Your layer splits and joins the heads with a view alone, so each head sees only a part of the tokens. "
-            "The heads and the tokens have to change places after the split and before the join. See section 0.10.",
+            "Your layer splits and joins the heads with view or reshape alone, so each head sees only a part of the "
+            "tokens. The heads and the tokens have to change places after the split and before the join. See section 0.10.",
             {"_split(": "_split_with_view(", "_merge(": "_merge_with_view("},
         ),
         "transpose forgotten": Mistake(
@@ -751,6 +751,11 @@ CausalMultiHead = Exercise(
             "Your layer calls view on a transposed tensor, which PyTorch refuses. Use rearrange or reshape to join the "
             "heads. See section 0.10.",
             {"_merge(weights @ v)": "(weights @ v).transpose(1, 2).view(x.size(0), x.size(1), -1)"},
+        ),
+        "width and number of heads exchanged": Mistake(
+            "Your layer makes D heads of width H. It should make H heads of width D, where D is d_out // num_heads. "
+            "See section 0.10.",
+            {"_split(proj(x), self.num_heads)": "_split(proj(x), proj(x).size(-1) // self.num_heads)"},
         ),
         "heads interleaved": Mistake(
             "Head h of your layer takes every H-th column of the projections. It should take D columns next to each "
