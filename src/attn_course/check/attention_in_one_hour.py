@@ -720,18 +720,18 @@ CausalMultiHead = Exercise(
     in_parts=True,
     mistakes={
         "view instead of transpose": Mistake(
-            "Your layer splits the heads with view or reshape alone, so each head mixes different tokens. Split the last "
-            "axis into heads and columns first, then exchange the heads and the tokens. See section 0.10.",
+            "Your layer splits the heads with view or reshape alone, so each head mixes different tokens. Split the "
+            "last axis into heads and columns first, then exchange the heads and the tokens. See section 0.10.",
             {"_split(": "_split_with_view("},
         ),
         "view instead of transpose in merging": Mistake(
-            "Your layer joins the heads with view or reshape alone, so each row mixes different tokens. Exchange the heads "
-            "and the tokens first, then join the last two axes. See section 0.10.",
+            "Your layer joins the heads with view or reshape alone, so each row mixes different tokens. Exchange the "
+            "heads and the tokens first, then join the last two axes. See section 0.10.",
             {"_merge(": "_merge_with_view("},
         ),
         "view instead of transpose at both ends": Mistake(
             "Your layer splits and joins the heads with view or reshape alone, so each head sees only a part of the "
-            "tokens. The heads and the tokens have to change places after the split and before the join. See section 0.10.",
+            "tokens. Exchange the heads and the tokens after the split and before the join. See section 0.10.",
             {"_split(": "_split_with_view(", "_merge(": "_merge_with_view("},
         ),
         "transpose forgotten": Mistake(
