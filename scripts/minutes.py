@@ -71,10 +71,13 @@ def details(cells: list[dict[str, Any]]) -> list[Section]:
 
 def exercises(cells: list[dict[str, Any]]) -> set[int]:
     """The cells of the sections of exercises: those of the core, and those below Going deeper."""
-    found = set()
+    found, inside = set(), False
     for i, cell in enumerate(cells):
-        if any(level in (2, 3) and title.endswith(" Exercises") for level, title in headings(cell)):
-            found.update(range(i, section(cells, i).stop))
+        for level, title in headings(cell):
+            if level <= 3 and not title.startswith("Exercise "):
+                inside = title.endswith(" Exercises")
+        if inside:
+            found.add(i)
     return found
 
 
