@@ -148,20 +148,20 @@ def test_before_the_button_is_pressed_a_page_loads_one_small_script(tab, site, n
 
 
 def test_a_cell_runs_after_the_cells_that_it_needs_and_their_outputs_stay(page):
-    above = page.cell("query, key = x[1], x[0]")
+    above = page.cell("query, key = x[JOURNEY], x[0]")
     stored = above.locator(".cell_output").inner_html()
-    cell = page.cell("three_scores = ")
+    cell = page.cell("exponentials = ")
     assert page.run(cell, 'print(tokens[1], tuple(x.shape), f"{float(x[1] @ x[0]):.4f}")') == "journey (6, 3) 0.9544"
     assert page.said() == "Ready."
     assert above.locator(".cell_output").inner_html() == stored
     cell.locator(".live-reset").click()
-    assert cell.locator(".cell_input pre").inner_text().startswith("three_scores = ")
+    assert cell.locator(".cell_input pre").inner_text().startswith("exponentials = ")
     assert cell.locator(".live-reset").is_hidden()
 
 
 def test_a_core_runs_without_its_details_and_a_detail_after_everything_above(page):
-    names = "print([name in globals() for name in ('query', 'two_views', 'by_dot', 'x')])"
-    core, detail = page.cell("three_scores = "), page.cell("sum_normalised = ")
+    names = "print([name in globals() for name in ('query', 'two_views', 'projection', 'x')])"
+    core, detail = page.cell("exponentials = "), page.cell("centred = ")
     assert page.run(core, names) == "[True, False, False, True]"
     page.write(detail, names)
     detail.locator(".live-run").evaluate("(button) => button.click()")  # its section is folded
@@ -172,8 +172,8 @@ def test_a_core_runs_without_its_details_and_a_detail_after_everything_above(pag
 
 
 def test_a_cell_above_that_stops_is_shown_and_the_cell_itself_does_not_run(page):
-    broken, cell = page.cell("three_scores = "), page.cell("def naive_softmax")
-    page.write(broken, "three_scores = torch.tensor([3.0, 1.0, -2.0]) + nowhere")
+    broken, cell = page.cell("exponentials = "), page.cell("def naive_softmax")
+    page.write(broken, "exponentials = torch.exp(three_scores) + nowhere")
     page.run(cell, "print('ran all the same')")
     assert re.fullmatch(
         r"Cell \d+, above, stopped with an error, so cell \d+ did not run. Look there, then run it again.", page.said()

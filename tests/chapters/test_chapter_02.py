@@ -1,7 +1,8 @@
-"""Chapter 2, Attend with a dot product: its numbers, its claims and its exercises."""
+"""Chapter 2, Self-attention without weights: its numbers, its claims and its exercises."""
 
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -85,9 +86,12 @@ def test_the_notebook_starts_from_the_words_and_vectors_of_the_worked_example():
 
 @pytest.mark.parametrize("name", SIMPLE)
 def test_the_notebook_prints_every_value_of_the_worked_example(name):
+    """As a tensor or beside a heatmap: the same decimals, one after another, in one output."""
     outputs = [output for cell in code_cells("02") for output in cell.outputs]
-    printed = "\n".join(o.get("text", o.get("data", {}).get("text/plain", "")) for o in outputs)
-    assert str(torch.tensor(SIMPLE[name])) in printed
+    texts = [output.get("text", output.get("data", {}).get("text/plain", "")) for output in outputs]
+    printed = [" ".join(re.findall(r"-?\d+\.\d{4}\b", text)) for text in texts]
+    wanted = " ".join(f"{value:.4f}" for value in torch.tensor(SIMPLE[name]).flatten().tolist())
+    assert any(wanted in numbers for numbers in printed)
 
 
 # -- What the chapter claims -------------------------------------------------------------------------
@@ -108,9 +112,9 @@ def test_a_short_word_that_points_the_same_way_scores_below_a_long_one_that_does
     assert F.cosine_similarity(x[JOURNEY], with_, dim=0) > 0.98
 
 
-def test_a_score_is_the_shadow_times_the_length_of_the_query(x):
-    shadow = x.norm(dim=1) * F.cosine_similarity(x, x[JOURNEY][None])
-    torch.testing.assert_close(shadow * x[JOURNEY].norm(), x @ x[JOURNEY])
+def test_a_score_is_the_projection_times_the_length_of_the_query(x):
+    projection = x.norm(dim=1) * F.cosine_similarity(x, x[JOURNEY][None])
+    torch.testing.assert_close(projection * x[JOURNEY].norm(), x @ x[JOURNEY])
 
 
 def test_sums_of_scores_are_zero_once_the_words_are_centred(x):

@@ -457,12 +457,12 @@ max_sim = Exercise(
         ),
         "positions instead of scores": Mistake(
             "These are places, not scores: `argmax` says where the best partner stands, `amax` how well it fits, "
-            "and `max` returns both. See section 2.4.",
+            "and `max` returns both. See section 2.6.",
             _reduce(lambda scores: scores.argmax(-1).sum(-1)),
         ),
         "maximum comes with its place": Mistake(
             "`max` along an axis returns two tensors in one, the largest numbers and their places; "
-            "`amax` returns the numbers alone. See section 2.4.",
+            "`amax` returns the numbers alone. See section 2.6.",
             _reduce(lambda scores: scores.max(-1).sum(-1)),
         ),
         "sum forgotten": Mistake(

@@ -82,7 +82,7 @@ cross_attend = Exercise(
     mistakes={
         "exponentials not shifted": Mistake(
             "Large scores give nan. The exponential of a large number overflows, so subtract each row's highest "
-            "score first, as `softmax` does. See section 2.4.",
+            "score first, as `softmax` does. See section 2.6.",
             lambda x, memory, w_q, w_k, w_v: _unshifted(x @ w_q, memory @ w_k, memory @ w_v),
         ),
         "queries from the memory": Mistake(

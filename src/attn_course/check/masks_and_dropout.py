@@ -648,7 +648,7 @@ masked_softmax = Exercise(
         ),
         "softmax overflows": Mistake(
             "With large scores nan comes out, in the weights or in their gradient: before any exponential, the "
-            "largest visible score of the row has to be subtracted. See section 2.4.",
+            "largest visible score of the row has to be subtracted. See section 2.6.",
             sign=_large_scores_give_nan,
         ),
         "minus a billion": Mistake(

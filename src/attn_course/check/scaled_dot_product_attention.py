@@ -306,7 +306,7 @@ scaled_dot_product = Exercise(
         ),
         "axis not kept": Mistake(
             "One number for each row does not line up with the table (…, T, S): it has to be (…, T, 1), and "
-            "`keepdim=True` leaves that axis of length 1. See section 2.4.",
+            "`keepdim=True` leaves that axis of length 1. See section 2.6.",
             _attend(lambda q, k, v: _divided_without_keepdim(_scaled(q, k))),
         ),
         "scores returned as weights": Mistake(
@@ -323,7 +323,7 @@ scaled_dot_product = Exercise(
         ),
         "softmax overflows": Mistake(
             "With large scores there is nan in the result: subtract from each row its own largest score first, or use "
-            "the package's softmax. See section 2.4.",
+            "the package's softmax. See section 2.6.",
             sign=lambda found, q, k, v: found[0].isnan().any() and _scaled(q, k).max() > 88,
         ),
         "future hidden": Mistake(

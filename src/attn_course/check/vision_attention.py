@@ -197,7 +197,7 @@ deletion_curve = Exercise(
             {"unflatten(1, (rows, columns))": "unflatten(1, (columns, rows)).mT"},
         ),
         "logits": Mistake(
-            "It averages logits: a probability comes out of a softmax. See section 2.5.",
+            "It averages logits: a probability comes out of a softmax. See section 2.3.",
             {".softmax(dim=-1)": ""},
         ),
         "softmax over the pictures": Mistake(

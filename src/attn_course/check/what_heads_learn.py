@@ -104,7 +104,7 @@ induction_score = Exercise(
         ),
         "queries and keys exchanged": Mistake(
             "Rows and columns are exchanged: a row belongs to the query, and a column to the token that it looks at. "
-            "See section 2.6.",
+            "See section 2.5.",
             {"weights * after": "weights.mT * after"},
         ),
         "mean of the texts' means": Mistake(
@@ -428,7 +428,7 @@ rollout = Exercise(
             {"rolled, after = same, []": "rolled, after = torch.ones_like(same), []", ") @ rolled": ") * rolled"},
         ),
         "transposed": Mistake(
-            "Rows and columns are exchanged: a row belongs to the token at which something arrives. See section 2.6.",
+            "Rows and columns are exchanged: a row belongs to the token at which something arrives. See section 2.5.",
             {"torch.stack(after)": "torch.stack(after).mT"},
         ),
         "last layer only": Mistake(
