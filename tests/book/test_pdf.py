@@ -64,7 +64,7 @@ def test_the_code_that_a_page_shows_is_printed_and_not_cut_off(cells, text):
 def test_bookmarks_name_the_sections_and_no_link_leads_to_this_machine(printed):
     titles = [item.title for item in flat(printed.outline)]
     assert any(title.startswith("3.4 ") for title in titles)
-    assert "Exercise 3.5 · Hand over more than you are found by (◦◦, 10 min)" in titles  # two lines on paper
+    assert "Exercise 3.5 · The entropy of a row of attention weights (◦◦, 10 min)" in titles  # two lines on paper
     links = [
         note.get_object()["/A"].get("/URI", "")
         for page in printed.pages

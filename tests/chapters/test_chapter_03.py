@@ -1,4 +1,4 @@
-"""Chapter 3, Scale the dot product: its numbers, its claims and its exercises."""
+"""Chapter 3, Scaled dot-product attention: its numbers, its claims and its exercises."""
 
 import json
 import math
@@ -282,21 +282,41 @@ def test_a_loss_on_the_output_reaches_all_three_matrices(chapter, x):
     assert max(sizes, key=sizes.get) == "W_value"
 
 
-def test_a_trained_layer_lets_one_find_step_and_step_look_elsewhere(chapter, x):
+def trained(chapter, x, pairs, updates):
+    """The weights of a layer after some updates that ask for these pairs of query and key, and the layer."""
     torch.manual_seed(123)
     layer = chapter["SelfAttentionWithParameters"](3, 2)
-    start = layer.W_value.detach().clone()
     optimizer = torch.optim.Adam(layer.parameters(), lr=0.1)
-    for _ in range(200):
+    for _ in range(updates):
         _, weights = layer(x)
-        loss = -(weights[ONE, STEP].log() + weights[STEP, JOURNEY].log()) / 2
+        loss = -sum(weights[pair].log() for pair in pairs) / len(pairs)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+    return layer(x)[1], layer
+
+
+def test_a_trained_layer_lets_one_find_step_and_step_look_elsewhere(chapter, x):
+    torch.manual_seed(123)
+    start = chapter["SelfAttentionWithParameters"](3, 2).W_value
+    weights, layer = trained(chapter, x, [(ONE, STEP), (STEP, JOURNEY)], 200)
     assert weights[ONE, STEP] > 0.95
     assert weights[STEP, JOURNEY] > 0.95
     assert weights[STEP, ONE] < 0.01
     assert torch.equal(layer.W_value, start)  # the loss asked only about weights
+
+
+def test_one_pair_alone_gives_step_to_every_query(chapter, x):
+    weights, _ = trained(chapter, x, [(ONE, STEP)], 200)
+    assert (weights[:, STEP] > 0.99).all()
+
+
+def test_the_loss_slows_down_while_the_two_queries_give_the_same_weights(chapter, x):
+    weights, _ = trained(chapter, x, [(ONE, STEP), (STEP, JOURNEY)], 30)
+    torch.testing.assert_close(weights[ONE], weights[STEP], rtol=0, atol=0.03)
+    assert weights[[ONE, STEP]][:, [JOURNEY, STEP]].sum(dim=1).min() > 0.75
+    weights, _ = trained(chapter, x, [(ONE, STEP), (STEP, JOURNEY)], 60)
+    assert weights[ONE, STEP] - weights[STEP, STEP] > 0.5
 
 
 def test_the_four_untrained_words_resemble_step_more_than_one(x):
@@ -416,9 +436,21 @@ def test_exercise_2_is_scaled_dot_product_attention_from_values_of_another_width
     assert_same(scaled_dot_product(1000 * q, k, v)[1].sum(dim=-1), torch.ones(5, dtype=torch.float64))
 
 
+def test_exercise_3_has_values_of_another_width_and_scales_by_the_keys():
+    wide = solution("03", 3)["WideValues"](d_in=5, d_key=2, d_value=11).double()
+    x = random(3, 7, 5)
+    out, weights = wide(x)
+    assert out.shape == (3, 7, 11)
+    assert weights.shape == (3, 7, 7)
+    assert [tuple(p.shape) for p in wide.parameters()] == [(2, 5), (2, 5), (11, 5)]
+    for i in range(3):
+        expected = attention_by_loops(*(x[i] @ p.detach().T for p in wide.parameters()))
+        assert_same((out[i].detach(), weights[i].detach()), expected)
+
+
 @pytest.mark.parametrize("shape", [(3, 2), (2, 5), (3, 3)])
-def test_exercise_3_computes_x_times_w_from_a_copy_of_w(shape):
-    as_linear = solution("03", 3)["as_linear"]
+def test_exercise_4_computes_x_times_w_from_a_copy_of_w(shape):
+    as_linear = solution("03", 4)["as_linear"]
     W, x = random(*shape), random(2, 7, shape[0], seed=1)
     linear, expected = as_linear(W), x @ W
     assert isinstance(linear, nn.Linear)
@@ -428,25 +460,13 @@ def test_exercise_3_computes_x_times_w_from_a_copy_of_w(shape):
     assert_same(linear(x), expected)
 
 
-def test_exercise_4_measures_entropy_and_survives_zeros():
-    row_entropy = solution("03", 4)["row_entropy"]
+def test_exercise_5_measures_entropy_and_survives_zeros():
+    row_entropy = solution("03", 5)["row_entropy"]
     weights = softmax(random(2, 5, 7))
     assert_same(row_entropy(weights), torch.distributions.Categorical(weights).entropy())
     assert torch.equal(row_entropy(torch.eye(5)), torch.zeros(5))
     half = torch.tensor([0.5, 0.0, 0.5])
     assert float(row_entropy(half)) == pytest.approx(math.log(2))
-
-
-def test_exercise_5_has_values_of_another_width_and_scales_by_the_keys():
-    wide = solution("03", 5)["WideValues"](d_in=5, d_key=2, d_value=11).double()
-    x = random(3, 7, 5)
-    out, weights = wide(x)
-    assert out.shape == (3, 7, 11)
-    assert weights.shape == (3, 7, 7)
-    assert [tuple(p.shape) for p in wide.parameters()] == [(2, 5), (2, 5), (11, 5)]
-    for i in range(3):
-        expected = attention_by_loops(*(x[i] @ p.detach().T for p in wide.parameters()))
-        assert_same((out[i].detach(), weights[i].detach()), expected)
 
 
 @pytest.mark.parametrize("kind", ["detached", "numpy", "no_grad"])
@@ -460,7 +480,7 @@ def test_the_checks_miss_a_gradient_that_the_exercises_ask_for(kind):
         with torch.set_grad_enabled(kind != "no_grad"):
             return weights @ v, weights
 
-    class Cut(solution("03", 5)["WideValues"]):
+    class Cut(solution("03", 3)["WideValues"]):
         def forward(self, x):
             with torch.no_grad():
                 return super().forward(x)
@@ -480,7 +500,7 @@ def test_the_check_of_attention_says_when_backward_would_stop():
 
     text = check.scaled_dot_product.verdict(overwrites).text
     assert text.startswith("Not right yet. The numbers tried are right, but their gradient cannot be computed: ")
-    assert text.endswith("See section 3.8.")
+    assert text.endswith("See section 3.7.")
 
 
 class Biased(nn.Module):
@@ -524,7 +544,7 @@ class Late(nn.Module):
     ],
 )
 def test_the_check_of_a_layer_says_what_is_wrong_with_its_projections(layer, says):
-    assert check.WideValues.verdict(layer).text == f"Not right yet. {says} See section 3.9."
+    assert check.WideValues.verdict(layer).text == f"Not right yet. {says} See section 3.8."
 
 
 def test_starter_cells_run_before_anything_is_filled_in():

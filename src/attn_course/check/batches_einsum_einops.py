@@ -352,7 +352,7 @@ general_scores = Exercise(
         ),
         "scale added": Mistake(
             "The scores are divided by √D, and this formula has no scale: "
-            "W is learned, and can hold any factor. See section 3.4.",
+            "W is learned, and can hold any factor. See section 3.5.",
             sign=_is_scaled,
         ),
         "axis lost with one key": Mistake(
@@ -429,7 +429,7 @@ max_sim = Exercise(
             _reduce(lambda scores: scores.sum((-2, -1))),
         ),
         "scale added": Mistake(
-            "The scores are divided by √D: no softmax follows here that the scale would keep soft. See section 3.4.",
+            "The scores are divided by √D: no softmax follows here that the scale would keep soft. See section 3.5.",
             lambda q, k: torch.einsum("atd,bsd->abts", q, k).amax(-1).sum(-1) / math.sqrt(q.size(-1)),
         ),
         "mean instead of sum": Mistake(

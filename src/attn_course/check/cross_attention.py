@@ -119,41 +119,41 @@ cross_attend = Exercise(
             {"memory @ w_v": "memory @ w_k"},
         ),
         "no scale": Mistake(
-            "These are the results of scores that are not divided by √D: the weights are too sharp. See section 3.4.",
+            "These are the results of scores that are not divided by √D: the weights are too sharp. See section 3.5.",
             {" / math.sqrt(q.size(-1))": ""},
         ),
         "divided by the width itself": Mistake(
             "All in all the scores are divided by D, and it should be its root: the weights are too even. See "
-            "section 3.4.",
+            "section 3.5.",
             {"math.sqrt(q.size(-1))": "q.size(-1)"},
         ),
         "scale by the input's width": Mistake(
             "The scale is √d_in, the width of x before it is projected. Scores are made of queries and keys, "
-            "so their width D counts. See section 3.4.",
+            "so their width D counts. See section 3.5.",
             {"math.sqrt(q.size(-1))": "math.sqrt(x.size(-1))"},
         ),
         "scale by the memory's width": Mistake(
             "The scale is √d_memory, the width of the memory before it is projected. Scores are made of queries and "
-            "keys, so their width D counts. See section 3.4.",
+            "keys, so their width D counts. See section 3.6.",
             {"math.sqrt(q.size(-1))": "math.sqrt(memory.size(-1))"},
         ),
         "multiplied instead of divided": Mistake(
-            "The scores are multiplied by √D, so the weights are sharper than without any scale. See section 3.4.",
+            "The scores are multiplied by √D, so the weights are sharper than without any scale. See section 3.5.",
             {"/ math": "* math"},
         ),
         "scale after the softmax": Mistake(
             "The rows of the weights sum to 1/√D: what is to be divided are the scores, before the softmax. See "
-            "section 3.4.",
+            "section 3.5.",
             {" / math.sqrt(q.size(-1))": "", "dim=-1)": "dim=-1) / math.sqrt(q.size(-1))"},
         ),
         "scale by the values' width": Mistake(
             "The scale is √Dv, the width of the values, which have no part in the scores: it comes from the "
-            "queries' width. See section 3.4.",
+            "queries' width. See section 3.6.",
             {"math.sqrt(q.size(-1))": "math.sqrt(v.size(-1))"},
         ),
         "scale by the number of keys": Mistake(
             "The scores are divided by the root of the memory's length; their spread comes from the width D, "
-            "however long the memory is. See section 3.4.",
+            "however long the memory is. See section 3.6.",
             {"math.sqrt(q.size(-1))": "math.sqrt(k.size(-2))"},
         ),
         "softmax over the queries": Mistake(
@@ -163,23 +163,23 @@ cross_attend = Exercise(
         ),
         "softmax over the batch": Mistake(
             "A single pair is right, and a batch is not: these are the weights of a softmax over its first axis. "
-            "That is where `F.softmax` goes over three axes when nobody names one. See section 3.7.",
+            "That is where `F.softmax` goes over three axes when nobody names one. See section 3.4.",
             {"dim=-1": "dim=0 if scores.dim() == 3 else 1"},
         ),
         "softmax over axis 1": Mistake(
             "A single pair is right, and with a batch these are the weights of a softmax over the queries: axis 1 "
             "holds the memory's vectors in the one and the queries in the other. Count from the end, where it "
-            "does not matter. See section 3.7.",
+            "does not matter. See section 3.4.",
             {"dim=-1": "dim=1"},
         ),
         "axes counted from the front": Mistake(
             "A single pair of sequences has two axes, and the code asks for a third. Counted from the end, "
-            "the axes have the same numbers with a batch and without. See section 3.7.",
+            "the axes have the same numbers with a batch and without. See section 3.4.",
             {"k.mT": "k.transpose(1, 2)"},
         ),
         "matrices transposed": Mistake(
             "These are the numbers of matrices turned around: a projection is x @ w_q here. A weight of "
-            "nn.Linear, and what F.linear takes, stands the other way round. See section 3.9.",
+            "nn.Linear, and what F.linear takes, stands the other way round. See section 3.20.",
             {"w_q, memory @ w_k, memory @ w_v\n": "w_q.mT, memory @ w_k.mT, memory @ w_v.mT\n"},
         ),
         "causal mask in cross-attention": Mistake(
@@ -206,7 +206,7 @@ cross_attend = Exercise(
         ),
         "transposes the batch": Mistake(
             "A single pair is right, and a batch is not: its three axes are all turned around, the batch too, as "
-            "`.T` does. See section 3.7.",
+            "`.T` does. See section 3.4.",
             {"k.mT": "k.T"},
         ),
     },
@@ -852,7 +852,7 @@ concat_scores = Exercise(
         ),
         "matrix not transposed": Mistake(
             "matrix is (D, d_in + d_memory), as in nn.Linear: vectors that stand in rows are multiplied by its "
-            "transpose. See section 3.9.",
+            "transpose. See section 3.20.",
             {"for_x.mT": "for_x", "for_memory.mT": "for_memory"},
         ),
         "rows cut instead of columns": Mistake(

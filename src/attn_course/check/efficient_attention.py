@@ -510,11 +510,11 @@ attend_in_blocks = Exercise(
             {"range(0, k.size(-2), block_size)": "range(0, 1)"},
         ),
         "no scale": Mistake(
-            "These are the results of scores that are not divided by √D: the largest takes too much. See section 3.4.",
+            "These are the results of scores that are not divided by √D: the largest takes too much. See section 3.5.",
             {" / math.sqrt(q.size(-1))": ""},
         ),
         "divided by the width itself": Mistake(
-            "All in all the scores are divided by D, and it should be its root. See section 3.4.",
+            "All in all the scores are divided by D, and it should be its root. See section 3.5.",
             {"math.sqrt(q.size(-1))": "q.size(-1)"},
         ),
         "mask inverted": Mistake("Every query sees its future and nothing else. See section 5.4.", {"~_sees": "_sees"}),
@@ -549,7 +549,7 @@ attend_in_blocks = Exercise(
         ),
         "scaled by the width of the values": Mistake(
             "The scores are divided by the root of the width of the values; it is the queries and keys whose products "
-            "are added up. See section 3.4.",
+            "are added up. See section 3.6.",
             {"q.size(-1))\n        scores": "v.size(-1))\n        scores"},
         ),
         "mix as wide as the queries": Mistake(
@@ -742,12 +742,12 @@ grouped_attention = Exercise(
             _masked_afterwards,
         ),
         "no scale": Mistake(
-            "These are the results of scores that are not divided by √D: the largest takes too much. See section 3.4.",
+            "These are the results of scores that are not divided by √D: the largest takes too much. See section 3.5.",
             {"attention(q,": "attention(q * math.sqrt(q.size(-1)),"},
         ),
         "softmax over the queries": Mistake(
             "These are the weights of a softmax over the queries: the columns sum to 1, and it should be the rows. "
-            "See section 3.4.",
+            "See section 3.5.",
             lambda q, k, v, m: _softmax_over_queries(q, _interleave(k, q.size(1) // k.size(1)), v, m),
         ),
         "causal where no mask is given": Mistake(
@@ -756,7 +756,7 @@ grouped_attention = Exercise(
         ),
         "scaled by the width of the values": Mistake(
             "The scores are divided by the root of the width of the values; it is the queries and keys whose products "
-            "are added up. See section 3.4.",
+            "are added up. See section 3.6.",
             lambda q, k, v, m: _repeat_groups(q * math.sqrt(q.size(-1) / v.size(-1)), k, v, m),
         ),
         "rows of the mask repeated": Mistake(
@@ -832,7 +832,7 @@ grouped_attention = Exercise(
             {"[0]": "[0].transpose(1, 2)"},
         ),
         "weights returned": Mistake(
-            "The exercise asks for the output alone, and `attention` returns the weights beside it. See section 3.7.",
+            "The exercise asks for the output alone, and `attention` returns the weights beside it. See section 3.4.",
             sign=lambda found, q, *others: isinstance(found, tuple | list) and len(found) == 2,
         ),
         "repeated without an axis": Mistake(

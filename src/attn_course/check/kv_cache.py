@@ -188,12 +188,12 @@ cache_step = Exercise(
         ),
         "weights returned": Mistake(
             "Weights are returned beside the output, as `attention` does: the exercise asks for the output alone. See "
-            "section 3.7.",
+            "section 3.4.",
             sign=_returns_weights,
         ),
         "no scale": Mistake(
             "The output is the one that plain products of query and keys give: a score is such a product divided by "
-            "√D. See section 3.4.",
+            "√D. See section 3.5.",
             {"attention(q,": "attention(q * math.sqrt(q.size(-1)),"},
         ),
         "attends to the old row": Mistake(
@@ -647,7 +647,7 @@ rotary_step = Exercise(
         ),
         "weights returned": Mistake(
             "Weights are returned beside the outputs, as `attention` does: the exercise asks for the outputs alone. "
-            "See section 3.7.",
+            "See section 3.4.",
             sign=_returns_weights,
         ),
         "not kept": Mistake(
@@ -657,7 +657,7 @@ rotary_step = Exercise(
         ),
         "no scale": Mistake(
             "The outputs are those that plain products of queries and keys give: a score is such a product divided by "
-            "√D. See section 3.4.",
+            "√D. See section 3.5.",
             {"rotate(q, places)": "rotate(q, places) * math.sqrt(q.size(-1))"},
         ),
         "other convention": Mistake(

@@ -626,24 +626,24 @@ masked_softmax = Exercise(
             sign=_loud_key_wins,
         ),
         "softmax over the queries": Mistake(
-            "The rows do not sum to 1, the columns do: the softmax runs over the queries. See section 3.7.",
+            "The rows do not sum to 1, the columns do: the softmax runs over the queries. See section 3.4.",
             lambda scores, mask: torch.softmax(_fill(scores, mask), dim=-2),
         ),
         "softmax over the queries, then hidden": Mistake(
             "The columns sum to 1 and the rows do not: these are the weights of a softmax over the queries, and the "
-            "keys are the last axis. See section 3.7.",
+            "keys are the last axis. See section 3.4.",
             lambda scores, mask: torch.softmax(_fill(scores, mask), dim=-2).masked_fill(~mask, 0.0),
         ),
         "one softmax for all rows": Mistake(
             "All weights together sum to 1, and each row should do so: it needs a softmax of its own. (`scores[mask]` "
-            "has lost the rows.) See section 3.7.",
+            "has lost the rows.) See section 3.4.",
             sign=lambda found, scores, mask: (
                 abs(float(found[0].sum()) - 1) < 1e-2 and found[0].flatten(0, -2).size(0) > 1
             ),
         ),
         "softmax over a fixed axis": Mistake(
             "In a batch the columns sum to 1, and the rows should: axis 1 is the keys of (T, S) and the queries of "
-            "(B, T, S). Count axes from the end. See section 3.7.",
+            "(B, T, S). Count axes from the end. See section 3.4.",
             sign=_columns_of_a_batch_sum_to_1,
         ),
         "softmax overflows": Mistake(
@@ -674,7 +674,7 @@ masked_softmax = Exercise(
         ),
         NO_GRADIENT: Mistake(
             "The weights are right, and no gradient comes back to the scores. What leads out of the graph: detach, "
-            "data, no_grad, NumPy, a tensor made anew. See section 3.8.",
+            "data, no_grad, NumPy, a tensor made anew. See section 3.7.",
             sign=lambda found, scores, mask: (
                 found[1] is None and torch.allclose(found[0], softmax(_fill(scores, mask)), atol=1e-2)
             ),
@@ -1128,7 +1128,7 @@ WindowAttention = Exercise(
             {'self.register_buffer("mask", ': "self.mask = (", "= self.mask[": "= self.mask.to(x.device)["},
         ),
         "no scale": Mistake(
-            "The scores are not scaled by the root of d_out. See section 3.4.",
+            "The scores are not scaled by the root of d_out. See section 3.5.",
             {"attention(q,": "attention(q * math.sqrt(q.size(-1)),"},
         ),
         "scaled by the width of the tokens": Mistake(

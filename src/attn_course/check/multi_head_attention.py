@@ -405,11 +405,11 @@ MultiHead = Exercise(
             {"attention(q,": "attention(q * math.sqrt(q.size(-1) / self.num_heads),"},
         ),
         "divided by the width itself": Mistake(
-            "All in all the scores are divided by the width of a head: it should be its root. See section 3.4.",
+            "All in all the scores are divided by the width of a head: it should be its root. See section 3.5.",
             {"attention(q,": "attention(q / math.sqrt(q.size(-1)),"},
         ),
         "multiplied instead of divided": Mistake(
-            "The scores are multiplied by the root of a head's width, and have to be divided by it. See section 3.4.",
+            "The scores are multiplied by the root of a head's width, and have to be divided by it. See section 3.5.",
             {"attention(q,": "attention(q * q.size(-1),"},
         ),
         "no scale": Mistake(
@@ -422,12 +422,12 @@ MultiHead = Exercise(
         ),
         "softmax over the queries": Mistake(
             "The weights sum to 1 down the columns, as after a softmax over the queries. Take it over the keys. See "
-            "section 3.11.",
+            "section 3.16.",
             {"attention(q, k, v, _over_all_heads(mask))": "_softmax_over(-2, q, k, v, mask)"},
         ),
         "softmax over the heads": Mistake(
             "These are the weights of a softmax over axis 1, which holds the heads here: it belongs on the last. See "
-            "section 3.11.",
+            "section 3.16.",
             {"attention(q, k, v, _over_all_heads(mask))": "_softmax_over(1, q, k, v, mask)"},
         ),
         "causal without being told": Mistake(

@@ -710,7 +710,7 @@ rotary_attention = Exercise(
         ),
         "scaled twice": Mistake(
             "The weights are those of scores divided by √D twice: once is enough, and `attention` does that. See "
-            "section 3.4.",
+            "section 3.5.",
             {"rotate(q, newest)": "rotate(q, newest) / math.sqrt(q.size(-1))"},
         ),
         "cache cut off": Mistake(
@@ -730,15 +730,15 @@ rotary_attention = Exercise(
         ),
         "no scale": Mistake(
             "The weights are those of plain products of queries and keys: a score is such a product divided by √D. "
-            "See section 3.4.",
+            "See section 3.5.",
             {"rotate(q, newest)": "rotate(q, newest) * math.sqrt(q.size(-1))"},
         ),
         "results swapped": Mistake(
-            "The weights come first and the output second: it is the other way round. See section 3.7.",
+            "The weights come first and the output second: it is the other way round. See section 3.4.",
             {", mask)": ", mask)[::-1]"},
         ),
         "weights not returned": Mistake(
-            "Only the output is returned; the exercise asks for the weights beside it. See section 3.7.",
+            "Only the output is returned; the exercise asks for the weights beside it. See section 3.4.",
             {", mask)": ", mask)[0]"},
         ),
         "other convention": Mistake(

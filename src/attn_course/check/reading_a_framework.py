@@ -1129,7 +1129,7 @@ attend_with_sinks = Exercise(
             ),
         ),
         "no scale": Mistake(
-            "The scores are not divided by the root of the width of a head. See section 3.4.",
+            "The scores are not divided by the root of the width of a head. See section 3.5.",
             {" / math.sqrt(q.size(-1))": ""},
         ),
         "root of the width of the values": Mistake(
@@ -1189,7 +1189,7 @@ attend_with_sinks = Exercise(
         ),
         "softmax over the queries": Mistake(
             "These are the weights of a softmax over the queries; a row of weights belongs to one query and its sink. "
-            "See section 3.7.",
+            "See section 3.4.",
             {"dim=-1)[..., :-1]": "dim=-2)[..., :-1]"},
         ),
         "weights not returned": Mistake(

@@ -48,7 +48,7 @@ def _demand_gradients(out, leaves, expected):
         except RuntimeError as error:
             raise Remark(
                 f"The numbers tried are right, but their gradient cannot be computed: {str(error).split(':')[0]}. See "
-                f"section 3.8.",
+                f"section 3.7.",
                 NO_GRADIENT,
             ) from error
     missed = [name for name, gradient in zip(leaves, gradients, strict=True) if gradient is None]
@@ -56,7 +56,7 @@ def _demand_gradients(out, leaves, expected):
         raise Remark(
             f"The numbers tried are right, but no gradient comes back from out to {' and '.join(missed)}, "
             "so nothing is learned there. detach, data, no_grad, NumPy and torch.tensor leave the computation. "
-            "See section 3.8.",
+            "See section 3.7.",
             NO_GRADIENT,
         )
     wanted = torch.autograd.grad(expected.square().sum(), list(leaves.values()))
@@ -64,7 +64,7 @@ def _demand_gradients(out, leaves, expected):
         if not torch.allclose(found, right, rtol=1e-3, atol=1e-3 * (1 + float(right.abs().max()))):
             raise Remark(
                 f"The numbers tried are right, but the gradient that comes back from out to {name} is not: everything "
-                "that the formula makes of q, k and v has to stay in the computation. See section 3.8.",
+                "that the formula makes of q, k and v has to stay in the computation. See section 3.7.",
                 WRONG_GRADIENT,
             )
 
@@ -97,51 +97,51 @@ scaled_scores = Exercise(
     gradients=True,
     mistakes={
         "no scale": Mistake(
-            "The scores are not scaled: their spread grows with the width of the queries. See section 3.4.",
+            "The scores are not scaled: their spread grows with the width of the queries. See section 3.5.",
             lambda q, k: q @ k.mT,
         ),
         "divided by the width itself": Mistake(
             "The scores are divided by D, the width itself: that is its root once too often, "
-            "and the weights come out too even. See section 3.4.",
+            "and the weights come out too even. See section 3.5.",
             lambda q, k: q @ k.mT / q.size(-1),
         ),
         "multiplied instead of divided": Mistake(
-            "The scores are multiplied by √D, so their spread grows with the width twice over. See section 3.4.",
+            "The scores are multiplied by √D, so their spread grows with the width twice over. See section 3.5.",
             lambda q, k: q @ k.mT * math.sqrt(q.size(-1)),
         ),
         "scale by the number of keys": Mistake(
             "The scores are divided by the root of the number of keys; their spread comes from the width "
-            "of a query, however many keys there are. See section 3.4.",
+            "of a query, however many keys there are. See section 3.5.",
             lambda q, k: q @ k.mT / math.sqrt(k.size(-2)),
         ),
         "transposes the batch": Mistake(
             "One sequence is right, and a batch stops: the batch is not the first axis any more. `.T` turns all "
-            "axes around, the batch too; the last two should change places. See section 3.7.",
+            "axes around, the batch too; the last two should change places. See section 3.4.",
             lambda q, k: q @ k.T / math.sqrt(q.size(-1)),
         ),
         "axes counted from the front": Mistake(
             "A batch has a third axis and one sequence has none, so there is no axis 2 to be found there. Counted "
-            "from the end, the last two are −1 and −2, with a batch and without. See section 3.7.",
+            "from the end, the last two are −1 and −2, with a batch and without. See section 3.4.",
             lambda q, k: q @ k.transpose(1, 2) / math.sqrt(q.size(-1)),
         ),
         "queries and keys swapped": Mistake(
             "There is a row for each key; a row has to hold the scores of one query, "
-            "so that the softmax can share out its weight along it. See section 3.7.",
+            "so that the softmax can share out its weight along it. See section 3.4.",
             sign=lambda found, q, k: found.shape == (k @ q.mT).shape,
         ),
         "cosine instead of dot product": Mistake(
             "These are cosines, between −1 and 1: all that counts is where queries and keys point. Here the dot "
-            "product is divided by √D, whatever the lengths. See section 3.4.",
+            "product is divided by √D, whatever the lengths. See section 3.5.",
             lambda q, k: nn.functional.normalize(q, dim=-1) @ nn.functional.normalize(k, dim=-1).mT,
         ),
         "softmax too early": Mistake(
             "These numbers sum to 1 along an axis, as weights do: asked for are the scores, before the softmax. "
-            "See section 3.6.",
+            "See section 3.4.",
             sign=lambda found, q, k: _sums_to_one(found, -1) or _sums_to_one(found, -2),
         ),
         "scale by another number": Mistake(
             "All scores are the right ones times the same number: what divides them should be √D, and D is the "
-            "width of a query, the last axis, in a batch too. See section 3.4.",
+            "width of a query, the last axis, in a batch too. See section 3.6.",
             sign=lambda found, q, k: _is_multiple(found, q @ k.mT),
         ),
     },
@@ -230,53 +230,53 @@ scaled_dot_product = Exercise(
             _attend_to_either,
         ),
         "no scale": Mistake(
-            "The scores are not scaled, so the weights are too sharp, the more the wider the queries. See section 3.4.",
+            "The scores are not scaled, so the weights are too sharp, the more the wider the queries. See section 3.5.",
             _attend(lambda q, k, v: softmax(q @ k.mT)),
         ),
         "divided by the width itself": Mistake(
-            "The scores are divided by D instead of its root, so the weights are too even. See section 3.4.",
+            "The scores are divided by D instead of its root, so the weights are too even. See section 3.5.",
             _attend(lambda q, k, v: softmax(q @ k.mT / q.size(-1))),
         ),
         "multiplied instead of divided": Mistake(
-            "The scores are multiplied by √D, so the weights are far too sharp: divide. See section 3.4.",
+            "The scores are multiplied by √D, so the weights are far too sharp: divide. See section 3.5.",
             _attend(lambda q, k, v: softmax(q @ k.mT * math.sqrt(q.size(-1)))),
         ),
         "scale by the values' width": Mistake(
             "The scale is taken from the width of the values. The scores never saw the values: "
-            "their spread comes from queries and keys. See section 3.4.",
+            "their spread comes from queries and keys. See section 3.6.",
             _attend(lambda q, k, v: softmax(q @ k.mT / math.sqrt(v.size(-1)))),
         ),
         "softmax over the queries": Mistake(
             "The weights sum to 1 down the columns, over the queries; each query has to share out its own weight "
-            "among the keys. See section 3.11.",
+            "among the keys. See section 3.4.",
             sign=lambda found, q, k, v: (
                 _columns_sum_to_one(found[1]) and torch.allclose(found[0], found[1] @ v, atol=1e-3)
             ),
         ),
         "softmax over the batch": Mistake(
             "These are the weights of a softmax over the first axis; in a batch that is the sentences, which must "
-            "not share weight. See section 3.7.",
+            "not share weight. See section 3.4.",
             _attend(lambda q, k, v: torch.softmax(_scaled(q, k), dim=0)),
         ),
         "axis counted from the front": Mistake(
             "One sequence is right and a batch is not: these are the weights of a softmax over axis 1, which holds the "
-            "keys in the one and the queries in the other. Count from the end. See section 3.7.",
+            "keys in the one and the queries in the other. Count from the end. See section 3.4.",
             _attend(lambda q, k, v: torch.softmax(_scaled(q, k), dim=1)),
         ),
         "softmax over the whole table": Mistake(
-            "All weights together sum to 1, over every query: each row has to sum to 1 by itself. See section 3.7.",
+            "All weights together sum to 1, over every query: each row has to sum to 1 by itself. See section 3.4.",
             sign=lambda found, q, k, v: (
                 found[1].shape == (*q.shape[:-1], k.size(-2))
                 and (_sums_to_one(found[1], (-2, -1)) or _sums_to_one(found[1].flatten(), 0))
             ),
         ),
         "no softmax": Mistake(
-            "Some weights are negative: they have to be shares, which a softmax makes of the scores. See section 3.6.",
+            "Some weights are negative: they have to be shares, which a softmax makes of the scores. See section 3.4.",
             sign=lambda found, q, k, v: (found[1] < 0).any() and torch.allclose(found[0], found[1] @ v, atol=1e-3),
         ),
         "softmax twice": Mistake(
             "These are the weights of two softmaxes, one upon the other: their rows sum to 1 but are too even. See "
-            "section 3.6.",
+            "section 3.4.",
             _attend(lambda q, k, v: softmax(softmax(_scaled(q, k)))),
         ),
         "scale after the softmax": Mistake(
@@ -291,17 +291,17 @@ scaled_dot_product = Exercise(
         ),
         "transposes the batch": Mistake(
             "One sequence is right, and a batch stops: the batch is not the first axis any more. `.T` turns all "
-            "axes around, the batch too; the last two should change places. See section 3.7.",
+            "axes around, the batch too; the last two should change places. See section 3.4.",
             _attend(lambda q, k, v: softmax(q @ k.T / math.sqrt(q.size(-1)))),
         ),
         "a batch of one axis only": Mistake(
             "One sequence is right, and so is a batch; with two axes in front of it, it stops. The last two change "
-            "places whatever stands in front of them. See section 3.7.",
+            "places whatever stands in front of them. See section 3.4.",
             _attend(lambda q, k, v: softmax(q @ (k.transpose(1, 2) if k.dim() == 3 else k.T) / math.sqrt(q.size(-1)))),
         ),
         "axes counted from the front": Mistake(
             "A batch has a third axis and one sequence has none, so there is no axis 2 to be found there. Counted "
-            "from the end, the last two are −1 and −2, with a batch and without. See section 3.7.",
+            "from the end, the last two are −1 and −2, with a batch and without. See section 3.4.",
             _attend(lambda q, k, v: softmax(q @ k.transpose(1, 2) / math.sqrt(q.size(-1)))),
         ),
         "axis not kept": Mistake(
@@ -310,15 +310,15 @@ scaled_dot_product = Exercise(
             _attend(lambda q, k, v: _divided_without_keepdim(_scaled(q, k))),
         ),
         "scores returned as weights": Mistake(
-            "What is returned beside the output are the scores, before the softmax. See section 3.6.",
+            "What is returned beside the output are the scores, before the softmax. See section 3.4.",
             lambda q, k, v: (attention(q, k, v)[0], _scaled(q, k)),
         ),
         "results swapped": Mistake(
-            "Both results are there, in the wrong order: first the output, then the weights. See section 3.7.",
+            "Both results are there, in the wrong order: first the output, then the weights. See section 3.4.",
             lambda q, k, v: attention(q, k, v)[::-1],
         ),
         "weights not returned": Mistake(
-            "Only the output is returned; the exercise asks for the weights beside it. See section 3.7.",
+            "Only the output is returned; the exercise asks for the weights beside it. See section 3.4.",
             lambda q, k, v: attention(q, k, v)[0],
         ),
         "softmax overflows": Mistake(
@@ -328,7 +328,7 @@ scaled_dot_product = Exercise(
         ),
         "future hidden": Mistake(
             "Queries do not see the keys behind their own place, as under a causal mask; no mask is asked for. "
-            "See section 3.3.",
+            "See section 3.4.",
             _without_the_future,
         ),
     },
@@ -352,7 +352,7 @@ def _apply_as_layer(answer, W, x):
     if layer is None:
         return None
     if not isinstance(layer, nn.Linear):
-        raise Remark(f"as_linear must return an nn.Linear, and returns a {type(layer).__name__}. See section 3.9.")
+        raise Remark(f"as_linear must return an nn.Linear, and returns a {type(layer).__name__}. See section 3.20.")
     before = layer(x).detach()
     W_before = W.clone()
     W.zero_()  # the layer must not notice
@@ -408,66 +408,66 @@ as_linear = Exercise(
     mistakes={
         "matrix not transposed": Mistake(
             "The matrix went in as it is, but nn.Linear stores one row for each output, which is its transpose. "
-            "A square matrix would not even have complained. See section 3.9.",
+            "A square matrix would not even have complained. See section 3.20.",
             lambda W: _linear(W, W),
         ),
         "square matrix not transposed": Mistake(
             "A square matrix goes in as it is and all others transposed: their shapes demand it and a square one's "
-            "does not, but nn.Linear stores one row for each output in every case. See section 3.9.",
+            "does not, but nn.Linear stores one row for each output in every case. See section 3.20.",
             lambda W: _linear(W, W if W.size(0) == W.size(1) else W.T),
         ),
         "weight of the wrong shape": Mistake(
             "The layer's weight has the shape of W. nn.Linear stores one row for each output, which is W transposed, "
-            "and complains only when it meets an input. See section 3.9.",
+            "and complains only when it meets an input. See section 3.20.",
             _linear_with_untransposed,
         ),
         "widths swapped": Mistake(
             "The layer is made the wrong way round: nn.Linear is told first how many numbers come in, "
-            "then how many go out. See section 3.9.",
+            "then how many go out. See section 3.20.",
             _linear_the_wrong_way_round,
         ),
         "view instead of transpose": Mistake(
             "The weight has the right shape and the wrong order: its rows are cut from the numbers of W in line, "
-            "as `reshape` and `view` do; a transpose turns columns into rows. See section 3.9.",
+            "as `reshape` and `view` do; a transpose turns columns into rows. See section 3.20.",
             lambda W: _linear(W, W.reshape(W.size(1), W.size(0))),
         ),
         "shares memory": Mistake(
             "The layer changes when W does, at least for some shapes of W: its weight has to be a copy. See "
-            "section 3.9.",
+            "section 3.20.",
             sign=lambda found, W, x: not torch.allclose(found[0], found[1], equal_nan=True),
         ),
         "type not kept": Mistake(
             "For a W in float64 the layer is in float32: that is what nn.Linear makes unless told another type, "
-            "and copying converts without a word. See section 3.9.",
+            "and copying converts without a word. See section 3.20.",
             lambda W: _linear(W.float(), W.T),
         ),
         "parameter changed under autograd": Mistake(
             "Copying into a parameter is no step to be differentiated, "
-            "and PyTorch refuses it unless you say that no gradient is wanted. See section 3.9.",
+            "and PyTorch refuses it unless you say that no gradient is wanted. See section 3.20.",
             lambda W: nn.Linear(*W.shape, bias=False).weight.copy_(W.T),
         ),
         "bias left in": Mistake(
             "The layer has a second parameter, as a bias is, and x @ W needs none: ask nn.Linear for no bias. See "
-            "section 3.9.",
+            "section 3.20.",
             sign=lambda found, W, x: found[2] == 2,
         ),
         "weight never set": Mistake(
-            "The layer has the right shape and random numbers of its own: copy W into it. See section 3.9.",
+            "The layer has the right shape and random numbers of its own: copy W into it. See section 3.20.",
             lambda W: _linear(W, None),
         ),
         "weight replaced, widths kept": Mistake(
             "The layer computes x @ W and says that it has other widths: make it with the widths of W. See section "
-            "3.9.",
+            "3.20.",
             sign=lambda found, W, x: torch.allclose(found[0], x @ W, atol=1e-4) and found[3:5] != tuple(W.shape),
         ),
         "weight does not learn": Mistake(
             "The layer computes x @ W, but no gradient comes back to its weight, so it cannot be trained. See section "
-            "3.9.",
+            "3.20.",
             sign=lambda found, W, x: torch.allclose(found[0], x @ W, atol=1e-4) and found[5] == 0,
         ),
         "one layer for all": Mistake(
             "A layer becomes another one when as_linear is called with the next matrix of the same shape: each call "
-            "has to return a layer of its own. See section 3.9.",
+            "has to return a layer of its own. See section 3.20.",
             sign=lambda found, W, x: (
                 torch.allclose(found[0], x @ W, atol=1e-4)
                 and torch.allclose(found[0], found[1])
@@ -523,74 +523,74 @@ row_entropy = Exercise(
     returns=("entropy",),
     mistakes={
         "zero times infinity": Mistake(
-            "Rows with a weight of exactly 0 give nan: log 0 is −∞, and 0 · (−∞) is not 0. See section 3.5.",
+            "Rows with a weight of exactly 0 give nan: log 0 is −∞, and 0 · (−∞) is not 0. See section 3.13.",
             lambda weights: -_times_log(weights).sum(dim=-1),
         ),
         "nan replaced after the sum": Mistake(
             "Rows with a weight of exactly 0 come out as 0: one nan makes the whole sum nan, "
-            "so putting a number in its place after the sum loses the row. See section 3.5.",
+            "so putting a number in its place after the sum loses the row. See section 3.13.",
             lambda weights: torch.nan_to_num(-_times_log(weights).sum(dim=-1)),
         ),
         "a small number added": Mistake(
             "Every entropy is a little too small, as a small number added to each weight under the logarithm makes "
-            "it: a weight that is not 0 needs none. See section 3.5.",
+            "it: a weight that is not 0 needs none. See section 3.13.",
             sign=_has_a_small_number_added,
         ),
         "axis counted from the front": Mistake(
             "One table is right, and with a batch the sum runs over axis 1, where the queries stand then: count from "
-            "the end, −1. See section 3.5.",
+            "the end, −1. See section 3.13.",
             lambda weights: torch.special.entr(weights).sum(dim=1),
         ),
         "summed over the queries": Mistake(
             "The sum runs over the queries. Each row is spread over its keys, so sum over the last axis. See section "
-            "3.5.",
+            "3.13.",
             lambda weights: torch.special.entr(weights).sum(dim=-2),
         ),
         "weights forgotten": Mistake(
             "The logarithms are added up without their weights: each is to count as much as its weight. See section "
-            "3.5.",
+            "3.13.",
             sign=_adds_logarithms,
         ),
         "softmax once more": Mistake(
             "These are the entropies of another softmax of the weights, too large, near those of even weights: "
-            "they are weights already. See section 3.5.",
+            "they are weights already. See section 3.13.",
             lambda weights: torch.special.entr(softmax(weights)).sum(dim=-1),
         ),
         "divided by the largest": Mistake(
             "The entropies are divided by the logarithm of the number of keys, so that even weights give 1; the "
-            "exercise asks for the entropy itself. See section 3.5.",
+            "exercise asks for the entropy itself. See section 3.13.",
             lambda weights: torch.special.entr(weights).sum(dim=-1) / math.log(weights.size(-1)),
         ),
         "not summed": Mistake(
-            "There is a number for every weight; the entropy is one for every row, a sum along it. See section 3.5.",
+            "There is a number for every weight; the entropy is one for every row, a sum along it. See section 3.13.",
             sign=lambda found, weights: found.shape == weights.shape,
         ),
         "an axis too many": Mistake(
             "The axis of the keys is still there, with length 1: a row has a single number, without an axis. See "
-            "section 3.5.",
+            "section 3.13.",
             sign=lambda found, weights: found.shape == (*weights.shape[:-1], 1),
         ),
         "sign forgotten": Mistake(
             "The entropies have the wrong sign: logarithms of weights are negative or 0, so the sum needs a minus in "
-            "front. See section 3.5.",
+            "front. See section 3.13.",
             lambda weights: -torch.special.entr(weights).sum(dim=-1),
         ),
         "logarithm to base 2": Mistake(
             "This is the entropy in bits: the logarithm has base 2, and the course takes the natural one. See section "
-            "3.5.",
+            "3.13.",
             lambda weights: torch.special.entr(weights).sum(dim=-1) / math.log(2),
         ),
         "mean instead of sum": Mistake(
             "The entropies are too small by a factor of S: they average over the keys instead of adding. See section "
-            "3.5.",
+            "3.13.",
             lambda weights: torch.special.entr(weights).mean(dim=-1),
         ),
         CHANGES_ITS_INPUT: Mistake(
             "The weights belong to whoever made them, and `backward` may need them as they were: "
-            "work on a new tensor. See section 3.8."
+            "work on a new tensor. See section 3.7."
         ),
         "one number for all rows": Mistake(
-            "This is one number for the whole table; every row has an entropy of its own. See section 3.5.",
+            "This is one number for the whole table; every row has an entropy of its own. See section 3.13.",
             sign=_is_one_number,
         ),
     },
@@ -623,16 +623,16 @@ def _build_and_attend(answer, d_in, d_key, d_value, x):
     if found is None:
         return None
     if biases := [name.removesuffix(".bias") for name in names if name.endswith(".bias")]:
-        raise Remark(f"There is a bias in {', '.join(biases)}: ask nn.Linear for none. See section 3.9.")
+        raise Remark(f"There is a bias in {', '.join(biases)}: ask nn.Linear for none. See section 3.8.")
     if set(names) != set(_PROJECTIONS):
         raise Remark(
             f"After __init__ the layer has the parameters {', '.join(names) or 'none'}; "
-            f"expected are the weights of {', '.join(_PROJECTIONS)}. See section 3.9."
+            f"expected are the weights of {', '.join(_PROJECTIONS)}. See section 3.8."
         )
     projections = [getattr(layer, name) for name in _PROJECTIONS]
     for name, projection in zip(_PROJECTIONS, projections, strict=True):
         if not isinstance(projection, nn.Linear):
-            raise Remark(f"{name} is a {type(projection).__name__}; expected is an nn.Linear. See section 3.9.")
+            raise Remark(f"{name} is a {type(projection).__name__}; expected is an nn.Linear. See section 3.8.")
     try:
         expected = attention(*(projection(x) for projection in projections))
     except Exception:  # widths that do not fit: what the layer returned says more
@@ -644,7 +644,7 @@ def _build_and_attend(answer, d_in, d_key, d_value, x):
     elif any(not torch.equal(now, before[name]) for name, now in layer.state_dict().items() if name in before):
         raise Remark(
             "A forward pass changes what the layer holds, so that the next one returns something else for the same x. "
-            "See section 3.8.",
+            "See section 3.7.",
             KEPT_BETWEEN_CALLS,
         )
     return found
@@ -654,7 +654,7 @@ def _demand_no_memory(layer, projections, x):
     if not _agrees(layer(x), attention(*(projection(x) for projection in projections))):
         raise Remark(
             "What the layer returns for an x is not what it returns for it after it was called with another: something "
-            "is kept from one call to the next. See section 3.8.",
+            "is kept from one call to the next. See section 3.7.",
             KEPT_BETWEEN_CALLS,
         )
 
@@ -704,14 +704,14 @@ WideValues = Exercise(
             {"super().__init__()": "super().__init__()\n        d_key, d_value = d_value, d_key"},
         ),
         "no scale": Mistake(
-            "The scores are not scaled. See section 3.4.", {"attention(q,": "attention(q * math.sqrt(q.size(-1)),"}
+            "The scores are not scaled. See section 3.5.", {"attention(q,": "attention(q * math.sqrt(q.size(-1)),"}
         ),
         "divided by the width itself": Mistake(
-            "The scores are divided by d_key instead of its root, so the weights are too even. See section 3.4.",
+            "The scores are divided by d_key instead of its root, so the weights are too even. See section 3.5.",
             {"attention(q,": "attention(q / math.sqrt(q.size(-1)),"},
         ),
         "scale by the values' width": Mistake(
-            "The scale is √d_value: the scores know the width d_key only. See section 3.4.",
+            "The scale is √d_value: the scores know the width d_key only. See section 3.6.",
             {"attention(q,": "attention(q * math.sqrt(q.size(-1) / v.size(-1)),"},
         ),
         "scale by the tokens' width": Mistake(
@@ -721,17 +721,17 @@ WideValues = Exercise(
         ),
         "softmax over the queries": Mistake(
             "The weights sum to 1 down the columns, over the queries; each query has to share out its own weight "
-            "among the keys. See section 3.11.",
+            "among the keys. See section 3.4.",
             sign=lambda found, *inputs: _columns_sum_to_one(found[1]),
         ),
         "transposes the batch": Mistake(
             "One sequence is right, and a batch stops: the batch is not the first axis any more. `.T` turns all "
-            "axes around, the batch too; the last two should change places. See section 3.7.",
+            "axes around, the batch too; the last two should change places. See section 3.4.",
             {"attention(q,": "_attend_with_all_axes_turned(q,"},
         ),
         "axis counted from the front": Mistake(
             "One sequence is right and a batch is not: these are the weights of a softmax over axis 1, which holds the "
-            "keys in the one and the queries in the other. Count from the end. See section 3.7.",
+            "keys in the one and the queries in the other. Count from the end. See section 3.4.",
             {"attention(q,": "_attend_over_axis_1(q,"},
         ),
         "queries and keys swapped": Mistake(
@@ -749,16 +749,16 @@ WideValues = Exercise(
             {"attention(q, k, v)": "attention(q, k, x)"},
         ),
         "results swapped": Mistake(
-            "Both results are there, in the wrong order: first the output, then the weights. See section 3.7.",
+            "Both results are there, in the wrong order: first the output, then the weights. See section 3.4.",
             {"attention(q, k, v)": "attention(q, k, v)[::-1]"},
         ),
         "weights not returned": Mistake(
-            "Only the output is returned; the exercise asks for the weights beside it. See section 3.7.",
+            "Only the output is returned; the exercise asks for the weights beside it. See section 3.4.",
             {"attention(q, k, v)": "attention(q, k, v)[0]"},
         ),
         "weights without the scale": Mistake(
             "The weights that are returned are those of scores without the scale, and the output was mixed with "
-            "others: return the weights that mixed it. See section 3.4.",
+            "others: return the weights that mixed it. See section 3.5.",
             {"return attention(q, k, v)": "return attention(q, k, v)[0], softmax(q @ k.mT)"},
         ),
     },

@@ -109,7 +109,7 @@ layer_norm = Exercise(
         ),
         "axis counted from the front": Mistake(
             "A sentence is right and a batch is not: axis 1 holds the width in the one and the positions in the other. "
-            "Count from the end, where it does not matter. See section 3.7.",
+            "Count from the end, where it does not matter. See section 3.4.",
             {"mean(dim=-1": "mean(dim=1", "var(dim=-1": "var(dim=1"},
         ),
         "norm over everything": Mistake(

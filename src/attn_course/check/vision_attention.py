@@ -202,7 +202,7 @@ deletion_curve = Exercise(
         ),
         "softmax over the pictures": Mistake(
             "These are the numbers of a softmax over the pictures of the batch: it belongs over the labels, so "
-            "that each picture's probabilities sum to 1. See section 3.6.",
+            "that each picture's probabilities sum to 1. See section 3.4.",
             {".softmax(dim=-1)": ".softmax(dim=0)"},
         ),
         "highest probability": Mistake(
