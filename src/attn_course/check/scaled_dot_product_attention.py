@@ -328,7 +328,7 @@ scaled_dot_product = Exercise(
         ),
         "future hidden": Mistake(
             "Queries do not see the keys behind their own place, as under a causal mask; no mask is asked for. "
-            "See section 3.4.",
+            "See section 3.7.",
             _without_the_future,
         ),
     },
@@ -423,7 +423,7 @@ as_linear = Exercise(
         ),
         "widths swapped": Mistake(
             "The layer is made the wrong way round: nn.Linear is told first how many numbers come in, "
-            "then how many go out. See section 3.20.",
+            "then how many go out. See section 3.8.",
             _linear_the_wrong_way_round,
         ),
         "view instead of transpose": Mistake(
@@ -448,7 +448,7 @@ as_linear = Exercise(
         ),
         "bias left in": Mistake(
             "The layer has a second parameter, as a bias is, and x @ W needs none: ask nn.Linear for no bias. See "
-            "section 3.20.",
+            "section 3.8.",
             sign=lambda found, W, x: found[2] == 2,
         ),
         "weight never set": Mistake(
