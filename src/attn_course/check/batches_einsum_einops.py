@@ -48,52 +48,52 @@ lookup = Exercise(
         "without num_classes": Mistake(
             "The one-hot rows are too short for the table: they are as long as the largest id asks for, as "
             "`F.one_hot` makes them if left to itself, and the last words of the vocabulary do not occur here. See "
-            "section 4.1.",
+            "section 4.10.",
             lambda ids, table: F.one_hot(ids).to(table) @ table,
         ),
         "one-hot left as integers": Mistake(
             "Whole numbers, such as those of `F.one_hot`, meet a table of fractions: "
-            "a matrix product wants one type for both. See section 4.1.",
+            "a matrix product wants one type for both. See section 4.10.",
             lambda ids, table: F.one_hot(ids, len(table)) @ table,
         ),
         "one-hot always float32": Mistake(
             "A table in float32 is looked up and one in float64 is not: it meets numbers in float32. "
-            "Give the one-hot rows the type of the table. See section 4.1.",
+            "Give the one-hot rows the type of the table. See section 4.10.",
             lambda ids, table: F.one_hot(ids, len(table)).float() @ table,
         ),
         "too few classes": Mistake(
             "The one-hot rows have as many places as a row of the table is wide: "
-            "they need one for each row of it, and its rows are its first axis, V. See section 4.1.",
+            "they need one for each row of it, and its rows are its first axis, V. See section 4.10.",
             lambda ids, table: F.one_hot(ids, table.size(-1)).to(table) @ table,
         ),
         "as many classes as ids": Mistake(
             "The one-hot rows have as many places as there are ids along their first axis: "
-            "they need one for each row of the table. See section 4.1.",
+            "they need one for each row of the table. See section 4.10.",
             lambda ids, table: F.one_hot(ids, len(ids)).to(table) @ table,
         ),
         "notebook's variables": Mistake(
             "The one-hot rows have ten places, as many as section 4.1 has words: "
-            "an answer takes its sizes from the table that it is given. See section 4.1.",
+            "an answer takes its sizes from the table that it is given. See section 4.10.",
             lambda ids, table: F.one_hot(ids, 10).to(table) @ table,
         ),
         "notebook's vocabulary": Mistake(
-            "The one-hot rows have fifteen places, as many as the `vocabulary` of section 4.3 has words: "
-            "here the number of words is the number of rows of the table. See section 4.1.",
+            "The one-hot rows have fifteen places, as many as the `batch_vocabulary` of section 4.2 has words: "
+            "here the number of words is the number of rows of the table. See section 4.10.",
             lambda ids, table: F.one_hot(ids, 15).to(table) @ table,
         ),
         "table transposed": Mistake(
             "The table is transposed: the 1 of a one-hot row then meets a column of it, one number of every word, "
-            "and with a table as wide as long nothing would have refused. See section 4.1.",
+            "and with a table as wide as long nothing would have refused. See section 4.10.",
             lambda ids, table: F.one_hot(ids, len(table)).to(table) @ table.T,
         ),
         "shape of the ids lost": Mistake(
             "One sentence is right, and a batch comes back as one long list of tokens: "
-            "the ids' own axes have to stand in front of E. See section 4.3.",
+            "the ids' own axes have to stand in front of E. See section 4.2.",
             lambda ids, table: table[ids.flatten()],
         ),
         "ids with one axis only": Mistake(
             "This works for one sentence, and not for other shapes of ids. "
-            "`F.one_hot` takes ids of any shape and appends an axis. See section 4.1.",
+            "`F.one_hot` takes ids of any shape and appends an axis. See section 4.10.",
             lambda ids, table: _one_hot_of_one_axis(ids, table) @ table,
         ),
         "ids with two axes only": Mistake(
@@ -103,17 +103,17 @@ lookup = Exercise(
         ),
         "words counted from 1": Mistake(
             "Each id gets the row before its own, and the id 0 gets zeros: ids count from 0, and so do the places of a "
-            "one-hot row. See section 4.1.",
+            "one-hot row. See section 4.10.",
             lambda ids, table: F.pad(table, (0, 0, 1, 0))[ids],
         ),
         "a sentence in one row": Mistake(
             "One sentence is right, and in a batch each sentence has become one row, the sum of its different words. "
-            "Each token needs a row of its own. See section 4.1.",
+            "Each token needs a row of its own. See section 4.10.",
             lambda ids, table: _one_hot_of_rows(ids, table) @ table,
         ),
         "axis lost with one feature": Mistake(
             "With a table of one column the last axis is lost: the result has the shape of the ids and then E, also "
-            "where E is 1. See section 4.1.",
+            "where E is 1. See section 4.2.",
             lambda ids, table: table[ids].squeeze(-1),
         ),
     },
@@ -347,7 +347,7 @@ general_scores = Exercise(
             lambda q, k, W: torch.einsum("bti,ij,csj->bts", q, W, k),
         ),
         "transposes the batch": Mistake(
-            "The keys' three axes are all turned around, as `.T` does: `.mT` turns the last two. See section 4.4.",
+            "The keys' three axes are all turned around, as `.T` does: `.mT` turns the last two. See section 4.3.",
             lambda q, k, W: q @ W @ k.T,
         ),
         "scale added": Mistake(
@@ -445,14 +445,14 @@ max_sim = Exercise(
         "view instead of transpose": Mistake(
             "One question and one text are right, and with more of them the numbers of several pairs are mixed: these "
             "are those of a table (A T, B S) that is cut by `reshape` alone. It is (A, T, B, S), and T and B still "
-            "have to change places. See section 4.9.",
+            "have to change places. See section 4.6.",
             lambda q, k: (
                 (q.flatten(0, 1) @ k.flatten(0, 1).T).reshape(len(q), len(k), q.size(1), k.size(1)).amax(-1).sum(-1)
             ),
         ),
         "sizes instead of scores": Mistake(
             "The best partner is the one with the largest score in size, with or without a minus: a token that points "
-            "the other way is no partner. See section 4.2.",
+            "the other way is no partner. See section 4.12.",
             _reduce(lambda scores: scores.abs().amax(-1).sum(-1)),
         ),
         "positions instead of scores": Mistake(
@@ -472,12 +472,12 @@ max_sim = Exercise(
         ),
         "cosine instead of dot product": Mistake(
             "These are the numbers of vectors brought to length 1: here the score is the dot product as it is. See "
-            "section 4.2.",
+            "section 4.12.",
             lambda q, k: torch.einsum("atd,bsd->abts", F.normalize(q, dim=-1), F.normalize(k, dim=-1)).amax(-1).sum(-1),
         ),
         "softmax added": Mistake(
             "The scores went through a softmax, which makes each of them depend on all others of its text: "
-            "the best partner is chosen among the scores as they are. See section 4.2.",
+            "the best partner is chosen among the scores as they are. See section 4.12.",
             _reduce(lambda scores: softmax(scores).amax(-1).sum(-1)),
         ),
         "result transposed": Mistake(
@@ -486,12 +486,12 @@ max_sim = Exercise(
         ),
         "best starts at zero": Mistake(
             "Where all scores are below 0, the best is taken for 0, which no token scored: "
-            "two words can score below 0. See section 4.2.",
+            "two words can score below 0. See section 4.12.",
             _reduce(lambda scores: scores.amax(-1).clamp(min=0).sum(-1)),
         ),
         "scores of 0 hidden": Mistake(
             "A score of 0 is never the best, even where all others are below it: 0 is a score like any other. See "
-            "section 4.2.",
+            "section 4.12.",
             _reduce(lambda scores: scores.masked_fill(scores == 0, -math.inf).amax(-1).sum(-1)),
         ),
         "softmax for the maximum": Mistake(
@@ -556,36 +556,36 @@ table_gradient = Exercise(
     mistakes={
         "only one use counts": Mistake(
             "A word that occurs several times has the gradient of one of its uses, and they have to add up. Written to "
-            "one row by an index, one use replaces the other, also with `+=`. See section 4.1.",
+            "one row by an index, one use replaces the other, also with `+=`. See section 4.11.",
             sign=_has_one_use_of_each_word,
         ),
         "mean over the uses": Mistake(
-            "The gradients of a word's uses are averaged: what all tokens share gets the sum. See section 4.1.",
+            "The gradients of a word's uses are averaged: what all tokens share gets the sum. See section 4.11.",
             lambda *inputs: _table_gradient(*inputs) / _uses(*inputs).clamp(min=1),
         ),
         "mean over the sentences": Mistake(
             "The gradient is divided by B, which makes a mean over the sentences: "
-            "the letter b, like t, should disappear in a sum. See section 4.5.",
+            "the letter b, like t, should disappear in a sum. See section 4.11.",
             lambda ids, upstream, num_words: _table_gradient(ids, upstream, num_words) / len(ids),
         ),
         "mean over all tokens": Mistake(
             "All rows are divided by the number of tokens, B · T: "
-            "both letters, b and t, should disappear in a sum. See section 4.5.",
+            "both letters, b and t, should disappear in a sum. See section 4.11.",
             lambda *inputs: _table_gradient(*inputs) / inputs[0].numel(),
         ),
         "first sentence only": Mistake(
             "The uses in the first sentence count and those in the others do not: "
-            "the sentences share one table, and each sends its gradients there. See section 4.5.",
+            "the sentences share one table, and each sends its gradients there. See section 4.11.",
             lambda ids, upstream, num_words: _table_gradient(ids[:1], upstream[:1], num_words),
         ),
         "a gradient for each sentence": Mistake(
             "There is a table for each sentence: b stayed. The sentences share one table, "
-            "so b has to disappear together with t. See section 4.5.",
+            "so b has to disappear together with t. See section 4.11.",
             lambda *inputs: torch.einsum("btv,bte->bve", _one_hot(*inputs), inputs[1]),
         ),
         "uses counted": Mistake(
             "The rows tell how often each word occurs: that is the gradient where every entry of `upstream` is 1, "
-            "as in the chapter's example, and here each use brings numbers of its own. See section 4.1.",
+            "as in the chapter's example, and here each use brings numbers of its own. See section 4.11.",
             lambda ids, upstream, num_words: _uses(ids, upstream, num_words).expand(-1, upstream.size(-1)),
         ),
         "id 0 taken for padding": Mistake(
@@ -602,32 +602,32 @@ table_gradient = Exercise(
         ),
         "axis lost with one feature": Mistake(
             "With one feature the last axis is lost: the gradient has the shape of the table, (V, E), also where E is "
-            "1. See section 4.1.",
+            "1. See section 4.11.",
             lambda *inputs: _table_gradient(*inputs).squeeze(-1),
         ),
         "first column only": Mistake(
             "Only the first column of the table gets a gradient, and each of the E columns has one. With "
-            "`scatter_add`, the index has to be as wide as what is added. See section 4.1.",
+            "`scatter_add`, the index has to be as wide as what is added. See section 4.11.",
             lambda *inputs: F.pad(_table_gradient(*inputs)[:, :1], (0, inputs[1].size(-1) - 1)),
         ),
         "without num_classes": Mistake(
             "The last words of the vocabulary, which do not occur, have no row. `F.one_hot`, left to itself, stops at "
-            "the largest id. See section 4.1.",
+            "the largest id. See section 4.10.",
             lambda ids, upstream, num_words: _table_gradient(ids, upstream, int(ids.max()) + 1),
         ),
         "one-hot left as integers": Mistake(
             "Whole numbers, such as those of `F.one_hot`, meet gradients, which are fractions: "
-            "a product wants one type for both. See section 4.1.",
+            "a product wants one type for both. See section 4.10.",
             lambda ids, upstream, num_words: torch.einsum("btv,bte->ve", F.one_hot(ids, num_words), upstream),
         ),
         "one-hot always float32": Mistake(
             "Gradients in float32 pass, and gradients in float64 do not: they meet numbers in float32. "
-            "Give the one-hot rows the type of the gradients. See section 4.1.",
+            "Give the one-hot rows the type of the gradients. See section 4.10.",
             lambda ids, upstream, num_words: torch.einsum("btv,bte->ve", F.one_hot(ids, num_words).float(), upstream),
         ),
         "result transposed": Mistake(
             "The words run across: the gradient has the shape of the table, one row for each word, (V, E). See section "
-            "4.5.",
+            "4.11.",
             lambda *inputs: _table_gradient(*inputs).T,
         ),
         "float32 whatever comes in": Mistake(
@@ -636,7 +636,7 @@ table_gradient = Exercise(
         ),
         "rows for the words that occur": Mistake(
             "There is a row for each word that occurs, and the table has one for every word: "
-            "where a word does not occur, its row is 0. See section 4.1.",
+            "where a word does not occur, its row is 0. See section 4.11.",
             lambda ids, upstream, num_words: _table_gradient(ids, upstream, num_words)[ids.unique()],
         ),
     },
