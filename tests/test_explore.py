@@ -228,7 +228,6 @@ MISTAKES = [
     (lambda: explore.split(3, 1, 4), r"num_heads \(1\) .* must be 2 to 5, 2 to 4 and 1 to 4"),
     (lambda: explore.jobs(["dog"], [9]), r"words \['dog'\] and speeds \[9\] must be two words"),
     (lambda: explore.jobs(["dog", "cat"], [9, 9]), r"two words with two different numbers"),
-    (lambda: explore.jobs(["dog", "cat"], [9, 12], width=3), r"width \(3\) must be even"),
     (lambda: explore.decoder(changed(decoder, steps=[0, 100])), r"a record of 2 steps must hold as many checkpoints"),
     (lambda: explore.decoder(changed(decoder, steps=[100])), r"steps \[100\] must be two or more, and rise"),
     (

@@ -107,7 +107,7 @@ def _listed(rows: list[list[int]]) -> str:
     return " | ".join(" ".join(map(str, row)) for row in rows)
 
 
-def jobs(words: Sequence[str], speeds: Sequence[float], *, width: int = 4) -> Explorable:
+def jobs(words: Sequence[str], speeds: Sequence[float]) -> Explorable:
     """Share one head's weight between two words that both are asked for, or take a second head.
 
     It is for the mistake that a wider head would do what two heads do.
@@ -115,7 +115,6 @@ def jobs(words: Sequence[str], speeds: Sequence[float], *, width: int = 4) -> Ex
     Args:
         words: two words, each the answer to a question.
         speeds: what each should report.
-        width: d_model of the layer whose parameters are counted; even.
 
     Raises:
         ValueError: if there are not two words with two different numbers.
@@ -129,8 +128,6 @@ def jobs(words: Sequence[str], speeds: Sequence[float], *, width: int = 4) -> Ex
             f"words {list(words)} and speeds {list(speeds)} must be two words with two different numbers"
         )
     words = on_one_line(words)
-    if width % 2:
-        raise ValueError(f"width ({width}) must be even, to be shared by two heads")
     a, b = map(float, speeds)
     apart = abs(a - b)
     lines = []
@@ -153,7 +150,7 @@ def jobs(words: Sequence[str], speeds: Sequence[float], *, width: int = 4) -> Ex
         f"Now move the weight of {words[0]}, and how many numbers the head reports; then take two heads and bring both "
         "errors to 0.",
         f"One row of weights makes one average, and its two errors add up to {apart:g} wherever it lies: a wider head "
-        "reports more numbers with the same weights. Two heads have two rows, and together as many parameters. "
+        "reports more numbers with the same weights. Two heads have two rows. "
         "To check it: "
         f"`abs({mean} - {a:g}) + abs({mean} - {b:g})` is {apart:g} for every `w` from 0 to 1.",
     )
@@ -165,4 +162,4 @@ def jobs(words: Sequence[str], speeds: Sequence[float], *, width: int = 4) -> Ex
     sheet.arrow((WIDTH / 2, 40), (WIDTH / 2, 62), kind="query", width=2)
     sheet.text(WIDTH / 2, 26, f"one head, half of the weight each: {(a + b) / 2:.2f}")
     drawing = sheet.finish("One head between two words", lines)
-    return Explorable("jobs", drawing, guess, words=list(words), speeds=[a, b], width=width)
+    return Explorable("jobs", drawing, guess, words=list(words), speeds=[a, b])

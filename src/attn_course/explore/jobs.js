@@ -21,8 +21,7 @@ start("jobs", () => ({ dog: 0.5, cat: 0, heads: "one", wide: 1 }), (figure) => {
     table.append(e);
     return { e, cells };
   });
-  const count = make("p", { class: "count" });
-  figure.stage.append(make("figure", { class: "card wide" }, picture), make("div", { class: "card" }, table, count));
+  figure.stage.append(make("figure", { class: "card wide" }, picture), make("div", { class: "card" }, table));
   figure.choice("heads", "Heads", { one: "one", two: "two" });
   figure.slider("dog", { label: `First head: weight of ${words[0]}`, min: 0, max: 1, step: 0.01, show: (w) => number(w) });
   const second = figure.slider("cat", { label: `Second head: weight of ${words[0]}`, min: 0, max: 1, step: 0.01, show: (w) => number(w) });
@@ -54,7 +53,6 @@ start("jobs", () => ({ dog: 0.5, cat: 0, heads: "one", wide: 1 }), (figure) => {
         [number(w), number(1 - w), names[i].textContent].forEach((t, c) => write(rows[i].cells[c], t));
       });
       set(picture, { "aria-label": `Off by ${misses.map(([m]) => number(m)).join(" and ")}` });
-      write(count, two ? `Two heads of width ${data.width / 2}: 4 · ${data.width}² = ${4 * data.width ** 2} numbers to learn.` : `One head of width ${data.width}: 4 · ${data.width}² = ${4 * data.width ** 2} numbers to learn.`);
     },
     tell() {
       const [[a], [b]] = off();
