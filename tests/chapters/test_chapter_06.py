@@ -89,7 +89,7 @@ FORMS = [
     "einsum",
     "einops",
     "F.scaled_dot_product_attention",
-    "the package's",
+    "the package",
     "nn.MultiheadAttention (to_torch)",
     "and back again (from_torch)",
 ]
