@@ -1232,7 +1232,7 @@ count_transformer = Exercise(
             {"+ d_ff + d_model": "+ 2 * d_model"},
         ),
         "output projection forgotten": Mistake(
-            "An attention has three Linears here; it has four, for queries, keys, values and output. See section 6.4.",
+            "An attention has three Linears here; it has four, for queries, keys, values and output. See section 6.5.",
             {"4 * d_model * d_model + 4 * d_model": "3 * d_model * d_model + 3 * d_model"},
         ),
         "one Linear in the feed-forward": Mistake(

@@ -300,12 +300,12 @@ resize_table = Exercise(
         ),
         "reshaped instead of transposed": Mistake(
             "These are the numbers of rows that were reshaped into pictures, which mixes the columns of the table "
-            "with its places: transpose them. See section 6.4.",
+            "with its places: transpose them. See section 6.3.",
             {"places.mT.unflatten(1, (side, side))[None]": "places.reshape(1, -1, side, side)"},
         ),
         "reshaped on the way back": Mistake(
             "These are the numbers of a grid that was reshaped into rows, which mixes the columns of the table "
-            "with its places: transpose on the way back. See section 6.4.",
+            "with its places: transpose on the way back. See section 6.3.",
             {"grid[0].flatten(1).mT": "grid[0].reshape(-1, table.size(1))"},
         ),
         "grid turned": Mistake(

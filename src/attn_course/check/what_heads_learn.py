@@ -264,7 +264,7 @@ ablate_heads = Exercise(
             {".mean(dim=0)": ".sum(dim=0)"},
         ),
         "heads interleaved": Mistake(
-            "A head gets every H-th column: head h has D columns side by side, from h · D on. See section 6.3.",
+            "A head gets every H-th column: head h has D columns side by side, from h · D on. See section 6.2.",
             {
                 "x.clone().unflatten(-1, (num_heads, -1))": "x.clone().unflatten(-1, (-1, num_heads))",
                 "(dim=0).unflatten(-1, (num_heads, -1))": "(dim=0).unflatten(-1, (-1, num_heads))",
@@ -273,7 +273,7 @@ ablate_heads = Exercise(
         ),
         "heads taken for columns": Mistake(
             "The head's number is used as the number of a column: head h has D columns, from h · D on. "
-            "See section 6.3.",
+            "See section 6.2.",
             _heads_as_columns,
         ),
         "the other heads": Mistake(
@@ -302,7 +302,7 @@ ablate_heads = Exercise(
         ),
         "heads left as an axis": Mistake(
             "The numbers are right, and the heads still have an axis of their own: the output projection wants "
-            "(B, T, E). See section 6.3.",
+            "(B, T, E). See section 6.4.",
             {"return new.flatten(2)": "return new"},
         ),
         CHANGES_ITS_INPUT: Mistake(
