@@ -71,6 +71,8 @@ DRAWINGS = {
     "causal": plots.who_sees_whom(torch.ones(6, 6).tril().bool(), WORDS, row=3),
     "more keys": plots.who_sees_whom(random(3, 9) > 0.5, WORDS[:3], [f"key {s}" for s in range(9)]),
     "more queries": plots.who_sees_whom(random(9, 2) > 0.5, [f"query {t}" for t in range(9)], WORDS[:2], row=8),
+    "query axis": plots.query_axis(torch.arange(5) < torch.tensor([[5], [3]])),
+    "large query axis": plots.query_axis(torch.ones(3, 5).bool(), num_queries=2),
     "split": split(),
     "three heads": split(2, 3, 2),
     "four heads": split(2, 4, 1),
@@ -424,6 +426,16 @@ def test_lines_and_cells_are_those_of_the_mask(seed, marked):
     assert [kind == "weights" for _, _, kind in places] == mask.flatten().tolist()
 
 
+def test_the_query_axis_repeats_the_row_of_each_sentence():
+    drawing = plots.query_axis(torch.arange(5) < torch.tensor([[5], [3]]), num_queries=4)
+    cells = {
+        kind: sum(e.get("d").count("M") for e in elements(drawing) if name_of(e) == kind)
+        for kind in ("weights", "masked")
+    }
+    assert cells == {"weights": 8 + 8 + 4 * 8, "masked": 2 + 2 + 4 * 2}  # (B, S), (B, 1, S) and (B, T, S)
+    assert {"(2, 5)", "(2, 1, 5)", "(2, 4, 5)"} <= set(texts(drawing))
+
+
 def test_a_number_keeps_the_shade_of_its_column_wherever_it_goes():
     wide = numbered(3, 4)
     for heads in (wide.unflatten(-1, (2, 2)).transpose(0, 1), wide.view(2, 3, 2)):
@@ -665,6 +677,14 @@ def test_a_picture_has_a_token_for_each_patch_and_one_more():
         (
             lambda: plots.who_sees_whom(torch.ones(2, 2).bool(), WORDS[:2], row=2),
             "row (2) must be one of the 2 queries, counting from 0",
+        ),
+        (
+            lambda: plots.query_axis(torch.ones(2, 1, 5).bool()),
+            "mask of shape (2, 1, 5) must have two axes (B, S)",
+        ),
+        (
+            lambda: plots.query_axis(torch.ones(2, 5).bool(), num_queries=8),
+            "a mask of shape (2, 5) for 8 queries must have at most 3 sentences, 5 keys and 7 queries",
         ),
         (
             lambda: plots.split_heads(numbered(3, 4), numbered(3, 4)),

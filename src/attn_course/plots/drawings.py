@@ -392,6 +392,85 @@ def who_sees_whom(
     )
 
 
+def query_axis(mask: Tensor | ArrayLike, num_queries: int | None = None) -> Drawing:
+    """Draw how a padding mask (B, S) gets an axis of queries and broadcasts to (B, T, S).
+
+    Args:
+        mask: (B, S), True for a real token.
+        num_queries: number of queries T; as many as keys when not given.
+
+    Raises:
+        TypeError: if the mask is not boolean.
+        ValueError: if the mask does not have two axes or is too large to draw.
+
+    Example:
+        >>> query_axis([[True, True], [True, False]])
+        A padding mask gets an axis of queries: # may attend, . may not
+        (B, S) = (2, 2): ## | #.
+        (B, 1, S) = (2, 1, 2)
+        (B, T, S) = (2, 2, 2): each row 2 times
+    """
+    grid = mask.detach().cpu().numpy() if isinstance(mask, Tensor) else np.asarray(mask)
+    if grid.ndim != 2:
+        raise ValueError(f"mask of shape {grid.shape} must have two axes (B, S)")
+    grid = as_mask(grid, grid.shape)
+    B, S = grid.shape
+    T = S if num_queries is None else num_queries
+    if not (1 <= B <= 3 and 1 <= S <= 5 and 1 <= T <= 7):
+        raise ValueError(
+            f"a mask of shape {grid.shape} for {T} queries must have at most 3 sentences, 5 keys and 7 queries "
+            "to be drawn"
+        )
+    cell, gap, top, bar = 12.0, 18.0, 52.0, 6.0
+    tall = B * T * cell + (B - 1) * gap
+    middle = top + tall / 2
+    pad, room = (
+        6.0,
+        24.0,
+    )  # in the frames around the tables; room for the name of the query axis
+    wide = (pad, pad + room, pad + room)  # the frame's room left of its table
+    width = S * cell + pad
+    between = (WIDTH - 24 - sum(wide) - 3 * width) / 2
+    lefts = [12 + sum(wide[: i + 1]) + i * (width + between) for i in range(3)]
+    sheet = Sheet(top + tall + 18)
+    sizes = ((B, S), (B, 1, S), (B, T, S))
+    for x, names, size in zip(
+        lefts, ("(B, S)", "(B, 1, S)", "(B, T, S)"), sizes, strict=True
+    ):
+        sheet.text(x + S * cell / 2, 14, names, bold=True)
+        sheet.text(x + S * cell / 2, 32, shape(size), kind="quiet")
+    for x, before, high in zip(lefts, wide, (B * cell, tall, tall), strict=True):
+        sheet.box(
+            x - before,
+            middle - high / 2 - pad,
+            before + width,
+            high + 2 * pad,
+            "unlit",
+            corner=4,
+        )
+    sheet.cells(grid, lefts[0], middle - B * cell / 2, (cell, cell))
+    for b, row in enumerate(grid):
+        y = top + b * (T * cell + gap)
+        for x, count in ((lefts[1], 1), (lefts[2], T)):
+            start = y + (T - count) * cell / 2
+            sheet.box(x - bar - 4, start, bar, count * cell, "query", corner=2)
+            sheet.text(x - bar - 11, start + count * cell / 2, "1" if count == 1 else "T")
+            sheet.cells(np.tile(row, (count, 1)), x, start, (cell, cell))
+    for i, words in enumerate(("[:, None, :]", "broadcast")):
+        start, end = lefts[i] + S * cell + pad, lefts[i + 1] - wide[i + 1]
+        sheet.arrow((start, middle), (end, middle))
+        sheet.text((start + end) / 2, middle - 14, words)
+    said = " | ".join("".join("#" if cell else "." for cell in row) for row in grid)
+    return sheet.finish(
+        "A padding mask gets an axis of queries: # may attend, . may not",
+        [
+            f"(B, S) = {shape(sizes[0])}: {said}",
+            f"(B, 1, S) = {shape(sizes[1])}",
+            f"(B, T, S) = {shape(sizes[2])}: each row {T} times",
+        ],
+    )
+
+
 def split_heads(
     wide: Tensor | ArrayLike,
     heads: Tensor | ArrayLike,
