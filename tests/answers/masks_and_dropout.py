@@ -1033,7 +1033,7 @@ class WindowAttention(Layer):
 
 
 @wrong("changes its buffer")
-class WindowAttention(Layer):  # the bug of section 5.10
+class WindowAttention(Layer):  # the bug of section 5.17
     def visible(self, x, padding):
         mask = self.mask[: x.size(1), : x.size(1)]
         if padding is not None:
@@ -1043,7 +1043,7 @@ class WindowAttention(Layer):  # the bug of section 5.10
 
 
 @wrong("changes its buffer")
-class WindowAttention(Layer):  # the bug of section 5.10, with floats
+class WindowAttention(Layer):  # the bug of section 5.17, with floats
     def __init__(self, d_in, d_out, max_len, window, dropout):
         super().__init__(d_in, d_out, max_len, window, dropout)
         self.register_buffer("additive", attn_course.to_additive_mask(self.mask)[None])

@@ -567,7 +567,7 @@ def telephone(tab, site):
 @pytest.mark.parametrize(
     ("page", "name"),
     [
-        ("05_masks_and_dropout", "hide-the-padding"),
+        ("05_masks_and_dropout", "padding-masks"),
         ("08_positions", "learn-a-table"),
         ("16_efficient_attention", "learn-without-the-table"),
     ],

@@ -119,6 +119,11 @@ def test_scores_times_a_mask_of_ones_and_zeros_leave_the_hidden_key_its_share():
     total = math.e**2 + math.e + 1  # the hidden key has the score 0, and e⁰ = 1
     torch.testing.assert_close(weights, torch.tensor([[math.e**2 / total, math.e / total, 0.0]]))
     assert weights.sum() == pytest.approx(0.91, abs=5e-3)
+    # Divided by their sum, the weights are right again, unless all visible scores are far below 0.
+    expected = softmax(scores.masked_fill(~visible, -math.inf))
+    torch.testing.assert_close(weights / weights.sum(-1, keepdim=True), expected)
+    low = softmax((scores - 202) * visible) * visible
+    assert (low / low.sum(-1, keepdim=True)).isnan().all()
     # Nothing leaks, for what is lost depends only on how many keys are hidden; but no row is an average.
     x, mask = random(7, 3), make_causal_mask(7)
     assert_causal(lambda x: (softmax(x @ x.mT * mask) * mask) @ x, x)

@@ -746,7 +746,7 @@ TwoMemoryBlock = Exercise(
             {"d_memory=d_first": "d_in=d_first", "d_memory=d_second": "d_in=d_second"},
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "`x += …` writes into what the caller handed over; `x = x + …` makes something new. See section 5.10."
+            "`x += …` writes into what the caller handed over; `x = x + …` makes something new. See section 5.17."
         ),
         "memory asks, under its own mask": Mistake(
             "The memories ask and the targets answer, and each mask hides targets where its memory has padding: "
@@ -1059,7 +1059,7 @@ alignment_share = Exercise(
             sign=lambda found, *inputs: isinstance(found, Tensor) and found.dim() == 0,
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "The weights and the alignment are wanted afterwards, for a picture or another measure. See section 5.10."
+            "The weights and the alignment are wanted afterwards, for a picture or another measure. See section 5.17."
         ),
         "half of the weight demanded": Mistake(
             "A word counts as found only where its position has more than half of the weight; the largest "

@@ -511,7 +511,7 @@ beam_step = Exercise(
             ),
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "What was handed in is still needed as it was: add into a new tensor. See section 5.10."
+            "What was handed in is still needed as it was: add into a new tensor. See section 5.17."
         ),
         "probabilities on the way": Mistake(
             "In long texts totals come out infinite: probabilities that small round to 0, and their logarithm is −∞. "

@@ -529,7 +529,7 @@ attend_in_blocks = Exercise(
         ),
         "minus a billion": Mistake(
             "A query that sees no key gets the mean of the values, and zeros belong there. A row of one large "
-            "negative number has a softmax, with equal weights; a row of −∞ has none. See section 5.5.",
+            "negative number has a softmax, with equal weights; a row of −∞ has none. See section 5.13.",
             _from_scores(lambda scores, seen: scores.masked_fill(~seen, -1e9).softmax(-1)),
         ),
         "divided in each block": Mistake(
@@ -679,7 +679,7 @@ grouped_attention = Exercise(
         ),
         "minus a billion": Mistake(
             "A query that may attend to nothing gets the mean of the values, and zeros belong there. A row of one "
-            "large negative number has a softmax, with equal weights; a row of −∞ has none. See section 5.5.",
+            "large negative number has a softmax, with equal weights; a row of −∞ has none. See section 5.13.",
             _minus_a_billion,
         ),
         "heads tiled": Mistake(

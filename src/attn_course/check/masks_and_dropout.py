@@ -73,7 +73,7 @@ mask_for_new_tokens = Exercise(
         ),
         "aligned top-left": Mistake(
             "With fewer queries than keys the triangle starts in the wrong corner: the first query stands at the "
-            "first key, and the queries are the newest positions. See section 5.6.",
+            "first key, and the queries are the newest positions. See section 5.14.",
             {"S - num_queries, S": "num_queries"},
         ),
         "padding on the queries": Mistake(
@@ -107,7 +107,7 @@ mask_for_new_tokens = Exercise(
             },
         ),
         "pads see themselves": Mistake(
-            "A pad sees itself. A pad is no key for anybody, so its own row stays empty. See section 5.5.",
+            "A pad sees itself. A pad is no key for anybody, so its own row stays empty. See section 5.13.",
             {"causal & real": "causal & (real | (keys == queries))"},
         ),
         "axis lost with one sentence": Mistake(
@@ -127,7 +127,7 @@ mask_for_new_tokens = Exercise(
         ),
         "rows of all queries": Mistake(
             "The mask has a row for every token, and it needs rows for the newest num_queries only: they are the last. "
-            "See section 5.6.",
+            "See section 5.14.",
             {"S - num_queries, S": "S"},
         ),
         "one row for all queries": Mistake(
@@ -214,12 +214,12 @@ def _drop_and_describe(answer, weights, p, training):
     if not isinstance(dropped, Tensor) or dropped.shape != before.shape or dropped.dtype != before.dtype:
         raise Remark(
             "drop_weights must return a tensor of the shape and type of its weights, "
-            f"{tuple(before.shape)} and {before.dtype}. See section 5.8."
+            f"{tuple(before.shape)} and {before.dtype}. See section 5.6."
         )
     if not _sends_back(answer, before, p, training):
         raise Remark(
             "No gradient comes back to the weights. What leads out of the graph: detach, data, no_grad, NumPy, a "
-            "tensor made anew. See section 5.8.",
+            "tensor made anew. See section 5.6.",
             NO_GRADIENT,
         )
     dropped = dropped.detach().clone()
@@ -318,123 +318,123 @@ drop_weights = Exercise(
     mistakes={
         "dropout in evaluation": Mistake(
             "Weights fall although training is False: the model would answer differently each time it is asked. "
-            "See section 5.8.",
+            "See section 5.6.",
             lambda weights, p, training: _drop(weights, p),
         ),
         "training inverted": Mistake(
             "It is the wrong way round: weights fall when training is False, and none does when it is True. See "
-            "section 5.8.",
+            "section 5.6.",
             lambda weights, p, training: weights if training else _drop(weights, p),
         ),
         "dropout without rescaling": Mistake(
             "The weights that were kept are as they were: over many draws their mean is too small, (1 − p) w. "
-            "See section 5.8.",
+            "See section 5.6.",
             _only_in_training(lambda weights, p: _drop(weights, p, scale=1)),
         ),
         "rescaled in evaluation": Mistake(
             "It makes up for the loss in evaluation, by a factor of 1 − p there; here training does, and evaluation "
-            "leaves the weights as they are. See section 5.8.",
+            "leaves the weights as they are. See section 5.6.",
             lambda weights, p, training: _drop(weights, p, scale=1) if training else weights * (1 - p),
         ),
         "multiplied instead of divided": Mistake(
             "The weights that were kept are multiplied by 1 − p, so they shrink when they have to grow. See section "
-            "5.8.",
+            "5.6.",
             _only_in_training(lambda weights, p: _drop(weights, p, scale=1 - p)),
         ),
         "divided by p": Mistake(
             "The weights that were kept are divided by p, the share that falls; the share that stays is 1 − p. "
-            "See section 5.8.",
+            "See section 5.6.",
             _only_in_training(lambda weights, p: _drop(weights, p, scale=1 / p if p else math.inf)),
         ),
         "keeps the share p": Mistake(
-            "A share of p is kept and the rest falls: p is the probability to become 0. See section 5.8.",
+            "A share of p is kept and the rest falls: p is the probability to become 0. See section 5.6.",
             sign=lambda found, weights, p, training: training and found[0] == 1 - p,
         ),
         "draws from a normal distribution": Mistake(
             "The share that falls is that of the normal numbers below p, and not p: what is compared with p has to be "
-            "spread evenly between 0 and 1. See section 5.8.",
+            "spread evenly between 0 and 1. See section 5.6.",
             _only_in_training(lambda weights, p: _drop(weights, p, keep=lambda w, p: torch.randn_like(w) >= p)),
         ),
         "rows renormalised": Mistake(
-            "The rows sum to 1 again. Dropout leaves them as they fall, and is right on average only. See section 5.8.",
+            "The rows sum to 1 again. Dropout leaves them as they fall, and is right on average only. See section 5.6.",
             sign=lambda found, weights, p, training: (
                 found[3] if training and p > 0 and (found[0] > 0 or weights.size(-1) == 1) else False
             ),
         ),
         "no row left empty": Mistake(
             "With a single key no weight falls: each weight becomes 0 with probability p, and a row may lose all that "
-            "it has. See section 5.8.",
+            "it has. See section 5.6.",
             sign=lambda found, weights, p, training: (
                 training and weights.size(-1) == 1 and found[0] == 0 and found[1] < math.inf and not found[3]
             ),
         ),
         "one draw for all queries": Mistake(
-            "All queries of a sentence lose the same keys: each weight needs a draw of its own. See section 5.8.",
+            "All queries of a sentence lose the same keys: each weight needs a draw of its own. See section 5.6.",
             sign=_dropped_alike(4),
         ),
         "one draw for all keys": Mistake(
             "A query loses all its keys or none: what falls are whole rows, and it should be single weights. See "
-            "section 5.8.",
+            "section 5.6.",
             sign=_dropped_alike(5),
         ),
         "one draw for all sentences": Mistake(
             "All sentences of the batch lose the same weights: each weight needs a draw of its own, in every "
-            "sentence. See section 5.8.",
+            "sentence. See section 5.6.",
             sign=_dropped_alike(6),
         ),
         "one draw for all weights": Mistake(
             "In one call no weight becomes 0, or all of them do: each falls for itself, with probability p, and one "
-            "that falls is 0. See section 5.8.",
+            "that falls is 0. See section 5.6.",
             sign=lambda found, weights, p, training: training and p > 0 and found[0] in (0, 1),
         ),
         "the same draw in every call": Mistake(
             "Two calls with the same weights drop the same ones: each call needs a new draw, or every step of "
-            "training would do without the same keys. See section 5.8.",
+            "training would do without the same keys. See section 5.6.",
             _only_in_training(_seeded),
         ),
         CHANGES_ITS_INPUT: Mistake(
             "The weights are often wanted afterwards, for a picture or for another draw: make new ones. See section "
-            "5.10."
+            "5.17."
         ),
         "a key that never falls": Mistake(
             "Some key is kept by every query: whatever happens to the others, each weight falls with probability p. "
-            "See section 5.8.",
+            "See section 5.6.",
             sign=lambda found, weights, p, training: (
                 not found[8] if training and p and 0 < found[0] < 1 and math.isfinite(found[2]) else None
             ),
         ),
         "as many in every row": Mistake(
             "Every query loses the same number of keys: whether a weight falls has nothing to do with the others. "
-            "See section 5.8.",
+            "See section 5.6.",
             sign=lambda found, weights, p, training: (
                 found[9] if training and 0 < found[0] < 1 and bool((weights != 0).all()) else None
             ),
         ),
         "as many in every call": Mistake(
             "Every call drops the same number of weights: whether a weight falls has nothing to do with the others, "
-            "so their number varies from call to call. See section 5.8.",
+            "so their number varies from call to call. See section 5.6.",
             sign=lambda found, weights, p, training: (
                 found[11] and not found[7] if training and p and bool((weights != 0).all()) else None
             ),
         ),
         "the smallest fall": Mistake(
             "It is the smallest weights that fall: chance says which, and the largest are as likely to fall as any "
-            "other. See section 5.8.",
+            "other. See section 5.6.",
             sign=lambda found, weights, p, training: found[12] if training and p and 0 < found[0] < 1 else None,
         ),
         "mirrored draws": Mistake(
             "Of two weights that mirror each other in the table, one at most falls: each falls for itself, whatever "
-            "the other does. See section 5.8.",
+            "the other does. See section 5.6.",
             sign=lambda found, weights, p, training: not found[10] if training and p else None,
         ),
         "the largest weights are spared": Mistake(
             "No query loses its largest weight: each weight falls with probability p, whatever its size. See section "
-            "5.8.",
+            "5.6.",
             sign=lambda found, weights, p, training: not found[13] if training and p and 0 < found[0] < 1 else None,
         ),
         "the diagonal is spared": Mistake(
             "Query t does not lose key t, for any t: each weight falls with probability p, wherever it stands. See "
-            "section 5.8.",
+            "section 5.6.",
             sign=lambda found, weights, p, training: not found[14] if training and p and 0 < found[0] < 1 else None,
         ),
     },
@@ -607,7 +607,7 @@ masked_softmax = Exercise(
         ),
         "small number under the sum": Mistake(
             "In half precision, a row in which nothing is visible is nan: a number as small as 1e-9 is 0 there, and "
-            "what was added to a sum of 0 leaves 0/0. See section 5.5.",
+            "what was added to a sum of 0 leaves 0/0. See section 5.13.",
             _divide_by_a_little_more,
         ),
         "hidden scores set to 0, then their weights": Mistake(
@@ -653,23 +653,23 @@ masked_softmax = Exercise(
         ),
         "minus a billion": Mistake(
             "A row in which nothing is visible shares a weight of 1 among hidden keys, and should be 0. A large "
-            "negative number hides nothing when all is hidden. See section 5.5.",
+            "negative number hides nothing when all is hidden. See section 5.13.",
             sign=_empty_rows_look_at_hidden_keys,
         ),
         "not low enough": Mistake(
             "Where visible scores are far below 0, they do not get their share: −∞ is lower than any score, and a "
-            "large negative number is not. See section 5.5.",
+            "large negative number is not. See section 5.13.",
             sign=_low_scores_lose,
         ),
         "too large for half precision": Mistake(
             "It stops in float16, which ends at 65,504: numbers such as −1e9 do not fit. −∞ exists in every type. See "
-            "section 5.5.",
+            "section 5.13.",
             lambda scores, mask: torch.softmax(_fill(scores, mask, -1e9), dim=-1) * mask,
         ),
         "a billion in every type": Mistake(
             "float16 ends at 65,504, so numbers such as −1e9 do not fit; and where all of a row is hidden, it shares "
             "out a weight of 1 among hidden keys. −∞ exists in every type, and a row without visible keys should be 0. "
-            "See section 5.5.",
+            "See section 5.13.",
             lambda scores, mask: torch.softmax(_fill(scores, mask, -1e9), dim=-1),
         ),
         NO_GRADIENT: Mistake(
@@ -681,12 +681,12 @@ masked_softmax = Exercise(
         ),
         "nan in empty rows": Mistake(
             "A row in which nothing is visible is nan, and should be 0: a softmax divides 0 by 0 there. See section "
-            "5.5.",
+            "5.13.",
             sign=_empty_rows_are_nan,
         ),
         "nan in the gradient": Mistake(
             "The weights are right, and the gradient of an empty row is nan. `masked_fill` sends no gradient to what "
-            "it fills; a sum with −∞ hands on whatever comes, nan included. See section 5.5.",
+            "it fills; a sum with −∞ hands on whatever comes, nan included. See section 5.13.",
             sign=_gradient_of_empty_rows_is_nan,
         ),
         "hidden twice, once upside down": Mistake(
@@ -696,15 +696,15 @@ masked_softmax = Exercise(
         ),
         "overwrites what the gradient needs": Mistake(
             "The weights are changed in place after the softmax, whose gradient is computed from them: make new ones. "
-            "See section 5.10.",
+            "See section 5.17.",
             _overwrite_nan,
         ),
         CHANGES_ITS_INPUT: Mistake(
             "A caller who takes another softmax of these scores gets one under your mask: fill a copy. See section "
-            "5.10."
+            "5.17."
         ),
         "one empty row empties all": Mistake(
-            "As soon as one row has nothing to see, all rows are 0: only the empty one should be. See section 5.5.",
+            "As soon as one row has nothing to see, all rows are 0: only the empty one should be. See section 5.13.",
             sign=_all_is_zero_beside_an_empty_row,
         ),
     },
@@ -774,45 +774,45 @@ who_sees_whom = Exercise(
     returns=("sees", "'x is as it was'"),
     mistakes={
         "rows and columns swapped": Mistake(
-            "The table lies on its side: it has a row for each input, and a row belongs to an output. See section 5.7.",
+            "The table lies on its side: it has a row for each input, and a row belongs to an output. See section 5.5.",
             {"dim=1": "dim=0"},
         ),
         "all features have to move": Mistake(
             "An output of which only some features move counts as one that did not: one feature is enough. See section "
-            "5.7.",
+            "5.5.",
             {"any(": "all("},
         ),
         "only the first feature is compared": Mistake(
-            "Only the first feature of an output counts, and another one may be what moves. See section 5.7.",
+            "Only the first feature of an output counts, and another one may be what moves. See section 5.5.",
             {".any(dim=-1)": "[:, 0]"},
         ),
         "changes cancel": Mistake(
             "When one feature of an output rises and another falls by as much, nothing is noticed: in a sum or a mean "
-            "their changes cancel. Compare each by itself. See section 5.7.",
+            "their changes cancel. Compare each by itself. See section 5.15.",
             {"(fn(changed) != out).any(dim=-1)": "(fn(changed) - out).sum(dim=-1) != 0"},
         ),
         "the same change for all features": Mistake(
             "In a layer that normalises first nothing moves: a number that is added to all features alike is taken "
-            "away there. Change each feature by a number of its own, at random. See section 5.7.",
+            "away there. Change each feature by a number of its own, at random. See section 5.15.",
             {"torch.rand_like(x[s]) + 0.5": "1.0"},
         ),
         "only a rise counts": Mistake(
-            "An output that falls counts as one that did not change. See section 5.7.",
+            "An output that falls counts as one that did not change. See section 5.15.",
             {"torch.rand_like(x[s]) + 0.5": "1.0", "!= out": "> out"},
         ),
         "true where nothing changed": Mistake(
-            "It is the wrong way round: the table is True where an output stays as it was. See section 5.7.",
+            "It is the wrong way round: the table is True where an output stays as it was. See section 5.5.",
             {"return torch": "return ~torch"},
         ),
         "true where nothing changed, and one change for all features": Mistake(
             "It is the wrong way round, True where an output stays as it was. And in a layer that normalises first "
             "nothing seems to move: a number that is added to all features alike is taken away there. See section "
-            "5.7.",
+            "5.15.",
             {"torch.rand_like(x[s]) + 0.5": "1.0", "return torch": "return ~torch"},
         ),
         "outputs compared as a whole": Mistake(
             "As soon as one output changes, all of them count as changed: compare each output with itself. See section "
-            "5.7.",
+            "5.5.",
             {"any(dim=-1)": "any().expand(len(x))"},
         ),
         "an input that is nan": Mistake(
@@ -823,44 +823,44 @@ who_sees_whom = Exercise(
         ),
         "zeros are not changed": Mistake(
             "An input of zeros seems to be seen by nobody: multiplied, or set to 0, it stays as it was. See section "
-            "5.7.",
+            "5.15.",
             {"+= torch.rand_like(x[s]) + 0.5": "*= 2"},
         ),
         "the changes pile up": Mistake(
             "When input s is tried, the inputs before it are changed as well, so their influence counts as that of s. "
-            "See section 5.7.",
+            "See section 5.15.",
             {"    for": "    changed = x.clone()\n    for", "        changed = x.clone()\n": ""},
         ),
         "the whole future is changed": Mistake(
             "Input s is changed together with all that follow it, so the table cannot tell which of them an output "
-            "depends on. See section 5.7.",
+            "depends on. See section 5.15.",
             {"changed[s] += torch.rand_like(x[s]) + 0.5": "changed[s:] += 1.0"},
         ),
         "asks the gradient": Mistake(
             "An influence that autograd does not record is missed: the exercise asks for what changes, not for a "
-            "derivative. See section 5.7.",
+            "derivative. See section 5.15.",
             _find_by_gradient,
         ),
         "a tolerance hides the faint": Mistake(
             "A faint influence is taken for none: what does not depend on an input stays the same to the last bit, so "
-            "compare to the last bit, in the type that `x` has. See section 5.7.",
+            "compare to the last bit, in the type that `x` has. See section 5.15.",
             {"(fn(changed) != out)": "(~torch.isclose(fn(changed), out))"},
         ),
         "the whole future is changed, at random": Mistake(
-            "Inputs after s are changed together with it, so their influence counts as that of s. See section 5.7.",
+            "Inputs after s are changed together with it, so their influence counts as that of s. See section 5.15.",
             {"changed[s] += torch.rand_like(x[s]) + 0.5": "changed[s:] += torch.rand_like(x[s:]) + 0.5"},
         ),
         "one feature is changed": Mistake(
             "A function that reads the last feature alone seems to see nothing: all features of an input have to "
-            "change. See section 5.7.",
+            "change. See section 5.15.",
             {"changed[s] += torch.rand_like(x[s]) + 0.5": "changed[s, 0] += 1.0"},
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "The caller's numbers should be the same afterwards, to the last digit: change a clone. See section 5.10."
+            "The caller's numbers should be the same afterwards, to the last digit: change a clone. See section 5.17."
         ),
         "always the causal table": Mistake(
             "This is the causal table, whatever the function is: run fn on changed inputs and compare. See section "
-            "5.7.",
+            "5.5.",
             lambda fn, x: torch.ones(len(x), len(x), dtype=torch.bool).tril(),
         ),
     },
@@ -922,7 +922,7 @@ def _build_and_ask(answer, d_in, d_out, max_len, window, dropout, training, x, p
         have = ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "none"
         raise Remark(
             f"The layer has the parameters {have}; expected are the weights of {', '.join(_PROJECTIONS)}, "
-            f"each {(d_out, d_in)}. See section 5.9."
+            f"each {(d_out, d_in)}. See section 5.7."
         )
     set_parameters(layer).train(training)
     if dropout:
@@ -1023,45 +1023,45 @@ WindowAttention = Exercise(
         ),
         "buffer cut": Mistake(
             "After a short sentence the mask is too small for a longer one: what is cut to a sentence's length has to "
-            "have a name of its own, and the buffer to stay as it is. See section 5.10.",
+            "have a name of its own, and the buffer to stay as it is. See section 5.17.",
             {"mask = self.mask[": "self.mask = mask = self.mask["},
         ),
         "no window": Mistake(
-            "Every token sees its whole past: the mask is causal and has no window. See section 5.6.",
+            "Every token sees its whole past: the mask is causal and has no window. See section 5.14.",
             {"make_sliding_window_mask(max_len, window)": "make_causal_mask(max_len)"},
         ),
         "window off by one": Mistake(
-            "The window is one token too wide: the token itself is one of its tokens, too. See section 5.6.",
+            "The window is one token too wide: the token itself is one of its tokens, too. See section 5.14.",
             {"max_len, window))": "max_len, window + 1))"},
         ),
         "future ignored": Mistake(
-            "Each token sees the nearest tokens on both sides: a window reaches into the past only. See section 5.6.",
+            "Each token sees the nearest tokens on both sides: a window reaches into the past only. See section 5.14.",
             {"make_sliding_window_mask(max_len, window)": "(m := make_sliding_window_mask(max_len, window)) | m.T"},
         ),
         "window too narrow": Mistake(
             "The window is one token too narrow: the token itself is one of its tokens, and window − 1 others are "
-            "before it. See section 5.6.",
+            "before it. See section 5.14.",
             {"max_len, window))": "max_len, window).triu(2 - window))"},
         ),
         "weights returned": Mistake(
-            "A tuple or a list comes back; the exercise asks for the outputs alone, one tensor. See section 5.9.",
+            "A tuple or a list comes back; the exercise asks for the outputs alone, one tensor. See section 5.7.",
             sign=lambda found, *inputs: isinstance(found[0], tuple | list),
         ),
         "another corner of the mask": Mistake(
             "A sentence shorter than max_len gets the upper right corner of the mask; its tokens are the first ones, "
-            "so it needs the first rows and the first columns. See section 5.9.",
+            "so it needs the first rows and the first columns. See section 5.7.",
             {"[: x.size(1), : x.size(1)]": "[: x.size(1), -x.size(1) :]"},
         ),
         "hides the diagonal": Mistake(
             "The first token's output is 0: it has to see itself at least, since the window ends with it. See section "
-            "5.6.",
+            "5.14.",
             sign=lambda found, *inputs: (
                 None if found[0] is None or inputs[-1] is not None else not found[0][:, 0].any()
             ),
         ),
         "future shown": Mistake(
             "Every token sees its whole future: the past ends at the window, and nothing hides what comes after. "
-            "See section 5.6.",
+            "See section 5.14.",
             {"max_len, window))": "max_len, window) | ~make_causal_mask(max_len))"},
         ),
         "rows and columns swapped": Mistake(
@@ -1071,7 +1071,7 @@ WindowAttention = Exercise(
         ),
         "mask ignored": Mistake(
             "Every token sees every real one, before it and after it: the window should hide all but the nearest of "
-            "the past. See section 5.9.",
+            "the past. See section 5.7.",
             {"= self.mask[": "= torch.ones_like(self.mask)["},
         ),
         "mask and padding ignored": Mistake(
@@ -1086,7 +1086,7 @@ WindowAttention = Exercise(
         ),
         "mask not cut": Mistake(
             "The mask does not fit a sentence shorter than max_len: cut out the corner it needs, rows and columns. "
-            "See section 5.9.",
+            "See section 5.7.",
             {"[: x.size(1), : x.size(1)]": ""},
         ),
         "padding ignored": Mistake(
@@ -1114,17 +1114,17 @@ WindowAttention = Exercise(
         ),
         "changes its buffer": Mistake(
             "A call without padding still hides the pads of the call before it: nothing of a call may stay in the "
-            "layer. A slice of the buffer is a view: what is written into it stands in the buffer. See section 5.10.",
+            "layer. A slice of the buffer is a view: what is written into it stands in the buffer. See section 5.17.",
             sign=_spoils_the_next_call,
         ),
         "writes padding into the buffer": Mistake(
             "The padding is joined to the mask in place, and what has an axis for the batch does not fit into a mask "
-            "without one: join them to a new mask, and leave the buffer as it is. See section 5.10.",
+            "without one: join them to a new mask, and leave the buffer as it is. See section 5.17.",
             {"mask = mask & padding": "mask &= padding"},
         ),
         "no buffer": Mistake(
             "The layer has no buffer (max_len, max_len): the mask should be made once and kept in one, which moves to "
-            "a GPU with the layer. See section 5.9.",
+            "a GPU with the layer. See section 5.7.",
             {'self.register_buffer("mask", ': "self.mask = (", "= self.mask[": "= self.mask.to(x.device)["},
         ),
         "no scale": Mistake(
@@ -1142,58 +1142,58 @@ WindowAttention = Exercise(
         ),
         "nan in empty rows": Mistake(
             "Where a token sees padding only, the output is nan: a plain softmax divides 0 by 0 there. See section "
-            "5.5.",
+            "5.13.",
             sign=_nan_where_nothing_is_seen,
         ),
         "no dropout": Mistake(
-            "Nothing is dropped in training. See section 5.8.", {"F.dropout(weights, self.p, self.training)": "weights"}
+            "Nothing is dropped in training. See section 5.6.", {"F.dropout(weights, self.p, self.training)": "weights"}
         ),
         "no dropout with padding": Mistake(
             "In training, two calls with padding give the same: weights fall with padding as they do without it. See "
-            "section 5.8.",
+            "section 5.6.",
             {", self.training)": ", self.training and padding is None)"},
         ),
         "dropout in evaluation": Mistake(
             "Weights are dropped in evaluation too: `eval()` reaches the layer's modules and its `training`, and no "
-            "function by itself. See section 5.8.",
+            "function by itself. See section 5.16.",
             {", self.training": ""},
         ),
         "dropout without rescaling": Mistake(
             "The weights that dropout keeps are not scaled up, so their mean over many draws is too small. See section "
-            "5.8.",
+            "5.6.",
             {"self.training)": "self.training) * (1 - self.p * self.training)"},
         ),
         "dropout on the output": Mistake(
             "Single features of the output become 0. Dropping a weight takes a key away from a query, with all its "
-            "features. See section 5.8.",
+            "features. See section 5.16.",
             sign=_drops(whole=False, alike=False),
         ),
         "dropout on the values": Mistake(
             "Single features are dropped, the same for all queries. Dropping a weight takes a key away from one "
-            "query, with all its features. See section 5.8.",
+            "query, with all its features. See section 5.16.",
             sign=_drops(whole=False, alike=True),
         ),
         "one draw for all queries": Mistake(
-            "All queries of a sentence lose the same keys: each weight needs a draw of its own. See section 5.8.",
+            "All queries of a sentence lose the same keys: each weight needs a draw of its own. See section 5.6.",
             sign=_drops(whole=True, alike=True),
         ),
         "one draw for all keys": Mistake(
             "A query loses all its keys or none: what falls should be single weights, each for itself. See section "
-            "5.8.",
+            "5.6.",
             sign=lambda found, *inputs: found[3] is not None and 0 < found[3] < 1 and found[9],
         ),
         "one draw for all sentences": Mistake(
-            "All sentences of the batch lose the same weights: each needs draws of its own. See section 5.8.",
+            "All sentences of the batch lose the same weights: each needs draws of its own. See section 5.6.",
             sign=lambda found, *inputs: found[3] is not None and 0 < found[3] < 1 and found[10],
         ),
         "dropout before the softmax": Mistake(
             "Two calls in training differ, and no weight becomes 0: dropout falls on the weights, behind the softmax. "
-            "See section 5.8.",
+            "See section 5.16.",
             sign=_drops(weights=False, whole=True, alike=True),
         ),
         "minus a billion": Mistake(
             "A token that sees padding only looks at everything alike, and should look at nothing: a large negative "
-            "number hides nothing when all is hidden. See section 5.5.",
+            "number hides nothing when all is hidden. See section 5.13.",
             {"attention(q, k, v, mask)[1]": "_fill(q @ k.mT / math.sqrt(q.size(-1)), mask, -1e9).softmax(-1)"},
         ),
     },

@@ -460,12 +460,12 @@ MultiHead = Exercise(
         ),
         "nan in empty rows": Mistake(
             "A query that may attend to nothing gives nan, as a softmax of nothing but −∞ does; "
-            "its weights are zeros here. See section 5.5.",
+            "its weights are zeros here. See section 5.13.",
             {"attention(q, k, v, _over_all_heads(mask))": "_softmax_over(-1, q, k, v, mask)"},
         ),
         "minus a billion": Mistake(
             "A query that may attend to nothing spreads its weight over hidden keys: "
-            "where all scores are one large negative number, none is hidden. See section 5.5.",
+            "where all scores are one large negative number, none is hidden. See section 5.13.",
             {"attention(q, k, v, _over_all_heads(mask))": "_minus_a_billion(q, k, v, mask)"},
         ),
         "weights not returned": Mistake(

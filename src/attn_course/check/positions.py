@@ -705,7 +705,7 @@ rotary_attention = Exercise(
         ),
         "mask of the queries alone": Mistake(
             "With a cache, the mask has a column for each query, (T, T), and it needs one for each key, (T, S). See "
-            "section 5.6.",
+            "section 5.14.",
             {"mask(T, S,": "mask(T,"},
         ),
         "scaled twice": Mistake(
@@ -715,7 +715,7 @@ rotary_attention = Exercise(
         ),
         "cache cut off": Mistake(
             "Only the newest T keys count: the older ones of the cache are part of the text, and every query may look "
-            "at them. See section 5.6.",
+            "at them. See section 5.14.",
             {"mask(T, S,": "mask(T,", "rotate(k), v": "rotate(k[..., -T:, :], newest), v[..., -T:, :]"},
         ),
         "two conventions": Mistake(
@@ -725,7 +725,7 @@ rotary_attention = Exercise(
         ),
         "causal mask aligned top-left": Mistake(
             "The first query sees the first key alone, the second the first two: with more keys than queries, it is "
-            "the last query that belongs to the last key. See section 5.6.",
+            "the last query that belongs to the last key. See section 5.14.",
             {"mask(T, S, device=q.device)": "mask(S, device=q.device)[:T]"},
         ),
         "no scale": Mistake(

@@ -322,7 +322,7 @@ stable_quiet = Exercise(
             "the scores as well. Only the maximum may be detached. See section 14.8.",
             _without_gradient_of_numerator,
         ),
-        CHANGES_ITS_INPUT: Mistake("A caller may need the scores again: work on a copy of them. See section 5.10."),
+        CHANGES_ITS_INPUT: Mistake("A caller may need the scores again: work on a copy of them. See section 5.17."),
         "scores cut off": Mistake(
             "Very large scores that differ get the same weight: nothing has to be cut off where the largest exponent "
             "is subtracted. See section 14.8.",
@@ -493,7 +493,7 @@ course_mask = Exercise(
             ),
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "Whoever called it hides other keys from now on: make a new mask. See section 5.10."
+            "Whoever called it hides other keys from now on: make a new mask. See section 5.17."
         ),
         "first sentence's padding for all": Mistake(
             "The padding of the first sentence is used for all of the batch: each has its own. See section 14.5.",
@@ -785,7 +785,7 @@ from_burn_record = Exercise(
         ),
         CHANGES_ITS_INPUT: Mistake(
             "The record that it was given is changed afterwards: a second layer could not be filled from it. Put the "
-            "tensors into a new dictionary, and leave them as they are. See section 5.10.",
+            "tensors into a new dictionary, and leave them as they are. See section 5.17.",
             sign=lambda found, *inputs: found[0] == "the record is changed",
         ),
     },

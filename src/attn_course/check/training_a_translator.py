@@ -249,7 +249,7 @@ smoothed_loss = Exercise(
             ),
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "Logits and targets belong to the batch, and who called it needs them again. See section 5.10."
+            "Logits and targets belong to the batch, and who called it needs them again. See section 5.17."
         ),
         "sign of the smoothing": Mistake(
             "The part of the right piece is subtracted and that of all pieces added: both are logarithms, below 0, and "
