@@ -110,7 +110,7 @@ def record_orders(seed: int = 0, steps: tuple[int, ...] = ORDER_STEPS) -> dict[s
     words = ("who", "did", "kind", "how", "when", "dictionary", "ENGLISH_ORDER", "src_words", "tgt_words")
     chapter = definitions("07", constants=words)
     dice, drawn = random.Random(0), {}
-    while len(drawn) < 2400:  # the sentences of section 7.7
+    while len(drawn) < 2400:  # the sentences of section 7.5
         drawn[chapter["make_pair"](dice)] = True
     pairs = list(drawn)
     to_ids, src_words, tgt_words = chapter["to_ids"], chapter["src_words"], chapter["tgt_words"]

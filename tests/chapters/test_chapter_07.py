@@ -329,7 +329,7 @@ def test_the_trained_model_goes_by_the_place_and_not_by_the_particle(chapter, tr
 
 @pytest.fixture
 def checkpoints(monkeypatch):
-    """The script that records what the figure of section 7.9 shows."""
+    """The script that records what the figure of section 7.6 shows."""
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     import checkpoints
 
@@ -475,17 +475,8 @@ def test_exercise_3_reads_two_memories():
     assert_same(masked, block(x, first[:, :3], second[:, :1]))
 
 
-def test_exercise_4_scores_with_one_matrix_for_both():
-    x, memory = random_tensor(B, T, D_IN), random_tensor(B, S, D_MEMORY, seed=1)
-    matrix, w = random_tensor(3, D_IN + D_MEMORY), random_tensor(3, seed=2)
-    scores = solution("07", 4)["concat_scores"](x, memory, matrix, w)
-    for b in range(B):
-        expected = [[w @ torch.tanh(matrix @ torch.cat([x[b, t], memory[b, s]])) for s in range(S)] for t in range(T)]
-        assert_same(scores[b], torch.stack([torch.stack(row) for row in expected]))
-
-
-def test_exercise_5_scores_an_alignment():
-    alignment_share = solution("07", 5)["alignment_share"]
+def test_exercise_4_scores_an_alignment():
+    alignment_share = solution("07", 4)["alignment_share"]
     weights = random_tensor(B, H, T, S).softmax(-1)
     gold = torch.tensor([[0, 3, -1, 6, 2], [-1, -1, 5, 1, 1]])
     right = [
@@ -498,3 +489,12 @@ def test_exercise_5_scores_an_alignment():
     best = weights.mean(1).argmax(-1)
     assert alignment_share(weights, best) == 1.0
     assert alignment_share(weights, best.where(gold >= 0, (best + 1) % S)) == pytest.approx(7 / 10)
+
+
+def test_exercise_5_scores_with_one_matrix_for_both():
+    x, memory = random_tensor(B, T, D_IN), random_tensor(B, S, D_MEMORY, seed=1)
+    matrix, w = random_tensor(3, D_IN + D_MEMORY), random_tensor(3, seed=2)
+    scores = solution("07", 5)["concat_scores"](x, memory, matrix, w)
+    for b in range(B):
+        expected = [[w @ torch.tanh(matrix @ torch.cat([x[b, t], memory[b, s]])) for s in range(S)] for t in range(T)]
+        assert_same(scores[b], torch.stack([torch.stack(row) for row in expected]))

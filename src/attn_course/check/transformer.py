@@ -708,12 +708,12 @@ decode_layer = Exercise(
             "The cross-attention reads x instead of the memory. See section 9.6.", {"(y, memory": "(y, y"}
         ),
         "memory asks": Mistake(
-            "The two sides have changed places: the memory asks and x answers. See section 7.10.",
+            "The two sides have changed places: the memory asks and x answers. See section 7.18.",
             {"(y, memory, mask=memory_mask": "(memory, y"},
         ),
         "memory asks under the mask": Mistake(
             "The two sides have changed places: the memory asks and x answers, and a mask over the source's columns "
-            "lies on the target's. See section 7.10.",
+            "lies on the target's. See section 7.18.",
             {"(y, memory": "(memory, y"},
         ),
         "across before back": Mistake(
@@ -1092,11 +1092,11 @@ TiedTable = Exercise(
         ),
         "logarithms of probabilities": Mistake(
             "score returns the logarithms of probabilities, and is asked for logits: the loss makes its own softmax. "
-            "See section 7.8.",
+            "See section 7.6.",
             {"x @ self.weight.T": "(x @ self.weight.T).log_softmax(dim=-1)"},
         ),
         "softmax too early": Mistake(
-            "score returns probabilities, and is asked for logits: the loss makes its own softmax. See section 7.8.",
+            "score returns probabilities, and is asked for logits: the loss makes its own softmax. See section 7.6.",
             {"x @ self.weight.T": "(x @ self.weight.T).softmax(dim=-1)"},
         ),
     },

@@ -8,17 +8,17 @@ from attn_course.plots.pen import Sheet, short
 from attn_course.plots.text import as_table
 
 _GUESS = Guess(
-    "After training, it translates 400 new sentences word for word, all right. Put the object of each first, "
-    "with its を, so that it means the same: how many are right now?",
+    "After training, the model translates all 400 held-out sentences without a mistake. Now put the object first, "
+    "with its を. The meaning stays the same. How many sentences are right?",
     [
         "Nearly all: が and を still say who does what.",
-        "About half: it can go by the particles or by the place.",
-        "Nearly none: it goes by the place.",
+        "About half: the model can use the particles or the position.",
+        "Nearly none: the model uses the position.",
     ],
     2,
-    "Now put the object first, move through the training, and see which words it looks at.",
-    "Perfect marks say that the test was like the training. Its subject always came first, so the place was enough, "
-    "and the particles taught it nothing; what few are right have the same animal twice. "
+    "Now put the object first, move through the training, and see which words the model attends to.",
+    "Only 25 of 400 are right, and each of these has the same animal twice. In training, the subject always came "
+    "first, so the position was enough and the particles taught the model nothing. "
     'To check it: `say("犬 を 猫 が 追った")` begins with `dogs chased cats`, as if 犬 were the subject.',
 )
 _ORDERS = ("subject first", "object first")
