@@ -65,6 +65,7 @@ DRAWINGS = {
     "formula": plots.formula(),
     **{f"formula, {lit}": plots.formula(lit) for lit in PIECES},
     "encoder and decoder": plots.encoder_decoder("3May", [0.9, 0.02, 0.03, 0.05], written="…-05-0", writes="3"),
+    "one vector": plots.encoder_decoder("3May", written="…-05-0", writes="3"),
     "six characters": plots.encoder_decoder("3 May2", [0.5, 0.1, 0.1, 0.1, 0.1, 0.1], written="2021-05-", writes="0"),
     "flow": flow(row=1, name="journey"),
     "largest flow": flow(8, 8, 3, 3),
@@ -363,6 +364,17 @@ def test_the_look_back_is_as_wide_as_its_weight_and_says_it():
     assert [text for text in said if re.fullmatch(r"0\.\d\d", text)] == ["0.70", "0.05", "0.25"]
     widths = [float(e.get("stroke-width")) for e in elements(drawing) if name_of(e) == "flow"]
     assert np.diff(widths) == pytest.approx(9 * np.diff(shares), abs=0.011)
+
+
+def test_without_weights_one_vector_comes_from_both_ends():
+    drawing = plots.encoder_decoder(["3", "May", "1998"], written="1998-05-", writes="0")
+    said = texts(drawing)
+    assert [said.count(name) for name in ("3", "May", "1998", "0", "one vector", "query")] == [1, 1, 1, 1, 1, 0]
+    ends = [box_of(e) for e in elements(drawing) if e.text in ("3", "1998")]
+    lines = [e.get("d") for e in elements(drawing) if name_of(e) == "flow"]
+    assert len(lines) == 2
+    for (left, _, right, _), line in zip(ends, lines, strict=True):
+        assert left < float(re.match(r"M(\S+) ", line)[1]) < right
 
 
 @pytest.mark.parametrize(("rows", "d_in", "width", "out"), [(5, 3, 2, 4), (2, 7, 5, 3), (7, 1, 4, 6)])

@@ -106,24 +106,25 @@ def formula(lit: str | None = None) -> Drawing:
 
 def encoder_decoder(
     source: Sequence[str],
-    weights: Tensor | ArrayLike,
+    weights: Tensor | ArrayLike | None = None,
     *,
     written: str,
     writes: str,
 ) -> Drawing:
-    """Draw one step of a decoder that looks back: states, weights, context vector, next character.
+    """Draw one step of a decoder, with attention or with one vector: encoder states, context, next character.
 
     Args:
         source: S tokens that the encoder read, at most 6.
-        weights: (S,), what each of them gets in this step.
+        weights: (S,), the attention weight of each token in this step; without them, the decoder gets one vector,
+            made from the last state of each direction of the encoder.
         written: what the decoder has written before this step.
         writes: what it writes now.
 
     Raises:
         ValueError: if there is not one weight for each token, or there are too many to draw.
     """
-    shares = as_numbers(weights)
-    if shares.shape != (len(source),):
+    shares = None if weights is None else as_numbers(weights)
+    if shares is not None and shares.shape != (len(source),):
         raise ValueError(
             f"weights of shape {shares.shape} must have the shape ({len(source)},): one for each token of the source"
         )
@@ -131,7 +132,7 @@ def encoder_decoder(
         raise ValueError(
             f"source ({len(source)} tokens) must have 1 to 6 tokens to be drawn"
         )
-    if shares.min() < 0 or shares.max() > 1:
+    if shares is not None and (shares.min() < 0 or shares.max() > 1):
         raise ValueError(
             f"weights run from {shares.min():.4g} to {shares.max():.4g}; shares lie between 0 and 1"
         )
@@ -146,37 +147,47 @@ def encoder_decoder(
     for x, token in zip(middles, tokens, strict=True):
         sheet.labelled(x - half, 14, 2 * half, 26, "vector", token, size=NORMAL)
         sheet.arrow((x, 40), (x, 64))
-        sheet.arrow((x, 90), (x, 119))
     for x, y in itertools.pairwise(middles):
         sheet.arrow((x + half, 77), (y - half, 77))
         sheet.arrow((y - half, 77), (x + half, 77))
-    for x in middles:
-        sheet.box(x - half, 64, half, 26, "key")
-        sheet.box(x, 64, half, 26, "value")
-        sheet.text(x - half / 2, 77, "k")
-        sheet.text(x + half / 2, 77, "v")
-    edge = middles[0] - half - 7
-    sheet.box(edge, 119, middles[-1] + half + 7 - edge, 40, "weights", corner=3)
-    for x, share in zip(middles, shares, strict=True):
-        sheet.line((x, 146), (context[0], 214), kind="flow", width=0.6 + 9 * float(share))
-    for x, share in zip(middles, shares, strict=True):
-        sheet.table(
-            x - half,
-            126,
-            1,
-            1,
-            "weights",
-            cell=(2 * half, 26),
-            shades=np.array([[share * 0.4]]),
-        )
-        sheet.text(x, 139, fixed(share, 2))
-    for y, name in ((27, "source"), (77, "encoder"), (139, "weights")):
+    if shares is None:
+        for x in middles:
+            sheet.box(x - half, 64, 2 * half, 26, "vector")
+        for x in (middles[0], middles[-1]):  # where the two directions end
+            sheet.line((x, 94), (context[0], 200), kind="flow", width=4.0)
+        sheet.labelled(context[0] - 44, 204, 88, 30, "vector", "one vector", size=NORMAL)
+    else:
+        for x in middles:
+            sheet.arrow((x, 90), (x, 119))
+            sheet.box(x - half, 64, half, 26, "key")
+            sheet.box(x, 64, half, 26, "value")
+            sheet.text(x - half / 2, 77, "k")
+            sheet.text(x + half / 2, 77, "v")
+        edge = middles[0] - half - 7
+        sheet.box(edge, 119, middles[-1] + half + 7 - edge, 40, "weights", corner=3)
+        for x, share in zip(middles, shares, strict=True):
+            sheet.line(
+                (x, 146), (context[0], 214), kind="flow", width=0.6 + 9 * float(share)
+            )
+        for x, share in zip(middles, shares, strict=True):
+            sheet.table(
+                x - half,
+                126,
+                1,
+                1,
+                "weights",
+                cell=(2 * half, 26),
+                shades=np.array([[share * 0.4]]),
+            )
+            sheet.text(x, 139, fixed(share, 2))
+        sheet.text(374, 139, "weights", anchor="start", kind="quiet")
+        sheet.labelled(context[0] - 44, 204, 88, 30, "context", "context", size=NORMAL)
+        sheet.labelled(16, 124, 60, 30, "query", "query", size=NORMAL)
+        sheet.arrow((76, 139), (edge, 139))
+        sheet.arrow((46, 268), (46, 154))
+    for y, name in ((27, "source"), (77, "encoder")):
         sheet.text(374, y, name, anchor="start", kind="quiet")
-    sheet.labelled(context[0] - 44, 204, 88, 30, "context", "context", size=NORMAL)
 
-    sheet.labelled(16, 124, 60, 30, "query", "query", size=NORMAL)
-    sheet.arrow((76, 139), (edge, 139))
-    sheet.arrow((46, 268), (46, 154))
     sheet.labelled(12, 268, 68, 30, "vector", "state", size=NORMAL)
     sheet.labelled(context[0] - 34, 268, 68, 30, "vector", "state", size=NORMAL)
     sheet.arrow((80, 283), (context[0] - 34, 283))
@@ -186,11 +197,20 @@ def encoder_decoder(
     sheet.text(374, 283, "decoder", anchor="start", kind="quiet")
     sheet.text(12, 316, f"wrote {short(written, 8)}", anchor="start", kind="quiet")
     sheet.text(337, 316, "writes", kind="quiet")
+    if shares is None:
+        return sheet.finish(
+            "An encoder, a decoder, and one vector between them",
+            [
+                f"source, each token with a state: {' '.join(source)}",
+                "the last states of the two directions make one vector",
+                f"the decoder wrote {written!r}; it reads the vector and writes {writes!r}",
+            ],
+        )
     listed = ", ".join(
         f"{token} {fixed(share, 2)}" for token, share in zip(source, shares, strict=True)
     )
     return sheet.finish(
-        "An encoder, a decoder, and one look back",
+        "An encoder, a decoder, and one step of attention",
         [
             f"source, each token with a key and a value: {' '.join(source)}",
             f"the query comes from the decoder's state after {written!r}",
