@@ -21,7 +21,7 @@ from read_chapters import definitions  # noqa: E402
 
 from attn_course import AttendingTranslator, RecurrentTranslator  # noqa: E402
 
-# The three dates of section 1.1 and that of section 1.9, then the same in more words than any training text has.
+# The three dates of section 1.1 and that of section 1.6, then the same in more words than any training text has.
 TEXTS = {
     "27/5/2021": "2021-05-27",
     "on Sun, 7 Sep '14": "2014-09-07",

@@ -92,27 +92,27 @@ def test_exercise_1_exact_match_counts_what_comparing_strings_counts():
     assert solution("01", 1)["exact_match"](ids, targets) == pytest.approx(expected)
 
 
-def test_exercise_2_shifts_as_the_alphabet_puts_beginnings_and_ends():
-    digits = Characters(TGT_ALPHABET)
-    texts = ["2021-05-03", "7", "12"]
-    read, write = solution("01", 2)["shift_targets"](*digits.batch(texts))
-    assert torch.equal(read, digits.batch(texts, bos=True)[0])
-    assert torch.equal(write, digits.batch(texts, eos=True)[0])
-
-
-def test_exercise_3_finds_the_state_that_a_packed_gru_ends_in():
-    torch.manual_seed(0)
-    gru, x, lengths = nn.GRU(D, DV, batch_first=True), torch.randn(B, S, D), torch.tensor([5, 7, 1])
-    _, last = gru(pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False))
-    assert_close(solution("01", 3)["last_state"](gru(x)[0], lengths), last[0])
-
-
-def test_exercise_4_looks_as_the_package_does():
+def test_exercise_2_looks_as_the_package_does():
     inputs = random_tensor(B, D), random_tensor(B, S, D, seed=1), random_tensor(B, S, DV, seed=2), random_tensor(D)
     mask = torch.arange(S) < torch.tensor([[5], [7], [1]])
     query, *others = inputs
     out, weights = additive_attention(query[:, None], *others, mask[:, None])
-    assert_close(solution("01", 4)["look_back"](*inputs, mask), (out[:, 0], weights[:, 0]))
+    assert_close(solution("01", 2)["look_back"](*inputs, mask), (out[:, 0], weights[:, 0]))
+
+
+def test_exercise_3_shifts_as_the_alphabet_puts_beginnings_and_ends():
+    digits = Characters(TGT_ALPHABET)
+    texts = ["2021-05-03", "7", "12"]
+    read, write = solution("01", 3)["shift_targets"](*digits.batch(texts))
+    assert torch.equal(read, digits.batch(texts, bos=True)[0])
+    assert torch.equal(write, digits.batch(texts, eos=True)[0])
+
+
+def test_exercise_4_finds_the_state_that_a_packed_gru_ends_in():
+    torch.manual_seed(0)
+    gru, x, lengths = nn.GRU(D, DV, batch_first=True), torch.randn(B, S, D), torch.tensor([5, 7, 1])
+    _, last = gru(pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False))
+    assert_close(solution("01", 4)["last_state"](gru(x)[0], lengths), last[0])
 
 
 def test_exercise_5_steps_as_torch_does():
@@ -155,12 +155,12 @@ def test_what_is_said_of_the_trained_networks_holds_with_other_seeds(chapter, se
     attending, attending_history = trained(chapter, AttendingTranslator, pairs, tests, 400, seed)
     one, att = (by_length(chapter, model, tests) for model in (one_vector, attending))
     measured = f"seed {seed}: one vector {one}, attention {att}"
-    # 1.5: short texts are learned, long ones lose
+    # 1.12: short texts are learned, long ones lose
     assert one[0] > 0.75, measured
     assert one[-1] < one[0] - 0.1, measured
     parts = chapter["share_of_parts"](one_vector, tests[-1])
     assert parts["day"] < min(parts["year"], parts["month"]) - 0.05, parts
-    # 1.8: attention learns sooner, also than one vector in as many steps, and holds out longer
+    # 1.15: attention learns sooner, also than one vector in as many steps, and holds out longer
     assert att[0] > 0.93, measured
     assert att[-1] > 0.75, measured
     lead = [a - b for a, b in zip(att, one, strict=True)]
@@ -170,18 +170,18 @@ def test_what_is_said_of_the_trained_networks_holds_with_other_seeds(chapter, se
     assert one_vector_history[5] < 0.3, one_vector_history
     hurried, _ = trained(chapter, RecurrentTranslator, pairs, tests, 400, seed)
     assert chapter["exact_share"](hurried, tests[0] + tests[1]) < 0.75
-    # 1.9: the weights lie where the answer comes from
+    # 1.16: the weights lie where the answer comes from
     styles = ["3 May 2021", "May 3, 2021", "the 3rd of May, 2021"]
     texts = [chapter["write_date"](chapter["draw_date"](rng), rng, style=style) for style in styles * 100]
-    looks = chapter["share_of_looks"](attending, texts)
+    looks = chapter["weight_on_parts"](attending, texts)
     assert looks.diagonal().min() > 0.6, looks
     text = "the 3rd of May, 2021"
-    written, weights = chapter["looks"](attending, text)
+    written, weights = chapter["answer_and_weights"](attending, text)
     assert "".join(written).startswith("2021-05-03")
     for rows, part in ((slice(0, 4), "2021"), (slice(5, 7), "May"), (slice(9, 10), "3")):
         on_part = weights[rows, text.index(part) :][:, : len(part)].sum(dim=-1)
         assert on_part.min() > 0.5, (part, on_part)
-    # 1.10: the summary holds the date of one, and is nothing to the other
+    # 1.18: the summary holds the date of one, and is nothing to the other
     torch.manual_seed(seed)
     probes = [chapter["probe"](model, pairs[::2], tests) for model in (one_vector, attending)]
     assert probes[0][0] > 0.6, probes
@@ -196,7 +196,7 @@ def test_what_is_said_of_the_trained_networks_holds_with_other_seeds(chapter, se
     assert narrow[0][3] < 0.6, narrow
     assert narrow[0][4] > one[0] - 0.2, narrow  # half of the directions do nearly as well as all
     assert min(narrow[1]) > 0.9, narrow
-    # 1.12: three ways to spoil it
+    # 1.19: three ways to spoil it
     spoiled = chapter["exact_share_without_lengths"](one_vector, tests[0], 100)
     assert spoiled < one[0] - 0.2, (spoiled, one)
     even = build(chapter, chapter["Even"], seed)
@@ -231,7 +231,7 @@ def test_sixteen_numbers_are_too_few_for_one_vector_and_enough_for_attention(cha
 
 
 @pytest.mark.trains
-def test_what_the_figure_of_section_9_says_holds_with_another_seed(monkeypatch):
+def test_what_the_figure_of_section_6_says_holds_with_another_seed(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     import checkpoints
 

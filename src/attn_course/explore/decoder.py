@@ -10,17 +10,17 @@ from attn_course.plots.text import as_table
 _GUESS = Guess(
     "Before its first training step, where does the network with attention look while it writes the month?",
     [
-        "At the name of the month: attention is built to look there.",
-        "Nowhere in particular: every character gets about the same.",
-        "At the characters that stand in the same places of the text.",
+        "At the name of the month, because attention is built to look there.",
+        "Nowhere in particular, because every character gets about the same weight.",
+        "At the characters in the same places of the text.",
     ],
     1,
-    "Now set the training step to 0 and write the date again; come back step by step. Then switch attention off, and "
-    "take longer texts.",
-    "Nobody programmed where it looks: before training, all weights on this text are below 0.1, and examples of texts "
-    "and answers alone move them to the month. Without attention the same examples have to go through 64 numbers, "
-    "which takes longer to learn, and long texts break the date. To check it, at the end of section 1.9: "
-    '`looks(build(attn_course.AttendingTranslator), "the 3rd of May, 2021")[1].max()` is below 0.1.',
+    "Choose training step 0 and write the date again, and then increase the step. After that, try the network without "
+    "attention and the longer texts.",
+    "Nobody programmed where the network looks. Before training, all weights for this text are below 0.1, and the "
+    "training examples alone move them to the month. The network without attention learns more slowly from the same "
+    "examples, because everything must pass through 64 numbers. To check it, at the end of section 1.16: "
+    '`answer_and_weights(build(attn_course.AttendingTranslator), "the 3rd of May, 2021")[1].max()` is below 0.1.',
 )
 _SHOWN = "the 3rd of May, 2021"
 
