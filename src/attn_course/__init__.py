@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # for editors, which do not run anything
     from attn_course.additive import additive_attention
     from attn_course.cache import (
         BlockPool,
+        Cache,
         DecoderCache,
         KeyValueCache,
         LatentCache,
@@ -73,7 +74,7 @@ if TYPE_CHECKING:  # for editors, which do not run anything
 
 _MODULES = {
     "additive": "additive_attention",
-    "cache": "BlockPool DecoderCache KeyValueCache LatentCache PagedCache RollingCache",
+    "cache": "BlockPool Cache DecoderCache KeyValueCache LatentCache PagedCache RollingCache",
     "causality": "assert_causal",
     "decoding": "generate",
     "device": "default_device",

@@ -364,7 +364,7 @@ def test_the_address_of_the_site_is_the_first_page(tab, site):
         assert tab.url == site
         assert tab.title().startswith("The Attention Course")
         tab.click("a.course-start")
-        tab.wait_for_url(f"{site}notebooks/01_why_attention.html")
+        tab.wait_for_url(f"{site}notebooks/00_attention_in_one_hour.html")
     assert not found, "\n".join(["", *found])
 
 

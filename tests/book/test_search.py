@@ -13,7 +13,7 @@ QUERIES = {
     "ALiBi": "08_", "pre-norm": "09_", "layer norm": "09_", "BPE": "10_", "teacher forcing": "01_",
     "warm-up": "12_", "label smoothing": "12_", "beam search": "13_", "BLEU": "13_", "attention sink": "14_",
     "sliding window": "16_", "grouped-query": "16_", "make_causal_mask": "api_attention",
-    "make_padding_mask": "api_attention", "scaled_dot_product_attention": "03_", "KeyValueCache": "api_caches",
+    "make_padding_mask": "api_attention", "scaled_dot_product_attention": "00_", "KeyValueCache": "api_caches",
     "マスク": "glossary", "翻訳": "glossary", "買い": "10_", "母": "10_",
 }  # fmt: skip
 
