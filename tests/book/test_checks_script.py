@@ -106,8 +106,8 @@ def test_one_chapter_is_its_notebook_its_tests_its_exercises_and_their_answers(c
 @pytest.mark.parametrize(
     ("command", "only", "says"),
     [
-        ("test", "99", "make test: '99' names 0 notebooks, it must name one of: 01_why_attention, 02_"),
-        ("test", "masks", "make test: 'masks' names 0 notebooks, it must name one of: 01_why_attention"),
+        ("test", "99", "make test: '99' names 0 notebooks, it must name one of: 00_attention_in_one_hour, 01_"),
+        ("test", "masks", "make test: 'masks' names 0 notebooks, it must name one of: 00_attention_in_one_hour"),
         (
             "check",
             "05",

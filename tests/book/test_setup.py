@@ -40,7 +40,7 @@ def executable(path, text):
 
 
 def setup(folder, **variables):
-    environment = {**os.environ, **variables}
+    environment = {**os.environ, "PYTHON": "", **variables}
     return subprocess.run(
         ["sh", "scripts/setup.sh"], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
@@ -48,7 +48,8 @@ def setup(folder, **variables):
 
 def make(folder, *targets):
     """Run make as from a terminal, also when make has started these tests."""
-    outside = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    ours = ("MAKE", "MFLAGS", "PYTHON", "STRICT")  # what make and continuous integration have set
+    outside = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return subprocess.run([MAKE, *targets], cwd=folder, env=outside, capture_output=True, text=True, check=False)
 
 
