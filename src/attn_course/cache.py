@@ -31,7 +31,7 @@ class Cache:
         return self._length
 
     def select(self, x: Tensor, num_queries: int) -> Tensor:
-        """Of a mask or bias with one column for each position read so far, the columns that ``append`` returned.
+        """Select the columns of a mask or bias that belong to the positions that ``append`` returned.
 
         Args:
             x: (..., S), S counting all positions, or 1.
@@ -527,7 +527,7 @@ class RollingCache(Cache):
         self._k = self._v = None
 
     def select(self, x: Tensor, num_queries: int) -> Tensor:
-        """Of a mask or bias with one column for each position read so far, the columns that ``append`` returned.
+        """Select the columns of a mask or bias that belong to the positions that ``append`` returned.
 
         Args:
             x: (..., S), S counting forgotten positions too, or 1.

@@ -583,7 +583,7 @@ _KEEPS_SOMETHING = (
 
 
 def _build_and_attend(answer, d_in, d_out, num_heads, x):
-    """What the layer returns, after a look at its parameters, at dropout and at what it keeps from call to call."""
+    """Check the layer's parameters, dropout and state between calls; then return its output."""
 
     def build():
         return set_parameters(answer(d_in, d_out, num_heads).to(x))

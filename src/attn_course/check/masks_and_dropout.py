@@ -263,7 +263,7 @@ def _by_chance(share, count):
 
 
 def _known_share(found, count, wanted, p):
-    """The share that was wanted, or that of a common mistake, if chance explains the rest; else what was found."""
+    """Return the wanted share, or a common mistake's, if chance explains the difference; else the measured share."""
     for share in (wanted, p, 1 - p, NormalDist().cdf(p)):
         if abs(found - share) < _by_chance(share, count):
             return share
