@@ -36,10 +36,10 @@ def test_the_page_that_one_looks_for_is_among_the_first_three(search, query):
 
 def test_a_section_that_is_found_is_opened_where_it_stands(search, tab):  # noqa: F811
     search("beam search")
-    link = tab.locator("main .found li li a", has_text="13.3").first
+    link = tab.locator("main .found li li a", has_text="13.2").first
     link.click()
     tab.wait_for_url("**/notebooks/13_*.html#*")
-    assert tab.locator(":target").inner_text().startswith("13.3")
+    assert tab.locator(":target").inner_text().startswith("13.2")
 
 
 def test_what_is_nowhere_is_said_in_a_sentence(search, tab):  # noqa: F811

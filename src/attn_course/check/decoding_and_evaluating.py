@@ -49,7 +49,7 @@ def _listen(answer, next_logits, bos_id, eos_id, max_len):
         nonlocal calls
         calls += 1
         if calls > 3 * max_len + 9:
-            raise Remark("The loop does not stop when max_len tokens are written. See section 13.2.")
+            raise Remark("The loop does not stop when max_len tokens are written. See section 13.1.")
         return next_logits(ids)
 
     found = answer(counted, bos_id, eos_id, max_len)
@@ -80,58 +80,58 @@ write_greedily = Exercise(
     mistakes={
         "only the last token": Mistake(
             "The model is asked with the last token alone, and has forgotten what was written before: "
-            "hand over all of it each time. See section 13.2.",
+            "hand over all of it each time. See section 13.1.",
             {"next_logits(ids)": "next_logits(ids[-1:])"},
         ),
         "first row": Mistake(
             "Every token is what the first row of the logits says, which is about the token after the beginning; the "
-            "next one is in the last row, for all ids so far. See section 13.2.",
+            "next one is in the last row, for all ids so far. See section 13.1.",
             {"[-1].argmax": "[0].argmax"},
         ),
         "largest of all rows": Mistake(
             "The largest logit is looked for in all rows at once; only the last row is about the next token. See "
-            "section 13.2.",
+            "section 13.1.",
             {"[-1].argmax": ".argmax"},
         ),
         "largest of all rows, as a token": Mistake(
             "The token of the largest logit in all rows is taken; only the last row is about the next token. See "
-            "section 13.2.",
+            "section 13.1.",
             {"[-1].argmax())": ".amax(dim=0).argmax())"},
         ),
         "beginning returned": Mistake(
-            "The beginning stands in front of what is returned; it is read, and nobody wrote it. See section 13.2.",
+            "The beginning stands in front of what is returned; it is read, and nobody wrote it. See section 13.1.",
             {"ids[1:]": "ids"},
         ),
         "end not returned": Mistake(
             "The end is missing from what is returned: it is a token that was written like the others. See section "
-            "13.2.",
+            "13.1.",
             {"return ids[1:]": "return [i for i in ids[1:] if i != eos_id]"},
         ),
         "goes on after the end": Mistake(
-            "It writes on after the end of the sentence: what follows an end means nothing. See section 13.2.",
+            "It writes on after the end of the sentence: what follows an end means nothing. See section 13.1.",
             {"        if ids[-1] == eos_id:\n            break\n": ""},
         ),
         "does not stop": Mistake(
             "A model that does not write the end keeps this going beyond `max_len`: stop when so many tokens are "
-            "written. See section 13.2.",
+            "written. See section 13.1.",
             {"len(ids) <= max_len": "True"},
         ),
         "one token too few": Mistake(
             "At most max_len − 1 tokens are written: `max_len` counts what is written, and the beginning is not. See "
-            "section 13.2.",
+            "section 13.1.",
             {"<= max_len": "< max_len"},
         ),
         "one token too many": Mistake(
-            "A sentence that is cut off has one token too many: `max_len` are allowed. See section 13.2.",
+            "A sentence that is cut off has one token too many: `max_len` are allowed. See section 13.1.",
             {"<= max_len": "<= max_len + 1"},
         ),
         "end added": Mistake(
-            "A sentence that is cut off ends with an end that the model did not write. See section 13.2.",
+            "A sentence that is cut off ends with an end that the model did not write. See section 13.1.",
             {"ids[1:]": "ids[1:] if ids[-1] == eos_id else [*ids[1:], eos_id]"},
         ),
         "end over the last token": Mistake(
             "A sentence that is cut off has an end in the place of its last token, "
-            "and the model wrote another token there. See section 13.2.",
+            "and the model wrote another token there. See section 13.1.",
             {"ids[1:]": "ids[1:] if len(ids) == 1 or ids[-1] == eos_id else [*ids[1:-1], eos_id]"},
         ),
         "least probable": Mistake(
@@ -145,57 +145,57 @@ write_greedily = Exercise(
         ),
         "stops at the beginning": Mistake(
             "The text stops where the model writes the beginning, which is no end: only eos_id ends a sentence. See "
-            "section 13.2.",
+            "section 13.1.",
             {"== eos_id": "in (eos_id, bos_id)"},
         ),
         "beginning left out": Mistake(
             "A token that the model wrote is missing: the beginning is left out wherever it stands, and only the "
-            "first one was not written. See section 13.2.",
+            "first one was not written. See section 13.1.",
             {"ids[1:]": "[i for i in ids if i != bos_id]"},
         ),
         "tensors in the list": Mistake(
             "There are tensors among the ids; asked for are Python integers, which `.item()` makes of tensors of one "
-            "number. See section 13.2.",
+            "number. See section 13.1.",
             sign=lambda found, *inputs: "tensors in a list" in str(found),
         ),
         "ids of another type": Mistake(
             "Among the ids are some of another type than int; asked for are Python integers, which int() makes of "
-            "numbers. See section 13.2.",
+            "numbers. See section 13.1.",
             sign=lambda found, *inputs: "with numbers of the type" in str(found),
         ),
         "a tensor instead of a list": Mistake(
-            "It returns a tensor; asked for is a list of Python integers. See section 13.2.",
+            "It returns a tensor; asked for is a list of Python integers. See section 13.1.",
             sign=lambda found, *inputs: "one tensor" in str(found),
         ),
         "first row of the last": Mistake(
             "From the second on, each token is what the row before the last says, which is about the token written "
-            "last; the last row is about the next. See section 13.2.",
+            "last; the last row is about the next. See section 13.1.",
             {"(ids)[-1]": "(ids)[max(len(ids) - 2, 0)]"},
         ),
         "beginning counted": Mistake(
             "The beginning is returned, and counts among the max_len tokens: it is read, and nobody wrote it. "
-            "See section 13.2.",
+            "See section 13.1.",
             {"<=": "<", "ids[1:]": "ids"},
         ),
         "last token only": Mistake(
-            "It returns the last token alone; asked for are all that were written. See section 13.2.",
+            "It returns the last token alone; asked for are all that were written. See section 13.1.",
             {"ids[1:]": "ids[-1:]"},
         ),
         "one token whatever is allowed": Mistake(
-            "With max_len = 0 a token is written, and none is allowed. See section 13.2.",
+            "With max_len = 0 a token is written, and none is allowed. See section 13.1.",
             {"<= max_len": "<= max(max_len, 1)"},
         ),
         "filled up with ends": Mistake(
             "After the end more ends follow, up to `max_len`: a sentence stops with the first of them. See section "
-            "13.2.",
+            "13.1.",
             {"ids[1:]": "ids[1:] + [eos_id] * (max_len + 1 - len(ids))"},
         ),
         "first token lost": Mistake(
-            "The first token that was written is missing: only the beginning should not be returned. See section 13.2.",
+            "The first token that was written is missing: only the beginning should not be returned. See section 13.1.",
             {"ids[1:]": "ids[2:]"},
         ),
         "first token only": Mistake(
-            "It returns the first token alone: more are written, until the end or `max_len`. See section 13.2.",
+            "It returns the first token alone: more are written, until the end or `max_len`. See section 13.1.",
             {"        if ids[-1] == eos_id:\n            break": "        break"},
         ),
         "exponentials without a softmax": Mistake(
@@ -382,12 +382,12 @@ beam_step = Exercise(
     mistakes={
         "chosen by the new token alone": Mistake(
             "The K are chosen by what the new token adds, and what the beams have cost up to here joins only "
-            "afterwards: it belongs into the choice. See section 13.3.",
+            "afterwards: it belongs into the choice. See section 13.2.",
             sign=where(_is_sure, _by_the_new_token_alone),
         ),
         "chosen by the new token alone, in its order": Mistake(
             "The K are chosen by what the new token adds, and are in the order of that: what the beams have cost up to "
-            "here belongs into the choice. See section 13.3.",
+            "here belongs into the choice. See section 13.2.",
             {
                 "totals = log_probs[:, None] + ": "totals = ",
                 "% V, best": "% V, best + log_probs[index // V]",
@@ -395,21 +395,21 @@ beam_step = Exercise(
         ),
         "each beam keeps its best": Mistake(
             "Every beam goes on with its own best token, so that a good beam never has two children "
-            "and a bad one never dies: the K best should be found among all K · V. See section 13.3.",
+            "and a bad one never dies: the K best should be found among all K · V. See section 13.2.",
             sign=where(_is_sure, _each_its_own),
         ),
         "two of each beam": Mistake(
             "At most two continuations of a beam are left, even where three of one beam are among the K best of all "
-            "K · V. See section 13.3.",
+            "K · V. See section 13.2.",
             sign=where(_is_sure, _two_of_each),
         ),
         "each beam keeps its best, unsorted": Mistake(
             "Every beam goes on with its own best token, and they are in the order of the beams: "
-            "the K best should be found among all K · V, best first. See section 13.3.",
+            "the K best should be found among all K · V, best first. See section 13.2.",
             sign=where(_is_sure, _each_its_own_unsorted),
         ),
         "old log-probabilities forgotten": Mistake(
-            "Only the new token counts: what a beam has cost up to here is not added. See section 13.3.",
+            "Only the new token counts: what a beam has cost up to here is not added. See section 13.2.",
             {"log_probs[:, None] + ": ""},
         ),
         "multiplied instead of added": Mistake(
@@ -418,16 +418,16 @@ beam_step = Exercise(
         ),
         "parents and tokens swapped": Mistake(
             "Parents and tokens have changed places: "
-            "in a flattened (K, V) the quotient by V is the row, the remainder the column. See section 13.3.",
+            "in a flattened (K, V) the quotient by V is the row, the remainder the column. See section 13.2.",
             {"index // V, index % V": "index % V, index // V"},
         ),
         "divided by the number of beams": Mistake(
-            "The flat places are divided by K: a row of (K, V) has V entries. See section 13.3.",
+            "The flat places are divided by K: a row of (K, V) has V entries. See section 13.2.",
             {"index // V, index % V": "index // K, index % K"},
         ),
         "flat places as tokens": Mistake(
             "The tokens are places in the flattened table, and can be V or more; "
-            "what is left after division by V is the token. See section 13.3.",
+            "what is left after division by V is the token. See section 13.2.",
             {"index % V": "index"},
         ),
         "smallest instead of largest": Mistake(
@@ -436,21 +436,21 @@ beam_step = Exercise(
             sign=where(_is_sure, Edited(_step, {"topk(K)": "topk(K, largest=False)"})),
         ),
         "worst first": Mistake(
-            "The K continuations are the right ones in the wrong order: best first. See section 13.3.",
+            "The K continuations are the right ones in the wrong order: best first. See section 13.2.",
             {"    return": "    best, index = best.flip(0), index.flip(0)\n    return"},
         ),
         "no axis for the tokens": Mistake(
             "(K,) and (K, V) do not line up: the beams' own numbers need an axis of length 1 for the tokens, "
-            "or they are added to the columns. See section 13.3.",
+            "or they are added to the columns. See section 13.2.",
             {"log_probs[:, None]": "log_probs"},
         ),
         "no axis for the tokens, added behind": Mistake(
             "The beams' own numbers belong to the rows of (K, V), and (K,) stands over its columns: give them an axis "
-            "of length 1 for the tokens. See section 13.3.",
+            "of length 1 for the tokens. See section 13.2.",
             {"log_probs[:, None] + next_log_probs": "next_log_probs + log_probs"},
         ),
         "new log-probabilities as totals": Mistake(
-            "The totals are those of the new tokens alone: the next step needs the sum. See section 13.3.",
+            "The totals are those of the new tokens alone: the next step needs the sum. See section 13.2.",
             {"% V, best": "% V, next_log_probs.flatten()[index]"},
         ),
         "probabilities as totals": Mistake(
@@ -459,16 +459,16 @@ beam_step = Exercise(
         ),
         "only the best beam": Mistake(
             "All continuations come from the one best beam: the others are there to be given a chance. See section "
-            "13.3.",
+            "13.2.",
             sign=where(_is_sure, _only_the_best_beam),
         ),
         "more of a row than it has": Mistake(
             "Where there are fewer tokens than beams it stops: a row has V tokens, and K may be more. The whole table "
-            "has K · V, which is always enough. See section 13.3.",
+            "has K · V, which is always enough. See section 13.2.",
             _best_of_each_row_first,
         ),
         "K of each beam": Mistake(
-            "There are K · K totals; K continuations should be left, of whichever beams. See section 13.3.",
+            "There are K · K totals; K continuations should be left, of whichever beams. See section 13.2.",
             sign=lambda found, log_probs, following: (
                 None
                 if len(log_probs) == 1 or len(log_probs) > following.size(1)
@@ -477,11 +477,11 @@ beam_step = Exercise(
         ),
         "divided without rounding": Mistake(
             "The parents are fractions, and a row has a whole number: cut off what is behind the point. See section "
-            "13.3.",
+            "13.2.",
             {"index // V": "index / V"},
         ),
         "results in another order": Mistake(
-            "All three are there in another order than asked for: parents, tokens, totals. See section 13.3.",
+            "All three are there in another order than asked for: parents, tokens, totals. See section 13.2.",
             {"index // V, index % V, best": "best, index // V, index % V"},
         ),
         "mean of the two": Mistake(
@@ -499,11 +499,11 @@ beam_step = Exercise(
             {"+ next_log_probs": "+ next_log_probs.softmax(-1)"},
         ),
         "K of all rows, unsorted by beams": Mistake(
-            "The right continuations are there in the order of their beams; the best comes first. See section 13.3.",
+            "The right continuations are there in the order of their beams; the best comes first. See section 13.2.",
             {"    return": "    order = index.argsort()\n    best, index = best[order], index[order]\n    return"},
         ),
         "tokens over the beams": Mistake(
-            "There are V totals; the K best should be left, of all K · V. See section 13.3.",
+            "There are V totals; the K best should be left, of all K · V. See section 13.2.",
             sign=lambda found, log_probs, following: (
                 None
                 if len(log_probs) in (1, following.size(1)) or log_probs.isinf().any()
@@ -522,17 +522,17 @@ beam_step = Exercise(
         ),
         "axis lost with one beam": Mistake(
             "With one beam the results have no axis: they should be (K,) for every K, so squeeze nothing. See section "
-            "13.3.",
+            "13.2.",
             sign=lambda found, log_probs, following: len(log_probs) == 1 and all(part.dim() == 0 for part in found),
         ),
         "places after sorting as tokens": Mistake(
             "The tokens are places in a row that has been sorted: a token is its place in the table as it was given. "
-            "See section 13.3.",
+            "See section 13.2.",
             sign=where(_is_sure, _places_after_sorting),
         ),
         "places after sorting as parents": Mistake(
             "The parents are places among beams that have been sorted: a parent is its place in `log_probs` as it was "
-            "given. See section 13.3.",
+            "given. See section 13.2.",
             _places_after_sorting_the_beams,
         ),
         "a finite number for −∞": Mistake(
@@ -542,27 +542,27 @@ beam_step = Exercise(
         ),
         "impossible ones left out": Mistake(
             "Where fewer than K continuations are possible, fewer than K are returned: the results are (K,) all the "
-            "same, and the total of what is impossible is −∞. See section 13.3.",
+            "same, and the total of what is impossible is −∞. See section 13.2.",
             sign=_impossible_left_out,
         ),
         "one continuation twice": Mistake(
             "A pair of a parent and a token comes more than once: the K best are K different continuations, also where "
-            "totals are equal. See section 13.3.",
+            "totals are equal. See section 13.2.",
             sign=_one_comes_twice,
         ),
         "totals shared out": Mistake(
             "The totals are those after a softmax over the whole table: asked for is the log-probability of each text "
-            "itself, a plain sum. See section 13.3.",
+            "itself, a plain sum. See section 13.2.",
             sign=where(_is_sure, _shared_out),
         ),
         "lists instead of tensors": Mistake(
             "The right numbers are there, and some of them in Python lists; asked for are tensors (K,). A `topk` over "
-            "the flattened table returns such tensors, without a loop. See section 13.3.",
+            "the flattened table returns such tensors, without a loop. See section 13.2.",
             sign=_in_lists,
         ),
         "each token once": Mistake(
             "No token comes twice: for each token only its best beam is kept, and two beams may go on with the same "
-            "token. See section 13.3.",
+            "token. See section 13.2.",
             sign=where(_is_sure, _each_token_once),
         ),
     },
@@ -632,48 +632,48 @@ keep_min_p = Exercise(
     mistakes={
         "compared with p itself": Mistake(
             "Tokens are dropped whose own probability is below p, and where no token reaches p none is left; "
-            "the limit is p times the largest probability of the row. See section 13.5.",
+            "the limit is p times the largest probability of the row. See section 13.4.",
             {" * probs.amax(dim=-1, keepdim=True)": ""},
         ),
         "logits instead of probabilities": Mistake(
             "The logits themselves are compared, and p times a logit means nothing: "
-            "adding 40 to all of them would change what is kept. Compare probabilities. See section 13.5.",
+            "adding 40 to all of them would change what is kept. Compare probabilities. See section 13.4.",
             {"logits.softmax(-1)": "logits"},
         ),
         "logarithm to the base 10": Mistake(
             "Logits are compared with log₁₀ p below the largest one: logits are natural logarithms, so it should be "
-            "log p. See section 13.5.",
+            "log p. See section 13.4.",
             lambda logits, p: logits.masked_fill(logits - _top(logits) < math.log10(p), -math.inf),
         ),
         "places after sorting": Mistake(
             "Of each row the first tokens are kept, as many as are probable enough, whichever these are: what was "
-            "found in the sorted row belongs to the tokens' own places. See section 13.5.",
+            "found in the sorted row belongs to the tokens' own places. See section 13.4.",
             lambda logits, p: logits.masked_fill(
                 ~_rightly(logits.softmax(-1).sort(dim=-1, descending=True).values, logits, p), -math.inf
             ),
         ),
         "one maximum for all": Mistake(
             "The largest probability of the whole batch sets the limit for all rows; each has its own. See section "
-            "13.5.",
+            "13.4.",
             {"amax(dim=-1, keepdim=True)": "max()"},
         ),
         "maximum over the batch": Mistake(
             "The limit of a token comes from the largest probability along the first axis, that of the same token in "
-            "other rows; look along the last. See section 13.5.",
+            "other rows; look along the last. See section 13.4.",
             {"dim=-1": "dim=0"},
         ),
         "softmax over the batch": Mistake(
             "The probabilities are those of a softmax over the first axis: each row has a choice of its own to make, "
-            "along the last. See section 13.5.",
+            "along the last. See section 13.4.",
             {"softmax(-1)": "softmax(0)"},
         ),
         "the others kept": Mistake(
-            "The probable tokens are dropped and the improbable ones kept. See section 13.5.",
+            "The probable tokens are dropped and the improbable ones kept. See section 13.4.",
             {"probs < p": "probs >= p"},
         ),
         "dropped logits set to 0": Mistake(
             "Dropped tokens have the logit 0, and e⁰ is 1: they can still be drawn. "
-            "Which logit has the probability 0? See section 13.5.",
+            "Which logit has the probability 0? See section 13.4.",
             sign=lambda found, logits, p: (
                 torch.allclose(found, logits.where(_rightly(logits.softmax(-1), logits, p), 0.0))
                 if logits.isfinite().all()
@@ -681,44 +681,44 @@ keep_min_p = Exercise(
             ),
         ),
         "probabilities returned": Mistake(
-            "These are probabilities; asked for are logits, so that other filters can follow. See section 13.5.",
+            "These are probabilities; asked for are logits, so that other filters can follow. See section 13.4.",
             {"return logits": "return probs", "-math.inf": "0.0"},
         ),
         "probabilities among −∞": Mistake(
             "What is kept has become a probability, and what is dropped −∞: asked for are the logits as they were. "
-            "See section 13.5.",
+            "See section 13.4.",
             {"return logits": "return probs"},
         ),
         "renormalised probabilities": Mistake(
-            "These are the probabilities after the filter; asked for are the logits that give them. See section 13.5.",
+            "These are the probabilities after the filter; asked for are the logits that give them. See section 13.4.",
             {"-math.inf)": "-math.inf).softmax(-1)"},
         ),
         "logarithms of probabilities returned": Mistake(
-            "The right tokens are kept, but not as they were: these are logarithms of probabilities. See section 13.5.",
+            "The right tokens are kept, but not as they were: these are logarithms of probabilities. See section 13.4.",
             {"return logits": "return logits.log_softmax(-1)"},
         ),
         "above instead of at least": Mistake(
             "With p = 1 nothing is left: a token that reaches the limit exactly should stay, and the most probable "
-            "always does. See section 13.5.",
+            "always does. See section 13.4.",
             {"probs < p": "probs <= p"},
         ),
         "one minus p": Mistake(
-            "The limit is 1 − p of the largest probability instead of p. See section 13.5.",
+            "The limit is 1 − p of the largest probability instead of p. See section 13.4.",
             {"p * probs": "(1 - p) * probs"},
         ),
         "top-p": Mistake(
             "This keeps the fewest tokens that sum to p: that is top-p, and this filter compares each token "
-            "with the most probable one. See section 13.5.",
+            "with the most probable one. See section 13.4.",
             {"probs < p * probs.amax(dim=-1, keepdim=True)": "~_nucleus(probs, logits, p)"},
         ),
         "distance instead of factor": Mistake(
             "Tokens are kept whose probability is at most p below the largest; "
-            "the limit is p times the largest, a factor and not a distance. See section 13.5.",
+            "the limit is p times the largest, a factor and not a distance. See section 13.4.",
             {"p * probs.amax(dim=-1, keepdim=True)": "probs.amax(dim=-1, keepdim=True) - p"},
         ),
         "p without its logarithm": Mistake(
             "The logits are compared with the largest less p: a factor of p between probabilities is "
-            "a distance of log p between logits. See section 13.5.",
+            "a distance of log p between logits. See section 13.4.",
             {
                 "logits.softmax(-1)": "logits",
                 "p * probs.amax(dim=-1, keepdim=True)": "probs.amax(dim=-1, keepdim=True) - p",
@@ -726,80 +726,80 @@ keep_min_p = Exercise(
         ),
         "a large negative number instead of −∞": Mistake(
             "What is dropped has a very negative logit; asked for is −∞, the logit of the probability 0. See "
-            "section 13.5.",
+            "section 13.4.",
             sign=_very_negative,
         ),
         "a mask instead of logits": Mistake(
             "This is a mask, True or False for each token; asked for are the logits, with −∞ at those that are "
-            "dropped. See section 13.5.",
+            "dropped. See section 13.4.",
             sign=lambda found, logits, p: found.dtype == torch.bool,
         ),
         "only what is kept": Mistake(
             "The dropped tokens are gone, and with them the places of the others: "
-            "a token is known by its place, so the shape has to stay. See section 13.5.",
+            "a token is known by its place, so the shape has to stay. See section 13.4.",
             {".masked_fill(probs < ": "[probs >= ", ", -math.inf)": "]"},
         ),
         "only the probabilities that are kept": Mistake(
             "Only the probabilities of the kept tokens are left, without their places: "
-            "asked for are logits in the shape that they had. See section 13.5.",
+            "asked for are logits in the shape that they had. See section 13.4.",
             {"return logits.masked_fill(probs < ": "return probs[probs >= ", ", -math.inf)": "]"},
         ),
         "maximum of the logits": Mistake(
             "The limit is p times the largest probability of the row, and the logits themselves are compared with it: "
-            "compare probabilities. See section 13.5.",
+            "compare probabilities. See section 13.4.",
             {"probs < p": "logits < p"},
         ),
         "top-k": Mistake(
             "A number of tokens is kept that does not depend on how probable they are; each token is compared with "
-            "the most probable one of its row. See section 13.5.",
+            "the most probable one of its row. See section 13.4.",
             {
                 "probs < p *": "probs.argsort(-1, descending=True).argsort(-1) >= max(1, int(p * logits.size(-1)))",
                 " probs.amax(dim=-1, keepdim=True)": "",
             },
         ),
         "mean instead of the largest": Mistake(
-            "The limit is p times the mean probability of the row; it is p times the largest. See section 13.5.",
+            "The limit is p times the mean probability of the row; it is p times the largest. See section 13.4.",
             {"amax(": "mean("},
         ),
         "axis of the maximum lost": Mistake(
             "The largest probabilities have lost their axis, so that they do not line up with the rows: keep it, with "
-            "keepdim=True. See section 13.5.",
+            "keepdim=True. See section 13.4.",
             {", keepdim=True": ""},
         ),
         "+∞": Mistake(
-            "Dropped tokens have the logit +∞: which logit has the probability 0? See section 13.5.",
+            "Dropped tokens have the logit +∞: which logit has the probability 0? See section 13.4.",
             {"-math.inf": "math.inf"},
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "The logits are the model's, and others may want them as they were: work on a new tensor. See section 13.5."
+            "The logits are the model's, and others may want them as they were: work on a new tensor. See section 13.4."
         ),
         "exponentials without a softmax": Mistake(
             "With logits in the hundreds nothing is dropped: their exponentials are infinite, and with these no "
-            "comparison drops anything. A softmax subtracts the largest first. See section 13.5.",
+            "comparison drops anything. A softmax subtracts the largest first. See section 13.4.",
             {"softmax(-1)": "exp()"},
         ),
         "one maximum subtracted for all": Mistake(
             "In a row whose logits are some 300 below those of another, nothing is dropped: before exponentials are "
-            "taken, each row needs its own largest logit subtracted. See section 13.5.",
+            "taken, each row needs its own largest logit subtracted. See section 13.4.",
             {"logits.softmax(-1)": "(logits - logits.max()).exp()"},
         ),
         "first axis": Mistake(
-            "The limit comes from a maximum over the first axis, and the tokens are the last one. See section 13.5.",
+            "The limit comes from a maximum over the first axis, and the tokens are the last one. See section 13.4.",
             {"softmax(-1)": "softmax(0)", "dim=-1": "dim=0"},
         ),
         "axis 1": Mistake(
             "The maximum is that of axis 1, which is right for a batch (B, V): the tokens are the last axis, -1, "
-            "whatever stands before it. See section 13.5.",
+            "whatever stands before it. See section 13.4.",
             {"dim=-1": "dim=1"},
         ),
         "softmax and maximum along axis 1": Mistake(
             "The limit comes from a maximum over axis 1, which is right for a batch (B, V): the tokens are the last "
-            "axis, -1, whatever stands before it. See section 13.5.",
+            "axis, -1, whatever stands before it. See section 13.4.",
             {"softmax(-1)": "softmax(1)", "dim=-1": "dim=1"},
         ),
         "renormalised": Mistake(
             "What is dropped is right, and what is kept has changed: these are logarithms of probabilities that sum to "
-            "1 again. The exercise asks for the logits as they were. See section 13.5.",
+            "1 again. The exercise asks for the logits as they were. See section 13.4.",
             {"-math.inf)": "-math.inf).log_softmax(-1)"},
         ),
     },
@@ -936,150 +936,150 @@ clipped_precision = Exercise(
     mistakes={
         "not clipped": Mistake(
             "An n-gram that is repeated counts every time, however rarely the reference has it: *the the the the* "
-            "would be perfect. See section 13.6.",
+            "would be perfect. See section 13.5.",
             {"(mine & theirs).total()": "sum(c for g, c in mine.items() if g in theirs)"},
         ),
         "clipped by the corpus": Mistake(
             "The counts are clipped by those of all references together; "
-            "a hypothesis may use only what its own reference has. See section 13.6.",
+            "a hypothesis may use only what its own reference has. See section 13.5.",
             _clipped_by_the_corpus,
         ),
         "recall": Mistake(
             "The hits are divided by the n-grams of the reference: a precision is a share of what was written. See "
-            "section 13.6.",
+            "section 13.5.",
             {"total += mine": "total += theirs"},
         ),
         "mean of sentences": Mistake(
             "This is the mean of the sentences' shares; hits and n-grams are added up over the corpus and divided "
-            "once. See section 13.6.",
+            "once. See section 13.5.",
             _mean_of_sentences,
         ),
         "mean of sentences, short ones as 0": Mistake(
             "This is the mean of the sentences' shares, those too short for an n-gram as 0; hits and n-grams are added "
-            "up over the corpus and divided once. See section 13.6.",
+            "up over the corpus and divided once. See section 13.5.",
             lambda *inputs: _mean_of_sentences(*inputs, counts=lambda h, n: True),
         ),
         "each kind counted once": Mistake(
-            "Every n-gram counts once, however often it occurs: a set forgets how often. See section 13.6.",
+            "Every n-gram counts once, however often it occurs: a set forgets how often. See section 13.5.",
             {"(mine & theirs).total()": "len(mine & theirs)", "mine.total()": "len(mine)"},
         ),
         "hits counted once": Mistake(
-            "An n-gram that the reference has twice and the hypothesis too is one hit; they are two. See section 13.6.",
+            "An n-gram that the reference has twice and the hypothesis too is one hit; they are two. See section 13.5.",
             {"(mine & theirs).total()": "len(mine & theirs)"},
         ),
         "last n-gram lost": Mistake(
-            "The last n-gram of every sentence is missing: a sentence of 5 words has 4 pairs. See section 13.6.",
+            "The last n-gram of every sentence is missing: a sentence of 5 words has 4 pairs. See section 13.5.",
             {"_ngrams(h, n), _ngrams(r, n)": "_ngrams(h[:-1], n), _ngrams(r[:-1], n)"},
         ),
         "shorter n-grams at the end": Mistake(
             "The ends of the sentences are counted as n-grams too, though fewer than n words are left there: "
-            "a slice that reaches over the end is shorter, and no error. See section 13.6.",
+            "a slice that reaches over the end is shorter, and no error. See section 13.5.",
             {"_ngrams(h, n), _ngrams(r, n)": "(Counter(tuple(s[i : i + n]) for i in range(len(s))) for s in (h, r))"},
         ),
         "across sentences": Mistake(
-            "N-grams reach from one sentence into the next: count them in each sentence by itself. See section 13.6.",
+            "N-grams reach from one sentence into the next: count them in each sentence by itself. See section 13.5.",
             {"    hits =": "    hypotheses, references = _joined(hypotheses), _joined(references)\n    hits ="},
         ),
         "single words": Mistake(
             "These are the hits of single words, whatever n is: count groups of n words that follow each other. See "
-            "section 13.6.",
+            "section 13.5.",
             {"    hits =": "    n = 1\n    hits ="},
         ),
         "order of the words ignored": Mistake(
-            "*on the* and *the on* count as the same: the words of an n-gram have an order. See section 13.6.",
+            "*on the* and *the on* count as the same: the words of an n-gram have an order. See section 13.5.",
             {"_ngrams(h, n), _ngrams(r, n)": "_in_any_order(h, n), _in_any_order(r, n)"},
         ),
         "all orders together": Mistake(
-            "The n-grams of all orders from 1 to n are counted together; asked for is one order. See section 13.6.",
+            "The n-grams of all orders from 1 to n are counted together; asked for is one order. See section 13.5.",
             {"_ngrams(h, n), _ngrams(r, n)": "(sum((_ngrams(s, m + 1) for m in range(n)), Counter()) for s in (h, r))"},
         ),
         "divided by the words": Mistake(
-            "The hits are divided by the number of words; a sentence of 5 words has 4 pairs, not 5. See section 13.6.",
+            "The hits are divided by the number of words; a sentence of 5 words has 4 pairs, not 5. See section 13.5.",
             {"mine.total()": "len(h)"},
         ),
         "place by place": Mistake(
             "An n-gram counts only where the reference has it at the very same place; it may stand anywhere in the "
-            "reference. See section 13.6.",
+            "reference. See section 13.5.",
             {"(mine & theirs).total()": "sum(h[i : i + n] == r[i : i + n] for i in range(len(h) - n + 1))"},
         ),
         "characters instead of words": Mistake(
-            "These are n-grams of characters; BLEU counts words. See section 13.6.",
+            "These are n-grams of characters; BLEU counts words. See section 13.5.",
             {"_ngrams(h, n), _ngrams(r, n)": "_ngrams(' '.join(h), n), _ngrams(' '.join(r), n)"},
         ),
         "short sentences counted below zero": Mistake(
             "A sentence of one word has no triple, and not −1: "
-            "the number of n-grams is the length less n plus 1 only where that is not negative. See section 13.6.",
+            "the number of n-grams is the length less n plus 1 only where that is not negative. See section 13.5.",
             {"mine.total()": "len(h) - n + 1"},
         ),
         "percentage": Mistake(
-            "The share is a hundred times too large: asked for is a number from 0 to 1. See section 13.6.",
+            "The share is a hundred times too large: asked for is a number from 0 to 1. See section 13.5.",
             {"return hits": "return 100 * hits"},
         ),
         "count instead of share": Mistake(
-            "This is the number of hits; divide it by the number of n-grams that were written. See section 13.6.",
+            "This is the number of hits; divide it by the number of n-grams that were written. See section 13.5.",
             {"hits / total if total else 0.0": "float(hits)"},
         ),
         "brevity penalty included": Mistake(
             "The brevity penalty is multiplied in; the precision of one n is asked for, and the penalty belongs to "
-            "the whole of BLEU. See section 13.6.",
+            "the whole of BLEU. See section 13.5.",
             _with_brevity_penalty,
         ),
         "words glued": Mistake(
             "*a part* and *apart* look alike, as words do that are glued into one string: keep those of an n-gram "
-            "apart, in a tuple. See section 13.6.",
+            "apart, in a tuple. See section 13.5.",
             {"_ngrams(h, n), _ngrams(r, n)": "_glued(h, n), _glued(r, n)"},
         ),
         "capitals ignored": Mistake(
-            "*The* and *the* count as the same word; the words are compared as they were given. See section 13.6.",
+            "*The* and *the* count as the same word; the words are compared as they were given. See section 13.5.",
             {"_ngrams(h, n), _ngrams(r, n)": "(_ngrams([word.lower() for word in s], n) for s in (h, r))"},
         ),
         "divided by the longer": Mistake(
             "The hits are divided by the n-grams of the longer of the two sentences; a precision is a share of what "
-            "was written. See section 13.6.",
+            "was written. See section 13.5.",
             {"mine.total()": "max(mine.total(), theirs.total())"},
         ),
         "1 less": Mistake(
-            "This is the share of n-grams that are no hits; asked for is that of the hits. See section 13.6.",
+            "This is the share of n-grams that are no hits; asked for is that of the hits. See section 13.5.",
             {"hits / total if total else 0.0": "1 - (hits / total if total else 0.0)"},
         ),
         "F-score": Mistake(
             "This is the harmonic mean of precision and recall, an F-score; the precision alone is asked for, the "
-            "share of what was written. See section 13.6.",
+            "share of what was written. See section 13.5.",
             {"mine.total()": "(mine.total() + theirs.total()) / 2"},
         ),
         "larger of the two counts": Mistake(
             "The larger of the two counts is taken, so that n-grams count that only the reference has: | joins two "
-            "counters, & takes the smaller counts. See section 13.6.",
+            "counters, & takes the smaller counts. See section 13.5.",
             {"mine & theirs": "mine | theirs"},
         ),
         "sentences without a hit left out": Mistake(
             "A hypothesis without any hit is left out, its n-grams too: what is wrong has to count below the line. See "
-            "section 13.6.",
+            "section 13.5.",
             {"mine.total()": "mine.total() * bool(mine & theirs)"},
         ),
         "short references left out": Mistake(
             "A hypothesis whose reference is shorter than n is left out; its n-grams were written, and are no hits: "
-            "they have to count below the line. See section 13.6.",
+            "they have to count below the line. See section 13.5.",
             {"total += mine.total()": "total += mine.total() * (len(r) >= n)"},
         ),
         "first sentence only": Mistake(
-            "This is the share of the first hypothesis alone, and there are as many as references. See section 13.6.",
+            "This is the share of the first hypothesis alone, and there are as many as references. See section 13.5.",
             {"    hits =": "    hypotheses, references = hypotheses[:1], references[:1]\n    hits ="},
         ),
         "reference of the first of two alike": Mistake(
             "Of two hypotheses that are alike, the second is compared with the reference of the first: a hypothesis "
-            "and its reference have the same place in their lists. See section 13.6.",
+            "and its reference have the same place in their lists. See section 13.5.",
             lambda hypotheses, references, n: _right_precision(
                 hypotheses, [references[hypotheses.index(h)] for h in hypotheses], n
             ),
         ),
         "one added": Mistake(
             "One is added to the hits and to the n-grams, as some do so that no precision is 0; asked for is "
-            "the share itself. See section 13.6.",
+            "the share itself. See section 13.5.",
             _with_one_added,
         ),
         "mean of the precisions up to n": Mistake(
-            "It is the mean of the precisions for 1 to n; asked for is that of n alone. See section 13.6.",
+            "It is the mean of the precisions for 1 to n; asked for is that of n alone. See section 13.5.",
             lambda hypotheses, references, n: (
                 sum(_right_precision(hypotheses, references, m) for m in range(1, n + 1)) / n
             ),
@@ -1167,7 +1167,7 @@ def _give_sets(answer, predicted, sure, possible):
     is_right = isinstance(found, float) and math.isclose(found, _link_error(*before), abs_tol=1e-6)
     if is_right and any(list(a) != [set(s) for s in b] for a, b in zip(given, before, strict=True)):
         raise Remark(
-            "The sets of links hold other links afterwards: whoever called it needs them again. See section 13.9.",
+            "The sets of links hold other links afterwards: whoever called it needs them again. See section 13.18.",
             CHANGES_ITS_INPUT,
         )
     return found
@@ -1189,45 +1189,45 @@ link_error = Exercise(
     returns=("the rate",),
     mistakes={
         "precision": Mistake(
-            "This is one minus the precision: a link that is missing costs nothing. See section 13.9.",
+            "This is one minus the precision: a link that is missing costs nothing. See section 13.18.",
             {"len(a & s) + ": "", "len(a) + len(s)": "len(a)"},
         ),
         "recall": Mistake(
             "This is one minus the recall of the sure links: a link that should not be there costs nothing. See "
-            "section 13.9.",
+            "section 13.18.",
             {" + len(a & p)": "", "len(a) + len(s)": "len(s)"},
         ),
         "possible links ignored": Mistake(
             "A predicted link that is possible and not sure counts as wrong: of the two hits in the formula, the "
-            "second is among the possible ones. See section 13.9.",
+            "second is among the possible ones. See section 13.18.",
             {"len(a & p)": "len(a & s)"},
         ),
         "possible links demanded": Mistake(
             "Possible links that were not predicted count as missing: they may be there and need not, "
-            "so below the line stand the sure ones. See section 13.9.",
+            "so below the line stand the sure ones. See section 13.18.",
             {"len(a) + len(s)": "len(a) + len(p)"},
         ),
         "possible links only": Mistake(
-            "Both hits are counted among the possible links; the first is among the sure ones. See section 13.9.",
+            "Both hits are counted among the possible links; the first is among the sure ones. See section 13.18.",
             {"len(a & s)": "len(a & p)"},
         ),
         "possible links without the sure": Mistake(
             "A predicted link that is sure counts as one hit, and should count as two: what is sure is possible too, "
-            "and counts in both. See section 13.9.",
+            "and counts in both. See section 13.18.",
             {"len(a & p)": "len(a & (p - s))"},
         ),
         "harmonic mean": Mistake(
             "This is one minus the harmonic mean of precision and recall, which is the rate only where "
-            "all links are sure. Add hits and links first and divide once. See section 13.9.",
+            "all links are sure. Add hits and links first and divide once. See section 13.18.",
             _error(lambda A, S, P, AS, AP, AuS: 1 - 2 * AP * AS / (AP * S + AS * A)),
         ),
         "score instead of error": Mistake(
-            "This is how much is right; asked for is one minus that, so that 0 is best. See section 13.9.",
+            "This is how much is right; asked for is one minus that, so that 0 is best. See section 13.18.",
             {"1 - hits": "hits"},
         ),
         "mean of sentences": Mistake(
             "This is the mean of the sentences' rates; links are counted over the corpus and divided once. See section "
-            "13.9.",
+            "13.18.",
             sign=lambda found, predicted, sure, possible: (
                 math.isclose(found, _mean_error(predicted, sure, possible), rel_tol=1e-6)
                 if all(a or s for a, s in zip(predicted, sure, strict=True))
@@ -1236,59 +1236,59 @@ link_error = Exercise(
         ),
         "divided by the union": Mistake(
             "The hits are divided by the links that are in either; below the line stands |A| + |S|, "
-            "where a link that is in both counts twice. See section 13.9.",
+            "where a link that is in both counts twice. See section 13.18.",
             {" + len(a & p)": "", "len(a) + len(s)": "len(a | s)"},
         ),
         "hits counted once": Mistake(
             "Even a perfect prediction has an error of a half or more: below the line every sure hit stands twice, "
-            "so above it there are two counts of hits as well. See section 13.9.",
+            "so above it there are two counts of hits as well. See section 13.18.",
             {" + len(a & p)": ""},
         ),
         "links turned around": Mistake(
             "The predicted links are the other way round than those they are compared with: in all three a link is "
-            "(place of the target word, place of the source word). See section 13.9.",
+            "(place of the target word, place of the source word). See section 13.18.",
             {"    hits =": "    predicted = _turned(predicted)\n    hits ="},
         ),
         "sentences thrown together": Mistake(
-            "The same link in two sentences is counted once: count in each sentence by itself. See section 13.9.",
+            "The same link in two sentences is counted once: count in each sentence by itself. See section 13.18.",
             lambda *alignments: _link_error(*([set().union(*a)] for a in alignments)),
         ),
         "divided by the predicted links": Mistake(
-            "Both hits are divided by the predicted links alone; below the line stands |A| + |S|. See section 13.9.",
+            "Both hits are divided by the predicted links alone; below the line stands |A| + |S|. See section 13.18.",
             {"len(a) + len(s)": "len(a)"},
         ),
         "percentage": Mistake(
-            "The rate is a hundred times too large: asked for is a number from 0 to 1. See section 13.9.",
+            "The rate is a hundred times too large: asked for is a number from 0 to 1. See section 13.18.",
             {"1 - hits / total": "100 * (1 - hits / total)"},
         ),
         "mean of precision and recall": Mistake(
             "This is one minus the mean of precision and recall; "
-            "the rate adds hits and links first and divides once. See section 13.9.",
+            "the rate adds hits and links first and divides once. See section 13.18.",
             _error(lambda A, S, P, AS, AP, AuS: 1 - (AP / A + AS / S) / 2),
         ),
         "unions instead of intersections": Mistake(
             "Links count as hits that only one of the two sets has: | joins two sets, & keeps what both of them have. "
-            "See section 13.9.",
+            "See section 13.18.",
             {"a & s": "a | s", "a & p": "a | p"},
         ),
         "predicted links cut down": Mistake(
             "Predicted links that are wrong do not count below the line either: all that were predicted stand there. "
-            "See section 13.9.",
+            "See section 13.18.",
             {"        hits": "        a = a & p\n        hits"},
         ),
         "hits by the union": Mistake(
             "The hits are right, and divided by the number of links in the union; below the line the predicted and the "
-            "sure links are added up, also those that are both. See section 13.9.",
+            "sure links are added up, also those that are both. See section 13.18.",
             {"len(a) + len(s)": "len(a | s)"},
         ),
         "fraction without brackets": Mistake(
             "The hits are divided by the number of predicted links alone, and that of the sure ones is added to the "
-            "rate, instead of standing below the line too. See section 13.9.",
+            "rate, instead of standing below the line too. See section 13.18.",
             _error(lambda A, S, P, AS, AP, AuS: 1 - (AS + AP) / A + S),
         ),
         "sentences without a prediction left out": Mistake(
             "Sentence pairs for which nothing was predicted are left out, and their sure links with them: what "
-            "is missing counts as an error. See section 13.9.",
+            "is missing counts as an error. See section 13.18.",
             sign=lambda found, predicted, sure, possible: (
                 math.isclose(found, _where_predicted(predicted, sure, possible), abs_tol=1e-6)
                 if any(predicted)
@@ -1297,16 +1297,16 @@ link_error = Exercise(
         ),
         "sentences without a sure link left out": Mistake(
             "Sentence pairs without a sure link are left out, and what was predicted for them: a link that is neither "
-            "sure nor possible counts as an error there, too. See section 13.9.",
+            "sure nor possible counts as an error there, too. See section 13.18.",
             {"        hits +=": "        if not s:\n            continue\n        hits +="},
         ),
         "nothing predicted is no error": Mistake(
             "Where nothing is predicted in the whole corpus the rate is 0, as if all were right: every sure link is "
-            "missing there, and the rate is 1. See section 13.9.",
+            "missing there, and the rate is 1. See section 13.18.",
             {"1 - hits / total": "1 - hits / total if any(predicted) else 0.0"},
         ),
         "first sentence only": Mistake(
-            "This is the rate of the first sentence pair alone: count in all of them. See section 13.9.",
+            "This is the rate of the first sentence pair alone: count in all of them. See section 13.18.",
             {"    hits =": "    predicted, sure, possible = predicted[:1], sure[:1], possible[:1]\n    hits ="},
         ),
     },
