@@ -79,6 +79,7 @@ DRAWINGS = {
     "four heads": split(2, 4, 1),
     "layer": LAYER,
     "block": BLOCK,
+    "norm orders": plots.norm_orders(),
     "induction": INDUCTION,
     "induction on three": plots.induction(["W", "M", "W"], behind="M"),
     "transformer": TRANSFORMER,

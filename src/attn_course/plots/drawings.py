@@ -800,6 +800,45 @@ def decoder_block(x: Tensor | ArrayLike, memory: Tensor | ArrayLike) -> Drawing:
     )
 
 
+def norm_orders() -> Drawing:
+    """Draw a sublayer with its norm and its residual connection in both orders, pre-norm and post-norm.
+
+    Example:
+        >>> norm_orders()
+        Two orders of sublayer, addition and norm
+        pre-norm: the norm is on the branch, so the sublayer reads a normalised copy: x + f(norm(x))
+        post-norm: the norm is on the stream, after the addition: norm(x + f(x))
+    """
+    sheet = Sheet(304)
+    for stream, title, formula in (
+        (54, "pre-norm", "x + f(norm(x))"),
+        (274, "post-norm", "norm(x + f(x))"),
+    ):
+        sheet.text(stream + 60, 18, title, size=NORMAL, bold=True)
+        sheet.labelled(stream - 30, 36, 60, 24, "vector", "x")
+        sheet.arrow((stream, 60), (stream, 236), kind="stream", width=5)
+        sheet.labelled(stream - 30, 236, 60, 24, "vector", "next x")
+        branch, left = 84, stream + 68
+        sheet.arrow((stream, branch), (left, branch))
+        if title == "pre-norm":
+            sheet.labelled(stream + 12, branch - 11, 42, 22, "operation", "norm")
+        else:
+            sheet.labelled(stream - 22, 194, 44, 24, "operation", "norm")
+        sheet.labelled(
+            left, 70, 92, 102, "unlit", "sublayer f:", "attention or", "feed-forward"
+        )
+        sheet.arrow((left, 158), (stream + 10, 158))
+        sheet.plus(stream, 158)
+        sheet.text(stream + 60, 284, formula)
+    return sheet.finish(
+        "Two orders of sublayer, addition and norm",
+        [
+            "pre-norm: the norm is on the branch, so the sublayer reads a normalised copy: x + f(norm(x))",
+            "post-norm: the norm is on the stream, after the addition: norm(x + f(x))",
+        ],
+    )
+
+
 # The parts of the Transformer that a chapter can light: what is lit, and what is said below the drawing.
 _ATTENTIONS = ("encoder's self-attention", "decoder's self-attention", "cross-attention")
 _STAGES = {
