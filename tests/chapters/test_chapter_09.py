@@ -27,7 +27,7 @@ def chapter():
         if {"launch", "imports", "exercise"} & set(cell.metadata.get("tags", [])):
             continue
         tree = ast.parse(cell.source)
-        trained = trained or cell.source.startswith("reverser, ")
+        trained = trained or "\nreverser = " in cell.source
         kinds = (ast.FunctionDef, ast.ClassDef) if trained else (ast.FunctionDef, ast.ClassDef, ast.Assign)
         tree.body = [node for node in tree.body if isinstance(node, kinds)]
         exec(compile(tree, "chapter 9", "exec"), names)
@@ -179,17 +179,17 @@ def test_the_transformer_of_the_chapter_is_the_package_s_and_pytorch_s(chapter, 
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_fresh_model_of_the_chapter_writes_what_it_reads(chapter, seed):
+def test_a_fresh_model_of_the_chapter_mostly_writes_what_it_reads(chapter, seed):
     torch.manual_seed(seed)
     model = chapter["Transformer"](9, 9, d_model=64, num_heads=4, num_layers=2, d_ff=128)
     read = torch.arange(8)[None]
-    assert torch.equal(model(torch.arange(9)[None], read).argmax(dim=-1), read)
+    assert (model(torch.arange(9)[None], read).argmax(dim=-1) == read).sum() >= 7
 
 
 def test_the_gradients_are_listed_as_pytorch_lists_its_parameters(chapter):
     layer = random_parameters(chapter["DecoderLayer"](E, H, D_FF).double())
     theirs = chapter["moved"](layer, attn_course.DecoderLayer, E, H, D_FF)
-    ours = torch.cat([p.flatten() for p in chapter["in_torch_s_order"](layer)])
+    ours = torch.cat([p.flatten() for p in chapter["in_torch_order"](layer)])
     assert torch.equal(ours, torch.cat([p.flatten() for p in theirs.parameters()]))
 
 
@@ -227,12 +227,24 @@ def test_a_sure_model_predicts_the_token_that_it_has_just_read():
     assert (model(src, tgt)[0].argmax(-1) == tgt).double().mean() > 0.95
 
 
-def test_a_token_unscaled_is_shorter_than_its_position_and_scaled_of_a_size_with_it():
-    place = attn_course.make_sinusoidal_positions(50, 128).norm(dim=-1)
-    torch.testing.assert_close(place, torch.full((50,), 8.0))
-    token = attn_course.Transformer(1000, 1000, d_model=128).src_embed.weight.norm(dim=-1).mean().item()
+def test_a_token_is_shorter_than_its_position_unless_it_is_scaled(chapter):
+    place = attn_course.make_sinusoidal_positions(50, 64).norm(dim=-1)
+    torch.testing.assert_close(place, torch.full((50,), math.sqrt(32)))
+    token = attn_course.Transformer(1000, 1000, d_model=64).src_embed.weight.norm(dim=-1).mean().item()
     assert token == pytest.approx(1, abs=0.05)
-    assert token * math.sqrt(128) == pytest.approx(11.3, abs=0.5)
+    assert token * math.sqrt(64) == pytest.approx(8, abs=0.4)
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_the_model_of_the_chapter_starts_as_the_package_s_does(chapter, norm_first):
+    torch.manual_seed(0)
+    model = chapter["Transformer"](500, 700, d_model=64, num_heads=4, num_layers=1, d_ff=128, norm_first=norm_first)
+    options = attn_course.TransformerOptions(0.0, norm_first)
+    ours = attn_course.Transformer(500, 700, d_model=64, num_heads=4, num_layers=1, d_ff=128, options=options)
+    theirs = dict(ours.named_parameters())
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 2:
+            assert parameter.std().item() == pytest.approx(theirs[name].std().item(), rel=0.05), name
 
 
 def test_a_tied_model_of_8000_words_has_as_many_parameters_as_printed():
@@ -322,6 +334,15 @@ def test_the_paper_s_base_model_has_63_million_parameters_and_the_rule_of_thumb_
         assert low < 6 * 12 * length**2 * 512 / flops < high
 
 
+def test_a_token_of_an_encoder_decoder_passes_half_of_the_model(chapter):
+    """2 FLOPs for each parameter and pair of tokens, one on each side: for each token it would be twice the cost."""
+    for n in (20, 25):
+        parameters, flops = chapter["count"](n, n, 37_000, 512, 2048, 6)
+        one_table = parameters - 37_000 * 512
+        assert flops == pytest.approx(2 * one_table * n, rel=0.02)
+        assert flops / (2 * one_table * 2 * n) == pytest.approx(0.5, abs=0.01)
+
+
 # -- Trained models ----------------------------------------------------------------------------------
 
 
@@ -336,17 +357,33 @@ def test_a_batch_holds_digits_and_the_same_backwards(chapter):
 
 
 @pytest.fixture(scope="module", params=[1, 2])
-def runs(request, chapter):
-    """The three runs of the chapter with another seed, in single precision, which is faster."""
-    chapter["exact"] = {"device": torch.device("cpu"), "dtype": torch.float32}
-    train, seed = chapter["train"], request.param
-    reverser, pre = train(True, steps=300, seed=seed)
-    return reverser, pre[:200], train(False, seed=seed)[1], train(False, 100, seed=seed)[1]
+def reverser(request, chapter):
+    """The chapter's model trained with another seed, in single precision, which is faster."""
+    model = chapter["make_model"](2, seed=request.param).float()
+    chapter["train"](model, 500, seed=request.param)
+    return model
+
+
+@pytest.fixture(scope="module")
+def package_model(reverser):
+    """The package's model with the parameters of the trained one."""
+    model = attn_course.Transformer(13, 13, **SMALL, options=attn_course.TransformerOptions(0.0, max_len=16))
+    model.load_state_dict(reverser.state_dict())
+    return model
+
+
+SMALL = {"d_model": 32, "num_heads": 2, "num_layers": 2, "d_ff": 64}
 
 
 @pytest.mark.trains
-def test_pre_norm_learns_where_post_norm_does_not_and_warm_up_helps(runs):
-    pre, post, warm = (sum(losses[-20:]) / 20 for losses in runs[1:])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_pre_norm_learns_where_post_norm_does_not_and_warm_up_helps(chapter, seed):
+    orders = ((True, 1), (False, 1), (False, 100))
+    runs = [
+        chapter["train"](chapter["make_model"](6, order, seed).float(), 200, warm_up=warm_up, seed=seed)
+        for order, warm_up in orders
+    ]
+    pre, post, warm = (sum(losses[-20:]) / 20 for losses in runs)
     assert pre < 0.8 < 1.2 < min(post, warm)
     assert warm < post
 
@@ -354,43 +391,55 @@ def test_pre_norm_learns_where_post_norm_does_not_and_warm_up_helps(runs):
 @pytest.mark.trains
 @pytest.mark.parametrize("seed", [1])
 def test_at_a_third_of_the_rate_post_norm_needs_no_warm_up_and_pre_norm_is_still_ahead(chapter, seed):
-    chapter["exact"] = {"device": torch.device("cpu"), "dtype": torch.float32}
-    post, pre = (sum(chapter["train"](order, seed=seed, lr=1e-3)[1][-20:]) / 20 for order in (False, True))
+    runs = (
+        chapter["train"](chapter["make_model"](6, order, seed).float(), 200, lr=1e-3, seed=seed)
+        for order in (False, True)
+    )
+    post, pre = (sum(losses[-20:]) / 20 for losses in runs)
     assert pre < 0.8 < 1 < post < 1.8
 
 
+def test_make_model_leaves_the_default_dtype_as_it_was(chapter):
+    model = chapter["make_model"](1)
+    assert {p.dtype for p in model.parameters()} == {torch.float64}
+    assert torch.get_default_dtype() == torch.float32
+
+
 @pytest.mark.trains
-def test_the_trained_model_reverses_and_looks_where_the_next_digit_stands(chapter, runs):
-    reverser = runs[0]
+def test_the_trained_model_reverses_most_strings_on_its_own(chapter, reverser):
+    rng = torch.Generator().manual_seed(3)
+    strings = ["".join(map(str, torch.randint(10, (7,), generator=rng).tolist())) for _ in range(40)]
+    assert sum(chapter["reverse"](reverser, string) == string[::-1] for string in strings) > 28
+
+
+@pytest.mark.trains
+def test_the_trained_model_looks_where_the_next_digit_stands(chapter, reverser, package_model):
     src, read, write, src_mask = chapter["draw_batch"](200, torch.Generator().manual_seed(5))
     with torch.no_grad():
-        logits, weights = reverser(src, read, src_mask=src_mask, need_weights=True)
-    assert (logits.argmax(-1) == write)[write > 2].double().mean() > 0.7
+        logits, weights = package_model(src, read, src_mask=src_mask, need_weights=True)
+        torch.testing.assert_close(logits, reverser(src, read, src_mask), atol=1e-4, rtol=1e-4)
+    assert (logits.argmax(-1) == write)[write > 2].double().mean() > 0.9
     lengths, t = src_mask.sum(-1), torch.arange(read.size(1))
     on_it = F.one_hot((lengths - 1 - t).clamp(min=0), src.size(1))
     shares = (weights.cross * on_it[:, None]).sum(-1).transpose(1, 2)[..., t < lengths].mean(-1)
-    assert shares.max() > 0.4
+    assert shares[1].max() > 0.6
+    assert shares[1].max() > shares[0].max()
     assert (1 / lengths.double()).mean() < 0.17  # what an even row would give
 
-    other = attn_course.Transformer(
-        13, 13, d_model=32, num_heads=2, d_ff=64, num_layers=6,
-        options=attn_course.TransformerOptions(0.0, norm_first=False, max_len=16),
-    ).eval()  # fmt: skip
+    other = chapter["make_model"](2, norm_first=False).float()
     left = other.load_state_dict(reverser.state_dict(), strict=False)
     assert left.unexpected_keys == [f"{side}coder_norm.{name}" for side in ("en", "de") for name in ("weight", "bias")]
     assert not left.missing_keys
-    assert (other(src, read, src_mask=src_mask)[0].argmax(-1) == write)[write > 2].double().mean() < 0.3
+    assert (other(src, read, src_mask).argmax(-1) == write)[write > 2].double().mean() < 0.6
 
 
 @pytest.mark.trains
-def test_with_the_target_s_mask_the_first_half_is_lost_and_the_second_is_not(chapter, runs):
-    mine = chapter["Transformer"](13, 13, d_model=32, num_heads=2, d_ff=64, num_layers=6, max_len=16)
-    mine.load_state_dict(runs[0].state_dict())
+def test_with_the_target_s_mask_the_first_half_is_lost_and_the_second_is_not(chapter, reverser):
     src, read, write, src_mask = chapter["draw_batch"](400, torch.Generator().manual_seed(7))
     eight = src_mask.sum(-1).flatten() == 8
     wrong_mask = make_causal_mask(read.size(1))[:, : src.size(1)]
     with torch.no_grad():
-        found = mine.decode(read, mine.encode(src, src_mask), wrong_mask).argmax(-1)
+        found = reverser.decode(read, reverser.encode(src, src_mask), wrong_mask).argmax(-1)
     right = (found == write)[eight, :8].double().mean(0)
     assert right[:4].max() < 0.4
     assert right[4:].min() > 0.4

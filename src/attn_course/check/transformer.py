@@ -104,7 +104,7 @@ layer_norm = Exercise(
         ),
         "norm over the positions": Mistake(
             "These are the numbers of mean and variance over the positions; each token needs its own, over its E "
-            "numbers. See section 9.12.",
+            "numbers. See section 9.3.",
             {"mean(dim=-1": "mean(dim=-2", "var(dim=-1": "var(dim=-2"},
         ),
         "axis counted from the front": Mistake(
@@ -386,7 +386,7 @@ run_stack = Exercise(
         ),
         "residual missing": Mistake(
             "What a sublayer finds replaces the stream instead of being added to it, and what it did not find is lost. "
-            "See section 9.2.",
+            "See section 9.1.",
             {"x + f(norm(x))": "f(norm(x))", "norm(x + f(x))": "norm(f(x))"},
         ),
         "residual missing in pre-norm": Mistake(
@@ -446,7 +446,7 @@ run_stack = Exercise(
             {"zip(sublayers, norms, strict=True)": "((f, norms[0]) for f in sublayers)"},
         ),
         "sublayers side by side": Mistake(
-            "All sublayers read the x that came in, and each has to read what the one before left. See section 9.2.",
+            "All sublayers read the x that came in, and each has to read what the one before left. See section 9.1.",
             {
                 "    for": "    first = x\n    for",
                 "x + f(norm(x))": "x + f(norm(first))",
@@ -455,12 +455,12 @@ run_stack = Exercise(
         ),
         "sublayers side by side in pre-norm": Mistake(
             "Under pre-norm all sublayers read the x that came in, and each has to read what the one before left. "
-            "See section 9.2.",
+            "See section 9.1.",
             {"    for": "    first = x\n    for", "x + f(norm(x))": "x + f(norm(first))"},
         ),
         "first x added every time": Mistake(
             "What a sublayer finds is added to the x that came in at the bottom; it has to be added to what the "
-            "sublayers before have left. See section 9.2.",
+            "sublayers before have left. See section 9.1.",
             {
                 "    for": "    first = x\n    for",
                 "x + f(norm(x))": "first + f(norm(x))",
@@ -508,11 +508,11 @@ run_stack = Exercise(
             {"zip(sublayers, norms": "zip(sublayers, norms[::-1]"},
         ),
         "stream twice": Mistake(
-            "The stream is added twice in every step: it should be once. See section 9.2.",
+            "The stream is added twice in every step: it should be once. See section 9.1.",
             {"x + f(norm(x))": "x + x + f(norm(x))", "norm(x + f(x))": "norm(x + x + f(x))"},
         ),
         "what is found subtracted": Mistake(
-            "What a sublayer finds is taken away from the stream; it should be added. See section 9.2.",
+            "What a sublayer finds is taken away from the stream; it should be added. See section 9.1.",
             {"x + f(norm(x))": "x - f(norm(x))", "norm(x + f(x))": "norm(x - f(x))"},
         ),
         "sublayer called twice": Mistake(
@@ -521,7 +521,7 @@ run_stack = Exercise(
         ),
         CHANGES_ITS_INPUT: Mistake(
             "Leave what was handed in as it was: `x += …` writes into the tensor itself, `x = x + …` makes a new one. "
-            "See section 9.2."
+            "See section 9.1."
         ),
     },
 )
@@ -650,22 +650,22 @@ decode_layer = Exercise(
             },
         ),
         "residual missing": Mistake(
-            "What each sublayer finds replaces the stream instead of being added to it. See section 9.2.",
+            "What each sublayer finds replaces the stream instead of being added to it. See section 9.1.",
             {"x + f(norm(x))": "f(norm(x))"},
         ),
         "residual missing at the self-attention": Mistake(
             "The stream is lost at the self-attention: what was found takes the place of x instead of being added. "
-            "See section 9.2.",
+            "See section 9.1.",
             {"add(x, back, layer.self_attention_norm)": "back(layer.self_attention_norm(x))"},
         ),
         "residual missing at the cross-attention": Mistake(
             "The stream is lost at the cross-attention: what was found takes the place of x instead of being added. "
-            "See section 9.2.",
+            "See section 9.1.",
             {"add(x, across, layer.cross_attention_norm)": "across(layer.cross_attention_norm(x))"},
         ),
         "residual missing at the feed-forward": Mistake(
             "The stream is lost at the end: what the feed-forward returns takes the place of x instead of being added. "
-            "See section 9.2.",
+            "See section 9.1.",
             {"add(x, layer.feed_forward, layer.feed_forward_norm)": "layer.feed_forward(layer.feed_forward_norm(x))"},
         ),
         "not causal": Mistake(
@@ -679,7 +679,7 @@ decode_layer = Exercise(
         ),
         "causal mask in cross-attention": Mistake(
             "The first queries do not see the end of the memory: the cross-attention is causal, "
-            "and the source may be read as a whole. See section 9.12.",
+            "and the source may be read as a whole. See section 9.6.",
             {"mask=memory_mask": "mask=memory_mask, is_causal=True"},
         ),
         "mask ignored": Mistake(
@@ -772,7 +772,7 @@ decode_layer = Exercise(
             {'x, weights["across"]': 'x, weights["back"]'},
         ),
         "weights not asked for": Mistake(
-            "The weights are None: the cross-attention returns its weights when asked. See section 9.10.",
+            "The weights are None: the cross-attention returns its weights when asked. See section 9.8.",
             {'x, weights["across"]': "x, None"},
         ),
         "weights not returned": Mistake(
@@ -784,11 +784,11 @@ decode_layer = Exercise(
             {'x, weights["across"]': 'weights["across"], x'},
         ),
         "mean of the heads": Mistake(
-            "The weights are averaged over the heads: each head has its own, (B, H, T, S). See section 9.10.",
+            "The weights are averaged over the heads: each head has its own, (B, H, T, S). See section 9.8.",
             {'x, weights["across"]': 'x, weights["across"].mean(dim=1)'},
         ),
         "stream twice": Mistake(
-            "The stream is added twice in every step: it should be once. See section 9.2.",
+            "The stream is added twice in every step: it should be once. See section 9.1.",
             {"x + f(norm(x))": "x + x + f(norm(x))"},
         ),
         "post-norm at the end": Mistake(
@@ -817,7 +817,7 @@ decode_layer = Exercise(
         ),
         CHANGES_ITS_INPUT: Mistake(
             "Leave what was handed in as it was: `x += …` writes into the tensor itself, `x = x + …` makes a new one. "
-            "See section 9.2."
+            "See section 9.1."
         ),
     },
 )
@@ -873,7 +873,7 @@ def _reaches(out, tensors):
 def _do_both_jobs(answer, vocab_size, d_model, ids, x, numbers):
     table = answer(vocab_size, d_model)
     if not isinstance(table, nn.Module):
-        raise Remark("TiedTable has to be an nn.Module, so that its table is trained. See section 9.8.")
+        raise Remark("TiedTable has to be an nn.Module, so that its table is trained. See section 9.18.")
     table = table.to(x)
     tables = [p for p in table.parameters() if p.shape == numbers.shape]
     spread = _spread(tables[0].detach()) if vocab_size >= 1000 and tables else "1/√E"
@@ -889,7 +889,7 @@ def _do_both_jobs(answer, vocab_size, d_model, ids, x, numbers):
         )
         raise Remark(
             f"There has to be a parameter of the shape (V, E), here {tuple(numbers.shape)}, "
-            f"and there is {has}. See section 9.8."
+            f"and there is {has}. See section 9.18."
         )
     count = sum(p.numel() for p in table.parameters())
     answer(3, 4 * d_model)  # another table, of which the first must know nothing
@@ -944,16 +944,16 @@ TiedTable = Exercise(
     mistakes={
         "two tables": Mistake(
             "There are twice as many numbers to learn as one (V, E) table has: one table does both jobs. See "
-            "section 9.8.",
+            "section 9.18.",
             {"\n\n    def embed": "\n        self.other = nn.Parameter(self.weight.data.clone())\n\n    def embed"},
         ),
         "nothing below the table is trained": Mistake(
-            "No gradient comes from score to x, so nothing that made x is trained by the logits. See section 9.8.",
+            "No gradient comes from score to x, so nothing that made x is trained by the logits. See section 9.18.",
             {"x @ self.weight.T": "x.detach() @ self.weight.T"},
         ),
         "two tables and no scale": Mistake(
             "There are twice as many numbers to learn as one (V, E) table has, which does both jobs; and what goes "
-            "in is not scaled. See section 9.8.",
+            "in is not scaled. See section 9.18.",
             {
                 "\n\n    def embed": "\n        self.other = nn.Parameter(self.weight.data.clone())\n\n    def embed",
                 " * math.sqrt(self.weight.size(-1))": "",
@@ -964,117 +964,117 @@ TiedTable = Exercise(
             {"\n\n    def embed": "\n        self.bias = nn.Parameter(torch.zeros(vocab_size))\n\n    def embed"},
         ),
         "no scale": Mistake(
-            "What goes in is not multiplied by √E, and would be drowned by the positions. See section 9.8.",
+            "What goes in is not multiplied by √E, and would be drowned by the positions. See section 9.18.",
             {" * math.sqrt(self.weight.size(-1))": ""},
         ),
         "divided instead of multiplied": Mistake(
-            "What goes in is divided by √E, and has to be multiplied by it. See section 9.8.",
+            "What goes in is divided by √E, and has to be multiplied by it. See section 9.18.",
             {"* math.sqrt(self": "/ math.sqrt(self"},
         ),
         "multiplied by the width itself": Mistake(
-            "What goes in is multiplied by E; it should be the root of it. See section 9.8.",
+            "What goes in is multiplied by E; it should be the root of it. See section 9.18.",
             {"math.sqrt(self.weight.size(-1))": "self.weight.size(-1)"},
         ),
         "scale on the way out": Mistake(
             "The factor √E is at the wrong end: it belongs to what goes in, and the logits are multiplied instead. "
-            "See section 9.8.",
+            "See section 9.18.",
             {" * math.sqrt(self.weight.size(-1))": "", "weight.T": "weight.T * math.sqrt(x.size(-1))"},
         ),
         "scaled at both ends": Mistake(
-            "The logits are multiplied by √E; they have a spread of 1 without it. See section 9.8.",
+            "The logits are multiplied by √E; they have a spread of 1 without it. See section 9.18.",
             {"weight.T": "weight.T * math.sqrt(x.size(-1))"},
         ),
         "logits divided": Mistake(
-            "The logits are divided by √E; the small rows see to that already. See section 9.8.",
+            "The logits are divided by √E; the small rows see to that already. See section 9.18.",
             {"weight.T": "weight.T / math.sqrt(x.size(-1))"},
         ),
         "spread of 1": Mistake(
             "The rows start with a spread of 1: it should be 1/√E, so that the first logits have a spread of 1. "
-            "See section 9.8.",
+            "See section 9.18.",
             {" / math.sqrt(d_model)": ""},
         ),
         "spread of 1/E": Mistake(
-            "The rows start with a spread of 1/E, without the root: it should be 1/√E. See section 9.8.",
+            "The rows start with a spread of 1/E, without the root: it should be 1/√E. See section 9.18.",
             {"math.sqrt(d_model)": "d_model"},
         ),
         "spread of 1/√V": Mistake(
             "The rows start with a spread of 1/√V; a logit sums over the E columns of a row, so E counts. See "
-            "section 9.8.",
+            "section 9.18.",
             {"math.sqrt(d_model)": "math.sqrt(vocab_size)"},
         ),
         "cut off from the gradient": Mistake(
             "Neither of the two jobs sends a gradient to the table, so nothing trains it. detach, no_grad and "
-            ".data cut gradients off. See section 9.8.",
+            ".data cut gradients off. See section 9.18.",
             {"weight[ids]": "weight.detach()[ids]", "weight.T": "weight.detach().T"},
         ),
         "way out cut off from the gradient": Mistake(
             "No gradient comes from score to the table, so the logits do not train it. detach, no_grad and .data "
-            "cut gradients off. See section 9.8.",
+            "cut gradients off. See section 9.18.",
             {"weight.T": "weight.detach().T"},
         ),
         "way in cut off from the gradient": Mistake(
             "No gradient comes from embed to the table, so the way in does not train it. detach, no_grad and .data "
-            "cut gradients off. See section 9.8.",
+            "cut gradients off. See section 9.18.",
             {"weight[ids]": "weight.detach()[ids]"},
         ),
         "no spread chosen": Mistake(
             "The rows start with a spread of 1, as those of nn.Embedding do, and what goes in is not multiplied by √E: "
-            "the first logits have a spread of √E. See section 9.8.",
+            "the first logits have a spread of √E. See section 9.18.",
             {" / math.sqrt(d_model)": "", " * math.sqrt(self.weight.size(-1))": ""},
         ),
         "spread of Xavier": Mistake(
             "The rows start with Xavier's spread, √(2 / (V + E)), made for a Linear from V to E; here it should be "
-            "1/√E. See section 9.8.",
+            "1/√E. See section 9.18.",
             {"/ math.sqrt(d_model)": "* math.sqrt(2 / (vocab_size + d_model))"},
         ),
         "spread of Kaiming": Mistake(
             "The rows start with Kaiming's spread, √(2 / E), made for layers behind a ReLU; here it should be "
-            "1/√E. See section 9.8.",
+            "1/√E. See section 9.18.",
             {"/ math.sqrt(d_model)": "* math.sqrt(2 / d_model)"},
         ),
         "bounds instead of spread": Mistake(
             "The rows start with a spread of 1/√(3E), that of numbers drawn evenly within ±1/√E, as those of a "
-            "Linear are; here the spread itself should be 1/√E. See section 9.8.",
+            "Linear are; here the spread itself should be 1/√E. See section 9.18.",
             {"math.sqrt(d_model)": "math.sqrt(3 * d_model)"},
         ),
         "spread of 0.02": Mistake(
-            "The rows start with a spread of 0.02; it should depend on the width, as 1/√E does. See section 9.8.",
+            "The rows start with a spread of 0.02; it should depend on the width, as 1/√E does. See section 9.18.",
             {"/ math.sqrt(d_model)": "* 0.02"},
         ),
         "zeros to start with": Mistake(
             "The rows start at zero, all of them alike, so all words look the same; they should start with a "
-            "spread of 1/√E. See section 9.8.",
+            "spread of 1/√E. See section 9.18.",
             {"/ math.sqrt(d_model)": "* 0.0"},
         ),
         "not around 0": Mistake(
             "The rows start around half of 1/√E and not around 0: torch.rand draws from 0 to 1, torch.randn around "
-            "0. See section 9.8.",
+            "0. See section 9.18.",
             {"randn": "rand"},
         ),
         "row of zeros": Mistake(
             "A row starts at zero, as with padding_idx: all V rows should start with a spread of 1/√E, and be trained. "
-            "See section 9.8.",
+            "See section 9.18.",
             {
                 "\n\n    def embed": "\n        self.weight.data[0] = 0\n\n    def embed",
                 "self.weight[ids]": "nn.functional.embedding(ids, self.weight, padding_idx=0)",
             },
         ),
         "multiplied by 8": Mistake(
-            "What goes in is multiplied by 8, which is √64, for other widths too; it should be √E. See section 9.8.",
+            "What goes in is multiplied by 8, which is √64, for other widths too; it should be √E. See section 9.18.",
             {"math.sqrt(self.weight.size(-1))": "8"},
         ),
         "multiplied by the root of the length": Mistake(
             "What goes in is multiplied by √T, the root of the number of tokens; it should be √E, the root of the "
-            "width. See section 9.8.",
+            "width. See section 9.18.",
             {"self.weight.size(-1)": "ids.size(-1)"},
         ),
         "table scaled in place": Mistake(
             "embed multiplies the stored table itself by √E, so that it grows with every call: multiply what was "
-            "looked up. See section 9.8.",
+            "looked up. See section 9.18.",
             _ScaledInPlace,
         ),
         "multiplied by the root of V": Mistake(
-            "What goes in is multiplied by √V; it should be √E, the root of the width. See section 9.8.",
+            "What goes in is multiplied by √V; it should be √E, the root of the width. See section 9.18.",
             {"self.weight.size(-1)": "len(self.weight)"},
         ),
         "bias and no scale": Mistake(
@@ -1087,7 +1087,7 @@ TiedTable = Exercise(
         ),
         "scaled and divided": Mistake(
             "What goes in is divided by √E and the logits are multiplied by it: multiply what goes in, and leave "
-            "the logits as they are. See section 9.8.",
+            "the logits as they are. See section 9.18.",
             {"* math.sqrt(self": "/ math.sqrt(self", "weight.T": "weight.T * math.sqrt(x.size(-1))"},
         ),
         "logarithms of probabilities": Mistake(
@@ -1129,7 +1129,7 @@ def _from_the_sizes(answer, src_vocab_size, tgt_vocab_size, d_model, d_ff, num_l
     def refuse(module, *_, **__):
         raise Remark(
             f"A {type(module).__name__} is made here: compute from the sizes alone, without making one. See section "
-            "9.11."
+            "9.23."
         )
 
     with mock.patch.object(nn.Module, "__init__", refuse):
@@ -1157,12 +1157,12 @@ count_transformer = Exercise(
             {"forward + 2 * norm": "forward + 3 * norm", "3 * norm": "4 * norm", "layers + 2 * norm": "layers"},
         ),
         "logits counted again": Mistake(
-            "The numbers of the target's table are in it twice: it is one tensor that does both jobs. See section 9.8.",
+            "The target's table is counted twice, but one tensor does both jobs. See section 9.18.",
             {"+ tgt_vocab_size)": "+ 2 * tgt_vocab_size)"},
         ),
         "logits counted again with a bias": Mistake(
             "As many come out as with a Linear of its own for the logits, bias and all: they have no bias, and "
-            "their matrix is the target's table. See section 9.8.",
+            "their matrix is the target's table. See section 9.18.",
             {"+ tgt_vocab_size)": "+ 2 * tgt_vocab_size)", "layers + 2 * norm": "layers + 2 * norm + tgt_vocab_size"},
         ),
         "bias of the logits counted": Mistake(
@@ -1170,19 +1170,19 @@ count_transformer = Exercise(
             {"layers + 2 * norm": "layers + 2 * norm + tgt_vocab_size"},
         ),
         "tables forgotten": Mistake(
-            "The two tables are missing, which hold a row for each token. See section 9.11.",
+            "The two tables are missing, which hold a row for each token. See section 9.23.",
             {"return tables + ": "return "},
         ),
         "source's table forgotten": Mistake(
-            "The source's table is missing: the two languages have a table each. See section 9.8.",
+            "The source's table is missing: the two languages have a table each. See section 9.18.",
             {"src_vocab_size + tgt": "tgt"},
         ),
         "one table for both languages": Mistake(
-            "One table of the larger vocabulary is counted; the two languages have a table each. See section 9.8.",
+            "One table of the larger vocabulary is counted; the two languages have a table each. See section 9.18.",
             {"(src_vocab_size + tgt_vocab_size)": "max(src_vocab_size, tgt_vocab_size)"},
         ),
         "target's table forgotten": Mistake(
-            "The target's table is missing: the two languages have a table each. See section 9.8.",
+            "The target's table is missing: the two languages have a table each. See section 9.18.",
             {" + tgt_vocab_size)": ")"},
         ),
         "one attention in the decoder": Mistake(
@@ -1214,21 +1214,21 @@ count_transformer = Exercise(
             {"norm = 2 * d_model": "norm = d_model"},
         ),
         "biases forgotten": Mistake(
-            "No bias of any Linear is counted; each has one but the last. See section 9.11.",
+            "No bias of any Linear is counted; each has one but the last. See section 9.23.",
             {" + 4 * d_model": "", " + d_ff + d_model": ""},
         ),
         "attention's biases forgotten": Mistake(
-            "The biases of the attentions are missing, E for each of their four Linears. See section 9.11.",
+            "The biases of the attentions are missing, E for each of their four Linears. See section 9.23.",
             {" + 4 * d_model": ""},
         ),
         "feed-forward's biases forgotten": Mistake(
             "The biases of the feed-forwards are missing, d_ff for the first Linear and E for the second. See section "
-            "9.11.",
+            "9.23.",
             {" + d_ff + d_model": ""},
         ),
         "feed-forward's biases of one width": Mistake(
             "A bias is as long as the output of its Linear: in the feed-forward, d_ff for the first and E for the "
-            "second. See section 9.11.",
+            "second. See section 9.23.",
             {"+ d_ff + d_model": "+ 2 * d_model"},
         ),
         "output projection forgotten": Mistake(
@@ -1236,24 +1236,24 @@ count_transformer = Exercise(
             {"4 * d_model * d_model + 4 * d_model": "3 * d_model * d_model + 3 * d_model"},
         ),
         "one Linear in the feed-forward": Mistake(
-            "The feed-forward has one Linear here, from E to d_ff, and it has two, up and down. See section 9.1.",
+            "The feed-forward has one Linear here, from E to d_ff, and it has two, up and down. See section 9.2.",
             {"2 * d_model * d_ff + d_ff + d_model": "d_model * d_ff + d_ff"},
         ),
         "source's words for both tables": Mistake(
             "Both tables have a row for each word of the source; the target's should have one for each word of the "
-            "target. See section 9.8.",
+            "target. See section 9.18.",
             {"+ tgt_vocab_size)": "+ src_vocab_size)"},
         ),
         "half the layers": Mistake(
-            "The layers count for half of what they have: there are num_layers on each side. See section 9.11.",
+            "The layers count for half of what they have: there are num_layers on each side. See section 9.23.",
             {"decoder_layer)": "decoder_layer) // 2"},
         ),
         "one matrix in the feed-forward": Mistake(
-            "The feed-forward has one matrix here, and it has two, up and down. See section 9.1.",
+            "The feed-forward has one matrix here, and it has two, up and down. See section 9.2.",
             {"2 * d_model * d_ff": "d_model * d_ff"},
         ),
         "d_ff ignored": Mistake(
-            "The feed-forward is 4E wide here, as in the paper; it should be d_ff. See section 9.1.",
+            "The feed-forward is 4E wide here, as in the paper; it should be d_ff. See section 9.2.",
             {"    attention =": "    d_ff = 4 * d_model\n    attention ="},
         ),
         "feed-forward in one side only": Mistake(
@@ -1262,12 +1262,12 @@ count_transformer = Exercise(
             {"2 * attention + feed_forward": "2 * attention"},
         ),
         "one layer for all": Mistake(
-            "One layer on each side is counted, however large num_layers is; there are num_layers. See section 9.11.",
+            "One layer on each side is counted, however large num_layers is; there are num_layers. See section 9.23.",
             {"num_layers * (": "("},
         ),
         "layers shared between the sides": Mistake(
             "One decoder layer is counted, beside num_layers encoder layers: there are num_layers on each side. "
-            "See section 9.11.",
+            "See section 9.23.",
             {"(encoder_layer + decoder_layer)": "encoder_layer + decoder_layer"},
         ),
         "decoder forgotten": Mistake(
@@ -1286,25 +1286,25 @@ count_transformer = Exercise(
             {"forward + 2 * norm": "forward + 3 * norm"},
         ),
         "one bias in the attention": Mistake(
-            "An attention has a single bias here; each of its four Linears has one. See section 9.11.",
+            "An attention has a single bias here; each of its four Linears has one. See section 9.23.",
             {"+ 4 * d_model": "+ d_model"},
         ),
         "no bias at the output projection": Mistake(
-            "The attentions have three biases here, one too few; each of their four Linears has one. See section 9.11.",
+            "The attentions have three biases here, one too few; each of their four Linears has one. See section 9.23.",
             {"+ 4 * d_model": "+ 3 * d_model"},
         ),
         "first bias of the feed-forward forgotten": Mistake(
             "The biases of a feed-forward count E together here; its first Linear has d_ff and its second E. See "
-            "section 9.11.",
+            "section 9.23.",
             {" + d_ff + d_model": " + d_model"},
         ),
         "biases of the feed-forward both d_ff": Mistake(
             "The biases of a feed-forward count 2 d_ff together here; the second one's is as long as its output, "
-            "E. See section 9.11.",
+            "E. See section 9.23.",
             {"+ d_ff + d_model": "+ 2 * d_ff"},
         ),
         "one matrix in the attention": Mistake(
-            "An attention has one matrix here; it has four, for queries, keys, values and output. See section 9.11.",
+            "An attention has one matrix here; it has four, for queries, keys, values and output. See section 9.23.",
             {"4 * d_model * d_model + 4 * d_model": "d_model * d_model + d_model"},
         ),
         "final norms and biases of the norms forgotten": Mistake(
