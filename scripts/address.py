@@ -54,15 +54,15 @@ PLACES = (
         "[![launch on Binder](https://mybinder.org/badge_logo.svg)]"
         f"(https://mybinder.org/v2/gh/OWNER/NAME/{CHAPTER.replace('/', '?urlpath=lab/tree/', 1)})\n"
         "[![open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]"
-        f"(https://colab.research.google.com/github/OWNER/NAME/blob/{CHAPTER})\n\nAttention,",
-        "# The Attention Course\n\nAttention,",
+        f"(https://colab.research.google.com/github/OWNER/NAME/blob/{CHAPTER})\n\nWrite attention",
+        "# The Attention Course\n\nWrite attention",
     ),
     Place(
         "README.md",
-        "- **Launch**: the badges above open a chapter on Binder or Colab; "
-        "each chapter of the website has both buttons.\n",
+        "- **Launch**: the badges above open a chapter on Binder or Colab, "
+        "and each chapter of the website has both buttons.\n",
         "- **Launch**: each chapter of a published copy has buttons for Binder and Colab. "
-        f"This copy has no public address yet; whoever publishes it gives the address with {HOW_TO_ADDRESS}.\n",
+        f"This copy has no public address yet; to publish it, set the address with {HOW_TO_ADDRESS}.\n",
     ),
     Place("CONTRIBUTING.md", "[open an issue](https://github.com/OWNER/NAME/issues). ", "open an issue. "),
     Place(
@@ -83,18 +83,18 @@ PLACES = (
     Place(
         "book/how_to_use.md",
         "What you write stays until you leave the page, so copy what you want to keep.\n"
-        "On the public website, *Live* asks Binder for a server instead, and nothing has to be installed.\n",
+        "On the public website, *Live* starts a server on Binder instead, so you need not install anything.\n",
         "What you write stays until you leave the page, so copy what you want to keep.\n",
     ),
     Place(
         "book/how_to_use.md",
-        "## Launch it in your browser\n\n"
-        "Each chapter has a rocket at the top of its page.\n\n"
+        "## Launch a chapter on Colab or Binder\n\n"
+        "Click the rocket at the top of a chapter.\n\n"
         "- **Colab** opens the notebook on Google's machines.\n"
-        "  The first cell, which this website hides, installs the course there and does nothing anywhere else.\n"
+        "  The first cell, which this website hides, installs the course on Colab and does nothing anywhere else.\n"
         "- **Binder** builds the whole course on a public server and opens JupyterLab.\n"
-        "  The first start can take some minutes; nothing you change there is kept, so download what "
-        "you want to keep.\n"
+        "  The first start can take some minutes.\n"
+        "  Binder keeps none of your changes, so download what you want to keep.\n"
         "\n"
         "## The exercises\n",
         "## The exercises\n",

@@ -23,28 +23,6 @@ CHAPTERS = tuple(range(1, 21))
 PARTS = (("I · first principles", 1, 7), ("II · translating", 8, 13), ("III · production", 14, 20))
 
 
-def question() -> Drawing:
-    """Draw the question of Part I: how much of each word goes into what one word becomes."""
-    tokens, asks = EXAMPLE["tokens"], EXAMPLE["tokens"].index("one")
-    sheet = Sheet(236)
-    step = (WIDTH - 24) / len(tokens)
-    middles = [12 + step * (i + 0.5) for i in range(len(tokens))]
-    centre = middles[asks]
-    sheet.arrow((centre, 48), (centre, 100))
-    for i, (x, token) in enumerate(zip(middles, tokens, strict=True)):
-        sheet.labelled(x - 33, 20, 66, 28, "query" if i == asks else "vector", token, size=NORMAL)
-        sheet.line((x, 136), (WIDTH / 2, 192), kind="flow", width=1.5)
-        sheet.labelled(x - 33, 100, 66, 36, "weights", "?", size=20)
-    sheet.mark(middles[-1] - 33, 100, 66, 36)
-    sheet.text(centre - 9, 74, "one asks: how much of each?", anchor="end", size=NORMAL)
-    sheet.labelled(WIDTH / 2 - 118, 190, 236, 30, "context", "one, now that it has looked", size=NORMAL)
-    said = " + ".join(f"? × {token}" for token in tokens)
-    return sheet.finish(
-        "Six words, and what one of them takes from each",
-        [f"one, now that it has looked = {said}", "all ? together are 1; marked: the one of step"],
-    )
-
-
 def path() -> Drawing:
     """Draw the chapters and three ways through them."""
     step = 21.2
@@ -126,7 +104,6 @@ def drawings() -> dict[str, Drawing]:
     """The drawings by the names of their files."""
     return {
         "vocabulary.svg": plots.vocabulary(),
-        "question.svg": question(),
         "path.svg": path(),
         "translated.svg": translated(),
     }
