@@ -180,10 +180,10 @@ def test_a_test_file_is_named_after_what_it_tests():
     assert chapters == {f"test_chapter_{path.name[:2]}.py" for path in NOTEBOOKS.glob("*.ipynb")}
 
 
-def test_every_module_has_its_room_on_the_map_for_contributors():
+def test_contributing_names_every_module_once():
     source = Path(attn_course.__file__).parent
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    rooms = text.partition("**The rooms of")[2].partition("**Change a chapter**")[0].partition("\n")[2]
-    named = re.findall(r"`(\w+)`", rooms)
+    modules = text.partition("\n## The modules of")[2].partition("\n## ")[0].partition("\n")[2]
+    named = re.findall(r"`(\w+)`", modules)
     there = {path.stem for path in source.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
     assert sorted(named) == sorted(there - {"__init__", "__main__"})
