@@ -232,7 +232,7 @@ def missing_parts(notebook: NotebookNode, chapter_number: int = 20) -> list[str]
         if promise not in text:
             found.append(f"the opening does not say {promise}")
     times = re.search(
-        r"^\*About \d+ minutes to read(?: the core, \d+ with every detail)?; \d+ seconds to run on two CPU cores; "
+        r"^\*About \d+ minutes(?: for the core, \d+ with all optional sections)?; \d+ seconds to run on two CPU cores; "
         r"(\d+) minutes for the exercises \((?:◦+ \d+(?:, )?)+\)\.\*$",
         text,
         re.MULTILINE,
@@ -603,7 +603,7 @@ def figure_of(text: str) -> NotebookNode:
 
 
 ERROR = nbformat.v4.new_output("error", ename="ValueError", evalue="no", traceback=[])
-TIMES = "*About 5 minutes to read; 3 seconds to run on two CPU cores; 7 minutes for the exercises (◦ 7).*"
+TIMES = "*About 5 minutes; 3 seconds to run on two CPU cores; 7 minutes for the exercises (◦ 7).*"
 
 EXERCISE = """### Exercise 2.1 · Do it (◦, 5 min)
 
