@@ -27,9 +27,9 @@ PARTS = {1: range(1, 8), 2: range(8, 14), 3: range(14, 21)}
 COLLAPSED = "jp-MarkdownHeadingCollapsed"
 NO_DETAILS = "none yet"  # for chapters without optional sections
 WORDS, CODE_LINES, OUTPUT_LINES, FIGURES = 180, 12, 60, 4  # that somebody reads in one minute
-# Three readers also made the predictions, used a pencil and ran the cells. They needed 30 minutes for the core of
-# chapter 2 (22 for reading alone), 40 to 45 for chapter 5 (26), and about 80 for chapter 0 with its exercises, so 55
-# for its core (33). The factor that fits best is 1.59. With 1.6, the three cores take 35, 40 and 55 minutes.
+# Three first readers estimated the time with predictions, pencil work and running the cells: 30 minutes for the core of
+# chapter 2 (22 for reading alone), 40 to 45 for chapter 5 (26), and about 80 for chapter 0 with its exercises, which
+# leaves 55 for its core (33). The factor that fits best is 1.59. With 1.6, the three cores take 35, 40 and 55 minutes.
 WORK = 1.6
 
 HEADING = re.compile(r"^(#{1,6}) (.+)$", re.MULTILINE)
