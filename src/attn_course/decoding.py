@@ -36,6 +36,38 @@ class Translates(Protocol):
         ...
 
 
+class SourceRule(Protocol):
+    """What may be written for one source."""
+
+    def allowed(self, written: Sequence[int]) -> Bool[Tensor, "V"]:
+        """True for each token that may be written next.
+
+        Args:
+            written: the ids so far, without the beginning.
+        """
+        ...
+
+    def penalty(self, written: Sequence[int]) -> float:
+        """What the score of a hypothesis loses; the beam ranks by it.
+
+        Args:
+            written: the ids of the hypothesis, without the beginning.
+        """
+        ...
+
+
+class Rule(Protocol):
+    """What may be written for a source; :class:`attn_course.copying.CopyNumbers` is one."""
+
+    def __call__(self, source: Sequence[int], /) -> SourceRule | None:
+        """The rule for one source; None if everything may be written.
+
+        Args:
+            source: its ids, without the padding.
+        """
+        ...
+
+
 @runtime_checkable
 class Continues(Protocol):
     """What :func:`generate` asks of a model; :class:`attn_course.LanguageModel` is one."""
@@ -171,10 +203,15 @@ class Beam:
                 f"patience ({self.patience}) must be at least 1 and finite: below it, beams would be cut off"
             )
 
-    def rank(self, ids: Int[Tensor, "T"], log_prob: float) -> "Hypothesis":
+    def rank(
+        self, ids: Int[Tensor, "T"], log_prob: float, rule: "SourceRule | None" = None
+    ) -> "Hypothesis":
         """The hypothesis that these ids without the beginning are, with the score that it is ranked by."""
         score = normalize_by_length(log_prob, ids.numel(), self.length_penalty)
-        return Hypothesis(ids, log_prob, score + self.length_reward * ids.numel())
+        score += self.length_reward * ids.numel()
+        if rule is not None:
+            score -= rule.penalty(ids.tolist())
+        return Hypothesis(ids, log_prob, score)
 
 
 class Hypothesis(NamedTuple):
@@ -185,7 +222,8 @@ class Hypothesis(NamedTuple):
     log_prob: float
     """Natural logarithm of the probability that the model gives to these ids, the end included."""
     score: float
-    """The same after :func:`normalize_by_length`, with the reward for its length: what hypotheses are ranked by."""
+    """The same after :func:`normalize_by_length`, with the reward for its length, less the penalty of a rule: what
+    hypotheses are ranked by."""
 
 
 # -- One token after the other -----------------------------------------------------------------------
@@ -199,6 +237,7 @@ def greedy_search(
     *,
     special: SpecialIds,
     max_len: int,
+    rule: Rule | None = None,
 ) -> Int[Tensor, "B T"]:
     """Write the most probable token, again and again, until it is the end.
 
@@ -210,6 +249,7 @@ def greedy_search(
         src_lengths: how many of each row's ids are tokens.
         special: the target's ids that are no words.
         max_len: most tokens to write, the end included.
+        rule: which tokens may be written; None for all.
 
     Returns:
         The ids, without the beginning and with the end where it was written; as long as the longest target.
@@ -218,7 +258,9 @@ def greedy_search(
         ValueError: if the model is in training mode, lengths do not fit the sources, ``max_len`` is below 1 or
             above that of the model, or the model's logits hold nan.
     """
-    return _write(model, src, src_lengths, special, max_len, choose=_most_probable)
+    return _write(
+        model, src, src_lengths, special, max_len, choose=_most_probable, rule=rule
+    )
 
 
 @torch.no_grad()
@@ -253,9 +295,11 @@ def _write(
     special: SpecialIds,
     max_len: int,
     choose: Callable[[Tensor], Tensor],
+    rule: Rule | None = None,
 ) -> Int[Tensor, "B T"]:
     memory, src_mask = _read(model, src, src_lengths, max_len)
-    writer = _Writer(model, memory, src_mask, max_len, special)
+    rules = _rules(rule, src, src_lengths)
+    writer = _Writer(model, memory, src_mask, max_len, special, rules)
     ids = torch.full_like(src[:, :1], special.bos)  # (B, 1)
     done = torch.zeros_like(src[:, 0], dtype=torch.bool)
     while ids.size(1) <= max_len and not done.all():
@@ -345,6 +389,7 @@ def beam_search(
     special: SpecialIds,
     max_len: int,
     beam: Beam = Beam(),
+    rule: Rule | None = None,
 ) -> list[list[Hypothesis]]:
     """Keep the best beginnings of every target, extend each by every token, and keep the best again.
 
@@ -356,6 +401,7 @@ def beam_search(
     Args:
         model, src, src_lengths, special, max_len: as for :func:`greedy_search`; padding is never written.
         beam: how many beginnings to keep, and what to rank by.
+        rule: as for :func:`greedy_search`. Probabilities stay those of the model.
 
     Returns:
         For each source its hypotheses, best first and no two alike: those that ended, then, if these are fewer
@@ -370,7 +416,9 @@ def beam_search(
     # Rows of the decoder are (B·K), the beams of a source together.
     memory = memory.repeat_interleave(K, dim=0)
     src_mask = src_mask.repeat_interleave(K, dim=0)
-    writer = _Writer(model, memory, src_mask, max_len, special)
+    rules = _rules(rule, src, src_lengths)
+    rules_of_beams = [rule for rule in rules for _ in range(K)]
+    writer = _Writer(model, memory, src_mask, max_len, special, rules_of_beams)
     ids = torch.full((B, K, 1), special.bos, device=src.device)
     # All beams begin alike, so that all but one would only repeat it.
     log_probs = torch.full((B, K), -math.inf, device=src.device)
@@ -391,7 +439,8 @@ def beam_search(
         for b in filter(searching.__getitem__, range(B)):
             for rank in range(K):  # an end must be among the K best to count
                 if ends[b, rank] and best[b, rank] > -math.inf:
-                    ended[b].append(beam.rank(longer[b, rank, 1:], best[b, rank].item()))
+                    found = longer[b, rank, 1:], best[b, rank].item()
+                    ended[b].append(beam.rank(*found, rules[b]))
 
         # The best that do not end.
         going_on = ends.byte().argsort(dim=-1, stable=True)[:, :K]
@@ -407,7 +456,7 @@ def beam_search(
         results.append(sorted(ended[b], key=lambda h: h.score, reverse=True)[:K])
         if searching[b]:
             cut_off = [
-                beam.rank(ids[b, k, 1:], log_probs[b, k].item())
+                beam.rank(ids[b, k, 1:], log_probs[b, k].item(), rules[b])
                 for k in range(K)
                 if log_probs[b, k] > -math.inf
             ]
@@ -640,6 +689,15 @@ def _refuse_training(model: object) -> None:
         )
 
 
+def _rules(
+    rule: Rule | None, src: Int[Tensor, "B S"], src_lengths: Int[Tensor, "B"]
+) -> list[SourceRule | None]:
+    if rule is None:
+        return [None] * len(src)
+    rows = zip(src.tolist(), src_lengths.tolist(), strict=True)
+    return [rule(ids[:length]) for ids, length in rows]
+
+
 class _Writer:
     """Asks a model about targets that grow, N rows at a time, with a cache if it offers one."""
 
@@ -650,8 +708,10 @@ class _Writer:
         src_mask: Bool[Tensor, "N 1 S"],
         max_len: int,
         special: SpecialIds,
+        rules: Sequence[SourceRule | None],
     ) -> None:
         self.model, self.memory, self.src_mask = model, memory, src_mask
+        self.rules = rules
         self.never = [special.bos, special.pad]
         self.cache = None
         if hasattr(model, "make_cache"):
@@ -667,6 +727,10 @@ class _Writer:
         _refuse_nan(logits[:, -1], ids.size(1) - 1)
         log_probs = logits[:, -1].log_softmax(dim=-1)
         log_probs[:, self.never] = -math.inf
+        for row, rule in enumerate(self.rules):
+            if rule is not None:
+                allowed = rule.allowed(ids[row, 1:].tolist()).to(log_probs.device)
+                log_probs[row, ~allowed] = -math.inf
         return log_probs
 
     def reorder(self, parents: Int[Tensor, "B K"]) -> None:

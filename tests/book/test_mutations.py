@@ -232,6 +232,15 @@ MUTATIONS = {
         "return None if mask is None else mask[:, :, :num_keys]",
         "return None",
     ),
+    "copying: a number used twice": ("copying.py", " and not before & spelling.uses", ""),
+    "copying: a number left unfinished": (
+        "copying.py",
+        "str.startswith if match.end() == len(text) else str.__eq__",
+        "str.startswith",
+    ),
+    "copying: a missing number costs nothing": ("copying.py", "len(missing - used)", "0"),
+    "copying: minutes without their zero": ("copying.py", "int(_value(minute[0])):02}", "int(_value(minute[0]))}"),
+    "copying: a year with a comma": ("copying.py", ' or behind.startswith("年")', ""),
     "cache: written before it is checked": (
         "cache.py",
         "            self._check(x, name, kept)\n",

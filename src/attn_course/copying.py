@@ -1,0 +1,257 @@
+"""Copy the numbers of the source: a rule for the searches of :mod:`attn_course.decoding`. The translator uses it.
+
+A translator that writes a number digit by digit can lose a digit, and a reader of the translation cannot see it. But
+every number of a translation is in its source. So the search may write the numbers of the source and no others.
+"""
+
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from attn_course.data.subwords import UNK_ID, Subwords
+
+MISSING_NUMBER = 10.0
+"""What the score of a translation loses for each number that it lacks."""
+
+_KANJI_DIGITS = {sign: n for n, sign in enumerate("〇一二三四五六七八九")}
+_KANJI_UNITS = {"十": 10, "百": 100, "千": 1000, "万": 10**4, "億": 10**8, "兆": 10**12}
+_KANJI = "".join([*_KANJI_DIGITS, *_KANJI_UNITS])
+_DIGITS = "[0-9]+(?:,[0-9]{3}(?![0-9]))*"  # 12,800 is one number, and 2,3 is two
+_IN_SOURCE = re.compile(
+    rf"{_DIGITS}(?:[.:][0-9]+)*(?![0-9.:{_KANJI}])|(?:{_DIGITS}(?:[.][0-9]+)?|[{_KANJI}])+"
+)
+_PART = re.compile(rf"{_DIGITS}(?:[.][0-9]+)?|[{_KANJI}]")
+_MAY_BE_LACKING = re.compile("月|代|度と")  # as in March, teens, never again
+_IN_ENGLISH = re.compile(
+    "[0-9][0-9.,:]*(?: (?:hundred|thousand|million|billion)(?![a-z]))?"
+)
+_GOES_ON = re.compile("[0-9]|^[.,:]|^ (?:hundred|thousand|million|billion)$")
+_WORDS = {
+    2: "two second twice both couple few double pair",
+    3: "three third thirds few",
+    4: "four fourth",
+    5: "five fifth",
+    6: "six sixth",
+    7: "seven seventh",
+    8: "eight eighth",
+    9: "nine ninth",
+    10: "ten tenth",
+    11: "eleven eleventh",
+    12: "twelve twelfth dozen noon",
+    13: "thirteen thirteenth",
+    14: "fourteen fourteenth",
+    15: "fifteen fifteenth quarter",
+    16: "sixteen sixteenth",
+    17: "seventeen seventeenth",
+    18: "eighteen eighteenth",
+    19: "nineteen nineteenth",
+    20: "twenty twentieth",
+    30: "thirty thirtieth half",
+    40: "forty fortieth",
+    50: "fifty fiftieth half",
+    60: "sixty sixtieth",
+    70: "seventy seventieth",
+    80: "eighty eightieth",
+    90: "ninety ninetieth",
+}
+
+
+class Spelling(NamedTuple):
+    """One way to write a number of the source in English digits, or an hour with its minutes."""
+
+    text: str
+    uses: frozenset[int]
+    """Which numbers of the source it writes, counted from 0."""
+
+
+class SourceNumbers(NamedTuple):
+    """The numbers of a Japanese sentence."""
+
+    spellings: list[Spelling]
+    required: dict[int, set[str]]
+    """The numbers that a translation should not lack, each with the words that may replace its digits."""
+
+
+def find_numbers(japanese: str) -> SourceNumbers:
+    """Find the numbers of a sentence, in Arabic digits, in kanji, or in both.
+
+    Only numbers with Arabic digits are required, since kanji numerals are often parts of other words. 1 is not
+    required either, since English often writes *a*.
+
+    Args:
+        japanese: a sentence as :func:`~attn_course.data.text.normalize_japanese` spells it.
+
+    Example:
+        >>> numbers = find_numbers("1944年8時半に3万5千円と2.90ドル")
+        >>> [spelling.text for spelling in numbers.spellings]
+        ['1944', '8', '8:30', '35,000', '2.90']
+        >>> find_numbers("11時5分").spellings[-1]
+        Spelling(text='11:05', uses=frozenset({0, 1}))
+        >>> sorted(find_numbers("50人").required[0])
+        ['fiftieth', 'fifty', 'half']
+    """
+    found = list(_IN_SOURCE.finditer(japanese))
+    spellings, required = [], {}
+    for i, match in enumerate(found):
+        number, behind = match[0], japanese[match.end() :]
+        texts = _spell(number, behind)
+        spellings += [Spelling(text, frozenset({i})) for text in texts]
+        if (
+            number != "1"
+            and re.search("[0-9]", number)
+            and not _MAY_BE_LACKING.match(behind)
+        ):
+            required[i] = _words_for(number)
+    for i, (hour, minute) in enumerate(pairwise(found)):
+        between, behind = japanese[hour.end() : minute.start()], japanese[minute.end() :]
+        if between == "時" and re.match("分(?!前)", behind):
+            text = f"{_value(hour[0])}:{int(_value(minute[0])):02}"
+            spellings.append(Spelling(text, frozenset({i, i + 1})))
+    return SourceNumbers(spellings, required)
+
+
+def _spell(number: str, behind: str) -> list[str]:
+    """How English may write a number, by what is behind it."""
+    has_kanji = any(sign in _KANJI for sign in number)
+    plain = _write(_value(number)) if has_kanji else number.replace(",", "")
+    with_commas = re.sub(r"\B(?=([0-9]{3})+$)", ",", plain)
+    if not re.fullmatch("[1-9][0-9]*", plain) or behind.startswith("年"):
+        return [plain]
+    if has_kanji and plain.endswith("00000") and len(plain) > 6:
+        return [with_commas, f"{_write(_value(number) / 10**6)} million"]
+    texts = [with_commas] if has_kanji else [plain, with_commas]
+    if behind.startswith("時半"):
+        texts.append(f"{plain}:30")
+    elif re.match("時(?!間)", behind):
+        texts.append(f"{plain}:00")
+    return list(dict.fromkeys(texts))
+
+
+def _write(value: Decimal) -> str:
+    return f"{value.normalize():f}"
+
+
+def _value(number: str) -> Decimal:
+    """The value of a number in Arabic digits, in kanji, or in both: 3万5千 is 35000."""
+    total = below = digits = Decimal(0)
+    for part in _PART.findall(number):
+        if part in _KANJI_DIGITS:
+            digits = 10 * digits + _KANJI_DIGITS[part]
+        elif part not in _KANJI_UNITS:
+            digits = Decimal(part.replace(",", ""))
+        elif part in "万億兆":
+            total += (below + digits or 1) * _KANJI_UNITS[part]
+            below = digits = Decimal(0)
+        else:
+            below += (digits or 1) * _KANJI_UNITS[part]
+            digits = Decimal(0)
+    return total + below + digits
+
+
+def _words_for(number: str) -> set[str]:
+    """The words of which one must be there where English has no digits: *twenty* for 23."""
+    if not number.isdecimal():
+        return set()
+    if number[1:] in ("00", "000"):
+        return {"hundred" if len(number) == 3 else "thousand"}
+    value = int(number)
+    return set((_WORDS.get(value) or _WORDS.get(value // 10 * 10, "")).split())
+
+
+class CopyNumbers:
+    """A :class:`~attn_course.decoding.Rule`: write digits only where they copy a number of the source.
+
+    Each number may be written once, and as a whole. Number words such as *three* may always be written, and a source
+    without an Arabic digit has no rule.
+
+    Args:
+        src_subwords: the pieces of the sources.
+        tgt_subwords: the pieces of the translations.
+    """
+
+    def __init__(self, src_subwords: Subwords, tgt_subwords: Subwords) -> None:
+        self.src_subwords, self.tgt_subwords = src_subwords, tgt_subwords
+        pieces = [tgt_subwords.piece(i).replace("▁", " ") for i in range(len(tgt_subwords))]
+        # All other pieces end a number.
+        self.numeric = {
+            i: piece for i, piece in enumerate(pieces) if _GOES_ON.search(piece)
+        }
+
+    def __call__(self, source: Sequence[int]) -> "NumbersOfSource | None":
+        """The rule for one source; None if its text has no Arabic digit.
+
+        Args:
+            source: its ids; special ids are left out.
+        """
+        japanese = self.src_subwords.decode(source)
+        if not re.search("[0-9]", japanese):
+            return None
+        spellings, required = find_numbers(japanese)
+        # A vocabulary may lack a digit.
+        spellings = [
+            s for s in spellings if UNK_ID not in self.tgt_subwords.encode([s.text])
+        ]
+        return NumbersOfSource(self, spellings, required)
+
+
+class NumbersOfSource:
+    """The rule for one source: which pieces may be written, and what a missing number costs.
+
+    Args:
+        rule: knows the pieces.
+        spellings: how the numbers may be written.
+        required: which must not be missing; see :class:`SourceNumbers`.
+    """
+
+    def __init__(
+        self, rule: CopyNumbers, spellings: list[Spelling], required: dict[int, set[str]]
+    ) -> None:
+        self.rule, self.spellings, self.required = rule, spellings, required
+
+    def allowed(self, written: Sequence[int]) -> Bool[Tensor, "V"]:
+        """True for each piece that may be written next; for all of them where none could be.
+
+        Args:
+            written: the ids so far, without the beginning.
+        """
+        text = self.rule.tgt_subwords.decode(written)
+        allowed = torch.full((len(self.rule.tgt_subwords),), bool(self.used_in(text + " ")))
+        for i, piece in self.rule.numeric.items():
+            allowed[i] = bool(self.used_in(text + piece))
+        return allowed if allowed.any() else ~allowed
+
+    def penalty(self, written: Sequence[int]) -> float:
+        """What the score of a whole translation loses, so much for each required number that it lacks.
+
+        Args:
+            written: its ids, without the beginning.
+        """
+        text = self.rule.tgt_subwords.decode(written)
+        words = set(re.findall("[a-z]+", text))
+        missing = {i for i, spelled in self.required.items() if not words & spelled}
+        return MISSING_NUMBER * min(
+            (len(missing - used) for used in self.used_in(text + " ")), default=0
+        )
+
+    def used_in(self, text: str) -> set[frozenset[int]]:
+        """The sets of numbers that a text may have written in digits; none if it breaks the rule.
+
+        Args:
+            text: the beginning of a translation; a number at its end may be unfinished.
+        """
+        used = {frozenset()}
+        for match in _IN_ENGLISH.finditer(text):
+            fits = str.startswith if match.end() == len(text) else str.__eq__
+            used = {
+                before | spelling.uses
+                for before in used
+                for spelling in self.spellings
+                if fits(spelling.text, match[0]) and not before & spelling.uses
+            }
+        return used
