@@ -231,6 +231,12 @@ def test_the_beam_is_that_of_the_translator(folder):
     assert f"{LENGTH_REWARD} if not given" in get_args(cli.LengthReward)[1].help
 
 
+def test_numbers_are_those_of_the_source_unless_they_may_be_free():
+    lost = "彼は1944年に生まれた。"
+    assert run("translate", lost).stdout == "He was born in 1944.\n"
+    assert run("translate", "--free-numbers", lost).stdout == "He was born in 194.\n"
+
+
 LINES = "犬が猫を見る。馬が犬を追う。\nhello\n鳥が魚を好む"
 
 

@@ -59,6 +59,12 @@ LengthReward = Annotated[
         help="What each token adds to the score of a hypothesis; 0.7 if not given.",
     ),
 ]
+FreeNumbers = Annotated[
+    bool,
+    typer.Option(
+        "--free-numbers", help="Let the translator write digits that the source lacks."
+    ),
+]
 
 
 CORPORA = [name.removesuffix("PATH") for name in SOURCES]
@@ -370,6 +376,7 @@ def translate(
     folder: RunFolder = None,
     beam: Beam = 5,
     length_reward: LengthReward = None,
+    free_numbers: FreeNumbers = False,
     n_best: Annotated[
         int | None,
         typer.Option(
@@ -430,7 +437,7 @@ def translate(
         raise ValueError("--heatmap draws one sentence; give it as an argument")
     if heatmap is not None and heatmap.suffix.lower() != ".png":
         raise ValueError(f"--heatmap {heatmap} must end with .png, for it is a PNG file")
-    search = _search(beam, length_reward)
+    search = _search(beam, length_reward, free_numbers)
     from attn_course.translator import Translator
 
     lines = _read_lines() if text is None else iter([(_read_argument(text), "")])
@@ -522,15 +529,16 @@ class _Line(NamedTuple):
     """Why it cannot be translated, or nothing."""
 
 
-def _search(beam: int, length_reward: float | None) -> dict[str, Any]:
+def _search(beam: int, length_reward: float | None, free_numbers: bool) -> dict[str, Any]:
     """The options of the search, as the translator takes them."""
+    search = {"beam_size": beam, "copy_numbers": not free_numbers}
     if length_reward is None:
-        return {"beam_size": beam}
+        return search
     if beam == 1:
         raise ValueError(
             f"--length-reward {length_reward} changes nothing with --beam 1: there is one hypothesis to choose from"
         )
-    return {"beam_size": beam, "length_reward": length_reward}
+    return search | {"length_reward": length_reward}
 
 
 def _best_lines(ranked: list[list["Ranked"]], n: int) -> list[tuple["Ranked", ...]]:
@@ -713,6 +721,7 @@ def evaluate(
     split: Annotated[str, typer.Option(help="test or dev.")] = "test",
     beam: Beam = 5,
     length_reward: LengthReward = None,
+    free_numbers: FreeNumbers = False,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Only the first so many sentences.")
     ] = None,
@@ -734,7 +743,7 @@ def evaluate(
     from attn_course.training.folder import SETTINGS
     from attn_course.translator import SHIPPED, Translator
 
-    search = _search(beam, length_reward)
+    search = _search(beam, length_reward, free_numbers)
     if split not in ("dev", "test"):
         raise ValueError(f"--split {split} must be test or dev")
     translator = Translator.load(folder)
