@@ -12,7 +12,7 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-from attn_course import translator
+from attn_course import copying, translator
 from attn_course.data import text
 from attn_course.data.subwords import Subwords
 from attn_course.plots import attention_view
@@ -60,6 +60,16 @@ def files() -> dict[str, bytes]:
             "quoted_on": text._QUOTED_ON.pattern,
             "name": text._NAME.pattern,
             "abbreviation": text._ABBREVIATION.pattern,
+        },
+        "numbers": {
+            "in_source": copying._IN_SOURCE.pattern,
+            "part": copying._PART.pattern,
+            "may_be_lacking": copying._MAY_BE_LACKING.pattern,
+            "in_english": copying._IN_ENGLISH.pattern,
+            "goes_on": copying._GOES_ON.pattern,
+            "words": copying._WORDS,
+            "clock": translator._CLOCK.pattern,
+            "missing": copying.MISSING_NUMBER,
         },
         "src": [src.piece(i) for i in range(len(src))],
         "tgt": [tgt.piece(i) for i in range(len(tgt))],

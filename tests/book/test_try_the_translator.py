@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from test_pages import HTML, NARROW, ROOT, WIDE, Visit, built, new_tab, site, tab  # noqa: F401
 
+from attn_course.copying import find_numbers
 from attn_course.data.everyday import load_handwritten, make_corpus
 from attn_course.data.text import detokenize_english, normalize_japanese, split_sentences
 from attn_course.translator import LENGTH_REWARD, Translator
@@ -32,6 +33,9 @@ SENTENCES = [
     "私は昨日、鰯を食べました。",
     "お風呂が沸いたから、冷めないうちに入ってね。",
     "目覚ましが鳴らなかったので、三十分も寝坊してしまった。",
+    "この箱は3.25キログラムです。",
+    "授業は9:30に終わります。",
+    "彼は20歳で、11人の子供がいる。",
 ]
 # Float32 keeps 7 digits of sums of 512 numbers, five layers deep; the page computes in float64.
 WITHIN = 1e-4
@@ -130,7 +134,7 @@ def test_the_page_finds_python_s_translations_and_attention(scripts, translator,
         assert found["ids"] == ours.translation.ids
         assert found["text"] == ours.translation.text
         assert found["logProb"] == pytest.approx(ours.log_prob, abs=WITHIN * 10)
-        assert found["score"] == pytest.approx(ours.log_prob + LENGTH_REWARD * (len(found["ids"]) + 1), abs=WITHIN * 10)
+        assert found["score"] == pytest.approx(ours.score, abs=WITHIN * 10)
     weights = translator.attend(sentence, beam[0].translation.ids)
     pieces = [piece or "␣" for piece in translator.tgt_pieces(beam[0].translation.ids)]
     assert [token["text"] for token in theirs["beam"]["tokens"]] == pieces
@@ -140,6 +144,23 @@ def test_the_page_finds_python_s_translations_and_attention(scripts, translator,
     for layer, numbers in zip(weights.decoder.flatten(1).tolist(), theirs["beam"]["decoder"], strict=True):
         # The future is -1 there, and 0 here.
         np.testing.assert_allclose(np.clip(numbers, 0, 1), layer, rtol=0, atol=WITHIN)
+
+
+def test_the_page_finds_python_s_numbers(scripts):
+    rng = random.Random(2)
+    signs = "0123456789" * 2 + ".,:一二三十百千万億〇時分半年月日円前間代度と"
+    texts = ["".join(rng.choices(signs, k=rng.randint(1, 10))) for _ in range(1000)]
+    theirs = scripts(
+        """texts => JSON.stringify(texts.map((text) => {
+          const { spellings, required } = translator.copying.find(text);
+          return [spellings.map(({ text, uses }) => [text, uses]), [...required]];
+        }))""",
+        texts,
+    )
+    for text, (spellings, required) in zip(texts, json.loads(theirs), strict=True):
+        ours = find_numbers(text)
+        assert [(s, frozenset(uses)) for s, uses in spellings] == ours.spellings, text
+        assert {i: set(words) - {""} for i, words in required} == ours.required, text
 
 
 def test_an_end_counts_only_if_it_is_among_the_best(scripts):

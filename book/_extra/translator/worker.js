@@ -1,5 +1,6 @@
 // The translator off the page's own thread: it loads once, then answers sentence after sentence.
 
+import { CopyNumbers } from "./copying.js";
 import { Model, pathOf, readWeights } from "./model.js";
 import { scoreOf, search } from "./search.js";
 import { BOS, EOS, Subwords, UNKNOWN } from "./subwords.js";
@@ -7,6 +8,7 @@ import { normalizeJapanese, Spelling } from "./text.js";
 
 /** @typedef {import("./model.js").Beginning} Beginning */
 /** @typedef {import("./model.js").Source} Source */
+/** @typedef {import("./search.js").Rule} Rule */
 /** @typedef {{ text: string, known: boolean }} Token */
 /** @typedef {{ parent: number, text: string, logProb: number, step: number, place: number, ended: boolean, score: number }} Node */
 /**
@@ -50,6 +52,7 @@ export class Translator {
     this.src = new Subwords(about.src);
     this.tgt = new Subwords(about.tgt);
     this.spelling = new Spelling(about.spelling);
+    this.copying = new CopyNumbers(about.numbers, this.tgt);
     this.model = new Model(readWeights(weights), about.sizes);
   }
 
@@ -66,7 +69,7 @@ export class Translator {
     if (!this.spelling.japanese.test(plain))
       throw new Help(`There is no Japanese in “${text.trim().slice(0, 20)}”: the translator reads nothing else.`);
     const [first, ...others] = this.spelling.splitSentences(text);
-    const pieces = this.src.cut(normalizeJapanese(first));
+    const pieces = this.src.cut(this.copying.spellClock(normalizeJapanese(first)));
     if (pieces.length > MOST_PIECES)
       throw new Help(
         `This sentence has ${pieces.length} pieces. The translator learned from sentences of up to ${longest}, ` +
@@ -89,15 +92,17 @@ export class Translator {
     const { beam, maxLen } = this.about;
     const wide = { ...beam, maxLen: Math.min(2 * ids.length + 10, maxLen) };
     const greedy = { ...wide, size: 1, patience: 1 };
-    const tree = new Tree(this, wide);
-    const [best, ...others] = this.run(source, wide, tree);
+    const numbers = pieces.map(({ text, id }) => (id === UNKNOWN ? " ⁇ " : text)).join("");
+    const rule = this.copying.of(numbers);
+    const tree = new Tree(this, wide, rule);
+    const [best, ...others] = this.run(source, wide, rule, tree);
     return {
       says,
       source: [...pieces.map(({ text, id }) => ({ text, known: id !== UNKNOWN })), { text: END, known: true }],
       encoder: source.weights.map((weights) => [...weights]),
-      beam: this.spell(best, source, wide),
-      others: others.map((end) => this.spell(end, source, wide)),
-      greedy: this.spell(this.run(source, greedy)[0], source, greedy),
+      beam: this.spell(best, source, wide, rule),
+      others: others.map((end) => this.spell(end, source, wide, rule)),
+      greedy: this.spell(this.run(source, greedy, rule)[0], source, greedy, rule),
       size: wide.size,
       nodes: tree.nodes,
       best: tree.places.get(best) ?? 0,
@@ -107,10 +112,11 @@ export class Translator {
   /**
    * @param {Source} source
    * @param {import("./search.js").Beam} beam
+   * @param {Rule | null} rule
    * @param {Tree} [tree] to grow
    */
-  run(source, beam, tree) {
-    const steps = search(this.model, source, beam);
+  run(source, beam, rule, tree) {
+    const steps = search(this.model, source, beam, rule);
     for (;;) {
       const { value, done } = steps.next();
       if (done) return value;
@@ -130,9 +136,10 @@ export class Translator {
    * @param {Beginning} end
    * @param {Source} source
    * @param {import("./search.js").Beam} beam
+   * @param {Rule | null} rule
    * @returns {Found}
    */
-  spell(end, source, beam) {
+  spell(end, source, beam, rule) {
     const written = pathOf(end).slice(1).map(({ id }) => id);
     const ids = written.filter((id) => id !== EOS);
     // A piece was written by looking from the place before it.
@@ -153,7 +160,7 @@ export class Translator {
       tokens: written.map((id) => this.token(id)),
       ids,
       logProb: end.logProb,
-      score: scoreOf(end, beam),
+      score: scoreOf(end, beam, rule),
       cross: table((place) => place.toSource, source.length),
       decoder: table((place) => place.toTarget, places.length),
     };
@@ -162,8 +169,9 @@ export class Translator {
 
 /** All beginnings that a beam kept or ended, each behind the one that it continues. */
 class Tree {
-  /** @param {Translator} translator @param {import("./search.js").Beam} beam */
-  constructor(translator, beam) {
+  /** @param {Translator} translator @param {import("./search.js").Beam} beam @param {Rule | null} rule */
+  constructor(translator, beam, rule) {
+    this.rule = rule;
     this.translator = translator;
     this.beam = beam;
     /** @type {Node[]} */
@@ -185,7 +193,7 @@ class Tree {
         step: end.length,
         place,
         ended: end.id === EOS,
-        score: scoreOf(end, this.beam),
+        score: scoreOf(end, this.beam, end.id === EOS ? this.rule : null),
       });
     });
   }
