@@ -59,7 +59,7 @@ class SourceRule(Protocol):
 class Rule(Protocol):
     """What may be written for a source; :class:`attn_course.copying.CopyNumbers` is one."""
 
-    def __call__(self, source: Sequence[int], /) -> SourceRule | None:
+    def __call__(self, source: Sequence[int]) -> SourceRule | None:
         """The rule for one source; None if everything may be written.
 
         Args:
