@@ -216,7 +216,7 @@ def wrong_headings(notebook: NotebookNode, chapter_number: int) -> list[str]:
 
 
 # Chapters that open with one paragraph and one line. The others follow when they are written again.
-SHORT_OPENING = {0, 1, 2, 3, 4, 5, 6, 7, 9, 13}
+SHORT_OPENING = {0, 1, 2, 3, 4, 5, 6, 7, 9, 12, 13}
 
 
 def missing_parts(notebook: NotebookNode, chapter_number: int = 20) -> list[str]:
@@ -271,10 +271,6 @@ def deriving_chapter(name: str) -> int:
     return labelled[name] if name in labelled else labelled[""]
 
 
-# What chapter 12 trains are the reader's own classes of chapter 9.
-WRITTEN_AGAIN = {12: {"FeedForward", "EncoderLayer", "DecoderLayer", "Transformer"}}
-
-
 def defined_again(notebook: NotebookNode, chapter_number: int) -> list[str]:
     found = []
     for cell in code_cells(notebook):
@@ -285,8 +281,6 @@ def defined_again(notebook: NotebookNode, chapter_number: int) -> list[str]:
             elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
                 names = [target.id for target in node.targets if isinstance(target, ast.Name)]
             for name in names:
-                if name in WRITTEN_AGAIN.get(chapter_number, ()):
-                    continue
                 if name in attn_course.__all__ and chapter_number > deriving_chapter(name):
                     derived = deriving_chapter(name)
                     found.append(f"{name} is defined again; chapter {derived} derives it, import it from attn_course")

@@ -467,7 +467,7 @@ shard_loss = Exercise(
         ),
         "not divided": Mistake(
             "It is the sum over this rank's targets times the number of ranks; it has to be divided by how many "
-            "targets count on all of them. See section 12.3.",
+            "targets count on all of them. See section 12.2.",
             {" / counts.sum()": ""},
         ),
         "sum alone": Mistake(
