@@ -16,8 +16,8 @@ from torch import nn
 from attn_course import assert_causal
 
 DATA = ("corpus", "short", "counts", "common", "pairs", "ja_words", "en_words", "fits", "dev_pairs")
-IDS = ("MAX_LEN", "special", "src_words", "tgt_words", "src", "dev_src", "tgt", "dev_tgt", "ours", "our_src", "V")
-KINDS = ("Translator", "WithLogits", "Causal", "Placed", "Masked")
+IDS = ("MAX_LEN", "special", "src_tokens", "tgt_tokens", "src", "dev_src", "tgt", "dev_tgt", "ours", "our_src", "V")
+KINDS = ("Translator", "WithLogits", "Causal", "WithPositions", "WithPaddingMask")
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_no_held_out_sentence_was_trained_on_and_every_word_of_it_was(chapter):
 
 def test_every_target_begins_ends_and_is_padded(chapter):
     for ids, pair in zip(chapter["dev_tgt"].tolist(), chapter["dev_pairs"], strict=True):
-        words = [chapter["tgt_words"][i] for i in ids]
+        words = [chapter["tgt_tokens"][i] for i in ids]
         assert words == ["<bos>", *pair.en, "<eos>"] + ["<pad>"] * (chapter["MAX_LEN"] - len(pair.en) - 2)
 
 
@@ -114,7 +114,7 @@ def test_without_padding_no_constant_gets_more_than_eleven_percent(chapter):
 def test_counting_words_leaves_the_padding_out_of_both_numbers(chapter):
     torch.manual_seed(0)
     logits, tgt = torch.randn(5, 7, 11), random_ids(5, 7, 11)
-    loss, accuracy = chapter["measure_words"](lambda src, tgt: logits, None, tgt)
+    loss, accuracy = chapter["measure_tokens"](lambda src, tgt: logits, None, tgt)
     words = [(logits[b, t], int(tgt[b, t])) for b in range(5) for t in range(7) if tgt[b, t] != 0]
     expected = [math.log(row.exp().sum()) - row[i].item() for row, i in words]
     assert loss.item() == pytest.approx(sum(expected) / len(words), abs=1e-5)
@@ -151,11 +151,11 @@ def test_a_log_softmax_twice_is_a_log_softmax():
 def test_adam_hardly_notices_a_loss_that_is_divided_twice_and_gradient_descent_does(chapter):
     def largest_move(optimizer_class, divisor):
         model = build(chapter, "RepairedTranslator", 1)
-        before = model.to_words.weight.detach().clone()
+        before = model.output.weight.detach().clone()
         optimizer = optimizer_class(model.parameters(), lr=1e-3)
         (chapter["measure_next"](model, chapter["src"][:32], chapter["tgt"][:32])[0] / divisor).backward()
         optimizer.step()
-        return (model.to_words.weight - before).abs().max().item()
+        return (model.output.weight - before).abs().max().item()
 
     assert largest_move(torch.optim.Adam, 250) == pytest.approx(largest_move(torch.optim.Adam, 1), rel=0.05)
     assert largest_move(torch.optim.SGD, 250) < 0.01 * largest_move(torch.optim.SGD, 1)
@@ -166,7 +166,7 @@ def test_where_every_answer_is_certain_loss_and_accuracy_add_up_to_a_known_numbe
     for V in (5, 159):
         tgt = random_ids(11, 13, V, seed=V)
         said = torch.where(torch.rand(tgt.shape, generator=rng) < 0.4, tgt, torch.randint(V, tgt.shape, generator=rng))
-        for name in ("measure", "measure_words"):
+        for name in ("measure", "measure_tokens"):
             loss, accuracy = chapter[name](lambda src, tgt, said=said, V=V: F.one_hot(said, V).float(), None, tgt)
             assert loss.item() + accuracy == pytest.approx(math.log(math.e + V - 1), abs=1e-5)
 
@@ -178,7 +178,7 @@ def test_a_certain_softmax_has_no_slope():
 
 
 def test_only_with_logits_can_a_batch_be_learned_by_heart(chapter):
-    overfit, measure = chapter["overfit"], chapter["measure_words"]
+    overfit, measure = chapter["overfit"], chapter["measure_tokens"]
     for seed in (1, 2):
         assert overfit(build(chapter, "Translator", seed), measure) > 0.5
         assert overfit(build(chapter, "WithLogits", seed), measure) < 0.1
@@ -207,7 +207,7 @@ def test_the_untrained_decoder_sees_the_future_until_it_is_causal(chapter, seed)
     memory = torch.randn(2, 5, 64, generator=torch.Generator().manual_seed(3)).to(chapter["device"])
     mask = torch.ones(2, 1, 5, dtype=torch.bool, device=memory.device)
     for kind in KINDS:
-        more = (memory, mask) if kind == "Masked" else (memory,)
+        more = (memory, mask) if kind == "WithPaddingMask" else (memory,)
         decode = partial(decoded, build(chapter, kind, seed), more)
         if kind in ("Translator", "WithLogits"):
             with pytest.raises(AssertionError, match="output 0 depends on input 1"):
@@ -234,18 +234,18 @@ def shuffled_difference(model, chapter):
 def test_without_positions_the_order_of_the_source_is_lost(chapter):
     for kind in KINDS:
         difference = shuffled_difference(build(chapter, kind, 1), chapter)
-        assert (difference > 2e-5) == (kind in ("Placed", "Masked")), kind
+        assert (difference > 2e-5) == (kind in ("WithPositions", "WithPaddingMask")), kind
         assert difference > 2e-5 or difference < 2e-6
 
 
 def test_what_pads_say_is_heard_until_it_is_masked(chapter):
-    for kind in ("WithLogits", "Causal", "Placed"):
+    for kind in ("WithLogits", "Causal", "WithPositions"):
         assert chapter["moved_by_padding"](build(chapter, kind, 1)) > 1e-4, kind
-    assert chapter["moved_by_padding"](build(chapter, "Masked", 1)) < 1e-6
+    assert chapter["moved_by_padding"](build(chapter, "WithPaddingMask", 1)) < 1e-6
 
 
 def test_a_padded_batch_is_translated_as_each_sentence_alone(chapter):
-    model = build(chapter, "Masked", 1)
+    model = build(chapter, "WithPaddingMask", 1)
     with torch.no_grad():
         together = model(chapter["dev_src"][:20], chapter["dev_tgt"][:20])
         for i, row in enumerate(chapter["dev_src"][:20]):
@@ -262,7 +262,7 @@ def a_few_steps(chapter, model, epochs=3):
 
 
 def test_the_method_that_is_kept_hands_out_the_weights_of_the_last_epoch(chapter):
-    model = build(chapter, "Masked", 1)
+    model = build(chapter, "WithPaddingMask", 1)
     a_few_steps(chapter, model)
     assert "parameters" in vars(model)  # overwritten
     assert all(a is b for a, b in zip(model.parameters(), nn.Module.parameters(model), strict=True))
@@ -279,15 +279,15 @@ def test_a_file_with_a_method_in_it_cannot_be_loaded_as_weights(chapter):
 
 
 def test_a_state_dict_follows_the_model_and_a_copy_does_not(chapter):
-    model = build(chapter, "Masked", 1)
+    model = build(chapter, "WithPaddingMask", 1)
     kept, copied = model.state_dict(), copy.deepcopy(model.state_dict())
     a_few_steps(chapter, model, epochs=1)
-    assert torch.equal(kept["to_words.weight"], model.to_words.weight)
-    assert not torch.equal(copied["to_words.weight"], model.to_words.weight)
+    assert torch.equal(kept["output.weight"], model.output.weight)
+    assert not torch.equal(copied["output.weight"], model.output.weight)
 
 
 def test_the_losses_of_the_program_as_found_keep_their_graph_and_those_of_the_repaired_one_do_not(chapter):
-    losses = [loss for loss, _ in a_few_steps(chapter, build(chapter, "Masked", 1))]
+    losses = [loss for loss, _ in a_few_steps(chapter, build(chapter, "WithPaddingMask", 1))]
     assert all(loss.requires_grad for loss in losses)
     few = chapter["src"][:32], chapter["tgt"][:32]
     history = chapter["train_repaired"](build(chapter, "RepairedTranslator", 1), *few, epochs=2)
@@ -295,7 +295,7 @@ def test_the_losses_of_the_program_as_found_keep_their_graph_and_those_of_the_re
 
 
 def test_a_graph_is_kept_in_evaluation_mode_and_not_under_no_grad(chapter):
-    model, held = build(chapter, "Masked", 1).eval(), chapter["megabytes_held"]
+    model, held = build(chapter, "WithPaddingMask", 1).eval(), chapter["megabytes_held"]
     data = chapter["dev_src"], chapter["dev_tgt"]
     after = held(lambda: chapter["measure_next"](model, *data))
     assert after[0] > 5
@@ -318,7 +318,7 @@ def test_memory_is_counted_once_and_only_while_a_graph_needs_it(chapter):
 
 
 def test_the_model_in_one_piece_is_the_chain_of_repairs(chapter):
-    chain, whole = build(chapter, "Masked", 1), build(chapter, "RepairedTranslator", 2)
+    chain, whole = build(chapter, "WithPaddingMask", 1), build(chapter, "RepairedTranslator", 2)
     whole.load_state_dict(chain.state_dict())
     data = chapter["dev_src"][:20], chapter["dev_tgt"][:20]
     torch.testing.assert_close(whole(*data), chain(*data))
@@ -333,15 +333,17 @@ def test_the_model_in_one_piece_is_the_chain_of_repairs(chapter):
 def test_the_repaired_model_is_what_pytorch_s_attention_makes_of_the_same_weights(chapter):
     model = build(chapter, "RepairedTranslator", 1).double().cpu()
     src, tgt = chapter["dev_src"][:7].cpu(), chapter["dev_tgt"][:7, :11].cpu()
-    reader, writer, cross = (layer.to_torch() for layer in (model.reader, model.writer, model.cross))
+    reader, writer, cross = (
+        layer.to_torch() for layer in (model.source_attention, model.target_attention, model.cross_attention)
+    )
     pads = src == 0
     future = torch.ones(11, 11, dtype=torch.bool).triu(1)
-    x = model.src_embed(src) + model.places[:15]
+    x = model.src_embed(src) + model.positions[:15]
     memory = x + reader(x, x, x, key_padding_mask=pads, need_weights=False)[0]
-    y = model.tgt_embed(tgt) + model.places[:11]
+    y = model.tgt_embed(tgt) + model.positions[:11]
     y = y + writer(y, y, y, attn_mask=future, need_weights=False)[0]
     y = y + cross(y, memory, memory, key_padding_mask=pads, need_weights=False)[0]
-    torch.testing.assert_close(model(src, tgt), model.to_words(y), rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(model(src, tgt), model.output(y), rtol=1e-9, atol=1e-11)
 
 
 def test_a_new_model_after_the_optimizer_does_not_move(chapter):
@@ -377,7 +379,7 @@ def test_the_program_as_found_reports_the_share_of_padding_from_the_first_epoch_
 @pytest.mark.parametrize("seed", [1, 2])
 def test_counting_words_alone_moves_the_constant(chapter, seed):
     model = build(chapter, "Translator", seed)
-    history = chapter["train"](model, chapter["measure_words"], chapter["src"], chapter["tgt"])
+    history = chapter["train"](model, chapter["measure_tokens"], chapter["src"], chapter["tgt"])
     assert max(accuracies(history)) < 0.45
     assert abs(accuracies(history)[-1] - accuracies(history)[4]) < 0.1
     with torch.no_grad():
@@ -394,9 +396,9 @@ def test_two_versions_look_wonderful_and_write_nonsense(chapter, seed):
     dev, swapped = chapter["dev_src"], chapter["dev_src"].roll(1, dims=0)
     copier, leaking = build(chapter, "WithLogits", seed), build(chapter, "WithLogits", seed)
 
-    history = chapter["train"](copier, chapter["measure_words"], chapter["src"], chapter["tgt"], epochs=4)
+    history = chapter["train"](copier, chapter["measure_tokens"], chapter["src"], chapter["tgt"], epochs=4)
     assert accuracies(history)[-1] > 0.9
-    assert chapter["measure_words"](copier, swapped, chapter["dev_tgt"])[1] > 0.7
+    assert chapter["measure_tokens"](copier, swapped, chapter["dev_tgt"])[1] > 0.7
     assert chapter["exact_share"](copier) < 0.02
 
     history = chapter["train"](leaking, chapter["measure_next"], chapter["src"], chapter["tgt"])
@@ -409,35 +411,32 @@ def test_two_versions_look_wonderful_and_write_nonsense(chapter, seed):
 @pytest.mark.trains
 @pytest.mark.parametrize("seed", [1, 2])
 def test_each_repair_from_the_causal_mask_on_has_its_effect(chapter, seed):
-    trained = {kind: build(chapter, kind, seed) for kind in ("Causal", "Placed", "Masked")}
+    trained = {kind: build(chapter, kind, seed) for kind in ("Causal", "WithPositions", "WithPaddingMask")}
     for model in trained.values():
         chapter["train"](model, chapter["measure_next"], chapter["src"], chapter["tgt"])
     exact = {kind: chapter["exact_share"](model) for kind, model in trained.items()}
     assert exact["Causal"] > 0.5
-    assert exact["Placed"] > 0.7
-    assert exact["Masked"] > 0.7
-    alone = {kind: chapter["exact_alone"](trained[kind]) for kind in ("Placed", "Masked")}
-    assert alone["Placed"] < exact["Placed"] - 0.05
-    assert alone["Masked"] == exact["Masked"]
+    assert exact["WithPositions"] > 0.7
+    assert exact["WithPaddingMask"] > 0.7
+    alone = {kind: chapter["exact_unpadded"](trained[kind]) for kind in ("WithPositions", "WithPaddingMask")}
+    assert alone["WithPositions"] < exact["WithPositions"] - 0.05
+    assert alone["WithPaddingMask"] == exact["WithPaddingMask"]
 
-    rows = [(row[row != 0].flip(0), row[row == 0]) for row in chapter["dev_src"]]
-    names = dict(chapter, backwards=torch.stack([torch.cat(parts) for parts in rows]))
-    changed_share = type(chapter["changed_share"])(chapter["changed_share"].__code__, names)
-    assert changed_share(trained["Causal"]) < 0.02
-    assert changed_share(trained["Placed"]) > 0.05
+    assert chapter["changed_share"](trained["Causal"]) < 0.02
+    assert chapter["changed_share"](trained["WithPositions"]) > 0.05
 
     two = ["この 本 は その 本 より 古い です 。", "その 本 は この 本 より 古い です 。"]
-    ids = chapter["to_ids"]([s.split() for s in two], chapter["src_words"])
+    ids = chapter["to_ids"]([s.split() for s in two], chapter["src_tokens"])
     said = {kind: [chapter["as_text"](i) for i in chapter["translate"](model, ids)] for kind, model in trained.items()}
     assert said["Causal"][0] == said["Causal"][1]
-    assert said["Masked"][0] != said["Masked"][1]
+    assert said["WithPaddingMask"][0] != said["WithPaddingMask"][1]
 
 
 @pytest.mark.trains
 @pytest.mark.parametrize("seed", [1, 2])
 def test_few_sentences_are_learned_by_heart_and_only_a_copy_keeps_the_best(chapter, seed):
     few, dev = (chapter["src"][:200], chapter["tgt"][:200]), (chapter["dev_src"], chapter["dev_tgt"])
-    model = build(chapter, "Masked", seed)
+    model = build(chapter, "WithPaddingMask", seed)
     losses = [loss.item() for loss, _ in chapter["train"](model, chapter["measure_next"], *few, epochs=30)]
     assert losses.index(min(losses)) < 20
     with torch.no_grad():
@@ -445,7 +444,7 @@ def test_few_sentences_are_learned_by_heart_and_only_a_copy_keeps_the_best(chapt
     assert left == pytest.approx(losses[-1], abs=1e-3)
     assert left > min(losses) + 0.05
 
-    model = build(chapter, "Masked", seed)
+    model = build(chapter, "WithPaddingMask", seed)
     losses = [loss for loss, _ in chapter["train_repaired"](model, *few, epochs=30)]
     with torch.no_grad():
         assert chapter["measure_next"](model, *dev)[0].item() == pytest.approx(min(losses), abs=1e-3)
@@ -462,6 +461,19 @@ def test_a_translator_of_strangers_becomes_a_language_model(chapter, seed):
     assert own > 0.2
     assert abs(own - other) < 0.05
     assert chapter["exact_share"](model) < 0.02
+
+
+@pytest.mark.trains
+@pytest.mark.parametrize("seed", [1, 2])
+def test_without_self_attention_a_decoder_translates_and_no_earlier_token_moves_it(chapter, seed):
+    model = build(chapter, "NoPast", seed)
+    chapter["train_repaired"](model, chapter["src"], chapter["tgt"], epochs=10)
+    assert chapter["exact_share"](model) > 0.5
+    own, other = chapter["swapped"](model, chapter["measure_next"])
+    assert own > 0.8
+    assert other < own * 2 / 3
+    assert chapter["moved_by_the_past"](model) == 0
+    assert chapter["moved_by_the_past"](build(chapter, "RepairedTranslator", seed)) > 1e-4
 
 
 # -- Exercises ---------------------------------------------------------------------------------------
