@@ -568,7 +568,7 @@ def telephone(tab, site):
     ("page", "name"),
     [
         ("05_masks_and_dropout", "padding-masks"),
-        ("08_positions", "learn-a-table"),
+        ("08_positions", "learned-positional-embeddings"),
         ("16_efficient_attention", "learn-without-the-table"),
     ],
 )

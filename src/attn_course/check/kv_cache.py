@@ -616,7 +616,7 @@ rotary_step = Exercise(
         ),
         "only the keys turned": Mistake(
             "The outputs are those of queries that are not turned: a score depends on the distance where query and "
-            "key are turned, both. See section 8.4.",
+            "key are turned, both. See section 8.5.",
             {"rotate(q, places)": "q"},
         ),
         "nothing turned": Mistake(
@@ -624,7 +624,7 @@ rotary_step = Exercise(
             {"rotate(k, places)": "k", "rotate(q, places)": "q"},
         ),
         "values turned": Mistake(
-            "The new values are turned as well; only queries and keys should be. See section 8.4.",
+            "The new values are turned as well; only queries and keys should be. See section 8.5.",
             {"= v\n": "= rotate(v, places)\n"},
         ),
         "aligned top-left": Mistake(
@@ -662,7 +662,7 @@ rotary_step = Exercise(
         ),
         "other convention": Mistake(
             "Queries and new keys are turned in halves, column i with column i + D/2, and the keys in the cache are "
-            "turned in neighbours, as `rotate` does: one cache, one convention. See section 8.4.",
+            "turned in neighbours, as `rotate` does: one cache, one convention. See section 8.17.",
             {"rotate(k, places)": "_turn_halves(k, places)", "rotate(q, places)": "_turn_halves(q, places)"},
         ),
         CHANGES_ITS_INPUT: Mistake("The cache is there to be written to, and nothing else. See section 15.2."),

@@ -49,22 +49,22 @@ count_positions = Exercise(
     mistakes={
         "padding counted": Mistake(
             "Every sentence gets the numbers of its columns, padding or not: "
-            "with padding on the left, its first word does not stand at 0. See section 8.4.",
+            "with padding on the left, its first word does not stand at 0. See section 8.16.",
             _columns,
         ),
         "right for padding on the right only": Mistake(
             "The words have the numbers of their columns. That is right as long as a sentence begins in the first "
-            "column, and with padding on the left it does not. See section 8.4.",
+            "column, and with padding on the left it does not. See section 8.16.",
             lambda mask: _columns(mask) * mask,
         ),
         "words set to 0": Mistake(
             "The words have 0 and the padding has numbers: it is the other way round, so fill where the mask is "
-            "False. See section 8.4.",
+            "False. See section 8.16.",
             lambda mask: (mask.long().cumsum(-1) - 1).masked_fill(mask, 0),
         ),
         "a byte counts to 127": Mistake(
             "Long sentences outrun an integer of 8 bits, which ends at 127, or at 255 without a sign. Count in "
-            "torch.long. See section 8.4.",
+            "torch.long. See section 8.16.",
             sign=where(
                 lambda mask: mask.sum(-1).max() > 128,
                 lambda mask: (mask.cumsum(-1, dtype=torch.int8) - 1) * mask,
@@ -73,7 +73,7 @@ count_positions = Exercise(
         ),
         "last position for all": Mistake(
             "Every word of a sentence has the position of its last one: the position of a word is how many came "
-            "before it, a running sum. See section 8.4.",
+            "before it, a running sum. See section 8.16.",
             lambda mask: (mask.sum(-1, keepdim=True) - 1).expand(mask.shape).masked_fill(~mask, 0),
         ),
         "positions from 1": Mistake(
@@ -88,26 +88,26 @@ count_positions = Exercise(
         ),
         "padding on the right keeps the last position": Mistake(
             "The words are right, and so is the padding on the left; "
-            "on the right, the padding repeats the position of the last word instead of 0. See section 8.4.",
+            "on the right, the padding repeats the position of the last word instead of 0. See section 8.16.",
             lambda mask: (mask.long().cumsum(-1) - 1).clamp(min=0),
         ),
         "mask inverted": Mistake(
-            "It is the padding that is counted, and the words that have 0: the mask is True at words. See section 8.4.",
+            "The padding is counted, and the words have 0: the mask is True at words. See section 8.16.",
             lambda mask: _count(~mask),
         ),
         "counted over the batch": Mistake(
             "The numbers run down the columns, from sentence to sentence; positions should run along one sentence. "
-            "See section 8.4.",
+            "See section 8.16.",
             lambda mask: (mask.long().cumsum(0) - 1).masked_fill(~mask, 0),
         ),
         "counted from the end": Mistake(
             "The last word of each sentence stands at 0 and the first has the largest number: "
-            "they are counted from the wrong end. See section 8.4.",
+            "they are counted from the wrong end. See section 8.16.",
             lambda mask: _count(mask.flip(-1)).flip(-1),
         ),
         "counted through the batch": Mistake(
             "The numbers run on through the whole batch, from sentence to sentence: each sentence should begin at 0 "
-            "again. See section 8.4.",
+            "again. See section 8.16.",
             lambda mask: (mask.flatten().long().cumsum(0) - 1).view(mask.shape).masked_fill(~mask, 0),
         ),
         "not integers": Mistake(
@@ -117,56 +117,56 @@ count_positions = Exercise(
         ),
         "another number at padding": Mistake(
             "The words are right, and at some padding there is another number than 0: a table must have a row for it, "
-            "so the exercise asks for 0 on either side. See section 8.4.",
+            "so the exercise asks for 0 on either side. See section 8.16.",
             sign=lambda found, mask: not found.is_floating_point() and torch.equal(found[mask], _count(mask)[mask]),
         ),
         "padding taken to be on the left": Mistake(
             "The words have the numbers of their columns less all pads of the sentence, or 0 where that is negative: "
-            "pads behind a word do not move it. Count the words, not the pads. See section 8.4.",
+            "pads behind a word do not move it. Count the words, not the pads. See section 8.16.",
             lambda mask: (_columns(mask) - (~mask).sum(-1, keepdim=True)).clamp(min=0).masked_fill(~mask, 0),
         ),
         "padding taken to be on the left and not set to 0": Mistake(
             "Words and padding have the numbers of their columns less all pads of the sentence, or 0 where that is "
-            "negative: pads behind a word do not move it, and padding gets 0. See section 8.4.",
+            "negative: pads behind a word do not move it, and padding gets 0. See section 8.16.",
             lambda mask: (_columns(mask) - (~mask).sum(-1, keepdim=True)).clamp(min=0),
         ),
         "side of the first sentence for all": Mistake(
             "Whether the padding stands on the left is asked of the first sentence alone, and the others follow it: "
-            "each row has padding of its own. See section 8.4.",
+            "each row has padding of its own. See section 8.16.",
             lambda mask: (_columns(mask) - (0 if mask[0, 0] else (~mask).sum(-1, keepdim=True))) * mask,
         ),
         "first row for all": Mistake(
-            "Every sentence gets the positions of the first one: each row has a mask of its own. See section 8.4.",
+            "Every sentence gets the positions of the first one: each row has a mask of its own. See section 8.16.",
             lambda mask: _count(mask)[:1].expand(mask.shape),
         ),
         "first row counted": Mistake(
             "In every row these are the positions of the first sentence, with 0 at the row's own padding: each "
-            "sentence has words of its own to count. See section 8.4.",
+            "sentence has words of its own to count. See section 8.16.",
             lambda mask: _count(mask)[:1].expand(mask.shape).masked_fill(~mask, 0),
         ),
         "positions from 1 and padding counted on": Mistake(
             "The first word stands at 1, and positions count from 0; and the padding behind a sentence repeats the "
-            "number of its last word instead of 0. See section 8.4.",
+            "number of its last word instead of 0. See section 8.16.",
             lambda mask: mask.long().cumsum(-1),
         ),
         "rolled": Mistake(
             "A word in the first column has the number of all words of its sentence: `roll` brings the end of a row "
-            "to its beginning. Subtract 1 instead. See section 8.4.",
+            "to its beginning. Subtract 1 instead. See section 8.16.",
             lambda mask: mask.long().cumsum(-1).roll(1, -1).masked_fill(~mask, 0),
         ),
         "the mask itself": Mistake(
             "These are the zeros and ones of the mask, and every word would stand at 1: add them up along the "
-            "sentence. See section 8.4.",
+            "sentence. See section 8.16.",
             lambda mask: mask.long(),
         ),
         "lengths instead of positions": Mistake(
             "It is one number for each sentence, how many words it has; asked for is a number for each column, (B, "
-            "S). See section 8.4.",
+            "S). See section 8.16.",
             lambda mask: mask.sum(-1),
         ),
         "counted from the first word's column only": Mistake(
             "It is one long list, of the columns in which words stand; asked for are positions in the shape of the "
-            "mask, (B, S). See section 8.4.",
+            "mask, (B, S). See section 8.16.",
             lambda mask: mask.nonzero()[:, 1],
         ),
     },
@@ -246,7 +246,7 @@ sinusoids_at = Exercise(
         ),
         "sines and cosines in halves": Mistake(
             "All sines stand first and all cosines after them; here they should take turns, as in the paper. See "
-            "section 8.7.",
+            "section 8.21.",
             {"torch.stack": "torch.cat", ".flatten(-2)": ""},
         ),
         "sine and cosine swapped": Mistake(
@@ -304,7 +304,7 @@ sinusoids_at = Exercise(
         ),
         "positions ignored": Mistake(
             "These are the rows of 0, 1, 2, … whatever positions were asked for: what stands in `positions` is to "
-            "count, and not the number of the place. See section 8.4.",
+            "count, and not the number of the place. See section 8.2.",
             _rows_in_order,
         ),
         "sines alone": Mistake(
@@ -328,22 +328,22 @@ sinusoids_at = Exercise(
         ),
         "positions in bfloat16": Mistake(
             "These are the rows of positions in bfloat16, which counts in steps of 1 up to 256 and in larger ones "
-            "beyond. See section 8.7.",
+            "beyond. See section 8.22.",
             {"positions[..., None]": "positions.bfloat16().double()[..., None]"},
         ),
         "positions in half precision": Mistake(
             "These are the rows of positions in half precision, which counts in steps of 1 up to 2,048 and in larger "
-            "ones beyond. See section 8.7.",
+            "ones beyond. See section 8.22.",
             {"positions[..., None]": "positions.half().double()[..., None]"},
         ),
         "rounded positions": Mistake(
             "These are the rows of angles in half precision, which has three digits and a little more: too few for "
-            "large angles. See section 8.7.",
+            "large angles. See section 8.22.",
             {"    return": "    angles = angles.half().float()\n    return"},
         ),
         "float64 returned": Mistake(
             "The rows come in float64: the exercise asks for float32, the type of the embeddings that they are added "
-            "to. See section 8.7.",
+            "to. See section 8.22.",
             {".float()": ".float().double()"},
         ),
         "exponent not divided by the width": Mistake(
@@ -379,14 +379,14 @@ sinusoids_at = Exercise(
         ),
         "positions up to the largest": Mistake(
             "It is a table of all positions from 0 up to the largest one that was asked for; asked for is the row of "
-            "each, in the shape of `positions`. See section 8.4.",
+            "each, in the shape of `positions`. See section 8.2.",
             lambda positions, d_model, base: _sinusoids(
                 torch.arange(int(positions.max()) + 1, device=positions.device), d_model, base
             ),
         ),
         "as many rows as positions, in order": Mistake(
             "These are the rows of 0, 1, 2, … for as many places as `positions` has, whatever numbers stand there. "
-            "See section 8.4.",
+            "See section 8.2.",
             lambda positions, d_model, base: _sinusoids(
                 torch.arange(max(positions.numel(), 1), device=positions.device).view(positions.shape), d_model, base
             ),
@@ -468,18 +468,18 @@ turn_halves = Exercise(
     mistakes={
         "neighbours paired": Mistake(
             "Neighbouring columns are turned together, which is the convention of the paper; "
-            "here column i belongs to column i + D/2. See section 8.4.",
+            "here column i belongs to column i + D/2. See section 8.17.",
             lambda x, positions, base: rotate(x, positions, base=base),
         ),
         "angles of neighbours": Mistake(
             "The columns are paired in halves and the angles in neighbours: two columns of one pair turn by different "
             "angles. Over the whole width, the angles should come as 0, 1, 2, 0, 1, 2 and not as 0, 0, 1, 1, 2, 2. "
-            "See section 8.4.",
+            "See section 8.17.",
             _angles_of_the_other_convention,
         ),
         "partners from neighbours": Mistake(
             "The angles are those of halves and the columns are paired as neighbours: "
-            "the partner of column i is column i + D/2. See section 8.4.",
+            "the partner of column i is column i + D/2. See section 8.17.",
             _pairs_of_the_other_convention,
         ),
         "turned backwards": Mistake(
@@ -503,17 +503,17 @@ turn_halves = Exercise(
         ),
         "results interleaved": Mistake(
             "The numbers are right and stand in the wrong columns: halves come in, and neighbours go out. What came "
-            "from column i should go back to column i. See section 8.4.",
+            "from column i should go back to column i. See section 8.17.",
             {"torch.cat": "torch.stack", "b * cos], dim=-1)": "b * cos], dim=-1).flatten(-2)"},
         ),
         "neighbours in and halves out": Mistake(
             "The result stands in halves, and neighbouring columns were turned together: "
-            "column i belongs to column i + D/2 on the way in as well. See section 8.4.",
+            "column i belongs to column i + D/2 on the way in as well. See section 8.17.",
             _neighbours_to_halves,
         ),
         "halves swapped": Mistake(
             "The two halves of the result have changed places: the first half of the columns should come first. See "
-            "section 8.4.",
+            "section 8.17.",
             {"[a * cos - b * sin, a * sin + b * cos]": "[a * sin + b * cos, a * cos - b * sin]"},
         ),
         "second half from the first": Mistake(
@@ -543,7 +543,7 @@ turn_halves = Exercise(
         ),
         "positions in half precision": Mistake(
             "Rows far from the beginning are turned by positions in half precision, which counts in steps of 1 up to "
-            "2,048 and in larger ones beyond. See section 8.7.",
+            "2,048 and in larger ones beyond. See section 8.22.",
             {"positions[..., None]": "positions.half().double()[..., None]"},
         ),
         "positions from 1": Mistake(
@@ -556,7 +556,7 @@ turn_halves = Exercise(
             {"base**": "10_000.0**"},
         ),
         "type not kept": Mistake(
-            "The numbers come back in another type than that of `x`, which may be float64. See section 8.7.",
+            "The numbers come back in another type than that of `x`, which may be float64. See section 8.22.",
             sign=lambda found, x, positions, base: (
                 found.dtype != x.dtype
                 and torch.allclose(found.double(), _halves(x, positions, base).double(), atol=1e-3)
@@ -648,46 +648,46 @@ rotary_attention = Exercise(
     mistakes={
         "queries from 0": Mistake(
             "The first of the queries is turned by the position of the first key, with a cache as well. It stands S − "
-            "T positions behind it. See section 8.4.",
+            "T positions behind it. See section 8.16.",
             {"rotate(q, newest)": "rotate(q)"},
         ),
         "queries from 0 in the mask as well": Mistake(
             "Both the turning and the mask take the first of the queries for the first token. With a cache, it stands "
-            "at S − T. See section 8.4.",
+            "at S − T. See section 8.16.",
             {"rotate(q, newest)": "rotate(q)", "mask(T, S, device=q.device)": "mask(S, device=q.device)[:T]"},
         ),
         "queries one position too far": Mistake(
             "A query is turned by one position more than the key of its own token: the last of both stands at S − 1. "
-            "See section 8.4.",
+            "See section 8.16.",
             {"(q, newest)": "(q, newest + 1)"},
         ),
         "queries one position too early": Mistake(
             "A query is turned by one position less than the key of its own token: the last of both stands at S − 1. "
-            "See section 8.4.",
+            "See section 8.16.",
             {"(q, newest)": "(q, newest - 1)"},
         ),
         "all queries at the end": Mistake(
             "All queries are turned by the position of the last key, S − 1: each stands where the key of its own "
-            "token does. See section 8.4.",
+            "token does. See section 8.16.",
             {"(q, newest)": "(q, torch.full_like(newest, S - 1))"},
         ),
         "only the queries turned": Mistake(
             "The scores are those of keys that are not turned, so they depend on the query's own position and not on "
-            "the distance. See section 8.8.",
+            "the distance. See section 8.23.",
             {"rotate(k)": "k"},
         ),
         "only the keys turned": Mistake(
             "The scores are those of queries that are not turned, so they depend on the key's own position and not on "
-            "the distance. See section 8.8.",
+            "the distance. See section 8.5.",
             {"rotate(q, newest)": "q"},
         ),
         "nothing turned": Mistake(
             "This is causal attention without positions: queries and keys should be turned, both. `rotate` returns "
-            "new tensors and leaves those it was given. See section 8.4.",
+            "new tensors and leaves those it was given. See section 8.5.",
             {"rotate(q, newest)": "q", "rotate(k)": "k"},
         ),
         "values turned": Mistake(
-            "The output is that of values that are turned as well: turn queries and keys alone. See section 8.8.",
+            "The output is that of values that are turned as well: turn queries and keys alone. See section 8.5.",
             {"v, mask)": "rotate(v), mask)"},
         ),
         "opposite directions": Mistake(
@@ -720,7 +720,7 @@ rotary_attention = Exercise(
         ),
         "two conventions": Mistake(
             "Queries are turned in neighbouring columns and keys in halves: turn both in one way, that of "
-            "`attn_course.rotate`. See section 8.4.",
+            "`attn_course.rotate`. See section 8.17.",
             {"rotate(k)": "_halves(k, torch.arange(S, device=q.device), 10_000.0)"},
         ),
         "causal mask aligned top-left": Mistake(
@@ -742,8 +742,8 @@ rotary_attention = Exercise(
             {", mask)": ", mask)[0]"},
         ),
         "other convention": Mistake(
-            "Queries and keys are turned in halves, column i with column i + D/2, as in exercise 8.3; "
-            "`attn_course.rotate` turns neighbouring columns, and the exercise asks for its scores. See section 8.4.",
+            "Queries and keys are turned in halves, column i with column i + D/2, as in exercise 8.2; "
+            "`attn_course.rotate` turns neighbouring columns, and the exercise asks for its scores. See section 8.17.",
             {
                 "rotate(q, newest)": "_halves(q, newest, 10_000.0)",
                 "rotate(k)": "_halves(k, torch.arange(S, device=q.device), 10_000.0)",
@@ -766,7 +766,7 @@ rotary_attention = Exercise(
         ),
         "turned after the product": Mistake(
             "The weights are those of queries and keys that are not turned, and the output is turned: a rotation has "
-            "to act before the scores. See section 8.4.",
+            "to act before the scores. See section 8.5.",
             {
                 "return attention(rotate(q, newest), rotate(k),": "out, weights = attention(q, k,",
                 ", mask)": ", mask)\n    return rotate(out, newest), weights",
@@ -779,12 +779,12 @@ rotary_attention = Exercise(
         ),
         "mask ignored and queries from 0": Mistake(
             "Queries look at keys that come after them, and the first of the queries is turned by the position of the "
-            "first key. With a cache, it stands at S − T. See section 8.4.",
+            "first key. With a cache, it stands at S − T. See section 8.16.",
             {"rotate(q, newest)": "rotate(q)", ", mask)": ")"},
         ),
         "keys behind the queries": Mistake(
             "With a cache, a key is turned by more than the query of its own token: keys stand at 0 to S − 1, and "
-            "queries at S − T to S − 1. See section 8.4.",
+            "queries at S − T to S − 1. See section 8.16.",
             {"rotate(q, newest)": "rotate(q)", "rotate(k)": "rotate(k, torch.arange(S, device=q.device) + S - T)"},
         ),
     },
@@ -831,21 +831,21 @@ linear_bias = Exercise(
     mistakes={
         "near is lowered": Mistake(
             "What is far is raised instead of lowered: the bias should be 0 at distance 0, and below 0 elsewhere. See "
-            "section 8.5.",
+            "section 8.6.",
             {"* -(t": "* (t"},
         ),
         "slopes from 0": Mistake(
             "The first head has the slope 1: the heads count from 1, so it should be 2 to the power of −8/H. See "
-            "section 8.5.",
+            "section 8.6.",
             {"-8 * h": "-8 * (h - 1)"},
         ),
         "slopes halved from head to head": Mistake(
             "The slopes are 1/2, 1/4, 1/8, … whatever the number of heads: each should be 2 to the power of −8h/H, so "
-            "the ratio depends on that number. See section 8.5.",
+            "the ratio depends on that number. See section 8.6.",
             {"-8 * h / num_heads": "-h"},
         ),
         "exponent cut to a whole number": Mistake(
-            "The exponents are whole numbers, and −8h/H is one only where H divides 8h. See section 8.5.",
+            "The exponents are whole numbers, and −8h/H is one only where H divides 8h. See section 8.6.",
             sign=where(
                 lambda num_heads, *lengths: 8 % num_heads > 0,
                 Edited(_linear_bias, {"-8 * h / num_heads": "(-8 * h // num_heads)"}),
@@ -853,15 +853,15 @@ linear_bias = Exercise(
             ),
         ),
         "slopes divided": Mistake(
-            "The slopes are 1, 1/2, 1/3, …; they are to fall by the same factor from head to head. See section 8.5.",
+            "The slopes are 1, 1/2, 1/3, …; they are to fall by the same factor from head to head. See section 8.6.",
             {"2.0 ** (-8 * h / num_heads)": "1 / h"},
         ),
         "flattest head first": Mistake(
-            "The heads come in the reverse order: the first one should be the steepest. See section 8.5.",
+            "The heads come in the reverse order: the first one should be the steepest. See section 8.6.",
             {"return slopes": "return slopes.flip(0)"},
         ),
         "one slope for all": Mistake(
-            "All heads have the same bias: each should have a slope of its own. See section 8.5.",
+            "All heads have the same bias: each should have a slope of its own. See section 8.6.",
             sign=lambda found, num_heads, num_queries, num_keys: (
                 None
                 if num_heads == 1
@@ -872,37 +872,37 @@ linear_bias = Exercise(
         ),
         "slopes of the authors' code": Mistake(
             "For a number of heads that is no power of two, these are the slopes of the authors' code; the exercise "
-            "asks for the formula of the paper. See section 8.5.",
+            "asks for the formula of the paper. See section 8.18.",
             {"[2.0 ** (-8 * h / num_heads) for h in range(1, num_heads + 1)]": "_slopes_of_the_code(num_heads)"},
         ),
         "aligned top-left": Mistake(
             "The first query stands at position 0, where the first key does: it is the last query that belongs to the "
-            "last key. See section 8.8.",
+            "last key. See section 8.6.",
             {"num_keys - num_queries, num_keys)": "num_queries)"},
         ),
         "future raised": Mistake(
             "Before its own position a query's keys are lowered, after it they are raised: "
-            "distance has no sign. See section 8.5.",
+            "distance has no sign. See section 8.6.",
             {".abs()": ""},
         ),
         "past raised": Mistake(
             "Before its own position a query's keys are raised, after it they are lowered: "
-            "distance has no sign. See section 8.5.",
+            "distance has no sign. See section 8.6.",
             {"-(t - s).abs()": "(t - s)"},
         ),
         "future not lowered": Mistake(
             "Keys after the query keep the bias 0, which is what the query's own position has: "
-            "the exercise asks for the distance before and after. See section 8.5.",
+            "the exercise asks for the distance before and after. See section 8.6.",
             {"abs()": "clamp(min=0)"},
         ),
         "future hidden": Mistake(
             "Keys after the query are −∞. Hiding them is the mask's business, "
-            "and a bias made for one direction would be wrong where there is no mask. See section 8.5.",
+            "and a bias made for one direction would be wrong where there is no mask. See section 8.6.",
             {"return slopes": "return (slopes", ".abs()": ".abs()).masked_fill(s > t, -math.inf)"},
         ),
         "a number for each key": Mistake(
             "All queries have the same row. Under a causal mask that gives the same weights, but the bias should be 0 "
-            "where each query meets its own position. See section 8.5.",
+            "where each query meets its own position. See section 8.18.",
             sign=lambda found, num_heads, num_queries, num_keys: (
                 found.dim() == 3
                 and found.size(1) in (1, num_queries)
@@ -913,59 +913,59 @@ linear_bias = Exercise(
             ),
         ),
         "heads behind the keys": Mistake(
-            "The heads are the last axis; a bias has the axes of the scores, (H, T, S). See section 8.5.",
+            "The heads are the last axis; a bias has the axes of the scores, (H, T, S). See section 8.6.",
             {"return slopes": "return (slopes", ".abs()": ".abs()).permute(1, 2, 0)"},
         ),
         "queries and keys swapped": Mistake(
-            "There is a row for each key: the rows should be the queries, (H, T, S). See section 8.5.",
+            "There is a row for each key: the rows should be the queries, (H, T, S). See section 8.6.",
             sign=lambda found, num_heads, num_queries, num_keys: (
                 num_queries != num_keys and found.shape == (num_heads, num_keys, num_queries)
             ),
         ),
         "float64 returned": Mistake(
-            "The bias comes in float64: the exercise asks for float32. See section 8.7.",
+            "The bias comes in float64: the exercise asks for float32. See section 8.22.",
             {"return slopes": "return (slopes", ".abs()": ".abs()).double()"},
         ),
         "slopes without the minus": Mistake(
-            "The slopes are above 1: the exponent should be negative, −8h/H. See section 8.5.",
+            "The slopes are above 1: the exponent should be negative, −8h/H. See section 8.6.",
             {"-8 * h": "8 * h"},
         ),
         "slopes without the 8": Mistake(
-            "The last slope is 1/2, and it should be 1/256: the exponent is −8h/H, not −h/H. See section 8.5.",
+            "The last slope is 1/2, and it should be 1/256: the exponent is −8h/H, not −h/H. See section 8.6.",
             {"-8 * h": "-h"},
         ),
         "slopes of e": Mistake(
-            "The slopes are powers of e; they should be powers of 2. See section 8.5.",
+            "The slopes are powers of e; they should be powers of 2. See section 8.6.",
             {"2.0 ** (-8 * h / num_heads)": "math.exp(-8 * h / num_heads)"},
         ),
         "slopes in a line": Mistake(
-            "The slopes are −8h/H itself: 2 should be raised to that power. See section 8.5.",
+            "The slopes are −8h/H itself: 2 should be raised to that power. See section 8.6.",
             {"2.0 ** (-8 * h / num_heads)": "-8 * h / num_heads"},
         ),
         "slopes of H instead of h": Mistake(
-            "The exponent is −8/h, and h counts the heads: it should be −8h/H. See section 8.5.",
+            "The exponent is −8/h, and h counts the heads: it should be −8h/H. See section 8.6.",
             {"-8 * h / num_heads": "-8 / h"},
         ),
         "slopes as many as heads and one": Mistake(
-            "The exponents are −8h/(H + 1): divided by H instead, the last is exactly −8. See section 8.5.",
+            "The exponents are −8h/(H + 1): divided by H instead, the last is exactly −8. See section 8.6.",
             {"h / num_heads": "h / (num_heads + 1)"},
         ),
         "squared distance": Mistake(
-            "The distances are squared; the bias is to fall in a line. See section 8.5.",
+            "The distances are squared; the bias is to fall in a line. See section 8.6.",
             {"abs()": "square()"},
         ),
         "distance from 1": Mistake(
             "A query's own position counts as distance 1; it is at distance 0, and its bias should be 0. See section "
-            "8.5.",
+            "8.6.",
             {"(t - s).abs()": "((t - s).abs() + 1)"},
         ),
         "one table": Mistake(
-            "There is one table (T, S); each head should have one of its own, (H, T, S). See section 8.5.",
+            "There is one table (T, S); each head should have one of its own, (H, T, S). See section 8.6.",
             sign=lambda found, H, T, S: found.shape == (T, S),
         ),
         "aligned top-left and future raised": Mistake(
             "The first query stands at position 0, where the first key does, and keys after a query are raised: the "
-            "last query belongs to the last key, and distance has no sign. See section 8.5.",
+            "last query belongs to the last key, and distance has no sign. See section 8.6.",
             {"num_keys - num_queries, num_keys)": "num_queries)", ".abs()": ""},
         ),
     },

@@ -50,14 +50,15 @@ def clock(
     guess = Guess(
         ask,
         [
-            "It changes, for every hand stands elsewhere.",
+            "It changes, because every hand has another angle.",
             "It stays the same.",
-            "It falls, because both are further from the start.",
+            "It falls, because both tokens are farther from the start.",
         ],
         1,
-        "Now move both on; then one of them, and watch the curve: does the score fall evenly with the distance?",
-        "All hands turn on, and the angles between the two tokens stay, so the score depends on the distance alone. "
-        "But it does not fall evenly: a fast hand comes round. To check it: "
+        "Now move both tokens on. Then move only one token and watch the curve. Does the score fall evenly with "
+        "the distance?",
+        "The angles between the query and the key stay the same, so the score depends only on the distance. "
+        "But it does not fall evenly with the distance, because a fast hand repeats. To check it: "
         "`r = rotate(torch.tensor([[1.0, 0.0] * 2] * 64))` makes `r @ r.mT` a table with one number along each "
         "diagonal.",
     )
