@@ -23,6 +23,12 @@ from attn_course.data.text import normalize_japanese, tokenize_english
 from attn_course.data.words import words
 from attn_course.masks import make_causal_mask
 
+REAL = Path(os.environ["ATTN_COURSE_DATA"]) if os.environ.get("ATTN_COURSE_DATA") else None
+with_corpora = pytest.mark.skipif(
+    REAL is None or not (REAL / "small_parallel_enja").is_dir() or not (REAL / corpora.TATOEBA_ARCHIVE).is_file(),
+    reason="ATTN_COURSE_DATA names no folder that holds small_parallel_enja and Tatoeba",
+)
+
 
 @pytest.fixture(scope="module")
 def chapter():
@@ -117,7 +123,7 @@ def test_the_chapters_merges_are_those_of_sentencepiece(chapter):
     cut = {tuple(word): count for word, count in counts.items()}
     merges = []
     for _ in range(20):
-        pair, _ = chapter["most_frequent_pair"](cut)
+        pair = chapter["most_frequent_pair"](cut)
         merges.append("".join(pair))
         cut = {chapter["merge"](word, pair): count for word, count in cut.items()}
     characters = set("".join(counts))
@@ -125,24 +131,22 @@ def test_the_chapters_merges_are_those_of_sentencepiece(chapter):
     assert merges == [small.piece(i) for i in range(4, 24)]
 
 
-def lost(tokens):
-    """The share of the text, in characters, in tokens that are unknown."""
-    every = list(itertools.chain(*tokens))
-    return sum(len(text) for text, known in every if not known) / sum(len(text) for text, _ in every)
+def test_one_step_on_three_english_words_by_hand(chapter):
+    cut = {tuple("reads"): 5, tuple("eats"): 3, tuple("ate"): 2}
+    pairs = Counter()
+    for word, count in cut.items():
+        pairs.update({pair: count for pair in itertools.pairwise(word)})
+    (first, most), (_, second) = pairs.most_common(2)
+    assert (first, most, second) == (("e", "a"), 8, 5)
+    assert chapter["most_frequent_pair"](cut) == first
+    assert chapter["merge"](tuple("reads"), first) == ("r", "ea", "d", "s")
+    assert chapter["merge"](tuple("ate"), first) == ("a", "t", "e")
 
 
-def test_words_lose_most_and_pieces_hardly_more_than_characters(chapter):
-    known = set(itertools.chain(*sentences()[0]))
-    characters = set("".join(known))
-    as_characters = chapter["look_up"](["".join(sentence) for sentence in by_hand()], characters)
-    as_pieces = chapter["look_up_pieces"](by_hand(), pieces(0))
-    as_words = chapter["look_up"](by_hand(), known)
-    assert lost(as_words) > 2 * lost(as_characters)
-    assert lost(as_characters) <= lost(as_pieces) < lost(as_characters) + 0.02
-    sizes = [sum(map(len, tokens)) for tokens in (as_words, as_pieces, as_characters)]
-    assert sizes == sorted(sizes)
-    for sentence, tokens in zip(by_hand(), as_pieces, strict=True):
-        assert "".join(text for text, _ in tokens) == "".join(sentence)
+def test_the_new_word_is_one_word_in_two_pieces(chapter):
+    assert words("食べ物") == ["食べ物"]
+    assert "食べ物" not in set(itertools.chain(*sentences()[0]))
+    assert chapter["merge"](tuple("食べ物"), ("食", "べ")) == ("食べ", "物")
 
 
 def test_pieces_of_whole_sentences_reach_over_words():
@@ -259,6 +263,34 @@ def test_strings_hide_the_leaks_and_keys_find_them(chapter):
     assert remove_overlap(other, test) == other[100:]
 
 
+def shown_pairs(name):
+    """A list of pairs that the chapter's cell on leaks holds: "tested" or "tatoeba"."""
+    (cell,) = [cell for cell in code_cells("10") if cell.source.startswith("tested = [")]
+    namespace = {"Pair": Pair}
+    exec(cell.source.split("\n\n\n")[0], namespace)
+    return namespace[name]
+
+
+def test_the_three_pairs_are_equal_by_key_and_not_as_strings(chapter):
+    key = chapter["key"]
+    for tested, theirs in zip(shown_pairs("tested"), shown_pairs("tatoeba"), strict=True):
+        assert all(a != b and key(a) == key(b) for a, b in zip(tested, theirs, strict=True))
+
+
+def test_cleaning_is_right_twice_and_wrong_twice(chapter):
+    clean = chapter["clean"]
+    assert clean("<p>本が\u3000３㎏ あります😀</p>") == "本が 3kg あります"
+    assert clean("A&amp;B &lt;株式会社&gt; ㈱") == "A&B <株式会社> (株)"
+    assert clean("1½") == "11\u20442"
+    assert clean("25℃") == "25C"
+
+
+@with_corpora
+def test_the_three_pairs_are_in_the_corpora():
+    assert set(shown_pairs("tested")) <= set(small()[0].test)
+    assert set(shown_pairs("tatoeba")) <= set(load_tatoeba())
+
+
 def test_no_sentence_of_the_test_is_in_training(chapter):
     key = chapter["key"]
     sides = [
@@ -271,18 +303,12 @@ def test_no_sentence_of_the_test_is_in_training(chapter):
 
 # -- Recorded numbers --------------------------------------------------------------------------------
 
-REAL = Path(os.environ["ATTN_COURSE_DATA"]) if os.environ.get("ATTN_COURSE_DATA") else None
-with_corpora = pytest.mark.skipif(
-    REAL is None or not (REAL / "small_parallel_enja").is_dir() or not (REAL / corpora.TATOEBA_ARCHIVE).is_file(),
-    reason="ATTN_COURSE_DATA names no folder that holds small_parallel_enja and Tatoeba",
-)
-
 
 def recorded():
     """The table of the chapter, as its cell has it."""
     (cell,) = [cell for cell in code_cells("10") if "recorded = {" in cell.source]
     namespace = {}
-    exec(cell.source, namespace)
+    exec(cell.source.split("panels =")[0], namespace)
     return namespace["recorded"]
 
 
@@ -299,25 +325,32 @@ def small():
     return corpus, ja, test
 
 
-def row(size, tokens):
-    """Size, share of sentences with an unknown in per cent, tokens per sentence."""
-    unknown = sum(any(not known for _, known in sentence) for sentence in tokens) / len(tokens)
-    return size, round(100 * unknown, 1), round(sum(map(len, tokens)) / len(tokens), 1)
+def row(size, known):
+    """Size, share of sentences with an unknown token in per cent, tokens per sentence.
+
+    ``known`` says of each token of each sentence whether it has an id.
+    """
+    unknown = sum(not all(sentence) for sentence in known) / len(known)
+    return size, round(100 * unknown, 1), round(sum(map(len, known)) / len(known), 1)
+
+
+def looked_up(sentences, vocabulary):
+    return [[token in vocabulary for token in sentence] for sentence in sentences]
 
 
 @with_corpora
-def test_the_recorded_table_is_what_the_corpus_gives(chapter):
+def test_the_recorded_table_is_what_the_corpus_gives():
     _, ja, test = small()
     counts = Counter(itertools.chain(*ja))
     characters, twice = set("".join(counts)), {word for word in counts if counts[word] > 1}
     expected = {
-        "characters": row(len(characters), chapter["look_up"](["".join(s) for s in test], characters)),
-        "words, at least twice": row(len(twice), chapter["look_up"](test, twice)),
-        "words, all": row(len(counts), chapter["look_up"](test, counts)),
+        "characters": row(len(characters), looked_up(["".join(s) for s in test], characters)),
+        "words, at least twice": row(len(twice), looked_up(test, twice)),
+        "words, all": row(len(counts), looked_up(test, counts)),
     }
     for size in (2000, 4000, 8000):
         subwords = Subwords.train(ja, size, spaces=False)
-        expected[f"subwords, {size:,}"] = row(size, chapter["look_up_pieces"](test, subwords))
+        expected[f"subwords, {size:,}"] = row(size, [[i != UNK_ID for i in subwords.encode(s)] for s in test])
     assert recorded() == expected
 
 
@@ -330,12 +363,8 @@ def test_the_recorded_words_are_what_the_corpus_gives(chapter):
     twice = {word for word in counts if counts[word] > 1}
     assert f"{100 * chapter['unknown_share'](test, counts):.2f} % of the words in its test are unknown" in text
     assert f"{100 * chapter['unknown_share'](test, twice):.2f} % of the test words are unknown" in text
-    corpus = small()[0]
-    en, en_test = ([pair.en.split() for pair in part] for part in (corpus.train, corpus.test))
-    share = chapter["unknown_share"](en_test, set(itertools.chain(*en)))
-    assert f"{100 * share:.2f} % of its test words are unknown" in text
-    mean_ja, mean_en = (sum(map(len, sentences)) / len(sentences) for sentences in (test, en_test))
-    assert f"{mean_ja:.1f} words on average in Japanese and {mean_en:.1f} in English" in text
+    sentences_with_one = sum(not set(sentence) <= set(counts) for sentence in test)
+    assert f"the 500 test sentences of small_parallel_enja, {sentences_with_one / 5:.0f} % contain a word" in text
 
 
 @with_corpora
@@ -363,7 +392,7 @@ def test_the_recorded_leaks_are_what_the_corpora_give(chapter):
     assert f"{whole / 5:.0f} % of the 500 test pairs" in text
     assert f"{ja / 5:.0f} % of the Japanese test sentences and {en / 5:.0f} % of the English ones" in text
     kept = remove_overlap(tatoeba, held_out)
-    assert f"takes {len(tatoeba) - len(kept):,} pairs out, and leaves {len(kept):,}" in text
+    assert f"takes {len(tatoeba) - len(kept):,} pairs out of Tatoeba, and leaves {len(kept):,}" in text
     own = {key(pair.en) for pair in corpus.train}
     assert f"shares {sum(key(pair.en) in own for pair in corpus.test)} of its 500 English test sentences" in text
     gone = len(corpus.train) - len(remove_overlap(corpus.train, held_out))
@@ -375,9 +404,12 @@ def test_the_recorded_leaks_are_what_the_corpora_give(chapter):
         natural.setdefault(re.sub(r"\W", "", pair.en.lower()), pair.en)
     right = sum(first.get(key(pair.ja)) == pair.en for pair in corpus.test)
     assert f"writes {right} of the 500 exactly as the reference has them" in text
+    assert f"translates {right} of 500 test sentences exactly as the reference does" in text
+    strings = set(itertools.chain(*tatoeba))
+    assert not strings & set(itertools.chain(*corpus.test)), "none of the 1000 test strings is in Tatoeba"
     found = [(pair.en, natural[k]) for pair in corpus.test if (k := re.sub(r"\W", "", pair.en)) in natural]
     same = sum(tokenize_english(theirs) == reference for reference, theirs in found) / len(found)
-    assert f"{len(found)} stand in Tatoeba too" in text
+    assert f"{len(found)} are in Tatoeba too" in text
     assert f"turns {same:.1%} of them".replace("%", " %") in text
 
 

@@ -810,12 +810,12 @@ pad_pairs = Exercise(
     returns=("src", "tgt_in", "tgt_out"),
     mistakes={
         "end in what is read": Mistake(
-            "The end stands in tgt_in: nothing is to be written behind it, so it is not read. See section 10.9.",
+            "The end stands in tgt_in: nothing is to be written behind it, so it is not read. See section 10.8.",
             {"BOS_ID, *tgt": "BOS_ID, *tgt, EOS_ID"},
         ),
         "beginning in what is written": Mistake(
             "tgt_out begins with the beginning, which is only to be read: the first word is the first to be written. "
-            "See section 10.9.",
+            "See section 10.8.",
             {"*tgt, EOS_ID": "BOS_ID, *tgt, EOS_ID"},
         ),
         "end of the source swapped with the beginning of the target": Mistake(
@@ -825,22 +825,22 @@ pad_pairs = Exercise(
         ),
         "beginning and end in both": Mistake(
             "Both rows of the target have a beginning and an end, so they are the same and nothing is shifted; "
-            "tgt_in needs the one and tgt_out the other. See section 10.9.",
+            "tgt_in needs the one and tgt_out the other. See section 10.8.",
             {"[BOS_ID, *tgt]": "[BOS_ID, *tgt, EOS_ID]", "[*tgt, EOS_ID]": "[BOS_ID, *tgt, EOS_ID]"},
         ),
         "not shifted": Mistake(
             "tgt_in and tgt_out are the same: the decoder would read the very word that it must write, and learn to "
-            "copy. See section 10.9.",
+            "copy. See section 10.8.",
             sign=lambda found, pairs: torch.equal(found[1], found[2]) and found[1].size(0) == len(pairs),
         ),
         "read and write swapped": Mistake(
             "What has to be written stands where what is read belongs, or the other way round: the decoder reads "
-            "from the beginning on and writes up to the end. See section 10.9.",
+            "from the beginning on and writes up to the end. See section 10.8.",
             {"tgt_in, tgt_out)": "tgt_out, tgt_in)"},
         ),
         "no beginning": Mistake(
             f"tgt_in does not begin with the beginning ({BOS_ID}), which the decoder reads to write the first word. "
-            "See section 10.9.",
+            "See section 10.8.",
             sign=lambda found, pairs: (
                 bool((found[1] != BOS_ID).all())
                 and torch.equal(found[0], _padded(pairs)[0])
@@ -848,7 +848,7 @@ pad_pairs = Exercise(
             ),
         ),
         "no end": Mistake(
-            "tgt_out has no end, so the model never learns to stop. See section 10.9.",
+            "tgt_out has no end, so the model never learns to stop. See section 10.8.",
             sign=lambda found, pairs: (
                 bool((found[2] != EOS_ID).all())
                 and torch.equal(found[0], _padded(pairs)[0])
@@ -857,7 +857,7 @@ pad_pairs = Exercise(
         ),
         "words cut off": Mistake(
             "A word of each target is never read or never written: put the beginning in front of tgt_in and the end "
-            "behind tgt_out, and leave every word in both. See section 10.9.",
+            "behind tgt_out, and leave every word in both. See section 10.8.",
             sign=lambda found, pairs: (
                 None
                 if any(not tgt for _, tgt in pairs)
@@ -870,7 +870,7 @@ pad_pairs = Exercise(
         ),
         "end in both": Mistake(
             "In the shorter rows tgt_in holds the end too, and the end is only to be written. Shift each sentence "
-            "first, and pad then. See section 10.9.",
+            "first, and pad then. See section 10.8.",
             _whole_then_cut,
         ),
         "beginning and end swapped": Mistake(
@@ -926,7 +926,7 @@ pad_pairs = Exercise(
         ),
         "no end at all": Mistake(
             "The end is missing: the sources need one, and so does tgt_out, for the model has to learn to stop. See "
-            "section 10.9.",
+            "section 10.8.",
             {"*src, EOS_ID": "*src", "*tgt, EOS_ID": "*tgt"},
         ),
         "end of the shorter rows only": Mistake(
@@ -941,7 +941,7 @@ pad_pairs = Exercise(
         ),
         "source and target swapped": Mistake(
             "Sources stand where the targets belong, or the other way round: a pair is (source, target). See "
-            "section 10.9.",
+            "section 10.8.",
             {"    src =": "    pairs = [pair[::-1] for pair in pairs]\n    src ="},
         ),
         "what is written filled up with the end": Mistake(
@@ -972,7 +972,7 @@ pad_pairs = Exercise(
         ),
         "shifted by two": Mistake(
             "The first word is missing in tgt_out, so it is never learned: tgt_in has the beginning in front, and "
-            "that is the whole shift. See section 10.9.",
+            "that is the whole shift. See section 10.8.",
             sign=lambda found, pairs: _shifted_by_two(found, pairs),
         ),
         "as wide as the first row": Mistake(
@@ -1013,11 +1013,11 @@ def _described(answer, lengths, max_cells):
         return None
     if not isinstance(found, list | tuple) or not all(isinstance(bucket, list | tuple) for bucket in found):
         raise Remark(
-            "fill_buckets must return a list of buckets, and each bucket is a list of indices. See section 10.8."
+            "fill_buckets must return a list of buckets, and each bucket is a list of indices. See section 10.7."
         )
     _stays("fill_buckets", found, answer, [2, 2, 2], 2)
     if not all(_is_whole(i) for bucket in found for i in bucket):
-        raise Remark("The indices must be whole numbers, the places of the sentences in `lengths`. See section 10.8.")
+        raise Remark("The indices must be whole numbers, the places of the sentences in `lengths`. See section 10.7.")
     found = [[int(i) for i in bucket] for bucket in found]
     indices = [i for bucket in found for i in bucket]
     # Indices that are none come last, whatever they are.
@@ -1086,17 +1086,17 @@ fill_buckets = Exercise(
     mistakes={
         "padding not counted": Mistake(
             "These are buckets of lengths added up, and padding takes cells too: a bucket has as many columns as its "
-            "longest sentence. See section 10.8.",
+            "longest sentence. See section 10.7.",
             {"lengths[i] * (len(buckets[-1]) + 1)": "lengths[i] + sum(lengths[j] for j in buckets[-1])"},
         ),
         "sentences counted": Mistake(
             "A bucket is full when it has max_cells sentences; what is limited is its cells, sentences times the "
-            "longest of them. See section 10.8.",
+            "longest of them. See section 10.7.",
             {"lengths[i] * (len(buckets[-1]) + 1) > max_cells": "len(buckets[-1]) >= max_cells"},
         ),
         "not sorted": Mistake(
             "The sentences stand as they come, long beside short, so that most of a bucket can be padding: sort them "
-            "first. See section 10.8.",
+            "first. See section 10.7.",
             {
                 "sorted(range(len(lengths)), key=lambda i: lengths[i])": "range(len(lengths))",
                 "lengths[i] * (len": "max(lengths[j] for j in [*buckets[-1], i]) * (len",
@@ -1104,7 +1104,7 @@ fill_buckets = Exercise(
         ),
         "longest first": Mistake(
             "The buckets are filled from the longest sentence down; asked for is from the shortest up. See section "
-            "10.8.",
+            "10.7.",
             {
                 "lambda i: lengths": "lambda i: -lengths",
                 "lengths[i] * (len": "max(lengths[j] for j in [*buckets[-1], i]) * (len",
@@ -1112,36 +1112,36 @@ fill_buckets = Exercise(
         ),
         "one sentence too many": Mistake(
             "Some buckets are too large by one sentence: whether it fits must be asked before it is put in, "
-            "with the sentence counted. See section 10.8.",
+            "with the sentence counted. See section 10.7.",
             {"lengths[i] * (len(buckets[-1]) + 1)": "_cells([lengths[j] for j in buckets[-1]])"},
         ),
         "the new sentence not counted": Mistake(
             "Some buckets are too large: the sentence that is about to be added makes the bucket wider and also gives "
-            "it one row more. See section 10.8.",
+            "it one row more. See section 10.7.",
             {" + 1)": ")"},
         ),
         "width of those before": Mistake(
             "Some buckets are too large: the width is that of the sentences that are in already, and the new one can "
-            "be longer. See section 10.8.",
+            "be longer. See section 10.7.",
             {"lengths[i] * (len": "max(lengths[j] for j in buckets[-1]) * (len"},
         ),
         "width of the first": Mistake(
             "Some buckets are too large: the width is taken from the first sentence, and that is the shortest one. "
-            "See section 10.8.",
+            "See section 10.7.",
             {"lengths[i] * (len": "lengths[buckets[-1][0]] * (len"},
         ),
         "full too early": Mistake(
             "A sentence that would fill its bucket to the last cell is put into the next one: max_cells cells are "
-            "still allowed. See section 10.8.",
+            "still allowed. See section 10.7.",
             {"> max_cells": ">= max_cells"},
         ),
         "last bucket lost": Mistake(
-            "The longest sentences are missing: the last bucket has to be returned too, full or not. See section 10.8.",
+            "The longest sentences are missing: the last bucket has to be returned too, full or not. See section 10.7.",
             {"return buckets": "return buckets[:-1]"},
         ),
         "sentence lost at the edge": Mistake(
             "Each time a new bucket begins, the sentence that did not fit into the old one is lost: it should be "
-            "the first of the new one. See section 10.8.",
+            "the first of the new one. See section 10.7.",
             sign=lambda found, lengths, most: (
                 any(
                     torch.equal(found[0], lost[0]) and found[1:] == lost[1:]
@@ -1152,7 +1152,7 @@ fill_buckets = Exercise(
             ),
         ),
         "an empty bucket": Mistake(
-            "There is a bucket with no sentence in it, and a batch of none cannot be made. See section 10.8.",
+            "There is a bucket with no sentence in it, and a batch of none cannot be made. See section 10.7.",
             sign=lambda found, lengths, most: (
                 found[1] > _described(_walk, lengths, most)[1]
                 and torch.equal(found[0], torch.arange(len(lengths)))
@@ -1161,12 +1161,12 @@ fill_buckets = Exercise(
         ),
         "one size for all": Mistake(
             "No bucket holds more sentences than would fit if all were as long as the longest; of short ones more "
-            "fit. See section 10.8.",
+            "fit. See section 10.7.",
             _fixed_size,
         ),
         "a bucket for each length": Mistake(
             "Only sentences of exactly the same length share a bucket: put those of other lengths into it too, as "
-            "long as the next one fits. See section 10.8.",
+            "long as the next one fits. See section 10.7.",
             sign=lambda found, lengths, most: (
                 torch.equal(found[0], torch.arange(len(lengths)))
                 and found[2]
@@ -1174,33 +1174,33 @@ fill_buckets = Exercise(
             ),
         ),
         "one sentence each": Mistake(
-            "Every sentence has a bucket of its own: put them together as long as the next one fits. See section 10.8.",
+            "Every sentence has a bucket of its own: put them together as long as the next one fits. See section 10.7.",
             lambda lengths, most: [[i] for i in range(len(lengths))],
         ),
         "end counted twice": Mistake(
-            "These are the buckets of lengths that are larger by 1, for the end, as in section 10.8; here the "
-            "lengths have the end in them. See section 10.8.",
+            "These are the buckets of lengths that are larger by 1, for the end, as in section 10.7; here the "
+            "lengths have the end in them. See section 10.7.",
             {"lengths[i] * (len": "(lengths[i] + 1) * (len"},
         ),
         "lengths instead of indices": Mistake(
-            "The buckets hold the lengths of the sentences; asked for are their places in `lengths`. See section 10.8.",
+            "The buckets hold the lengths of the sentences; asked for are their places in `lengths`. See section 10.7.",
             {"append(i)": "append(lengths[i])"},
         ),
         "places after sorting": Mistake(
             "The numbers are places in the sorted list; asked for are those in `lengths`, or the wrong sentences "
-            "will be fetched. See section 10.8.",
+            "will be fetched. See section 10.7.",
             {"    buckets = []": "    lengths = sorted(lengths)\n    buckets = []"},
         ),
         "one bucket": Mistake(
             "All sentences are in one bucket, however many cells that makes: begin a new one when the next sentence "
-            "does not fit. See section 10.8.",
+            "does not fit. See section 10.7.",
             sign=lambda found, lengths, most: (
                 found[1] == 1 and torch.equal(found[0], torch.arange(len(lengths))) if lengths else None
             ),
         ),
         "not sorted and padding not counted": Mistake(
             "The sentences stand as they come, long beside short, and their lengths are added up, although padding "
-            "takes cells too: sort them, and count as many columns as the longest has. See section 10.8.",
+            "takes cells too: sort them, and count as many columns as the longest has. See section 10.7.",
             {
                 "sorted(range(len(lengths)), key=lambda i: lengths[i])": "range(len(lengths))",
                 "lengths[i] * (len(buckets[-1]) + 1)": "lengths[i] + sum(lengths[j] for j in buckets[-1])",
@@ -1208,22 +1208,22 @@ fill_buckets = Exercise(
         ),
         "not sorted and the new one's width": Mistake(
             "The sentences stand as they come, and a bucket is taken to be as wide as the sentence that is about to "
-            "be added, which is the longest only if they are sorted. See section 10.8.",
+            "be added, which is the longest only if they are sorted. See section 10.7.",
             {"sorted(range(len(lengths)), key=lambda i: lengths[i])": "range(len(lengths))"},
         ),
         "longest first and the new one's width": Mistake(
             "The buckets are filled from the longest sentence down, and each is taken to be as wide as the sentence "
-            "that is about to be added, its shortest. See section 10.8.",
+            "that is about to be added, its shortest. See section 10.7.",
             {"lambda i: lengths": "lambda i: -lengths"},
         ),
         "first of equal lengths": Mistake(
             "Of sentences of one length only the first is there, several times. `index` finds the first place of a "
-            "length; sort the places, and not the lengths. See section 10.8.",
+            "length; sort the places, and not the lengths. See section 10.7.",
             {"append(i)": "append(lengths.index(lengths[i]))"},
         ),
         "one list for all buckets": Mistake(
             "All buckets hold the same sentences, those that came last: begin a new list for each bucket. See section "
-            "10.8.",
+            "10.7.",
             sign=lambda found, lengths, most: (
                 (
                     lengths != []
@@ -1317,7 +1317,7 @@ def _kept(answer, train, held_out, key):
     if not isinstance(found, list | tuple) or not all(
         isinstance(pair, tuple | list) and len(pair) == 2 for pair in found
     ):
-        raise Remark("remove_leaks must return a list of pairs (Japanese, English). See section 10.11.")
+        raise Remark("remove_leaks must return a list of pairs (Japanese, English). See section 10.10.")
     return len(found), "; ".join(f"{ja} {en}" for ja, en in found)
 
 
@@ -1360,139 +1360,139 @@ remove_leaks = Exercise(
     mistakes={
         "only the beginnings compared": Mistake(
             "Sentences that begin alike and end otherwise are removed: compare the whole of what `key` returns. "
-            "See section 10.11.",
+            "See section 10.10.",
             {"    japanese =": "    whole, key = key, lambda text: whole(text)[:10]\n    japanese ="},
         ),
         "no key": Mistake(
             "Only sentences spelled exactly alike are found; other spaces, capitals or signs hide the rest: compare "
-            "what `key` makes of them. See section 10.11.",
+            "what `key` makes of them. See section 10.10.",
             {"    japanese =": "    key = str\n    japanese ="},
         ),
         "key on one side of the comparison": Mistake(
             "Of the held-out sentences only those are found that are spelled like their own key: compare `key` of "
-            "the one with `key` of the other. See section 10.11.",
+            "the one with `key` of the other. See section 10.10.",
             {"{key(ja)": "{ja", "{key(en)": "{en"},
         ),
         "key on the held-out side only": Mistake(
             "Of the training sentences only those are found that are spelled like a key: compare `key` of the one "
-            "with `key` of the other. See section 10.11.",
+            "with `key` of the other. See section 10.10.",
             {"if key(ja)": "if ja", "and key(en)": "and en"},
         ),
         "kept for one that differs": Mistake(
             "A pair stays as soon as one of the held-out pairs is another one; it may stay only if all of them are. "
-            "See section 10.11.",
+            "See section 10.10.",
             lambda train, held, key: [
                 p for p in train if any(key(p[0]) != key(h[0]) and key(p[1]) != key(h[1]) for h in held)
             ],
         ),
         "kept once for each that differs": Mistake(
             "A pair is there once for each held-out pair from which it differs: look at all of them first, and then "
-            "keep it once or not at all. See section 10.11.",
+            "keep it once or not at all. See section 10.10.",
             lambda train, held, key: [
                 p for p in train for h in held if key(p[0]) != key(h[0]) and key(p[1]) != key(h[1])
             ],
         ),
         "Japanese only": Mistake(
             "Pairs with a held-out English sentence are still there: who trains on them has seen the answer. "
-            "See section 10.11.",
+            "See section 10.10.",
             {" and key(en) not in english": ""},
         ),
         "English only": Mistake(
-            "Pairs with a held-out Japanese sentence are still there: both sides count. See section 10.11.",
+            "Pairs with a held-out Japanese sentence are still there: both sides count. See section 10.10.",
             {"key(ja) not in japanese and ": ""},
         ),
         "whole pairs compared": Mistake(
-            "Only pairs held out as a whole are found, and one side alone is a leak as well. See section 10.11.",
+            "Only pairs held out as a whole are found, and one side alone is a leak as well. See section 10.10.",
             lambda train, held, key: [
                 p for p in train if (key(p[0]), key(p[1])) not in {(key(h[0]), key(h[1])) for h in held}
             ],
         ),
         "both sides at once": Mistake(
-            "A pair goes out only if both of its sides are held out, and one is enough. See section 10.11.",
+            "A pair goes out only if both of its sides are held out, and one is enough. See section 10.10.",
             {"japanese and": "japanese or"},
         ),
         "leaks kept": Mistake(
-            "It is the wrong way round: these are the pairs that have to go. See section 10.11.",
+            "It is the wrong way round: these are the pairs that have to go. See section 10.10.",
             {"key(ja) not in japanese and key(en) not in english": "key(ja) in japanese or key(en) in english"},
         ),
         "taken out of the test": Mistake(
             "This is what is left of the held-out pairs; they should stay as they are, and the training text should "
-            "get smaller. See section 10.11.",
+            "get smaller. See section 10.10.",
             {"    japanese =": "    train, held_out = held_out, train\n    japanese ="},
         ),
         "keys returned": Mistake(
             "The sentences come back as `key` makes them: `key` is for comparing, and the pairs should be returned "
-            "as they are. See section 10.11.",
+            "as they are. See section 10.10.",
             {"[(ja, en)": "[(key(ja), key(en))"},
         ),
         "pairs twice removed": Mistake(
             "A pair that is twice in the training text is there once: asked for is to remove what is held out, and "
-            "nothing else. See section 10.11.",
+            "nothing else. See section 10.10.",
             {"return [": "return [*dict.fromkeys([", "english]": "english])]"},
         ),
         "contained instead of equal": Mistake(
             "Longer sentences go out in which a held-out one stands; a leak is a sentence that is equal. See "
-            "section 10.11.",
+            "section 10.10.",
             {
                 "key(ja) not in japanese": "not any(held in key(ja) for held in japanese)",
                 "key(en) not in english": "not any(held in key(en) for held in english)",
             },
         ),
         "order lost": Mistake(
-            "The right pairs are left, in another order than in the training text. See section 10.11.",
+            "The right pairs are left, in another order than in the training text. See section 10.10.",
             sign=lambda found, train, held, key: (
                 sorted(found[1].split("; ")) == sorted(_kept(_without, train, held, key)[1].split("; "))
             ),
         ),
         "order and repeats lost": Mistake(
             "The right pairs are left, each of them once and not in the order of the training text: a `set` keeps "
-            "neither order nor repeats. See section 10.11.",
+            "neither order nor repeats. See section 10.10.",
             sign=lambda found, train, held, key: (
                 sorted(found[1].split("; ")) == sorted(set(_kept(_without, train, held, key)[1].split("; ")))
             ),
         ),
         "nothing removed": Mistake(
-            "Nothing is removed: a pair goes out if its Japanese or its English is held out. See section 10.11.",
+            "Nothing is removed: a pair goes out if its Japanese or its English is held out. See section 10.10.",
             lambda train, held, key: train,
         ),
         "first held-out pair only": Mistake(
             "Only the first of the held-out pairs is looked at; every one of them has to stay out of the training "
-            "text. See section 10.11.",
+            "text. See section 10.10.",
             {"    japanese =": "    held_out = held_out[:1]\n    japanese ="},
         ),
         "held-out keys used up": Mistake(
             "The keys of the held-out sentences are gone after the first search: a `map` or a generator can be walked "
-            "through once, a set as often as you like. See section 10.11.",
+            "through once, a set as often as you like. See section 10.10.",
             {
                 "{key(ja) for ja, _ in held_out}": "iter([key(ja) for ja, _ in held_out])",
                 "{key(en) for _, en in held_out}": "iter([key(en) for _, en in held_out])",
             },
         ),
         "last held-out pair only": Mistake(
-            "Only the last of the held-out pairs counts, and all of them should. See section 10.11.",
+            "Only the last of the held-out pairs counts, and all of them should. See section 10.10.",
             {"    japanese =": "    held_out = held_out[-1:]\n    japanese ="},
         ),
         "indices instead of pairs": Mistake(
-            "It returns numbers; asked for are the pairs themselves. See section 10.11.",
+            "It returns numbers; asked for are the pairs themselves. See section 10.10.",
             sign=lambda found, *_: found[1] == "numbers",
         ),
         "one side returned": Mistake(
-            "It returns strings; asked for are the pairs, (Japanese, English). See section 10.11.",
+            "It returns strings; asked for are the pairs, (Japanese, English). See section 10.10.",
             sign=lambda found, *_: found[1] == "sentences",
         ),
         "key of one side only": Mistake(
             "An English sentence in another spelling is not found: compare `key` of the one with `key` of the other "
-            "here too, as on the Japanese side. See section 10.11.",
+            "here too, as on the Japanese side. See section 10.10.",
             {"{key(en)": "{en", "and key(en)": "and en"},
         ),
         "key of the English side only": Mistake(
             "A Japanese sentence in another spelling is not found: compare `key` of the one with `key` of the other "
-            "here too, as on the English side. See section 10.11.",
+            "here too, as on the English side. See section 10.10.",
             {"{key(ja)": "{ja", "if key(ja)": "if ja"},
         ),
         "inside a held-out sentence": Mistake(
             "A sentence goes out that is no more than a part of a held-out one: only equal keys are a leak. `in` looks "
-            "for a part of a string, and for an element of a set. See section 10.11.",
+            "for a part of a string, and for an element of a set. See section 10.10.",
             {
                 "key(ja) not in japanese": "not any(key(ja) in held for held in japanese)",
                 "key(en) not in english": "not any(key(en) in held for held in english)",
@@ -1500,36 +1500,36 @@ remove_leaks = Exercise(
         ),
         "languages mixed": Mistake(
             "A sentence goes out that is held out in the other language: compare Japanese with Japanese, and "
-            "English with English, each with a set of its own. See section 10.11.",
+            "English with English, each with a set of its own. See section 10.10.",
             {"    return": "    japanese = english = japanese | english\n    return"},
         ),
         "up to the first leak": Mistake(
             "All pairs behind the first leak are missing: go on with the next one, as `continue` does. See section "
-            "10.11.",
+            "10.10.",
             _up_to_the_first,
         ),
         "row by row": Mistake(
             "Each pair is compared with the held-out pair in the same row, and those behind the last one are lost: "
-            "every pair has to be compared with all of them. See section 10.11.",
+            "every pair has to be compared with all of them. See section 10.10.",
             _row_by_row,
         ),
         "the key of the chapter": Mistake(
             "Sentences count as equal that the given `key` tells apart: these are the results of the key of section "
-            "10.11, and another one may be given. See section 10.11.",
+            "10.10, and another one may be given. See section 10.10.",
             {"    japanese =": "    key = _key\n    japanese ="},
         ),
         "a key of your own": Mistake(
             "Some spellings are found and others are not: what decides whether two are equal is the key that was "
-            "given, `key`. See section 10.11.",
+            "given, `key`. See section 10.10.",
             sign=_by_another_key,
         ),
         CHANGES_ITS_INPUT: Mistake(
             "Make a new list, and leave the old ones as they are; whoever removes from a list while walking over it "
-            "also skips what comes next. See section 10.11."
+            "also skips what comes next. See section 10.10."
         ),
         "languages crossed": Mistake(
             "Japanese sentences are looked for among the English ones, and English among the Japanese: each "
-            "language needs a set of its own. See section 10.11.",
+            "language needs a set of its own. See section 10.10.",
             {"not in japanese": "not in english", "not in english": "not in japanese"},
         ),
     },
