@@ -69,6 +69,17 @@ def test_the_page_shows_the_recorded_results():
         assert abs(float(line.split("|")[3]) - row["chrf"]) <= 0.06
 
 
+@pytest.mark.cpu_only("a translator of a file, which is read to the CPU")
+def test_the_page_shows_mistakes_that_the_translator_makes(translator):
+    page = (Path(__file__).parent.parent / "book" / "translator.md").read_text(encoding="utf-8")
+    table = page.split("## What the translator gets wrong")[1].split("- **")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if "。 |" in line]
+    assert len(rows) >= 5
+    for japanese, meaning, shown in rows:
+        (found,) = translator.translate([japanese], beam_size=5)
+        assert found.text == shown != meaning
+
+
 def test_sentences_translated_together_are_those_translated_alone(translator):
     together = translator.translate(SENTENCES)
     assert together == [translator.translate([s])[0] for s in SENTENCES]

@@ -230,9 +230,9 @@ def test_two_searches_are_compared_in_a_sentence(scripts):
         beam, greedy = ({"logProb": p, "score": s, "ids": i} for (p, s), i in zip((beam, greedy), ids, strict=True))
         return scripts("([beam, greedy]) => page.compare(beam, greedy)", [beam, greedy])
 
-    assert said((-1, 2), (-1, 2), ([5], [5])) == "Both searches write the same here."
+    assert said((-1, 2), (-1, 2), ([5], [5])) == "Both searches find the same translation."
     assert "has found a more probable sentence" in said((-1, 2), (-3, 1))
-    assert "each of its pieces is rewarded" in said((-3, 2), (-1, 1))
+    assert "adds a reward for each token" in said((-3, 2), (-1, 1))
     assert "fell out of the beam" in said((-3, 1), (-1, 2))
     assert "−3.00" in said((-3, 1), (-1, 2))
 
@@ -291,7 +291,7 @@ def test_it_works_without_a_network_once_it_is_there(ready, tab):  # noqa: F811
     tab.context.set_offline(True)
     try:
         assert translate(tab, "これは私の本です。") == "“This is my book.”"
-        tab.check("text=Japanese looks at Japanese")
+        tab.check("text=Japanese attends to Japanese")
         assert tab.locator(".attn-view").evaluate("view => !!view.shadowRoot")
     finally:
         tab.context.set_offline(False)
@@ -300,15 +300,15 @@ def test_it_works_without_a_network_once_it_is_there(ready, tab):  # noqa: F811
 @pytest.mark.parametrize(
     ("text", "help"),
     [
-        ("", "There is nothing to translate yet: type a Japanese sentence, or choose one."),
-        ("　 ", "There is nothing to translate yet: type a Japanese sentence, or choose one."),
-        ("Where is the station?", "There is no Japanese in “Where is the station”: the translator reads nothing else."),
-        ("😀🎉", "There is no Japanese in “😀🎉”: the translator reads nothing else."),
-        ("猫" * 501, "This has 501 letters, and the page reads at most 500: try one sentence."),
-        ("鰻と猫" * 166, "This sentence has 498 pieces. The translator learned from sentences of up to 30,"),
+        ("", "There is nothing to translate yet. Type a Japanese sentence, or choose one."),
+        ("　 ", "There is nothing to translate yet. Type a Japanese sentence, or choose one."),
+        ("Where is the station?", "There is no Japanese in “Where is the station”."),
+        ("😀🎉", "There is no Japanese in “😀🎉”. The translator reads only Japanese."),
+        ("猫" * 501, "The text has 501 characters, but the page reads at most 500. Try a single sentence."),
+        ("鰻と猫" * 166, "This sentence has 498 tokens, but the page reads at most 60."),
         ("ｺﾚﾊ ﾎﾝ ﾃﾞｽ｡", "“"),
-        ("猫です。犬です。", "One sentence at a time: this is the first of 2."),
-        ("これは😀です。", "The translator has never seen 😀."),
+        ("猫です。犬です。", "The page translates one sentence at a time. This is the first of 2."),
+        ("これは😀です。", "The vocabulary does not contain 😀."),
     ],
 )  # fmt: skip
 def test_whatever_is_typed_gets_a_sentence(ready, tab, text, help):  # noqa: F811
@@ -319,17 +319,19 @@ def test_pieces_views_and_tree_answer_to_the_keyboard(ready, tab):  # noqa: F811
     translate(tab, SENTENCES[0])
     tab.locator(".try-row button").first.focus()
     tab.keyboard.press("ArrowRight")
-    assert tab.inner_text(".try-pieces .try-about").startswith("cat looked most at 猫, with weight 0.")
+    attends = "To write cat, the decoder attends most to 猫. The weight is 0."
+    assert tab.inner_text(".try-pieces .try-about").startswith(attends)
     tab.keyboard.press("End")
     assert tab.evaluate("document.activeElement.textContent") == "■"
     tab.locator(".try-node").first.focus()
     for piece in ("the", "cat", "is"):
         tab.keyboard.press("ArrowRight")
         assert tab.evaluate("document.activeElement.textContent") == piece
+    assert "It is on the way to the best translation." in tab.inner_text(".try-result > .try-about")
     tab.keyboard.press("ArrowDown")
     assert "place 2 of step 3" in tab.inner_text(".try-result > .try-about")
     tab.keyboard.press("End")
-    assert "on the way to the best translation" in tab.inner_text(".try-result > .try-about")
+    assert "It is the best translation." in tab.inner_text(".try-result > .try-about")
     assert "book/try_the_translator" in tab.url  # the theme turns pages with the arrow keys
 
 
@@ -340,9 +342,9 @@ def test_the_views_show_python_s_weights(ready, tab, translator):  # noqa: F811
     read = """view => [...view.shadowRoot.querySelectorAll("[role=gridcell]")]
       .map((cell) => cell.getAttribute("aria-label"))"""
     for kind, layers in (
-        ("English looks at Japanese", weights.cross),
-        ("Japanese looks at Japanese", weights.encoder),
-        ("English looks at English", weights.decoder),
+        ("English attends to Japanese", weights.cross),
+        ("Japanese attends to Japanese", weights.encoder),
+        ("English attends to English", weights.decoder),
     ):
         tab.check(f"text={kind}")
         view = tab.locator(".attn-view")

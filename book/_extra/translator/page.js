@@ -101,12 +101,12 @@ function makeView(template, name, layers, queries, keys) {
  * @param {Found} greedy
  */
 export function compare(beam, greedy) {
-  if (String(beam.ids) === String(greedy.ids)) return "Both searches write the same here.";
-  const both = `ln p is ${said(beam.logProb)} for the beam's sentence and ${said(greedy.logProb)} for the greedy one`;
-  if (beam.logProb > greedy.logProb) return `${both}: the wider search has found a more probable sentence.`;
+  if (String(beam.ids) === String(greedy.ids)) return "Both searches find the same translation.";
+  const both = `The log-probability is ${said(beam.logProb)} for beam search and ${said(greedy.logProb)} for greedy search.`;
+  if (beam.logProb > greedy.logProb) return `${both} Beam search has found a more probable sentence.`;
   if (beam.score > greedy.score)
-    return `${both}: the beam's is less probable, and comes first because each of its pieces is rewarded.`;
-  return `${both}: the greedy one fell out of the beam on its way, and the wider search has found less.`;
+    return `${both} The sentence of beam search is less probable, but it has a higher score, because the score adds a reward for each token and subtracts points for each missing number.`;
+  return `${both} The beginning of the greedy sentence fell out of the beam, so beam search has found a sentence with a lower score.`;
 }
 
 // ---------------------------------------------------------------- the beam as a tree
@@ -126,15 +126,20 @@ function makeTree(nodes, best, size) {
   const lines = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   for (const [name, value] of Object.entries({ width, height, "aria-hidden": "true" })) lines.setAttribute(name, String(value));
   const box = make("div", { class: "try-nodes", style: `width: ${width}px; height: ${height}px` }, lines);
-  const about = make("p", { class: "try-about" }, "Point at a piece, tap it, or go there with the arrow keys.");
+  const about = make("p", { class: "try-about" }, "Point at a token, tap it, or move to it with the arrow keys.");
   /** @param {number} i */
   const sentence = (i) => path(i).slice(1).map((at) => nodes[at].text).join(" ").replaceAll(" ·", "");
   /** @param {number} i */
   const describe = (i) => {
     const { ended, logProb, score, place, step } = nodes[i];
-    if (!step) return "The beginning: nothing is written yet.";
-    const fate = ended ? `ended, score ${said(score)}` : living.has(i) ? "kept" : "its continuations fell out of the beam";
-    return `${sentence(i)}: ln p ${said(logProb)}, place ${place + 1} of step ${step}; ${fate}${winning.has(i) ? ", and on the way to the best translation" : ""}.`;
+    if (!step) return "This is the start of the search. No token has been written yet.";
+    const state = ended
+      ? `The sentence is complete, and its score is ${said(score)}.`
+      : living.has(i)
+        ? "The search kept it in the beam."
+        : "All its continuations fell out of the beam.";
+    const role = i === best ? " It is the best translation." : winning.has(i) ? " It is on the way to the best translation." : "";
+    return `“${sentence(i)}” has a log-probability of ${said(logProb)} and is in place ${place + 1} of step ${step}. ${state}${role}`;
   };
   /** @type {HTMLElement[]} */
   const spots = nodes.map((node, i) => {
@@ -172,7 +177,7 @@ function makeTree(nodes, best, size) {
     next.setAttribute("tabindex", "0");
     next.focus();
   });
-  const scroll = make("div", { class: "try-tree", role: "group", "aria-label": `A beam of ${size}, step by step` }, box);
+  const scroll = make("div", { class: "try-tree", role: "group", "aria-label": `Beam search with a beam of ${size}, step by step` }, box);
   return [about, scroll];
 }
 
@@ -184,13 +189,13 @@ function start(home) {
   const input = make("textarea", { id: "try-sentence", lang: "ja", rows: 2, autocomplete: "off", spellcheck: "false" });
   input.value = SENTENCES[0];
   const button = make("button", { type: "submit", class: "try-go" }, `Load the translator (${megabytes} MB) and translate`);
-  const examples = make("div", { class: "try-examples", role: "group", "aria-label": "Sentences to choose from" });
+  const examples = make("div", { class: "try-examples", role: "group", "aria-label": "Example sentences" });
   const progress = make("progress", { max: 1, value: 0, hidden: true, "aria-label": "Loading the translator" });
   const status = make("p", { class: "try-status", role: "status" });
   const form = make(
     "form",
     { class: "try-form" },
-    make("label", { for: "try-sentence" }, "A sentence in Japanese"),
+    make("label", { for: "try-sentence" }, "Japanese sentence"),
     input,
     examples,
     button,
@@ -222,10 +227,10 @@ function start(home) {
     if (!worker) {
       worker = new Worker(new URL("worker.js", import.meta.url), { type: "module" });
       worker.onmessage = ({ data }) => answer(data);
-      worker.onerror = () => answer({ type: "failed", says: "its script does not run in this browser" });
+      worker.onerror = () => answer({ type: "failed", says: "this browser cannot run its script" });
       progress.hidden = false;
     }
-    status.textContent = template ? "" : `Loading ${megabytes} MB.`;
+    status.textContent = template ? "" : `Loading the translator (${megabytes} MB).`;
     worker.postMessage(input.value);
   });
   input.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
@@ -250,7 +255,7 @@ function start(home) {
       result.replaceChildren();
       if (data.type === "translation") show(data.translation);
       else if (data.type === "help") status.textContent = data.says;
-      else status.textContent = `The translator could not be loaded (${data.says}). Another click tries again.`;
+      else status.textContent = `The translator could not be loaded (${data.says}). Click the button to try again.`;
     }
   }
 
@@ -258,26 +263,26 @@ function start(home) {
   function show(t) {
     status.textContent = [`“${t.beam.text}”`, ...t.says].join(" ");
     const pieces = make("div", { class: "try-pieces" }), views = make("div", { class: "try-views" });
-    const choices = make("fieldset", { class: "try-found" }, make("legend", {}, "Two searches; choose whose attention is shown"));
+    const choices = make("fieldset", { class: "try-found" }, make("legend", {}, "Choose the search whose attention you want to see"));
     /** @type {[string, Found][]} */
-    const found = [[`beam of ${t.size}`, t.beam], ["greedy", t.greedy]];
+    const found = [[`Beam of ${t.size}`, t.beam], ["Greedy search", t.greedy]];
     found.forEach(([name, f], i) => {
       const radio = make("input", { type: "radio", name: "try-found", checked: !i });
       radio.addEventListener("change", () => choose(f));
       const text = make("span", { class: "try-english", lang: "en" }, f.text || "(nothing)");
-      choices.append(make("label", {}, radio, make("b", {}, name), text, make("small", {}, `ln p ${said(f.logProb)}`)));
+      choices.append(make("label", {}, radio, make("b", {}, name), text, make("small", {}, `log-probability ${said(f.logProb)}`)));
     });
-    const table = make("table", {}, make("caption", {}, `What the beam of ${t.size} found, best score first`));
-    table.append(make("thead", {}, make("tr", {}, ...["Translation", "ln p", "Score"].map((h) => make("th", { scope: "col" }, h)))));
+    const table = make("table", {}, make("caption", {}, `Translations that the beam of ${t.size} found, best score first`));
+    table.append(make("thead", {}, make("tr", {}, ...["Translation", "Log-probability", "Score"].map((h) => make("th", { scope: "col" }, h)))));
     const rows = [t.beam, ...t.others].map((f) => make("tr", {}, make("td", {}, f.text), make("td", {}, said(f.logProb)), make("td", {}, said(f.score))));
     table.append(make("tbody", {}, ...rows));
     result.append(
       pieces,
       choices,
       make("p", { class: "try-compared" }, compare(t.beam, t.greedy)),
-      make("h2", {}, "Where it looks"),
+      make("h2", {}, "Attention"),
       views,
-      make("h2", {}, "The beam as a tree"),
+      make("h2", {}, "Beam search as a tree"),
       ...makeTree(t.nodes, t.best, t.size),
       make("div", { class: "try-table", role: "region", tabindex: 0, "aria-label": table.caption.textContent }, table),
     );
@@ -291,7 +296,7 @@ function start(home) {
   }
 
   /**
-   * Two rows of pieces; the Japanese is as dark as an English piece looked at it.
+   * Two rows of tokens. The colour of a Japanese token shows how much the chosen English token attends to it.
    * @param {Token[]} source
    * @param {Found} f
    */
@@ -306,7 +311,10 @@ function start(home) {
       const most = row.indexOf(Math.max(...row));
       japanese.forEach((e, s) => e.style.setProperty("--weight", `${Math.round(100 * row[s])}%`));
       english.forEach((e, i) => e.classList.toggle("try-on", i === t));
-      note.replaceChildren(make("b", {}, f.tokens[t].text), " looked most at ", make("b", { lang: "ja" }, source[most].text), `, with weight ${row[most].toFixed(2)} in the last layer, the mean of its heads.`);
+      note.replaceChildren(
+        "To write ", make("b", {}, f.tokens[t].text), ", the decoder attends most to ", make("b", { lang: "ja" }, source[most].text),
+        `. The weight is ${row[most].toFixed(2)}, averaged over the heads of the last layer.`,
+      );
     };
     const english = f.tokens.map((token, t) => {
       const e = make("button", { ...look(token), type: "button", tabindex: t ? -1 : 0 }, token.text);
@@ -315,7 +323,7 @@ function start(home) {
       e.addEventListener("click", () => shade(t));
       return e;
     });
-    const row = make("div", { class: "try-row", role: "group", "aria-label": "English pieces" }, ...english);
+    const row = make("div", { class: "try-row", role: "group", "aria-label": "English tokens" }, ...english);
     row.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
       const at = english.indexOf(/** @type {any} */ (event.target));
       const next = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: T - 1 }[event.key];
@@ -326,7 +334,7 @@ function start(home) {
       english.forEach((e, i) => e.setAttribute("tabindex", i === next ? 0 : -1));
       english[next].focus();
     });
-    // Each piece appears when it was written, and shows where the translator looked for it.
+    // The English tokens appear in the order of writing, each with its attention weights.
     const pause = matchMedia("(prefers-reduced-motion: reduce)").matches ? 0 : 110;
     if (pause) english.forEach((e) => e.classList.add("try-later"));
     english.forEach((e, t) =>
@@ -337,7 +345,7 @@ function start(home) {
         if (!pointed && /[\p{L}\p{N}]/u.test(f.tokens[t].text)) shade(t);
       }, pause * (t + 1)),
     );
-    return [make("div", { class: "try-row", role: "group", "aria-label": "Japanese pieces", lang: "ja" }, ...japanese), row, note];
+    return [make("div", { class: "try-row", role: "group", "aria-label": "Japanese tokens", lang: "ja" }, ...japanese), row, note];
   }
 
   /**
@@ -349,11 +357,11 @@ function start(home) {
     const read = ["▷", ...english.slice(0, -1)];
     /** @type {[string, string, number[][], string[], string[]][]} */
     const kinds = [
-      ["English looks at Japanese", "Cross-attention while each English piece is written", f.cross, english, japanese],
-      ["Japanese looks at Japanese", "Self-attention of the encoder", t.encoder, japanese, japanese],
-      ["English looks at English", "Self-attention of the decoder while each piece is written", f.decoder, english, read],
+      ["English attends to Japanese", "Cross-attention when the decoder writes each English token", f.cross, english, japanese],
+      ["Japanese attends to Japanese", "Self-attention of the encoder", t.encoder, japanese, japanese],
+      ["English attends to English", "Self-attention of the decoder when it writes each English token", f.decoder, english, read],
     ];
-    const fieldset = make("fieldset", { class: "try-kinds" }, make("legend", {}, "Which attention"));
+    const fieldset = make("fieldset", { class: "try-kinds" }, make("legend", {}, "Choose the attention"));
     kinds.forEach(([label, ...view], i) => {
       const radio = make("input", { type: "radio", name: "try-kind", checked: !i });
       radio.addEventListener("change", () => place.replaceChildren(makeView(template, ...view)));

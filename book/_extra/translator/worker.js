@@ -62,25 +62,25 @@ export class Translator {
    */
   read(text) {
     const letters = [...text].length, { longest } = this.about;
-    if (!text.trim()) throw new Help("There is nothing to translate yet: type a Japanese sentence, or choose one.");
+    if (!text.trim()) throw new Help("There is nothing to translate yet. Type a Japanese sentence, or choose one.");
     if (letters > MOST_LETTERS)
-      throw new Help(`This has ${letters} letters, and the page reads at most ${MOST_LETTERS}: try one sentence.`);
+      throw new Help(`The text has ${letters} characters, but the page reads at most ${MOST_LETTERS}. Try a single sentence.`);
     const plain = normalizeJapanese(text);
     if (!this.spelling.japanese.test(plain))
-      throw new Help(`There is no Japanese in “${text.trim().slice(0, 20)}”: the translator reads nothing else.`);
+      throw new Help(`There is no Japanese in “${text.trim().slice(0, 20)}”. The translator reads only Japanese.`);
     const [first, ...others] = this.spelling.splitSentences(text);
     const pieces = this.src.cut(this.copying.spellClock(normalizeJapanese(first)));
     if (pieces.length > MOST_PIECES)
       throw new Help(
-        `This sentence has ${pieces.length} pieces. The translator learned from sentences of up to ${longest}, ` +
-          `and the page stops at ${MOST_PIECES}: try a shorter one.`,
+        `This sentence has ${pieces.length} tokens, but the page reads at most ${MOST_PIECES}. ` +
+          `The translator learned from sentences of up to ${longest} tokens. Try a shorter sentence.`,
       );
     const says = [];
-    if (others.length) says.push(`One sentence at a time: this is the first of ${others.length + 1}.`);
+    if (others.length) says.push(`The page translates one sentence at a time. This is the first of ${others.length + 1}.`);
     if (pieces.length > longest)
-      says.push(`With ${pieces.length} pieces it is longer than any the translator learned from (${longest}).`);
+      says.push(`This sentence has ${pieces.length} tokens, but the translator learned from sentences of up to ${longest} tokens.`);
     const unknown = pieces.filter(({ id }) => id === UNKNOWN).map((piece) => piece.text);
-    if (unknown.length) says.push(`The translator has never seen ${[...new Set(unknown)].join(" ")}.`);
+    if (unknown.length) says.push(`The vocabulary does not contain ${[...new Set(unknown)].join(" ")}.`);
     return { pieces, says };
   }
 
