@@ -49,7 +49,7 @@ def _listen(answer, next_logits, bos_id, eos_id, max_len):
         nonlocal calls
         calls += 1
         if calls > 3 * max_len + 9:
-            raise Remark("The loop does not stop when max_len tokens are written. See section 13.1.")
+            raise Remark("Your loop does not stop after `max_len` tokens. See section 13.1.")
         return next_logits(ids)
 
     found = answer(counted, bos_id, eos_id, max_len)
@@ -79,134 +79,141 @@ write_greedily = Exercise(
     returns=("ids",),
     mistakes={
         "only the last token": Mistake(
-            "The model is asked with the last token alone, and has forgotten what was written before: "
-            "hand over all of it each time. See section 13.1.",
+            "Your function calls the model with the last token only, so the model does not see the earlier ones. Pass "
+            "the whole list of ids in every step. See section 13.1.",
             {"next_logits(ids)": "next_logits(ids[-1:])"},
         ),
         "first row": Mistake(
-            "Every token is what the first row of the logits says, which is about the token after the beginning; the "
-            "next one is in the last row, for all ids so far. See section 13.1.",
+            "Your function takes every token from the first row of the logits, which predicts the token after the "
+            "beginning. The last row predicts the next token. See section 13.1.",
             {"[-1].argmax": "[0].argmax"},
         ),
         "largest of all rows": Mistake(
-            "The largest logit is looked for in all rows at once; only the last row is about the next token. See "
-            "section 13.1.",
+            "Your function looks for the largest logit in all rows at once. Only the last row predicts the next "
+            "token. See section 13.1.",
             {"[-1].argmax": ".argmax"},
         ),
         "largest of all rows, as a token": Mistake(
-            "The token of the largest logit in all rows is taken; only the last row is about the next token. See "
-            "section 13.1.",
+            "Your function takes the token with the largest logit in any of the rows. Only the last row predicts the "
+            "next token. See section 13.1.",
             {"[-1].argmax())": ".amax(dim=0).argmax())"},
         ),
         "beginning returned": Mistake(
-            "The beginning stands in front of what is returned; it is read, and nobody wrote it. See section 13.1.",
+            "Your function returns the beginning token as the first id. The beginning token is only an input, so "
+            "leave it out of the result. See section 13.1.",
             {"ids[1:]": "ids"},
         ),
         "end not returned": Mistake(
-            "The end is missing from what is returned: it is a token that was written like the others. See section "
-            "13.1.",
+            "Your function leaves the end token out of the result. The model writes the end token like every other "
+            "token, so return it, too. See section 13.1.",
             {"return ids[1:]": "return [i for i in ids[1:] if i != eos_id]"},
         ),
         "goes on after the end": Mistake(
-            "It writes on after the end of the sentence: what follows an end means nothing. See section 13.1.",
+            "Your function continues after the end token. Nothing after the end token belongs to the sentence, so "
+            "leave the loop there. See section 13.1.",
             {"        if ids[-1] == eos_id:\n            break\n": ""},
         ),
         "does not stop": Mistake(
-            "A model that does not write the end keeps this going beyond `max_len`: stop when so many tokens are "
-            "written. See section 13.1.",
+            "Your function does not stop if the model never writes the end token. Stop the loop after `max_len` "
+            "tokens. See section 13.1.",
             {"len(ids) <= max_len": "True"},
         ),
         "one token too few": Mistake(
-            "At most max_len − 1 tokens are written: `max_len` counts what is written, and the beginning is not. See "
-            "section 13.1.",
+            "Your function writes at most max_len − 1 tokens. It should write up to `max_len` tokens, and the "
+            "beginning token is not counted. See section 13.1.",
             {"<= max_len": "< max_len"},
         ),
         "one token too many": Mistake(
-            "A sentence that is cut off has one token too many: `max_len` are allowed. See section 13.1.",
+            "Your function returns max_len + 1 tokens when a sentence is cut off. At most `max_len` tokens are "
+            "allowed. See section 13.1.",
             {"<= max_len": "<= max_len + 1"},
         ),
         "end added": Mistake(
-            "A sentence that is cut off ends with an end that the model did not write. See section 13.1.",
+            "Your function adds an end token to a sentence that is cut off at `max_len`. Return only tokens that the "
+            "model wrote. See section 13.1.",
             {"ids[1:]": "ids[1:] if ids[-1] == eos_id else [*ids[1:], eos_id]"},
         ),
         "end over the last token": Mistake(
-            "A sentence that is cut off has an end in the place of its last token, "
-            "and the model wrote another token there. See section 13.1.",
+            "Your function replaces the last token of a sentence that is cut off with the end token. Return the token "
+            "that the model wrote. See section 13.1.",
             {"ids[1:]": "ids[1:] if len(ids) == 1 or ids[-1] == eos_id else [*ids[1:-1], eos_id]"},
         ),
         "least probable": Mistake(
-            "It takes the smallest logit each time; the most probable token has the largest. See section 13.1.",
+            "Your function takes the token with the smallest logit. The most probable token has the largest logit. "
+            "See section 13.1.",
             {"argmax": "argmin"},
         ),
         "drawn at random": Mistake(
-            "The tokens are drawn by their probabilities; "
-            "greedy search leaves nothing to chance and takes the most probable. See section 13.1.",
+            "Your function draws each token at random. Greedy search always takes the most probable token. See "
+            "section 13.1.",
             {"argmax()": "softmax(-1).multinomial(1)"},
         ),
         "stops at the beginning": Mistake(
-            "The text stops where the model writes the beginning, which is no end: only eos_id ends a sentence. See "
-            "section 13.1.",
+            "Your function stops when the model writes the beginning token. Only the end token, `eos_id`, ends a "
+            "sentence. See section 13.1.",
             {"== eos_id": "in (eos_id, bos_id)"},
         ),
         "beginning left out": Mistake(
-            "A token that the model wrote is missing: the beginning is left out wherever it stands, and only the "
-            "first one was not written. See section 13.1.",
+            "Your function removes every beginning token from the list, including those that the model wrote. Leave "
+            "out only the first one, which is an input. See section 13.1.",
             {"ids[1:]": "[i for i in ids if i != bos_id]"},
         ),
         "tensors in the list": Mistake(
-            "There are tensors among the ids; asked for are Python integers, which `.item()` makes of tensors of one "
-            "number. See section 13.1.",
+            "Your function returns a list that contains tensors. Return Python integers: `.item()` turns a tensor "
+            "with one number into a Python number. See section 13.1.",
             sign=lambda found, *inputs: "tensors in a list" in str(found),
         ),
         "ids of another type": Mistake(
-            "Among the ids are some of another type than int; asked for are Python integers, which int() makes of "
-            "numbers. See section 13.1.",
+            "Your function returns ids that are not of the type int. Convert them to Python integers with int(). See "
+            "section 13.1.",
             sign=lambda found, *inputs: "with numbers of the type" in str(found),
         ),
         "a tensor instead of a list": Mistake(
-            "It returns a tensor; asked for is a list of Python integers. See section 13.1.",
+            "Your function returns a tensor. The exercise asks for a list of Python integers. See section 13.1.",
             sign=lambda found, *inputs: "one tensor" in str(found),
         ),
         "first row of the last": Mistake(
-            "From the second on, each token is what the row before the last says, which is about the token written "
-            "last; the last row is about the next. See section 13.1.",
+            "Your function takes each token after the first from the row before the last, which predicts the token "
+            "that was written last. The last row predicts the next token. See section 13.1.",
             {"(ids)[-1]": "(ids)[max(len(ids) - 2, 0)]"},
         ),
         "beginning counted": Mistake(
-            "The beginning is returned, and counts among the max_len tokens: it is read, and nobody wrote it. "
-            "See section 13.1.",
+            "Your function returns the beginning token and counts it as one of the `max_len` tokens. The beginning "
+            "token is only an input, so neither return it nor count it. See section 13.1.",
             {"<=": "<", "ids[1:]": "ids"},
         ),
         "last token only": Mistake(
-            "It returns the last token alone; asked for are all that were written. See section 13.1.",
+            "Your function returns only the last token. Return all tokens that the model wrote. See section 13.1.",
             {"ids[1:]": "ids[-1:]"},
         ),
         "one token whatever is allowed": Mistake(
-            "With max_len = 0 a token is written, and none is allowed. See section 13.1.",
+            "Your function writes one token when `max_len` is 0. It should return an empty list in this case. See "
+            "section 13.1.",
             {"<= max_len": "<= max(max_len, 1)"},
         ),
         "filled up with ends": Mistake(
-            "After the end more ends follow, up to `max_len`: a sentence stops with the first of them. See section "
-            "13.1.",
+            "Your function fills the list with end tokens up to `max_len`. The list should stop at the first end "
+            "token. See section 13.1.",
             {"ids[1:]": "ids[1:] + [eos_id] * (max_len + 1 - len(ids))"},
         ),
         "first token lost": Mistake(
-            "The first token that was written is missing: only the beginning should not be returned. See section 13.1.",
+            "Your function leaves out the first token that the model wrote. Leave out only the beginning token. See "
+            "section 13.1.",
             {"ids[1:]": "ids[2:]"},
         ),
         "first token only": Mistake(
-            "It returns the first token alone: more are written, until the end or `max_len`. See section 13.1.",
+            "Your function returns only the first token. Continue until the model writes the end token or `max_len` "
+            "tokens are written. See section 13.1.",
             {"        if ids[-1] == eos_id:\n            break": "        break"},
         ),
         "exponentials without a softmax": Mistake(
-            "With logits of 300 it writes token 0 time and again, whichever is most probable: in float32 the "
-            "exponentials of all such logits are infinite, and so equal. Compare the logits themselves. See section "
-            "13.1.",
+            "Your function writes token 0 again and again when the logits are near 300. In float32, the exponentials "
+            "of all these logits are infinite and therefore equal. Compare the logits themselves. See section 13.1.",
             {"[-1].argmax": "[-1].exp().argmax"},
         ),
         "softmax over the positions": Mistake(
-            "These are the tokens of a softmax over the positions, the first axis, in which a token is compared with "
-            "itself at other places: the vocabulary is the last axis. See section 13.1.",
+            "Your function computes the softmax over the first axis, so it compares each token with the same token in "
+            "other rows. The vocabulary is the last axis. See section 13.1.",
             {"[-1].argmax": ".softmax(0)[-1].argmax"},
         ),
     },
@@ -381,94 +388,101 @@ beam_step = Exercise(
     returns=("parents", "tokens", "totals"),
     mistakes={
         "chosen by the new token alone": Mistake(
-            "The K are chosen by what the new token adds, and what the beams have cost up to here joins only "
-            "afterwards: it belongs into the choice. See section 13.2.",
+            "Your function chooses the K continuations by the log-probabilities of the new tokens, and it adds "
+            "`log_probs` only afterwards. Add `log_probs` before you choose. See section 13.2.",
             sign=where(_is_sure, _by_the_new_token_alone),
         ),
         "chosen by the new token alone, in its order": Mistake(
-            "The K are chosen by what the new token adds, and are in the order of that: what the beams have cost up to "
-            "here belongs into the choice. See section 13.2.",
+            "Your function chooses and sorts the K continuations by the log-probabilities of the new tokens alone. "
+            "Add `log_probs` before you choose and sort. See section 13.2.",
             {
                 "totals = log_probs[:, None] + ": "totals = ",
                 "% V, best": "% V, best + log_probs[index // V]",
             },
         ),
         "each beam keeps its best": Mistake(
-            "Every beam goes on with its own best token, so that a good beam never has two children "
-            "and a bad one never dies: the K best should be found among all K · V. See section 13.2.",
+            "Your function keeps the best continuation of each beam. Choose the K best of all K · V continuations: a "
+            "good beam may have several of them, and a bad beam none. See section 13.2.",
             sign=where(_is_sure, _each_its_own),
         ),
         "two of each beam": Mistake(
-            "At most two continuations of a beam are left, even where three of one beam are among the K best of all "
-            "K · V. See section 13.2.",
+            "Your function keeps at most two continuations of each beam, but three of the K best can come from the "
+            "same beam. Choose the K best of all K · V continuations. See section 13.2.",
             sign=where(_is_sure, _two_of_each),
         ),
         "each beam keeps its best, unsorted": Mistake(
-            "Every beam goes on with its own best token, and they are in the order of the beams: "
-            "the K best should be found among all K · V, best first. See section 13.2.",
+            "Your function keeps the best continuation of each beam, in the order of the beams. Choose the K best of "
+            "all K · V continuations, and return them best first. See section 13.2.",
             sign=where(_is_sure, _each_its_own_unsorted),
         ),
         "old log-probabilities forgotten": Mistake(
-            "Only the new token counts: what a beam has cost up to here is not added. See section 13.2.",
+            "Your function ignores `log_probs`, the log-probabilities of the beams so far. Add them to the "
+            "log-probabilities of the new tokens. See section 13.2.",
             {"log_probs[:, None] + ": ""},
         ),
         "multiplied instead of added": Mistake(
-            "Logarithms are multiplied; a product of probabilities is a sum of their logarithms. See section 13.1.",
+            "Your function multiplies log-probabilities. A product of probabilities is a sum of their logarithms, so "
+            "add them. See section 13.1.",
             {"[:, None] +": "[:, None] *"},
         ),
         "parents and tokens swapped": Mistake(
-            "Parents and tokens have changed places: "
-            "in a flattened (K, V) the quotient by V is the row, the remainder the column. See section 13.2.",
+            "Your function swaps parents and tokens. In a flattened table of shape (K, V), the quotient by V is the "
+            "row and the remainder is the column. See section 13.2.",
             {"index // V, index % V": "index % V, index // V"},
         ),
         "divided by the number of beams": Mistake(
-            "The flat places are divided by K: a row of (K, V) has V entries. See section 13.2.",
+            "Your function divides the flat indices by K. Each row of the table of shape (K, V) has V entries, so "
+            "divide by V. See section 13.2.",
             {"index // V, index % V": "index // K, index % K"},
         ),
         "flat places as tokens": Mistake(
-            "The tokens are places in the flattened table, and can be V or more; "
-            "what is left after division by V is the token. See section 13.2.",
+            "Your function returns indices of the flattened table as tokens, and these indices can be V or larger. "
+            "The remainder after division by V is the token. See section 13.2.",
             {"index % V": "index"},
         ),
         "smallest instead of largest": Mistake(
-            "These are the least probable continuations: logarithms of probabilities are negative, "
-            "and the best are nearest to 0. See section 13.1.",
+            "Your function returns the K least probable continuations. Log-probabilities are negative, and the best "
+            "ones are closest to 0. See section 13.1.",
             sign=where(_is_sure, Edited(_step, {"topk(K)": "topk(K, largest=False)"})),
         ),
         "worst first": Mistake(
-            "The K continuations are the right ones in the wrong order: best first. See section 13.2.",
+            "Your function returns the K best continuations with the worst one first. Return the best one first. See "
+            "section 13.2.",
             {"    return": "    best, index = best.flip(0), index.flip(0)\n    return"},
         ),
         "no axis for the tokens": Mistake(
-            "(K,) and (K, V) do not line up: the beams' own numbers need an axis of length 1 for the tokens, "
-            "or they are added to the columns. See section 13.2.",
+            "Your function adds shapes (K,) and (K, V) directly, so PyTorch adds `log_probs` to the columns or stops "
+            "with an error. Give `log_probs` an axis of length 1 for the tokens. See section 13.2.",
             {"log_probs[:, None]": "log_probs"},
         ),
         "no axis for the tokens, added behind": Mistake(
-            "The beams' own numbers belong to the rows of (K, V), and (K,) stands over its columns: give them an axis "
-            "of length 1 for the tokens. See section 13.2.",
+            "Your function aligns `log_probs` with the columns of the table of shape (K, V), but each beam is a row. "
+            "Give `log_probs` an axis of length 1 for the tokens. See section 13.2.",
             {"log_probs[:, None] + next_log_probs": "next_log_probs + log_probs"},
         ),
         "new log-probabilities as totals": Mistake(
-            "The totals are those of the new tokens alone: the next step needs the sum. See section 13.2.",
+            "Your function returns the log-probabilities of the new tokens as totals. The next step needs the sums of "
+            "the old and the new log-probabilities. See section 13.2.",
             {"% V, best": "% V, next_log_probs.flatten()[index]"},
         ),
         "probabilities as totals": Mistake(
-            "The totals are probabilities; the next step adds logarithms to them. See section 13.1.",
+            "Your function returns probabilities as totals. Return log-probabilities, because the next step adds "
+            "logarithms to them. See section 13.1.",
             sign=where(_is_sure, Edited(_step, {"index % V, best": "index % V, best.exp()"})),
         ),
         "only the best beam": Mistake(
-            "All continuations come from the one best beam: the others are there to be given a chance. See section "
-            "13.2.",
+            "Your function returns only continuations of the best beam. Choose among the continuations of all beams. "
+            "See section 13.2.",
             sign=where(_is_sure, _only_the_best_beam),
         ),
         "more of a row than it has": Mistake(
-            "Where there are fewer tokens than beams it stops: a row has V tokens, and K may be more. The whole table "
-            "has K · V, which is always enough. See section 13.2.",
+            "Your function stops with an error when V is smaller than K, because it takes K tokens from a row of V. "
+            "The whole table has K · V entries, which is always enough. See section 13.2.",
             _best_of_each_row_first,
         ),
         "K of each beam": Mistake(
-            "There are K · K totals; K continuations should be left, of whichever beams. See section 13.2.",
+            "Your function returns K · K totals, K for each beam. Return only the K best of all beams together. See "
+            "section 13.2.",
             sign=lambda found, log_probs, following: (
                 None
                 if len(log_probs) == 1 or len(log_probs) > following.size(1)
@@ -476,34 +490,38 @@ beam_step = Exercise(
             ),
         ),
         "divided without rounding": Mistake(
-            "The parents are fractions, and a row has a whole number: cut off what is behind the point. See section "
-            "13.2.",
+            "Your function returns fractions as parents. A row has a whole number, so use integer division. See "
+            "section 13.2.",
             {"index // V": "index / V"},
         ),
         "results in another order": Mistake(
-            "All three are there in another order than asked for: parents, tokens, totals. See section 13.2.",
+            "Your function returns its three results in the wrong order. The order is parents, tokens, totals. See "
+            "section 13.2.",
             {"index // V, index % V, best": "best, index // V, index % V"},
         ),
         "mean of the two": Mistake(
-            "The total is the mean of the old and the new log-probability; logarithms of a product are added. "
-            "See section 13.1.",
+            "Your function returns the mean of the old and the new log-probability as the total. The logarithm of a "
+            "product is a sum, so add them. See section 13.1.",
             {"log_probs[:, None] + next_log_probs": "(log_probs[:, None] + next_log_probs) / 2"},
         ),
         "probabilities added": Mistake(
-            "Probabilities are added, and the probability of a text is a product: add logarithms. See section 13.1.",
+            "Your function adds probabilities. The probability of a sentence is a product of probabilities, so add "
+            "their logarithms. See section 13.1.",
             {"log_probs[:, None] + next_log_probs": "log_probs.exp()[:, None] + next_log_probs.exp()"},
         ),
         "softmax once more": Mistake(
-            "The probabilities of the new tokens are added to logarithms: `next_log_probs` are logarithms already, to "
-            "be added as they are. See section 13.1.",
+            "Your function adds probabilities of the new tokens to logarithms. `next_log_probs` already contains "
+            "logarithms, so add them unchanged. See section 13.1.",
             {"+ next_log_probs": "+ next_log_probs.softmax(-1)"},
         ),
         "K of all rows, unsorted by beams": Mistake(
-            "The right continuations are there in the order of their beams; the best comes first. See section 13.2.",
+            "Your function returns the K best continuations in the order of their beams. Sort them so that the best "
+            "one comes first. See section 13.2.",
             {"    return": "    order = index.argsort()\n    best, index = best[order], index[order]\n    return"},
         ),
         "tokens over the beams": Mistake(
-            "There are V totals; the K best should be left, of all K · V. See section 13.2.",
+            "Your function returns V totals, one for each token. Return the K best of all K · V continuations. See "
+            "section 13.2.",
             sign=lambda found, log_probs, following: (
                 None
                 if len(log_probs) in (1, following.size(1)) or log_probs.isinf().any()
@@ -511,58 +529,59 @@ beam_step = Exercise(
             ),
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "What was handed in is still needed as it was: add into a new tensor. See section 5.17."
+            "The caller still needs the tensors that your function gets. Write the sums to a new tensor. See section "
+            "5.17."
         ),
         "probabilities on the way": Mistake(
-            "In long texts totals come out infinite: probabilities that small round to 0, and their logarithm is −∞. "
-            "Stay with logarithms, and add them. See section 13.1.",
+            "Your function returns totals of −∞ for long sentences. Their probabilities are so small that they round "
+            "to 0, so add log-probabilities without converting them. See section 13.1.",
             sign=lambda found, log_probs, following: (
                 bool((log_probs < -80).all() and found[2].isinf().any()) if log_probs.isfinite().all() else None
             ),
         ),
         "axis lost with one beam": Mistake(
-            "With one beam the results have no axis: they should be (K,) for every K, so squeeze nothing. See section "
-            "13.2.",
+            "Your function returns results without an axis when K is 1. Return the shape (K,) for every K, and "
+            "squeeze nothing. See section 13.2.",
             sign=lambda found, log_probs, following: len(log_probs) == 1 and all(part.dim() == 0 for part in found),
         ),
         "places after sorting as tokens": Mistake(
-            "The tokens are places in a row that has been sorted: a token is its place in the table as it was given. "
+            "Your function returns positions in a sorted row as tokens. A token is the column of the original table. "
             "See section 13.2.",
             sign=where(_is_sure, _places_after_sorting),
         ),
         "places after sorting as parents": Mistake(
-            "The parents are places among beams that have been sorted: a parent is its place in `log_probs` as it was "
-            "given. See section 13.2.",
+            "Your function returns positions among sorted beams as parents. A parent is the index of the beam in the "
+            "original `log_probs`. See section 13.2.",
             _places_after_sorting_the_beams,
         ),
         "a finite number for −∞": Mistake(
-            "A continuation that is impossible has a finite total: its log-probability is −∞, and stays so whatever is "
-            "added. See section 13.1.",
+            "Your function returns a finite total for an impossible continuation. Its log-probability is −∞, and "
+            "adding a number does not change this. See section 13.1.",
             sign=_impossible_is_finite,
         ),
         "impossible ones left out": Mistake(
-            "Where fewer than K continuations are possible, fewer than K are returned: the results are (K,) all the "
-            "same, and the total of what is impossible is −∞. See section 13.2.",
+            "Your function returns fewer than K continuations when fewer than K are possible. Return the shape (K,) "
+            "in every case: the total of an impossible continuation is −∞. See section 13.2.",
             sign=_impossible_left_out,
         ),
         "one continuation twice": Mistake(
-            "A pair of a parent and a token comes more than once: the K best are K different continuations, also where "
-            "totals are equal. See section 13.2.",
+            "Your function returns the same pair of parent and token more than once. Return K different "
+            "continuations, even if their totals are equal. See section 13.2.",
             sign=_one_comes_twice,
         ),
         "totals shared out": Mistake(
-            "The totals are those after a softmax over the whole table: asked for is the log-probability of each text "
-            "itself, a plain sum. See section 13.2.",
+            "Your function applies a softmax to the whole table of totals. Each total should be a plain sum of two "
+            "log-probabilities. See section 13.2.",
             sign=where(_is_sure, _shared_out),
         ),
         "lists instead of tensors": Mistake(
-            "The right numbers are there, and some of them in Python lists; asked for are tensors (K,). A `topk` over "
-            "the flattened table returns such tensors, without a loop. See section 13.2.",
+            "Your function returns some of the results as Python lists. Return tensors of shape (K,): `topk` on the "
+            "flattened table gives such tensors without a loop. See section 13.2.",
             sign=_in_lists,
         ),
         "each token once": Mistake(
-            "No token comes twice: for each token only its best beam is kept, and two beams may go on with the same "
-            "token. See section 13.2.",
+            "Your function returns each token at most once, because it keeps only the best beam for each token. Two "
+            "beams may continue with the same token. See section 13.2.",
             sign=where(_is_sure, _each_token_once),
         ),
     },
@@ -631,49 +650,49 @@ keep_min_p = Exercise(
     returns=("logits",),
     mistakes={
         "compared with p itself": Mistake(
-            "Tokens are dropped whose own probability is below p, and where no token reaches p none is left; "
-            "the limit is p times the largest probability of the row. See section 13.4.",
+            "Your function drops tokens whose probability is below p itself, so a row can lose all its tokens. The "
+            "limit is p times the largest probability of the row. See section 13.4.",
             {" * probs.amax(dim=-1, keepdim=True)": ""},
         ),
         "logits instead of probabilities": Mistake(
-            "The logits themselves are compared, and p times a logit means nothing: "
-            "adding 40 to all of them would change what is kept. Compare probabilities. See section 13.4.",
+            "Your function compares logits instead of probabilities. If we add 40 to all logits, the probabilities "
+            "stay the same, but your function keeps other tokens. Compare probabilities. See section 13.4.",
             {"logits.softmax(-1)": "logits"},
         ),
         "logarithm to the base 10": Mistake(
-            "Logits are compared with log₁₀ p below the largest one: logits are natural logarithms, so it should be "
-            "log p. See section 13.4.",
+            "Your function compares the logits with the largest logit plus log₁₀ p. Logits are natural logarithms, so "
+            "use the natural logarithm of p. See section 13.4.",
             lambda logits, p: logits.masked_fill(logits - _top(logits) < math.log10(p), -math.inf),
         ),
         "places after sorting": Mistake(
-            "Of each row the first tokens are kept, as many as are probable enough, whichever these are: what was "
-            "found in the sorted row belongs to the tokens' own places. See section 13.4.",
+            "Your function finds the right tokens in the sorted row, but it applies this mask to the unsorted row. "
+            "Keep the tokens at their own positions. See section 13.4.",
             lambda logits, p: logits.masked_fill(
                 ~_rightly(logits.softmax(-1).sort(dim=-1, descending=True).values, logits, p), -math.inf
             ),
         ),
         "one maximum for all": Mistake(
-            "The largest probability of the whole batch sets the limit for all rows; each has its own. See section "
-            "13.4.",
+            "Your function uses the largest probability of the whole batch for all rows. Use the largest probability "
+            "of each row. See section 13.4.",
             {"amax(dim=-1, keepdim=True)": "max()"},
         ),
         "maximum over the batch": Mistake(
-            "The limit of a token comes from the largest probability along the first axis, that of the same token in "
-            "other rows; look along the last. See section 13.4.",
+            "Your function takes the largest probability along the first axis, so it compares each token with the "
+            "same token in other rows. Take it along the last axis. See section 13.4.",
             {"dim=-1": "dim=0"},
         ),
         "softmax over the batch": Mistake(
-            "The probabilities are those of a softmax over the first axis: each row has a choice of its own to make, "
-            "along the last. See section 13.4.",
+            "Your function computes the softmax over the first axis. Each row has its own probabilities, so compute "
+            "the softmax over the last axis. See section 13.4.",
             {"softmax(-1)": "softmax(0)"},
         ),
         "the others kept": Mistake(
-            "The probable tokens are dropped and the improbable ones kept. See section 13.4.",
+            "Your function drops the probable tokens and keeps the improbable ones. See section 13.4.",
             {"probs < p": "probs >= p"},
         ),
         "dropped logits set to 0": Mistake(
-            "Dropped tokens have the logit 0, and e⁰ is 1: they can still be drawn. "
-            "Which logit has the probability 0? See section 13.4.",
+            "Your function sets the dropped logits to 0. Because e⁰ is 1, these tokens can still be drawn. Which "
+            "logit has the probability 0? See section 13.4.",
             sign=lambda found, logits, p: (
                 torch.allclose(found, logits.where(_rightly(logits.softmax(-1), logits, p), 0.0))
                 if logits.isfinite().all()
@@ -681,125 +700,130 @@ keep_min_p = Exercise(
             ),
         ),
         "probabilities returned": Mistake(
-            "These are probabilities; asked for are logits, so that other filters can follow. See section 13.4.",
+            "Your function returns probabilities. Return logits, so that other filters can follow. See section 13.4.",
             {"return logits": "return probs", "-math.inf": "0.0"},
         ),
         "probabilities among −∞": Mistake(
-            "What is kept has become a probability, and what is dropped −∞: asked for are the logits as they were. "
-            "See section 13.4.",
+            "Your function replaces the kept logits with probabilities. Return the kept logits unchanged. See section "
+            "13.4.",
             {"return logits": "return probs"},
         ),
         "renormalised probabilities": Mistake(
-            "These are the probabilities after the filter; asked for are the logits that give them. See section 13.4.",
+            "Your function returns the probabilities after the filter. Return the logits that give these "
+            "probabilities. See section 13.4.",
             {"-math.inf)": "-math.inf).softmax(-1)"},
         ),
         "logarithms of probabilities returned": Mistake(
-            "The right tokens are kept, but not as they were: these are logarithms of probabilities. See section 13.4.",
+            "Your function keeps the right tokens, but it returns the logarithms of their probabilities. Return the "
+            "kept logits unchanged. See section 13.4.",
             {"return logits": "return logits.log_softmax(-1)"},
         ),
         "above instead of at least": Mistake(
-            "With p = 1 nothing is left: a token that reaches the limit exactly should stay, and the most probable "
-            "always does. See section 13.4.",
+            "Your function drops all tokens when p is 1. A token that reaches the limit exactly is kept, so the most "
+            "probable token always stays. See section 13.4.",
             {"probs < p": "probs <= p"},
         ),
         "one minus p": Mistake(
-            "The limit is 1 − p of the largest probability instead of p. See section 13.4.",
+            "Your function uses the factor 1 − p for the limit. The limit is p times the largest probability of the "
+            "row. See section 13.4.",
             {"p * probs": "(1 - p) * probs"},
         ),
         "top-p": Mistake(
-            "This keeps the fewest tokens that sum to p: that is top-p, and this filter compares each token "
-            "with the most probable one. See section 13.4.",
+            "Your function keeps the fewest tokens whose probabilities sum to p, which is top-p. Min-p compares each "
+            "token with the most probable token of its row. See section 13.4.",
             {"probs < p * probs.amax(dim=-1, keepdim=True)": "~_nucleus(probs, logits, p)"},
         ),
         "distance instead of factor": Mistake(
-            "Tokens are kept whose probability is at most p below the largest; "
-            "the limit is p times the largest, a factor and not a distance. See section 13.4.",
+            "Your function keeps tokens whose probability is at most p below the largest one. The limit is p times "
+            "the largest probability, so p is a factor and not a difference. See section 13.4.",
             {"p * probs.amax(dim=-1, keepdim=True)": "probs.amax(dim=-1, keepdim=True) - p"},
         ),
         "p without its logarithm": Mistake(
-            "The logits are compared with the largest less p: a factor of p between probabilities is "
-            "a distance of log p between logits. See section 13.4.",
+            "Your function compares the logits with the largest logit minus p. A factor of p between probabilities is "
+            "a difference of log p between logits. See section 13.4.",
             {
                 "logits.softmax(-1)": "logits",
                 "p * probs.amax(dim=-1, keepdim=True)": "probs.amax(dim=-1, keepdim=True) - p",
             },
         ),
         "a large negative number instead of −∞": Mistake(
-            "What is dropped has a very negative logit; asked for is −∞, the logit of the probability 0. See "
-            "section 13.4.",
+            "Your function sets the dropped logits to a very negative number. Use −∞, the logit of the probability 0. "
+            "See section 13.4.",
             sign=_very_negative,
         ),
         "a mask instead of logits": Mistake(
-            "This is a mask, True or False for each token; asked for are the logits, with −∞ at those that are "
-            "dropped. See section 13.4.",
+            "Your function returns a mask of True and False. Return logits, with −∞ for the dropped tokens. See "
+            "section 13.4.",
             sign=lambda found, logits, p: found.dtype == torch.bool,
         ),
         "only what is kept": Mistake(
-            "The dropped tokens are gone, and with them the places of the others: "
-            "a token is known by its place, so the shape has to stay. See section 13.4.",
+            "Your function returns only the kept logits. The position of a logit identifies its token, so return the "
+            "shape of the input. See section 13.4.",
             {".masked_fill(probs < ": "[probs >= ", ", -math.inf)": "]"},
         ),
         "only the probabilities that are kept": Mistake(
-            "Only the probabilities of the kept tokens are left, without their places: "
-            "asked for are logits in the shape that they had. See section 13.4.",
+            "Your function returns only the probabilities of the kept tokens, without their positions. Return logits "
+            "in the shape of the input. See section 13.4.",
             {"return logits.masked_fill(probs < ": "return probs[probs >= ", ", -math.inf)": "]"},
         ),
         "maximum of the logits": Mistake(
-            "The limit is p times the largest probability of the row, and the logits themselves are compared with it: "
-            "compare probabilities. See section 13.4.",
+            "Your function compares logits with p times the largest probability. Compare probabilities with this "
+            "limit. See section 13.4.",
             {"probs < p": "logits < p"},
         ),
         "top-k": Mistake(
-            "A number of tokens is kept that does not depend on how probable they are; each token is compared with "
-            "the most probable one of its row. See section 13.4.",
+            "Your function keeps the same number of tokens in each row, however probable they are. Compare each token "
+            "with the most probable token of its row. See section 13.4.",
             {
                 "probs < p *": "probs.argsort(-1, descending=True).argsort(-1) >= max(1, int(p * logits.size(-1)))",
                 " probs.amax(dim=-1, keepdim=True)": "",
             },
         ),
         "mean instead of the largest": Mistake(
-            "The limit is p times the mean probability of the row; it is p times the largest. See section 13.4.",
+            "Your function computes the limit from the mean probability of the row. The limit is p times the largest "
+            "probability. See section 13.4.",
             {"amax(": "mean("},
         ),
         "axis of the maximum lost": Mistake(
-            "The largest probabilities have lost their axis, so that they do not line up with the rows: keep it, with "
-            "keepdim=True. See section 13.4.",
+            "Your function removes the last axis of the largest probabilities, so they do not match the rows. Keep "
+            "this axis with keepdim=True. See section 13.4.",
             {", keepdim=True": ""},
         ),
         "+∞": Mistake(
-            "Dropped tokens have the logit +∞: which logit has the probability 0? See section 13.4.",
+            "Your function sets the dropped logits to +∞. Which logit has the probability 0? See section 13.4.",
             {"-math.inf": "math.inf"},
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "The logits are the model's, and others may want them as they were: work on a new tensor. See section 13.4."
+            "Other code may need the original logits of the model. Write the result to a new tensor. See section 13.4."
         ),
         "exponentials without a softmax": Mistake(
-            "With logits in the hundreds nothing is dropped: their exponentials are infinite, and with these no "
-            "comparison drops anything. A softmax subtracts the largest first. See section 13.4.",
+            "Your function drops nothing when the logits are in the hundreds, because their exponentials are "
+            "infinite. A softmax subtracts the largest logit first. See section 13.4.",
             {"softmax(-1)": "exp()"},
         ),
         "one maximum subtracted for all": Mistake(
-            "In a row whose logits are some 300 below those of another, nothing is dropped: before exponentials are "
-            "taken, each row needs its own largest logit subtracted. See section 13.4.",
+            "Your function drops nothing in a row whose logits are about 300 below those of another row. Before you "
+            "compute exponentials, subtract the largest logit of each row. See section 13.4.",
             {"logits.softmax(-1)": "(logits - logits.max()).exp()"},
         ),
         "first axis": Mistake(
-            "The limit comes from a maximum over the first axis, and the tokens are the last one. See section 13.4.",
+            "Your function computes the softmax and the maximum over the first axis. The tokens are on the last axis. "
+            "See section 13.4.",
             {"softmax(-1)": "softmax(0)", "dim=-1": "dim=0"},
         ),
         "axis 1": Mistake(
-            "The maximum is that of axis 1, which is right for a batch (B, V): the tokens are the last axis, -1, "
-            "whatever stands before it. See section 13.4.",
+            "Your function takes the maximum over axis 1, which is right only for the shape (B, V). The tokens are on "
+            "the last axis, -1, for any number of leading axes. See section 13.4.",
             {"dim=-1": "dim=1"},
         ),
         "softmax and maximum along axis 1": Mistake(
-            "The limit comes from a maximum over axis 1, which is right for a batch (B, V): the tokens are the last "
-            "axis, -1, whatever stands before it. See section 13.4.",
+            "Your function computes the softmax and the maximum over axis 1, which is right only for the shape (B, "
+            "V). The tokens are on the last axis, -1, for any number of leading axes. See section 13.4.",
             {"softmax(-1)": "softmax(1)", "dim=-1": "dim=1"},
         ),
         "renormalised": Mistake(
-            "What is dropped is right, and what is kept has changed: these are logarithms of probabilities that sum to "
-            "1 again. The exercise asks for the logits as they were. See section 13.4.",
+            "Your function drops the right tokens, but it changes the kept logits to logarithms of probabilities that "
+            "sum to 1 again. Return the kept logits unchanged. See section 13.4.",
             {"-math.inf)": "-math.inf).log_softmax(-1)"},
         ),
     },
@@ -935,151 +959,161 @@ clipped_precision = Exercise(
     returns=("the share",),
     mistakes={
         "not clipped": Mistake(
-            "An n-gram that is repeated counts every time, however rarely the reference has it: *the the the the* "
-            "would be perfect. See section 13.5.",
+            "Your function counts a repeated n-gram every time, even if the reference contains it only once. Without "
+            "clipping, *the the the the* could be perfect. See section 13.5.",
             {"(mine & theirs).total()": "sum(c for g, c in mine.items() if g in theirs)"},
         ),
         "clipped by the corpus": Mistake(
-            "The counts are clipped by those of all references together; "
-            "a hypothesis may use only what its own reference has. See section 13.5.",
+            "Your function clips the counts with all references together. Clip the counts of each hypothesis with its "
+            "own reference. See section 13.5.",
             _clipped_by_the_corpus,
         ),
         "recall": Mistake(
-            "The hits are divided by the n-grams of the reference: a precision is a share of what was written. See "
-            "section 13.5.",
+            "Your function divides the hits by the number of n-grams in the references. For the precision, divide by "
+            "the number of n-grams in the hypotheses. See section 13.5.",
             {"total += mine": "total += theirs"},
         ),
         "mean of sentences": Mistake(
-            "This is the mean of the sentences' shares; hits and n-grams are added up over the corpus and divided "
-            "once. See section 13.5.",
+            "Your function returns the mean of the precisions of single sentences. Add up the hits and the n-grams of "
+            "all sentences, and divide once. See section 13.5.",
             _mean_of_sentences,
         ),
         "mean of sentences, short ones as 0": Mistake(
-            "This is the mean of the sentences' shares, those too short for an n-gram as 0; hits and n-grams are added "
-            "up over the corpus and divided once. See section 13.5.",
+            "Your function returns the mean of the precisions of single sentences, with 0 for a sentence that is too "
+            "short. Add up the hits and the n-grams of all sentences, and divide once. See section 13.5.",
             lambda *inputs: _mean_of_sentences(*inputs, counts=lambda h, n: True),
         ),
         "each kind counted once": Mistake(
-            "Every n-gram counts once, however often it occurs: a set forgets how often. See section 13.5.",
+            "Your function counts each n-gram once, however often it occurs. A set does not store how often an n-gram "
+            "occurs. See section 13.5.",
             {"(mine & theirs).total()": "len(mine & theirs)", "mine.total()": "len(mine)"},
         ),
         "hits counted once": Mistake(
-            "An n-gram that the reference has twice and the hypothesis too is one hit; they are two. See section 13.5.",
+            "Your function counts one hit for an n-gram that both the hypothesis and the reference contain twice. "
+            "Count two hits. See section 13.5.",
             {"(mine & theirs).total()": "len(mine & theirs)"},
         ),
         "last n-gram lost": Mistake(
-            "The last n-gram of every sentence is missing: a sentence of 5 words has 4 pairs. See section 13.5.",
+            "Your function misses the last n-gram of every sentence. A sentence of 5 words has 4 pairs of words. See "
+            "section 13.5.",
             {"_ngrams(h, n), _ngrams(r, n)": "_ngrams(h[:-1], n), _ngrams(r[:-1], n)"},
         ),
         "shorter n-grams at the end": Mistake(
-            "The ends of the sentences are counted as n-grams too, though fewer than n words are left there: "
-            "a slice that reaches over the end is shorter, and no error. See section 13.5.",
+            "Your function also counts the ends of the sentences, which have fewer than n words. A slice that reaches "
+            "beyond the end of a list is shorter, and Python raises no error. See section 13.5.",
             {"_ngrams(h, n), _ngrams(r, n)": "(Counter(tuple(s[i : i + n]) for i in range(len(s))) for s in (h, r))"},
         ),
         "across sentences": Mistake(
-            "N-grams reach from one sentence into the next: count them in each sentence by itself. See section 13.5.",
+            "Your function counts n-grams that begin in one sentence and end in the next. Count the n-grams of each "
+            "sentence separately. See section 13.5.",
             {"    hits =": "    hypotheses, references = _joined(hypotheses), _joined(references)\n    hits ="},
         ),
         "single words": Mistake(
-            "These are the hits of single words, whatever n is: count groups of n words that follow each other. See "
-            "section 13.5.",
+            "Your function counts single words for every n. Count sequences of n consecutive words. See section 13.5.",
             {"    hits =": "    n = 1\n    hits ="},
         ),
         "order of the words ignored": Mistake(
-            "*on the* and *the on* count as the same: the words of an n-gram have an order. See section 13.5.",
+            "Your function ignores the order of the words in an n-gram, so *on the* equals *the on*. Keep the words "
+            "in order. See section 13.5.",
             {"_ngrams(h, n), _ngrams(r, n)": "_in_any_order(h, n), _in_any_order(r, n)"},
         ),
         "all orders together": Mistake(
-            "The n-grams of all orders from 1 to n are counted together; asked for is one order. See section 13.5.",
+            "Your function counts the n-grams of all lengths from 1 to n together. Count only n-grams of length n. "
+            "See section 13.5.",
             {"_ngrams(h, n), _ngrams(r, n)": "(sum((_ngrams(s, m + 1) for m in range(n)), Counter()) for s in (h, r))"},
         ),
         "divided by the words": Mistake(
-            "The hits are divided by the number of words; a sentence of 5 words has 4 pairs, not 5. See section 13.5.",
+            "Your function divides the hits by the number of words. Divide by the number of n-grams: a sentence of 5 "
+            "words has 4 pairs of words, not 5. See section 13.5.",
             {"mine.total()": "len(h)"},
         ),
         "place by place": Mistake(
-            "An n-gram counts only where the reference has it at the very same place; it may stand anywhere in the "
-            "reference. See section 13.5.",
+            "Your function counts an n-gram only if the reference has it at the same position. It may be anywhere in "
+            "the reference. See section 13.5.",
             {"(mine & theirs).total()": "sum(h[i : i + n] == r[i : i + n] for i in range(len(h) - n + 1))"},
         ),
         "characters instead of words": Mistake(
-            "These are n-grams of characters; BLEU counts words. See section 13.5.",
+            "Your function counts n-grams of characters. BLEU counts n-grams of words. See section 13.5.",
             {"_ngrams(h, n), _ngrams(r, n)": "_ngrams(' '.join(h), n), _ngrams(' '.join(r), n)"},
         ),
         "short sentences counted below zero": Mistake(
-            "A sentence of one word has no triple, and not −1: "
-            "the number of n-grams is the length less n plus 1 only where that is not negative. See section 13.5.",
+            "Your function computes a negative number of n-grams for a very short sentence. A sentence of one word "
+            "has 0 sequences of three words, not −1. See section 13.5.",
             {"mine.total()": "len(h) - n + 1"},
         ),
         "percentage": Mistake(
-            "The share is a hundred times too large: asked for is a number from 0 to 1. See section 13.5.",
+            "Your function returns a percentage, which is a hundred times too large. Return a number from 0 to 1. See "
+            "section 13.5.",
             {"return hits": "return 100 * hits"},
         ),
         "count instead of share": Mistake(
-            "This is the number of hits; divide it by the number of n-grams that were written. See section 13.5.",
+            "Your function returns the number of hits. Divide it by the number of n-grams in the hypotheses. See "
+            "section 13.5.",
             {"hits / total if total else 0.0": "float(hits)"},
         ),
         "brevity penalty included": Mistake(
-            "The brevity penalty is multiplied in; the precision of one n is asked for, and the penalty belongs to "
-            "the whole of BLEU. See section 13.5.",
+            "Your function multiplies the precision by the brevity penalty. Return the precision for one n, without "
+            "the penalty. See section 13.5.",
             _with_brevity_penalty,
         ),
         "words glued": Mistake(
-            "*a part* and *apart* look alike, as words do that are glued into one string: keep those of an n-gram "
-            "apart, in a tuple. See section 13.5.",
+            "Your function joins the words of an n-gram into one string, so *a part* equals *apart*. Keep the words "
+            "separate, in a tuple. See section 13.5.",
             {"_ngrams(h, n), _ngrams(r, n)": "_glued(h, n), _glued(r, n)"},
         ),
         "capitals ignored": Mistake(
-            "*The* and *the* count as the same word; the words are compared as they were given. See section 13.5.",
+            "Your function treats *The* and *the* as the same word. Compare the words as they are. See section 13.5.",
             {"_ngrams(h, n), _ngrams(r, n)": "(_ngrams([word.lower() for word in s], n) for s in (h, r))"},
         ),
         "divided by the longer": Mistake(
-            "The hits are divided by the n-grams of the longer of the two sentences; a precision is a share of what "
-            "was written. See section 13.5.",
+            "Your function divides the hits by the number of n-grams in the longer of both sentences. Divide by the "
+            "number of n-grams in the hypothesis. See section 13.5.",
             {"mine.total()": "max(mine.total(), theirs.total())"},
         ),
         "1 less": Mistake(
-            "This is the share of n-grams that are no hits; asked for is that of the hits. See section 13.5.",
+            "Your function returns the share of n-grams that are not hits. Return the share of hits. See section 13.5.",
             {"hits / total if total else 0.0": "1 - (hits / total if total else 0.0)"},
         ),
         "F-score": Mistake(
-            "This is the harmonic mean of precision and recall, an F-score; the precision alone is asked for, the "
-            "share of what was written. See section 13.5.",
+            "Your function returns the harmonic mean of precision and recall, which is an F-score. Return the "
+            "precision alone. See section 13.5.",
             {"mine.total()": "(mine.total() + theirs.total()) / 2"},
         ),
         "larger of the two counts": Mistake(
-            "The larger of the two counts is taken, so that n-grams count that only the reference has: | joins two "
-            "counters, & takes the smaller counts. See section 13.5.",
+            "Your function takes the larger of both counts, so it also counts n-grams that only the reference "
+            "contains. For two counters, | keeps the larger counts, and & keeps the smaller ones. See section 13.5.",
             {"mine & theirs": "mine | theirs"},
         ),
         "sentences without a hit left out": Mistake(
-            "A hypothesis without any hit is left out, its n-grams too: what is wrong has to count below the line. See "
-            "section 13.5.",
+            "Your function leaves out the n-grams of a hypothesis without any hit. These n-grams are wrong, so count "
+            "them in the denominator. See section 13.5.",
             {"mine.total()": "mine.total() * bool(mine & theirs)"},
         ),
         "short references left out": Mistake(
-            "A hypothesis whose reference is shorter than n is left out; its n-grams were written, and are no hits: "
-            "they have to count below the line. See section 13.5.",
+            "Your function leaves out a hypothesis whose reference is shorter than n. The n-grams of this hypothesis "
+            "are not hits, so count them in the denominator. See section 13.5.",
             {"total += mine.total()": "total += mine.total() * (len(r) >= n)"},
         ),
         "first sentence only": Mistake(
-            "This is the share of the first hypothesis alone, and there are as many as references. See section 13.5.",
+            "Your function returns the precision of the first hypothesis only. Use all hypotheses and their "
+            "references. See section 13.5.",
             {"    hits =": "    hypotheses, references = hypotheses[:1], references[:1]\n    hits ="},
         ),
         "reference of the first of two alike": Mistake(
-            "Of two hypotheses that are alike, the second is compared with the reference of the first: a hypothesis "
-            "and its reference have the same place in their lists. See section 13.5.",
+            "Your function compares the second of two equal hypotheses with the reference of the first. A hypothesis "
+            "and its reference have the same position in their lists. See section 13.5.",
             lambda hypotheses, references, n: _right_precision(
                 hypotheses, [references[hypotheses.index(h)] for h in hypotheses], n
             ),
         ),
         "one added": Mistake(
-            "One is added to the hits and to the n-grams, as some do so that no precision is 0; asked for is "
-            "the share itself. See section 13.5.",
+            "Your function adds 1 to the hits and to the n-grams. This smoothing avoids a precision of 0, but the "
+            "exercise asks for the precision without smoothing. See section 13.5.",
             _with_one_added,
         ),
         "mean of the precisions up to n": Mistake(
-            "It is the mean of the precisions for 1 to n; asked for is that of n alone. See section 13.5.",
+            "Your function returns the mean of the precisions for 1 to n. Return the precision for n alone. See "
+            "section 13.5.",
             lambda hypotheses, references, n: (
                 sum(_right_precision(hypotheses, references, m) for m in range(1, n + 1)) / n
             ),
@@ -1167,7 +1201,8 @@ def _give_sets(answer, predicted, sure, possible):
     is_right = isinstance(found, float) and math.isclose(found, _link_error(*before), abs_tol=1e-6)
     if is_right and any(list(a) != [set(s) for s in b] for a, b in zip(given, before, strict=True)):
         raise Remark(
-            "The sets of links hold other links afterwards: whoever called it needs them again. See section 13.18.",
+            "Your function changes the sets of links that it gets. The caller needs them again, so work on copies. "
+            "See section 13.18.",
             CHANGES_ITS_INPUT,
         )
     return found
@@ -1189,45 +1224,48 @@ link_error = Exercise(
     returns=("the rate",),
     mistakes={
         "precision": Mistake(
-            "This is one minus the precision: a link that is missing costs nothing. See section 13.18.",
+            "Your function returns 1 minus the precision, so a missing link costs nothing. The error rate also counts "
+            "missing sure links. See section 13.18.",
             {"len(a & s) + ": "", "len(a) + len(s)": "len(a)"},
         ),
         "recall": Mistake(
-            "This is one minus the recall of the sure links: a link that should not be there costs nothing. See "
-            "section 13.18.",
+            "Your function returns 1 minus the recall of the sure links, so a wrong link costs nothing. The error "
+            "rate also counts wrong links. See section 13.18.",
             {" + len(a & p)": "", "len(a) + len(s)": "len(s)"},
         ),
         "possible links ignored": Mistake(
-            "A predicted link that is possible and not sure counts as wrong: of the two hits in the formula, the "
-            "second is among the possible ones. See section 13.18.",
+            "Your function counts a predicted link as wrong if it is possible but not sure. The second count of hits "
+            "in the formula is |A ∩ P|, with the possible links. See section 13.18.",
             {"len(a & p)": "len(a & s)"},
         ),
         "possible links demanded": Mistake(
-            "Possible links that were not predicted count as missing: they may be there and need not, "
-            "so below the line stand the sure ones. See section 13.18.",
+            "Your function counts possible links that were not predicted as missing. Possible links may be missing, "
+            "so use |S| in the denominator. See section 13.18.",
             {"len(a) + len(s)": "len(a) + len(p)"},
         ),
         "possible links only": Mistake(
-            "Both hits are counted among the possible links; the first is among the sure ones. See section 13.18.",
+            "Your function counts both kinds of hits among the possible links. The first count of hits in the formula "
+            "is |A ∩ S|, with the sure links. See section 13.18.",
             {"len(a & s)": "len(a & p)"},
         ),
         "possible links without the sure": Mistake(
-            "A predicted link that is sure counts as one hit, and should count as two: what is sure is possible too, "
-            "and counts in both. See section 13.18.",
+            "Your function counts a predicted sure link as one hit. A sure link is also possible, so it counts as a "
+            "hit twice. See section 13.18.",
             {"len(a & p)": "len(a & (p - s))"},
         ),
         "harmonic mean": Mistake(
-            "This is one minus the harmonic mean of precision and recall, which is the rate only where "
-            "all links are sure. Add hits and links first and divide once. See section 13.18.",
+            "Your function returns 1 minus the harmonic mean of precision and recall, which is the error rate only if "
+            "all links are sure. Add up hits and links first, and divide once. See section 13.18.",
             _error(lambda A, S, P, AS, AP, AuS: 1 - 2 * AP * AS / (AP * S + AS * A)),
         ),
         "score instead of error": Mistake(
-            "This is how much is right; asked for is one minus that, so that 0 is best. See section 13.18.",
+            "Your function returns the share of right links. Return 1 minus this share, so that 0 is best. See "
+            "section 13.18.",
             {"1 - hits": "hits"},
         ),
         "mean of sentences": Mistake(
-            "This is the mean of the sentences' rates; links are counted over the corpus and divided once. See section "
-            "13.18.",
+            "Your function returns the mean of the error rates of single sentences. Add up the hits and the links of "
+            "all sentences, and divide once. See section 13.18.",
             sign=lambda found, predicted, sure, possible: (
                 math.isclose(found, _mean_error(predicted, sure, possible), rel_tol=1e-6)
                 if all(a or s for a, s in zip(predicted, sure, strict=True))
@@ -1235,60 +1273,63 @@ link_error = Exercise(
             ),
         ),
         "divided by the union": Mistake(
-            "The hits are divided by the links that are in either; below the line stands |A| + |S|, "
-            "where a link that is in both counts twice. See section 13.18.",
+            "Your function divides the hits by the size of the union of A and S. The denominator is |A| + |S|, so a "
+            "link in both sets counts twice. See section 13.18.",
             {" + len(a & p)": "", "len(a) + len(s)": "len(a | s)"},
         ),
         "hits counted once": Mistake(
-            "Even a perfect prediction has an error of a half or more: below the line every sure hit stands twice, "
-            "so above it there are two counts of hits as well. See section 13.18.",
+            "Your function returns 0.5 or more even for a perfect prediction. The numerator needs both counts of "
+            "hits, |A ∩ S| and |A ∩ P|. See section 13.18.",
             {" + len(a & p)": ""},
         ),
         "links turned around": Mistake(
-            "The predicted links are the other way round than those they are compared with: in all three a link is "
-            "(place of the target word, place of the source word). See section 13.18.",
+            "Your function reverses the predicted links, so they do not match the other links. In all three lists, a "
+            "link is (place of the target word, place of the source word). See section 13.18.",
             {"    hits =": "    predicted = _turned(predicted)\n    hits ="},
         ),
         "sentences thrown together": Mistake(
-            "The same link in two sentences is counted once: count in each sentence by itself. See section 13.18.",
+            "Your function counts a link once if two sentences contain it. Count the links of each sentence "
+            "separately. See section 13.18.",
             lambda *alignments: _link_error(*([set().union(*a)] for a in alignments)),
         ),
         "divided by the predicted links": Mistake(
-            "Both hits are divided by the predicted links alone; below the line stands |A| + |S|. See section 13.18.",
+            "Your function divides both counts of hits by the number of predicted links alone. The denominator is |A| "
+            "+ |S|. See section 13.18.",
             {"len(a) + len(s)": "len(a)"},
         ),
         "percentage": Mistake(
-            "The rate is a hundred times too large: asked for is a number from 0 to 1. See section 13.18.",
+            "Your function returns a percentage, which is a hundred times too large. Return a number from 0 to 1. See "
+            "section 13.18.",
             {"1 - hits / total": "100 * (1 - hits / total)"},
         ),
         "mean of precision and recall": Mistake(
-            "This is one minus the mean of precision and recall; "
-            "the rate adds hits and links first and divides once. See section 13.18.",
+            "Your function returns 1 minus the mean of precision and recall. Add up hits and links first, and divide "
+            "once. See section 13.18.",
             _error(lambda A, S, P, AS, AP, AuS: 1 - (AP / A + AS / S) / 2),
         ),
         "unions instead of intersections": Mistake(
-            "Links count as hits that only one of the two sets has: | joins two sets, & keeps what both of them have. "
-            "See section 13.18.",
+            "Your function counts links that only one of two sets contains as hits. For two sets, | is the union, and "
+            "& is the intersection. See section 13.18.",
             {"a & s": "a | s", "a & p": "a | p"},
         ),
         "predicted links cut down": Mistake(
-            "Predicted links that are wrong do not count below the line either: all that were predicted stand there. "
-            "See section 13.18.",
+            "Your function leaves wrong predicted links out of the denominator. The denominator contains all "
+            "predicted links. See section 13.18.",
             {"        hits": "        a = a & p\n        hits"},
         ),
         "hits by the union": Mistake(
-            "The hits are right, and divided by the number of links in the union; below the line the predicted and the "
-            "sure links are added up, also those that are both. See section 13.18.",
+            "Your function divides both counts of hits by the size of the union of A and S. Add |A| and |S|, so that "
+            "a link in both sets counts twice. See section 13.18.",
             {"len(a) + len(s)": "len(a | s)"},
         ),
         "fraction without brackets": Mistake(
-            "The hits are divided by the number of predicted links alone, and that of the sure ones is added to the "
-            "rate, instead of standing below the line too. See section 13.18.",
+            "Your function divides the hits by |A| and then adds |S|. Put the whole denominator, |A| + |S|, in "
+            "parentheses. See section 13.18.",
             _error(lambda A, S, P, AS, AP, AuS: 1 - (AS + AP) / A + S),
         ),
         "sentences without a prediction left out": Mistake(
-            "Sentence pairs for which nothing was predicted are left out, and their sure links with them: what "
-            "is missing counts as an error. See section 13.18.",
+            "Your function leaves out sentence pairs without a predicted link. The sure links of these pairs are "
+            "missing, so count them as errors. See section 13.18.",
             sign=lambda found, predicted, sure, possible: (
                 math.isclose(found, _where_predicted(predicted, sure, possible), abs_tol=1e-6)
                 if any(predicted)
@@ -1296,17 +1337,18 @@ link_error = Exercise(
             ),
         ),
         "sentences without a sure link left out": Mistake(
-            "Sentence pairs without a sure link are left out, and what was predicted for them: a link that is neither "
-            "sure nor possible counts as an error there, too. See section 13.18.",
+            "Your function leaves out sentence pairs without a sure link. A predicted link in such a pair is an error "
+            "if it is not possible, so count it. See section 13.18.",
             {"        hits +=": "        if not s:\n            continue\n        hits +="},
         ),
         "nothing predicted is no error": Mistake(
-            "Where nothing is predicted in the whole corpus the rate is 0, as if all were right: every sure link is "
-            "missing there, and the rate is 1. See section 13.18.",
+            "Your function returns 0 if nothing is predicted in the whole corpus. Every sure link is missing in this "
+            "case, so the error rate is 1. See section 13.18.",
             {"1 - hits / total": "1 - hits / total if any(predicted) else 0.0"},
         ),
         "first sentence only": Mistake(
-            "This is the rate of the first sentence pair alone: count in all of them. See section 13.18.",
+            "Your function returns the error rate of the first sentence pair only. Count the links of all pairs. See "
+            "section 13.18.",
             {"    hits =": "    predicted, sure, possible = predicted[:1], sure[:1], possible[:1]\n    hits ="},
         ),
     },
