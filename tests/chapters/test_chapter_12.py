@@ -307,6 +307,16 @@ def test_most_unseen_sentences_are_exactly_right_and_the_perplexity_is_near_that
 
 
 @pytest.mark.trains
+def test_a_hundred_steps_without_smoothing_lower_the_perplexity_and_help_no_translation(trained):
+    smoothed, hard = (trained["train_longer"](smoothing) for smoothing in (0.1, 0.0))
+    perplexities = [math.exp(trained["dev_scores"](model, 0.0)[0]) for model in (smoothed, hard)]
+    assert perplexities[0] < 1.35
+    assert 1 < perplexities[1] < perplexities[0] - 0.05
+    shares = [trained["exact_share"](model, trained["text"].test) for model in (smoothed, hard)]
+    assert shares[1] == pytest.approx(shares[0], abs=0.05)
+
+
+@pytest.mark.trains
 def test_clipping_limits_the_harm_of_a_wrong_batch_and_nothing_that_of_a_rate_ten_times_too_high(trained):
     accident, usual = trained["with_accident"], torch.tensor(trained["losses"][400:440])
     fast = accident(peak_lr=10 * trained["settings"].peak_lr)[0] - usual
