@@ -361,7 +361,7 @@ def test_the_recorded_words_are_what_the_corpus_gives(chapter):
     once = sum(count == 1 for count in counts.values())
     assert f"{len(counts):,} different words, and {once:,} of them occur once" in text
     twice = {word for word in counts if counts[word] > 1}
-    assert f"{100 * chapter['unknown_share'](test, counts):.2f} % of the words in its test are unknown" in text
+    assert f"{100 * chapter['unknown_share'](test, counts):.2f} % of the words in the test part are unknown" in text
     assert f"{100 * chapter['unknown_share'](test, twice):.2f} % of the test words are unknown" in text
     sentences_with_one = sum(not set(sentence) <= set(counts) for sentence in test)
     assert f"the 500 test sentences of small_parallel_enja, {sentences_with_one / 5:.0f} % contain a word" in text
@@ -377,7 +377,7 @@ def test_the_recorded_padding_is_what_the_corpus_gives(chapter):
     Random(0).shuffle(order)
     shuffled = chapter["padding_share"](sizes, [order[i : i + 64] for i in range(0, len(order), 64)])
     buckets = chapter["padding_share"](sizes, make_buckets(sizes, 1500, Random(0)))
-    said = f"are {100 * shuffled:.0f} % padding, and buckets of 1,500 positions {100 * buckets:.0f} %"
+    said = f"contain {100 * shuffled:.0f} % padding, and buckets of 1,500 positions contain {100 * buckets:.0f} %"
     assert said in text_of_the_chapter()
 
 
@@ -390,20 +390,20 @@ def test_the_recorded_leaks_are_what_the_corpora_give(chapter):
     whole = sum((key(pair.ja), key(pair.en)) in pairs for pair in corpus.test)
     ja, en = (sum(key(pair[side]) in sides[side] for pair in corpus.test) for side in (0, 1))
     assert f"{whole / 5:.0f} % of the 500 test pairs" in text
-    assert f"{ja / 5:.0f} % of the Japanese test sentences and {en / 5:.0f} % of the English ones" in text
+    assert f"{ja / 5:.0f} % of the Japanese test sentences and {en / 5:.0f} % of the English test sentences" in text
     kept = remove_overlap(tatoeba, held_out)
-    assert f"takes {len(tatoeba) - len(kept):,} pairs out of Tatoeba, and leaves {len(kept):,}" in text
+    assert f"removes {len(tatoeba) - len(kept):,} pairs from Tatoeba and keeps {len(kept):,}" in text
     own = {key(pair.en) for pair in corpus.train}
-    assert f"shares {sum(key(pair.en) in own for pair in corpus.test)} of its 500 English test sentences" in text
+    assert f"contains {sum(key(pair.en) in own for pair in corpus.test)} of the 500 English test sentences" in text
     gone = len(corpus.train) - len(remove_overlap(corpus.train, held_out))
-    assert f"{gone} of the 50,000 pairs go" in text
+    assert f"delete {gone} of the 50,000 training pairs" in text
 
     first, natural = {}, {}
     for pair in tatoeba:
         first.setdefault(key(pair.ja), tokenize_english(pair.en))
         natural.setdefault(re.sub(r"\W", "", pair.en.lower()), pair.en)
     right = sum(first.get(key(pair.ja)) == pair.en for pair in corpus.test)
-    assert f"writes {right} of the 500 exactly as the reference has them" in text
+    assert f"translates {right} of the 500 sentences exactly as the reference does" in text
     assert f"translates {right} of 500 test sentences exactly as the reference does" in text
     strings = set(itertools.chain(*tatoeba))
     assert not strings & set(itertools.chain(*corpus.test)), "none of the 1000 test strings is in Tatoeba"
