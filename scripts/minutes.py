@@ -22,7 +22,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
-PARTS = {1: range(1, 8), 2: range(8, 14), 3: range(14, 21)}
+PARTS = {1: range(1, 8), 2: range(8, 14), 3: range(14, 22)}
 
 COLLAPSED = "jp-MarkdownHeadingCollapsed"
 NO_DETAILS = "none yet"  # for chapters without optional sections

@@ -308,7 +308,7 @@ def test_the_map_says_of_each_route_where_it_begins_and_what_it_needs():
     assert said == [
         "The formula now: begins at chapter 2; reads 2, 3, 4, 5, 6",
         "The translator: begins at chapter 1; reads 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13",
-        "Production: begins at chapter 14; reads 14, 15, 16, 17, 18, 19, 20; needs 2, 3, 4, 5, 6, 8, 9, 12, 13",
+        "Production: begins at chapter 14; reads 14, 15, 16, 17, 18, 19, 20, 21; needs 2, 3, 4, 5, 6, 8, 9, 12, 13",
     ]
 
 

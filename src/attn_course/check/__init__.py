@@ -54,6 +54,7 @@ from attn_course.check.scaled_dot_product_attention import (
     scaled_scores,
 )
 from attn_course.check.simple_self_attention import all_contexts, context_of, log_softmax, three_bad_scores, weights_at
+from attn_course.check.sparse_and_linear_attention import delta_step, stack_bytes, window_and_best
 from attn_course.check.training_a_translator import (
     accumulated_gradient,
     adamw_step,
@@ -100,6 +101,7 @@ __all__ = [
     "cuts_squares",
     "decode_layer",
     "deletion_curve",
+    "delta_step",
     "drop_weights",
     "evaluate",
     "exact_match",
@@ -154,6 +156,7 @@ __all__ = [
     "split_fused",
     "split_heads",
     "stable_quiet",
+    "stack_bytes",
     "streaming_mask",
     "swapped_accuracy",
     "table_gradient",
@@ -164,6 +167,7 @@ __all__ = [
     "weighted_sum",
     "weights_at",
     "who_sees_whom",
+    "window_and_best",
     "word_accuracy",
     "word_loss",
     "write_greedily",
