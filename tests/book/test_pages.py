@@ -569,7 +569,7 @@ def telephone(tab, site):
     [
         ("05_masks_and_dropout", "padding-masks"),
         ("08_positions", "learned-positional-embeddings"),
-        ("16_efficient_attention", "learn-without-the-table"),
+        ("16_efficient_attention", "recomputing-weights-in-the-backward-pass"),
     ],
 )
 def test_an_address_leads_to_its_heading_however_much_stands_above(telephone, site, page, name):

@@ -335,6 +335,18 @@ def test_absorbed_latent_attention_of_deepseek_v2_has_242_flops_per_byte():
     assert round(flops_per_byte(step, cache)) == 242
 
 
+def test_the_table_of_caches_counts_what_the_exercise_and_the_matrices_count(chapter):
+    cache_bytes = solution(16, 5)["cache_bytes"]
+    numbers, products = chapter["grouped"](32, 8, 128)
+    assert 2 * numbers == cache_bytes(1, 32, 8, 128, 1)
+    assert products / numbers == 32 / 8
+    numbers, products = chapter["latent"](128, 512, 64)
+    assert 60 * 2 * numbers == 67.5 * 1024
+    assert round(products / numbers) == 242
+    numbers, products = chapter["latent"](128 // 8, 512, 64)  # eight GPUs with sixteen heads each
+    assert round(products / numbers) == 30
+
+
 def test_latent_attention_is_the_same_expanded_absorbed_and_cached():
     torch.manual_seed(0)
     layer = attn_course.LatentAttention(30, num_heads=5, d_latent=7, d_rope=2).double()
@@ -396,35 +408,6 @@ def test_without_its_sink_a_silent_head_shouts():
     assert loudness(make_sliding_window_mask(T, W, num_sink_tokens=1)) < 1.5 * whole
 
 
-def test_a_rolling_cache_writes_what_the_mask_would(chapter):
-    torch.manual_seed(0)
-    model = LanguageModel(13, d_model=16, num_heads=4, num_kv_heads=2, num_layers=2, d_ff=8).double().eval()
-    ids = torch.randint(13, (1, 3), generator=torch.Generator().manual_seed(0))
-    written, cache = chapter["write_on"](model, ids, 40, window=5)
-    x, mask = model.embed(written), make_sliding_window_mask(43, 5)
-    with torch.no_grad():
-        for layer in model.layers:
-            x, _ = layer(x, mask=mask, positions=torch.arange(43))
-        best = model.to_logits(model.norm(x)).argmax(dim=-1)
-    assert torch.equal(best[:, 2:-1], written[:, 3:])
-    assert cache.length == 42  # the last word has not been read
-
-
-@pytest.mark.parametrize(("length", "sinks"), [(4, 0), (4, 2), (11, 0), (11, 2), (40, 3)])
-def test_places_counted_within_the_cache_are_those_of_a_text_without_what_was_dropped(chapter, length, sinks):
-    torch.manual_seed(0)
-    model = LanguageModel(13, d_model=16, num_heads=4, num_kv_heads=2, num_layers=1, d_ff=8).double().eval()
-    ids, window = torch.randint(13, (1, length), generator=torch.Generator().manual_seed(0)), 5
-    cache = chapter["cache_of"](model, chapter["CountingWithin"], window, sinks=sinks)
-    with torch.no_grad():
-        for t in range(length):
-            found = model(ids[:, t : t + 1], cache=cache)
-        # One layer makes keys and values of the words alone, so the rest of the text may as well not have been there.
-        kept = ids if length <= window + sinks else torch.cat([ids[:, :sinks], ids[:, -window:]], dim=1)
-        expected = model(kept)[:, -1:]
-    assert_same(found, expected)
-
-
 def test_squeezing_takes_the_mean_of_a_groups_heads(chapter):
     chapter = dict(chapter)
     torch.manual_seed(0)
@@ -439,57 +422,14 @@ def test_squeezing_takes_the_mean_of_a_groups_heads(chapter):
     assert_same(two.layers[0].self_attention.k_proj.weight, expected)
 
 
-# -- A state instead of a cache ----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("size", [1, 3, 11, 64])
-def test_linear_attention_is_a_table_of_products_without_a_softmax(chapter, size):
-    q, k, v = random(3, 2, 3, 11, 5)
-    v = v[..., :4]
-    expected = torch.einsum("...td,...sd,ts,...sv->...tv", q, k, make_causal_mask(11).double(), v)
-    assert_same(chapter["in_chunks"](q, k, v, size), expected)
-    assert_same(chapter["token_by_token"](q, k, v), expected)
-
-
-@pytest.mark.parametrize("size", [1, 3, 11, 64])
-def test_the_delta_rule_multiplies_the_state_and_adds_to_it(chapter, size):
-    q, k, v = random(3, 2, 3, 11, 5)
-    k, v, beta = F.normalize(k, dim=-1), v[..., :4], random(2, 3, 11, 1, seed=1).sigmoid()
-    state, expected = torch.zeros(2, 3, 5, 4, dtype=torch.float64), []
-    for t in range(11):  # as it is written in the papers, with columns: S = S (1 - beta k k') + beta v k'
-        key, value, b = k[..., t, :, None], v[..., t, :, None], beta[..., t, :, None]
-        fades = torch.eye(5, dtype=torch.float64) - b * key @ key.mT
-        state = (state.mT @ fades + b * value @ key.mT).mT
-        expected.append(torch.einsum("...d,...dv->...v", q[..., t, :], state))
-    expected = torch.stack(expected, dim=-2)
-    assert_same(chapter["token_by_token"](q, k, v, beta), expected)
-    assert_same(chapter["in_chunks"](q, k, v, size, beta), expected)
-
-
-def test_after_a_whole_write_the_key_returns_its_newest_value_and_no_sum(chapter):
-    key, values = F.normalize(random(1, 5), dim=-1).expand(3, 5), random(3, 4, seed=1)
-    assert_same(chapter["in_chunks"](key, key, values, 3, torch.ones(3, 1, dtype=torch.float64)), values)
-    assert_same(chapter["in_chunks"](key, key, values, 3), values.cumsum(dim=0))
-
-
-def test_softmax_copies_what_a_state_of_1024_numbers_cannot_hold(chapter):
-    rng = torch.Generator().manual_seed(11)
-    chapter["exact"] = {"dtype": torch.float64, "generator": rng}
-    few, many = chapter["copy_text"](4), chapter["copy_text"](128)
-    assert min(few["softmax"], many["softmax"]) > 0.99
-    for kind in ("linear", "delta rule"):
-        assert few[kind] > 0.8
-        assert many[kind] < 0.4
-
-
-# -- Break it ----------------------------------------------------------------------------------------
+# -- A mistake ----------------------------------------------------------------------------------------
 
 
 def test_forgetting_to_shrink_is_wrong_with_several_blocks_and_right_with_one(chapter):
     q, k, v = random(3, 1, 2, 64, 8)
     exact = attention(q, k, v)[0]
-    assert_same(chapter["forgetful"](q, k, v, block=64), exact)
-    assert (chapter["forgetful"](q, k, v, block=8) - exact).norm() > 0.1 * exact.norm()
+    assert_same(chapter["without_rescaling"](q, k, v, block=64), exact)
+    assert (chapter["without_rescaling"](q, k, v, block=8) - exact).norm() > 0.1 * exact.norm()
 
 
 # -- Exercises ---------------------------------------------------------------------------------------

@@ -108,7 +108,7 @@ join_blocks = Exercise(
     trials=_pairs_of_blocks,
     right=_join,
     use=_merge_in_tuples,
-    returns=("largest", "total", "mixed"),
+    returns=("maximum", "total", "weighted_sum"),
     mistakes={
         "sum not rescaled": Mistake(
             "The two sums of exponentials are added as they are: each block takes a factor to the common maximum, "
@@ -173,12 +173,12 @@ join_blocks = Exercise(
         ),
         "-inf minus -inf": Mistake(
             "A query that sees nothing in either block gets nan: its largest score is −∞ twice, and −∞ − (−∞) is no "
-            "number. See section 16.3.",
+            "number. See section 16.14.",
             {"largest.masked_fill(largest == -math.inf, 0.0)": "largest"},
         ),
         "0 returned for -inf": Mistake(
             "For a query that sees nothing in either block a number comes back as the largest score, and it has none: "
-            "−∞ stays. What replaces it belongs into the exponents alone. See section 16.3.",
+            "−∞ stays. What replaces it belongs into the exponents alone. See section 16.14.",
             {"return largest": "return base"},
         ),
         "maximum over the queries": Mistake(
@@ -229,7 +229,7 @@ join_blocks = Exercise(
         ),
         "counted from 0 at least": Mistake(
             "Where the larger of the two maxima lies below 0, sum and mix are counted from 0, and not from the "
-            "maximum that comes back: −∞ alone has to be replaced. See section 16.3.",
+            "maximum that comes back: −∞ alone has to be replaced. See section 16.14.",
             {"largest.masked_fill(largest == -math.inf, 0.0)": "largest.clamp(min=0)"},
         ),
         "one query decides for all": Mistake(
@@ -448,7 +448,7 @@ attend_in_blocks = Exercise(
         ),
         "-inf minus -inf": Mistake(
             "A query that sees no key at all gets nan: both −∞ − (−∞) in an exponent and 0/0 at the end are no "
-            "number. See section 16.3.",
+            "number. See section 16.14.",
             {"new.masked_fill(new == -math.inf, 0.0)": "new", "total.masked_fill(total == 0, 1.0)": "total"},
         ),
         "future ignored": Mistake(
