@@ -36,6 +36,7 @@ class Translates(Protocol):
         ...
 
 
+@runtime_checkable
 class SourceRule(Protocol):
     """What may be written for one source."""
 
@@ -56,6 +57,7 @@ class SourceRule(Protocol):
         ...
 
 
+@runtime_checkable
 class Rule(Protocol):
     """What may be written for a source; :class:`attn_course.copying.CopyNumbers` is one."""
 
