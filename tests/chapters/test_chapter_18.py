@@ -141,6 +141,19 @@ def test_a_stream_that_was_not_spoiled_can_be_given_to_any_reader_at_no_damage(c
         assert torch.equal(patched, expected)
 
 
+def test_what_a_head_writes_is_what_the_layer_adds_to_the_logits_of_a_letter_that_it_reads_alone(chapter):
+    model = make_model(chapter)
+    layer = model.layers[1]
+    with torch.no_grad():
+        model.norm.weight.copy_(random_tensor(64))
+        table = chapter["what_heads_write"](model)
+        for letter in (0, 17, 31):
+            x = model.norms[1](model.embed.weight[letter])[None, None]  # one token: its own value with weight 1
+            out = (layer(x, is_causal=True)[0] - layer.out_proj.bias)[0, 0]
+            logits = (out - out.mean()) * model.norm.weight @ model.to_logits.weight.T
+            assert_same(table.sum(0)[letter], logits - logits.mean())
+
+
 def test_blocks_without_a_repetition_have_none(chapter):
     ids, known = chapter["no_letter_twice"](generator())
     for row, is_known in zip(ids, known, strict=True):
@@ -158,7 +171,7 @@ def test_norms_are_the_lengths_of_what_arrives_and_what_arrives_adds_up_to_the_o
     with torch.no_grad():
         out, weights = layer(x, need_weights=True)
         space = chapter | {"bert": SimpleNamespace(layers=[SimpleNamespace(self_attention=layer)])}
-        space["kept"] = {(0, "x"): x, (0, "pattern"): weights}
+        space["text_kept"] = {(0, "v_input"): x, (0, "pattern"): weights}
         norms = _with_globals(chapter["norms_of"], space)(0)
         v = layer.v_proj(x).unflatten(-1, (12, -1))  # (B, S, H, D)
         arrives = torch.zeros(B, 5, 5, 36, dtype=x.dtype)
@@ -204,9 +217,12 @@ def test_a_shuffled_row_has_the_same_weights_and_pads_get_none(chapter):
     assert torch.equal(found[:, 1].sort(-1).values, pattern[:, 1].sort(-1).values)
     assert (found[1, :, :, 4:] == 0).all()
     assert not torch.equal(found[:, 1], pattern[:, 1])
-    even = _with_globals(chapter["uniform"], space)(pattern)
-    torch.testing.assert_close(even[0], torch.full((3, 7, 7), 1 / 7))
-    assert (even[1, :, :, :4] == 0.25).all()
+    even = _with_globals(chapter["uniform"], space)([0, 2])(pattern)
+    assert torch.equal(pattern, before)
+    torch.testing.assert_close(even[0, [0, 2]], torch.full((2, 7, 7), 1 / 7, dtype=torch.float64))
+    assert (even[1, [0, 2], :, :4] == 0.25).all()
+    assert (even[1, [0, 2], :, 4:] == 0).all()
+    assert torch.equal(even[:, 1], pattern[:, 1])
 
 
 def test_dropping_takes_weight_away_and_hiding_hands_it_to_the_others(chapter):
@@ -230,51 +246,69 @@ def found(chapter):
 
 def _numbers(chapter, seed):
     train, examine, run = chapter["train"], chapter["examine"], chapter["run"]
-    counts, _ = train(1, 16, 16, steps=200, seed=seed)
-    one, _ = train(1, 8, 24, steps=300, seed=seed)
-    two, losses = train(2, 8, 24, steps=600, seed=seed)
+    outputs_of, mean_of = chapter["outputs_of"], chapter["mean_of"]
+    counts, _, _ = train(1, 16, 16, steps=200, seed=seed)
+    one, _, _ = train(1, 8, 24, steps=600, seed=seed)
+    two, losses, copies = train(2, 8, 24, steps=600, seed=seed)
     ids, known, periods = chapter["draw_strings"](8, 24, 256, generator(9))
-    space = chapter | {"two": two, "ids": ids, "known": known}
-    damage = _with_globals(chapter["damage"], space)
-    with torch.no_grad():
-        _, weights = two(ids, need_weights=True)
-    scores = torch.stack([chapter["induction_scores"](w, known, periods) for w in weights])
-    previous = torch.stack([w.diagonal(-1, dim1=-2, dim2=-1).mean(dim=(0, 2)) for w in weights])
-    kept, other = {}, {}
-    run(two, ids, {(i, "z"): chapter["keep"](kept, i) for i in (0, 1)})
     others = chapter["draw_strings"](8, 24, 256, generator(10))[0]
-    run(two, others, {(i, "z"): chapter["keep"](other, i) for i in (0, 1)})
-    means = [kept[i].mean(dim=(0, 2), keepdim=True) for i in (0, 1)]
+    several = _several(ids, known, periods)
 
-    def without(layer, heads, outputs):
-        return damage({(layer, "z"): chapter["replaced"](heads, outputs)})
+    def scores_of(model):
+        with torch.no_grad():
+            _, weights = model(ids, need_weights=True)
+        previous = torch.stack([chapter["previous_scores"](w) for w in weights])
+        return weights, previous, torch.stack([chapter["induction_scores"](w, known, periods) for w in weights])
 
-    def groups(outputs, n):
-        hits = [without(1, group, outputs) for group in itertools.combinations(range(4), n)]
+    weights, previous, scores = scores_of(two)
+    p = previous[0].argmax().item()
+    outputs, other = outputs_of(two, ids), outputs_of(two, others)
+    means = [mean_of(z) for z in outputs]
+
+    def without(layer, heads, new):
+        return chapter["damage"](two, {(layer, "z"): chapter["replaced"](heads, new)}, ids, known)
+
+    def groups(new, n):
+        hits = [without(1, group, new) for group in itertools.combinations(range(4), n)]
         return sum(hits) / len(hits)
 
-    p, spoiled = previous[0].argmax().item(), {}
-    every = chapter["replaced"]([0, 1, 2, 3], other[0])
-    run(two, ids, {(0, "z"): every, (1, "q_input"): chapter["keep"](spoiled, "x")})
-    through = _with_globals(chapter["damage_through"], space)
+    def at(model, letters):
+        loss = chapter["loss_of"](run(model, ids, {}), ids, letters).item()
+        return loss, through("q", model, ids, letters, others)
+
+    through = chapter["damage_through"]
     plain, is_known = chapter["no_letter_twice"](generator(9))
     plain_others, _ = chapter["no_letter_twice"](generator(10))
+    copying = (chapter["what_heads_write"](two).argmax(-1) == torch.arange(32)).float().mean(-1)
     return SimpleNamespace(
-        queries=(through("q", ids, known, others), through("q", plain, is_known, plain_others)),
-        keys=(through("k", ids, known, others), through("k", plain, is_known, plain_others)),
+        queries=(through("q", two, ids, known, others), through("q", two, plain, is_known, plain_others)),
+        keys=(through("k", two, ids, known, others), through("k", two, plain, is_known, plain_others)),
         counts=[examine(counts, period, period) for period in (16, 15)],
         right=(examine(one, 8, 24)[0], examine(two, 8, 24)[0]),
         steepest=max(a - b for a, b in zip(losses[:-50], losses[50:], strict=True)),
         previous=previous,
         scores=scores,
+        early=[(after[0].max().item(), found[1].max().item()) for _, after, found in map(scores_of, copies[2:6:3])],
         p=without(0, [p], means[0]),
         alone=[without(1, [head], means[1]) for head in range(4)],
         mean=[groups(means[1], n) for n in (1, 2, 4)],
         zero=[groups(torch.zeros_like(means[1]), n) for n in (1, 2, 4)],
         resample=[groups(other[1], n) for n in (1, 2, 4)],
-        readers={reader: damage({(1, f"{reader}_input"): lambda x: spoiled["x"]}) for reader in "qkv"},
+        readers={reader: through(reader, two, ids, known, others) for reader in "qkv"},
+        halfway=[at(copies[15], letters) for letters in (known & ~several, several)],
+        after=[at(two, letters) for letters in (known & ~several, several)],
+        copying=copying,
         slipped=max(chapter["induction_scores"](w.roll(1, -1), known, periods).max() for w in weights),
     )
+
+
+def _several(ids, known, periods):
+    """Where the newest letter has more than one next letter in its block."""
+    found = torch.zeros_like(known)
+    for row, is_known, out, period in zip(ids.tolist(), known, found, periods.tolist(), strict=True):
+        for t in is_known.nonzero()[:, 0].tolist():
+            out[t] = len({row[s + 1] for s in range(period) if row[s] == row[t]}) > 1
+    return found
 
 
 CLAIMS = {
@@ -290,6 +324,17 @@ CLAIMS = {
     "any two do most of what four do": lambda n: n.mean[1] < 0.2 * n.mean[2],
     "zero is like the mean": lambda n: all(abs(z - m) < 0.3 * m for z, m in zip(n.zero, n.mean, strict=True)),
     "another text does more harm": lambda n: n.resample[0] > 1.5 * n.mean[0] and n.resample[2] > 1.5 * n.mean[2],
+    "the first fall brings induction before a sharp previous-token head": lambda n: (
+        n.early[0][1] < 0.15 and n.early[1][1] > 0.5 and n.early[1][0] < 0.5
+    ),
+    "between the falls one next letter is certain and several are not": lambda n: (
+        n.halfway[0][0] < 0.05 and n.halfway[1][0] > 0.6
+    ),
+    "then the queries hardly need layer 1": lambda n: n.halfway[1][1] < 0.3,
+    "after the second fall they do, most where several letters can follow": lambda n: (
+        n.after[1][0] < 0.2 and n.after[1][1] > 2 * n.after[0][1] and n.after[1][1] > 5 * n.halfway[1][1]
+    ),
+    "the heads of layer 2 copy": lambda n: n.copying.min() > 0.9,
     "the keys read layer 1, and the values do not": lambda n: n.readers["k"] > 2 * n.readers["q"] > 20 * n.readers["v"],
     "without repetitions the queries need layer 1 less": lambda n: n.queries[1] < 0.7 * n.queries[0],
     "and the keys as much as before": lambda n: n.keys[1] > 0.9 * n.keys[0],
@@ -331,15 +376,8 @@ def test_18_2_replaces_what_the_hook_of_the_notebook_replaces(chapter):
     assert_same(found, expected.transpose(1, 2).flatten(2))
 
 
-def test_18_3_ends_with_the_rollout_of_the_notebook(chapter):
-    weights = random_tensor(3, B, H, 5, 5).float().softmax(-1)
-    found = solution("18", 3)["rollout"](weights, torch.full((3,), 0.5))
-    for layers in (1, 2, 3):
-        torch.testing.assert_close(found[layers - 1], chapter["roll_out"](weights[:layers].mean(dim=2)))
-
-
-def test_18_4_hides_a_stretch_twice_at_many_distances():
-    ids, known = solution("18", 4)["hide_copy"](200, 5, 23, 11, generator())
+def test_18_3_hides_a_stretch_twice_at_many_distances():
+    ids, known = solution("18", 3)["hide_copy"](200, 5, 23, 11, generator())
     distances = set()
     for row, is_known in zip(ids.tolist(), known, strict=True):
         second, *_, last = is_known.nonzero()[:, 0].tolist()
@@ -348,3 +386,10 @@ def test_18_4_hides_a_stretch_twice_at_many_distances():
         first = next(s for s in range(second - 4) if row[s : s + 5] == stretch)
         distances.add(second - first)
     assert distances >= set(range(5, 15))
+
+
+def test_18_4_ends_with_the_rollout_of_the_notebook(chapter):
+    weights = random_tensor(3, B, H, 5, 5).float().softmax(-1)
+    found = solution("18", 4)["rollout"](weights, torch.full((3,), 0.5))
+    for layers in (1, 2, 3):
+        torch.testing.assert_close(found[layers - 1], chapter["roll_out"](weights[:layers].mean(dim=2)))

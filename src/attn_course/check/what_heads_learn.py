@@ -367,20 +367,20 @@ rollout = Exercise(
     mistakes={
         "no residual": Mistake(
             "This is the product of the maps alone: through the residual connection a token keeps a part of its own. "
-            "See section 18.6.",
+            "See section 18.11.",
             {"(keep * same + (1 - keep) * layer.mean(dim=1))": "layer.mean(dim=1)"},
         ),
         "parts exchanged": Mistake(
             "Residual connection and attention have exchanged their parts: `residual` is what the identity gets. See "
-            "section 18.6.",
+            "section 18.11.",
             {"keep * same + (1 - keep) *": "(1 - keep) * same + keep *"},
         ),
         "half for all layers": Mistake(
-            "The residual connection gets one half in every layer: `residual` says it for each. See section 18.6.",
+            "The residual connection gets one half in every layer: `residual` says it for each. See section 18.11.",
             {"keep * same + (1 - keep) *": "0.5 * same + 0.5 *"},
         ),
         "first layer's residual for all": Mistake(
-            "All layers have the residual part of the first one. See section 18.6.",
+            "All layers have the residual part of the first one. See section 18.11.",
             {"zip(weights, residual,": "zip(weights, residual[:1].expand_as(residual),"},
         ),
         "not weighted": Mistake(
@@ -390,20 +390,20 @@ rollout = Exercise(
         ),
         "later layers on the right": Mistake(
             "The matrices are multiplied in the wrong order: a later layer reads what an earlier one has made, so it "
-            "stands on the left. See section 18.6.",
+            "stands on the left. See section 18.11.",
             lambda weights, residual: _roll(weights.mT, residual).mT,
         ),
         "last layer first": Mistake(
-            "The layers are gone through from the last to the first. See section 18.6.",
+            "The layers are gone through from the last to the first. See section 18.11.",
             {"zip(weights, residual,": "zip(weights.flip(0), residual.flip(0),"},
         ),
         "each layer alone": Mistake(
-            "These are the matrices of the layers, each alone: multiply them. See section 18.6.",
+            "These are the matrices of the layers, each alone: multiply them. See section 18.11.",
             {" @ rolled": ""},
         ),
         "residual from the input": Mistake(
             "The identity's part in each layer is added to the product and not multiplied: the residual connection "
-            "brings what the layer before has made. See section 18.6.",
+            "brings what the layer before has made. See section 18.11.",
             {
                 "(keep * same + (1 - keep) * layer.mean(dim=1)) @ rolled": (
                     "keep * same + (1 - keep) * layer.mean(dim=1) @ rolled"
@@ -411,20 +411,21 @@ rollout = Exercise(
             },
         ),
         "heads added up": Mistake(
-            "The heads are added up, so the rows sum to more than 1: average them. See section 18.6.",
+            "The heads are added up, so the rows sum to more than 1: average them. See section 18.11.",
             {"layer.mean(dim=1)": "layer.sum(dim=1)"},
         ),
         "largest head": Mistake(
-            "It takes the largest weight of all heads, so the rows sum to more than 1: average them. See section 18.6.",
+            "It takes the largest weight of all heads, so the rows sum to more than 1: average them. "
+            "See section 18.11.",
             {"layer.mean(dim=1)": "layer.amax(dim=1)"},
         ),
         "first head only": Mistake(
-            "Only the first head is looked at: average them. See section 18.6.",
+            "Only the first head is looked at: average them. See section 18.11.",
             {"layer.mean(dim=1)": "layer[:, 0]"},
         ),
         "multiplied cell by cell": Mistake(
             "The maps are multiplied cell by cell: what goes from a token to another goes through any third one, which "
-            "is a matrix product. See section 18.6.",
+            "is a matrix product. See section 18.11.",
             {"rolled, after = same, []": "rolled, after = torch.ones_like(same), []", ") @ rolled": ") * rolled"},
         ),
         "transposed": Mistake(
@@ -432,26 +433,26 @@ rollout = Exercise(
             {"torch.stack(after)": "torch.stack(after).mT"},
         ),
         "last layer only": Mistake(
-            "Only the last rollout comes back: the exercise asks for one after each layer. See section 18.6.",
+            "Only the last rollout comes back: the exercise asks for one after each layer. See section 18.11.",
             {"torch.stack(after)": "after[-1]"},
         ),
         "begins with the identity": Mistake(
             "The identity before the first layer comes back too, so there is one more than there are layers. See "
-            "section 18.6.",
+            "section 18.11.",
             {"torch.stack(after)": "torch.stack([same.expand_as(rolled), *after])"},
         ),
         "averaged over the texts": Mistake(
-            "The texts of the batch are averaged too: each has a rollout of its own. See section 18.6.",
+            "The texts of the batch are averaged too: each has a rollout of its own. See section 18.11.",
             {"layer.mean(dim=1)": "layer.mean(dim=(0, 1)).expand(len(layer), -1, -1)"},
         ),
         "first layer without its residual": Mistake(
             "The first layer counts without its residual connection: its matrix, too, is a mix of the identity and the "
-            "weights. See section 18.6.",
+            "weights. See section 18.11.",
             {"zip(weights, residual,": "zip(weights, F.pad(residual[1:], (1, 0)),"},
         ),
         "before each layer": Mistake(
             "Here stands what has arrived before each layer, first the identity, and what arrives after the last layer "
-            "is missing: asked for is the rollout after each. See section 18.6.",
+            "is missing: asked for is the rollout after each. See section 18.11.",
             lambda weights, residual: torch.cat(
                 [torch.eye(weights.size(-1)).to(weights).expand_as(weights[:1, :, 0]), _roll(weights, residual)[:-1]]
             ),
@@ -459,7 +460,7 @@ rollout = Exercise(
         "largest weights of the heads": Mistake(
             "The heads are joined by the largest of their weights, and each row is divided by its sum: it should be "
             "their "
-            "mean. See section 18.6.",
+            "mean. See section 18.11.",
             {"layer.mean(dim=1)": "_largest(layer)"},
         ),
     },
