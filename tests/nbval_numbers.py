@@ -62,7 +62,7 @@ class Text(str):
 
 def difference(stored: str, computed: str) -> str | None:
     """The first thing that differs by more than rounding, as a sentence; None if nothing does."""
-    stored, computed = (str.partition(text, ONE_RUN)[0] for text in (stored, computed))
+    stored, computed = (f"\n{text}".partition(ONE_RUN)[0].removeprefix("\n") for text in (stored, computed))
     if PACKED.search(stored) and PACKED.search(computed):
         texts, packed = zip(*map(_unpack, (stored, computed)), strict=True)
         return _difference_of_texts(*texts) or _difference_of_packed(*packed)
