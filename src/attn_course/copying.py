@@ -1,7 +1,7 @@
-"""Copy the numbers of the source: a rule for the searches of :mod:`attn_course.decoding`. The translator uses it.
+"""A rule for the searches of :mod:`attn_course.decoding` that copies the numbers of the source; the translator uses it.
 
-A translator that writes a number digit by digit can lose a digit, and a reader of the translation cannot see it. But
-every number of a translation is in its source. So the search may write the numbers of the source and no others.
+A translator that writes a number digit by digit can lose a digit, and a reader of the translation cannot see it. Every
+number of a translation is in its source, so the search may write only the numbers of the source.
 """
 
 import re
@@ -117,7 +117,7 @@ def find_numbers(japanese: str) -> SourceNumbers:
 
 
 def _spell(number: str, behind: str) -> list[str]:
-    """How English may write a number, by what is behind it."""
+    """Return the ways in which English may write a number, which depend on the text behind it."""
     has_kanji = any(sign in _KANJI for sign in number)
     plain = _write(_value(number)) if has_kanji else number.replace(",", "")
     with_commas = re.sub(r"\B(?=([0-9]{3})+$)", ",", plain)
@@ -215,7 +215,7 @@ class NumbersOfSource:
         self.rule, self.spellings, self.required = rule, spellings, required
 
     def allowed(self, written: Sequence[int]) -> Bool[Tensor, "V"]:
-        """True for each piece that may be written next; for all of them where none could be.
+        """Return True for each piece that may be written next, or for all pieces if none is allowed.
 
         Args:
             written: the ids so far, without the beginning.
@@ -227,7 +227,7 @@ class NumbersOfSource:
         return allowed if allowed.any() else ~allowed
 
     def penalty(self, written: Sequence[int]) -> float:
-        """What the score of a whole translation loses, so much for each required number that it lacks.
+        """Return ``MISSING_NUMBER`` for each required number that a finished translation lacks.
 
         Args:
             written: its ids, without the beginning.
@@ -240,7 +240,7 @@ class NumbersOfSource:
         )
 
     def used_in(self, text: str) -> set[frozenset[int]]:
-        """The sets of numbers that a text may have written in digits; none if it breaks the rule.
+        """Return the sets of numbers that a text may have written in digits; no set if it breaks the rule.
 
         Args:
             text: the beginning of a translation; a number at its end may be unfinished.

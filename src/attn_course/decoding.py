@@ -38,10 +38,10 @@ class Translates(Protocol):
 
 @runtime_checkable
 class SourceRule(Protocol):
-    """What may be written for one source."""
+    """Decides which tokens a search may write for one source."""
 
     def allowed(self, written: Sequence[int]) -> Bool[Tensor, "V"]:
-        """True for each token that may be written next.
+        """Return True for each token that may be written next, as a tensor (V,).
 
         Args:
             written: the ids so far, without the beginning.
@@ -49,7 +49,7 @@ class SourceRule(Protocol):
         ...
 
     def penalty(self, written: Sequence[int]) -> float:
-        """What the score of a hypothesis loses; the beam ranks by it.
+        """Return what is subtracted from the score of a hypothesis before the beam ranks it.
 
         Args:
             written: the ids of the hypothesis, without the beginning.
@@ -59,10 +59,10 @@ class SourceRule(Protocol):
 
 @runtime_checkable
 class Rule(Protocol):
-    """What may be written for a source; :class:`attn_course.copying.CopyNumbers` is one."""
+    """Makes a :class:`SourceRule` for each source; :class:`attn_course.copying.CopyNumbers` is one."""
 
     def __call__(self, source: Sequence[int]) -> SourceRule | None:
-        """The rule for one source; None if everything may be written.
+        """Return the rule for one source, or None if every token may be written.
 
         Args:
             source: its ids, without the padding.

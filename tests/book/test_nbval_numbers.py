@@ -17,6 +17,7 @@ def test_the_numbers_of_one_run_are_compared_with_nothing_and_what_stands_above_
     assert f"\n{plots.text.ONE_RUN}\n" == ONE_RUN
     assert difference(f"loss{ONE_RUN}step 1", f"loss{ONE_RUN}step 2") is None
     assert difference("loss", f"loss{ONE_RUN}step 2") is None
+    assert difference(f"{ONE_RUN[1:]}step 1", f"{ONE_RUN[1:]}step 2") is None  # the mark is the first line
     assert difference(f"loss{ONE_RUN}step 1", f"share{ONE_RUN}step 1") == "line 1: the text differs"
 
 
