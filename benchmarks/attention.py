@@ -1,14 +1,16 @@
 """What does each form of attention in the course cost? Prints every ratio and every speed as a table.
 
-Each row compares two ways to compute the same numbers, which is checked. Both run in turn in one process, in an order
-that a coin decides each round; a ratio is the median of the rounds. Beside it stand the time of one call of ours, the
-speed, and what share that is of a large product of matrices in the same run. Run it from the repository:
+Each row compares two ways to compute the same numbers, and the script checks that the numbers are equal. Both run in
+turn in one process, in a random order in each round, and a ratio is the median of the rounds. The last columns give the
+time of one call of ours, its speed, and this speed as a share of a large matrix product in the same run. Run it from
+the repository:
 
     python benchmarks/attention.py                 # everything, about fifteen minutes
-    python benchmarks/attention.py --only window   # the rows whose name or section holds this word
-    python benchmarks/attention.py --write         # also what the book shows: the tables and the picture in results/
+    python benchmarks/attention.py --only window   # the rows whose name or section contains this word
+    python benchmarks/attention.py --write         # also write the tables and the picture of the book to results/
+    python benchmarks/attention.py --judge         # measure nothing: compare the recorded ratios with today's promises
 
-With both, the sections that were measured whole take the place of those recorded before.
+With --only and --write, the sections of which every row was measured replace the recorded sections.
 
 On the CPU one thread works and its CPU time counts; in the rows for two threads, the time on the clock counts. Where
 PyTorch sees a CUDA GPU, the same command measures there as well: time by the GPU's own clock, float32 and bfloat16, up
@@ -18,8 +20,10 @@ What a GPU could do at best is computed from bytes and FLOPs, on any machine, an
 
 import argparse
 import copy
+import itertools
 import math
 import random
+import re
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -52,6 +56,8 @@ from attn_course.decoding import generate, without_cache
 
 RESULTS = Path(__file__).parent / "results"
 ROUNDS = 5  # at least
+LIKE_SDPA = 1.03  # the promise of fused_attention: the time of SDPA, and 3 % for the work around the call
+SMALL_EXTRA = 1.10  # the promise of calls that also compute a sink or a few weights
 SDPA = F.scaled_dot_product_attention
 Work = Callable[[], object]
 
@@ -123,7 +129,7 @@ def default_path(S: int, device: str, dtype: torch.dtype) -> Iterator[Row]:
 
         share = 1.0 if visible is None else visible.float().mean().item()
         flops = visible_flops(share * math.prod(shape[:-1]) * S, D)
-        return Row("The default path, forward", f"{name}, S {S}", make, 1.05, flops, dtype=dtype)
+        return Row("The default path, forward", f"{name}, S {S}", make, LIKE_SDPA, flops, dtype=dtype)
 
     causal = make_causal_mask(S, **on)
     padding = make_padding_mask([S, S // 2], **on)[:, None]  # (B, 1, 1, S)
@@ -149,7 +155,7 @@ def default_path(S: int, device: str, dtype: torch.dtype) -> Iterator[Row]:
         return no_grad(partial(fused_attention, **how), q, k, v), no_grad(partial(SDPA, **how), q, k, v)
 
     name, flops = f"grouped-query, 8 heads on 2, causal, S {S}", visible_flops(B * H * causal_scores(S), D)
-    yield Row("The default path, forward", name, grouped, 1.05, flops, dtype=dtype)
+    yield Row("The default path, forward", name, grouped, LIKE_SDPA, flops, dtype=dtype)
 
     def by_hand(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         four = (x.reshape(-1, x.size(-3) if x.dim() > 2 else 1, S, D) for x in (q, k, v))
@@ -181,7 +187,7 @@ def masks(S: int, threads: int) -> Iterator[Row]:
             return no_grad(ours, q, k, v), no_grad(theirs, q, k, v)
 
         flops, often = visible_flops(share * B * H * S * S, D), max(1, 1024 // S)
-        yield Row(section, f"{name}, S {S}", make, 1.03, flops, repeats=often, threads=threads)
+        yield Row(section, f"{name}, S {S}", make, LIKE_SDPA, flops, repeats=often, threads=threads)
 
 
 def forward_and_backward(S: int, device: str, dtype: torch.dtype) -> Iterator[Row]:
@@ -191,7 +197,7 @@ def forward_and_backward(S: int, device: str, dtype: torch.dtype) -> Iterator[Ro
             with_gradients, partial(fused_attention, **how), partial(SDPA, **how), (B, H, S, D), device, dtype
         )
         flops = visible_flops(B * H * (causal_scores(S) if how else S * S), D, backward=True)
-        yield Row("The default path, forward and backward", f"{name}, S {S}", make, 1.05, flops, dtype=dtype)
+        yield Row("The default path, forward and backward", f"{name}, S {S}", make, LIKE_SDPA, flops, dtype=dtype)
 
 
 def quiet(S: int) -> Iterator[Row]:
@@ -206,7 +212,7 @@ def quiet(S: int) -> Iterator[Row]:
                 q, k, v = (draw(B, H, S, D) for _ in range(3))
                 return no_grad(ours, q, k, v), no_grad(theirs, q, k, v)
 
-            row = partial(Row, "Quiet softmax against plain SDPA", limit=1.05)
+            row = partial(Row, "Quiet softmax against plain SDPA", limit=SMALL_EXTRA)
             flops, often = visible_flops(scores, D), max(1, 2048 // S)
             yield row(f"{what}, {name}, forward, S {S}", make, flops=flops, repeats=often)
             both = partial(with_gradients, ours, theirs, (B, H, S, D), "cpu", torch.float32)
@@ -234,7 +240,7 @@ def chosen_rows(S: int) -> Iterator[Row]:
 
         return no_grad(ours), no_grad(SDPA, q, k, v)
 
-    yield Row("Weights on request", f"output and the weights of 32 rows, S {S}", make, 1.05, whole + few)
+    yield Row("Weights on request", f"output and the weights of 32 rows, S {S}", make, SMALL_EXTRA, whole + few)
 
     def layer() -> tuple[Work, Work]:
         module, x = MultiHeadAttention(H * D, H).eval(), draw(B, S, H * D)
@@ -243,7 +249,7 @@ def chosen_rows(S: int) -> Iterator[Row]:
         return ours, no_grad(lambda: module(x)[0])
 
     of_layer = layer_flops(B, H, S, D) + whole + few
-    yield Row("Weights on request", f"a layer and the weights of 32 rows, S {S}", layer, 1.05, of_layer)
+    yield Row("Weights on request", f"a layer and the weights of 32 rows, S {S}", layer, SMALL_EXTRA, of_layer)
 
     def every() -> tuple[Work, Work]:
         q, k, v = (draw(B, H, S, D) for _ in range(3))
@@ -384,7 +390,7 @@ def rows_of(device: str) -> list[Row]:
         rows += window(2048, 256, None, "cpu", torch.float32)
         rows += window(8192, 256, 10.0, "cpu", torch.float32)
         rows += module(512)
-        return [*rows, *cache(256, 6.0), *cached_steps(1024, 32, 20.0)]
+        return [*rows, *cache(256, 5.0), *cached_steps(1024, 32, 15.0)]
     rows = []
     for dtype in (torch.float32, torch.bfloat16):
         for S in (1024, 4096, 16384):
@@ -490,27 +496,25 @@ def measure_peak(dtype: torch.dtype, device: str) -> float:
 def line(row: Row, times: list[tuple[float, float]], peak: float) -> str:
     """One row of the table."""
     ratios = [theirs / ours if row.faster else ours / theirs for ours, theirs in times]
-    low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
-    word = "at least" if row.faster else "at most"
-    limit = "" if row.limit is None else f"{word} {row.limit:g}"
     digits = 1 if row.faster else 2
-    held = "" if row.limit is None else " ✓" if meets(row, middle) else " ✗"
-    numbers = f"{middle:.{digits}f} | {low:.{digits}f} to {high:.{digits}f}"
+    low, middle, high = (f"{x:.{digits}f}" for x in statistics.quantiles(ratios, n=4, method="inclusive"))
     ours = statistics.median(seconds for seconds, _ in times)
     speed = row.flops / ours
     absolute = f"{as_number(1000 * ours)} | {as_number(speed / 1e9)} | {speed / peak:.0%}".replace("%", " %")
-    return f"| {row.name} | {numbers} | {len(ratios)} | {limit}{held} | {absolute} |"
+    return f"| {row.name} | {middle} | {low} to {high} | {len(ratios)} | {promise(row, middle)} | {absolute} |"
+
+
+def promise(row: Row, ratio: str) -> str:
+    """The limit of a row, and whether the ratio keeps it as it is printed."""
+    if row.limit is None:
+        return ""
+    kept = float(ratio) >= row.limit if row.faster else float(ratio) <= row.limit
+    return f"{'at least' if row.faster else 'at most'} {row.limit:g} {'✓' if kept else '✗'}"
 
 
 def as_number(value: float) -> str:
     """Two digits that count, or all before the point."""
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
-
-
-def meets(row: Row, ratio: float) -> bool:
-    if row.limit is None:
-        return True
-    return ratio >= row.limit if row.faster else ratio <= row.limit
 
 
 def sections(rows: list[Row], seconds: float, device: str) -> dict[str, str]:
@@ -529,12 +533,17 @@ def sections(rows: list[Row], seconds: float, device: str) -> dict[str, str]:
             beside = describe_peaks({dtype: peaks[dtype, row.threads] for dtype in dtypes})
             if row.threads > 1:
                 beside += f" {row.threads} threads work here, and the time on the clock counts."
-            found[row.section] = f"{beside}\n\n{head}\n|{'---|' * 8}"
-            print(f"\n**{row.section}**\n\n{found[row.section]}", flush=True)
+            found[row.section] = f"{beside}\n\n{head}\n{rule(8)}"
+            print(f"\n### {row.section}\n\n{found[row.section]}", flush=True)
         text = line(row, measure(row, seconds, device), peaks[row.dtype, row.threads])
         print(text, flush=True)
         found[row.section] += f"\n{text}"
     return found
+
+
+def rule(columns: int) -> str:
+    """The line below the head of a table: names on the left, numbers on the right."""
+    return f"|---|{'---:|' * (columns - 1)}"
 
 
 def describe_peaks(peaks: dict[torch.dtype, float]) -> str:
@@ -551,7 +560,7 @@ WINDOW = 256
 
 
 def textbook(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Chapter 16's: the scores of all pairs are written down, and so are their weights."""
+    """Attention as in section 16.1: it stores the scores and the weights of all pairs."""
     return (q @ k.mT / math.sqrt(q.size(-1))).softmax(dim=-1) @ v
 
 
@@ -591,7 +600,7 @@ def race(ways: dict[str, Work], device: str) -> dict[str, list[float]]:
 
 
 def scaling(device: str) -> tuple[str, plots.Picture]:
-    """Two tables, of times and of speeds, and a picture of the times."""
+    """Three tables (times, growth, speeds) and a picture of the times."""
     torch.set_num_threads(1)
     peak = measure_peak(torch.float32, device)
     found = {S: race(ways_at(S, device), device) for S in LENGTHS}
@@ -607,7 +616,7 @@ def scaling(device: str) -> tuple[str, plots.Picture]:
         flops = visible_flops(scores, 64) / seconds
         return f"{as_number(flops / 1e9)}, {flops / peak:.0%}".replace("%", " %")
 
-    head = f"| positions | {' | '.join(names)} |\n|{'---|' * (len(names) + 1)}"
+    head = head_of_lengths(names)
     times, speeds = [head], [head]
     for i, S in enumerate(LENGTHS):
         times.append(f"| {S:,} | {' | '.join(cell(found[S][name]) for name in names)} |")
@@ -617,7 +626,9 @@ def scaling(device: str) -> tuple[str, plots.Picture]:
         f"One head of width 64, a window of {WINDOW}. "
         f"Milliseconds: the median of {ROUNDS} rounds, and the quartiles in brackets.",
         "\n".join(times),
-        "GFLOP/s and the share of the peak; of what the window hides nothing counts.",
+        GROWTH,
+        growth({name: dict(zip(LENGTHS, medians[name], strict=True)) for name in names}),
+        "GFLOP/s and the share of the peak. Pairs that the window hides do not count.",
         "\n".join(speeds),
     ]
     ms = {name: [1000 * seconds for seconds in medians[name]] for name in names}
@@ -625,37 +636,80 @@ def scaling(device: str) -> tuple[str, plots.Picture]:
     return "\n\n".join(text), plots.curves(LENGTHS, ms, log_x=True, log_y=True, **look)
 
 
+GROWTH = "How many times as long each takes when the text becomes twice as long."
+
+
+def head_of_lengths(names: Iterable[str]) -> str:
+    names = list(names)
+    return f"| positions | {' | '.join(names)} |\n{rule(len(names) + 1)}"
+
+
+def growth(medians: dict[str, dict[int, float]]) -> str:
+    """For each length but the first: the time divided by the time at half the length."""
+    rows = [head_of_lengths(medians)]
+    for half, S in itertools.pairwise(LENGTHS):
+        factors = (f"{times[S] / times[half]:.1f}" for times in medians.values())
+        rows.append(f"| {half:,} to {S:,} | {' | '.join(factors)} |")
+    return "\n".join(rows)
+
+
 # ---------------------------------------------------------------- a GPU, computed
 
 
 H200_FLOPS, H200_BYTES = 989e12, 4.8e12  # a second, in bfloat16 without sparsity, and from memory: its data sheet
+H200_EXPONENTIALS = 3.9e12  # a second, on Hopper: the FlashAttention-3 paper, https://arxiv.org/abs/2407.08608
 
 
 def computed() -> str:
-    """What an H200 would take at best. Nothing is measured here: the same on every machine."""
+    """The shortest times that three limits of an H200 allow. Nothing is measured: the same on every machine."""
     B, H, D, size = 2, 8, 64, 2  # bytes of a bfloat16
-    rows = ["| what | GFLOP | MB | FLOPs a byte | microseconds, at least | bound by |", "|---|---|---|---|---|---|"]
+    head = "| what | GFLOP | MB | products, µs | exponentials, µs | memory, µs | longest |"
+    rows = [head, rule(7)]
     for S in (1024, 4096, 16384):
         inputs = 4 * B * H * S * D * size  # q, k, v and the output, each once
-        table = B * H * S * S * size
-        flops = visible_flops(B * H * S * S, D)
-        # The scores are written, read by the softmax, which writes weights, and these are read for the average.
-        for name, moved in (("fused", inputs), ("textbook", inputs + 4 * table)):
-            rows.append(at_best(f"{name}, S {S:,}", flops, moved))
+        scores = B * H * S * S
+        # The textbook writes the scores, reads them for the softmax, writes the weights and reads them for the average.
+        for name, moved in (("fused", inputs), ("textbook", inputs + 4 * scores * size)):
+            rows.append(at_best(f"{name}, S {S:,}", visible_flops(scores, D), moved, scores))
     for S in (1024, 4096, 16384):
-        step = visible_flops(B * H * S, D)
-        rows.append(at_best(f"one new token, {S:,} in the cache", step, 2 * B * H * (S + 1) * D * size))
+        scores = B * H * S
+        moved = 2 * B * H * (S + 1) * D * size  # the cached keys and values, the query and the output
+        rows.append(at_best(f"one new token, {S:,} in the cache", visible_flops(scores, D), moved, scores))
     return "\n".join(rows)
 
 
-def at_best(name: str, flops: float, moved: float) -> str:
-    compute, fetch = flops / H200_FLOPS, moved / H200_BYTES
-    numbers = [flops / 1e9, moved / 1e6, flops / moved, 1e6 * max(compute, fetch)]
-    bound = "arithmetic" if compute > fetch else "memory"
-    return f"| {name} | {' | '.join(map(as_number, numbers))} | {bound} |"
+def at_best(name: str, flops: float, moved: float, exponentials: float) -> str:
+    """A row of the table: the three times in microseconds, and which of them is the longest."""
+    times = {
+        "products": 1e6 * flops / H200_FLOPS,
+        "exponentials": 1e6 * exponentials / H200_EXPONENTIALS,
+        "memory": 1e6 * moved / H200_BYTES,
+    }
+    numbers = [as_number(flops / 1e9), as_number(moved / 1e6), *map(three_digits, times.values())]
+    return f"| {name} | {' | '.join(numbers)} | {max(times, key=times.get)} |"
+
+
+def three_digits(value: float) -> str:
+    """Three digits that count, or all before the point; two below 1."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}" if value >= 1 else f"{value:.2g}"
 
 
 # ---------------------------------------------------------------- recording
+
+
+EARLIER_CODE = "Measured before the code changed, so the promises are not judged here."
+
+
+def sections_of(recorded: str) -> tuple[str, dict[str, str]]:
+    """The line on the machine and the day, and the text of each section."""
+    where, *parts = recorded.strip().split("\n\n### ")
+    return where, dict(part.split("\n\n", 1) for part in parts)
+
+
+def joined(where: str, tables: dict[str, str]) -> str:
+    return "\n\n".join([where, *(f"### {section}\n\n{text}" for section, text in tables.items())]) + "\n"
 
 
 def record(path: Path, where: str, found: dict[str, str], order: list[str]) -> None:
@@ -665,15 +719,28 @@ def record(path: Path, where: str, found: dict[str, str], order: list[str]) -> N
     """
     recorded = {}
     if path.is_file():
-        before, *parts = path.read_text("utf-8").strip().split("\n\n**")
-        recorded = dict(part.split("**\n\n", 1) for part in parts)
+        before, recorded = sections_of(path.read_text("utf-8"))
         if where != before and recorded.keys() - found:
             found = {section: f"Measured later: {where}.\n\n{text}" for section, text in found.items()}
             where = before
     tables = recorded | found
-    texts = [f"**{section}**\n\n{tables[section]}" for section in order if section in tables]
     path.parent.mkdir(exist_ok=True)
-    path.write_text("\n\n".join([where, *texts]) + "\n", "utf-8")
+    path.write_text(joined(where, {section: tables[section] for section in order if section in tables}), "utf-8")
+
+
+def judged(recorded: str, rows: list[Row]) -> str:
+    """The recorded tables with today's promises. A section that was measured with earlier code gets no marks."""
+    where, tables = sections_of(recorded)
+    for row in rows:
+        text = tables.get(row.section, "")
+
+        def with_promise(match: re.Match, row: Row = row, earlier: bool = EARLIER_CODE in text) -> str:
+            kept = promise(row, match["ratio"])
+            return f"{match['before']} | {kept.rstrip(' ✓✗') if earlier else kept} |"
+
+        line = rf"^(?P<before>\| {re.escape(row.name)} \| (?P<ratio>[\d.]+) \| [^|]+ \| \d+) \| [^|]*\|"
+        tables[row.section] = re.sub(line, with_promise, text, flags=re.MULTILINE)
+    return joined(where, {section: text for section, text in tables.items() if text})
 
 
 def main() -> None:
@@ -681,9 +748,16 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0, help="time to spend on each row (default 4)")
     parser.add_argument("--only", default="", help="rows whose name or section holds this, in any case")
     parser.add_argument("--write", action="store_true", help="also write tables and picture to benchmarks/results")
+    parser.add_argument("--judge", action="store_true", help="measure nothing: write today's promises to the tables")
     options = parser.parse_args()
     if options.seconds <= 0:
         parser.error(f"--seconds ({options.seconds:g}) must be above 0")
+    if options.judge:
+        for device in ("cpu", "cuda"):
+            path = RESULTS / f"attention_{device}.md"
+            if path.is_file():
+                path.write_text(judged(path.read_text("utf-8"), rows_of(device)), "utf-8")
+        return
     torch.set_num_threads(1)
     for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
         rows = rows_of(device)
@@ -694,7 +768,7 @@ def main() -> None:
         picture = None
         if options.only.lower() in SCALING.lower():
             found[SCALING], picture = scaling(device)
-            print(f"\n**{SCALING}**\n\n{found[SCALING]}", flush=True)
+            print(f"\n### {SCALING}\n\n{found[SCALING]}", flush=True)
         if options.write:
             order = [*dict.fromkeys(row.section for row in rows), SCALING]
             left_out = {row.section for row in rows if row not in chosen}
