@@ -68,6 +68,19 @@ def test_without_positions_every_query_sees_every_key(processes):
     torch.testing.assert_close(torch.cat(shards, dim=2), expected, **CLOSE)
 
 
+@pytest.mark.parametrize(("num_heads", "num_kv_heads"), [(3, 3), (6, 2), (5, 1)])
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("num_queries", [1, 3])
+def test_decoding_over_a_cut_cache_equals_attention_over_the_whole_cache(
+    processes, num_heads, num_kv_heads, ranks, num_queries
+):
+    q, k, v, _ = inputs_of(num_heads, num_kv_heads, 13)  # ranks hold different numbers of keys
+    q = q[:, :, :num_queries]
+    expected = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+    for out in processes.run(tasks.decode_with_cut_cache, q, k, v, num_processes=ranks):
+        torch.testing.assert_close(out, expected, **CLOSE)
+
+
 @pytest.mark.bad_input
 @pytest.mark.parametrize(
     ("form", "heads", "positions", "message"),

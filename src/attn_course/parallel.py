@@ -4,6 +4,7 @@ Each process of a group of ``torch.distributed`` holds the queries, keys and val
 Nothing here depends on the back end: what runs over gloo on a CPU runs over NCCL on GPUs.
 """
 
+import functools
 import math
 
 import torch
@@ -117,73 +118,73 @@ class _RingAttention(torch.autograd.Function):
     def forward(
         ctx: FunctionCtx, q: Tensor, k: Tensor, v: Tensor, positions: Tensor | None
     ) -> Tensor:
-        out, log_sum = ring_forward(q, k, v, positions)
-        ctx.save_for_backward(q, k, v, positions, out, log_sum)
+        out, logsumexp = ring_forward(q, k, v, positions)
+        ctx.save_for_backward(q, k, v, positions, out, logsumexp)
         return out
 
     @staticmethod
     @first_derivatives_only
-    def backward(ctx: FunctionCtx, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        return *ring_backward(upstream, *ctx.saved_tensors), None
+    def backward(ctx: FunctionCtx, grad_out: Tensor) -> tuple[Tensor | None, ...]:
+        return *ring_backward(grad_out, *ctx.saved_tensors), None
 
 
 def ring_forward(
     q: Tensor, k: Tensor, v: Tensor, positions: Tensor | None
 ) -> tuple[Float[Tensor, "*batch H N Dv"], Float[Tensor, "*batch H N"]]:
     """What :func:`ring_attention` computes, and the logarithms of the sums that the way back needs."""
-    rank, count = dist.get_rank(), dist.get_world_size()
+    rank, num_ranks = dist.get_rank(), dist.get_world_size()
     out = q.new_zeros(*q.shape[:-1], v.size(-1))
-    log_sum = q.new_full(q.shape[:-1], -math.inf)
+    logsumexp = q.new_full(q.shape[:-1], -math.inf)
     block = [k, v]
-    for step in range(count):
-        last = step + 1 == count
-        arriving, under_way = ([], []) if last else pass_on(block)
-        rows, columns, mask = visible_part(positions, (rank - step) % count, q, k)
+    for step in range(num_ranks):
+        last = step + 1 == num_ranks
+        received, transfers = ([], []) if last else send_to_next_rank(block)
+        rows, columns, mask = visible_part(positions, (rank - step) % num_ranks, q, k)
         if len(rows):
-            k_block, v_block = (for_each_head(x[..., columns, :], q) for x in block)
-            found = attend_block(q[..., rows, :], k_block, v_block, mask)
-            before = out[..., rows, :], log_sum[..., rows]
-            out[..., rows, :], log_sum[..., rows] = merge_blocks(before, found)
-        for transfer in under_way:
+            k_block, v_block = (repeat_for_heads(x[..., columns, :], q) for x in block)
+            partial = attend_block(q[..., rows, :], k_block, v_block, mask)
+            merged = out[..., rows, :], logsumexp[..., rows]
+            out[..., rows, :], logsumexp[..., rows] = merge_blocks(merged, partial)
+        for transfer in transfers:
             transfer.wait()
-        block = arriving
-    return out, log_sum
+        block = received
+    return out, logsumexp
 
 
 def ring_backward(
-    upstream: Tensor,
+    grad_out: Tensor,
     q: Tensor,
     k: Tensor,
     v: Tensor,
     positions: Tensor | None,
     out: Tensor,
-    log_sum: Tensor,
+    logsumexp: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of this process's queries, keys and values, from that of its output."""
-    rank, count = dist.get_rank(), dist.get_world_size()
+    rank, num_ranks = dist.get_rank(), dist.get_world_size()
     scale = 1 / math.sqrt(q.size(-1))
-    average = (upstream * out).sum(-1, keepdim=True)
-    to_q = torch.zeros_like(q)
+    delta = (grad_out * out).sum(-1, keepdim=True)
+    grad_q = torch.zeros_like(q)
     block = [k, v, torch.zeros_like(k), torch.zeros_like(v)]
-    for step in range(count):
-        rows, columns, mask = visible_part(positions, (rank - step) % count, q, k)
+    for step in range(num_ranks):
+        rows, columns, mask = visible_part(positions, (rank - step) % num_ranks, q, k)
         if len(rows):
-            k_block, v_block = (for_each_head(x[..., columns, :], q) for x in block[:2])
-            q_rows, upstream_rows = q[..., rows, :] * scale, upstream[..., rows, :]
+            k_block, v_block = (repeat_for_heads(x[..., columns, :], q) for x in block[:2])
+            q_rows, grad_out_rows = q[..., rows, :] * scale, grad_out[..., rows, :]
             scores = q_rows @ k_block.mT
             if mask is not None:
                 scores = scores.masked_fill(~mask, -math.inf)
-            weights = torch.exp(scores - log_sum[..., rows, None])
-            to_weights = upstream_rows @ v_block.mT
-            to_scores = weights * (to_weights - average[..., rows, :])
-            to_q[..., rows, :] += to_scores @ k_block * scale
-            block[2][..., columns, :] += over_group(to_scores.mT @ q_rows, k)
-            block[3][..., columns, :] += over_group(weights.mT @ upstream_rows, v)
+            weights = torch.exp(scores - logsumexp[..., rows, None])
+            grad_weights = grad_out_rows @ v_block.mT
+            grad_scores = weights * (grad_weights - delta[..., rows, :])
+            grad_q[..., rows, :] += grad_scores @ k_block * scale
+            block[2][..., columns, :] += sum_over_groups(grad_scores.mT @ q_rows, k)
+            block[3][..., columns, :] += sum_over_groups(weights.mT @ grad_out_rows, v)
         # The gradients make one step more than keys and values: to where they belong.
-        block, under_way = pass_on(block if step + 1 < count else block[2:])
-        for transfer in under_way:
+        block, transfers = send_to_next_rank(block if step + 1 < num_ranks else block[2:])
+        for transfer in transfers:
             transfer.wait()
-    return to_q, *block
+    return grad_q, *block
 
 
 def visible_part(
@@ -203,27 +204,27 @@ def visible_part(
     return rows.to(q.device), columns.to(q.device), None if mask.all() else mask
 
 
-def pass_on(tensors: list[Tensor]) -> tuple[list[Tensor], list[dist.Work]]:
+def send_to_next_rank(tensors: list[Tensor]) -> tuple[list[Tensor], list[dist.Work]]:
     """Send tensors to the next process of the ring and begin to receive those of the one before.
 
     Returns:
         Where the others arrive, and what is to be waited for before they are read. Both directions are handed
         over together, so that no process sends while nobody receives.
     """
-    rank, count = dist.get_rank(), dist.get_world_size()
-    if count == 1:
+    rank, num_ranks = dist.get_rank(), dist.get_world_size()
+    if num_ranks == 1:
         return tensors, []
-    arriving = [x.new_empty(x.shape) for x in tensors]
+    received = [x.new_empty(x.shape) for x in tensors]
     transfers = []
-    for tag, (x, place) in enumerate(zip(tensors, arriving, strict=True)):
+    for tag, (x, place) in enumerate(zip(tensors, received, strict=True)):
         transfers += [
-            dist.P2POp(dist.isend, x.contiguous(), (rank + 1) % count, tag=tag),
-            dist.P2POp(dist.irecv, place, (rank - 1) % count, tag=tag),
+            dist.P2POp(dist.isend, x.contiguous(), (rank + 1) % num_ranks, tag=tag),
+            dist.P2POp(dist.irecv, place, (rank - 1) % num_ranks, tag=tag),
         ]
-    return arriving, dist.batch_isend_irecv(transfers)
+    return received, dist.batch_isend_irecv(transfers)
 
 
-def for_each_head(
+def repeat_for_heads(
     x: Float[Tensor, "*batch G S D"], q: Tensor
 ) -> Float[Tensor, "*batch H S D"]:
     """Repeat keys or values for the heads that share them."""
@@ -231,13 +232,45 @@ def for_each_head(
     return x.repeat_interleave(times, dim=-3) if times > 1 else x
 
 
-def over_group(
+def sum_over_groups(
     gradient: Float[Tensor, "*batch H S D"], x: Tensor
 ) -> Float[Tensor, "*batch G S D"]:
     """Add up the gradients of the heads that share a key or value."""
     if x.dim() == 2 or gradient.size(-3) == x.size(-3):
         return gradient
     return gradient.unflatten(-3, (x.size(-3), -1)).sum(-3)
+
+
+def decode_attention(
+    q: Float[Tensor, "*batch H T D"],
+    k: Float[Tensor, "*batch G N D"],
+    v: Float[Tensor, "*batch G N Dv"],
+) -> Float[Tensor, "*batch H T Dv"]:
+    """Attend with queries that every process has to a cache of which each process holds a part.
+
+    Each process attends to its own keys and sends its output and its logsumexp to all others, which merge them. The
+    keys and values stay where they are, so the bytes sent do not depend on their number. There is no backward pass.
+
+    Args:
+        q: the queries, the same in all processes, usually one for each sequence.
+        k: the keys that this process holds, at least one; neighbouring heads share one where G divides H.
+        v: their values.
+
+    Returns:
+        The output over the keys of all processes, in each of them.
+
+    Raises:
+        ValueError: if the shapes of ``q``, ``k`` and ``v`` do not fit.
+    """
+    k, v = (repeat_for_heads(x, q) for x in (k, v))
+    out, logsumexp = attend_block(q, k, v)  # (..., H, T, Dv), (..., H, T)
+    num_ranks = dist.get_world_size()
+    outs = [torch.empty_like(out) for _ in range(num_ranks)]
+    logsumexps = [torch.empty_like(logsumexp) for _ in range(num_ranks)]
+    dist.all_gather(outs, out)
+    dist.all_gather(logsumexps, logsumexp)
+    out, _ = functools.reduce(merge_blocks, zip(outs, logsumexps, strict=True))
+    return out
 
 
 def ulysses_attention(
@@ -267,13 +300,13 @@ def ulysses_attention(
             or neither divides that of the key heads nor is divided by it.
     """
     check_qkv(q, k, v, enable_gqa=True)
-    count, num_heads, num_kv_heads = dist.get_world_size(), q.size(1), k.size(1)
-    if num_heads % count or (num_kv_heads % count and count % num_kv_heads):
+    num_ranks, num_heads, num_kv_heads = dist.get_world_size(), q.size(1), k.size(1)
+    if num_heads % num_ranks or (num_kv_heads % num_ranks and num_ranks % num_kv_heads):
         raise ValueError(
-            f"the number of processes ({count}) must divide num_heads ({num_heads}), and "
+            f"the number of processes ({num_ranks}) must divide num_heads ({num_heads}), and "
             f"divide num_kv_heads ({num_kv_heads}) or be a multiple of it"
         )
-    copies = max(1, count // num_kv_heads)
+    copies = max(1, num_ranks // num_kv_heads)
     k, v = (x.repeat_interleave(copies, dim=1) for x in (k, v))
     q, k, v = (_Exchange.apply(x, 1, 2) for x in (q, k, v))  # (B, H / P, S, D)
     out = fused_attention(q, k, v, is_causal=is_causal, enable_gqa=True)
@@ -293,9 +326,9 @@ class _Exchange(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, upstream: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: FunctionCtx, grad_out: Tensor) -> tuple[Tensor | None, ...]:
         cut, join = ctx.axes
-        return _exchange(upstream, join, cut), None, None
+        return _exchange(grad_out, join, cut), None, None
 
 
 def _exchange(x: Tensor, cut: int, join: int) -> Tensor:

@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from attn_course.functional import fused_attention
 from attn_course.measuring import peak_bytes
 from attn_course.multi_head_attention import MultiHeadAttention
-from attn_course.parallel import ring_attention, ulysses_attention
+from attn_course.parallel import decode_attention, ring_attention, ulysses_attention
 
 IGNORED = -100  # F.cross_entropy's own mark of a target that does not count
 
@@ -144,6 +144,15 @@ def attend_to_shards(
     out = forms[form]()
     gradients = torch.autograd.grad(out, leaves, upstream[:, :, own])
     return dict(zip(("out", "q", "k", "v"), (out.detach(), *gradients), strict=True))
+
+
+def decode_with_cut_cache(
+    q: Float[Tensor, "B H T D"], k: Float[Tensor, "B G S D"], v: Float[Tensor, "B G S D"]
+) -> Float[Tensor, "B H T D"]:
+    """Keep one's own part of the cache, and attend to all parts with the queries that every rank has."""
+    rank, count = dist.get_rank(), dist.get_world_size()
+    own_k, own_v = (x.tensor_split(count, dim=2)[rank] for x in (k, v))
+    return decode_attention(q, own_k, own_v)
 
 
 def weigh_the_ring(

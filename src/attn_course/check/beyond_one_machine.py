@@ -199,7 +199,7 @@ simulate_ring = Exercise(
         ),
         "every block masked as the own": Mistake(
             "Every block is masked by the triangle that is right for the rank's own block: its keys stand where their "
-            "owner's positions say. See section 20.11.",
+            "owner's positions say. See section 20.21.",
             {"positions[owner] <=": "positions[rank] <="},
         ),
         "ranks taken for the order of the text": Mistake(
@@ -236,7 +236,7 @@ simulate_ring = Exercise(
         ),
         "outputs averaged": Mistake(
             "The outputs of the blocks are averaged, and each counts the same, whether it holds much of what a query "
-            "looks for or nothing: they have to be weighed by their log-sums. See section 20.11.",
+            "looks for or nothing: they have to be weighed by their log-sums. See section 20.5.",
             _found_by_block(lambda outs: outs.mean(0)),
         ),
         "outputs added": Mistake(
@@ -255,12 +255,12 @@ simulate_ring = Exercise(
         ),
         "log-sum of the first block kept": Mistake(
             "What has been merged keeps the log-sum of the first block, so each later block is weighed against "
-            "that one alone: both results of a merge go into the next. See section 20.11.",
+            "that one alone: both results of a merge go into the next. See section 20.5.",
             {"merge_blocks(merged, found)": "(merge_blocks(merged, found)[0], merged[1])"},
         ),
         "log-sum of the last block kept": Mistake(
             "What has been merged is given the log-sum of the newest block, so all that came before weighs what that "
-            "one weighs: both results of a merge go into the next. See section 20.11.",
+            "one weighs: both results of a merge go into the next. See section 20.5.",
             {"merge_blocks(merged, found)": "(merge_blocks(merged, found)[0], found[1])"},
         ),
         "past hidden": Mistake(
