@@ -1,7 +1,7 @@
-"""Attention over texts that are spread over several processes. Derived in chapter 20.
+"""Attention over a text that is divided among several processes. Derived in chapter 20.
 
 Each process of a group of ``torch.distributed`` holds the queries, keys and values of some positions, its shard.
-Nothing here depends on the back end: what runs over gloo on a CPU runs over NCCL on GPUs.
+Nothing here depends on the back end: the same code runs over gloo on CPUs and over NCCL on GPUs.
 """
 
 import functools
@@ -20,11 +20,11 @@ from attn_course.validation import check_qkv, check_sizes
 
 
 def contiguous_positions(num_positions: int, num_ranks: int) -> Int[Tensor, "P N"]:
-    """Give each rank a stretch of the text, in order.
+    """Give each rank one contiguous piece of the text.
 
     Args:
         num_positions: the length of the text, which num_ranks must divide.
-        num_ranks: among how many it is spread.
+        num_ranks: the number of ranks.
 
     Returns:
         The positions (P, N) of each rank, N = num_positions / num_ranks.
@@ -46,15 +46,15 @@ def contiguous_positions(num_positions: int, num_ranks: int) -> Int[Tensor, "P N
 
 
 def zigzag_positions(num_positions: int, num_ranks: int) -> Int[Tensor, "P N"]:
-    """Give each rank an early and a late piece of the text, so that all have as much causal attention to compute.
+    """Give each rank an early and a late piece of the text, so that all ranks have the same amount of causal work.
 
-    The text is cut into 2P chunks, and rank r gets chunks r and 2P - 1 - r. This is how Llama 3 spreads its
-    texts (Grattafiori et al. 2024, arXiv:2407.21783, section 3.3.2); Brandon et al. 2023 (arXiv:2311.09431)
-    balance the same work in stripes.
+    The text is cut into 2P chunks, and rank r gets the chunks r and 2P - 1 - r. Llama 3 divides its texts in this
+    way (Grattafiori et al. 2024, arXiv:2407.21783, section 3.3.2). Brandon et al. 2023 (arXiv:2311.09431) balance
+    the same work in stripes.
 
     Args:
         num_positions: the length of the text, which twice num_ranks must divide.
-        num_ranks: among how many it is spread.
+        num_ranks: the number of ranks.
 
     Returns:
         The positions (P, N) of each rank, ascending.
@@ -82,22 +82,22 @@ def ring_attention(
     v: Float[Tensor, "*batch G N Dv"],
     positions: Int[Tensor, "P N"] | None = None,
 ) -> Float[Tensor, "*batch H N Dv"]:
-    """Attend to the whole text while its keys and values go round from process to process.
+    """Attend to the whole text while its keys and values travel from process to process.
 
-    Every process of the default group calls this with its own shard. In each of P steps it attends to the block
-    that is with it, while that block is already on its way to the next process, and merges what it finds
-    (Liu et al. 2023, arXiv:2310.01889). The backward pass sends the blocks round again, and with each of
-    them travel its gradients, to which every process adds its part, until they are back at home.
+    Every process of the default group calls this with its own shard. In each of P steps it attends to
+    its current block, sends this block to the next process at the same time, and merges the result with its
+    earlier results (Liu et al. 2023, arXiv:2310.01889). The backward pass sends the blocks round once more. The
+    gradients of a block travel with it, and every process adds its part, until they are back at their own process.
 
     Args:
         q: the queries of this process's positions.
-        k: their keys; heads side by side share one where G divides H.
+        k: their keys; neighbouring heads share one if G divides H.
         v: their values.
-        positions: for causal attention, where each rank's queries and keys stand in the text, such as
-            :func:`zigzag_positions`; the same in all processes. Without it every query sees every key.
+        positions: for causal attention, the positions of each rank's queries and keys in the text, such as
+            :func:`zigzag_positions`; the same in all processes. Without it, every query sees every key.
 
     Returns:
-        The output of this process's positions. A query that sees nothing gets zeros.
+        The output of this process's positions. A query that sees no key gets zeros.
 
     Raises:
         ValueError: if the shapes of ``q``, ``k`` and ``v`` do not fit, or ``positions`` has another size than
@@ -131,7 +131,7 @@ class _RingAttention(torch.autograd.Function):
 def ring_forward(
     q: Tensor, k: Tensor, v: Tensor, positions: Tensor | None
 ) -> tuple[Float[Tensor, "*batch H N Dv"], Float[Tensor, "*batch H N"]]:
-    """What :func:`ring_attention` computes, and the logarithms of the sums that the way back needs."""
+    """Compute the output of :func:`ring_attention`, and the logsumexps that the backward pass needs."""
     rank, num_ranks = dist.get_rank(), dist.get_world_size()
     out = q.new_zeros(*q.shape[:-1], v.size(-1))
     logsumexp = q.new_full(q.shape[:-1], -math.inf)
@@ -160,7 +160,7 @@ def ring_backward(
     out: Tensor,
     logsumexp: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of this process's queries, keys and values, from that of its output."""
+    """Compute the gradients of this process's queries, keys and values from the gradient of its output."""
     rank, num_ranks = dist.get_rank(), dist.get_world_size()
     scale = 1 / math.sqrt(q.size(-1))
     delta = (grad_out * out).sum(-1, keepdim=True)
@@ -180,7 +180,7 @@ def ring_backward(
             grad_q[..., rows, :] += grad_scores @ k_block * scale
             block[2][..., columns, :] += sum_over_groups(grad_scores.mT @ q_rows, k)
             block[3][..., columns, :] += sum_over_groups(weights.mT @ grad_out_rows, v)
-        # The gradients make one step more than keys and values: to where they belong.
+        # The gradients make one transfer more than keys and values, back to their own rank.
         block, transfers = send_to_next_rank(block if step + 1 < num_ranks else block[2:])
         for transfer in transfers:
             transfer.wait()
@@ -190,10 +190,10 @@ def ring_backward(
 def visible_part(
     positions: Int[Tensor, "P N"] | None, owner: int, q: Tensor, k: Tensor
 ) -> tuple[Int[Tensor, "T"], Int[Tensor, "S"], Bool[Tensor, "T S"] | None]:
-    """Which queries of this process and which keys of the owner have anything to do with each other.
+    """Select the queries of this process that see a key of the owner, and the keys that they see.
 
     Returns:
-        The rows of q, the columns of k, and the mask between them, None where all of it is visible.
+        The rows of q, the columns of k, and the mask between them, or None if all of it is True.
     """
     if positions is None:
         rows, columns = (torch.arange(x.size(-2), device=x.device) for x in (q, k))
@@ -205,11 +205,11 @@ def visible_part(
 
 
 def send_to_next_rank(tensors: list[Tensor]) -> tuple[list[Tensor], list[dist.Work]]:
-    """Send tensors to the next process of the ring and begin to receive those of the one before.
+    """Start to send tensors to the next process of the ring and to receive tensors from the previous process.
 
     Returns:
-        Where the others arrive, and what is to be waited for before they are read. Both directions are handed
-        over together, so that no process sends while nobody receives.
+        The tensors that will be received, and the transfers to wait for before they are read. Both directions start
+        together, so that no process sends while no other process receives.
     """
     rank, num_ranks = dist.get_rank(), dist.get_world_size()
     if num_ranks == 1:
@@ -227,7 +227,7 @@ def send_to_next_rank(tensors: list[Tensor]) -> tuple[list[Tensor], list[dist.Wo
 def repeat_for_heads(
     x: Float[Tensor, "*batch G S D"], q: Tensor
 ) -> Float[Tensor, "*batch H S D"]:
-    """Repeat keys or values for the heads that share them."""
+    """Repeat keys or values for all heads that share them."""
     times = q.size(-3) // x.size(-3) if x.dim() > 2 else 1
     return x.repeat_interleave(times, dim=-3) if times > 1 else x
 
@@ -282,13 +282,13 @@ def ulysses_attention(
 ) -> Float[Tensor, "B H N D"]:
     """Attend to the whole text by exchanging positions for heads, and back.
 
-    Every process of the default group calls this with the shard of :func:`contiguous_positions`. Before attention
-    each one gives away all heads but its own and receives its heads' other positions; after it the outputs go
-    the other way (Jacobs et al. 2023, arXiv:2309.14509). In between any kernel will do.
+    Every process of the default group calls this with the shard of :func:`contiguous_positions`. Before
+    attention, each process sends all heads except its own and receives the other positions of its own heads. After
+    attention, the outputs are sent back (Jacobs et al. 2023, arXiv:2309.14509). Any attention kernel can be used.
 
     Args:
         q: the queries of this process's positions.
-        k: their keys. Where there are fewer heads of them than processes, each is copied for those that share it.
+        k: their keys. If there are fewer key-value heads than processes, heads are copied before they are sent.
         v: their values.
         is_causal: hide the future.
 
@@ -296,8 +296,8 @@ def ulysses_attention(
         The output of this process's positions.
 
     Raises:
-        ValueError: if the shapes do not fit, or the number of processes does not divide that of the query heads,
-            or neither divides that of the key heads nor is divided by it.
+        ValueError: if the shapes do not fit, if the number of processes does not divide the number of query heads, or
+            if it neither divides the number of key-value heads nor is a multiple of it.
     """
     check_qkv(q, k, v, enable_gqa=True)
     num_ranks, num_heads, num_kv_heads = dist.get_world_size(), q.size(1), k.size(1)

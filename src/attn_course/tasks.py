@@ -1,6 +1,6 @@
-"""What the processes of chapter 20 are asked to do. Used inside a chapter, from chapter 20 on.
+"""Functions that the processes of chapter 20 run. Used inside a chapter, from chapter 20 on.
 
-A process that a notebook starts can import functions of a module, and cannot see those that the notebook defines.
+A process that a notebook starts can import the functions of a module, but it cannot see functions of the notebook.
 """
 
 import copy
@@ -26,14 +26,14 @@ IGNORED = -100  # F.cross_entropy's own mark of a target that does not count
 
 
 def add_up(numbers: Sequence[float]) -> float:
-    """Take the number of one's own rank, and the sum over all ranks."""
+    """Add up the numbers of all ranks; each rank contributes one number."""
     own = torch.tensor(numbers[dist.get_rank()], dtype=torch.float64)
     dist.all_reduce(own)
     return own.item()
 
 
 def both_send_first() -> float:
-    """Swap ranks between two processes, and wait for ever: each sends, and neither receives."""
+    """Try to swap ranks between two processes, and wait for ever: both send, and neither receives."""
     other = 1 - dist.get_rank()
     mine, theirs = torch.tensor([float(dist.get_rank())]), torch.empty(1)
     dist.send(mine, dst=other)
@@ -42,7 +42,7 @@ def both_send_first() -> float:
 
 
 def send_and_receive_at_once() -> float:
-    """Swap ranks between two processes: both directions are handed over before anybody waits."""
+    """Swap ranks between two processes: both transfers start before a process waits."""
     other = 1 - dist.get_rank()
     mine, theirs = torch.tensor([float(dist.get_rank())]), torch.empty(1)
     transfers = [
@@ -60,7 +60,7 @@ def mean_of_means(logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]) -
 
 
 def mean_over_all(logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]) -> Tensor:
-    """This rank's part of the mean over the tokens of all ranks, times the ranks that it will be divided by."""
+    """This rank's part of the mean over the tokens of all ranks, times P, because DDP will divide by P."""
     total = F.cross_entropy(logits.mT, targets, ignore_index=IGNORED, reduction="sum")
     count = (targets != IGNORED).sum()
     dist.all_reduce(count)
@@ -102,7 +102,7 @@ def gradients_of_sharded_model(
 def attend_with_own_heads(
     layer: MultiHeadAttention, x: Float[Tensor, "B T E"]
 ) -> Float[Tensor, "B T E"]:
-    """Compute this rank's heads of a layer, and add up what all ranks' heads put into the output.
+    """Compute this rank's heads of a layer, and add up the outputs of all heads.
 
     The first projections are cut by columns and the last by rows, so that one all-reduce is enough (Shoeybi et
     al. 2019, arXiv:1909.08053, section 3).
@@ -130,7 +130,7 @@ def attend_to_shards(
     upstream: Float[Tensor, "B H S D"],
     positions: Int[Tensor, "P N"],
 ) -> dict[str, Tensor]:
-    """Keep the shard of one's own rank, attend causally by "ring" or "ulysses", and go back with the gradient given.
+    """Keep this rank's shard, attend causally with "ring" or "ulysses", and run the backward pass.
 
     Returns:
         The output of this shard, and the gradients of its queries, keys and values.
@@ -149,7 +149,7 @@ def attend_to_shards(
 def decode_with_cut_cache(
     q: Float[Tensor, "B H T D"], k: Float[Tensor, "B G S D"], v: Float[Tensor, "B G S D"]
 ) -> Float[Tensor, "B H T D"]:
-    """Keep one's own part of the cache, and attend to all parts with the queries that every rank has."""
+    """Keep this rank's part of the cache, and attend to all parts with queries that every rank has."""
     rank, count = dist.get_rank(), dist.get_world_size()
     own_k, own_v = (x.tensor_split(count, dim=2)[rank] for x in (k, v))
     return decode_attention(q, own_k, own_v)
@@ -161,7 +161,7 @@ def weigh_the_ring(
     """Attend to a text of sizes (B, H, S, D) by ring, and count bytes in this process.
 
     Returns:
-        What is kept for the backward pass, the most that lives at one time beyond the shard, and what is sent in
+        The bytes that are kept for the backward pass, the peak memory beyond the shard, and the bytes that are sent in
         the forward and in the backward pass.
     """
     batch, num_heads, _, head_dim = sizes

@@ -288,7 +288,7 @@ def simulate_ring(q, k, v, positions):
     return _ring(q, k, v, lambda r, o: positions[(2 * r - o) % count] <= positions[r][:, None], range)
 
 
-@wrong("log-sum of the first block kept")
+@wrong("logsumexp of the first block kept")
 def simulate_ring(q, k, v, positions):
     outs = []
     for rank in range(len(q)):
@@ -304,7 +304,7 @@ def simulate_ring(q, k, v, positions):
     return torch.stack(outs)
 
 
-@wrong("log-sum of the last block kept")
+@wrong("logsumexp of the last block kept")
 def simulate_ring(q, k, v, positions):
     outs = []
     for rank in range(len(q)):

@@ -55,61 +55,61 @@ zigzag_shard = Exercise(
     seeds=(0,),
     mistakes={
         "one stretch": Mistake(
-            "The rank gets one stretch of the text, so the last rank has the longest rows and the most to compute: it "
-            "is to have one early and one late chunk. See section 20.6.",
+            "The rank gets one contiguous piece of the text, so the last rank has the longest rows and the most work. "
+            "Each rank needs one early chunk and one late chunk. See section 20.6.",
             lambda num_positions, num_ranks, rank: contiguous_positions(num_positions, num_ranks)[rank],
         ),
         "dealt out in turn": Mistake(
-            "Single positions are dealt out in turn. That is a stripe: nearly balanced, but not the zigzag, whose "
-            "ranks have two whole chunks. See section 20.6.",
+            "Single positions go to the ranks in turn. This division is called striped and is nearly balanced, but in "
+            "the zigzag each rank gets two whole chunks. See section 20.6.",
             lambda num_positions, num_ranks, rank: torch.arange(rank, num_positions, num_ranks),
         ),
         "late chunk not mirrored": Mistake(
-            "The late chunk comes in the same order as the early one, so the last rank has the later of both and most "
-            "to compute: the further its first chunk is from the beginning, the further its second has to be from the "
-            "end. See section 20.6.",
+            "The late chunks have the same order as the early chunks, so the last rank gets the later of both and has "
+            "the most work. The second chunk of rank r must be as far from the end as its first chunk is from the "
+            "beginning. See section 20.6.",
             {"2 * num_ranks - 1 - rank": "num_ranks + rank"},
         ),
         "late chunk one too far": Mistake(
-            "The late chunk is one too far on, and rank 0's would begin after the end: of 2P chunks the last is number "
-            "2P − 1. See section 20.6.",
+            "The late chunk begins one chunk too late, and the late chunk of rank 0 would begin after the end. The "
+            "last of 2P chunks has the number 2P − 1. See section 20.6.",
             {"2 * num_ranks - 1 - rank": "2 * num_ranks - rank"},
         ),
         "chunks too long": Mistake(
-            "The chunks are twice as long as they should be: the text has to be cut into 2P of them, so that each "
-            "rank gets two. See section 20.6.",
+            "The chunks are twice as long as they should be. The text must be cut into 2P chunks, two for each rank. "
+            "See section 20.6.",
             {"// (2 * num_ranks)": "// num_ranks", "2 * num_ranks - 1 - rank": "num_ranks - 1 - rank"},
         ),
         "early chunk alone": Mistake(
-            "Only the early chunk comes back; every rank has a late one, too. See section 20.6.",
+            "Only the early chunk is returned, but every rank also has a late chunk. See section 20.6.",
             {"[first, second]": "[first]"},
         ),
         "late chunk alone": Mistake(
-            "Only the late chunk comes back; every rank has an early one, too. See section 20.6.",
+            "Only the late chunk is returned, but every rank also has an early chunk. See section 20.6.",
             {"[first, second]": "[second]"},
         ),
         "late chunk first": Mistake(
-            "The right positions come in another order: the late chunk stands before the early one, and ascending "
-            "order is asked for. See section 20.6.",
+            "The positions are right, but the late chunk comes before the early chunk. The exercise asks for "
+            "ascending order. See section 20.6.",
             {"[first, second]": "[second, first]"},
         ),
         "late chunk backwards": Mistake(
-            "The positions of the late chunk descend. The chunks are dealt out from both ends, but each keeps its own "
-            "order. See section 20.6.",
+            "The positions of the late chunk are in descending order. The late chunks are given out from the end, but "
+            "the positions inside a chunk keep their order. See section 20.6.",
             {"[first, second]": "[first, second.flip(0)]"},
         ),
         "all ranks": Mistake(
-            "The shards of all ranks come back, and one rank's are asked for. See section 20.6.",
+            "The function returns the positions of all ranks, but the exercise asks for one rank. See section 20.6.",
             lambda num_positions, num_ranks, rank: zigzag_positions(num_positions, num_ranks),
         ),
         "single positions there and back": Mistake(
-            "Single positions are dealt out there and back. What goes there and back is whole chunks, two for "
-            "each rank. See section 20.6.",
+            "Single positions go to the ranks in the order forward and back. The zigzag does so with whole chunks, "
+            "two for each rank. See section 20.6.",
             _there_and_back,
         ),
         "truth values for positions": Mistake(
-            "It says True or False of every position of the text; asked for are the numbers of those that the "
-            "rank gets. See section 20.6.",
+            "The function returns True or False for every position of the text. The exercise asks for the numbers of "
+            "the rank's positions. See section 20.6.",
             lambda num_positions, num_ranks, rank: torch.isin(
                 torch.arange(num_positions), _zigzag(num_positions, num_ranks, rank)
             ),
@@ -180,102 +180,101 @@ simulate_ring = Exercise(
     returns=("out",),
     mistakes={
         "own block alone": Mistake(
-            "Each rank attends to its own block and to no other: the text beyond it is never seen. See section 20.5.",
+            "Each rank attends only to its own block, so a query never sees the rest of the text. See section 20.5.",
             {"for step in range(num_ranks)": "for step in range(1)"},
         ),
         "last block missing": Mistake(
-            "One block is missing, the one that would arrive in the last step: there are as many steps as ranks, and "
-            "one send fewer. See section 20.5.",
+            "The block of the last step is missing. There are as many steps as ranks, and one transfer fewer. See "
+            "section 20.5.",
             {"for step in range(num_ranks)": "for step in range(num_ranks - 1)"},
         ),
         "own block missing": Mistake(
-            "The block that a rank has from the beginning is missing: step 0 comes before anything is sent. See "
+            "The rank's own block is missing. In step 0, a rank attends to its own block, before any transfer. See "
             "section 20.5.",
             {"for step in range(num_ranks)": "for step in range(1, num_ranks)"},
         ),
         "no mask": Mistake(
-            "Every query sees the whole text, its future included: no block is masked. See section 20.6.",
+            "No block is masked, so every query sees the whole text, including its future. See section 20.6.",
             {", mask)": ")"},
         ),
         "every block masked as the own": Mistake(
-            "Every block is masked by the triangle that is right for the rank's own block: its keys stand where their "
-            "owner's positions say. See section 20.21.",
+            "Every block gets the causal mask of the rank's own block. The positions of the keys must come from the "
+            "owner of the block. See section 20.21.",
             {"positions[owner] <=": "positions[rank] <="},
         ),
         "ranks taken for the order of the text": Mistake(
-            "Blocks of earlier ranks are seen whole and those of later ranks not at all. That is right for stretches; "
-            "in a zigzag a key stands where `positions` says, whatever its rank. See section 20.6.",
+            "Blocks of earlier ranks are fully visible, and blocks of later ranks are hidden. This rule is right for "
+            "contiguous positions, but in general only `positions` says where a key is in the text. See section 20.6.",
             _by_order_of_ranks,
         ),
         "mask on its side": Mistake(
-            "The mask of each block lies on its side, so within its own block a query sees what comes after it. The "
-            "queries' positions are a column, and the keys' a row. See section 5.1.",
+            "The mask of each block is transposed, so a query sees later keys in its own block. The positions of the "
+            "queries must be a column, and the positions of the keys a row. See section 5.1.",
             {"positions[owner] <= positions[rank][:, None]": "positions[owner][:, None] <= positions[rank]"},
         ),
         "mask inverted": Mistake(
-            "A query sees its future, and neither itself nor its past: the mask is upside down. See section 5.4.",
+            "The mask is inverted: a query sees its future, but neither itself nor its past. See section 5.4.",
             {"[owner] <= pos": "[owner] > pos"},
         ),
         "does not see itself": Mistake(
-            "No query sees its own key, and the first of the text sees nothing at all: a key at the same position is "
-            "not the future. See section 20.6.",
+            "No query sees its own key, and the first query of the text sees nothing. A key at the same position is "
+            "visible. See section 20.6.",
             {"[owner] <= pos": "[owner] < pos"},
         ),
         "one triangle for all blocks": Mistake(
-            "Every block is masked by the same triangle, whatever its positions are: a query sees a key if the key's "
-            "position is not larger than its own. See section 20.6.",
+            "Every block gets the same triangular mask. A query sees a key if the position of the key is not larger "
+            "than its own position. See section 20.6.",
             {"mask = positions[owner] <= positions[rank][:, None]": "mask = make_causal_mask(q.size(1)).to(q.device)"},
         ),
         "own block masked by a triangle": Mistake(
-            "In its own block a query sees the keys that do not stand after it in the tensor; they need not ascend, "
-            "so there, too, the positions have to say what it sees. See section 20.6.",
+            "The rank's own block gets a triangular mask, which is wrong if its positions are not in ascending order. "
+            "The positions must decide in this block, too. See section 20.6.",
             {
                 "mask = positions[owner]": "mask = make_causal_mask(q.size(1)).to(q.device) if step == 0 else "
                 "positions[owner]"
             },
         ),
         "outputs averaged": Mistake(
-            "The outputs of the blocks are averaged, and each counts the same, whether it holds much of what a query "
-            "looks for or nothing: they have to be weighed by their log-sums. See section 20.5.",
+            "The outputs of the blocks are averaged with equal weights, even if a block contains no matching key. The "
+            "logsumexp of each block must decide its weight. See section 20.5.",
             _found_by_block(lambda outs: outs.mean(0)),
         ),
         "outputs added": Mistake(
-            "The outputs of the blocks are added up; each is an average already. See section 16.3.",
+            "The outputs of the blocks are added, but each output is already an average. See section 16.3.",
             _found_by_block(lambda outs: outs.sum(0)),
         ),
         "values stay at home": Mistake(
-            "The keys go round and the values do not: the weights of one block mix the values of another. See section "
-            "20.5.",
+            "The keys move round the ring, but the values do not. The weights of one block are used for the values of "
+            "another block. See section 20.5.",
             {"v[owner]": "v[rank]"},
         ),
         "keys and mask go opposite ways": Mistake(
-            "Keys and values go round one way, and the positions for the mask the other: they are those of another "
-            "block. See section 20.5.",
+            "Keys and values move in one direction, and the positions for the mask in the other direction. The "
+            "positions must come from the owner of the block. See section 20.5.",
             {"positions[owner] <=": "positions[(rank + step) % num_ranks] <="},
         ),
-        "log-sum of the first block kept": Mistake(
-            "What has been merged keeps the log-sum of the first block, so each later block is weighed against "
-            "that one alone: both results of a merge go into the next. See section 20.5.",
+        "logsumexp of the first block kept": Mistake(
+            "The merged result keeps the logsumexp of the first block, so each later block is weighed against the "
+            "first block only. Both results of a merge must go into the next merge. See section 20.5.",
             {"merge_blocks(merged, found)": "(merge_blocks(merged, found)[0], merged[1])"},
         ),
-        "log-sum of the last block kept": Mistake(
-            "What has been merged is given the log-sum of the newest block, so all that came before weighs what that "
-            "one weighs: both results of a merge go into the next. See section 20.5.",
+        "logsumexp of the last block kept": Mistake(
+            "The merged result gets the logsumexp of the newest block, so all earlier blocks together weigh as much "
+            "as this block. Both results of a merge must go into the next merge. See section 20.5.",
             {"merge_blocks(merged, found)": "(merge_blocks(merged, found)[0], found[1])"},
         ),
         "past hidden": Mistake(
-            "A query sees its own position and what comes after it, and nothing of its past: ≤ and ≥ have "
-            "changed places. See section 20.6.",
+            "A query sees its own position and its future, but not its past. The signs ≤ and ≥ are exchanged. See "
+            "section 20.6.",
             {"[owner] <= pos": "[owner] >= pos"},
         ),
         "scaled twice": Mistake(
-            "The scores are divided by √D twice: attend_block divides them already. See section 20.5.",
+            "The scores are divided by √D twice, because attend_block already divides them. See section 20.5.",
             {"attend_block(q[rank],": "attend_block(q[rank] / q.size(-1) ** 0.5,"},
         ),
         "last block missing, and nothing for a single rank": Mistake(
-            "One block is missing, the one that would arrive in the last step, and a single rank reads none at all: "
-            "there "
-            "are as many steps as ranks, and one send fewer. See section 20.5.",
+            "The block of the last step is missing, and a single rank attends to no block at all. There are as many "
+            "steps as ranks, and one transfer fewer. See section 20.5.",
             {
                 "merged = None": "merged = torch.zeros_like(v[rank]), torch.full_like(q[rank, :, 0], -torch.inf)",
                 "for step in range(num_ranks)": "for step in range(num_ranks - 1)",
@@ -310,10 +309,10 @@ def _as_tensors(answer, num_heads, num_kv_heads, num_ranks, rank):
     if not isinstance(found, tuple | list) or len(found) != 2:
         return found
     if any(isinstance(part, set | frozenset) for part in found):
-        raise Remark("A set is returned, and a set has no order; lists are asked for. See section 20.4.")
+        raise Remark("The function returns a set, and a set has no order. Return lists. See section 20.4.")
     if any(isinstance(part, Iterator) for part in found):
         raise Remark(
-            "An iterator is returned, which is empty once it has been read; lists are asked for. See section 20.4."
+            "The function returns an iterator, which is empty after it has been read. Return lists. See section 20.4."
         )
     both = (part.tolist() if isinstance(part, Tensor) else list(part) for part in found)
     return tuple(torch.tensor(part, dtype=None if part else torch.int64) for part in both)
@@ -331,73 +330,77 @@ heads_of_rank = Exercise(
     trials=_layers,
     right=_heads,
     use=_as_tensors,
-    returns=("the query heads", "the key heads"),
+    returns=("the query heads", "the key-value heads"),
     seeds=(0,),
     mistakes={
         "query heads dealt out in turn": Mistake(
-            "The query heads are dealt out in turn, and a rank should have heads side by side: they share key heads, "
-            "and belong together. See section 20.4.",
+            "The query heads go to the ranks in turn. A rank needs neighbouring heads, because neighbours share a "
+            "key-value head. See section 20.4.",
             {"range(rank * each, (rank + 1) * each)": "range(rank, num_heads, num_ranks)"},
         ),
         "key heads dealt out in turn": Mistake(
-            "Query heads take the key heads in turn; those side by side share one. See section 16.7.",
+            "The query heads take the key-value heads in turn, but neighbouring query heads share a key-value head. "
+            "See section 16.7.",
             {"head // sharing": "head % num_kv_heads"},
         ),
         "divided by the key heads": Mistake(
-            "The number of a query head is divided by how many key heads there are. How many share one is the number "
-            "of query heads divided by that of key heads. See section 16.7.",
+            "The number of a query head is divided by the number of key-value heads. It must be divided by the size "
+            "of a group, which is the number of query heads divided by the number of key-value heads. See section "
+            "16.7.",
             {"head // sharing": "head // num_kv_heads"},
         ),
         "key heads split among the ranks": Mistake(
-            "The key heads are split among the ranks, as the query heads are. With fewer key heads than ranks some get "
-            "none, although their query heads need one. See section 20.4.",
+            "The key-value heads are divided among the ranks like the query heads. If there are fewer key-value heads "
+            "than ranks, some ranks get none, although their query heads need one. See section 20.4.",
             {
                 "sorted({head // sharing for head in heads})": "list(range(rank * num_kv_heads // num_ranks, "
                 "(rank + 1) * num_kv_heads // num_ranks))"
             },
         ),
         "a key head of one's own": Mistake(
-            "Where there are fewer key heads than ranks, a rank gets the one with its own number, which may not "
-            "exist: some ranks have to share one. See section 20.4.",
+            "If there are fewer key-value heads than ranks, each rank gets the key-value head with its own number, "
+            "which may not exist. Some ranks must share a key-value head. See section 20.4.",
             {
                 "sorted({head // sharing for head in heads})": "list(range(rank * max(1, num_kv_heads // num_ranks), "
                 "(rank + 1) * max(1, num_kv_heads // num_ranks)))"
             },
         ),
         "key heads as a set holds them": Mistake(
-            "The key heads are the right ones, and do not ascend in every trial: a set keeps no order. See section "
-            "20.4.",
+            "The key-value heads are right, but they are not always in ascending order, because a set has no order. "
+            "See section 20.4.",
             {"sorted({head // sharing for head in heads})": "list({head // sharing for head in heads})"},
         ),
         "one for each query head": Mistake(
-            "A key head is listed once for each query head that reads it; the rank needs it once. See section 20.4.",
+            "A key-value head is listed once for each query head that reads it, but each number must appear only "
+            "once. See section 20.4.",
             {"sorted({head // sharing for head in heads})": "[head // sharing for head in heads]"},
         ),
         "all key heads": Mistake(
-            "The rank keeps all key heads, and needs those that its own query heads read. See section 20.4.",
+            "The rank gets all key-value heads, but it needs only those that its own query heads read. See section "
+            "20.4.",
             {"sorted({head // sharing for head in heads})": "list(range(num_kv_heads))"},
         ),
         "first key head alone": Mistake(
-            "Only the key head of the first query head comes back; the rank's other query heads may read others. See "
-            "section 20.4.",
+            "Only the key-value head of the first query head is returned. The other query heads of the rank may read "
+            "other key-value heads. See section 20.4.",
             {"return heads, groups": "return heads, groups[:1]"},
         ),
         "one query head too many": Mistake(
-            "The rank has one query head too many, the one after its last: a range ends before its second number. See "
-            "section 20.4.",
+            "The rank has one query head too many, the first head of the next rank. A range ends before its second "
+            "number. See section 20.4.",
             {"(rank + 1) * each))": "(rank + 1) * each + 1))"},
         ),
         "whole groups": Mistake(
-            "The rank gets all query heads of the key heads that it needs, so ranks that share a key head "
-            "compute the same heads twice: each query head belongs to one rank. See section 20.4.",
+            "The rank gets all query heads of its key-value heads, so ranks that share a key-value head compute the "
+            "same query heads twice. Each query head belongs to one rank. See section 20.4.",
             {"return heads, groups": "return [head for head in range(num_heads) if head // sharing in groups], groups"},
         ),
         "last key head missing": Mistake(
-            "The last key head is missing: a range ends before its second number. See section 20.4.",
+            "The last key-value head is missing. A range ends before its second number. See section 20.4.",
             {"return heads, groups": "return heads, groups[:-1]"},
         ),
         "last key head missing where there are several": Mistake(
-            "Where the rank needs several key heads, the last of them is missing. See section 20.4.",
+            "If the rank needs several key-value heads, the last of them is missing. See section 20.4.",
             {"return heads, groups": "return heads, groups[:-1] or groups"},
         ),
     },
@@ -438,88 +441,93 @@ shard_loss = Exercise(
     gradients=True,
     mistakes={
         "empty ranks left out": Mistake(
-            "A rank in which no target counts is not counted as one. DDP divides by all ranks, also by those whose "
-            "gradient is 0. See section 20.3.",
+            "A rank without targets that count is not counted as a rank. DDP divides by the number of all ranks, "
+            "including ranks with a gradient of 0. See section 20.3.",
             {"len(counts)": "int((counts > 0).sum())"},
         ),
         "mean of means": Mistake(
-            "It is the mean over this rank's own targets. Averaged over the ranks, a target in a short shard weighs "
-            "more than one in a long shard, and a rank in which none counts gives nan. See section 20.3.",
+            "This is the mean over the targets of this rank. After DDP's average, a target in a short shard weighs "
+            "more than a target in a long shard, and a rank without targets gives nan. See section 20.3.",
             lambda logits, targets, counts: F.cross_entropy(logits.mT, targets),
         ),
         "ranks forgotten": Mistake(
-            "It is this rank's part of the mean over all. DDP averages the ranks' gradients where they should be added "
-            "up, so what comes out is too small by the number of ranks. See section 20.3.",
+            "This is the rank's part of the mean over all ranks. DDP averages the gradients instead of adding them, "
+            "so the result is too small by the number of ranks. See section 20.3.",
             {" * len(counts)": ""},
         ),
         "divided by the ranks": Mistake(
-            "It is divided by the number of ranks, and DDP divides once more; multiply instead. See section 20.3.",
+            "The loss is divided by the number of ranks, and DDP divides by it once more. Multiply by the number of "
+            "ranks instead. See section 20.3.",
             {"* len(counts)": "/ len(counts)"},
         ),
         "own count": Mistake(
-            "The sum is divided by this rank's own count. All ranks have to divide by the same number, the count of "
-            "all of them. See section 20.3.",
+            "The sum is divided by the count of this rank. All ranks must divide by the same number, the total of all "
+            "counts. See section 20.3.",
             {"counts.sum()": "(targets != -100).sum()"},
         ),
         "padding counted": Mistake(
-            "The sum is divided by how many places the shard has, those that do not count included. See section 20.3.",
+            "The sum is divided by the number of all targets in the shard, including targets that do not count. See "
+            "section 20.3.",
             {"counts.sum()": "targets.numel()"},
         ),
         "not divided": Mistake(
-            "It is the sum over this rank's targets times the number of ranks; it has to be divided by how many "
-            "targets count on all of them. See section 12.2.",
+            "This is the sum over the targets of this rank, multiplied by the number of ranks. It must be divided by "
+            "the number of targets that count on all ranks. See section 12.2.",
             {" / counts.sum()": ""},
         ),
         "sum alone": Mistake(
-            "It is the sum over this rank's targets, and nothing is divided: DDP's average divides by the number of "
-            "ranks, and what is asked for is a mean over targets. See section 20.3.",
+            "This is the sum over the targets of this rank, and nothing is divided. DDP divides only by the number of "
+            "ranks, but the exercise asks for a mean over targets. See section 20.3.",
             {" / counts.sum() * len(counts)": ""},
         ),
         "average count": Mistake(
-            "The sum is divided by the average count and multiplied by the number of ranks: that number is in it "
-            "twice. See section 20.3.",
+            "The sum is divided by the average count and multiplied by the number of ranks, so the number of ranks is "
+            "used twice. See section 20.3.",
             {"counts.sum()": "counts.double().mean().to(logits.dtype)"},
         ),
         "largest count": Mistake(
-            "The sum is divided by the count of the longest shard, and the ranks have more targets together. See "
+            "The sum is divided by the count of the longest shard, but all ranks together have more targets. See "
             "section 20.3.",
             {"counts.sum()": "counts.max()"},
         ),
         "one loss for each target": Mistake(
-            "It returns a loss for each target; DDP's backward pass begins with a single number. See section 20.3.",
+            "The function returns a loss for each target, but the backward pass needs a single number. See section "
+            "20.3.",
             {'reduction="sum"': 'reduction="none"'},
         ),
         "nan without targets": Mistake(
-            "A shard in which no target counts gives nan: the mean over none is 0/0, and stays nan whatever it "
-            "is multiplied with. A sum over none is 0. See section 20.3.",
+            "A shard without targets that count gives nan. The mean over no targets is 0/0, and nan multiplied by any "
+            "number is still nan. A sum over no targets is 0. See section 20.3.",
             lambda logits, targets, counts: (
                 F.cross_entropy(logits.mT, targets) * (targets != -100).sum() / counts.sum() * len(counts)
             ),
         ),
         "sentences for ranks": Mistake(
-            "It is multiplied by how many rows the shard has; DDP divides by the number of ranks. See section 20.3.",
+            "The loss is multiplied by the number of rows in the shard, but DDP divides by the number of ranks. See "
+            "section 20.3.",
             {"len(counts)": "len(targets)"},
         ),
         "0 taken for padding": Mistake(
-            "Targets with the id 0 are left out; here it is −100 that marks what does not count. See section 20.3.",
+            "Targets with the id 0 are left out, but here −100 marks targets that do not count. See section 20.3.",
             {"logits.mT, targets,": "logits.mT, targets.masked_fill(targets == 0, -100),"},
         ),
         "what does not count is taken for 0": Mistake(
-            "Targets of −100 count like the id 0: they should be left out, and not only made valid. See section 20.3.",
+            "Targets of −100 count like the id 0. They must be left out. See section 20.3.",
             {"logits.mT, targets,": "logits.mT, targets.clamp(min=0),"},
         ),
         "own mean, 0 without targets": Mistake(
-            "It is the mean over this rank's own targets, and 0 where there are none. Averaged over the ranks, "
-            "a target in a short shard weighs more than one in a long shard. See section 20.3.",
+            "This is the mean over the targets of this rank, or 0 if there are none. After DDP's average, a target in "
+            "a short shard weighs more than a target in a long shard. See section 20.3.",
             {"/ counts.sum() * len(counts)": "/ (targets != -100).sum().clamp(min=1)"},
         ),
         "average count cut to a whole number": Mistake(
-            "It is divided by the average count, and that one was cut down to a whole number. See section 20.3.",
+            "The sum is divided by the average count, but this average was rounded down to an integer. See section "
+            "20.3.",
             {"/ counts.sum() * len(counts)": "/ (counts.sum() // len(counts))"},
         ),
         "share counted twice": Mistake(
-            "The sum over the targets is multiplied by the share of the rank, which is in the sum already: that "
-            "share belongs to a mean. See section 20.3.",
+            "The sum over the targets is multiplied by the share of the rank, but the sum already contains this "
+            "share. Only a mean needs the share. See section 20.3.",
             {"    return total": "    total = total * (targets != -100).sum() / counts.sum()\n    return total"},
         ),
     },
