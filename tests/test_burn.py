@@ -99,10 +99,10 @@ def test_the_configuration_has_the_fields_and_defaults_of_burn():
         "min_float": -1.0e4,
         "quiet_softmax": False,
         "initializer": KaimingUniform(gain=1 / math.sqrt(3), fan_out_only=False),
-        "enable_key_bias": True,
-        "enable_value_bias": True,
-        "enable_query_bias": True,
-        "enable_output_bias": True,
+        "key_bias": True,
+        "value_bias": True,
+        "query_bias": True,
+        "output_bias": True,
     }
 
 
@@ -115,7 +115,7 @@ def test_a_layer_is_what_its_configuration_says():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_bias_can_be_left_out_on_its_own(name):
-    layer = make_layer(**{f"enable_{name}_bias": False})
+    layer = make_layer(**{f"{name}_bias": False})
     assert [other for other in NAMES if getattr(layer, other).bias is None] == [name]
     layer(MhaInput.self_attn(random(2, 3, 12)))
 

@@ -231,10 +231,10 @@ class BurnMultiHeadAttentionConfig:
     """Whether a row of weights may sum to less than 1."""
     initializer: KaimingUniform = KaimingUniform()
     """How weights and biases are drawn."""
-    enable_key_bias: bool = True
-    enable_value_bias: bool = True
-    enable_query_bias: bool = True
-    enable_output_bias: bool = True
+    key_bias: bool = True
+    value_bias: bool = True
+    query_bias: bool = True
+    output_bias: bool = True
 
     def init(self) -> "BurnMultiHeadAttention":
         """Make the module."""
@@ -296,10 +296,10 @@ class BurnMultiHeadAttention(nn.Module):
 
     def __init__(self, config: BurnMultiHeadAttentionConfig) -> None:
         super().__init__()
-        self.query = _linear(config, config.enable_query_bias)
-        self.key = _linear(config, config.enable_key_bias)
-        self.value = _linear(config, config.enable_value_bias)
-        self.output = _linear(config, config.enable_output_bias)
+        self.query = _linear(config, config.query_bias)
+        self.key = _linear(config, config.key_bias)
+        self.value = _linear(config, config.value_bias)
+        self.output = _linear(config, config.output_bias)
         self.dropout = nn.Dropout(config.dropout)
         self.activation = nn.GELU()  # never called, in Burn either
         self.d_model = config.d_model

@@ -1295,7 +1295,7 @@ def stable_quiet(x, dim=-1):
 
 
 @wrong("low scores lost in half precision")
-def stable_quiet(x, dim=-1):  # the second try of section 14.8, its nan mended
+def stable_quiet(x, dim=-1):  # the second try of section 14.7, its nan mended
     m = x.detach().amax(dim, keepdim=True)
     m = m.masked_fill(m == -math.inf, 0)
     e = (x - m).exp()

@@ -57,7 +57,7 @@ def printed(part):
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_the_four_lines_of_section_4_are_the_ports(chapter, masked):
+def test_burn_weights_are_those_of_the_port(chapter, masked):
     torch.manual_seed(0)
     burn = BurnMultiHeadAttentionConfig(d_model=6, n_heads=2, dropout=0.0).init().double()
     x = random(2, 5, 6)
@@ -126,7 +126,7 @@ def test_one_and_seven_give_what_you_work_out_by_hand(chapter):
     expected = torch.tensor([math.e, math.exp(7)]) / (1 + math.e + math.exp(7))
     for name in ("quiet_by_formula", "quiet_second_try", "quiet_softmax"):
         torch.testing.assert_close(chapter[name](torch.tensor([1.0, 7.0])), expected)
-    assert "0.0012, 0.4994" in printed("print(burn_quiet_softmax_2023(x))")
+    assert "0.0012, 0.4994" in printed("print(burn_quiet_softmax_2023(scores))")
     assert expected.tolist() == pytest.approx([0.0025, 0.9966], abs=5e-5)
 
 
@@ -176,7 +176,7 @@ def test_burns_test_passes_for_the_plain_softmax_and_would_have_failed_for_the_b
     assert passed == {"plain": True, "2023": False, "ours": True}
 
 
-def test_the_test_of_section_9_refuses_the_three_and_accepts_ours(chapter):
+def test_is_quiet_softmax_rejects_three_functions_and_accepts_ours(chapter):
     is_quiet = chapter["is_quiet_softmax"]
     assert [bool(is_quiet(fn)) for fn in (torch.softmax, burn_quiet_softmax_2023, burn_quiet_softmax)] == [False] * 3
     assert is_quiet(quiet_softmax)
@@ -205,12 +205,12 @@ def test_a_learned_sink_lets_a_head_say_nothing_whatever_the_seed(chapter, seed)
         model = chapter["Finder"](sink).double()
         optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
         for _ in range(300):
-            *question, answer = chapter["ask"](draw)
+            *question, answer = chapter["draw_questions"](draw)
             loss = (model(*question)[0] - answer).square().mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        *question, answer = chapter["ask"](torch.Generator().manual_seed(100 + seed), batch=2048)
+        *question, answer = chapter["draw_questions"](torch.Generator().manual_seed(100 + seed), batch=2048)
         absent = ~(question[0] == question[1]).any(dim=-1)
         with torch.no_grad():
             error = (model(*question)[0] - answer).square().mean(dim=(1, 2))
@@ -222,7 +222,7 @@ def test_a_learned_sink_lets_a_head_say_nothing_whatever_the_seed(chapter, seed)
 
 
 def test_a_question_is_answered_by_the_value_of_its_letter_or_by_zero(chapter):
-    wanted, letters, values, answer = chapter["ask"](torch.Generator().manual_seed(0), batch=50)
+    wanted, letters, values, answer = chapter["draw_questions"](torch.Generator().manual_seed(0), batch=50)
     assert all(len(set(row.tolist())) == 8 for row in letters)
     for b in range(50):
         where = (letters[b] == wanted[b]).nonzero()

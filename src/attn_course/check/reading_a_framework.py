@@ -224,12 +224,12 @@ stable_quiet = Exercise(
     mistakes={
         "plain softmax": Mistake(
             "Every row sums to 1: it is the plain softmax, in which nothing takes the weight that no key wants. "
-            "See section 14.7.",
+            "See section 14.6.",
             lambda x, dim: torch.softmax(x, dim),
         ),
         "one stays one": Mistake(
             "Low scores get large weights, and 1 and 7 give 0.4994: what is subtracted from the scores has to be "
-            "subtracted from the zero, too, whose exponential is the 1. See section 14.8.",
+            "subtracted from the zero, too, whose exponential is the 1. See section 14.7.",
             sign=lambda found, x, dim: torch.allclose(
                 found[0],
                 burn_quiet_softmax_2023(x, dim),
@@ -239,7 +239,7 @@ stable_quiet = Exercise(
         ),
         "zero shifted the wrong way": Mistake(
             "Rows with a high score get next to nothing: the 1 has become e^m, with m the largest score, and should "
-            "become e^−m. See section 14.8.",
+            "become e^−m. See section 14.7.",
             sign=lambda found, x, dim: (
                 torch.allclose(found[0], _zero_shifted_up(x, dim), rtol=1e-3, atol=1e-6)
                 and not torch.allclose(found[0], quiet_softmax(x, dim), rtol=1e-3)
@@ -247,7 +247,7 @@ stable_quiet = Exercise(
         ),
         "one maximum for all": Mistake(
             "Among many rows of large scores some are nan, as where the largest score of all is subtracted from each "
-            "row: each needs its own largest. See section 14.8.",
+            "row: each needs its own largest. See section 14.7.",
             sign=lambda found, x, dim: (
                 bool(found[0].isnan().any())
                 and torch.allclose(found[0], _one_maximum(x, dim), rtol=1e-3, atol=1e-6, equal_nan=True)
@@ -255,111 +255,111 @@ stable_quiet = Exercise(
         ),
         "softmax overflows": Mistake(
             "With large scores there is nan in the result: exponentials overflow, or all of them vanish, unless the "
-            "largest exponent of the row is subtracted first. See section 14.8.",
+            "largest exponent of the row is subtracted first. See section 14.7.",
             sign=_large_scores_give_nan,
         ),
         "empty rows along the last axis only": Mistake(
             "Scores that are all −∞ along another axis than the last give nan: whether there is anything to weigh has "
-            "to be asked along dim. See section 14.8.",
+            "to be asked along dim. See section 14.7.",
             sign=_empty_columns_are_nan,
         ),
         "nan in empty rows": Mistake(
             "A row of −∞ is nan, and should be zeros: −∞ − (−∞), where its largest score is subtracted, and −∞ · 0, "
             "where a zero is made of a score, are no numbers. Which other exponent stands in the denominator? "
-            "See section 14.8.",
+            "See section 14.7.",
             sign=_empty_rows_are_nan,
         ),
         "nan in the gradient": Mistake(
             "Some of the gradient is nan where no weight is: on the way there is an ∞ or a nan, which the weights do "
-            "not show and the gradient does. See section 14.8.",
+            "not show and the gradient does. See section 14.7.",
             sign=_gradient_is_nan,
         ),
         "softmax over a fixed axis": Mistake(
             "Where `dim` is another axis than the last, something goes along the last one all the same: everything "
-            "has to go along dim. See section 14.8.",
+            "has to go along dim. See section 14.7.",
             sign=lambda found, x, dim: _last_axis_somewhere(found[0], x, dim),
         ),
         "softmax over everything": Mistake(
-            "These are the weights of a sum over all scores: each row needs a sum of its own. See section 14.7.",
+            "These are the weights of a sum over all scores: each row needs a sum of its own. See section 14.6.",
             lambda x, dim: quiet_softmax(x.flatten(), 0).reshape(x.shape),
         ),
         "weight of the zero returned": Mistake(
             "There is one weight too many, that of an appended zero: it takes part in the softmax, and should be left "
-            "out of the result. See section 14.7.",
+            "out of the result. See section 14.6.",
             lambda x, dim: torch.softmax(torch.cat([x, torch.zeros_like(x.narrow(dim, 0, 1))], dim), dim),
         ),
         "first column cut off": Mistake(
             "The weight of the appended zero stays, and that of a score is missing: cut at the end where the zero was "
-            "put. See section 14.7.",
+            "put. See section 14.6.",
             sign=lambda found, x, dim: _zero_kept_and_score_cut(found[0], x, dim),
         ),
         "a zero for each score": Mistake(
             "These are the weights beside as many zeros as scores: one 1 is added to the sum, and not one for each "
-            "score. See section 14.7.",
+            "score. See section 14.6.",
             lambda x, dim: softmax(torch.cat([x, torch.zeros_like(x)], dim), dim).narrow(dim, 0, x.size(dim)),
         ),
         "percents lost in half precision": Mistake(
             "In half precision, and there alone, the weights are off. Near 300 it counts in steps of a quarter: "
-            "subtract the largest score before anything else is added. See section 14.8.",
+            "subtract the largest score before anything else is added. See section 14.7.",
             sign=_percents_lost_in_half,
         ),
         "no gradient": Mistake(
-            "No gradient reaches the scores: only the maximum may be detached. See section 14.8.",
+            "No gradient reaches the scores: only the maximum may be detached. See section 14.7.",
             _detached,
         ),
         "float32 whatever comes in": Mistake(
             "The scores are in another type than float32 and the weights are not: the result keeps the type that came "
-            "in. See section 14.8.",
+            "in. See section 14.7.",
             _float32,
         ),
         "denominator detached": Mistake(
             "The gradient is that of a denominator taken for a constant: it depends on "
-            "the scores as well. Only the maximum may be detached. See section 14.8.",
+            "the scores as well. Only the maximum may be detached. See section 14.7.",
             _without_gradient_of_sum,
         ),
         "numerator detached": Mistake(
             "The gradient is that of a numerator taken for a constant: it depends on "
-            "the scores as well. Only the maximum may be detached. See section 14.8.",
+            "the scores as well. Only the maximum may be detached. See section 14.7.",
             _without_gradient_of_numerator,
         ),
         CHANGES_ITS_INPUT: Mistake("A caller may need the scores again: work on a copy of them. See section 5.17."),
         "scores cut off": Mistake(
             "Very large scores that differ get the same weight: nothing has to be cut off where the largest exponent "
-            "is subtracted. See section 14.8.",
+            "is subtracted. See section 14.7.",
             sign=_scores_cut_off,
         ),
         "something added to the sum": Mistake(
             "The weights are a little too small. A small number added to the sum against a division by zero does that, "
-            "and this sum is never 0. See section 14.8.",
+            "and this sum is never 0. See section 14.7.",
             sign=_a_little_too_small,
         ),
         "axis of the sum lost": Mistake(
             "One number for each row does not line up with several rows: the maximum and the sum have to keep their "
-            "axis, and keepdim=True does that. See section 14.8.",
+            "axis, and keepdim=True does that. See section 14.7.",
             _axis_lost,
         ),
         "zero left out of the maximum": Mistake(
             "A row of −∞ is nan, and so is the gradient of scores far below 0. The zero beside the scores belongs "
-            "among the numbers whose largest is taken. See section 14.8.",
+            "among the numbers whose largest is taken. See section 14.7.",
             sign=_nan_below_zero,
         ),
         "−∞ as a score of 0": Mistake(
             "A score of −∞ takes weight from those beside it, as a score of 0 does: its exponential is 0, and adds "
-            "nothing to the sum. See section 14.8.",
+            "nothing to the sum. See section 14.7.",
             _minus_infinity_as_0,
         ),
         "rows with a −∞ taken for empty": Mistake(
-            "A row in which one score is −∞ has no weights at all: only that score should have none. See section 14.8.",
+            "A row in which one score is −∞ has no weights at all: only that score should have none. See section 14.7.",
             _rows_with_minus_infinity_as_empty,
         ),
         "low scores lost in half precision": Mistake(
             "In half precision scores of −12 have no weight, and 4,096 of them should have 0.025 together: e^12 is "
-            "infinite there. See section 14.8.",
+            "infinite there. See section 14.7.",
             sign=_low_scores_lost_in_half,
         ),
         "a one for the zero": Mistake(
             "What stands beside the scores weighs e, as a score of 1 does; the 1 below the fraction is the "
-            "exponential of a score of 0. See section 14.8.",
+            "exponential of a score of 0. See section 14.7.",
             lambda x, dim: softmax(torch.cat([x, torch.ones_like(x.narrow(dim, 0, 1))], dim), dim).narrow(
                 dim, 0, x.size(dim)
             ),
@@ -443,51 +443,51 @@ course_mask = Exercise(
     mistakes={
         "mask inverted": Mistake(
             "The mask is True where a key is hidden, as Burn's are; in this course True means may attend. See section "
-            "14.5.",
+            "14.3.",
             lambda pad, attn: ~from_burn_mask(attn, pad),
         ),
         "padding inverted": Mistake(
-            "mask_pad shows what it should hide: like mask_attn it says True where a key is masked. See section 14.5.",
+            "mask_pad shows what it should hide: like mask_attn it says True where a key is masked. See section 14.3.",
             lambda pad, attn: _join(pad, attn, pad=lambda m: m[:, None, :]),
         ),
         "mask_attn inverted": Mistake(
-            "mask_attn shows what it should hide: like mask_pad it says True where a key is masked. See section 14.5.",
+            "mask_attn shows what it should hide: like mask_pad it says True where a key is masked. See section 14.3.",
             lambda pad, attn: _join(pad, attn, attn=lambda m: m),
         ),
         "joined by or": Mistake(
-            "A key is visible as soon as one of the two masks allows it, and it takes both. See section 14.5.",
+            "A key is visible as soon as one of the two masks allows it, and it takes both. See section 14.3.",
             lambda pad, attn: _join(pad, attn, join=torch.logical_or),
         ),
         "padding on the queries": Mistake(
             "The rows of the pads are hidden and their columns are not: mask_pad is about the keys, which are the last "
-            "axis. See section 14.5.",
+            "axis. See section 14.3.",
             lambda pad, attn: _join(pad, attn, pad=lambda m: ~m[:, :, None]),
         ),
         "no axis for the queries": Mistake(
-            "mask_pad lacks the axis of the queries: it has to be (B, 1, S), beside (B, T, S). See section 14.5.",
+            "mask_pad lacks the axis of the queries: it has to be (B, 1, S), beside (B, T, S). See section 14.3.",
             lambda pad, attn: _join(pad, attn, pad=lambda m: ~m),
         ),
         "padding ignored": Mistake(
-            "With both masks there, mask_pad hides nothing. See section 14.5.",
+            "With both masks there, mask_pad hides nothing. See section 14.3.",
             lambda pad, attn: from_burn_mask(attn, pad if attn is None else None),
         ),
         "mask_attn ignored": Mistake(
-            "With both masks there, mask_attn hides nothing. See section 14.5.",
+            "With both masks there, mask_attn hides nothing. See section 14.3.",
             lambda pad, attn: from_burn_mask(attn if pad is None else None, pad),
         ),
         "numbers instead of booleans": Mistake(
-            "The cells are right, but they are 1 and 0, and a mask holds True and False. See section 14.5.",
+            "The cells are right, but they are 1 and 0, and a mask holds True and False. See section 14.3.",
             sign=lambda found, pad, attn: (
                 found.dtype != torch.bool and torch.equal(found, from_burn_mask(attn, pad).to(found))
             ),
         ),
         "None not expected": Mistake(
-            "With one of the masks missing it stops: either may be None. See section 14.5.",
+            "With one of the masks missing it stops: either may be None. See section 14.3.",
             lambda pad, attn: ~pad[:, None, :] & ~attn,
         ),
         "numbers to add": Mistake(
             "The cells are 0 where a key is visible, and below 0 where it is hidden, to be added to the scores; "
-            "`attention` takes True and False. See section 14.5.",
+            "`attention` takes True and False. See section 14.3.",
             sign=lambda found, pad, attn: (
                 found.is_floating_point() and found.max() <= 0 and torch.equal(found == 0, from_burn_mask(attn, pad))
             ),
@@ -496,35 +496,35 @@ course_mask = Exercise(
             "Whoever called it hides other keys from now on: make a new mask. See section 5.17."
         ),
         "first sentence's padding for all": Mistake(
-            "The padding of the first sentence is used for all of the batch: each has its own. See section 14.5.",
+            "The padding of the first sentence is used for all of the batch: each has its own. See section 14.3.",
             lambda pad, attn: _join(None if pad is None else pad[:1].expand_as(pad), attn),
         ),
         "joined by exclusive or": Mistake(
             "What both masks hide is visible again: ^ is true where exactly one of the two is. One that hides is "
-            "enough. See section 14.5.",
+            "enough. See section 14.3.",
             lambda pad, attn: _join(pad, attn, join=lambda a, b: ~(a ^ b)),
         ),
         "padding on keys and queries": Mistake(
             "Where there are as many queries as keys, the rows of the pads are hidden: such a query sees nothing at "
-            "all. mask_pad is about the keys. See section 14.5.",
+            "all. mask_pad is about the keys. See section 14.3.",
             _padding_on_both,
         ),
         "stretched to a square": Mistake(
             "With mask_pad alone the mask is a square, (B, S, S), and nobody said that there are as many queries as "
-            "keys: an axis of length 1 fits any number of them, (B, 1, S). See section 14.5.",
+            "keys: an axis of length 1 fits any number of them, (B, 1, S). See section 14.3.",
             sign=lambda found, pad, attn: attn is None and found.shape == (*pad.shape, pad.size(1)),
         ),
         "padding taken to be at the end": Mistake(
-            "The last keys are hidden, as many as `mask_pad` masks: it may mask the first ones. See section 14.5.",
+            "The last keys are hidden, as many as `mask_pad` masks: it may mask the first ones. See section 14.3.",
             sign=_padding_at_the_end,
         ),
         "empty rows shown": Mistake(
-            "A query for which all keys are masked may attend to all of them: it should see none. See section 14.5.",
+            "A query for which all keys are masked may attend to all of them: it should see none. See section 14.3.",
             sign=_empty_rows_shown,
         ),
         "an axis of heads": Mistake(
             "The mask has four axes; asked for is (B, T, S), or (B, 1, S), and the layer puts in an axis for the "
-            "heads. See section 14.5.",
+            "heads. See section 14.3.",
             sign=lambda found, pad, attn: found.dim() == 4,
         ),
     },
@@ -555,7 +555,7 @@ def _burn_layers(draw):
 
 def _load_and_attend(answer, d_model, num_heads, biased, x, order, types):
     """Load what the answer makes of a record of Burn's, and compare with Burn's own layer."""
-    flags = {f"enable_{name}_bias": name in biased for name in _BURNS}
+    flags = {f"{name}_bias": name in biased for name in _BURNS}
     config = BurnMultiHeadAttentionConfig(d_model, num_heads, dropout=0.0, **flags)
     burn = set_parameters(config.init().to(x))
     if x.dtype == torch.float64:  # more digits than float32 has
@@ -571,7 +571,7 @@ def _load_and_attend(answer, d_model, num_heads, biased, x, order, types):
     if state is None:
         return None
     if not isinstance(state, dict):
-        raise Remark("It has to return a dictionary of names and tensors. See section 14.4.")
+        raise Remark("It has to return a dictionary of names and tensors. See section 14.2.")
     if record.keys() != given.keys() or any(not torch.equal(record[name], given[name]) for name in given):
         return ("the record is changed", *[None] * 4)
     ours = MultiHeadAttention(d_model, num_heads, bias="query" in biased, out_bias="output" in biased).to(x)
@@ -671,32 +671,32 @@ from_burn_record = Exercise(
     mistakes={
         "matrices transposed": Mistake(
             "None of the matrices is transposed: Burn computes xW and nn.Linear computes xWᵀ, and a square matrix does "
-            "not complain. See section 14.4.",
+            "not complain. See section 14.2.",
             _moved(weight=lambda layer, t: t),
         ),
         "output projection not transposed": Mistake(
             "The matrix of the output projection went in as it was, and the other three went in transposed: all four "
-            "are to be. See section 14.4.",
+            "are to be. See section 14.2.",
             _moved(weight=lambda layer, t: t if layer == "output" else t.T),
         ),
         "only the output projection transposed": Mistake(
             "The matrices of queries, keys and values went in as they were, and that of the output projection "
-            "transposed: all four should be. See section 14.4.",
+            "transposed: all four should be. See section 14.2.",
             _moved(weight=lambda layer, t: t.T if layer == "output" else t),
         ),
         "queries and keys swapped": Mistake(
             "The matrix of the queries stands where that of the keys belongs, and the other way round. See section "
-            "14.4.",
+            "14.2.",
             _moved(names=_swapped("query", "key")),
         ),
         "keys and values swapped": Mistake(
             "The matrix of the keys stands where that of the values belongs, and the other way round. See section "
-            "14.4.",
+            "14.2.",
             _moved(names=_swapped("key", "value")),
         ),
         "biases only where the queries have one": Mistake(
             "Where the queries have no bias, those of the other layers are left out as well: each of the four can be "
-            "missing by itself. See section 14.2.",
+            "missing by itself. See section 14.12.",
             lambda record: {
                 name: tensor
                 for name, tensor in _moved()(record).items()
@@ -704,36 +704,36 @@ from_burn_record = Exercise(
             },
         ),
         "biases forgotten": Mistake(
-            "The matrices have new names, and the biases are not there. See section 14.4.",
+            "The matrices have new names, and the biases are not there. See section 14.2.",
             _moved(keep=lambda name: name.endswith("weight")),
         ),
         "output projection forgotten": Mistake(
             "Queries, keys and values are there, and the output projection is not: Burn calls it output. See section "
-            "14.4.",
+            "14.2.",
             _moved(keep=lambda name: not name.startswith("output")),
         ),
         "Burn's names": Mistake(
             "Tensors stand there under the names that Burn gives them: load_state_dict looks for q_proj.weight and its "
-            "like, and for nothing else. See section 14.4.",
+            "like, and for nothing else. See section 14.2.",
             sign=lambda found, *inputs: "query.weight" in re.split("[ ,]+", found[0]),
         ),
         "out_proj misnamed": Mistake(
             "Something of the output projection is not where it is looked for, and something else is too much: ours "
-            "has the name out_proj. See section 14.4.",
+            "has the name out_proj. See section 14.2.",
             sign=lambda found, *inputs: bool(re.fullmatch(r"without (k_proj\.bias, )?out_proj.* besides", found[0])),
         ),
         "biases made up": Mistake(
             "There are biases that the record does not have: a layer without a bias has no place for one, be it None. "
-            "Leave out what is not there. See section 14.2.",
+            "Leave out what is not there. See section 14.12.",
             sign=lambda found, *inputs: re.fullmatch(r"with ([qkv]|out)_proj\.bias(, \w+\.bias)* besides", found[0]),
         ),
         "names of layers only": Mistake(
             "The names end with the layer's, so that its matrix and its bias have one name between them: each keeps "
-            "its ending, .weight or .bias. See section 14.4.",
+            "its ending, .weight or .bias. See section 14.2.",
             sign=lambda found, *inputs: "with k_proj, out_proj, q_proj, v_proj besides" in found[0],
         ),
         "biases expected": Mistake(
-            "Where some of the biases are missing it stops: the configuration can switch each off. See section 14.2.",
+            "Where some of the biases are missing it stops: the configuration can switch each off. See section 14.12.",
             lambda record: {
                 f"{mine}.{kind}": record[f"{theirs}.{kind}"].mT if kind == "weight" else record[f"{theirs}.{kind}"]
                 for theirs, mine in _NAMES.items()
@@ -742,7 +742,7 @@ from_burn_record = Exercise(
         ),
         "one layer's bias decides for all": Mistake(
             "Whether there is a bias is asked of one layer for all four, and each has a switch of its own: look for "
-            "the bias of the layer itself. See section 14.2.",
+            "the bias of the layer itself. See section 14.12.",
             lambda record: {
                 f"{mine}.{kind}": record[f"{theirs}.{kind}"].mT if kind == "weight" else record[f"{theirs}.{kind}"]
                 for theirs, mine in _NAMES.items()
@@ -752,32 +752,32 @@ from_burn_record = Exercise(
         ),
         "in alphabetical order": Mistake(
             "The layers key, output, query and value, in this order, have gone to q_proj, k_proj, v_proj and "
-            "out_proj: go by the names. See section 14.4.",
+            "out_proj: go by the names. See section 14.2.",
             _moved(names=dict(zip(sorted(_NAMES), _NAMES.values(), strict=True))),
         ),
         "taken in their order": Mistake(
             "The matrices of a record in another order go to other layers than their names say: a record may hold its "
-            "tensors in any order, so go by the names. See section 14.4.",
+            "tensors in any order, so go by the names. See section 14.2.",
             _in_their_order(biases_too=False),
         ),
         "taken in their order, biases too": Mistake(
             "The tensors of a record in another order go to other layers than their names say: a record may hold them "
-            "in any order, so go by the names. See section 14.4.",
+            "in any order, so go by the names. See section 14.2.",
             _in_their_order(biases_too=True),
         ),
         "queries' tensors for all": Mistake(
             "Queries, keys and values have the same matrix, that of the queries: each layer has its own. See section "
-            "14.4.",
+            "14.2.",
             _queries_for_all,
         ),
         "another layer's bias asked for": Mistake(
             "Where only queries and values have a bias, that of the values is left out: each layer has a switch of its "
-            "own, so look for the layer's own bias. See section 14.2.",
+            "own, so look for the layer's own bias. See section 14.12.",
             sign=_values_bias_left_out,
         ),
         "biases set to 0": Mistake(
             "Where the queries have no bias, those of the others hold 0, and not the numbers of the record: each is "
-            "to be moved as it is. See section 14.4.",
+            "to be moved as it is. See section 14.2.",
             lambda record: {
                 name: tensor * ("query.bias" in record) if name.endswith("bias") else tensor
                 for name, tensor in _moved()(record).items()
@@ -879,7 +879,7 @@ _CLAIMS = Specimens(
         "one whose gradients are right in their sum": _gradient_of_the_sum,
     },
     obvious=3,
-    section="14.9",
+    section="14.8",
 )
 
 
@@ -899,56 +899,56 @@ tells_quiet = Exercise(
     mistakes={
         "accepts everything": Mistake(
             "It accepts a function that returns its input: ask for numbers that a quiet softmax gives and others do "
-            "not. See section 14.9.",
+            "not. See section 14.8.",
             sign=_CLAIMS.accepts("a function that returns its input"),
         ),
         "refuses everything": Mistake(
             "It refuses a right quiet softmax: find what makes it say so, a comparison that says no or an error that "
-            "is caught. See section 14.7.",
+            "is caught. See section 14.6.",
             lambda fn: False,
         ),
         "says it upside down": Mistake(
             "It accepts what is wrong and refuses what is right: True says that the function is a quiet softmax. "
-            "See section 14.9.",
+            "See section 14.8.",
             lambda fn: not _CLAIMS.is_right(fn),
         ),
         "accepts the plain softmax": Mistake(
             "It accepts a plain softmax, with zeros for a row of −∞, which is almost quiet where scores are high: the"
             " two differ on low scores, and a test has to compare them there and heed what comes out. See section "
-            "14.9.",
+            "14.8.",
             sign=_CLAIMS.accepts("the plain softmax"),
         ),
         "accepts that of 2023": Mistake(
             "It accepts the version of 2023, whose rows also sum to less than 1: ask for the numbers, or for what four "
-            "low scores get together. See section 14.8.",
+            "low scores get together. See section 14.7.",
             sign=_CLAIMS.accepts("that of 2023"),
         ),
         "no large scores": Mistake(
             "It accepts one that gives nan for large scores: a test has to meet some whose exponential is infinite in "
             "their type (from 89 on in float32, from 710 on in float64), and to say False there. Remember that nan is "
-            "not close to anything, itself included. See section 14.8.",
+            "not close to anything, itself included. See section 14.7.",
             sign=_CLAIMS.accepts("one that overflows"),
         ),
         "too strict": Mistake(
             "It refuses a right one that computes in another way. Two ways to the same number differ in the last "
-            "digits: allow them to. See section 14.9.",
+            "digits: allow them to. See section 14.8.",
             sign=lambda found, fn: (
                 (found is False or None) if _CLAIMS.is_right(fn) and fn is not _CLAIMS.right["a right one"] else None
             ),
         ),
         "no empty row": Mistake(
             "It accepts one that gives nan for a row of −∞: a test has to meet such a row, and to say False there. "
-            "Remember that nan is not close to anything, itself included. See section 14.8.",
+            "Remember that nan is not close to anything, itself included. See section 14.7.",
             sign=_CLAIMS.accepts("one that is nan for a row of -inf"),
         ),
         "one axis only": Mistake(
             "It accepts one that always works along the last axis: a test has to try another dim, and to heed what "
-            "comes out there. See section 14.9.",
+            "comes out there. See section 14.8.",
             sign=_CLAIMS.accepts("one whose dim is always the last"),
         ),
         "no gradient asked for": Mistake(
             "It accepts one whose weights are right and whose gradient is not: both gradients are to be computed, each "
-            "from a tensor of its own, and compared. See section 14.14.",
+            "from a tensor of its own, and compared. See section 14.24.",
             sign=_CLAIMS.accepts(
                 "one whose gradient lacks the denominator's",
                 "one whose gradient is nan for a row of -inf",
@@ -957,57 +957,57 @@ tells_quiet = Exercise(
         ),
         "too loose": Mistake(
             "It accepts one with another sink, or a softmax divided by two: compare the weights themselves, and "
-            "closely. See section 14.9.",
+            "closely. See section 14.8.",
             sign=_CLAIMS.accepts("one with another sink", "a half softmax"),
         ),
         "falls over": Mistake(
             "It stops with the error of the function that it tests, and has not said False: catch it. See section "
-            "14.9.",
+            "14.8.",
             lambda fn: all(fn(torch.zeros(1, 1), dim) is not None for dim in (-1, 0)) and _CLAIMS.is_right(fn),
         ),
         "falls over without a gradient": Mistake(
             "It stops at weights that do not require a gradient, and has not said False: `backward` can raise an error "
-            "too. See section 14.9.",
+            "too. See section 14.8.",
             lambda fn: _CLAIMS.is_right(fn) if fn is not _CLAIMS.wrong["one whose gradient is cut off"] else _stop(),
         ),
         "equal to the last bit": Mistake(
             "It accepts the one that appends a zero, and refuses all others that are right. They differ in the last "
-            "digits: equal is too much to ask. See section 14.9.",
+            "digits: equal is too much to ask. See section 14.8.",
             lambda fn: fn is _CLAIMS.right["one that appends a zero"],
         ),
         "an error counts as right": Mistake(
             "It accepts a function that stops with an error, or returns something else than weights: that is no quiet "
-            "softmax, and the answer is False. See section 14.9.",
+            "softmax, and the answer is False. See section 14.8.",
             sign=_CLAIMS.accepts("one that raises an error", "one that returns None", "one of another shape"),
         ),
         "measures something else": Mistake(
             "It refuses a right quiet softmax. Take a few small scores, compute by hand what they should give, and "
-            "follow what the test does with them. See section 14.7.",
+            "follow what the test does with them. See section 14.6.",
             sign=lambda found, fn: found is False if fn is _CLAIMS.right["a right one"] else None,
         ),
         "only some errors caught": Mistake(
             "It stops where the function that it tests raises a ValueError, and has not said False: whatever error "
-            "there is, the answer is False. See section 14.9.",
+            "there is, the answer is False. See section 14.8.",
             lambda fn: fn(torch.zeros(1), -1) if fn is _raises_another else _CLAIMS.is_right(fn),
         ),
         "errors along other axes not caught": Mistake(
             "It stops at a function that raises an error along another axis than the last, and has not said False: "
-            "any call can raise one. See section 14.9.",
+            "any call can raise one. See section 14.8.",
             lambda fn: fn(torch.zeros(1, 1), 0) if fn is _raises_elsewhere else _CLAIMS.is_right(fn),
         ),
         "large scores not compared": Mistake(
             "It accepts one that takes every score above 80 for 80, so that 100 and 200 get the same weight: numbers "
-            "are to be compared for large scores, too. See section 14.9.",
+            "are to be compared for large scores, too. See section 14.8.",
             sign=_CLAIMS.accepts("one that cuts scores off at 80"),
         ),
         "empty rows not compared": Mistake(
             "It accepts one that gives weights to a row of −∞: each of them should be 0, and a test has to ask for "
-            "that. See section 14.9.",
+            "that. See section 14.8.",
             sign=_CLAIMS.accepts("one that takes -inf for 0 in a row of it"),
         ),
         "gradients compared in their sum": Mistake(
             "It accepts one whose gradients are right for the plain sum of the weights only: go back from a sum of "
-            "unlike shares of them, such as their squares. See section 14.14.",
+            "unlike shares of them, such as their squares. See section 14.24.",
             sign=_CLAIMS.accepts("one whose gradients are right in their sum"),
         ),
     },
@@ -1063,9 +1063,7 @@ def _in_a_pair(answer, q, k, v, sinks, mask):
     result = answer(q, k, v, sinks, mask)
     if not isinstance(result, tuple | list) or len(result) != 2:
         if isinstance(result, tuple | list):
-            raise Remark(
-                f"It returns {len(result)} results, and two are asked for, out and weights. See section 14.10."
-            )
+            raise Remark(f"It returns {len(result)} results, and two are asked for, out and weights. See section 14.9.")
         return result
     return tuple(result)
 
@@ -1079,19 +1077,19 @@ attend_with_sinks = Exercise(
     returns=("out", "weights"),
     mistakes={
         "sinks ignored": Mistake(
-            "These are the weights of attention without sinks, which take nothing here. See section 14.10.",
+            "These are the weights of attention without sinks, which take nothing here. See section 14.9.",
             sign=lambda found, q, k, v, sinks, mask: torch.allclose(
                 found[1], attention(q, k, v, mask)[1], rtol=1e-3, atol=1e-6
             ),
         ),
         "zero sinks": Mistake(
             "It is the quiet softmax, whatever the sinks are: each head has a number of its own in the place of the "
-            "zero. See section 14.10.",
+            "zero. See section 14.9.",
             lambda q, k, v, sinks, mask: attention(q, k, v, mask, sink=0.0),
         ),
         "sink hidden by the mask": Mistake(
             "With a mask the sinks take nothing, and an empty row is nan: a mask hides keys, and is not to cover the "
-            "sink's column. See section 14.10.",
+            "sink's column. See section 14.9.",
             sign=lambda found, q, k, v, sinks, mask: (
                 mask is not None
                 and torch.allclose(
@@ -1101,29 +1099,29 @@ attend_with_sinks = Exercise(
         ),
         "maximum of hidden scores": Mistake(
             "Where a hidden score is far above all visible ones, the weights of a query are nan: only what is visible "
-            "belongs among the numbers whose largest is subtracted. See section 14.8.",
+            "belongs among the numbers whose largest is subtracted. See section 14.7.",
             sign=lambda found, q, k, v, sinks, mask: _nan_below_hidden_scores(found[1], q, k, sinks, mask),
         ),
         "softmax overflows": Mistake(
             "With large scores there is nan in the weights: exponentials overflow, or all of a row vanish, unless the "
-            "largest of its scores and the sink is subtracted first. See section 14.8.",
+            "largest of its scores and the sink is subtracted first. See section 14.7.",
             sign=lambda found, q, k, v, sinks, mask: bool(_scores(q, k, mask).max() > 88 and found[1].isnan().any()),
         ),
         "renormalised": Mistake(
             "The rows of weights sum to 1: what the sink takes as a score of its own should be missing from them. See "
-            "section 14.10.",
+            "section 14.9.",
             sign=lambda found, q, k, v, sinks, mask: found[1].size(-1) == k.size(-2) and _rows_sum_to_1(found[1]),
         ),
         "sink not exponentiated": Mistake(
             "The denominator is the sum of the exponentials and of the sink as it is; the sink is a score, and its "
-            "exponential belongs there. See section 14.10.",
+            "exponential belongs there. See section 14.9.",
             sign=lambda found, q, k, v, sinks, mask: _fits(
                 found[1], q, k, mask, lambda e: e.sum(-1, keepdim=True) + sinks[:, None, None]
             ),
         ),
         "one stays one": Mistake(
             "These are the weights of scores less their largest, beside a sink as it is: subtract the same from both, "
-            "or they no longer compete. See section 14.8.",
+            "or they no longer compete. See section 14.7.",
             sign=lambda found, q, k, v, sinks, mask: _fits(
                 found[1], q, k, mask, lambda e: e.sum(-1, keepdim=True) + sinks[:, None, None].exp(), shifted=True
             ),
@@ -1135,26 +1133,26 @@ attend_with_sinks = Exercise(
         "root of the width of the values": Mistake(
             "The scores are divided by √Dv, the root of the width of the values; it is that of the queries and keys, "
             "√D. "
-            "See section 14.10.",
+            "See section 14.9.",
             {"q.size(-1)": "v.size(-1)"},
         ),
         "sink scaled too": Mistake(
             "The sink counts divided by the root of the width, as the scores do; it is learned as a score, after the "
-            "scale. See section 14.10.",
+            "scale. See section 14.9.",
             {"sinks[:, None, None]": "(sinks / math.sqrt(q.size(-1)))[:, None, None]"},
         ),
         "one sink for each query": Mistake(
             "The sinks lie along the queries, or along the batch; there is one for each head, and the heads are "
-            "axis 1. See section 14.10.",
+            "axis 1. See section 14.9.",
             sign=lambda found, q, k, v, sinks, mask: _another_axis(found[1], q, k, sinks, mask),
         ),
         "sink's weight returned": Mistake(
-            "The weights have one column too many, S + 1: that of the sink should be cut off. See section 14.10.",
+            "The weights have one column too many, S + 1: that of the sink should be cut off. See section 14.9.",
             sign=lambda found, q, k, v, sinks, mask: found[1].size(-1) == k.size(-2) + 1,
         ),
         "first column cut off": Mistake(
             "The sink's column stays, and that of a key is cut off: it goes from the end where it was put. See section "
-            "14.10.",
+            "14.9.",
             sign=lambda found, q, k, v, sinks, mask: _cut_at_the_other_end(found[1], q, k, sinks, mask),
         ),
         "mask inverted": Mistake(
@@ -1177,14 +1175,14 @@ attend_with_sinks = Exercise(
         ),
         "maximum without the sink": Mistake(
             "Where sinks are far above the scores, weights or gradients are nan: the sink belongs among the numbers "
-            "whose largest is subtracted. See section 14.8.",
+            "whose largest is subtracted. See section 14.7.",
             sign=lambda found, q, k, v, sinks, mask: _nan_beside_high_sinks(found, q, k, sinks, mask),
         ),
         NO_GRADIENT: Mistake(
-            "Sinks that get no gradient never learn, and queries, keys and values need theirs. See section 14.10."
+            "Sinks that get no gradient never learn, and queries, keys and values need theirs. See section 14.9."
         ),
         "results swapped": Mistake(
-            "The weights come first and the output second; asked for is out, then weights. See section 14.3.",
+            "The weights come first and the output second; asked for is out, then weights. See section 14.2.",
             {"weights @ v, weights": "weights, weights @ v"},
         ),
         "softmax over the queries": Mistake(
@@ -1193,33 +1191,33 @@ attend_with_sinks = Exercise(
             {"dim=-1)[..., :-1]": "dim=-2)[..., :-1]"},
         ),
         "weights not returned": Mistake(
-            "It returns the output alone; the weights are asked for too. See section 14.10.",
+            "It returns the output alone; the weights are asked for too. See section 14.9.",
             {"@ v, weights": "@ v"},
         ),
         "sink with a value": Mistake(
             "The weights are right, and to the output the sink's weight is added, times some value: a sink takes "
-            "weight and gives nothing. See section 14.10.",
+            "weight and gives nothing. See section 14.9.",
             sign=lambda found, q, k, v, sinks, mask: _sink_adds_a_value(*found, q, k, v, sinks, mask),
         ),
         "nan in empty rows": Mistake(
             "A query that may attend to nothing gets nan. Its sink is always there, so that no row is empty: the mask "
-            "must not hide it, and it belongs among the numbers whose largest is subtracted. See section 14.10.",
+            "must not hide it, and it belongs among the numbers whose largest is subtracted. See section 14.9.",
             sign=lambda found, q, k, v, sinks, mask: (
                 not isinstance(found, dict) and _nan_where_nothing_is_seen(found[1], q, k, sinks, mask)
             ),
         ),
         "sinks dealt out in turns": Mistake(
             "The sinks are dealt out in turns to one query after the other, so that the queries of one head have "
-            "those of several: all queries of a head have the sink of that head. See section 14.10.",
+            "those of several: all queries of a head have the sink of that head. See section 14.9.",
             sign=lambda found, q, k, v, sinks, mask: _dealt_out(found[1], q, k, sinks, mask),
         ),
         "first head's sink for all": Mistake(
-            "The sink of the first head is used for all of them; each has its own. See section 14.10.",
+            "The sink of the first head is used for all of them; each has its own. See section 14.9.",
             {"sinks[:, None, None]": "sinks[:1, None, None]"},
         ),
         "sink among the queries": Mistake(
             "These are the weights of a sink that is one more row, and of a softmax over the queries; a row of weights "
-            "belongs to one query, and the sink is one more column in it. See section 14.10.",
+            "belongs to one query, and the sink is one more column in it. See section 14.9.",
             lambda q, k, v, sinks, mask: _among_the_queries(q, k, v, sinks, mask),
         ),
         "divided by the width of the model": Mistake(
@@ -1233,7 +1231,7 @@ attend_with_sinks = Exercise(
         ),
         "sink not stretched": Mistake(
             "Beside scores (B, H, T, S), sinks (1, H, 1, 1) do not fit: they should be a column for every query of "
-            "every sentence, (B, H, T, 1). See section 14.10.",
+            "every sentence, (B, H, T, 1). See section 14.9.",
             {"sinks[:, None, None].expand(*scores.shape[:-1], 1)": "sinks[None, :, None, None]"},
         ),
     },

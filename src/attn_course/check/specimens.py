@@ -17,7 +17,7 @@ class Specimens:
         right: what the test has to accept; the plainest is the first.
         wrong: what it has to refuse, the most obvious first.
         obvious: how many of the wrong ones are tried before the second right one.
-        section: that explains what a test is, as ``"14.9"``.
+        section: that explains what a test is, as ``"14.8"``.
     """
 
     right: dict[str, Callable]

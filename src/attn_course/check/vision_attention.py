@@ -516,22 +516,22 @@ cuts_squares = Exercise(
         ),
         "shapes not compared": Mistake(
             "It accepts patches with one axis more than they should have: two shapes that broadcast are equal number "
-            "by number, so ask for the shape too. See section 14.9.",
+            "by number, so ask for the shape too. See section 14.8.",
             sign=_CUTS.accepts("squares, with an axis more"),
         ),
         "falls over": Mistake(
             "It stops with the error of the function that it tests, and has not said False: catch it, whatever its "
-            "kind. See section 14.9.",
+            "kind. See section 14.8.",
             lambda cut: cut(torch.arange(24.0).view(1, 1, 4, 6), 2).shape is not None and _CUTS.is_right(cut),
         ),
         "falls over at some errors": Mistake(
             "It stops with an error that the function raises which it tests, and has not said False: a function may "
-            "raise any error, so catch Exception. See section 14.9.",
+            "raise any error, so catch Exception. See section 14.8.",
             lambda cut: cut(torch.arange(24.0).view(1, 1, 4, 6), 2) is not None and _CUTS.is_right(cut),
         ),
         "falls over, and asks one size": Mistake(
             "It stops with the error of the function that it tests, and has not said False: catch it. It also asks for "
-            "squares of 2 by 2 only. See section 14.9.",
+            "squares of 2 by 2 only. See section 14.8.",
             lambda cut: (
                 cut(torch.arange(24.0).view(1, 1, 4, 6), 2).shape is not None
                 and (_CUTS.is_right(cut) or cut in (_two_for_every_size, _strips_but_for_two))
@@ -539,7 +539,7 @@ cuts_squares = Exercise(
         ),
         "an error counts as right": Mistake(
             "It accepts a function that stops with an error, or returns no patches: what it says of both should be "
-            "False. See section 14.9.",
+            "False. See section 14.8.",
             sign=_CUTS.accepts("pictures", "an error", "None"),
         ),
     },
