@@ -223,13 +223,13 @@ stable_quiet = Exercise(
     returns=("weights", "the gradient of the scores", "the sum of the weights"),
     mistakes={
         "plain softmax": Mistake(
-            "Every row sums to 1: it is the plain softmax, in which nothing takes the weight that no key wants. "
-            "See section 14.6.",
+            "Every row of your weights sums to 1, so your function is the plain softmax. The denominator needs an "
+            "additional 1. See section 14.6.",
             lambda x, dim: torch.softmax(x, dim),
         ),
         "one stays one": Mistake(
-            "Low scores get large weights, and 1 and 7 give 0.4994: what is subtracted from the scores has to be "
-            "subtracted from the zero, too, whose exponential is the 1. See section 14.7.",
+            "Low scores get large weights, and 1 and 7 give 0.4994. If you subtract m from the scores, the 1 in the "
+            "denominator must become e^−m. See section 14.7.",
             sign=lambda found, x, dim: torch.allclose(
                 found[0],
                 burn_quiet_softmax_2023(x, dim),
@@ -238,128 +238,131 @@ stable_quiet = Exercise(
             ),
         ),
         "zero shifted the wrong way": Mistake(
-            "Rows with a high score get next to nothing: the 1 has become e^m, with m the largest score, and should "
-            "become e^−m. See section 14.7.",
+            "Rows with a high score get weights close to 0. The 1 became e^m, where m is the largest score, but it "
+            "must become e^−m. See section 14.7.",
             sign=lambda found, x, dim: (
                 torch.allclose(found[0], _zero_shifted_up(x, dim), rtol=1e-3, atol=1e-6)
                 and not torch.allclose(found[0], quiet_softmax(x, dim), rtol=1e-3)
             ),
         ),
         "one maximum for all": Mistake(
-            "Among many rows of large scores some are nan, as where the largest score of all is subtracted from each "
-            "row: each needs its own largest. See section 14.7.",
+            "Some weights are NaN if a tensor has many rows of large scores. Subtract the maximum of each row, not "
+            "the maximum of the whole tensor. See section 14.7.",
             sign=lambda found, x, dim: (
                 bool(found[0].isnan().any())
                 and torch.allclose(found[0], _one_maximum(x, dim), rtol=1e-3, atol=1e-6, equal_nan=True)
             ),
         ),
         "softmax overflows": Mistake(
-            "With large scores there is nan in the result: exponentials overflow, or all of them vanish, unless the "
-            "largest exponent of the row is subtracted first. See section 14.7.",
+            "Large scores give NaN, because exponentials overflow or all of them become 0. Subtract the largest "
+            "exponent of each row first. See section 14.7.",
             sign=_large_scores_give_nan,
         ),
         "empty rows along the last axis only": Mistake(
-            "Scores that are all −∞ along another axis than the last give nan: whether there is anything to weigh has "
-            "to be asked along dim. See section 14.7.",
+            "If all scores along another axis than the last are −∞, the weights are NaN. Look for such scores along "
+            "`dim`. See section 14.7.",
             sign=_empty_columns_are_nan,
         ),
         "nan in empty rows": Mistake(
-            "A row of −∞ is nan, and should be zeros: −∞ − (−∞), where its largest score is subtracted, and −∞ · 0, "
-            "where a zero is made of a score, are no numbers. Which other exponent stands in the denominator? "
-            "See section 14.7.",
+            "A row of −∞ gives NaN, but its weights should be 0. The cause is −∞ − (−∞) or −∞ · 0. Which other "
+            "exponent is in the denominator? See section 14.7.",
             sign=_empty_rows_are_nan,
         ),
         "nan in the gradient": Mistake(
-            "Some of the gradient is nan where no weight is: on the way there is an ∞ or a nan, which the weights do "
-            "not show and the gradient does. See section 14.7.",
+            "The gradient contains NaN although the weights do not. An intermediate result is ∞ or NaN. See section "
+            "14.7.",
             sign=_gradient_is_nan,
         ),
         "softmax over a fixed axis": Mistake(
-            "Where `dim` is another axis than the last, something goes along the last one all the same: everything "
-            "has to go along dim. See section 14.7.",
+            "If `dim` is not the last axis, a part of your function still works along the last axis. Every step must "
+            "use `dim`. See section 14.7.",
             sign=lambda found, x, dim: _last_axis_somewhere(found[0], x, dim),
         ),
         "softmax over everything": Mistake(
-            "These are the weights of a sum over all scores: each row needs a sum of its own. See section 14.6.",
+            "Your function divides by one sum over all scores. Each row needs its own sum. See section 14.6.",
             lambda x, dim: quiet_softmax(x.flatten(), 0).reshape(x.shape),
         ),
         "weight of the zero returned": Mistake(
-            "There is one weight too many, that of an appended zero: it takes part in the softmax, and should be left "
-            "out of the result. See section 14.6.",
+            "Your result has one weight too many, which belongs to the appended zero. Remove this weight after the "
+            "softmax. See section 14.6.",
             lambda x, dim: torch.softmax(torch.cat([x, torch.zeros_like(x.narrow(dim, 0, 1))], dim), dim),
         ),
         "first column cut off": Mistake(
-            "The weight of the appended zero stays, and that of a score is missing: cut at the end where the zero was "
-            "put. See section 14.6.",
+            "Your function keeps the weight of the appended zero and removes the weight of a score. Cut at the end "
+            "where you appended the zero. See section 14.6.",
             sign=lambda found, x, dim: _zero_kept_and_score_cut(found[0], x, dim),
         ),
         "a zero for each score": Mistake(
-            "These are the weights beside as many zeros as scores: one 1 is added to the sum, and not one for each "
-            "score. See section 14.6.",
+            "Your function appends one zero for each score. The denominator needs only one additional 1. See section "
+            "14.6.",
             lambda x, dim: softmax(torch.cat([x, torch.zeros_like(x)], dim), dim).narrow(dim, 0, x.size(dim)),
         ),
         "percents lost in half precision": Mistake(
-            "In half precision, and there alone, the weights are off. Near 300 it counts in steps of a quarter: "
-            "subtract the largest score before anything else is added. See section 14.7.",
+            "The weights are inaccurate in half precision only. Numbers near 300 have steps of a quarter there, so "
+            "subtract the largest score before you add anything. See section 14.7.",
             sign=_percents_lost_in_half,
         ),
         "no gradient": Mistake(
-            "No gradient reaches the scores: only the maximum may be detached. See section 14.7.",
+            "The scores get no gradient. Only the maximum may be detached. See section 14.7.",
             _detached,
         ),
         "float32 whatever comes in": Mistake(
-            "The scores are in another type than float32 and the weights are not: the result keeps the type that came "
-            "in. See section 14.7.",
+            "The weights are float32 although the scores have another type. The result must have the type of the "
+            "scores. See section 14.7.",
             _float32,
         ),
         "denominator detached": Mistake(
-            "The gradient is that of a denominator taken for a constant: it depends on "
-            "the scores as well. Only the maximum may be detached. See section 14.7.",
+            "The gradient treats the denominator as a constant, but the denominator depends on the scores. Only the "
+            "maximum may be detached. See section 14.7.",
             _without_gradient_of_sum,
         ),
         "numerator detached": Mistake(
-            "The gradient is that of a numerator taken for a constant: it depends on "
-            "the scores as well. Only the maximum may be detached. See section 14.7.",
+            "The gradient treats the numerator as a constant, but the numerator depends on the scores. Only the "
+            "maximum may be detached. See section 14.7.",
             _without_gradient_of_numerator,
         ),
-        CHANGES_ITS_INPUT: Mistake("A caller may need the scores again: work on a copy of them. See section 5.17."),
+        CHANGES_ITS_INPUT: Mistake(
+            "Your function changes its input, but the caller may need the scores again. Work on a copy. See section "
+            "5.17."
+        ),
         "scores cut off": Mistake(
-            "Very large scores that differ get the same weight: nothing has to be cut off where the largest exponent "
-            "is subtracted. See section 14.7.",
+            "Very large scores that differ get the same weight. If you subtract the largest exponent, you need not "
+            "limit any score. See section 14.7.",
             sign=_scores_cut_off,
         ),
         "something added to the sum": Mistake(
-            "The weights are a little too small. A small number added to the sum against a division by zero does that, "
-            "and this sum is never 0. See section 14.7.",
+            "The weights are slightly too small, as if a small number were added to the sum. The sum is never 0, so "
+            "it needs no such number. See section 14.7.",
             sign=_a_little_too_small,
         ),
         "axis of the sum lost": Mistake(
-            "One number for each row does not line up with several rows: the maximum and the sum have to keep their "
-            "axis, and keepdim=True does that. See section 14.7.",
+            "The maximum and the sum have lost their axis, so they do not fit the rows. Use keepdim=True. See section "
+            "14.7.",
             _axis_lost,
         ),
         "zero left out of the maximum": Mistake(
-            "A row of −∞ is nan, and so is the gradient of scores far below 0. The zero beside the scores belongs "
-            "among the numbers whose largest is taken. See section 14.7.",
+            "A row of −∞ gives NaN, and so does the gradient of scores far below 0. Take the maximum of the scores "
+            "and 0. See section 14.7.",
             sign=_nan_below_zero,
         ),
         "−∞ as a score of 0": Mistake(
-            "A score of −∞ takes weight from those beside it, as a score of 0 does: its exponential is 0, and adds "
-            "nothing to the sum. See section 14.7.",
+            "A score of −∞ takes weight from the other scores, as a score of 0 does. Its exponential is 0, so it "
+            "should add nothing to the sum. See section 14.7.",
             _minus_infinity_as_0,
         ),
         "rows with a −∞ taken for empty": Mistake(
-            "A row in which one score is −∞ has no weights at all: only that score should have none. See section 14.7.",
+            "A row with a single score of −∞ has no weights at all. Only this score should get the weight 0. See "
+            "section 14.7.",
             _rows_with_minus_infinity_as_empty,
         ),
         "low scores lost in half precision": Mistake(
-            "In half precision scores of −12 have no weight, and 4,096 of them should have 0.025 together: e^12 is "
-            "infinite there. See section 14.7.",
+            "In half precision, scores of −12 get no weight, but 4,096 of them should have 0.025 together. The "
+            "exponential of 12 is infinite there. See section 14.7.",
             sign=_low_scores_lost_in_half,
         ),
         "a one for the zero": Mistake(
-            "What stands beside the scores weighs e, as a score of 1 does; the 1 below the fraction is the "
-            "exponential of a score of 0. See section 14.7.",
+            "The additional term of the denominator is e, the exponential of 1. It should be 1, the exponential of 0. "
+            "See section 14.7.",
             lambda x, dim: softmax(torch.cat([x, torch.ones_like(x.narrow(dim, 0, 1))], dim), dim).narrow(
                 dim, 0, x.size(dim)
             ),
@@ -442,89 +445,94 @@ course_mask = Exercise(
     returns=("mask",),
     mistakes={
         "mask inverted": Mistake(
-            "The mask is True where a key is hidden, as Burn's are; in this course True means may attend. See section "
-            "14.3.",
+            "Your mask is True where a key is hidden, as in Burn. In this course, True means that a query may attend "
+            "to the key. See section 14.3.",
             lambda pad, attn: ~from_burn_mask(attn, pad),
         ),
         "padding inverted": Mistake(
-            "mask_pad shows what it should hide: like mask_attn it says True where a key is masked. See section 14.3.",
+            "Your mask shows the keys that mask_pad should hide. Both masks of Burn are True where a key is hidden. "
+            "See section 14.3.",
             lambda pad, attn: _join(pad, attn, pad=lambda m: m[:, None, :]),
         ),
         "mask_attn inverted": Mistake(
-            "mask_attn shows what it should hide: like mask_pad it says True where a key is masked. See section 14.3.",
+            "Your mask shows the keys that mask_attn should hide. Both masks of Burn are True where a key is hidden. "
+            "See section 14.3.",
             lambda pad, attn: _join(pad, attn, attn=lambda m: m),
         ),
         "joined by or": Mistake(
-            "A key is visible as soon as one of the two masks allows it, and it takes both. See section 14.3.",
+            "A key is visible in your mask if one of the two masks allows it. Both masks must allow it. See section "
+            "14.3.",
             lambda pad, attn: _join(pad, attn, join=torch.logical_or),
         ),
         "padding on the queries": Mistake(
-            "The rows of the pads are hidden and their columns are not: mask_pad is about the keys, which are the last "
-            "axis. See section 14.3.",
+            "Your mask hides the rows of the padding tokens instead of their columns. The mask mask_pad hides keys, "
+            "and the keys are the last axis. See section 14.3.",
             lambda pad, attn: _join(pad, attn, pad=lambda m: ~m[:, :, None]),
         ),
         "no axis for the queries": Mistake(
-            "mask_pad lacks the axis of the queries: it has to be (B, 1, S), beside (B, T, S). See section 14.3.",
+            "Your mask has no axis for the queries where it uses mask_pad. Give mask_pad the shape (B, 1, S) before "
+            "you join it with a mask of shape (B, T, S). See section 14.3.",
             lambda pad, attn: _join(pad, attn, pad=lambda m: ~m),
         ),
         "padding ignored": Mistake(
-            "With both masks there, mask_pad hides nothing. See section 14.3.",
+            "If both masks are given, mask_pad hides nothing in your result. See section 14.3.",
             lambda pad, attn: from_burn_mask(attn, pad if attn is None else None),
         ),
         "mask_attn ignored": Mistake(
-            "With both masks there, mask_attn hides nothing. See section 14.3.",
+            "If both masks are given, mask_attn hides nothing in your result. See section 14.3.",
             lambda pad, attn: from_burn_mask(attn if pad is None else None, pad),
         ),
         "numbers instead of booleans": Mistake(
-            "The cells are right, but they are 1 and 0, and a mask holds True and False. See section 14.3.",
+            "Your mask contains 1 and 0 at the right places. It must contain True and False. See section 14.3.",
             sign=lambda found, pad, attn: (
                 found.dtype != torch.bool and torch.equal(found, from_burn_mask(attn, pad).to(found))
             ),
         ),
         "None not expected": Mistake(
-            "With one of the masks missing it stops: either may be None. See section 14.3.",
+            "Your function stops if one of the masks is missing. Either mask may be None. See section 14.3.",
             lambda pad, attn: ~pad[:, None, :] & ~attn,
         ),
         "numbers to add": Mistake(
-            "The cells are 0 where a key is visible, and below 0 where it is hidden, to be added to the scores; "
-            "`attention` takes True and False. See section 14.3.",
+            "Your mask contains numbers to add to the scores, 0 for visible keys and less for hidden keys. The "
+            "function `attention` expects True and False. See section 14.3.",
             sign=lambda found, pad, attn: (
                 found.is_floating_point() and found.max() <= 0 and torch.equal(found == 0, from_burn_mask(attn, pad))
             ),
         ),
-        CHANGES_ITS_INPUT: Mistake(
-            "Whoever called it hides other keys from now on: make a new mask. See section 5.17."
-        ),
+        CHANGES_ITS_INPUT: Mistake("Your function changes a mask of the caller. Make a new mask. See section 5.17."),
         "first sentence's padding for all": Mistake(
-            "The padding of the first sentence is used for all of the batch: each has its own. See section 14.3.",
+            "Your mask uses the padding of the first sentence for the whole batch. Each sentence has its own padding. "
+            "See section 14.3.",
             lambda pad, attn: _join(None if pad is None else pad[:1].expand_as(pad), attn),
         ),
         "joined by exclusive or": Mistake(
-            "What both masks hide is visible again: ^ is true where exactly one of the two is. One that hides is "
-            "enough. See section 14.3.",
+            "A key that both masks hide is visible in your result, because ^ is True only where exactly one mask is "
+            "True. A key is hidden if at least one mask hides it. See section 14.3.",
             lambda pad, attn: _join(pad, attn, join=lambda a, b: ~(a ^ b)),
         ),
         "padding on keys and queries": Mistake(
-            "Where there are as many queries as keys, the rows of the pads are hidden: such a query sees nothing at "
-            "all. mask_pad is about the keys. See section 14.3.",
+            "If there are as many queries as keys, your mask also hides the rows of the padding tokens, so these "
+            "queries see nothing. The mask mask_pad hides keys only. See section 14.3.",
             _padding_on_both,
         ),
         "stretched to a square": Mistake(
-            "With mask_pad alone the mask is a square, (B, S, S), and nobody said that there are as many queries as "
-            "keys: an axis of length 1 fits any number of them, (B, 1, S). See section 14.3.",
+            "Your mask has the shape (B, S, S) if only mask_pad is given, but the number of queries need not be S. "
+            "The shape (B, 1, S) fits any number of queries. See section 14.3.",
             sign=lambda found, pad, attn: attn is None and found.shape == (*pad.shape, pad.size(1)),
         ),
         "padding taken to be at the end": Mistake(
-            "The last keys are hidden, as many as `mask_pad` masks: it may mask the first ones. See section 14.3.",
+            "Your mask hides the last keys of each sentence. The padding in `mask_pad` can also be at the beginning. "
+            "See section 14.3.",
             sign=_padding_at_the_end,
         ),
         "empty rows shown": Mistake(
-            "A query for which all keys are masked may attend to all of them: it should see none. See section 14.3.",
+            "A query whose keys are all hidden may attend to all of them in your mask. It should see no key. See "
+            "section 14.3.",
             sign=_empty_rows_shown,
         ),
         "an axis of heads": Mistake(
-            "The mask has four axes; asked for is (B, T, S), or (B, 1, S), and the layer puts in an axis for the "
-            "heads. See section 14.3.",
+            "Your mask has four axes, but it should have the shape (B, T, S) or (B, 1, S). The layer inserts the axis "
+            "of the heads. See section 14.3.",
             sign=lambda found, pad, attn: found.dim() == 4,
         ),
     },
@@ -571,7 +579,7 @@ def _load_and_attend(answer, d_model, num_heads, biased, x, order, types):
     if state is None:
         return None
     if not isinstance(state, dict):
-        raise Remark("It has to return a dictionary of names and tensors. See section 14.2.")
+        raise Remark("Your function must return a dictionary of names and tensors. See section 14.2.")
     if record.keys() != given.keys() or any(not torch.equal(record[name], given[name]) for name in given):
         return ("the record is changed", *[None] * 4)
     ours = MultiHeadAttention(d_model, num_heads, bias="query" in biased, out_bias="output" in biased).to(x)
@@ -580,7 +588,9 @@ def _load_and_attend(answer, d_model, num_heads, biased, x, order, types):
     state = {name: value for name, value in state.items() if isinstance(value, Tensor)}
     if not missing and not unexpected and any(t.dtype != given[_burns_name(name)].dtype for name, t in state.items()):
         name = FLOAT32_INSIDE if x.dtype == torch.float64 else TYPE_NOT_KEPT
-        raise Remark("A tensor of the record has another type afterwards: each should keep its own.", name)
+        raise Remark(
+            "A tensor of your result has another type than in the record. Each tensor must keep its type.", name
+        )
     pairs = list(_pairs(state, given))
     parts = [bool(torch.equal(p, q)) for p, q in pairs]
     if missing or unexpected or x.dtype == torch.bfloat16:
@@ -590,7 +600,7 @@ def _load_and_attend(answer, d_model, num_heads, biased, x, order, types):
         out = ours(x)[0]
         expected = burn(MhaInput.self_attn(x)).context
     if x.dtype == torch.float64 and not all(parts) and all(torch.allclose(p, q, rtol=1e-6) for p, q in pairs):
-        raise Remark("Tensors of the record have lost digits on the way through another type.", FLOAT32_INSIDE)
+        raise Remark("Your tensors have lost digits, because they went through another type.", FLOAT32_INSIDE)
     return ("", out - expected, *parts)
 
 
@@ -670,33 +680,30 @@ from_burn_record = Exercise(
     ),
     mistakes={
         "matrices transposed": Mistake(
-            "None of the matrices is transposed: Burn computes xW and nn.Linear computes xWᵀ, and a square matrix does "
-            "not complain. See section 14.2.",
+            "You have transposed none of the matrices. Burn computes xW, but nn.Linear computes xWᵀ, and square "
+            "matrices raise no error. See section 14.2.",
             _moved(weight=lambda layer, t: t),
         ),
         "output projection not transposed": Mistake(
-            "The matrix of the output projection went in as it was, and the other three went in transposed: all four "
-            "are to be. See section 14.2.",
+            "You have transposed three matrices, but not the matrix of the output projection. Transpose all four. See "
+            "section 14.2.",
             _moved(weight=lambda layer, t: t if layer == "output" else t.T),
         ),
         "only the output projection transposed": Mistake(
-            "The matrices of queries, keys and values went in as they were, and that of the output projection "
-            "transposed: all four should be. See section 14.2.",
+            "You have transposed only the matrix of the output projection. Transpose all four. See section 14.2.",
             _moved(weight=lambda layer, t: t.T if layer == "output" else t),
         ),
         "queries and keys swapped": Mistake(
-            "The matrix of the queries stands where that of the keys belongs, and the other way round. See section "
-            "14.2.",
+            "The matrices of the queries and the keys are swapped. See section 14.2.",
             _moved(names=_swapped("query", "key")),
         ),
         "keys and values swapped": Mistake(
-            "The matrix of the keys stands where that of the values belongs, and the other way round. See section "
-            "14.2.",
+            "The matrices of the keys and the values are swapped. See section 14.2.",
             _moved(names=_swapped("key", "value")),
         ),
         "biases only where the queries have one": Mistake(
-            "Where the queries have no bias, those of the other layers are left out as well: each of the four can be "
-            "missing by itself. See section 14.12.",
+            "If the queries have no bias, your function omits the other biases, too. Each of the four biases can be "
+            "missing on its own. See section 14.12.",
             lambda record: {
                 name: tensor
                 for name, tensor in _moved()(record).items()
@@ -704,36 +711,35 @@ from_burn_record = Exercise(
             },
         ),
         "biases forgotten": Mistake(
-            "The matrices have new names, and the biases are not there. See section 14.2.",
+            "Your result contains the matrices under their new names, but it contains no biases. See section 14.2.",
             _moved(keep=lambda name: name.endswith("weight")),
         ),
         "output projection forgotten": Mistake(
-            "Queries, keys and values are there, and the output projection is not: Burn calls it output. See section "
-            "14.2.",
+            "Your result contains queries, keys and values, but not the output projection, which Burn calls output. "
+            "See section 14.2.",
             _moved(keep=lambda name: not name.startswith("output")),
         ),
         "Burn's names": Mistake(
-            "Tensors stand there under the names that Burn gives them: load_state_dict looks for q_proj.weight and its "
-            "like, and for nothing else. See section 14.2.",
+            "Your result contains tensors under Burn's names. The function load_state_dict expects names such as "
+            "q_proj.weight and no others. See section 14.2.",
             sign=lambda found, *inputs: "query.weight" in re.split("[ ,]+", found[0]),
         ),
         "out_proj misnamed": Mistake(
-            "Something of the output projection is not where it is looked for, and something else is too much: ours "
-            "has the name out_proj. See section 14.2.",
+            "A tensor of the output projection has the wrong name. Our layer is called out_proj. See section 14.2.",
             sign=lambda found, *inputs: bool(re.fullmatch(r"without (k_proj\.bias, )?out_proj.* besides", found[0])),
         ),
         "biases made up": Mistake(
-            "There are biases that the record does not have: a layer without a bias has no place for one, be it None. "
-            "Leave out what is not there. See section 14.12.",
+            "Your result contains biases that the record does not have. If a bias is missing, omit its name as well, "
+            "and do not store None. See section 14.12.",
             sign=lambda found, *inputs: re.fullmatch(r"with ([qkv]|out)_proj\.bias(, \w+\.bias)* besides", found[0]),
         ),
         "names of layers only": Mistake(
-            "The names end with the layer's, so that its matrix and its bias have one name between them: each keeps "
-            "its ending, .weight or .bias. See section 14.2.",
+            "Your names contain only the layer, so a matrix and its bias share one name. Keep the ending .weight or "
+            ".bias. See section 14.2.",
             sign=lambda found, *inputs: "with k_proj, out_proj, q_proj, v_proj besides" in found[0],
         ),
         "biases expected": Mistake(
-            "Where some of the biases are missing it stops: the configuration can switch each off. See section 14.12.",
+            "Your function stops if a bias is missing. The configuration can switch off each bias. See section 14.12.",
             lambda record: {
                 f"{mine}.{kind}": record[f"{theirs}.{kind}"].mT if kind == "weight" else record[f"{theirs}.{kind}"]
                 for theirs, mine in _NAMES.items()
@@ -741,8 +747,8 @@ from_burn_record = Exercise(
             },
         ),
         "one layer's bias decides for all": Mistake(
-            "Whether there is a bias is asked of one layer for all four, and each has a switch of its own: look for "
-            "the bias of the layer itself. See section 14.12.",
+            "Your function asks one layer whether it has a bias and applies the answer to all four. Look for the bias "
+            "of each layer. See section 14.12.",
             lambda record: {
                 f"{mine}.{kind}": record[f"{theirs}.{kind}"].mT if kind == "weight" else record[f"{theirs}.{kind}"]
                 for theirs, mine in _NAMES.items()
@@ -751,41 +757,41 @@ from_burn_record = Exercise(
             },
         ),
         "in alphabetical order": Mistake(
-            "The layers key, output, query and value, in this order, have gone to q_proj, k_proj, v_proj and "
-            "out_proj: go by the names. See section 14.2.",
+            "You have assigned the layers key, output, query and value, in this order, to q_proj, k_proj, v_proj and "
+            "out_proj. Use the names of the tensors. See section 14.2.",
             _moved(names=dict(zip(sorted(_NAMES), _NAMES.values(), strict=True))),
         ),
         "taken in their order": Mistake(
-            "The matrices of a record in another order go to other layers than their names say: a record may hold its "
-            "tensors in any order, so go by the names. See section 14.2.",
+            "Your function assigns the matrices by their order in the record. The tensors can have any order, so use "
+            "their names. See section 14.2.",
             _in_their_order(biases_too=False),
         ),
         "taken in their order, biases too": Mistake(
-            "The tensors of a record in another order go to other layers than their names say: a record may hold them "
-            "in any order, so go by the names. See section 14.2.",
+            "Your function assigns all tensors by their order in the record. The tensors can have any order, so use "
+            "their names. See section 14.2.",
             _in_their_order(biases_too=True),
         ),
         "queries' tensors for all": Mistake(
-            "Queries, keys and values have the same matrix, that of the queries: each layer has its own. See section "
+            "Queries, keys and values all get the matrix of the queries. Each layer has its own matrix. See section "
             "14.2.",
             _queries_for_all,
         ),
         "another layer's bias asked for": Mistake(
-            "Where only queries and values have a bias, that of the values is left out: each layer has a switch of its "
-            "own, so look for the layer's own bias. See section 14.12.",
+            "If only queries and values have a bias, your function omits the bias of the values. Look for the bias of "
+            "each layer. See section 14.12.",
             sign=_values_bias_left_out,
         ),
         "biases set to 0": Mistake(
-            "Where the queries have no bias, those of the others hold 0, and not the numbers of the record: each is "
-            "to be moved as it is. See section 14.2.",
+            "If the queries have no bias, your function sets the other biases to 0. Copy them from the record. See "
+            "section 14.2.",
             lambda record: {
                 name: tensor * ("query.bias" in record) if name.endswith("bias") else tensor
                 for name, tensor in _moved()(record).items()
             },
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "The record that it was given is changed afterwards: a second layer could not be filled from it. Put the "
-            "tensors into a new dictionary, and leave them as they are. See section 5.17.",
+            "Your function changes the record, so nobody can fill a second layer from it. Put the tensors into a new "
+            "dictionary and leave the record unchanged. See section 5.17.",
             sign=lambda found, *inputs: found[0] == "the record is changed",
         ),
     },
@@ -898,57 +904,56 @@ tells_quiet = Exercise(
     seeds=(0,),
     mistakes={
         "accepts everything": Mistake(
-            "It accepts a function that returns its input: ask for numbers that a quiet softmax gives and others do "
-            "not. See section 14.8.",
+            "Your test accepts a function that returns its input. Compare numbers that only a quiet softmax returns. "
+            "See section 14.8.",
             sign=_CLAIMS.accepts("a function that returns its input"),
         ),
         "refuses everything": Mistake(
-            "It refuses a right quiet softmax: find what makes it say so, a comparison that says no or an error that "
-            "is caught. See section 14.6.",
+            "Your test rejects a right quiet softmax. Find the cause: a comparison that fails, or an error that your "
+            "test catches. See section 14.6.",
             lambda fn: False,
         ),
         "says it upside down": Mistake(
-            "It accepts what is wrong and refuses what is right: True says that the function is a quiet softmax. "
-            "See section 14.8.",
+            "Your test accepts wrong functions and rejects right ones. Return True if the function is a quiet "
+            "softmax. See section 14.8.",
             lambda fn: not _CLAIMS.is_right(fn),
         ),
         "accepts the plain softmax": Mistake(
-            "It accepts a plain softmax, with zeros for a row of −∞, which is almost quiet where scores are high: the"
-            " two differ on low scores, and a test has to compare them there and heed what comes out. See section "
-            "14.8.",
+            "Your test accepts a plain softmax that returns zeros for a row of −∞. It is almost quiet for high "
+            "scores, so compare weights for low scores, too. See section 14.8.",
             sign=_CLAIMS.accepts("the plain softmax"),
         ),
         "accepts that of 2023": Mistake(
-            "It accepts the version of 2023, whose rows also sum to less than 1: ask for the numbers, or for what four "
-            "low scores get together. See section 14.7.",
+            "Your test accepts the version of 2023, whose rows also sum to less than 1. Compare its weights, or the "
+            "total weight of four low scores. See section 14.7.",
             sign=_CLAIMS.accepts("that of 2023"),
         ),
         "no large scores": Mistake(
-            "It accepts one that gives nan for large scores: a test has to meet some whose exponential is infinite in "
-            "their type (from 89 on in float32, from 710 on in float64), and to say False there. Remember that nan is "
-            "not close to anything, itself included. See section 14.7.",
+            "Your test accepts a function that returns NaN for large scores. Use scores whose exponential is infinite "
+            "(from 89 in float32, from 710 in float64). NaN is not close to anything, not even to itself. See section "
+            "14.7.",
             sign=_CLAIMS.accepts("one that overflows"),
         ),
         "too strict": Mistake(
-            "It refuses a right one that computes in another way. Two ways to the same number differ in the last "
-            "digits: allow them to. See section 14.8.",
+            "Your test rejects a right function that computes in another way. The last digits of two ways differ, so "
+            "allow a small difference. See section 14.8.",
             sign=lambda found, fn: (
                 (found is False or None) if _CLAIMS.is_right(fn) and fn is not _CLAIMS.right["a right one"] else None
             ),
         ),
         "no empty row": Mistake(
-            "It accepts one that gives nan for a row of −∞: a test has to meet such a row, and to say False there. "
-            "Remember that nan is not close to anything, itself included. See section 14.7.",
+            "Your test accepts a function that returns NaN for a row of −∞. Use such a row. NaN is not close to "
+            "anything, not even to itself. See section 14.7.",
             sign=_CLAIMS.accepts("one that is nan for a row of -inf"),
         ),
         "one axis only": Mistake(
-            "It accepts one that always works along the last axis: a test has to try another dim, and to heed what "
-            "comes out there. See section 14.8.",
+            "Your test accepts a function that always works along the last axis. Call it with another `dim`, too, and "
+            "compare the result. See section 14.8.",
             sign=_CLAIMS.accepts("one whose dim is always the last"),
         ),
         "no gradient asked for": Mistake(
-            "It accepts one whose weights are right and whose gradient is not: both gradients are to be computed, each "
-            "from a tensor of its own, and compared. See section 14.24.",
+            "Your test accepts a function with right weights and a wrong gradient. Compute both gradients, each from "
+            "its own copy of the scores, and compare them. See section 14.24.",
             sign=_CLAIMS.accepts(
                 "one whose gradient lacks the denominator's",
                 "one whose gradient is nan for a row of -inf",
@@ -956,58 +961,57 @@ tells_quiet = Exercise(
             ),
         ),
         "too loose": Mistake(
-            "It accepts one with another sink, or a softmax divided by two: compare the weights themselves, and "
-            "closely. See section 14.8.",
+            "Your test accepts a function with another sink or a softmax divided by two. Compare the weights "
+            "themselves with a small tolerance. See section 14.8.",
             sign=_CLAIMS.accepts("one with another sink", "a half softmax"),
         ),
         "falls over": Mistake(
-            "It stops with the error of the function that it tests, and has not said False: catch it. See section "
-            "14.8.",
+            "Your test stops with an error of the tested function. Catch the error and return False. See section 14.8.",
             lambda fn: all(fn(torch.zeros(1, 1), dim) is not None for dim in (-1, 0)) and _CLAIMS.is_right(fn),
         ),
         "falls over without a gradient": Mistake(
-            "It stops at weights that do not require a gradient, and has not said False: `backward` can raise an error "
-            "too. See section 14.8.",
+            "Your test stops if the weights do not require a gradient. The call of `backward` can also raise an "
+            "error, so catch it and return False. See section 14.8.",
             lambda fn: _CLAIMS.is_right(fn) if fn is not _CLAIMS.wrong["one whose gradient is cut off"] else _stop(),
         ),
         "equal to the last bit": Mistake(
-            "It accepts the one that appends a zero, and refuses all others that are right. They differ in the last "
-            "digits: equal is too much to ask. See section 14.8.",
+            "Your test accepts the function that appends a zero and rejects all other right functions. Their last "
+            "digits differ, so do not ask for equal numbers. See section 14.8.",
             lambda fn: fn is _CLAIMS.right["one that appends a zero"],
         ),
         "an error counts as right": Mistake(
-            "It accepts a function that stops with an error, or returns something else than weights: that is no quiet "
-            "softmax, and the answer is False. See section 14.8.",
+            "Your test accepts a function that raises an error or does not return weights. Return False for such a "
+            "function. See section 14.8.",
             sign=_CLAIMS.accepts("one that raises an error", "one that returns None", "one of another shape"),
         ),
         "measures something else": Mistake(
-            "It refuses a right quiet softmax. Take a few small scores, compute by hand what they should give, and "
-            "follow what the test does with them. See section 14.6.",
+            "Your test rejects a right quiet softmax. Compute the weights of a few small scores by hand, and follow "
+            "what your test does with them. See section 14.6.",
             sign=lambda found, fn: found is False if fn is _CLAIMS.right["a right one"] else None,
         ),
         "only some errors caught": Mistake(
-            "It stops where the function that it tests raises a ValueError, and has not said False: whatever error "
-            "there is, the answer is False. See section 14.8.",
+            "Your test stops if the tested function raises a ValueError. Return False for every kind of error. See "
+            "section 14.8.",
             lambda fn: fn(torch.zeros(1), -1) if fn is _raises_another else _CLAIMS.is_right(fn),
         ),
         "errors along other axes not caught": Mistake(
-            "It stops at a function that raises an error along another axis than the last, and has not said False: "
-            "any call can raise one. See section 14.8.",
+            "Your test stops if the tested function raises an error along another axis than the last. Every call can "
+            "raise an error. See section 14.8.",
             lambda fn: fn(torch.zeros(1, 1), 0) if fn is _raises_elsewhere else _CLAIMS.is_right(fn),
         ),
         "large scores not compared": Mistake(
-            "It accepts one that takes every score above 80 for 80, so that 100 and 200 get the same weight: numbers "
-            "are to be compared for large scores, too. See section 14.8.",
+            "Your test accepts a function that treats every score above 80 as 80, so 100 and 200 get the same weight. "
+            "Compare the weights of large scores, too. See section 14.8.",
             sign=_CLAIMS.accepts("one that cuts scores off at 80"),
         ),
         "empty rows not compared": Mistake(
-            "It accepts one that gives weights to a row of −∞: each of them should be 0, and a test has to ask for "
-            "that. See section 14.8.",
+            "Your test accepts a function that gives weights to a row of −∞. Check that all these weights are 0. See "
+            "section 14.8.",
             sign=_CLAIMS.accepts("one that takes -inf for 0 in a row of it"),
         ),
         "gradients compared in their sum": Mistake(
-            "It accepts one whose gradients are right for the plain sum of the weights only: go back from a sum of "
-            "unlike shares of them, such as their squares. See section 14.24.",
+            "Your test accepts a function whose gradients are right only for the plain sum of the weights. Compute "
+            "the gradient of another function of the weights, such as the sum of their squares. See section 14.24.",
             sign=_CLAIMS.accepts("one whose gradients are right in their sum"),
         ),
     },
@@ -1063,7 +1067,9 @@ def _in_a_pair(answer, q, k, v, sinks, mask):
     result = answer(q, k, v, sinks, mask)
     if not isinstance(result, tuple | list) or len(result) != 2:
         if isinstance(result, tuple | list):
-            raise Remark(f"It returns {len(result)} results, and two are asked for, out and weights. See section 14.9.")
+            raise Remark(
+                f"Your function returns {len(result)} results. Return the output and the weights. See section 14.9."
+            )
         return result
     return tuple(result)
 
@@ -1077,19 +1083,20 @@ attend_with_sinks = Exercise(
     returns=("out", "weights"),
     mistakes={
         "sinks ignored": Mistake(
-            "These are the weights of attention without sinks, which take nothing here. See section 14.9.",
+            "Your weights are those of attention without sinks. The sinks should take a part of the weight. See "
+            "section 14.9.",
             sign=lambda found, q, k, v, sinks, mask: torch.allclose(
                 found[1], attention(q, k, v, mask)[1], rtol=1e-3, atol=1e-6
             ),
         ),
         "zero sinks": Mistake(
-            "It is the quiet softmax, whatever the sinks are: each head has a number of its own in the place of the "
-            "zero. See section 14.9.",
+            "Your function computes the quiet softmax for all sinks. Each head has its own number in place of the 0. "
+            "See section 14.9.",
             lambda q, k, v, sinks, mask: attention(q, k, v, mask, sink=0.0),
         ),
         "sink hidden by the mask": Mistake(
-            "With a mask the sinks take nothing, and an empty row is nan: a mask hides keys, and is not to cover the "
-            "sink's column. See section 14.9.",
+            "If there is a mask, the sinks take no weight, and a row without a visible key is NaN. The mask hides "
+            "keys, but it must not hide the column of the sinks. See section 14.9.",
             sign=lambda found, q, k, v, sinks, mask: (
                 mask is not None
                 and torch.allclose(
@@ -1098,74 +1105,73 @@ attend_with_sinks = Exercise(
             ),
         ),
         "maximum of hidden scores": Mistake(
-            "Where a hidden score is far above all visible ones, the weights of a query are nan: only what is visible "
-            "belongs among the numbers whose largest is subtracted. See section 14.7.",
+            "If a hidden score is far above all visible scores, the weights of the query are NaN. Take the maximum of "
+            "the visible scores and the sink. See section 14.7.",
             sign=lambda found, q, k, v, sinks, mask: _nan_below_hidden_scores(found[1], q, k, sinks, mask),
         ),
         "softmax overflows": Mistake(
-            "With large scores there is nan in the weights: exponentials overflow, or all of a row vanish, unless the "
-            "largest of its scores and the sink is subtracted first. See section 14.7.",
+            "Large scores give NaN, because exponentials overflow or all of a row become 0. First subtract the "
+            "maximum of the scores and the sink. See section 14.7.",
             sign=lambda found, q, k, v, sinks, mask: bool(_scores(q, k, mask).max() > 88 and found[1].isnan().any()),
         ),
         "renormalised": Mistake(
-            "The rows of weights sum to 1: what the sink takes as a score of its own should be missing from them. See "
-            "section 14.9.",
+            "Your rows of weights sum to 1. The weight of the sink should be missing from them. See section 14.9.",
             sign=lambda found, q, k, v, sinks, mask: found[1].size(-1) == k.size(-2) and _rows_sum_to_1(found[1]),
         ),
         "sink not exponentiated": Mistake(
-            "The denominator is the sum of the exponentials and of the sink as it is; the sink is a score, and its "
-            "exponential belongs there. See section 14.9.",
+            "Your denominator contains the sink itself. The sink is a score, so the denominator needs its "
+            "exponential. See section 14.9.",
             sign=lambda found, q, k, v, sinks, mask: _fits(
                 found[1], q, k, mask, lambda e: e.sum(-1, keepdim=True) + sinks[:, None, None]
             ),
         ),
         "one stays one": Mistake(
-            "These are the weights of scores less their largest, beside a sink as it is: subtract the same from both, "
-            "or they no longer compete. See section 14.7.",
+            "Your function subtracts the maximum from the scores, but not from the sink. Subtract the same number "
+            "from both. See section 14.7.",
             sign=lambda found, q, k, v, sinks, mask: _fits(
                 found[1], q, k, mask, lambda e: e.sum(-1, keepdim=True) + sinks[:, None, None].exp(), shifted=True
             ),
         ),
         "no scale": Mistake(
-            "The scores are not divided by the root of the width of a head. See section 3.5.",
+            "Your scores are not divided by the square root of the width of a head. See section 3.5.",
             {" / math.sqrt(q.size(-1))": ""},
         ),
         "root of the width of the values": Mistake(
-            "The scores are divided by √Dv, the root of the width of the values; it is that of the queries and keys, "
-            "√D. "
-            "See section 14.9.",
+            "Your scores are divided by √Dv, with the width of the values. Use √D, with the width of the queries and "
+            "keys. See section 14.9.",
             {"q.size(-1)": "v.size(-1)"},
         ),
         "sink scaled too": Mistake(
-            "The sink counts divided by the root of the width, as the scores do; it is learned as a score, after the "
-            "scale. See section 14.9.",
+            "Your function divides the sinks by √D, as it does with the scores. A sink is a learned score and is not "
+            "scaled. See section 14.9.",
             {"sinks[:, None, None]": "(sinks / math.sqrt(q.size(-1)))[:, None, None]"},
         ),
         "one sink for each query": Mistake(
-            "The sinks lie along the queries, or along the batch; there is one for each head, and the heads are "
-            "axis 1. See section 14.9.",
+            "Your sinks lie along the axis of the queries or the axis of the batch. There is one sink for each head, "
+            "and the heads are axis 1. See section 14.9.",
             sign=lambda found, q, k, v, sinks, mask: _another_axis(found[1], q, k, sinks, mask),
         ),
         "sink's weight returned": Mistake(
-            "The weights have one column too many, S + 1: that of the sink should be cut off. See section 14.9.",
+            "Your weights have S + 1 columns. Remove the column of the sink. See section 14.9.",
             sign=lambda found, q, k, v, sinks, mask: found[1].size(-1) == k.size(-2) + 1,
         ),
         "first column cut off": Mistake(
-            "The sink's column stays, and that of a key is cut off: it goes from the end where it was put. See section "
-            "14.9.",
+            "Your function keeps the column of the sink and removes the column of a key. Remove the column at the end "
+            "where you put the sink. See section 14.9.",
             sign=lambda found, q, k, v, sinks, mask: _cut_at_the_other_end(found[1], q, k, sinks, mask),
         ),
         "mask inverted": Mistake(
-            "Hidden keys have weight and visible ones have none: True means may attend. See section 5.4.",
+            "Hidden keys have weight and visible keys have none. True means that a query may attend to the key. See "
+            "section 5.4.",
             {"~mask": "mask"},
         ),
         "mask ignored": Mistake(
-            "Hidden keys have a weight: the mask does nothing. See section 5.1.",
+            "Hidden keys have weight, so the mask has no effect. See section 5.1.",
             {"if mask is not None": "if False"},
         ),
         "mask after the softmax": Mistake(
-            "Rows with hidden keys sum to too little, even with the sink's share: the hidden keys took theirs before "
-            "the mask hid them. See section 5.2.",
+            "The weights of rows with hidden keys are too small, even if the share of the sink is added. Apply the "
+            "mask before the softmax. See section 5.2.",
             sign=lambda found, q, k, v, sinks, mask: (
                 mask is not None
                 and torch.allclose(
@@ -1174,64 +1180,67 @@ attend_with_sinks = Exercise(
             ),
         ),
         "maximum without the sink": Mistake(
-            "Where sinks are far above the scores, weights or gradients are nan: the sink belongs among the numbers "
-            "whose largest is subtracted. See section 14.7.",
+            "If the sinks are far above the scores, weights or gradients are NaN. Take the maximum of the scores and "
+            "the sink. See section 14.7.",
             sign=lambda found, q, k, v, sinks, mask: _nan_beside_high_sinks(found, q, k, sinks, mask),
         ),
         NO_GRADIENT: Mistake(
-            "Sinks that get no gradient never learn, and queries, keys and values need theirs. See section 14.9."
+            "A gradient is missing. The sinks need a gradient to learn, and queries, keys and values need theirs. See "
+            "section 14.9."
         ),
         "results swapped": Mistake(
-            "The weights come first and the output second; asked for is out, then weights. See section 14.2.",
+            "Your function returns the weights first and the output second. Return the output first. See section 14.2.",
             {"weights @ v, weights": "weights, weights @ v"},
         ),
         "softmax over the queries": Mistake(
-            "These are the weights of a softmax over the queries; a row of weights belongs to one query and its sink. "
-            "See section 3.4.",
+            "Your softmax goes over the queries. A row of weights belongs to one query and contains all keys and the "
+            "sink. See section 3.4.",
             {"dim=-1)[..., :-1]": "dim=-2)[..., :-1]"},
         ),
         "weights not returned": Mistake(
-            "It returns the output alone; the weights are asked for too. See section 14.9.",
+            "Your function returns only the output. Return the weights as well. See section 14.9.",
             {"@ v, weights": "@ v"},
         ),
         "sink with a value": Mistake(
-            "The weights are right, and to the output the sink's weight is added, times some value: a sink takes "
-            "weight and gives nothing. See section 14.9.",
+            "Your output contains an additional value with the weight of the sink. A sink takes weight, but it has no "
+            "value. See section 14.9.",
             sign=lambda found, q, k, v, sinks, mask: _sink_adds_a_value(*found, q, k, v, sinks, mask),
         ),
         "nan in empty rows": Mistake(
-            "A query that may attend to nothing gets nan. Its sink is always there, so that no row is empty: the mask "
-            "must not hide it, and it belongs among the numbers whose largest is subtracted. See section 14.9.",
+            "A query without a visible key gets NaN. Its sink is always visible, so do not apply the mask to the "
+            "sink, and include the sink in the maximum. See section 14.9.",
             sign=lambda found, q, k, v, sinks, mask: (
                 not isinstance(found, dict) and _nan_where_nothing_is_seen(found[1], q, k, sinks, mask)
             ),
         ),
         "sinks dealt out in turns": Mistake(
-            "The sinks are dealt out in turns to one query after the other, so that the queries of one head have "
-            "those of several: all queries of a head have the sink of that head. See section 14.9.",
+            "Your function assigns the sinks to one query after the other, so the queries of one head get the sinks "
+            "of several heads. All queries of a head share its sink. See section 14.9.",
             sign=lambda found, q, k, v, sinks, mask: _dealt_out(found[1], q, k, sinks, mask),
         ),
         "first head's sink for all": Mistake(
-            "The sink of the first head is used for all of them; each has its own. See section 14.9.",
+            "Your function uses the sink of the first head for all heads. Each head has its own sink. See section "
+            "14.9.",
             {"sinks[:, None, None]": "sinks[:1, None, None]"},
         ),
         "sink among the queries": Mistake(
-            "These are the weights of a sink that is one more row, and of a softmax over the queries; a row of weights "
-            "belongs to one query, and the sink is one more column in it. See section 14.9.",
+            "Your function appends the sink as an additional row and applies the softmax over the queries. Append it "
+            "as an additional column and apply the softmax over the keys. See section 14.9.",
             lambda q, k, v, sinks, mask: _among_the_queries(q, k, v, sinks, mask),
         ),
         "divided by the width of the model": Mistake(
-            "The scores are divided by the root of the width of all heads together; each head has products of its own "
-            "width. See section 14.2.",
+            "Your scores are divided by the square root of the width of all heads together. Use the width of one "
+            "head. See section 14.2.",
             {"q.size(-1)": "q.size(1) * q.size(-1)"},
         ),
         "hidden scores set to 0": Mistake(
-            "Hidden keys have a weight: their scores are 0, and 0 is a score like any other. See section 5.1.",
+            "Hidden keys have weight, because their scores are 0. A score of 0 is a score like any other. See section "
+            "5.1.",
             {"scores.masked_fill(~mask, -math.inf)": "scores * mask"},
         ),
         "sink not stretched": Mistake(
-            "Beside scores (B, H, T, S), sinks (1, H, 1, 1) do not fit: they should be a column for every query of "
-            "every sentence, (B, H, T, 1). See section 14.9.",
+            "Sinks of shape (1, H, 1, 1) do not fit scores of shape (B, H, T, S). Expand them to a column of shape "
+            "(B, H, T, 1). See section 14.9.",
             {"sinks[:, None, None].expand(*scores.shape[:-1], 1)": "sinks[None, :, None, None]"},
         ),
     },
