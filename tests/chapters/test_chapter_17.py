@@ -36,7 +36,7 @@ def chapter():
         if loaded:
             tree.body = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
         run(ast.unparse(tree), names)
-        loaded = loaded or "load_state_dict(kept)" in cell.source
+        loaded = loaded or "load_state_dict(state)" in cell.source
     return names
 
 
@@ -60,7 +60,7 @@ def test_a_tensor_is_read_by_hand_from_wherever_it_lies(chapter, name, shape, tm
 
 def test_the_configuration_tells_how_large_the_file_is(chapter):
     assert chapter["count"] == 22_713_216
-    assert chapter["path"].stat().st_size == 8 + chapter["length"] + 4 * 22_713_216 + 8 * 512
+    assert chapter["path"].stat().st_size == 8 + chapter["header_size"] + 4 * 22_713_216 + 8 * 512
 
 
 # -- Pieces ------------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ def test_the_configuration_tells_how_large_the_file_is(chapter):
 @pytest.mark.parametrize("word", ["transformerization", "zzyzx", "q", "1234567890", "ab3cd", "ひこうき", "x猫"])
 def test_the_longest_piece_first_is_what_the_library_does(chapter, word):
     expected = chapter["tokenizer"].encode(word, add_special_tokens=False).tokens
-    assert [p for w in chapter["words"](word) for p in chapter["cut_word"](w)] == expected
+    assert [p for w in chapter["words"](word) for p in chapter["split_word"](w)] == expected
 
 
 def test_this_tokenizer_knows_all_of_the_english_and_little_of_the_japanese(chapter):
@@ -92,7 +92,7 @@ def test_every_hidden_state_and_all_72_maps_are_theirs(chapter, theirs, texts):
         mine, reference = (copy.deepcopy(model).to(ids.device, dtype) for model in (chapter["model"], theirs))
         with torch.no_grad():
             hidden, weights = mine(ids, mask)
-        answer = chapter["ask_theirs"](reference, ids, mask)
+        answer = chapter["run_reference"](reference, ids, mask)
         assert weights.shape[0] * weights.shape[2] == 72
         rounding = allowed(dtype, **DEEPEST)
         assert_close(weights, torch.stack(answer.attentions), **rounding)
@@ -123,7 +123,7 @@ def test_under_sdpa_transformers_returns_no_weights_and_under_eager_it_does(chap
 def test_what_the_chapter_says_of_heads_holds_on_other_sentences(theirs, chapter):
     """The chapter measures every fifth sentence from the first; here are the ones after these."""
     ids, mask = chapter["make_batch"](ENGLISH[1::5])
-    answer = chapter["ask_theirs"](theirs.to(ids.device), ids, mask)
+    answer = chapter["run_reference"](theirs.to(ids.device), ids, mask)
     weights = torch.stack(answer.attentions).cpu()  # (L, B, H, S, S)
     lengths = mask.sum(dim=(1, 2)).tolist()
 
@@ -148,7 +148,7 @@ def test_what_the_chapter_says_of_heads_holds_on_other_sentences(theirs, chapter
 
 def test_the_values_of_cls_are_small_so_that_looking_there_is_looking_away(theirs, chapter):
     ids, mask = chapter["make_batch"](ENGLISH[2::5])
-    states = chapter["ask_theirs"](theirs.to(ids.device), ids, mask).hidden_states
+    states = chapter["run_reference"](theirs.to(ids.device), ids, mask).hidden_states
     words = mask[:, 0].clone()
     words[:, 0] = False
     for layer, x in list(zip(theirs.encoder.layer, states, strict=False))[1:]:
@@ -162,9 +162,10 @@ def test_the_values_of_cls_are_small_so_that_looking_there_is_looking_away(their
 
 def test_counting_the_pads_changes_a_sentence_and_leaving_them_out_does_not(chapter):
     short, long = "It purred.", " ".join(ENGLISH[:4])
-    wrong = [chapter["mean_of_all"](texts) for texts in ([short], [short, long])]
+    model = chapter["model"]
+    wrong = [chapter["mean_of_all"](model, texts)[0] for texts in ([short], [short, long])]
     assert F.cosine_similarity(*wrong, dim=0) < 0.9
-    right = [chapter["mean_of_tokens"](texts)[0] for texts in ([short], [short, long])]
+    right = [chapter["mean_of_tokens"](model, texts)[0] for texts in ([short], [short, long])]
     assert_close(*right, **allowed(torch.float32, **DEEPEST))
 
 
@@ -231,15 +232,32 @@ def test_the_table_of_families_says_what_transformers_has_as_defaults():
 
 
 def test_what_the_chapter_shows_for_a_network_names_what_there_is():
-    (section,) = (cell.source for cell in markdown_cells(NUMBER) if "## 17.11" in cell.source)
-    blocks = re.findall(r"^```python\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 2
+    text = "\n".join(cell.source for cell in markdown_cells(NUMBER))
+    blocks = re.findall(r"^```python\n(# Listing: .*?)^```$", text, re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 5
     for block in blocks:
         for node in ast.walk(ast.parse(block)):
             if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "pretrained":
                 assert node.attr in pretrained.__all__
-            if isinstance(node, ast.ImportFrom):
+            if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "transformers":
+                assert hasattr(transformers, node.attr)
+            if isinstance(node, ast.ImportFrom) and node.module != "datasets":  # not installed here
                 assert all(hasattr(importlib.import_module(node.module), name.name) for name in node.names)
+
+
+def test_half_a_model_finds_every_partner_and_a_random_one_does_not(chapter):
+    half = copy.deepcopy(chapter["model"])
+    torch.manual_seed(5)
+    fresh = chapter["Bert"](chapter["config"]).to(half.token_embed.weight.device).eval()
+    for layer, random in zip(half.layers, fresh.layers, strict=True):
+        layer.self_attention.out_proj.load_state_dict(random.self_attention.out_proj.state_dict())
+    pairs = ["It rained all night.", "The night was wet.", "My brother is a doctor.", "He works in a hospital."]
+    partner = torch.tensor([1, 0, 3, 2])
+    for bert in (chapter["model"], half):
+        nearest = chapter["cosines_of"](bert, pairs).fill_diagonal_(-1.0).argmax(dim=1)
+        assert torch.equal(nearest, partner)
+    unrelated = [chapter["cosines_of"](bert, pairs)[:2, 2:].max() for bert in (chapter["model"], half, fresh)]
+    assert unrelated[0] < unrelated[1] < unrelated[2]
 
 
 def test_pytorch_overwrites_what_fits_before_it_raises():
@@ -255,7 +273,7 @@ def test_pytorch_overwrites_what_fits_before_it_raises():
 
 def test_the_map_of_exercise_1_fills_our_bert_and_refuses_a_file_that_lacks_a_tensor(chapter):
     load = solution(NUMBER, 1)["load_renamed"]
-    tensors = {name: t for name, t in chapter["tensors"].items() if name not in chapter["spare"]}
+    tensors = {name: t for name, t in chapter["tensors"].items() if name not in chapter["unused"]}
     names = {}
     for theirs_name in tensors:
         ours = theirs_name
@@ -295,20 +313,29 @@ def test_the_mean_of_exercise_2_is_the_package_s():
     assert_close(pooled, torch.stack(each))
 
 
-def test_the_split_of_exercise_3_gives_what_gpt2_computes():
+def test_the_share_of_exercise_3_is_counted_token_by_token():
+    weights = torch.rand(3, 2, 7, 7).softmax(dim=-1)
+    lengths = [7, 1, 4]
+    mask = torch.arange(7) < torch.tensor(lengths)[:, None]
+    looks = [weights[b, :, t, t - 1] for b, n in enumerate(lengths) for t in range(1, n)]
+    found = solution(NUMBER, 3)["share_on_previous"](weights, mask)
+    assert_close(found, torch.stack(looks).mean(dim=0))
+
+
+def test_the_split_of_exercise_4_gives_what_gpt2_computes():
     config = transformers.GPT2Config(n_embd=10, n_head=2, n_layer=1, vocab_size=11, bos_token_id=0, eos_token_id=0)
     fused = transformers.GPT2Model(config).h[0].attn.c_attn
     nn.init.normal_(fused.bias)
     x = torch.randn(3, 10)
-    parts = solution(NUMBER, 3)["split_fused"](fused.weight, fused.bias)
+    parts = solution(NUMBER, 4)["split_fused"](fused.weight, fused.bias)
     for weight, bias, expected in zip(parts[:3], parts[3:], fused(x).split(10, dim=-1), strict=True):
         assert_close(F.linear(x, weight, bias), expected)
 
 
-def test_the_rows_of_exercise_4_make_our_scores_those_of_halves(chapter):
+def test_the_rows_of_exercise_5_make_our_scores_those_of_halves(chapter):
     H, G, D, E = 6, 2, 10, 7
     q, k, v = torch.randn(H * D, E), torch.randn(G * D, E), torch.randn(G * D, E)
-    new_q, new_k, new_v = solution(NUMBER, 4)["to_neighbours"](q, k, v, H, G)
+    new_q, new_k, new_v = solution(NUMBER, 5)["to_neighbours"](q, k, v, H, G)
     assert torch.equal(new_v, v)
     x = torch.randn(5, E)  # (T, E)
     for head in range(H):
@@ -316,12 +343,3 @@ def test_the_rows_of_exercise_4_make_our_scores_those_of_halves(chapter):
         halves = chapter["rotate_halves"]
         expected = halves(x @ q[mine].T) @ halves(x @ k[other].T).T
         assert_close(rotate(x @ new_q[mine].T) @ rotate(x @ new_k[other].T).T, expected, atol=1e-4, rtol=1e-4)
-
-
-def test_the_share_of_exercise_5_is_counted_token_by_token():
-    weights = torch.rand(3, 2, 7, 7).softmax(dim=-1)
-    lengths = [7, 1, 4]
-    mask = torch.arange(7) < torch.tensor(lengths)[:, None]
-    looks = [weights[b, :, t, t - 1] for b, n in enumerate(lengths) for t in range(1, n)]
-    found = solution(NUMBER, 5)["share_on_previous"](weights, mask)
-    assert_close(found, torch.stack(looks).mean(dim=0))

@@ -258,69 +258,69 @@ load_renamed = Exercise(
     mistakes={
         "not transposed": Mistake(
             "A matrix of the set of transposed ones is loaded as it is; a square one fits either way, so nothing but "
-            "the numbers tells. See section 17.10.",
+            "the numbers tells. See section 17.4.",
             {".T if theirs in transposed else tensors[theirs]": ""},
         ),
         "transposed only where it does not fit": Mistake(
             "A square matrix is not transposed: its shape fits either way, so whether to transpose has to come from "
-            "the set, not from the shape. See section 17.10.",
+            "the set, not from the shape. See section 17.4.",
             {"if theirs in transposed": "if tensors[theirs].shape != module.get_parameter(ours).shape"},
         ),
         "every matrix transposed": Mistake(
-            "Matrices that are not in the set of transposed ones are transposed too. See section 17.10.",
+            "Matrices that are not in the set of transposed ones are transposed too. See section 17.4.",
             {"if theirs in transposed": "if tensors[theirs].dim() == 2"},
         ),
         "missing names ignored": Mistake(
-            "A file that lacks a tensor is taken: the model is half loaded, and nothing is raised. See section 17.12.",
+            "A file that lacks a tensor is taken: the model is half loaded, and nothing is raised. See section 17.7.",
             {"[name for name in names if name not in tensors] + ": ""},
         ),
         "unexpected names ignored": Mistake(
             "A file with a tensor for which there is no place is taken, and its numbers are lost without a word. "
-            "See section 17.5.",
+            "See section 17.4.",
             {" + [name for name in tensors if name not in names]": ""},
         ),
         "nothing is checked": Mistake(
-            "Whatever is missing or left over, the file is taken, as with strict=False. See section 17.12.",
+            "Whatever is missing or left over, the file is taken, as with strict=False. See section 17.7.",
             {"if wrong": "if False"},
         ),
         "shapes not checked": Mistake(
             "A tensor of another shape is taken: copy_ spreads a single number over a whole parameter. See section "
-            "17.12.",
+            "17.7.",
             {"tensor.shape != module.get_parameter(ours).shape": "False"},
         ),
         "half loaded": Mistake(
             "The file is refused, but some parameters have been overwritten by then: look at everything first, and "
-            "copy afterwards. See section 17.12.",
+            "copy afterwards. See section 17.7.",
             _loads_what_fits,
         ),
         "copies as it goes": Mistake(
             "A file that lacks a tensor is taken, and one with a name too many is refused when parameters have been "
-            "overwritten: look at everything first, and copy afterwards. See section 17.12.",
+            "overwritten: look at everything first, and copy afterwards. See section 17.7.",
             _copies_as_it_goes,
         ),
         "another error": Mistake(
             "A file that does not fit is refused, but not by the ValueError that the exercise asks for, so whoever "
-            "waits for that one does not catch it. See section 17.12.",
+            "waits for that one does not catch it. See section 17.7.",
             sign=lambda found, *sizes: found[0] and not found[3],
         ),
         "does not raise": Mistake(
             "From a file that does not fit nothing is loaded, but no error is raised, so whoever called goes on with "
-            "random numbers. See section 17.12.",
+            "random numbers. See section 17.7.",
             _keeps_quiet,
         ),
         "stops at the first name": Mistake(
             "Where several names are wrong, the refusal does not have all of them: collect what is missing, what is "
-            "left over and what does not fit, and say all of it at once. See section 17.12.",
+            "left over and what does not fit, and say all of it at once. See section 17.7.",
             _stops_at_the_first,
         ),
         "wrong shapes not all named": Mistake(
             "Where names and shapes are wrong at once, the refusal does not have all of them: look for everything "
-            "that is wrong before you raise. See section 17.12.",
+            "that is wrong before you raise. See section 17.7.",
             _names_before_shapes,
         ),
         "shape noticed too late": Mistake(
             "A matrix stored the other way round is refused, but parameters have been overwritten by then: compare "
-            "all shapes before anything is copied. See section 17.12.",
+            "all shapes before anything is copied. See section 17.7.",
             sign=lambda found, width, hidden, fault: (
                 found[0] and not found[2]
                 if fault == "stored the other way"
@@ -331,67 +331,67 @@ load_renamed = Exercise(
         ),
         "names nothing": Mistake(
             "The file is refused, but the message does not say which names are missing, unexpected or of another "
-            "shape. See section 17.12.",
+            "shape. See section 17.7.",
             {'", ".join(wrong)': '"this file does not fit"'},
         ),
         "names in the wrong direction": Mistake(
             "A name of the module is looked up among the file's names: the table goes from the names in the file to "
-            "those of the module. See section 17.5.",
+            "those of the module. See section 17.4.",
             _other_direction,
         ),
         "parameters replaced or frozen": Mistake(
             "The module's parameters are other tensors than before, share memory with the file's, or no longer "
-            "require gradients. Copy into those that are there: an optimizer may hold them. See section 17.5.",
+            "require gradients. Copy into those that are there: an optimizer may hold them. See section 17.4.",
             sign=lambda found, *sizes: found[4] == "other parameters",
         ),
         "file changed": Mistake(
             "The dictionary that was given, or a tensor in it, is not what it was, and a second module may have to be "
-            "filled from it. Work on new ones. See section 17.5.",
+            "filled from it. Work on new ones. See section 17.4.",
             sign=lambda found, *sizes: found[4] == "file changed" or None,
         ),
         "shapes taken for sizes": Mistake(
             "A tensor with as many numbers in another shape is taken: it has to be refused, even where it could be "
-            "brought into the right shape. See section 17.12.",
+            "brought into the right shape. See section 17.7.",
             sign=lambda found, width, hidden, fault: (
                 not found[0] if fault == "stored the other way" else (False if _is_whole(fault) else None)
             ),
         ),
         "reshaped instead of transposed": Mistake(
             "A matrix of the set of transposed ones is brought into the shape of the parameter by reshaping, which "
-            "leaves its numbers in other places: transpose it. See section 17.10.",
+            "leaves its numbers in other places: transpose it. See section 17.4.",
             {
                 ".T if theirs in transposed else tensors[theirs]": "",
                 "    wrong +=": "    new = {n: _reshaped(t, module, n) for n, t in new.items()}\n    wrong +=",
             },
         ),
         "another module": Mistake(
-            "What comes back is not the module that was given: fill that one, and return it. See section 17.5.",
+            "What comes back is not the module that was given: fill that one, and return it. See section 17.4.",
             sign=lambda found, *sizes: found[4] == "another module",
         ),
         "shapes compared before transposing": Mistake(
             "A file that fits is refused, and the message names the matrix that has to be transposed, and no other: "
             "the set has its name in the file, and its shape has to be right after transposing, not before. See "
-            "section 17.10.",
+            "section 17.4.",
             sign=lambda found, *sizes: found[4] == "transposed later" or (False if _is_whole(sizes[-1]) else None),
         ),
         "table not used": Mistake(
             "A file that fits is refused, with all names of the file and of the module: they are two vocabularies, "
-            "and the table goes from the one to the other. See section 17.5.",
+            "and the table goes from the one to the other. See section 17.4.",
             sign=lambda found, *sizes: found[4] == "table not used" or (False if _is_whole(sizes[-1]) else None),
         ),
         "tensors exchanged": Mistake(
             "Where the file, the table and the module have their names in different orders, tensors stand in the "
-            "places of others: the names say what goes where, and no order does. See section 17.5.",
+            "places of others: the names say what goes where, and no order does. See section 17.4.",
             sign=_is_exchanged,
         ),
         "type of the file": Mistake(
             "A parameter has another type afterwards than before: copy the numbers into it, and they take the type "
-            "that it has. See section 17.5.",
+            "that it has. See section 17.4.",
             sign=lambda found, *sizes: found[4] == "another type",
         ),
         "settings changed": Mistake(
             "A file that does not fit leaves the module in another mode, with other parameters that require "
-            "gradients, or with other gradients: leave it as it was. See section 17.12.",
+            "gradients, or with other gradients: leave it as it was. See section 17.7.",
             sign=lambda found, *sizes: found[4] == "other settings",
         ),
     },
@@ -434,118 +434,118 @@ mean_pool = Exercise(
     mistakes={
         "zeros taken for padding": Mistake(
             "A token whose numbers are all 0 is not counted: what is padding is said by the mask alone. "
-            "See section 17.9.",
+            "See section 17.6.",
             lambda hidden, mask: _mean(hidden, mask, (mask & (hidden != 0).any(-1)).sum(dim=1, keepdim=True)),
         ),
         "pads counted": Mistake(
             "The pads are in the mean: a sentence gets another vector as soon as a longer one joins its batch. "
-            "See section 17.9.",
+            "See section 17.6.",
             lambda hidden, mask: hidden.mean(dim=1),
         ),
         "divided by the padded length": Mistake(
             "The pads are left out of the sum and counted in the divisor, so the vectors of short sentences are too "
-            "short. See section 17.9.",
+            "short. See section 17.6.",
             lambda hidden, mask: _mean(hidden, mask, hidden.size(1)),
         ),
         "not divided": Mistake(
-            "It is a sum; a mean is divided by the number of tokens. See section 17.9.",
+            "It is a sum; a mean is divided by the number of tokens. See section 17.6.",
             lambda hidden, mask: _mean(hidden, mask, 1),
         ),
         "divided by the tokens of the whole batch": Mistake(
             "The sum of one sentence is divided by the number of tokens of all sentences: count for each row. "
-            "See section 17.9.",
+            "See section 17.6.",
             lambda hidden, mask: _mean(hidden, mask, mask.sum()),
         ),
         "mask inverted": Mistake(
-            "It is the mean of the pads: True stands for a real token. See section 17.9.",
+            "It is the mean of the pads: True stands for a real token. See section 17.6.",
             lambda hidden, mask: _mean(hidden, ~mask, (~mask).sum(dim=1, keepdim=True)),
         ),
         "first token": Mistake(
-            "It is the vector of the first token; this model was trained for the mean of all. See section 17.9.",
+            "It is the vector of the first token; this model was trained for the mean of all. See section 17.6.",
             lambda hidden, mask: hidden[:, 0],
         ),
         "maximum": Mistake(
-            "It is the largest number of each column, not the mean. See section 17.9.",
+            "It is the largest number of each column, not the mean. See section 17.6.",
             lambda hidden, mask: hidden.masked_fill(~mask[..., None], -torch.inf).amax(1),
         ),
         "axis lost with one sentence": Mistake(
             "With one sentence the axis of the batch is lost: one sentence is a batch of one, and the shape is (1, E). "
-            "See section 17.9.",
+            "See section 17.6.",
             lambda hidden, mask: _mean(hidden, mask, mask.sum(dim=1, keepdim=True)).squeeze(0),
         ),
         "all sentences in one": Mistake(
-            "It is one mean over the tokens of all sentences: each sentence has its own. See section 17.9.",
+            "It is one mean over the tokens of all sentences: each sentence has its own. See section 17.6.",
             sign=lambda found, hidden, mask: (
                 found.size(-1) == hidden.size(2)
                 and torch.allclose(found, hidden[mask].mean(dim=0).expand_as(found), rtol=1e-3, atol=1e-5)
             ),
         ),
         "mean over the sentences": Mistake(
-            "It is the mean over the batch, and not over the tokens of each sentence. See section 17.9.",
+            "It is the mean over the batch, and not over the tokens of each sentence. See section 17.6.",
             lambda hidden, mask: hidden.mean(dim=0),
         ),
         "cut at the length": Mistake(
             "It takes the first n tokens of each sentence, which is right while the pads come last; with padding on "
-            "the left it takes pads. Ask the mask which tokens are real. See section 17.9.",
+            "the left it takes pads. Ask the mask which tokens are real. See section 17.6.",
             lambda hidden, mask: torch.stack(
                 [row[:n].mean(0) for row, n in zip(hidden, mask.sum(1).tolist(), strict=True)]
             ),
         ),
         "brought to length 1": Mistake(
-            "It is the mean brought to length 1; the mean itself is asked for. See section 17.9.",
+            "It is the mean brought to length 1; the mean itself is asked for. See section 17.6.",
             lambda hidden, mask: nn.functional.normalize(_mean(hidden, mask, 1), dim=-1),
         ),
         "divided twice": Mistake(
-            "A mean is a sum that has been divided already, and here it is divided once more. See section 17.9.",
+            "A mean is a sum that has been divided already, and here it is divided once more. See section 17.6.",
             lambda hidden, mask: _mean(hidden, mask, hidden.size(1)) / mask.sum(1, keepdim=True),
         ),
         "count without an axis for the width": Mistake(
-            "The counts (B,) have to divide sums (B, E): they lack an axis of length 1 at their end. See section 17.9.",
+            "The counts (B,) have to divide sums (B, E): they lack an axis of length 1 at their end. See section 17.6.",
             lambda hidden, mask: _mean(hidden, mask, mask.sum(dim=1)),
         ),
         "mask without an axis for the width": Mistake(
             "The mask (B, T) has to be multiplied with (B, T, E): it lacks an axis of length 1 at its end. See section "
-            "17.9.",
+            "17.6.",
             lambda hidden, mask: (hidden * mask).sum(1) / mask.sum(1, keepdim=True),
         ),
         "first row's count for all": Mistake(
             "Every sum is divided by the number of tokens of the first sentence: each sentence has its own. See "
-            "section 17.9.",
+            "section 17.6.",
             lambda hidden, mask: _mean(hidden, mask, mask[0].sum()),
         ),
         "first row's mask for all": Mistake(
-            "The first sentence's mask is used for all of them: each has its own. See section 17.9.",
+            "The first sentence's mask is used for all of them: each has its own. See section 17.6.",
             lambda hidden, mask: _mean(hidden, mask[:1].expand_as(mask), mask[0].sum()),
         ),
         "divided by the width": Mistake(
-            "The sum is divided by the number of columns E; divide by the number of tokens. See section 17.9.",
+            "The sum is divided by the number of columns E; divide by the number of tokens. See section 17.6.",
             lambda hidden, mask: _mean(hidden, mask, hidden.size(2)),
         ),
         "pads in the sum": Mistake(
             "The pads are in the sum, which is divided by the number of real tokens: a vector changes with the length "
-            "of its neighbours. See section 17.9.",
+            "of its neighbours. See section 17.6.",
             lambda hidden, mask: hidden.sum(dim=1) / mask.sum(dim=1, keepdim=True),
         ),
         "added up over the width": Mistake(
             "There is one number for each token, and a sentence should have a vector: the mean over its tokens, which"
-            " are axis 1. See section 17.9.",
+            " are axis 1. See section 17.6.",
             sign=lambda found, hidden, mask: found.shape == mask.shape,
         ),
         "divided by a root": Mistake(
             "The sum is divided by the root of the number of tokens; a mean is divided by the number itself. See "
-            "section 17.9.",
+            "section 17.6.",
             lambda hidden, mask: _mean(hidden, mask, mask.sum(1, keepdim=True).sqrt()),
         ),
         "first and last token left out": Mistake(
             "In a sentence without padding the first and the last token are left out; they are marks, but the mask "
-            "counts them, and this model was trained for the mean of all. See section 17.9.",
+            "counts them, and this model was trained for the mean of all. See section 17.6.",
             sign=lambda found, hidden, mask: (
                 torch.allclose(found, hidden[:, 1:-1].mean(dim=1), rtol=1e-3, atol=1e-5) if mask.all() else None
             ),
         ),
         "rounded to half precision": Mistake(
             "The numbers are right to two or three digits: they are numbers of float16 or bfloat16, and should stay "
-            "in the type in which they were given. See section 17.9.",
+            "in the type in which they were given. See section 17.6.",
             sign=lambda found, hidden, mask: (
                 any(torch.equal(found, found.to(half).to(found.dtype)) for half in (torch.float16, torch.bfloat16))
                 and torch.allclose(
@@ -554,12 +554,12 @@ mean_pool = Exercise(
             ),
         ),
         "divided without fractions": Mistake(
-            "The means are whole numbers: // rounds down to one, and / does not. See section 17.9.",
+            "The means are whole numbers: // rounds down to one, and / does not. See section 17.6.",
             lambda hidden, mask: _mean(hidden, mask, 1) // mask.sum(1, keepdim=True),
         ),
         "softmax of the mask": Mistake(
             "The weights are a softmax over the mask, in which a pad still has the exponential of 0, which is 1: "
-            "divide the mask by its sum instead. See section 17.9.",
+            "divide the mask by its sum instead. See section 17.6.",
             lambda hidden, mask: (hidden * mask.to(hidden.dtype).softmax(dim=1)[..., None]).sum(dim=1),
         ),
     },
@@ -604,74 +604,74 @@ split_fused = Exercise(
     mistakes={
         "not transposed": Mistake(
             "The three are cut and not transposed: this file stores (in, out), and a Linear wants (out, in). Each is "
-            "square, so it fits and gives other numbers. See section 17.10.",
+            "square, so it fits and gives other numbers. See section 17.20.",
             {"q.T, k.T, v.T": "q, k, v"},
         ),
         "queries and keys swapped": Mistake(
-            "Queries and keys have changed places: the order in the file is queries, keys, values. See section 17.10.",
+            "Queries and keys have changed places: the order in the file is queries, keys, values. See section 17.20.",
             {"q, k, v =": "k, q, v =", "of_q, of_k, of_v =": "of_k, of_q, of_v ="},
         ),
         "keys and values swapped": Mistake(
-            "Keys and values have changed places: the order in the file is queries, keys, values. See section 17.10.",
+            "Keys and values have changed places: the order in the file is queries, keys, values. See section 17.20.",
             {"q, k, v =": "q, v, k =", "of_q, of_k, of_v =": "of_q, of_v, of_k ="},
         ),
         "queries and values swapped": Mistake(
             "Queries and values have changed places: the order in the file is queries, keys, values. See section "
-            "17.10.",
+            "17.20.",
             {"q, k, v =": "v, k, q =", "of_q, of_k, of_v =": "of_v, of_k, of_q ="},
         ),
         "values first": Mistake(
-            "The values come first here: the order in the file is queries, keys, values. See section 17.10.",
+            "The values come first here: the order in the file is queries, keys, values. See section 17.20.",
             {"q, k, v =": "k, v, q =", "of_q, of_k, of_v =": "of_k, of_v, of_q ="},
         ),
         "keys first": Mistake(
-            "The queries come last here: the order in the file is queries, keys, values. See section 17.10.",
+            "The queries come last here: the order in the file is queries, keys, values. See section 17.20.",
             {"q, k, v =": "v, q, k =", "of_q, of_k, of_v =": "of_v, of_q, of_k ="},
         ),
         "every third column": Mistake(
             "Each takes every third column; in this file the three lie side by side, E columns each. See section "
-            "17.10.",
+            "17.20.",
             {"(E, 3, E).unbind(dim=1)": "(E, E, 3).unbind(dim=2)", "(3, E)": "(E, 3).T"},
         ),
         "reshaped instead of transposed": Mistake(
             "The numbers of the three are mixed: a row of the file holds some of each, and reshaping to (3, E, E) cuts "
-            "along the rows. See section 17.10.",
+            "along the rows. See section 17.20.",
             {"(E, 3, E).unbind(dim=1)": "(3, E, E)", "q.T, k.T, v.T": "q, k, v"},
         ),
         "rows cut before transposing": Mistake(
             "Reshaped to (3, E, E), the file is cut along its rows, and a row holds numbers of all three; transposing "
-            "afterwards does not unmix them. See section 17.10.",
+            "afterwards does not unmix them. See section 17.20.",
             {"(E, 3, E).unbind(dim=1)": "(3, E, E)"},
         ),
         "cut along the inputs": Mistake(
             "A part of the weight is still 3E long: what has to be cut is the axis of the outputs, which is the one "
-            "3E long, and not that of the inputs. See section 17.10.",
+            "3E long, and not that of the inputs. See section 17.20.",
             sign=lambda found, weight, bias: any(
                 len(found) > 2 and part.dim() == 2 and 3 * len(weight) in part.shape for part in found[:3]
             ),
         ),
         "biases not split": Mistake(
             "Every one of the three has the whole bias of 3E numbers: it is cut in three like the columns. See section "
-            "17.10.",
+            "17.20.",
             {"of_q, of_k, of_v\n": "bias, bias, bias\n"},
         ),
         "the same for all three": Mistake(
             "Queries, keys and values get the same columns, the first E: the keys have the next E, and the values the "
-            "last. See section 17.10.",
+            "last. See section 17.20.",
             {"q.T, k.T, v.T, of_q, of_k, of_v": "q.T, q.T, q.T, of_q, of_q, of_q"},
         ),
         "one bias for all three": Mistake(
-            "All three have the bias of the queries: the bias is cut in three like the columns. See section 17.10.",
+            "All three have the bias of the queries: the bias is cut in three like the columns. See section 17.20.",
             {"of_q, of_k, of_v\n": "of_q, of_q, of_q\n"},
         ),
         "every third number of the bias": Mistake(
             "Of the biases each takes every third number: they lie one after the other, E numbers each, as the columns "
-            "do. See section 17.10.",
+            "do. See section 17.20.",
             {"bias.reshape(3, E)": "bias.reshape(E, 3).T"},
         ),
         "biases in another order": Mistake(
             "The weights are right, and the biases stand in another order than queries, keys, values. See section "
-            "17.10.",
+            "17.20.",
             sign=lambda found, weight, bias: (
                 _all_equal(found[:3], _split(weight, bias)[:3])
                 and any(_all_equal(found[3:], biases) for biases in itertools.permutations(_split(weight, bias)[3:]))
@@ -679,7 +679,7 @@ split_fused = Exercise(
         ),
         "weights in another order": Mistake(
             "The biases are right, and the weights stand in another order than queries, keys, values. See section "
-            "17.10.",
+            "17.20.",
             sign=lambda found, weight, bias: (
                 _all_equal(found[3:], _split(weight, bias)[3:])
                 and any(_all_equal(found[:3], weights) for weights in itertools.permutations(_split(weight, bias)[:3]))
@@ -687,29 +687,29 @@ split_fused = Exercise(
         ),
         "weights and biases in turn": Mistake(
             "Each weight is followed by its bias; the exercise asks for the three weights first, and then the three "
-            "biases. See section 17.10.",
+            "biases. See section 17.20.",
             sign=lambda found, weight, bias: _all_equal([*found[::2], *found[1::2]], _split(weight, bias)),
         ),
         "two bundles": Mistake(
             "Two results come back, each with three tensors in it; the exercise asks for six tensors, one after the "
-            "other: a star in front of a tuple unpacks it. See section 17.10.",
+            "other: a star in front of a tuple unpacks it. See section 17.20.",
             sign=lambda found, weight, bias: (
                 len(found) == 2 and all(not isinstance(part, Tensor) and len(part) == 3 for part in found)
             ),
         ),
         "biases left out": Mistake(
             "The three weights come back and no biases: the file has one bias for all three, which is cut as well. See "
-            "section 17.10.",
+            "section 17.20.",
             sign=lambda found, weight, bias: len(found) == 3 and all(part.dim() == 2 for part in found),
         ),
         "nothing cut": Mistake(
             "Two tensors come back, and the bias is whole, 3E long: it is cut in three, as the weight is, and E comes "
-            "from the weight. (768 is the width of one model.) See section 17.10.",
+            "from the weight. (768 is the width of one model.) See section 17.20.",
             sign=lambda found, weight, bias: len(found) == 2 and found[1].shape == bias.shape,
         ),
         "some not transposed": Mistake(
             "Some of the three weights are transposed and others are not: this file stores each of them as (in, out). "
-            "See section 17.10.",
+            "See section 17.20.",
             sign=lambda found, weight, bias: (
                 all(
                     _all_equal([mine], [wanted]) or _all_equal([mine], [wanted.mT])
@@ -788,80 +788,80 @@ to_neighbours = Exercise(
     mistakes={
         "values reordered too": Mistake(
             "The rows of the values are reordered too; values are not turned, and what they make is added up in the "
-            "order that out_proj expects. See section 17.10.",
+            "order that out_proj expects. See section 17.21.",
             lambda q, k, v, H, G: (*_to_neighbours(q, k, v, H, G)[:2], v[_rows_of(v, G)]),
         ),
         "keys not reordered": Mistake(
             "The keys are left as they are: queries and keys then disagree on which numbers make a pair. See section "
-            "17.10.",
+            "17.21.",
             lambda q, k, v, H, G: (q[_rows_of(q, H)], k, v),
         ),
         "queries not reordered": Mistake(
             "The queries are left as they are: queries and keys then disagree on which numbers make a pair. "
-            "See section 17.10.",
+            "See section 17.21.",
             lambda q, k, v, H, G: (q, k[_rows_of(k, G)], v),
         ),
         "nothing reordered": Mistake(
-            "The rows have not moved: row i of the first half belongs next to row i of the second. See section 17.10.",
+            "The rows have not moved: row i of the first half belongs next to row i of the second. See section 17.21.",
             lambda q, k, v, H, G: (q, k, v),
         ),
         "over all heads at once": Mistake(
-            "With several heads rows change from head to head: the halves are those of one head. See section 17.10.",
+            "With several heads rows change from head to head: the halves are those of one head. See section 17.21.",
             lambda q, k, v, H, G: (q[_rows_of(q, 1)], k[_rows_of(k, 1)], v),
         ),
         "the way back": Mistake(
             "It is the way back, from neighbours to halves; for heads 4 wide the two are the same, for wider ones "
-            "they are not. See section 17.10.",
+            "they are not. See section 17.21.",
             _back_to_halves,
         ),
         "columns instead of rows": Mistake(
-            "The columns have moved: they belong to what comes in, the rows to what comes out. See section 17.10.",
+            "The columns have moved: they belong to what comes in, the rows to what comes out. See section 17.21.",
             sign=lambda found, q, k, *others: _columns_moved(found[0], q),
         ),
         "halves swapped": Mistake(
             "The two halves of a head have changed places; they have to be dealt out in turn, one row of the first, "
-            "one of the second. See section 17.10.",
+            "one of the second. See section 17.21.",
             lambda q, k, v, H, G: (_swap_halves(q, H), _swap_halves(k, G), v),
         ),
         "query heads for the keys": Mistake(
-            "The keys are cut into as many heads as the queries; with grouped keys they have fewer. See section 17.10.",
+            "The keys are cut into as many heads as the queries; with grouped keys they have fewer. See section 17.21.",
             lambda q, k, v, H, G: (q[_rows_of(q, H)], k[_rows_of(k, H)], v),
         ),
         "partners exchanged": Mistake(
             "Partners stand side by side, with the row of the second half in front: a pair would be turned the other "
-            "way round. See section 17.10.",
+            "way round. See section 17.21.",
             _each(lambda w, n: w.unflatten(0, (n, 2, -1)).flip(1).transpose(1, 2).flatten(0, 2)),
         ),
         "heads and halves exchanged": Mistake(
             "Heads and halves have changed places, so that all first halves stand in front of all second ones: each "
-            "head stays where it is, and its halves are dealt out in turn. See section 17.10.",
+            "head stays where it is, and its halves are dealt out in turn. See section 17.21.",
             _each(lambda w, n: w.unflatten(0, (n, 2, -1)).transpose(0, 1).flatten(0, 2)),
         ),
         "second half negated": Mistake(
             "Half of the rows have another sign: the minus belongs to the turning, and not to the weights. See section "
-            "17.10.",
+            "17.21.",
             _each(_second_half_negated),
         ),
         "first head only": Mistake(
             "The rows of the first head are in the new order, and those of the other heads are as they were. See "
-            "section 17.10.",
+            "section 17.21.",
             _each(_first_head_only),
         ),
         "heads left as an axis": Mistake(
             "The weight of the queries has more than two axes, heads or pairs among them: a Linear's weight has two, "
-            "(H·D, E). See section 17.10.",
+            "(H·D, E). See section 17.21.",
             sign=lambda found, *inputs: found[0].dim() > 2,
         ),
         "transposed": Mistake(
             "The rows are in the right order, and the weights are transposed: a Linear's weight stays (out, in). See "
-            "section 17.10.",
+            "section 17.21.",
             sign=lambda found, *inputs: all(
                 torch.equal(mine.mT, wanted) for mine, wanted in zip(found[:2], _to_neighbours(*inputs), strict=False)
             ),
         ),
         "groups repeated": Mistake(
             "The keys have as many rows as the queries: each group's rows should be there once. It is attention that "
-            "repeats the groups, later. See section 17.10.",
+            "repeats the groups, later. See section 17.21.",
             sign=lambda found, q, k, v, H, G: found[1].shape == q.shape if H > G else None,
         ),
     },

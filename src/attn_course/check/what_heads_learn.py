@@ -213,15 +213,15 @@ ablate_heads = Exercise(
         ),
         "padding counted": Mistake(
             "The rows of the padding are in the mean: nobody reads them, and they are as many as the longest text asks "
-            "for. See section 17.9.",
+            "for. See section 17.6.",
             {"x[mask].mean(dim=0)": "x.mean(dim=(0, 1))"},
         ),
         "padding in the sum": Mistake(
-            "The rows of the padding are in the sum, which is divided by the number of tokens. See section 17.9.",
+            "The rows of the padding are in the sum, which is divided by the number of tokens. See section 17.6.",
             {"x[mask].mean(dim=0)": "(x.sum(dim=(0, 1)) / mask.sum())"},
         ),
         "divided by all places": Mistake(
-            "The padding is left out of the sum and counted in the divisor. See section 17.9.",
+            "The padding is left out of the sum and counted in the divisor. See section 17.6.",
             {"x[mask].mean(dim=0)": "(x[mask].sum(dim=0) / mask.numel())"},
         ),
         "mask inverted": Mistake(
