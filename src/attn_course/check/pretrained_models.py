@@ -257,70 +257,73 @@ load_renamed = Exercise(
     ),
     mistakes={
         "not transposed": Mistake(
-            "A matrix of the set of transposed ones is loaded as it is; a square one fits either way, so nothing but "
-            "the numbers tells. See section 17.4.",
+            "Your function does not transpose the tensors whose names are in `transposed`. A square matrix fits "
+            "both ways, so only its numbers show the mistake. See section 17.4.",
             {".T if theirs in transposed else tensors[theirs]": ""},
         ),
         "transposed only where it does not fit": Mistake(
-            "A square matrix is not transposed: its shape fits either way, so whether to transpose has to come from "
-            "the set, not from the shape. See section 17.4.",
+            "Your function decides by the shape whether to transpose. A square matrix fits both ways, so the set "
+            "`transposed` has to decide. See section 17.4.",
             {"if theirs in transposed": "if tensors[theirs].shape != module.get_parameter(ours).shape"},
         ),
         "every matrix transposed": Mistake(
-            "Matrices that are not in the set of transposed ones are transposed too. See section 17.4.",
+            "Your function also transposes matrices whose names are not in `transposed`. See section 17.4.",
             {"if theirs in transposed": "if tensors[theirs].dim() == 2"},
         ),
         "missing names ignored": Mistake(
-            "A file that lacks a tensor is taken: the model is half loaded, and nothing is raised. See section 17.7.",
+            "Your function accepts a file in which a tensor is missing. The module is then half loaded, and no "
+            "error is raised. See section 17.7.",
             {"[name for name in names if name not in tensors] + ": ""},
         ),
         "unexpected names ignored": Mistake(
-            "A file with a tensor for which there is no place is taken, and its numbers are lost without a word. "
-            "See section 17.4.",
+            "Your function accepts a file with a tensor that has no parameter, and the numbers of this tensor are "
+            "lost without an error. See section 17.4.",
             {" + [name for name in tensors if name not in names]": ""},
         ),
         "nothing is checked": Mistake(
-            "Whatever is missing or left over, the file is taken, as with strict=False. See section 17.7.",
+            "Your function accepts every file, whatever is missing or unexpected, as `strict=False` does. See "
+            "section 17.7.",
             {"if wrong": "if False"},
         ),
         "shapes not checked": Mistake(
-            "A tensor of another shape is taken: copy_ spreads a single number over a whole parameter. See section "
-            "17.7.",
+            "Your function accepts a tensor of the wrong shape. `copy_` broadcasts, so a single number can fill a "
+            "whole parameter. See section 17.7.",
             {"tensor.shape != module.get_parameter(ours).shape": "False"},
         ),
         "half loaded": Mistake(
-            "The file is refused, but some parameters have been overwritten by then: look at everything first, and "
-            "copy afterwards. See section 17.7.",
+            "Your function refuses the file, but it has already overwritten some parameters. Check everything "
+            "first, and copy afterwards. See section 17.7.",
             _loads_what_fits,
         ),
         "copies as it goes": Mistake(
-            "A file that lacks a tensor is taken, and one with a name too many is refused when parameters have been "
-            "overwritten: look at everything first, and copy afterwards. See section 17.7.",
+            "Your function copies while it checks. It accepts a file in which a tensor is missing, and it refuses a "
+            "file with an unexpected tensor too late. Check everything first, and copy afterwards. See section "
+            "17.7.",
             _copies_as_it_goes,
         ),
         "another error": Mistake(
-            "A file that does not fit is refused, but not by the ValueError that the exercise asks for, so whoever "
-            "waits for that one does not catch it. See section 17.7.",
+            "Your function refuses the file with another error than a `ValueError`, so a program that catches a "
+            "`ValueError` does not catch it. See section 17.7.",
             sign=lambda found, *sizes: found[0] and not found[3],
         ),
         "does not raise": Mistake(
-            "From a file that does not fit nothing is loaded, but no error is raised, so whoever called goes on with "
-            "random numbers. See section 17.7.",
+            "Your function loads nothing from a file that does not fit, but it raises no error. The caller "
+            "continues with random numbers. See section 17.7.",
             _keeps_quiet,
         ),
         "stops at the first name": Mistake(
-            "Where several names are wrong, the refusal does not have all of them: collect what is missing, what is "
-            "left over and what does not fit, and say all of it at once. See section 17.7.",
+            "Your function stops at the first wrong name. Collect all missing names, unexpected names and wrong "
+            "shapes, and put all of them into one message. See section 17.7.",
             _stops_at_the_first,
         ),
         "wrong shapes not all named": Mistake(
-            "Where names and shapes are wrong at once, the refusal does not have all of them: look for everything "
-            "that is wrong before you raise. See section 17.7.",
+            "Your function does not name every tensor when names and shapes are wrong at the same time. Collect "
+            "everything that is wrong before you raise the error. See section 17.7.",
             _names_before_shapes,
         ),
         "shape noticed too late": Mistake(
-            "A matrix stored the other way round is refused, but parameters have been overwritten by then: compare "
-            "all shapes before anything is copied. See section 17.7.",
+            "Your function refuses a matrix that is stored the other way, but it has already overwritten some "
+            "parameters. Compare all shapes before you copy. See section 17.7.",
             sign=lambda found, width, hidden, fault: (
                 found[0] and not found[2]
                 if fault == "stored the other way"
@@ -330,68 +333,68 @@ load_renamed = Exercise(
             ),
         ),
         "names nothing": Mistake(
-            "The file is refused, but the message does not say which names are missing, unexpected or of another "
-            "shape. See section 17.7.",
+            "Your function refuses the file, but its message does not say which tensors are missing, unexpected or "
+            "of the wrong shape. See section 17.7.",
             {'", ".join(wrong)': '"this file does not fit"'},
         ),
         "names in the wrong direction": Mistake(
-            "A name of the module is looked up among the file's names: the table goes from the names in the file to "
-            "those of the module. See section 17.4.",
+            "Your function looks for a name of the module among the names of the file. The dictionary `names` goes "
+            "from the file to the module. See section 17.4.",
             _other_direction,
         ),
         "parameters replaced or frozen": Mistake(
-            "The module's parameters are other tensors than before, share memory with the file's, or no longer "
-            "require gradients. Copy into those that are there: an optimizer may hold them. See section 17.4.",
+            "Your function replaces the parameters of the module, shares memory with the file, or switches "
+            "gradients off. Copy the numbers into the existing parameters, because an optimizer may hold them. See "
+            "section 17.4.",
             sign=lambda found, *sizes: found[4] == "other parameters",
         ),
         "file changed": Mistake(
-            "The dictionary that was given, or a tensor in it, is not what it was, and a second module may have to be "
-            "filled from it. Work on new ones. See section 17.4.",
+            "Your function changes the dictionary `tensors` or a tensor in it. Another module may be filled from "
+            "the same file, so work on new tensors. See section 17.4.",
             sign=lambda found, *sizes: found[4] == "file changed" or None,
         ),
         "shapes taken for sizes": Mistake(
-            "A tensor with as many numbers in another shape is taken: it has to be refused, even where it could be "
-            "brought into the right shape. See section 17.7.",
+            "Your function accepts a tensor of the wrong shape because it has the right number of elements. Refuse "
+            "it, even if a reshape would make it fit. See section 17.7.",
             sign=lambda found, width, hidden, fault: (
                 not found[0] if fault == "stored the other way" else (False if _is_whole(fault) else None)
             ),
         ),
         "reshaped instead of transposed": Mistake(
-            "A matrix of the set of transposed ones is brought into the shape of the parameter by reshaping, which "
-            "leaves its numbers in other places: transpose it. See section 17.4.",
+            "Your function reshapes a matrix that has to be transposed. Reshaping gives the right shape but puts "
+            "the numbers in the wrong places. See section 17.4.",
             {
                 ".T if theirs in transposed else tensors[theirs]": "",
                 "    wrong +=": "    new = {n: _reshaped(t, module, n) for n, t in new.items()}\n    wrong +=",
             },
         ),
         "another module": Mistake(
-            "What comes back is not the module that was given: fill that one, and return it. See section 17.4.",
+            "Your function returns another module. Fill the module that it gets, and return it. See section 17.4.",
             sign=lambda found, *sizes: found[4] == "another module",
         ),
         "shapes compared before transposing": Mistake(
-            "A file that fits is refused, and the message names the matrix that has to be transposed, and no other: "
-            "the set has its name in the file, and its shape has to be right after transposing, not before. See "
-            "section 17.4.",
+            "Your function refuses a file that fits, because it compares the shapes before it transposes. Transpose "
+            "first and compare afterwards. See section 17.4.",
             sign=lambda found, *sizes: found[4] == "transposed later" or (False if _is_whole(sizes[-1]) else None),
         ),
         "table not used": Mistake(
-            "A file that fits is refused, with all names of the file and of the module: they are two vocabularies, "
-            "and the table goes from the one to the other. See section 17.4.",
+            "Your function refuses a file that fits, because it compares the names in the file with the names in "
+            "the module directly. The dictionary `names` translates between them. See section 17.4.",
             sign=lambda found, *sizes: found[4] == "table not used" or (False if _is_whole(sizes[-1]) else None),
         ),
         "tensors exchanged": Mistake(
-            "Where the file, the table and the module have their names in different orders, tensors stand in the "
-            "places of others: the names say what goes where, and no order does. See section 17.4.",
+            "Your function puts tensors into the wrong parameters when the file, the table and the module have "
+            "different orders. Match them by name and not by order. See section 17.4.",
             sign=_is_exchanged,
         ),
         "type of the file": Mistake(
-            "A parameter has another type afterwards than before: copy the numbers into it, and they take the type "
-            "that it has. See section 17.4.",
+            "Your function changes the type of a parameter to the type in the file. If you copy into the existing "
+            "parameter, it keeps its type. See section 17.4.",
             sign=lambda found, *sizes: found[4] == "another type",
         ),
         "settings changed": Mistake(
-            "A file that does not fit leaves the module in another mode, with other parameters that require "
-            "gradients, or with other gradients: leave it as it was. See section 17.7.",
+            "Your function refuses the file, but it changes the mode of the module, or the gradients of its "
+            "parameters. Leave the module unchanged. See section 17.7.",
             sign=lambda found, *sizes: found[4] == "other settings",
         ),
     },
@@ -433,119 +436,126 @@ mean_pool = Exercise(
     gradients=True,
     mistakes={
         "zeros taken for padding": Mistake(
-            "A token whose numbers are all 0 is not counted: what is padding is said by the mask alone. "
-            "See section 17.6.",
+            "Your function does not count a token whose hidden state contains only zeros. Only the mask says what "
+            "padding is. See section 17.6.",
             lambda hidden, mask: _mean(hidden, mask, (mask & (hidden != 0).any(-1)).sum(dim=1, keepdim=True)),
         ),
         "pads counted": Mistake(
-            "The pads are in the mean: a sentence gets another vector as soon as a longer one joins its batch. "
-            "See section 17.6.",
+            "Your function includes padding in the mean. The vector of a sentence then changes when a longer "
+            "sentence joins its batch. See section 17.6.",
             lambda hidden, mask: hidden.mean(dim=1),
         ),
         "divided by the padded length": Mistake(
-            "The pads are left out of the sum and counted in the divisor, so the vectors of short sentences are too "
-            "short. See section 17.6.",
+            "Your function leaves padding out of the sum but divides by the padded length, so the vectors of short "
+            "sentences are too short. See section 17.6.",
             lambda hidden, mask: _mean(hidden, mask, hidden.size(1)),
         ),
         "not divided": Mistake(
-            "It is a sum; a mean is divided by the number of tokens. See section 17.6.",
+            "Your function returns a sum. Divide it by the number of tokens. See section 17.6.",
             lambda hidden, mask: _mean(hidden, mask, 1),
         ),
         "divided by the tokens of the whole batch": Mistake(
-            "The sum of one sentence is divided by the number of tokens of all sentences: count for each row. "
+            "Your function divides by the number of tokens in the whole batch. Count the tokens of each sentence. "
             "See section 17.6.",
             lambda hidden, mask: _mean(hidden, mask, mask.sum()),
         ),
         "mask inverted": Mistake(
-            "It is the mean of the pads: True stands for a real token. See section 17.6.",
+            "Your function returns the mean of the padding. The mask is True at tokens. See section 17.6.",
             lambda hidden, mask: _mean(hidden, ~mask, (~mask).sum(dim=1, keepdim=True)),
         ),
         "first token": Mistake(
-            "It is the vector of the first token; this model was trained for the mean of all. See section 17.6.",
+            "Your function returns the hidden state of the first token. This model was trained for the mean of all "
+            "tokens. See section 17.6.",
             lambda hidden, mask: hidden[:, 0],
         ),
         "maximum": Mistake(
-            "It is the largest number of each column, not the mean. See section 17.6.",
+            "Your function returns the largest number of each column instead of the mean. See section 17.6.",
             lambda hidden, mask: hidden.masked_fill(~mask[..., None], -torch.inf).amax(1),
         ),
         "axis lost with one sentence": Mistake(
-            "With one sentence the axis of the batch is lost: one sentence is a batch of one, and the shape is (1, E). "
-            "See section 17.6.",
+            "Your function loses the axis of the batch if there is only one sentence. The shape has to be (1, E) "
+            "then. See section 17.6.",
             lambda hidden, mask: _mean(hidden, mask, mask.sum(dim=1, keepdim=True)).squeeze(0),
         ),
         "all sentences in one": Mistake(
-            "It is one mean over the tokens of all sentences: each sentence has its own. See section 17.6.",
+            "Your function computes one mean over the tokens of all sentences. Compute a mean for each sentence. "
+            "See section 17.6.",
             sign=lambda found, hidden, mask: (
                 found.size(-1) == hidden.size(2)
                 and torch.allclose(found, hidden[mask].mean(dim=0).expand_as(found), rtol=1e-3, atol=1e-5)
             ),
         ),
         "mean over the sentences": Mistake(
-            "It is the mean over the batch, and not over the tokens of each sentence. See section 17.6.",
+            "Your function computes the mean over the batch. Compute the mean over the tokens of each sentence. See "
+            "section 17.6.",
             lambda hidden, mask: hidden.mean(dim=0),
         ),
         "cut at the length": Mistake(
-            "It takes the first n tokens of each sentence, which is right while the pads come last; with padding on "
-            "the left it takes pads. Ask the mask which tokens are real. See section 17.6.",
+            "Your function takes the first n positions of each sentence. With padding on the left, these contain "
+            "padding. The mask says which positions are tokens. See section 17.6.",
             lambda hidden, mask: torch.stack(
                 [row[:n].mean(0) for row, n in zip(hidden, mask.sum(1).tolist(), strict=True)]
             ),
         ),
         "brought to length 1": Mistake(
-            "It is the mean brought to length 1; the mean itself is asked for. See section 17.6.",
+            "Your function scales the mean to length 1. Return the mean itself. See section 17.6.",
             lambda hidden, mask: nn.functional.normalize(_mean(hidden, mask, 1), dim=-1),
         ),
         "divided twice": Mistake(
-            "A mean is a sum that has been divided already, and here it is divided once more. See section 17.6.",
+            "Your function divides twice: a mean is divided already, and your function divides it again. See "
+            "section 17.6.",
             lambda hidden, mask: _mean(hidden, mask, hidden.size(1)) / mask.sum(1, keepdim=True),
         ),
         "count without an axis for the width": Mistake(
-            "The counts (B,) have to divide sums (B, E): they lack an axis of length 1 at their end. See section 17.6.",
+            "The counts of shape (B,) cannot divide the sums of shape (B, E). Give the counts an axis of length 1 "
+            "at the end. See section 17.6.",
             lambda hidden, mask: _mean(hidden, mask, mask.sum(dim=1)),
         ),
         "mask without an axis for the width": Mistake(
-            "The mask (B, T) has to be multiplied with (B, T, E): it lacks an axis of length 1 at its end. See section "
-            "17.6.",
+            "The mask of shape (B, S) cannot be multiplied with the hidden states of shape (B, S, E). Give the mask "
+            "an axis of length 1 at the end. See section 17.6.",
             lambda hidden, mask: (hidden * mask).sum(1) / mask.sum(1, keepdim=True),
         ),
         "first row's count for all": Mistake(
-            "Every sum is divided by the number of tokens of the first sentence: each sentence has its own. See "
-            "section 17.6.",
+            "Your function divides all sums by the number of tokens in the first sentence. Count the tokens of each "
+            "sentence. See section 17.6.",
             lambda hidden, mask: _mean(hidden, mask, mask[0].sum()),
         ),
         "first row's mask for all": Mistake(
-            "The first sentence's mask is used for all of them: each has its own. See section 17.6.",
+            "Your function uses the mask of the first sentence for all sentences. Each sentence has its own mask. "
+            "See section 17.6.",
             lambda hidden, mask: _mean(hidden, mask[:1].expand_as(mask), mask[0].sum()),
         ),
         "divided by the width": Mistake(
-            "The sum is divided by the number of columns E; divide by the number of tokens. See section 17.6.",
+            "Your function divides the sum by E, the number of columns. Divide it by the number of tokens. See "
+            "section 17.6.",
             lambda hidden, mask: _mean(hidden, mask, hidden.size(2)),
         ),
         "pads in the sum": Mistake(
-            "The pads are in the sum, which is divided by the number of real tokens: a vector changes with the length "
-            "of its neighbours. See section 17.6.",
+            "Your function includes padding in the sum, and divides by the number of real tokens. The vector of a "
+            "sentence then changes with the length of its neighbours. See section 17.6.",
             lambda hidden, mask: hidden.sum(dim=1) / mask.sum(dim=1, keepdim=True),
         ),
         "added up over the width": Mistake(
-            "There is one number for each token, and a sentence should have a vector: the mean over its tokens, which"
-            " are axis 1. See section 17.6.",
+            "Your function returns a number for each token. Return a vector for each sentence, the mean over axis "
+            "1. See section 17.6.",
             sign=lambda found, hidden, mask: found.shape == mask.shape,
         ),
         "divided by a root": Mistake(
-            "The sum is divided by the root of the number of tokens; a mean is divided by the number itself. See "
-            "section 17.6.",
+            "Your function divides the sum by the square root of the number of tokens. Divide it by the number "
+            "itself. See section 17.6.",
             lambda hidden, mask: _mean(hidden, mask, mask.sum(1, keepdim=True).sqrt()),
         ),
         "first and last token left out": Mistake(
-            "In a sentence without padding the first and the last token are left out; they are marks, but the mask "
-            "counts them, and this model was trained for the mean of all. See section 17.6.",
+            "Your function leaves the first and the last token out. The mask counts `[CLS]` and `[SEP]`, and the "
+            "model was trained with both in the mean. See section 17.6.",
             sign=lambda found, hidden, mask: (
                 torch.allclose(found, hidden[:, 1:-1].mean(dim=1), rtol=1e-3, atol=1e-5) if mask.all() else None
             ),
         ),
         "rounded to half precision": Mistake(
-            "The numbers are right to two or three digits: they are numbers of float16 or bfloat16, and should stay "
-            "in the type in which they were given. See section 17.6.",
+            "Your function returns numbers that are rounded to float16 or bfloat16. Keep the type of the hidden "
+            "states. See section 17.6.",
             sign=lambda found, hidden, mask: (
                 any(torch.equal(found, found.to(half).to(found.dtype)) for half in (torch.float16, torch.bfloat16))
                 and torch.allclose(
@@ -554,12 +564,12 @@ mean_pool = Exercise(
             ),
         ),
         "divided without fractions": Mistake(
-            "The means are whole numbers: // rounds down to one, and / does not. See section 17.6.",
+            "Your function rounds the means down to whole numbers. Use `/` instead of `//`. See section 17.6.",
             lambda hidden, mask: _mean(hidden, mask, 1) // mask.sum(1, keepdim=True),
         ),
         "softmax of the mask": Mistake(
-            "The weights are a softmax over the mask, in which a pad still has the exponential of 0, which is 1: "
-            "divide the mask by its sum instead. See section 17.6.",
+            "Your function weights the tokens with a softmax of the mask, and padding gets a weight above 0. Divide "
+            "the mask by its sum instead. See section 17.6.",
             lambda hidden, mask: (hidden * mask.to(hidden.dtype).softmax(dim=1)[..., None]).sum(dim=1),
         ),
     },
@@ -603,113 +613,116 @@ split_fused = Exercise(
     ),
     mistakes={
         "not transposed": Mistake(
-            "The three are cut and not transposed: this file stores (in, out), and a Linear wants (out, in). Each is "
-            "square, so it fits and gives other numbers. See section 17.20.",
+            "Your function does not transpose the three weights. The file stores (in, out), and a linear layer "
+            "needs (out, in). Each weight is square, so it fits without an error. See section 17.20.",
             {"q.T, k.T, v.T": "q, k, v"},
         ),
         "queries and keys swapped": Mistake(
-            "Queries and keys have changed places: the order in the file is queries, keys, values. See section 17.20.",
+            "Your function swaps queries and keys. The order in the file is queries, keys, values. See section 17.20.",
             {"q, k, v =": "k, q, v =", "of_q, of_k, of_v =": "of_k, of_q, of_v ="},
         ),
         "keys and values swapped": Mistake(
-            "Keys and values have changed places: the order in the file is queries, keys, values. See section 17.20.",
+            "Your function swaps keys and values. The order in the file is queries, keys, values. See section 17.20.",
             {"q, k, v =": "q, v, k =", "of_q, of_k, of_v =": "of_q, of_v, of_k ="},
         ),
         "queries and values swapped": Mistake(
-            "Queries and values have changed places: the order in the file is queries, keys, values. See section "
+            "Your function swaps queries and values. The order in the file is queries, keys, values. See section "
             "17.20.",
             {"q, k, v =": "v, k, q =", "of_q, of_k, of_v =": "of_v, of_k, of_q ="},
         ),
         "values first": Mistake(
-            "The values come first here: the order in the file is queries, keys, values. See section 17.20.",
+            "Your function returns the values first. The order in the file is queries, keys, values. See section "
+            "17.20.",
             {"q, k, v =": "k, v, q =", "of_q, of_k, of_v =": "of_k, of_v, of_q ="},
         ),
         "keys first": Mistake(
-            "The queries come last here: the order in the file is queries, keys, values. See section 17.20.",
+            "Your function returns the queries last. The order in the file is queries, keys, values. See section "
+            "17.20.",
             {"q, k, v =": "v, q, k =", "of_q, of_k, of_v =": "of_v, of_q, of_k ="},
         ),
         "every third column": Mistake(
-            "Each takes every third column; in this file the three lie side by side, E columns each. See section "
-            "17.20.",
+            "Your function takes every third column. Queries, keys and values are side by side in the file, with E "
+            "columns each. See section 17.20.",
             {"(E, 3, E).unbind(dim=1)": "(E, E, 3).unbind(dim=2)", "(3, E)": "(E, 3).T"},
         ),
         "reshaped instead of transposed": Mistake(
-            "The numbers of the three are mixed: a row of the file holds some of each, and reshaping to (3, E, E) cuts "
-            "along the rows. See section 17.20.",
+            "Your function mixes queries, keys and values. Each row of the file contains some of all three, and "
+            "reshaping to (3, E, E) cuts along the rows. See section 17.20.",
             {"(E, 3, E).unbind(dim=1)": "(3, E, E)", "q.T, k.T, v.T": "q, k, v"},
         ),
         "rows cut before transposing": Mistake(
-            "Reshaped to (3, E, E), the file is cut along its rows, and a row holds numbers of all three; transposing "
-            "afterwards does not unmix them. See section 17.20.",
+            "Your function reshapes to (3, E, E), which cuts along the rows, and each row contains some of all "
+            "three. Transposing afterwards does not repair this. See section 17.20.",
             {"(E, 3, E).unbind(dim=1)": "(3, E, E)"},
         ),
         "cut along the inputs": Mistake(
-            "A part of the weight is still 3E long: what has to be cut is the axis of the outputs, which is the one "
-            "3E long, and not that of the inputs. See section 17.20.",
+            "Your function splits the axis of the inputs, because a part is still 3E long. Split the axis of the "
+            "outputs, which has the length 3E. See section 17.20.",
             sign=lambda found, weight, bias: any(
                 len(found) > 2 and part.dim() == 2 and 3 * len(weight) in part.shape for part in found[:3]
             ),
         ),
         "biases not split": Mistake(
-            "Every one of the three has the whole bias of 3E numbers: it is cut in three like the columns. See section "
-            "17.20.",
+            "Your function returns the whole bias of length 3E three times. Split it into three parts, as you split "
+            "the columns. See section 17.20.",
             {"of_q, of_k, of_v\n": "bias, bias, bias\n"},
         ),
         "the same for all three": Mistake(
-            "Queries, keys and values get the same columns, the first E: the keys have the next E, and the values the "
-            "last. See section 17.20.",
+            "Your function returns the first E columns three times. The keys are the next E columns, and the values "
+            "are the last E columns. See section 17.20.",
             {"q.T, k.T, v.T, of_q, of_k, of_v": "q.T, q.T, q.T, of_q, of_q, of_q"},
         ),
         "one bias for all three": Mistake(
-            "All three have the bias of the queries: the bias is cut in three like the columns. See section 17.20.",
+            "Your function returns the bias of the queries three times. Split the bias into three parts, as you "
+            "split the columns. See section 17.20.",
             {"of_q, of_k, of_v\n": "of_q, of_q, of_q\n"},
         ),
         "every third number of the bias": Mistake(
-            "Of the biases each takes every third number: they lie one after the other, E numbers each, as the columns "
-            "do. See section 17.20.",
+            "Your function takes every third number of the bias. The three biases follow each other in the file, "
+            "with E numbers each. See section 17.20.",
             {"bias.reshape(3, E)": "bias.reshape(E, 3).T"},
         ),
         "biases in another order": Mistake(
-            "The weights are right, and the biases stand in another order than queries, keys, values. See section "
-            "17.20.",
+            "The weights are right, but the biases are in the wrong order. The order is queries, keys, values. See "
+            "section 17.20.",
             sign=lambda found, weight, bias: (
                 _all_equal(found[:3], _split(weight, bias)[:3])
                 and any(_all_equal(found[3:], biases) for biases in itertools.permutations(_split(weight, bias)[3:]))
             ),
         ),
         "weights in another order": Mistake(
-            "The biases are right, and the weights stand in another order than queries, keys, values. See section "
-            "17.20.",
+            "The biases are right, but the weights are in the wrong order. The order is queries, keys, values. See "
+            "section 17.20.",
             sign=lambda found, weight, bias: (
                 _all_equal(found[3:], _split(weight, bias)[3:])
                 and any(_all_equal(found[:3], weights) for weights in itertools.permutations(_split(weight, bias)[:3]))
             ),
         ),
         "weights and biases in turn": Mistake(
-            "Each weight is followed by its bias; the exercise asks for the three weights first, and then the three "
-            "biases. See section 17.20.",
+            "Your function returns each weight followed by its bias. Return the three weights first, and then the "
+            "three biases. See section 17.20.",
             sign=lambda found, weight, bias: _all_equal([*found[::2], *found[1::2]], _split(weight, bias)),
         ),
         "two bundles": Mistake(
-            "Two results come back, each with three tensors in it; the exercise asks for six tensors, one after the "
-            "other: a star in front of a tuple unpacks it. See section 17.20.",
+            "Your function returns two groups of three tensors. Return six tensors in one tuple; a star before a "
+            "tuple unpacks it. See section 17.20.",
             sign=lambda found, weight, bias: (
                 len(found) == 2 and all(not isinstance(part, Tensor) and len(part) == 3 for part in found)
             ),
         ),
         "biases left out": Mistake(
-            "The three weights come back and no biases: the file has one bias for all three, which is cut as well. See "
-            "section 17.20.",
+            "Your function returns the three weights without their biases. Split the bias into three parts, too. "
+            "See section 17.20.",
             sign=lambda found, weight, bias: len(found) == 3 and all(part.dim() == 2 for part in found),
         ),
         "nothing cut": Mistake(
-            "Two tensors come back, and the bias is whole, 3E long: it is cut in three, as the weight is, and E comes "
-            "from the weight. (768 is the width of one model.) See section 17.20.",
+            "Your function returns two tensors, and the bias is still 3E long. Split both into three parts, and "
+            "take E from the shape of the weight. (768 is the width of only one model.) See section 17.20.",
             sign=lambda found, weight, bias: len(found) == 2 and found[1].shape == bias.shape,
         ),
         "some not transposed": Mistake(
-            "Some of the three weights are transposed and others are not: this file stores each of them as (in, out). "
-            "See section 17.20.",
+            "Your function transposes only some of the three weights. The file stores all of them as (in, out). See "
+            "section 17.20.",
             sign=lambda found, weight, bias: (
                 all(
                     _all_equal([mine], [wanted]) or _all_equal([mine], [wanted.mT])
@@ -787,81 +800,83 @@ to_neighbours = Exercise(
     returns=("the weight of the queries", "the weight of the keys", "the weight of the values"),
     mistakes={
         "values reordered too": Mistake(
-            "The rows of the values are reordered too; values are not turned, and what they make is added up in the "
-            "order that out_proj expects. See section 17.21.",
+            "Your function reorders the values, too. Values are not rotated, and `out_proj` expects them in the old "
+            "order. See section 17.21.",
             lambda q, k, v, H, G: (*_to_neighbours(q, k, v, H, G)[:2], v[_rows_of(v, G)]),
         ),
         "keys not reordered": Mistake(
-            "The keys are left as they are: queries and keys then disagree on which numbers make a pair. See section "
-            "17.21.",
+            "Your function does not reorder the keys. Queries and keys then form different pairs. See section 17.21.",
             lambda q, k, v, H, G: (q[_rows_of(q, H)], k, v),
         ),
         "queries not reordered": Mistake(
-            "The queries are left as they are: queries and keys then disagree on which numbers make a pair. "
-            "See section 17.21.",
+            "Your function does not reorder the queries. Queries and keys then form different pairs. See section "
+            "17.21.",
             lambda q, k, v, H, G: (q, k[_rows_of(k, G)], v),
         ),
         "nothing reordered": Mistake(
-            "The rows have not moved: row i of the first half belongs next to row i of the second. See section 17.21.",
+            "Your function does not move any row. Row i of the first half and row i of the second half have to be "
+            "neighbours. See section 17.21.",
             lambda q, k, v, H, G: (q, k, v),
         ),
         "over all heads at once": Mistake(
-            "With several heads rows change from head to head: the halves are those of one head. See section 17.21.",
+            "Your function moves rows from one head to another. Each head has its own two halves. See section 17.21.",
             lambda q, k, v, H, G: (q[_rows_of(q, 1)], k[_rows_of(k, 1)], v),
         ),
         "the way back": Mistake(
-            "It is the way back, from neighbours to halves; for heads 4 wide the two are the same, for wider ones "
-            "they are not. See section 17.21.",
+            "Your function does the opposite: it moves neighbours to halves. For heads of width 4, both orders are "
+            "the same, but not for wider heads. See section 17.21.",
             _back_to_halves,
         ),
         "columns instead of rows": Mistake(
-            "The columns have moved: they belong to what comes in, the rows to what comes out. See section 17.21.",
+            "Your function moves the columns, which belong to the inputs. Move the rows, which belong to the "
+            "outputs. See section 17.21.",
             sign=lambda found, q, k, *others: _columns_moved(found[0], q),
         ),
         "halves swapped": Mistake(
-            "The two halves of a head have changed places; they have to be dealt out in turn, one row of the first, "
-            "one of the second. See section 17.21.",
+            "Your function swaps the halves of each head. Take one row from the first half and one from the second "
+            "half in turn. See section 17.21.",
             lambda q, k, v, H, G: (_swap_halves(q, H), _swap_halves(k, G), v),
         ),
         "query heads for the keys": Mistake(
-            "The keys are cut into as many heads as the queries; with grouped keys they have fewer. See section 17.21.",
+            "Your function divides the keys into as many heads as the queries. The keys have `num_kv_heads` heads. "
+            "See section 17.21.",
             lambda q, k, v, H, G: (q[_rows_of(q, H)], k[_rows_of(k, H)], v),
         ),
         "partners exchanged": Mistake(
-            "Partners stand side by side, with the row of the second half in front: a pair would be turned the other "
-            "way round. See section 17.21.",
+            "Your function puts the row of the second half first in each pair. The pair would then be rotated in "
+            "the opposite direction. See section 17.21.",
             _each(lambda w, n: w.unflatten(0, (n, 2, -1)).flip(1).transpose(1, 2).flatten(0, 2)),
         ),
         "heads and halves exchanged": Mistake(
-            "Heads and halves have changed places, so that all first halves stand in front of all second ones: each "
-            "head stays where it is, and its halves are dealt out in turn. See section 17.21.",
+            "Your function puts the first halves of all heads before all second halves. Each head stays at its "
+            "place, and the rows of its two halves alternate. See section 17.21.",
             _each(lambda w, n: w.unflatten(0, (n, 2, -1)).transpose(0, 1).flatten(0, 2)),
         ),
         "second half negated": Mistake(
-            "Half of the rows have another sign: the minus belongs to the turning, and not to the weights. See section "
-            "17.21.",
+            "Your function changes the sign of half of the rows. The minus sign belongs to the rotation, not to the "
+            "weights. See section 17.21.",
             _each(_second_half_negated),
         ),
         "first head only": Mistake(
-            "The rows of the first head are in the new order, and those of the other heads are as they were. See "
-            "section 17.21.",
+            "Your function reorders only the rows of the first head. Reorder the rows of every head. See section "
+            "17.21.",
             _each(_first_head_only),
         ),
         "heads left as an axis": Mistake(
-            "The weight of the queries has more than two axes, heads or pairs among them: a Linear's weight has two, "
+            "Your function returns a weight with more than two axes. The weight of a linear layer has two axes, "
             "(H·D, E). See section 17.21.",
             sign=lambda found, *inputs: found[0].dim() > 2,
         ),
         "transposed": Mistake(
-            "The rows are in the right order, and the weights are transposed: a Linear's weight stays (out, in). See "
-            "section 17.21.",
+            "The rows are in the right order, but your function also transposes the weights. Keep them as (out, "
+            "in). See section 17.21.",
             sign=lambda found, *inputs: all(
                 torch.equal(mine.mT, wanted) for mine, wanted in zip(found[:2], _to_neighbours(*inputs), strict=False)
             ),
         ),
         "groups repeated": Mistake(
-            "The keys have as many rows as the queries: each group's rows should be there once. It is attention that "
-            "repeats the groups, later. See section 17.21.",
+            "Your function repeats the key heads. Return each of them once, because attention repeats them later. "
+            "See section 17.21.",
             sign=lambda found, q, k, v, H, G: found[1].shape == q.shape if H > G else None,
         ),
     },
@@ -919,21 +934,21 @@ share_on_previous = Exercise(
     returns=("share",),
     mistakes={
         "next token": Mistake(
-            "It is the share of the next token: a row belongs to a query, and the token before it stands one column "
-            "to the left. See section 17.8.",
+            "Your function returns the share of the next token. A row belongs to a query, and its previous token is "
+            "one column to the left. See section 17.8.",
             lambda weights, mask: _share(weights, mask & mask.roll(-1, 1) & _not_last(mask), -1),
         ),
         "same token": Mistake(
-            "It is the share that a token gives to itself, the diagonal; the token before stands one column to the "
-            "left. See section 17.8.",
+            "Your function returns the share that each token gives to itself. The previous token is one column to "
+            "the left of the diagonal. See section 17.8.",
             lambda weights, mask: _share(weights, mask, 0),
         ),
         "pads counted": Mistake(
-            "Rows of pads are in the mean: nobody uses what a pad looks at. See section 17.8.",
+            "Your function includes the rows of padding. Nobody uses the output of padding. See section 17.8.",
             lambda weights, mask: weights.diagonal(-1, -2, -1).mean((0, 2)),
         ),
         "weights of 0 not counted": Mistake(
-            "A token whose weight on the one before it is 0 is not counted, and the share comes out too large: 0 is a "
+            "Your function does not count a token whose weight is 0, so the share is too large. A weight of 0 is a "
             "weight like any other. See section 17.8.",
             lambda weights, mask: (
                 _share(weights, _not_first(mask))
@@ -942,32 +957,33 @@ share_on_previous = Exercise(
             ),
         ),
         "first token counted": Mistake(
-            "The first token of each sentence is counted and has no token before it, so the shares are too small. "
-            "See section 17.8.",
+            "Your function counts the first token of each sentence, which has no previous token. The shares are "
+            "therefore too small. See section 17.8.",
             lambda weights, mask: _share(weights, _not_first(mask)) * _not_first(mask).sum() / mask.sum(),
         ),
         "divided by the number of positions": Mistake(
-            "The weights are added up rightly and divided by the number of all positions, the pads' among them. "
-            "See section 17.8.",
+            "The sum is right, but your function divides it by the number of all positions, including padding. See "
+            "section 17.8.",
             lambda weights, mask: _share(weights, _not_first(mask)) * _not_first(mask).sum() / mask.numel(),
         ),
         "pads in the sum": Mistake(
-            "Rows of pads are added to the sum and left out of the divisor, so the shares are too large. See section "
-            "17.8.",
+            "Your function adds the rows of padding to the sum but does not count them, so the shares are too "
+            "large. See section 17.8.",
             lambda weights, mask: weights.diagonal(-1, -2, -1).sum((0, 2)) / mask[:, 1:].sum(),
         ),
         "pads in the divisor": Mistake(
-            "Rows of pads are left out of the sum and counted in the divisor, so the shares are too small. See section "
-            "17.8.",
+            "Your function counts the rows of padding but does not add them to the sum, so the shares are too "
+            "small. See section 17.8.",
             lambda weights, mask: _share(weights, _not_first(mask)) * (_not_first(mask).sum() / mask[:, 1:].numel()),
         ),
         "mask of the previous token": Mistake(
-            "A row counts if the token before it is real, so the first pad behind each sentence counts too: what "
-            "matters is whether the token that looks is real. See section 17.8.",
+            "Your function counts a row if the previous token is real, so it counts the first padding of each "
+            "sentence. Count a row if its own token is real. See section 17.8.",
             lambda weights, mask: _share(weights, nn.functional.pad(mask[:, :-1], (1, 0)).bool()),
         ),
         "mean of the sentences' means": Mistake(
-            "Every sentence counts the same, however long; here every token shall. See section 17.8.",
+            "Your function gives every sentence the same weight. Every token should have the same weight. See "
+            "section 17.8.",
             sign=lambda found, weights, mask: (
                 torch.allclose(found, _mean_of_sentences(weights, mask), rtol=1e-3, atol=1e-6)
                 if (mask.sum(1) > 1).all()
@@ -975,32 +991,33 @@ share_on_previous = Exercise(
             ),
         ),
         "not divided": Mistake(
-            "It is a sum of weights: divide by the number of tokens that were counted. See section 17.8.",
+            "Your function returns a sum of weights. Divide it by the number of tokens that you counted. See "
+            "section 17.8.",
             lambda weights, mask: _share(weights, _not_first(mask)) * _not_first(mask).sum(),
         ),
         "one number for all heads": Mistake(
-            "The heads are averaged too, and heads differ: keep their axis. See section 17.8.",
+            "Your function averages over the heads, too. Return one number for each head. See section 17.8.",
             lambda weights, mask: _share(weights, _not_first(mask)).mean(),
         ),
         "counts the largest weights": Mistake(
-            "It counts how often the previous token gets the largest weight; the share is the weight itself. "
-            "See section 17.8.",
+            "Your function counts how often the previous token gets the largest weight. The share is the mean of "
+            "the weights themselves. See section 17.8.",
             lambda weights, mask: _share(
                 nn.functional.one_hot(weights.argmax(-1), weights.size(-1)).to(weights.dtype), _not_first(mask)
             ),
         ),
         "divided by the heads": Mistake(
-            "The sum is divided by the heads as well: counted are tokens, and each head has a mean of its own over all "
-            "of them. See section 17.8.",
+            "Your function also divides by the number of heads. Each head has its own mean over all tokens. See "
+            "section 17.8.",
             lambda weights, mask: _share(weights, _not_first(mask)) / weights.size(1),
         ),
         "one number for each sentence": Mistake(
-            "There is a number for each sentence and each head; the mean runs over the tokens of all sentences "
-            "together. See section 17.8.",
+            "Your function returns a number for each sentence and each head. Average over the tokens of all "
+            "sentences together. See section 17.8.",
             sign=lambda found, weights, mask: found.shape == weights.shape[:2],
         ),
         "first sentence only": Mistake(
-            "Only the first sentence is looked at. See section 17.8.",
+            "Your function looks only at the first sentence. See section 17.8.",
             sign=lambda found, weights, mask: (
                 torch.allclose(found, _share(weights[:1], _not_first(mask)[:1]), rtol=1e-3, atol=1e-6)
                 if mask[0].sum() > 1
@@ -1008,15 +1025,15 @@ share_on_previous = Exercise(
             ),
         ),
         "share of the first token": Mistake(
-            "It is the share of the first token of the sentence, on which many heads rest; the token before stands one "
-            "column to the left of the diagonal. See section 17.8.",
+            "Your function returns the share of the first token of the sentence. The previous token is one column "
+            "to the left of the diagonal. See section 17.8.",
             lambda weights, mask: (
                 torch.einsum("bht,bt->h", weights[..., 0], _not_first(mask).to(weights.dtype)) / _not_first(mask).sum()
             ),
         ),
         "two tokens back": Mistake(
-            "It is the share of the token before the previous one: the previous one stands one column to the left of "
-            "the diagonal. See section 17.8.",
+            "Your function looks two tokens back. The previous token is one column to the left of the diagonal. See "
+            "section 17.8.",
             sign=lambda found, weights, mask: (
                 torch.allclose(
                     found,
@@ -1030,42 +1047,43 @@ share_on_previous = Exercise(
             ),
         ),
         "column −1": Mistake(
-            "The first token counts, with the weight in column −1, which is the last one: it has no token before it. "
-            "See section 17.8.",
+            "Your function counts the first token with the weight in column −1, which is the last column. The first "
+            "token has no previous token. See section 17.8.",
             lambda weights, mask: (
                 torch.einsum("bht,bt->h", weights.roll(1, -1).diagonal(dim1=-2, dim2=-1), mask.to(weights.dtype))
                 / mask.sum()
             ),
         ),
         "diagonal of the batch and the heads": Mistake(
-            "It has to be the diagonal of queries and keys: `diagonal` takes the first two axes unless it is told, "
-            "which are batch and heads. See section 17.8.",
+            "`diagonal` takes the first two axes by default, which are the batch and the heads. Choose the axes of "
+            "the queries and keys. See section 17.8.",
             lambda weights, mask: (weights.diagonal(-1) * mask[:, None, 1:]).sum((0, 2)),
         ),
         "first sentence's mask for all": Mistake(
-            "The mask of the first sentence is used for all of them: each has its own. See section 17.8.",
+            "Your function uses the mask of the first sentence for all sentences. Each sentence has its own mask. "
+            "See section 17.8.",
             lambda weights, mask: _share(weights, _not_first(mask)[:1].expand_as(mask)),
         ),
         "shared out among the heads": Mistake(
-            "The shares of the heads sum to 1, although each head shares out weights of its own: each has a mean of "
-            "its own. See section 17.8.",
+            "The shares of your heads sum to 1. Each head has weights of its own, so compute a separate mean for "
+            "each head. See section 17.8.",
             lambda weights, mask: torch.nn.functional.normalize(_share(weights, _not_first(mask)), p=1, dim=0),
         ),
         "nan for one token": Mistake(
-            "A sentence of one token makes nan: it has no token with another one before it, and a mean over none is "
-            "0/0. Add up over all sentences, and divide once. See section 17.8.",
+            "A sentence with one token has no token with a previous token, so its mean is 0/0, which is nan. Add "
+            "over all sentences first, and divide once. See section 17.8.",
             sign=lambda found, weights, mask: bool((mask.sum(1) == 1).any() and found.isnan().any()),
         ),
         "second token left out": Mistake(
-            "The second token of each sentence is not counted; only the first has no token before it. See section "
-            "17.8.",
+            "Your function does not count the second token of each sentence. Only the first token has no previous "
+            "token. See section 17.8.",
             lambda weights, mask: _share(
                 weights, _not_first(mask) & (torch.arange(mask.size(1), device=mask.device) > 1)
             ),
         ),
         "first token with itself": Mistake(
-            "The first token of each sentence is counted, with the weight that it gives to itself: no token stands "
-            "before it, so it is left out. See section 17.8.",
+            "Your function counts the first token of each sentence with the weight that it gives to itself. The "
+            "first token has no previous token, so leave it out. See section 17.8.",
             lambda weights, mask: (
                 (_share(weights, _not_first(mask)) * _not_first(mask).sum() + weights[:, :, 0, 0].sum(0)) / mask.sum()
             ),
