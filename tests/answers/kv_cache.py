@@ -855,467 +855,374 @@ def rotary_step(q, k, v, keys, values, length):
     return attention(rotate(q, here), keys[:, :, :end], values[:, :, :end], mask)[0]
 
 
-# -- follow_beams -----------------------------------------------------------------------------------
+# -- accept_guesses --------------------------------------------------------------------------------
 
 
 @right
-def follow_beams(keys, values, parents):
-    B, K = parents.shape
-    new_keys, new_values = torch.empty_like(keys), torch.empty_like(values)
+def accept_guesses(logits, guesses, pad_id):
+    B, k = guesses.shape
+    tokens = torch.full((B, k + 1), pad_id, device=guesses.device)
+    counts = torch.zeros(B, dtype=torch.int, device=guesses.device)
     for b in range(B):
-        for k in range(K):
-            old = b * K + int(parents[b, k])
-            new_keys[:, b * K + k] = keys[:, old]
-            new_values[:, b * K + k] = values[:, old]
-    return new_keys, new_values
+        for i in range(k + 1):
+            own = logits[b, i].argmax()
+            tokens[b, i] = own
+            counts[b] += 1
+            if i < k and guesses[b, i] != own:
+                break
+            if i == k:
+                break
+    return tokens, counts
 
 
 @right
-def follow_beams(keys, values, parents):
-    B, K = parents.shape
-    source = torch.arange(B, device=parents.device)[:, None]
-    keys, values = (x.unflatten(1, (B, K))[:, source, parents].flatten(1, 2) for x in (keys, values))
-    return keys, values
+def accept_guesses(logits, guesses, pad_id):
+    own = logits.argmax(-1)
+    wrong_so_far = (guesses != own[:, :-1]).cumsum(dim=1)  # (B, k)
+    written = torch.cat([torch.ones_like(own[:, :1], dtype=torch.bool), wrong_so_far == 0], dim=1)
+    return torch.where(written, own, pad_id), written.sum(dim=1)
 
 
-@wrong("sources mixed up")
-def follow_beams(keys, values, parents):
-    rows = parents.reshape(-1)
-    return keys.index_select(1, rows), values.index_select(1, rows)
+def decide(logits, guesses):
+    """The model's own tokens, and how many guesses are right before the first wrong one, text by text."""
+    own, accepted = logits.argmax(dim=-1), []
+    for row, guessed in zip(own.tolist(), guesses.tolist(), strict=True):
+        agree = [a == b for a, b in zip(guessed, row, strict=False)]
+        accepted.append([*agree, False].index(False))
+    return own, torch.tensor(accepted, device=own.device)
 
 
-@wrong("sources counted in sources")
-def follow_beams(keys, values, parents):
-    B = parents.size(0)
-    rows = torch.cat([parents[b] + b * B for b in range(B)])
-    return keys[:, rows], values[:, rows]
+def padded(rows, length, pad_id):
+    """Rows of tokens, one after the other, filled up at their ends."""
+    device = rows[0].device
+    return torch.stack([torch.cat([row, torch.full((length - len(row),), pad_id, device=device)]) for row in rows])
 
 
-@wrong("values left behind")
-def follow_beams(keys, values, parents):
-    B, K = parents.shape
-    rows = torch.cat([parents[b] + b * K for b in range(B)])
-    return keys[:, rows], values
+@wrong("right guesses after a wrong one")
+def accept_guesses(logits, guesses, pad_id):
+    own = logits.argmax(dim=-1)
+    counts = (guesses == own[:, :-1]).sum(dim=1) + 1
+    rows = [row[:n] for row, n in zip(own, counts.tolist(), strict=True)]
+    return padded(rows, own.size(1), pad_id), counts
 
 
-@wrong("keys left behind")
-def follow_beams(keys, values, parents):
-    B, K = parents.shape
-    rows = torch.cat([parents[b] + b * K for b in range(B)])
-    return keys, values[:, rows]
+@wrong("own token left out")
+def accept_guesses(logits, guesses, pad_id):
+    own, accepted = decide(logits, guesses)
+    rows = [row[:n] for row, n in zip(guesses, accepted.tolist(), strict=True)]
+    return padded(rows, own.size(1), pad_id), accepted
 
 
-@wrong("layers instead of rows")
-def follow_beams(keys, values, parents):
-    B, K = parents.shape
-    rows = torch.cat([parents[b] + b * K for b in range(B)])
-    return keys[rows], values[rows]
+@wrong("compared with the next row")
+def accept_guesses(logits, guesses, pad_id):
+    _, accepted = decide(logits[:, 1:], guesses)
+    own = logits.argmax(dim=-1)
+    rows = [row[: n + 1] for row, n in zip(own, accepted.tolist(), strict=True)]
+    return padded(rows, own.size(1), pad_id), accepted + 1
 
 
-@wrong("first layer only")
-def follow_beams(keys, values, parents):
-    B, K = parents.shape
-    rows = torch.cat([parents[b] + b * K for b in range(B)])
-    keys = torch.cat([keys[:1, rows], keys[1:]])
-    values = torch.cat([values[:1, rows], values[1:]])
-    return keys, values
+@wrong("wrong guess kept")
+def accept_guesses(logits, guesses, pad_id):
+    own, accepted = decide(logits, guesses)
+    all_of_them = torch.cat([guesses, own[:, -1:]], dim=1)
+    rows = [row[: n + 1] for row, n in zip(all_of_them, accepted.tolist(), strict=True)]
+    return padded(rows, own.size(1), pad_id), accepted + 1
 
 
-@wrong("sent instead of fetched")
-def follow_beams(keys, values, parents):
-    B, K = parents.shape
-    new_keys, new_values = keys.clone(), values.clone()
-    for b in range(B):
-        for k in range(K):
-            new = b * K + int(parents[b, k])
-            new_keys[:, new] = keys[:, b * K + k]
-            new_values[:, new] = values[:, b * K + k]
-    return new_keys, new_values
+@wrong("own token from the last row")
+def accept_guesses(logits, guesses, pad_id):
+    own, accepted = decide(logits, guesses)
+    rows = [torch.cat([g[:n], o[-1:]]) for g, o, n in zip(guesses, own, accepted.tolist(), strict=True)]
+    return padded(rows, own.size(1), pad_id), accepted + 1
 
 
-@wrong("overwritten before it is read")
-def follow_beams(keys, values, parents):
-    B, K = parents.shape
-    keys, values = keys.clone(), values.clone()
-    for b in range(B):
-        for k in range(K):
-            keys[:, b * K + k] = keys[:, b * K + parents[b, k]]
-            values[:, b * K + k] = values[:, b * K + parents[b, k]]
-    return keys, values
+@wrong("no token after the last guess")
+def accept_guesses(logits, guesses, pad_id):
+    own, accepted = decide(logits, guesses)
+    counts = (accepted + 1).clamp(max=guesses.size(1))
+    rows = [row[:n] for row, n in zip(own, counts.tolist(), strict=True)]
+    return padded(rows, own.size(1), pad_id), counts
 
 
-@wrong("nothing moved")
-def follow_beams(keys, values, parents):
-    B, K = parents.shape
-    rows = torch.arange(B * K, device=parents.device)
-    return keys[:, rows], values[:, rows]
+@wrong("rest not padded")
+def accept_guesses(logits, guesses, pad_id):
+    own, accepted = decide(logits, guesses)
+    return own, accepted + 1
 
 
-@wrong("keys and values swapped")
-def follow_beams(keys, values, parents):
-    B, K = parents.shape
-    rows = torch.cat([parents[b] + b * K for b in range(B)])
-    return values[:, rows], keys[:, rows]
+@wrong("padded with 0")
+def accept_guesses(logits, guesses, pad_id):
+    own, accepted = decide(logits, guesses)
+    tokens = torch.zeros_like(own)
+    for b, n in enumerate(accepted.tolist()):
+        tokens[b, : n + 1] = own[b, : n + 1]
+    return tokens, accepted + 1
 
 
-@wrong("an axis too many")
-def follow_beams(keys, values, parents):
-    B, K = parents.shape
-    rows = parents + torch.arange(B, device=parents.device)[:, None] * K
-    return keys[:, rows], values[:, rows]
+@wrong("accepted guesses counted")
+def accept_guesses(logits, guesses, pad_id):
+    own, accepted = decide(logits, guesses)
+    rows = [row[: n + 1] for row, n in zip(own, accepted.tolist(), strict=True)]
+    return padded(rows, own.size(1), pad_id), accepted
+
+
+@wrong("results swapped")
+def accept_guesses(logits, guesses, pad_id):
+    own, accepted = decide(logits, guesses)
+    rows = [row[: n + 1] for row, n in zip(own, accepted.tolist(), strict=True)]
+    return accepted + 1, padded(rows, own.size(1), pad_id)
+
+
+@wrong("shortest text for all")
+def accept_guesses(logits, guesses, pad_id):
+    own, accepted = decide(logits, guesses)
+    fewest = int(accepted.min())
+    rows = list(own[:, : fewest + 1])
+    return padded(rows, own.size(1), pad_id), torch.full_like(accepted, fewest + 1)
+
+
+@wrong("all guesses accepted")
+def accept_guesses(logits, guesses, pad_id):
+    last = logits[:, -1].argmax(dim=-1, keepdim=True)
+    return torch.cat([guesses, last], dim=1), torch.full((len(guesses),), guesses.size(1) + 1, device=last.device)
+
+
+@wrong("no guess accepted")
+def accept_guesses(logits, guesses, pad_id):
+    own = logits.argmax(dim=-1)
+    return padded(list(own[:, :1]), own.size(1), pad_id), torch.ones_like(own[:, 0])
+
+
+@wrong("wrong guesses accepted")
+def accept_guesses(logits, guesses, pad_id):
+    own = logits.argmax(dim=-1)
+    accepted = (guesses != own[:, :-1]).int().cumprod(dim=1).sum(dim=1)
+    rows = [row[: n + 1] for row, n in zip(own, accepted.tolist(), strict=True)]
+    return padded(rows, own.size(1), pad_id), accepted + 1
 
 
 @wrong("changes its input")
-def follow_beams(keys, values, parents):
-    B, K = parents.shape
-    rows = torch.cat([parents[b] + b * K for b in range(B)])
-    keys[:] = keys[:, rows]
-    values[:] = values[:, rows]
-    return keys.clone(), values.clone()
-
-
-@wrong("heads instead of rows")
-def follow_beams(keys, values, parents):
-    B, K = parents.shape
-    rows = torch.cat([parents[b] + b * K for b in range(B)])
-    return keys.index_select(2, rows), values.index_select(2, rows)
-
-
-@wrong("sources one row apart")
-def follow_beams(keys, values, parents):
-    rows = torch.cat([parents[b] + b for b in range(len(parents))])
-    return keys[:, rows], values[:, rows]
-
-
-@wrong("beams before sources")
-def follow_beams(keys, values, parents):
-    B, K = parents.shape
-    rows = torch.tensor([b * K + int(parents[b, k]) for k in range(K) for b in range(B)], device=parents.device)
-    return keys[:, rows], values[:, rows]
-
-
-@wrong("same tensors returned")
-def follow_beams(keys, values, parents):
-    B, K = parents.shape
-    rows = [b * K + int(p) for b, row in enumerate(parents) for p in row]
-    if rows == list(range(B * K)):
-        return keys, values
-    return keys[:, rows], values[:, rows]
-
-
-def _fetched(keys, values, rows):
-    return tuple(torch.stack([kept[:, row] for row in rows], dim=1) for kept in (keys, values))
-
-
-@wrong("beams first, then sources")
-def follow_beams(keys, values, parents):
-    B = len(parents)
-    return _fetched(keys, values, [parent * B + b for b, row in enumerate(parents.tolist()) for parent in row])
-
-
-@wrong("beams first, then sources")  # the new ones in that order too
-def follow_beams(keys, values, parents):
-    B = len(parents)
-    return _fetched(keys, values, [row[b] * B + b for row in parents.T.tolist() for b in range(B)])
-
-
-@wrong("first source's parents for all")
-def follow_beams(keys, values, parents):
-    B, K = parents.shape
-    return _fetched(keys, values, [b * K + parent for b in range(B) for parent in parents[0].tolist()])
-
-
-@wrong("parents sorted")
-def follow_beams(keys, values, parents):
-    K = parents.size(1)
-    rows = [b * K + parent for b, row in enumerate(parents.tolist()) for parent in sorted(row)]
-    return _fetched(keys, values, rows)
-
-
-@wrong("each parent once")
-def follow_beams(keys, values, parents):
-    K = parents.size(1)
-    rows = [b * K + parent for b, row in enumerate(parents.tolist()) for parent in dict.fromkeys(row)]
-    return _fetched(keys, values, rows)
-
-
-@wrong("one row too early")
-def follow_beams(keys, values, parents):
-    K = parents.size(1)
-    rows = [b * K + parent - 1 for b, row in enumerate(parents.tolist()) for parent in row]
-    return _fetched(keys, values, rows)
-
-
-@wrong("last layer only")
-def follow_beams(keys, values, parents):
-    B, K = parents.shape
-    rows = (torch.arange(0, B * K, K, device=parents.device)[:, None] + parents).flatten()
-    keys, values = keys.clone(), values.clone()
-    keys[-1], values[-1] = keys[-1][rows], values[-1][rows]
-    return keys, values
-
-
-@wrong("all parents for each source")
-def follow_beams(keys, values, parents):
-    B, K = parents.shape
-    return tuple(kept.unflatten(1, (B, K))[:, :, parents].flatten(1, 3) for kept in (keys, values))
-
-
-@wrong("a result missing")
-def follow_beams(keys, values, parents):
-    B, K = parents.shape
-    return torch.stack(_fetched(keys, values, [b * K + p for b in range(B) for p in parents[b].tolist()]))
-
-
-@wrong("more than the result")
-def follow_beams(keys, values, parents):
-    B, K = parents.shape
-    rows = [b * K + p for b in range(B) for p in parents[b].tolist()]
-    return *_fetched(keys, values, rows), torch.tensor(rows)
-
-
-@wrong("same tensors returned")  # where nothing has to move, and cloned for one beam
-def follow_beams(keys, values, parents):
-    B, K = parents.shape
-    rows = (torch.arange(B, device=parents.device)[:, None] * K + parents).flatten()
-    if K > 1 and torch.equal(rows, torch.arange(B * K, device=rows.device)):
-        return keys, values
-    return keys[:, rows], values[:, rows]
-
-
-@unnamed("one beam expanded")
-def follow_beams(keys, values, parents):
-    B, K = parents.shape
-    if B == 1 and K > 1 and len(parents.unique()) == 1:
-        row = int(parents[0, 0])
-        return keys[:, row : row + 1].expand_as(keys), values[:, row : row + 1].expand_as(values)
-    rows = (torch.arange(B, device=parents.device)[:, None] * K + parents).flatten()
-    return keys[:, rows], values[:, rows]
-
-
-@unnamed("axes of a view merged")
-def follow_beams(keys, values, parents):
-    found = []
-    for kept in (keys, values):
-        rows = kept.view(kept.size(0), *parents.shape, -1)
-        places = parents[None, :, :, None].expand_as(rows)
-        found.append(rows.gather(2, places).view(kept.shape))
-    return tuple(found)
+def accept_guesses(logits, guesses, pad_id):
+    own, accepted = decide(logits, guesses)
+    guesses[guesses != own[:, :-1]] = pad_id
+    rows = [row[: n + 1] for row, n in zip(own, accepted.tolist(), strict=True)]
+    return padded(rows, own.size(1), pad_id), accepted + 1
 
 
 # -- call_cost --------------------------------------------------------------------------------------
 
 
 @right
-def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
     flops = fetched = 0
     for _ in range(batch):
         for _ in range(num_new):
             flops += 2 * num_weights
             flops += num_layers * 2 * (2 * d_model * (cached + num_new))
-        fetched += num_layers * (cached + num_new) * 2 * d_model * size
+        fetched += num_layers * (cached + num_new) * 2 * num_kv_heads * head_dim * size
     return flops, fetched + num_weights * size
 
 
 @right
-def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
     seen = cached + num_new
     per_token = num_weights + 2.0 * num_layers * d_model * seen
-    numbers = num_weights + 2.0 * num_layers * d_model * seen * batch
+    numbers = num_weights + 2.0 * num_layers * num_kv_heads * head_dim * seen * batch
     return 2 * batch * num_new * per_token, size * numbers
 
 
-def costs(num_layers, d_model, num_weights, batch, cached, num_new, size):
+def costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
     """The four parts, for answers that forget one."""
     seen = cached + num_new
     of_weights = 2 * num_weights * num_new * batch
     of_attention = 2 * 2 * num_layers * d_model * num_new * seen * batch
-    return of_weights, of_attention, num_weights * size, 2 * num_layers * d_model * seen * batch * size
+    return of_weights, of_attention, num_weights * size, 2 * num_layers * num_kv_heads * head_dim * seen * batch * size
 
 
 @wrong("one operation a weight")
-def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
-    a, b, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
+    a, b, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
     return a // 2 + b, c + d
 
 
 @wrong("half of the attention")
-def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
-    a, b, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
+    a, b, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
     return a + b // 2, c + d
 
 
 @wrong("attention left out")
-def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
-    a, _, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
+    a, _, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
     return a, c + d
 
 
 @wrong("attention of one layer")
-def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
-    a, b, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
+    a, b, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
     return a + b // num_layers, c + d
 
 
 @wrong("FLOPs of one text")
-def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
-    a, b, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
+    a, b, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
     return (a + b) // batch, c + d
 
 
 @wrong("FLOPs of one token")
-def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
-    a, b, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
+    a, b, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
     return (a + b) // num_new, c + d
 
 
 @wrong("everything computed again")
-def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
-    a, b, _, _ = costs(num_layers, d_model, num_weights, batch, 0, cached + num_new, size)
-    _, _, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
+    a, b, _, _ = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, 0, cached + num_new, size)
+    _, _, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
     return a + b, c + d
 
 
 @wrong("weights fetched for each text")
-def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
-    a, b, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
+    a, b, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
     return a + b, c * batch + d
 
 
 @wrong("cache of one text")
-def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
-    a, b, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
+    a, b, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
     return a + b, c + d // batch
 
 
 @wrong("keys without values")
-def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
-    a, b, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
+    a, b, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
     return a + b, c + d // 2
 
 
 @wrong("cache of one layer")
-def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
-    a, b, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
+    a, b, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
     return a + b, c + d // num_layers
 
 
 @wrong("weights alone")
-def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
-    a, b, c, _ = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
+    a, b, c, _ = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
     return a + b, c
 
 
 @wrong("new tokens left out")
-def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
-    a, _, c, _ = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
-    pairs = batch * num_layers * d_model * cached
-    return a + 4 * pairs * num_new, c + 2 * pairs * size
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
+    a, _, c, _ = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
+    seen = batch * num_layers * cached
+    return a + 4 * seen * d_model * num_new, c + 2 * seen * num_kv_heads * head_dim * size
 
 
 @wrong("new tokens not seen")
-def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
-    a, _, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
+    a, _, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
     return a + 4 * batch * num_layers * d_model * cached * num_new, c + d
 
 
 @wrong("new tokens not fetched")
-def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
-    a, b, c, _ = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
-    return a + b, c + 2 * batch * num_layers * d_model * cached * size
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
+    a, b, c, _ = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
+    return a + b, c + 2 * batch * num_layers * num_kv_heads * head_dim * cached * size
 
 
 @wrong("numbers instead of bytes")
-def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
-    a, b, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
+    a, b, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
     return a + b, (c + d) // size
 
 
 @wrong("results swapped")
-def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
-    a, b, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
+    a, b, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
     return c + d, a + b
 
 
 @wrong("batch left out")
-def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
     seen = cached + num_new
     flops = 2 * num_weights * num_new + 4 * num_layers * d_model * num_new * seen
-    return flops, (num_weights + 2 * num_layers * d_model * seen) * size
+    return flops, (num_weights + 2 * num_layers * num_kv_heads * head_dim * seen) * size
 
 
 @wrong("attention of one text")
-def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
-    a, b, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
+    a, b, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
     return a + b // batch, c + d
 
 
 @wrong("cache not seen")
-def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
-    a, b, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
+    a, b, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
     return a + b // (cached + num_new) * num_new, c + d
 
 
 @wrong("half under the mask")
-def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
-    a, b, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
+    a, b, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
     pairs = sum(cached + t + 1 for t in range(num_new))
     return a + b // (num_new * (cached + num_new)) * pairs, c + d
 
 
 @wrong("new tokens alone fetched")
-def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
-    a, b, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
+    a, b, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
     return a + b, c + d // (cached + num_new) * num_new
 
 
 @wrong("cache fetched for each token")
-def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
-    a, b, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
+    a, b, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
     return a + b, c + d * num_new
 
 
 @wrong("cache in numbers")
-def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
-    a, b, c, d = costs(num_layers, d_model, num_weights, batch, cached, num_new, size)
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
+    a, b, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
     return a + b, c + d // size
 
 
 @wrong("weights in numbers")
-def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
     T, S = num_new, cached + num_new
     flops = batch * (2 * num_weights * T + 4 * num_layers * d_model * T * S)
-    return flops, num_weights + size * 2 * num_layers * d_model * S * batch
+    return flops, num_weights + size * 2 * num_layers * num_kv_heads * head_dim * S * batch
 
 
 @wrong("weights times the layers")
-def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
     T, S = num_new, cached + num_new
     num_weights = num_weights * num_layers
     flops = batch * (2 * num_weights * T + 4 * num_layers * d_model * T * S)
-    return flops, size * (num_weights + 2 * num_layers * d_model * S * batch)
+    return flops, size * (num_weights + 2 * num_layers * num_kv_heads * head_dim * S * batch)
 
 
 @wrong("twelve squares instead of the weights")
-def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
     T, S = num_new, cached + num_new
     num_weights = num_layers * (4 * d_model**2 + 8 * d_model**2)
     flops = batch * (2 * num_weights * T + 4 * num_layers * d_model * T * S)
-    return flops, size * (num_weights + 2 * num_layers * d_model * S * batch)
+    return flops, size * (num_weights + 2 * num_layers * num_kv_heads * head_dim * S * batch)
 
 
 @wrong("batch as one long text")
-def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
     T, S = num_new, cached + num_new
     T, S = batch * T, batch * S
-    return 2 * num_weights * T + 4 * num_layers * d_model * T * S, size * (num_weights + 2 * num_layers * d_model * S)
+    flops = 2 * num_weights * T + 4 * num_layers * d_model * T * S
+    return flops, size * (num_weights + 2 * num_layers * num_kv_heads * head_dim * S)
 
 
 @wrong("one operation for a product and a sum")
-def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
     T, S = num_new, cached + num_new
     flops = batch * T * (num_weights + 2 * num_layers * d_model * S)
-    return flops, size * (num_weights + 2 * num_layers * d_model * S * batch)
+    return flops, size * (num_weights + 2 * num_layers * num_kv_heads * head_dim * S * batch)
 
 
 @wrong("old keys turned again")
@@ -1339,35 +1246,38 @@ def rotary_step(q, k, v, keys, values, length):
     return attention(turned, keys[:, :, : length + count], values[:, :, : length + count], mask)[0]
 
 
-@wrong("sent instead of fetched, into zeros")
-def follow_beams(keys, values, parents):
-    sources, beams = parents.shape
-    moved = torch.zeros_like(keys), torch.zeros_like(values)
-    for b in range(sources):
-        for k in range(beams):
-            to = b * beams + parents[b, k]
-            moved[0][:, to], moved[1][:, to] = keys[:, b * beams + k], values[:, b * beams + k]
-    return moved
-
-
-@wrong("beams counted by the largest parent")
-def follow_beams(keys, values, parents):
-    apart = parents.max().item() + 1
-    rows = [b * apart + parent for b, row in enumerate(parents.tolist()) for parent in row]
-    return keys[:, rows].clone(), values[:, rows].clone()
-
-
 @wrong("twelve squares in the FLOPs")
-def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
     keys = cached + num_new
     layer = 2 * 12 * d_model * d_model + 2 * 2 * d_model * keys
-    cache = 2 * batch * num_layers * keys * d_model
+    cache = 2 * batch * num_layers * keys * num_kv_heads * head_dim
     return layer * num_layers * num_new * batch, (num_weights + cache) * size
 
 
 @wrong("new tokens fetched twice")
-def call_cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
     seen = cached + num_new
     flops = 2 * num_weights * num_new * batch + 4 * num_layers * d_model * num_new * seen * batch
-    one = 2 * num_layers * d_model * batch
+    one = 2 * num_layers * num_kv_heads * head_dim * batch
     return flops, size * (num_weights + one * seen + one * num_new)
+
+
+@wrong("every head with its own keys")
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
+    T, S = num_new, cached + num_new
+    of_one = 2 * num_weights * T + 4 * num_layers * d_model * T * S
+    return batch * of_one, size * (num_weights + 2 * num_layers * d_model * S * batch)
+
+
+@wrong("one key-value head")
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
+    T, S = num_new, cached + num_new
+    of_one = 2 * num_weights * T + 4 * num_layers * d_model * T * S
+    return batch * of_one, size * (num_weights + 2 * num_layers * head_dim * S * batch)
+
+
+@wrong("attention of the key-value heads")
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
+    T, S, kept = num_new, cached + num_new, num_kv_heads * head_dim
+    of_one = 2 * num_weights * T + 4 * num_layers * kept * T * S
+    return batch * of_one, size * (num_weights + 2 * num_layers * kept * S * batch)

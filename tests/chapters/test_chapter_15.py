@@ -76,7 +76,7 @@ def chunks(x, sizes, axis=1):
     return [x.narrow(axis, a, b - a) for a, b in itertools.pairwise(ends)]
 
 
-# -- Six tokens, read six times ----------------------------------------------------------------------
+# -- Repeated computation in decoding ----------------------------------------------------------------
 
 
 def test_under_a_causal_mask_the_rows_of_old_tokens_stand_still_and_without_it_none_does():
@@ -95,7 +95,7 @@ def test_writing_six_tokens_computes_21_rows_of_keys_and_91_scores_for_6_and_21_
     assert make_causal_mask(6).sum() == 21
 
 
-# -- Keep the keys and values ------------------------------------------------------------------------
+# -- The key-value cache -----------------------------------------------------------------------------
 
 
 @few
@@ -104,12 +104,9 @@ def test_the_cache_of_the_notebook_keeps_what_that_of_the_package_keeps(chapter,
     k, v = random_tensor(2, B, H, S, D)
     mine = chapter["KeyValueCache"](B, H, S, D, dtype=torch.float64)
     theirs = attn_course.KeyValueCache(B, H, S, D, dtype=torch.float64)
-    rows = torch.tensor([1, 1])
     for new_k, new_v in zip(chunks(k, sizes, 2), chunks(v, sizes, 2), strict=True):
         for found, expected in zip(mine.append(new_k, new_v), theirs.append(new_k, new_v), strict=True):
             assert torch.equal(found, expected)
-        mine.reorder(rows)
-        theirs.reorder(rows)
     assert mine.length == theirs.length == S
 
 
@@ -146,7 +143,7 @@ def test_an_alibi_bias_has_the_rows_of_the_last_queries(sizes):
     assert_same(torch.cat(found, dim=1), expected)
 
 
-# -- A model that writes, with and without the cache -------------------------------------------------
+# -- A language model, with and without the cache ----------------------------------------------------
 
 
 def notebook_model(chapter, kind="LanguageModel"):
@@ -172,8 +169,8 @@ def test_the_model_of_the_package_is_that_of_the_notebook(chapter):
 
 def test_writing_with_the_cache_writes_the_same_and_reads_each_token_once(chapter):
     model, ids = notebook_model(chapter), random_ids(1, 3)
-    written, read = chapter["write"](model, ids, chapter["make_caches"](model, 1, 40))
-    assert torch.equal(written, chapter["reread"](model, ids))
+    written, read = chapter["generate_cached"](model, ids, chapter["make_caches"](model, 1, 40))
+    assert torch.equal(written, chapter["generate_uncached"](model, ids))
     assert read == written.size(1) - 1
 
 
@@ -215,7 +212,7 @@ def test_a_row_padded_on_the_left_writes_what_it_writes_alone(chapter, positions
     rows = [random_ids(n, seed=n) for n in lengths]
     ids = torch.stack([F.pad(row, (5 - len(row), 0)) for row in rows])
     mask = make_padding_mask(lengths, side="left")
-    together = chapter["write_together"](model, ids, mask, max_new=7)
+    together = chapter["generate_together"](model, ids, mask, max_new=7)
     found = generate(model, ids, torch.tensor(lengths), max_new_tokens=7)
     for row, a, b in zip(rows, together, found, strict=True):
         alone = row[None]
@@ -234,7 +231,7 @@ def test_rotary_positions_do_not_notice_a_shift_and_learned_ones_do():
     assert (embedded.abs().amax(-1) > 1e-3).all()
 
 
-# -- Beams, another text, a full cache ---------------------------------------------------------------
+# -- Beam search, reset and overflow -----------------------------------------------------------------
 
 
 def test_rows_that_follow_their_beams_write_what_the_beams_write():
@@ -264,7 +261,7 @@ def test_an_overflow_is_refused_in_a_sentence_and_the_text_goes_on():
     assert_same(model(ids[:, 5:], cache=cache), model(ids)[:, 5:])
 
 
-# -- Read the memory once ----------------------------------------------------------------------------
+# -- The cache of a translator -----------------------------------------------------------------------
 
 
 def test_a_cached_translator_writes_the_same_and_projects_the_memory_once():
@@ -291,7 +288,7 @@ def test_a_cached_translator_writes_the_same_and_projects_the_memory_once():
         assert [h.ids.tolist() for h in a] == [h.ids.tolist() for h in b]
 
 
-# -- What a token costs ------------------------------------------------------------------------------
+# -- FLOPs, bytes and guesses ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("new", "seen"), [(1, 1), (1, 17), (5, 17), (17, 17)])
@@ -314,17 +311,20 @@ def test_weights_and_cache_cost_the_same_at_six_times_the_width_if_every_head_ha
     assert 2 * L * E * S == N  # numbers fetched
 
 
-def test_llama_3_meets_its_cache_at_122500_tokens_and_its_attention_at_30600():
-    N, L, E, kept = 8.03e9, 32, 4096, 8 * 128
-    assert round(N / (2 * L * kept), -2) == 122_500
-    assert round(2 * N / (4 * L * E), -2) == 30_600
+def test_llama_3_meets_its_cache_at_122500_tokens_and_its_attention_at_28600():
+    L, E, kept, feed_forward, V = 32, 4096, 8 * 128, 14_336, 128_256
+    matrices = L * (2 * E * E + 2 * E * kept + 3 * E * feed_forward) + V * E
+    assert matrices == pytest.approx(7.50e9, rel=1e-3)
+    assert matrices + V * E == pytest.approx(8.03e9, rel=1e-3)  # with the embeddings, which are looked up
+    assert round(8.03e9 / (2 * L * kept), -2) == 122_500
+    assert round(2 * matrices / (4 * L * E), -2) == 28_600
 
 
 def test_the_roofline_draws_the_calls_where_their_flops_and_bytes_put_them():
     (cell,) = (cell for cell in code_cells("15") if "ax.axvline(FLOPS / BYTES" in cell.source)
     rows = [line.rsplit(maxsplit=2) for line in cell.outputs[0]["data"]["text/plain"].splitlines()[1:]]
     drawn = {name.strip(): (float(intensity), float(height)) for name, intensity, height in rows}
-    N, kept = 8.03e9, 2 * 32 * 8 * 128  # Llama 3 8B: weights, numbers that a token leaves in the cache
+    N, kept = 7.50e9, 2 * 32 * 8 * 128  # Llama 3 8B: weights of matrices, numbers of a token in the cache
     for name, texts, new, length in (
         ("step, 1 text of 1,024", 1, 1, 1024),
         ("step, 64 texts of 8,192", 64, 1, 8192),
@@ -347,16 +347,21 @@ def test_a_decode_step_has_half_a_flop_a_byte_in_float32_whatever_its_length():
 
 
 @pytest.mark.parametrize("k", [1, 3, 7])
-def test_guessing_ahead_writes_what_the_model_writes_alone(chapter, k):
-    speculate, model = chapter["speculate"], make_model()
+def test_speculative_decoding_generates_the_text_of_the_model(chapter, k):
+    speculate, model = chapter["speculate"], notebook_model(chapter)
+
+    def plain(ids, num_new):
+        caches = chapter["make_caches"](model, 1, 40)
+        return chapter["generate_cached"](model, ids, caches, max_new=num_new, end=None)[0][0]
+
     for seed in range(3):
         follows = random_tensor(V, V, seed=seed)
         ids = random_ids(1, 5, seed=seed)
         written, calls = speculate(model, follows, ids[0], 11, k)
-        assert torch.equal(written[5:], generate(model, ids, max_new_tokens=11)[0])
+        assert torch.equal(written, plain(ids, 11))
         assert calls <= 11
-    # Where the guesses are the model's own words, each call writes k + 1 of them.
-    always = generate(model, ids, max_new_tokens=11 + k)[0].tolist()
+    # If each guess is the model's own token, each call generates k + 1 tokens.
+    always = plain(ids, 11 + k)[5:].tolist()
     assert speculate(model, Script(always, k), ids[0], 11, k)[1] == math.ceil(11 / (k + 1))
 
 
@@ -368,6 +373,13 @@ class Script:
 
     def __getitem__(self, token):
         return F.one_hot(torch.tensor([next(self.guesses)]), V)
+
+
+@pytest.mark.parametrize(("alpha", "k", "expected"), [(0.8, 2, 2.44), (0.6, 4, 2.3056), (0.9, 4, 4.0951)])
+def test_a_speculative_call_generates_as_many_tokens_as_the_formula_says(alpha, k, expected):
+    assert math.isclose((1 - alpha ** (k + 1)) / (1 - alpha), expected)
+    chances = [alpha**n * (1 - alpha) for n in range(k)] + [alpha**k]  # of n accepted guesses
+    assert math.isclose(sum((n + 1) * chance for n, chance in enumerate(chances)), expected)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -389,7 +401,7 @@ def test_llama_2_keeps_half_a_megabyte_a_token_and_the_package_counts_alike():
     assert cache.num_bytes == 2 * 3 * H * D * 8 * 7 * B  # float64
 
 
-# -- Break it ----------------------------------------------------------------------------------------
+# -- Broken caches -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["FromZero", "WithGap"])
@@ -448,29 +460,33 @@ def test_the_step_of_15_3_in_chunks_equals_rotary_attention_at_once(sizes):
     assert_same(torch.cat(found, dim=2), expected)
 
 
-def test_15_4_moves_what_a_cache_of_every_layer_moves():
-    follow = solution("15", 4)["follow_beams"]
-    K, layers, parents = 3, 2, torch.tensor([[2, 0, 0], [1, 1, 2]])
-    keys, values = random_tensor(2, layers, B * K, H, S, D)
-    found = follow(keys, values, parents)
-    for layer in range(layers):
-        cache = attn_course.KeyValueCache(B * K, H, S, D, dtype=torch.float64)
-        cache.append(keys[layer], values[layer])
-        cache.reorder(torch.tensor([2, 0, 0, 4, 4, 5]))
-        moved = cache.append(keys[layer, :, :, :0], values[layer, :, :, :0])
-        for a, b in zip(found, moved, strict=True):
-            assert torch.equal(a[layer], b)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_15_4_accepts_what_a_loop_over_texts_accepts(seed):
+    accept = solution("15", 4)["accept_guesses"]
+    logits, guesses = random_tensor(7, 4, 3, seed=seed), random_ids(7, 3, seed=seed) % 3
+    tokens, counts = accept(logits, guesses, -1)
+    for row, count, own, guessed in zip(
+        tokens.tolist(), counts.tolist(), logits.argmax(-1).tolist(), guesses.tolist(), strict=True
+    ):
+        written = []
+        for guess, right in itertools.zip_longest(guessed, own):
+            written.append(right)
+            if guess != right:
+                break
+        assert row == written + [-1] * (4 - len(written))
+        assert count == len(written)
 
 
-def test_15_5_counts_what_pytorch_counts_and_what_lies_in_memory():
+@pytest.mark.parametrize("G", [H, 1])
+def test_15_5_counts_what_pytorch_counts_and_what_lies_in_memory(G):
     cost = solution("15", 5)["call_cost"]
     E, L, batch, cached, new = H * D, 2, 3, 7, 5
-    model = make_model(d_ff=4 * E)
+    model = make_model(d_ff=4 * E, num_kv_heads=G)
     cache = model.make_cache(batch, cached + new)
-    N = L * 12 * E**2 + V * E
+    N = L * (2 * E**2 + 2 * E * G * D + 8 * E**2) + V * E
     model(random_ids(batch, cached), cache=cache)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         model(random_ids(batch, new), cache=cache)
-    flops, fetched = cost(L, E, N, batch, cached, new, 8)
+    flops, fetched = cost(L, E, G, D, N, batch, cached, new, 8)
     assert flops == counter.get_total_flops()
     assert fetched == 8 * N + cache.num_bytes

@@ -28,7 +28,7 @@ from attn_course.check.efficient_attention import (
     join_blocks,
     streaming_mask,
 )
-from attn_course.check.kv_cache import cache_step, call_cost, follow_beams, place_chunk, rotary_step
+from attn_course.check.kv_cache import accept_guesses, cache_step, call_cost, place_chunk, rotary_step
 from attn_course.check.masks_and_dropout import (
     WindowAttention,
     drop_weights,
@@ -76,6 +76,7 @@ __all__ = [
     "WideValues",
     "WindowAttention",
     "ablate_heads",
+    "accept_guesses",
     "accumulated_gradient",
     "adamw_step",
     "alignment_share",
@@ -106,7 +107,6 @@ __all__ = [
     "evaluate",
     "exact_match",
     "fill_buckets",
-    "follow_beams",
     "from_burn_record",
     "from_patches",
     "fuse_qkv",

@@ -5,10 +5,9 @@ import math
 import torch
 from torch import Tensor
 
-from attn_course.check import facts
 from attn_course.check.edits import Edited
-from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake, Remark
-from attn_course.check.signs import where
+from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake
+from attn_course.check.signs import as_integers, where
 from attn_course.functional import attention
 from attn_course.masks import make_causal_mask
 from attn_course.positions import rotate
@@ -160,7 +159,7 @@ cache_step = Exercise(
         ),
         "aligned top-left": Mistake(
             "The output is the first value, whatever the query asks. A causal mask of one row, aligned top-left, "
-            "hides all the others; the newest token needs no mask. See section 15.5.",
+            "hides all the others; the newest token needs no mask. See section 15.6.",
             {"values[:, :, :end])": "values[:, :, :end], make_causal_mask(end, device=q.device)[:1])"},
         ),
         "sees itself alone": Mistake(
@@ -263,7 +262,7 @@ def _chunks(draw):
     yield "a chunk after others, no padding", pads(0, 0), 4, 3
     yield "a padded prompt at once", pads(3, 0, 1), 0, 5
     yield "a chunk after others, padded", pads(2, 0, 5), 7, 3
-    yield "a decode step", pads(1, 4, 0), 11, 1
+    yield "a decoding step", pads(1, 4, 0), 11, 1
     yield "a chunk in which a text begins", pads(5, 2), 3, 7
     yield "a batch of one", pads(2), 5, 2
     yield "as many rows as columns in the chunk", pads(1, 0, 2), 2, 3
@@ -305,64 +304,65 @@ place_chunk = Exercise(
     returns=("positions", "mask"),
     mistakes={
         "positions from 0": Mistake(
-            "In every chunk a text begins at position 0 again: its words in the cache come before. See section 15.6.",
+            "In every chunk a text begins at position 0 again: its words in the cache come before. See section 15.17.",
             {"columns[cached:] - pads[:, None]": "columns[:num_new] - (pads[:, None] - cached).clamp(min=0)"},
         ),
         "positions from 0 and padding subtracted": Mistake(
             "These are the columns of the chunk counted from 0, less the padding, or 0 where that is negative: the "
-            "columns in the cache count as well. See section 15.6.",
+            "columns in the cache count as well. See section 15.17.",
             {"columns[cached:] -": "columns[:num_new] -"},
         ),
         "positions from 0 and below": Mistake(
             "These are the columns of the chunk counted from 0, less the padding, and some come out negative: the "
-            "columns in the cache count as well. See section 15.6.",
+            "columns in the cache count as well. See section 15.17.",
             {"columns[cached:] -": "columns[:num_new] -", ".clamp(min=0)": ""},
         ),
         "columns counted": Mistake(
             "The positions are the numbers of the columns, so that a padded text does not begin at 0: "
-            "positions count words. See section 15.6.",
+            "positions count words. See section 15.17.",
             {"(columns[cached:] - pads[:, None]).clamp(min=0)": "columns[cached:].expand(len(pads), -1)"},
         ),
         "positions from 1": Mistake(
-            "The first word of each text stands at 1: positions count from 0. See section 15.6.",
+            "The first word of each text stands at 1: positions count from 0. See section 15.17.",
             {"clamp(min=0)": "clamp(min=0) + 1"},
         ),
         "all at the end": Mistake(
-            "All words of a chunk have the position of its last one: each column counts one further. See section 15.6.",
+            "All words of a chunk have the position of its last one: each column counts one further. See section "
+            "15.17.",
             {"return positions,": "return positions[:, -1:].expand_as(positions),"},
         ),
         "aligned top-left": Mistake(
             "The mask is that of a chunk whose first query belongs to the first key: it is the last query that "
-            "belongs to the last key. See section 15.5.",
+            "belongs to the last key. See section 15.6.",
             {"columns[cached:, None]": "columns[:num_new, None]"},
         ),
         "chunk sees its future": Mistake(
             "Within the chunk every token sees those that come after it: a query may attend to its own column and to "
-            "earlier ones. See section 15.5.",
+            "earlier ones. See section 15.6.",
             {"(columns <= columns[cached:, None]) & real": "real.expand(-1, num_new, -1)"},
         ),
         "padding seen": Mistake(
-            "The mask is causal and does not hide the padding at the beginning of the rows. See section 15.6.",
+            "The mask is causal and does not hide the padding at the beginning of the rows. See section 15.17.",
             {" & real": " & torch.ones_like(real)"},
         ),
         "padding taken to be on the right": Mistake(
             "The mask hides the last columns of a padded row instead of the first, its words among them: "
-            "the padding is on the left. See section 15.6.",
+            "the padding is on the left. See section 15.17.",
             {" & real": " & (columns < len(columns) - pads[:, None])[:, None]"},
         ),
         "does not see itself": Mistake(
             "No token sees itself: a query may attend to keys up to its own column, that one included. See section "
-            "15.5.",
+            "15.6.",
             {"<=": "<"},
         ),
         "cache not seen": Mistake(
             "The mask has a column for each new token and none for those in the cache: S counts both. See section "
-            "15.5.",
+            "15.6.",
             {"return positions, mask": "return positions, mask[:, :, cached:]"},
         ),
         "first word hidden": Mistake(
             "The mask hides the first word of each row with the padding: with n columns of padding it stands in "
-            "column n, counted from 0. See section 15.6.",
+            "column n, counted from 0. See section 15.17.",
             {">=": ">"},
         ),
         "mask inverted": Mistake(
@@ -371,12 +371,12 @@ place_chunk = Exercise(
         ),
         "one mask for all rows": Mistake(
             "The mask is (T, S), the same for all texts, so it cannot hide the padding of each: the batch comes "
-            "first, (B, T, S). See section 15.6.",
+            "first, (B, T, S). See section 15.17.",
             {" & real": ""},
         ),
         "padding not looked at": Mistake(
             "Padding counts as words: positions are the numbers of the columns, and the mask hides none of it. "
-            "See section 15.6.",
+            "See section 15.17.",
             {
                 "(columns[cached:] - pads[:, None]).clamp(min=0)": "columns[cached:].expand(len(pads), -1)",
                 " & real": " & torch.ones_like(real)",
@@ -384,36 +384,36 @@ place_chunk = Exercise(
         ),
         "padding added": Mistake(
             "The positions are the numbers of the columns plus the padding: a word behind n columns of padding has a "
-            "smaller number than its column, by n. See section 15.6.",
+            "smaller number than its column, by n. See section 15.17.",
             {"(columns[cached:] - pads[:, None]).clamp(min=0)": "columns[cached:] + pads[:, None]"},
         ),
         "padding in each chunk": Mistake(
             "The mask hides the first columns of the chunk, as many as there is padding: that stands at the beginning "
-            "of the row, and may be in the cache by now. See section 15.6.",
+            "of the row, and may be in the cache by now. See section 15.17.",
             {"(columns >= pads[:, None])": "((columns < cached) | (columns - cached >= pads[:, None]))"},
         ),
         "a row for each column": Mistake(
             "The mask has a row for each column, those in the cache included: its rows are the queries, and only "
-            "the columns of the chunk have one, (B, T, S). See section 15.5.",
+            "the columns of the chunk have one, (B, T, S). See section 15.6.",
             sign=lambda found, pads, cached, num_new: (
                 cached > 0 and found[1].shape == (len(pads), cached + num_new, cached + num_new)
             ),
         ),
         "one row for all queries": Mistake(
             "The mask has one row for all columns of the chunk, and each may see one key more than the one before it: "
-            "a row for each, (B, T, S). See section 15.5.",
+            "a row for each, (B, T, S). See section 15.6.",
             sign=lambda found, pads, cached, num_new: (
                 num_new > 1 and found[1].shape == (len(pads), 1, cached + num_new)
             ),
         ),
         "one row of positions": Mistake(
             "The positions are (T,), the same for all texts, and each text begins in a column of its own: the batch "
-            "comes first, (B, T). See section 15.6.",
+            "comes first, (B, T). See section 15.17.",
             sign=lambda found, pads, cached, num_new: found[0].shape == (num_new,),
         ),
         "positions of all columns": Mistake(
             "There is a position for each column, those in the cache included, and the exercise asks for those of "
-            "the chunk, (B, T). See section 15.6.",
+            "the chunk, (B, T). See section 15.17.",
             sign=lambda found, pads, cached, num_new: cached > 0 and found[0].shape == (len(pads), cached + num_new),
         ),
         "not integers": Mistake(
@@ -427,7 +427,7 @@ place_chunk = Exercise(
         ),
         "results swapped": Mistake(
             "Truth values come first and the positions second: the positions should come first, then the mask. See "
-            "section 15.6.",
+            "section 15.17.",
             sign=lambda found, pads, cached, num_new: (
                 found[0].dtype == torch.bool
                 and torch.equal(
@@ -436,23 +436,23 @@ place_chunk = Exercise(
                 )
             ),
         ),
-        CHANGES_ITS_INPUT: Mistake("The next chunk will be told another padding: work on a copy. See section 15.6."),
+        CHANGES_ITS_INPUT: Mistake("The next chunk will be told another padding: work on a copy. See section 15.17."),
         "padding subtracted in the first chunk only": Mistake(
             "In chunks behind the first, the positions are the numbers of the columns: the padding stands before "
-            "every later word as well. See section 15.6.",
+            "every later word as well. See section 15.17.",
             {"- pads[:, None]": "- pads[:, None] * (cached == 0)"},
         ),
         "first row's padding for all": Mistake(
-            "Every row is placed by the padding of the first row: each has its own. See section 15.6.",
+            "Every row is placed by the padding of the first row: each has its own. See section 15.17.",
             {"    columns =": "    pads = pads[:1].expand_as(pads)\n    columns ="},
         ),
         "padding of the chunk seen": Mistake(
-            "The padding in the cache is hidden, and that inside the chunk is not. See section 15.6.",
+            "The padding in the cache is hidden, and that inside the chunk is not. See section 15.17.",
             {" & real": " & (real | (columns >= cached))"},
         ),
         "all at the beginning": Mistake(
             "All words of a chunk have the position of its first one: each column counts one further. See section "
-            "15.6.",
+            "15.17.",
             sign=lambda found, pads, cached, num_new: (
                 torch.equal(found[0], (cached - pads)[:, None].expand(-1, num_new)) if (cached >= pads).all() else None
             ),
@@ -532,42 +532,42 @@ rotary_step = Exercise(
     mistakes={
         "positions from 0": Mistake(
             "The new tokens are turned by the positions 0, 1, 2, …: the first of them stands at `length`. See section "
-            "15.2.",
+            "15.3.",
             {"torch.arange(length, end, device=q.device)": "torch.arange(k.size(2), device=q.device)"},
         ),
         "queries from 0": Mistake(
             "The outputs are those of queries turned by the positions 0, 1, 2, …: the first of them stands at "
-            "`length`, as its key does. See section 15.2.",
+            "`length`, as its key does. See section 15.3.",
             {"rotate(q, places)": "rotate(q)"},
         ),
         "keys from 0": Mistake(
             "The new keys are turned by the positions 0, 1, 2, … and the queries by their own: the first of both "
-            "stands at `length`. See section 15.2.",
+            "stands at `length`. See section 15.3.",
             {"rotate(k, places)": "rotate(k)"},
         ),
         "one place too far": Mistake(
             "The new tokens are turned by one position too much: the first of them stands at `length`. See section "
-            "15.2.",
+            "15.3.",
             {"torch.arange(length, end, device=q.device)": "torch.arange(length, end, device=q.device) + 1"},
         ),
         "all at one place": Mistake(
             "All new tokens are turned by the position of the first of them: each stands one further. See section "
-            "15.2.",
+            "15.3.",
             {"torch.arange(length, end, device=q.device)": "torch.full((k.size(2),), length, device=q.device)"},
         ),
         "one place too early": Mistake(
             "The new tokens are turned by one position too few: the first of them stands at `length`, and the last "
-            "one in the cache at `length` − 1. See section 15.2.",
+            "one in the cache at `length` − 1. See section 15.3.",
             {"torch.arange(length, end, device=q.device)": "torch.arange(length, end, device=q.device) - 1"},
         ),
         "all at the end": Mistake(
             "All new tokens are turned by the position of the last of them: each stands one further than the one "
-            "before it. See section 15.2.",
+            "before it. See section 15.3.",
             {"torch.arange(length, end, device=q.device)": "torch.full((k.size(2),), end - 1, device=q.device)"},
         ),
         "queries at the end": Mistake(
             "Each new key is turned by its own position, and all queries are turned by that of the last new token: a "
-            "query stands where its token does. See section 15.2.",
+            "query stands where its token does. See section 15.3.",
             {"rotate(q, places)": "rotate(q, places[-1:].expand(q.size(2)))"},
         ),
         "sees the chunk alone": Mistake(
@@ -591,27 +591,27 @@ rotary_step = Exercise(
         ),
         "keys kept unturned": Mistake(
             "The new keys stand in the cache as they came, and the outputs are those of such keys: turn them before "
-            "they are kept. See section 15.2.",
+            "they are kept. See section 15.3.",
             {"rotate(k, places)": "k"},
         ),
         "keys turned again": Mistake(
             "In the outputs all keys of the cache are turned, the old ones for a second time, and the new ones are "
-            "kept as they came: each should be turned once, before it is kept. See section 15.2.",
+            "kept as they came: each should be turned once, before it is kept. See section 15.3.",
             {"rotate(k, places)": "k", "keys[:, :, :end]": "rotate(keys[:, :, :end])"},
         ),
         "old keys turned again": Mistake(
             "In the outputs the keys of the cache are turned a second time, and the new ones once: each should be "
-            "turned once, before it is kept, and stay so. See section 15.2.",
+            "turned once, before it is kept, and stay so. See section 15.3.",
             {"keys[:, :, :end],": "torch.cat([rotate(keys[:, :, :length]), keys[:, :, length:end]], dim=2),"},
         ),
         "new keys turned again": Mistake(
             "In the outputs all keys count as turned twice: each should be turned once, before it is kept. See section "
-            "15.2.",
+            "15.3.",
             {"keys[:, :, :end]": "rotate(keys[:, :, :end])"},
         ),
         "keys turned again in the cache": Mistake(
             "The old keys stand in the cache turned a second time: each should be turned once, before it is kept, and "
-            "to stay so. See section 15.2.",
+            "to stay so. See section 15.3.",
             {"rotate(k, places)\n": "k\n    keys[:, :, :end] = rotate(keys[:, :, :end])\n"},
         ),
         "only the keys turned": Mistake(
@@ -620,7 +620,7 @@ rotary_step = Exercise(
             {"rotate(q, places)": "q"},
         ),
         "nothing turned": Mistake(
-            "Neither the queries nor the new keys are turned; `rotate` returns a new tensor. See section 15.2.",
+            "Neither the queries nor the new keys are turned; `rotate` returns a new tensor. See section 15.3.",
             {"rotate(k, places)": "k", "rotate(q, places)": "q"},
         ),
         "values turned": Mistake(
@@ -629,12 +629,12 @@ rotary_step = Exercise(
         ),
         "aligned top-left": Mistake(
             "The first new token sees the first key alone, the second the first two: it is the last query that "
-            "belongs to the last key. See section 15.5.",
+            "belongs to the last key. See section 15.6.",
             {"make_causal_mask(q.size(2), end, device=q.device)": "make_causal_mask(end)[: q.size(2)].to(q.device)"},
         ),
         "chunk sees its future": Mistake(
             "Each new token sees those that come after it: where several are read at once, a causal mask hides these. "
-            "See section 15.5.",
+            "See section 15.6.",
             {", mask)": ")"},
         ),
         "sees what is not there": Mistake(
@@ -668,22 +668,22 @@ rotary_step = Exercise(
         CHANGES_ITS_INPUT: Mistake("The cache is there to be written to, and nothing else. See section 15.2."),
         "turned for this step only": Mistake(
             "The outputs are those of turned keys, and the new ones are kept as they came: the next step has to find "
-            "them turned. See section 15.2.",
+            "them turned. See section 15.3.",
             {"    keys[": "    kept, keys = keys, keys.clone()\n    kept[:, :, length:end] = k\n    keys["},
         ),
         "counted from the end of the cache": Mistake(
             "The new tokens are turned by the last positions that the cache has room for: the first of them stands at "
-            "`length`, however large the cache is. See section 15.2.",
+            "`length`, however large the cache is. See section 15.3.",
             {"torch.arange(length, end, device=q.device)": "torch.arange(keys.size(2), device=q.device)[-k.size(2) :]"},
         ),
         "no mask and positions from 0": Mistake(
             "The new tokens are turned by the positions 0, 1, 2, …, and each sees those that come after it: the first "
-            "stands at `length`, and a causal mask hides what comes later. See section 15.5.",
+            "stands at `length`, and a causal mask hides what comes later. See section 15.6.",
             {"torch.arange(length, end, device=q.device)": "torch.arange(k.size(2), device=q.device)", ", mask)": ")"},
         ),
         "positions of all tokens": Mistake(
             "There is a position for each token of the text, and `rotate` is given the new ones alone: theirs are "
-            "those from `length` on. See section 15.2.",
+            "those from `length` on. See section 15.3.",
             {"torch.arange(length, end, device=q.device)": "torch.arange(end, device=q.device)"},
         ),
         "cache returned": Mistake(
@@ -695,252 +695,121 @@ rotary_step = Exercise(
 )
 
 
-# ---------------------------------------------------------------- beams
+# ---------------------------------------------------------------- guesses of a speculative call
 
 
-def _beams(draw):
-    def state(layers, sources, beams, heads, length, width, dtype=torch.float32):
-        shape = (layers, sources * beams, heads, length, width)
-        parents = draw.ints(sources, beams, high=beams)
-        return draw(*shape, dtype=dtype), draw(*shape, dtype=dtype), parents
+def _guesses(draw):
+    def state(right, V, pad_id):
+        B, k = right.shape
+        logits = draw(B, k + 1, V)
+        own = logits[:, :k].argmax(dim=-1)
+        other = (own + 1 + draw.ints(B, k, high=V - 1)) % V
+        return logits, own.where(right, other), pad_id
 
-    keys, values, _ = state(2, 1, 3, 5, 7, 4)
-    yield "one source", keys, values, torch.tensor([[2, 0, 0]], device=draw.device)
-    yield "three sources", *state(2, 3, 4, 2, 5, 3)
-    yield "one layer", *state(1, 2, 5, 3, 7, 2)
-    keys, values, _ = state(3, 2, 3, 1, 7, 5)
-    turned = torch.tensor([[1, 2, 0], [2, 0, 1]], device=draw.device)
-    yield "each beam goes on once", keys, values, turned
-    yield "one beam", *state(2, 3, 1, 2, 5, 3)
-    yield "as many layers as rows", *state(6, 2, 3, 5, 2, 4)
-    yield "float64", *state(2, 5, 2, 3, 7, 3, torch.float64)
-    keys, values, _ = state(1, 2, 3, 1, 5, 2)
-    yield "each beam goes on from itself", keys, values, torch.arange(3, device=draw.device).expand(2, 3).clone()
-    keys, values, _ = state(3, 1, 2, 1, 5, 2)
-    yield "all go on from one beam", keys, values, torch.zeros(1, 2, dtype=torch.long, device=draw.device)
-    keys, values, parents = state(2, 2, 4, 3, 5, 2)
-    yield "keys and values that are views", *(x.mT.contiguous().mT for x in (keys, values)), parents
+    def rows(*rows):
+        return torch.tensor(rows, dtype=torch.bool, device=draw.device)
+
+    yield "a wrong guess between right ones", *state(rows([1, 1, 0, 1], [1, 0, 1, 1], [0, 1, 1, 0]), 7, 0)
+    yield "only right guesses", *state(rows([1, 1, 1], [1, 1, 1]), 5, 11)
+    yield "only wrong guesses", *state(rows([0, 0, 0], [0, 0, 0]), 5, 11)
+    yield "a batch of one", *state(rows([1, 1, 0, 1, 1]), 7, -1)
+    yield "one guess", *state(rows([1], [0], [1]), 5, 11)
+    yield "no guess", *state(torch.ones(3, 0, dtype=torch.bool, device=draw.device), 5, 0)
+    yield "many texts", *state(draw.ints(11, 3, high=4) > 0, 13, 2)
 
 
-def _rows(parents):
-    B, K = parents.shape
-    return (torch.arange(B, device=parents.device)[:, None] * K + parents).flatten()
+def _accept(logits, guesses, pad_id):
+    own = logits.argmax(dim=-1)  # (B, k + 1)
+    right = guesses == own[:, :-1]
+    accepted = right.long().cumprod(dim=1).sum(dim=1)
+    places = torch.arange(own.size(1), device=own.device)
+    tokens = own.masked_fill(places > accepted[:, None], pad_id)
+    return tokens, accepted + 1
 
 
-def _nothing_moves(parents):
-    return torch.equal(_rows(parents), torch.arange(parents.numel(), device=parents.device))
+def _of_integers(answer, logits, guesses, pad_id):
+    found = answer(logits, guesses, pad_id)
+    return tuple(map(as_integers, found)) if isinstance(found, tuple | list) else found
 
 
-def _follow(keys, values, parents):
-    B, K = parents.shape
-    rows = (torch.arange(B, device=parents.device)[:, None] * K + parents).flatten()
-    return keys[:, rows], values[:, rows]
-
-
-def _sent(keys, values, parents, into=torch.clone):
-    """Each old beam is copied to where the number of its parent says."""
-    rows = _rows(parents)
-    found = into(keys), into(values)
-    for old, new in enumerate(rows.tolist()):
-        for kept, moved in zip((keys, values), found, strict=True):
-            moved[:, new] = kept[:, old]
-    return found
-
-
-def _one_after_the_other(keys, values, parents):
-    keys, values = keys.clone(), values.clone()
-    for new, old in enumerate(_rows(parents).tolist()):
-        keys[:, new] = keys[:, old].clone()
-        values[:, new] = values[:, old].clone()
-    return keys, values
-
-
-def _rows_by_beams(parents):
-    """Row numbers if the beams came first and the sources second, in either order of the new beams."""
-    rows = parents * len(parents) + torch.arange(len(parents), device=parents.device)[:, None]
-    return rows.flatten(), rows.T.flatten()
-
-
-def _new_tensors(answer, keys, values, parents):
-    found = answer(keys, values, parents)
-    if found is None:
-        return None
-    if not isinstance(found, tuple | list) or len(found) < 2:
-        raise Remark("Two results are asked for, keys and values, and here is no pair of them.", facts.RESULT_MISSING)
-    if len(found) > 2:
-        raise Remark(
-            f"{len(found)} results are returned, and two are asked for, keys and values.", facts.MORE_THAN_THE_RESULT
-        )
-    given = {tensor.untyped_storage().data_ptr() for tensor in (keys, values)}
-    shares = any(
-        isinstance(new, Tensor) and new.device == keys.device and new.untyped_storage().data_ptr() in given
-        for new in found
-    )
-    # Where beams move, a view of what was given is nearly always wrong in its numbers, which tell more.
-    counts = _nothing_moves(parents) or (shares and _all_equal(found, _follow(keys, values, parents)))
-    return (*found, shares and counts)
-
-
-def _all_equal(found, wanted):
-    return all(isinstance(f, Tensor) and torch.equal(f, w) for f, w in zip(found, wanted, strict=True))
-
-
-def _one_left_behind(place):
-    """A sign: one of the two follows the beams, and the one at the place is as it was."""
-
-    def sign(found, keys, values, parents):
-        if _nothing_moves(parents):
-            return None
-        moved, given = _follow(keys, values, parents), (keys, values)
-        return torch.equal(found[place], given[place]) and torch.equal(found[1 - place], moved[1 - place])
-
-    return sign
-
-
-follow_beams = Exercise(
-    name="follow_beams",
-    trials=_beams,
-    right=_follow,
-    use=_new_tensors,
-    returns=("keys", "values", "whether a tensor that was given comes back"),
+accept_guesses = Exercise(
+    name="accept_guesses",
+    trials=_guesses,
+    right=_accept,
+    use=_of_integers,
+    returns=("tokens", "counts"),
     mistakes={
-        "sources mixed up": Mistake(
-            "Every new beam goes on from one of the first source: `parents` counts the beams of each source from 0. "
-            "See section 15.7.",
-            {"(torch.arange(B, device=parents.device)[:, None] * K + parents)": "parents"},
+        "right guesses after a wrong one": Mistake(
+            "Right guesses count even after a wrong guess. But the model has read the wrong guess before them, so "
+            "they are not valid. See section 15.10.",
+            {".cumprod(dim=1).sum(dim=1)": ".sum(dim=1)"},
         ),
-        "sources counted in sources": Mistake(
-            "The parents of source b are counted from row b · B on: b times K rows stand before them, and not b times "
-            "B. See section 15.7.",
-            {"* K": "* B"},
+        "own token left out": Mistake(
+            "Only the accepted guesses are returned. The model's own token after them is missing. See section 15.10.",
+            {"places > accepted": "places >= accepted", "accepted + 1": "accepted"},
         ),
-        "values left behind": Mistake(
-            "The keys have moved and the values have not: a beam would compare with its own text "
-            "and take from another's. See section 15.7.",
-            sign=_one_left_behind(1),
+        "compared with the next row": Mistake(
+            "Each guess is compared with the row of logits that belongs to the guess itself. The row before it "
+            "predicts the guess. See section 15.10.",
+            {"own[:, :-1]": "own[:, 1:]"},
         ),
-        "keys left behind": Mistake(
-            "The values have moved and the keys have not: a beam would compare with another's text "
-            "and take from its own. See section 15.7.",
-            sign=_one_left_behind(0),
+        "wrong guess kept": Mistake(
+            "After the accepted guesses, the first wrong guess is returned instead of the model's own token. See "
+            "section 15.10.",
+            {"own.masked_fill": "torch.cat([guesses, own[:, -1:]], dim=1).masked_fill"},
         ),
-        "layers instead of rows": Mistake(
-            "The beams are looked up along the first axis, which is that of the layers: the rows are the second. See "
-            "section 15.7.",
-            {"keys[:, rows], values[:, rows]": "keys[rows], values[rows]"},
+        "own token from the last row": Mistake(
+            "The model's own token always comes from the last row of logits. It belongs to the place of the first "
+            "wrong guess. See section 15.10.",
+            {"own.masked_fill(": "own.where(places != accepted[:, None], own[:, -1:]).masked_fill("},
         ),
-        "heads instead of rows": Mistake(
-            "It is the heads that are chosen: the axes are layers, rows and heads, and the rows are the second. "
-            "See section 15.7.",
-            {"keys[:, rows], values[:, rows]": "keys[:, :, rows], values[:, :, rows]"},
+        "no token after the last guess": Mistake(
+            "If all guesses are right, the model's token after the last guess is missing. See section 15.10.",
+            {
+                "places > accepted[:, None]": "(places > accepted[:, None]) | (places == guesses.size(1))",
+                "accepted + 1": "(accepted + 1).clamp(max=guesses.size(1))",
+            },
         ),
-        "sources one row apart": Mistake(
-            "The parents of source b are counted from row b on, one further for each source: each source has K rows. "
-            "See section 15.7.",
-            {" * K": ""},
+        "rest not padded": Mistake(
+            "The model's tokens after the first wrong guess are returned. These places should contain `pad_id`. See "
+            "section 15.10.",
+            {".masked_fill(places > accepted[:, None], pad_id)": ""},
         ),
-        "beams before sources": Mistake(
-            "The new rows are in the order of the beams, the first beams of all sources first: all beams of the first "
-            "source should come first. See section 15.7.",
-            {".flatten()": ".T.flatten()"},
+        "padded with 0": Mistake(
+            "The places after the last token contain 0, but they should contain `pad_id`. See section 15.10.",
+            {"[:, None], pad_id)": "[:, None], 0)"},
         ),
-        "first layer only": Mistake(
-            "Only the first layer follows the beams; every layer keeps keys and values of its own. See section 15.7.",
-            {"keys[:, rows], values[:, rows]": "*(torch.cat([x[:1, rows], x[1:]]) for x in (keys, values)),"},
+        "accepted guesses counted": Mistake(
+            "`counts` is the number of accepted guesses, but the model's own token counts, too. See section 15.10.",
+            {"accepted + 1": "accepted"},
         ),
-        "sent instead of fetched": Mistake(
-            "The old beams stand in the rows that `parents` names, and it is the other way round: a new beam is a "
-            "copy of the old one that `parents` names for it. See section 15.7.",
-            _sent,
+        "results swapped": Mistake(
+            "The counts come first and the tokens second. The tokens should come first. See section 15.10.",
+            {"tokens, accepted + 1": "accepted + 1, tokens"},
         ),
-        "sent instead of fetched, into zeros": Mistake(
-            "The old beams stand in the rows that `parents` names, and where it names none there are zeros: it is the "
-            "other way round, and a new beam is a copy of the old one that `parents` names for it. See section 15.7.",
-            lambda keys, values, parents: _sent(keys, values, parents, into=torch.zeros_like),
+        "shortest text for all": Mistake(
+            "Every text gets as many tokens as the text with the fewest right guesses. Each text has its own number. "
+            "See section 15.10.",
+            {"    places = ": "    accepted = accepted.amin().expand_as(accepted)\n    places = "},
         ),
-        "beams counted by the largest parent": Mistake(
-            "Where no source goes on from its last beam, the sources stand too close together: they are as many rows "
-            "apart as there are beams, parents.size(1), whichever of these go on. See section 15.7.",
-            {"* K +": "* (parents.max() + 1) +"},
+        "all guesses accepted": Mistake(
+            "All guesses are accepted, although some differ from the model's most probable token. See section 15.10.",
+            {
+                "right.long()": "torch.ones_like(right).long()",
+                "own.masked_fill": ("torch.cat([guesses, own[:, -1:]], dim=1).masked_fill"),
+            },
         ),
-        "overwritten before it is read": Mistake(
-            "Where the parent stands in an earlier row, a new beam is a copy of the new beam there, and not of the "
-            "old one: read from the old tensor, write into another. See section 15.7.",
-            _one_after_the_other,
+        "no guess accepted": Mistake(
+            "Every text gets one token, even if its first guess is right. See section 15.10.",
+            {"right.long()": "torch.zeros_like(right).long()"},
         ),
-        "nothing moved": Mistake(
-            "The rows are what they were: each new beam should go on from its parent's. See section 15.7.",
-            {"keys[:, rows], values[:, rows]": "keys.clone(), values.clone()"},
-        ),
-        "keys and values swapped": Mistake(
-            "The values of the new beams come first and their keys second: it is the other way round. See section "
-            "15.7.",
-            {"keys[:, rows], values[:, rows]": "values[:, rows], keys[:, rows]"},
-        ),
-        "an axis too many": Mistake(
-            "The rows have two axes, sources and beams; the cache has one for both, B · K. See section 15.7.",
-            {".flatten()": ""},
-        ),
-        "same tensors returned": Mistake(
-            "A tensor that was given comes back, or a view of it, at least where every beam goes on from its own row: "
-            "who writes the next token into it changes the old cache too. Return new tensors. See section 15.7.",
-            lambda keys, values, parents: (
-                (keys, values)
-                if torch.equal(_rows(parents), torch.arange(keys.size(1), device=keys.device))
-                else _follow(keys, values, parents)
-            ),
+        "wrong guesses accepted": Mistake(
+            "A guess is accepted if it differs from the model's most probable token. It should be equal. See section "
+            "15.10.",
+            {"guesses == own": "guesses != own"},
         ),
         CHANGES_ITS_INPUT: Mistake(
-            "The exercise asks for new tensors, and a search may still need the old ones. See section 15.7."
-        ),
-        "beams first, then sources": Mistake(
-            "For parent k of source b comes row k · B + b: the beams of a source stand together, in the rows from b · "
-            "K on. See section 15.7.",
-            sign=lambda found, keys, values, parents: (
-                any(torch.equal(found[0], keys[:, rows]) for rows in _rows_by_beams(parents))
-                if min(parents.shape) > 1 and not _nothing_moves(parents)
-                else None
-            ),
-        ),
-        "first source's parents for all": Mistake(
-            "All sources go on from the parents of the first one: each source has a row of its own in `parents`. See "
-            "section 15.7.",
-            {"+ parents": "+ parents[0]"},
-        ),
-        "parents sorted": Mistake(
-            "The right beams are there, in the order of their parents' numbers: the new beam k should go on from "
-            "parents[b, k]. See section 15.7.",
-            {"+ parents": "+ parents.sort(dim=1).values"},
-        ),
-        "each parent once": Mistake(
-            "Rows are missing: a beam that several new ones go on from is there once, and each of them needs a copy "
-            "of its own. See section 15.7.",
-            sign=lambda found, keys, values, parents: (
-                any(
-                    torch.equal(found[0], keys[:, rows])
-                    for rows in (_rows(parents).unique(), torch.tensor([*dict.fromkeys(_rows(parents).tolist())]))
-                )
-                if len(_rows(parents).unique()) < parents.numel()
-                else None
-            ),
-        ),
-        "one row too early": Mistake(
-            "Each new beam goes on from the row before its parent's, and from the last row in place of row 0: rows "
-            "and beams are counted from 0. See section 15.7.",
-            {"+ parents": "+ parents - 1"},
-        ),
-        "last layer only": Mistake(
-            "Only the last layer follows the beams; every layer keeps keys and values of its own. See section 15.7.",
-            {"keys[:, rows], values[:, rows]": "*(torch.cat([x[:-1], x[-1:, rows]]) for x in (keys, values)),"},
-        ),
-        "all parents for each source": Mistake(
-            "B times as many numbers come back as there should be: an index of all parents along one axis gives them "
-            "to every source. The parents of source b belong to its own beams. See section 15.7.",
-            sign=lambda found, keys, values, parents: (
-                found[0].numel() == len(parents) * keys.numel()
-                if len(parents) > 1
-                else (found[0].dim() > keys.dim() or None)
-            ),
+            "The next call needs the guesses and the logits: work on a copy. See section 15.10."
         ),
     },
 )
@@ -950,24 +819,26 @@ follow_beams = Exercise(
 
 
 def _calls(draw):
-    yield "a decode step of one text", 6, 384, 11_000_000, 1, 255, 1, 4
-    yield "a prompt of one text", 2, 64, 120_000, 1, 0, 32, 4
-    yield "a decode step of a batch", 3, 128, 700_000, 7, 99, 1, 4
-    yield "a chunk of a batch", 5, 96, 600_000, 3, 20, 11, 4
-    yield "half precision", 2, 256, 1_600_000, 2, 40, 3, 2
-    sizes = [int(draw.ints(high=high)) + 1 for high in (9, 99, 9_999, 9, 99, 9)]
+    # layers, width, key-value heads, their width, weights, texts, tokens in the cache, new tokens, bytes of a number
+    yield "a decoding step of one text", 6, 384, 2, 64, 11_000_000, 1, 255, 1, 4
+    yield "a prompt of one text", 2, 64, 1, 16, 120_000, 1, 0, 32, 4
+    yield "a decoding step of a batch", 3, 128, 2, 32, 700_000, 7, 99, 1, 4
+    yield "a chunk of a batch", 5, 96, 3, 16, 600_000, 3, 20, 11, 4
+    yield "keys and values for every head", 2, 256, 4, 64, 1_600_000, 2, 40, 3, 2
+    sizes = [int(draw.ints(high=high)) + 1 for high in (9, 99, 9, 99, 9_999, 9, 99, 9)]
     yield "other sizes", *sizes, 8
 
 
-def _cost(num_layers, d_model, num_weights, batch, cached, num_new, size):
+def _cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
     T, S = num_new, cached + num_new
+    kv_width = num_kv_heads * head_dim
     flops = batch * (2 * num_weights * T + 4 * num_layers * d_model * T * S)
-    fetched = num_weights + 2 * num_layers * d_model * S * batch
+    fetched = num_weights + 2 * num_layers * kv_width * S * batch
     return flops, size * fetched
 
 
-def _whole_numbers(answer, num_layers, d_model, num_weights, batch, cached, num_new, size):
-    found = answer(num_layers, d_model, num_weights, batch, cached, num_new, size)
+def _whole_numbers(answer, *sizes):
+    found = answer(*sizes)
     if not isinstance(found, tuple | list):
         return found
     return tuple(int(n) if isinstance(n, float) and n.is_integer() else n for n in found)
@@ -982,146 +853,161 @@ call_cost = Exercise(
     mistakes={
         "one operation a weight": Mistake(
             "In the FLOPs, the weights cost half of what they should: each is a multiplication and an addition. See "
-            "section 15.9.",
+            "section 15.8.",
             {"2 * num_weights": "num_weights"},
         ),
         "half of the attention": Mistake(
             "In the FLOPs, the attention costs half of what it should: scores and the average of the values are two "
-            "products of the same size. See section 15.9.",
+            "products of the same size. See section 15.8.",
             {"4 * num_layers": "2 * num_layers"},
         ),
         "attention left out": Mistake(
             "The FLOPs are those of the weights alone: the scores and the average of the values are missing. See "
-            "section 15.9.",
+            "section 15.8.",
             {" + 4 * num_layers * d_model * T * S": ""},
         ),
         "attention of one layer": Mistake(
-            "In the FLOPs, the attention is that of one layer: every layer has one. See section 15.9.",
+            "In the FLOPs, the attention is that of one layer: every layer has one. See section 15.8.",
             {"4 * num_layers": "4"},
         ),
         "FLOPs of one text": Mistake(
-            "The FLOPs are those of one text: each text of the batch has to be computed. See section 15.9.",
+            "The FLOPs are those of one text: each text of the batch has to be computed. See section 15.8.",
             {"flops = batch * ": "flops = "},
         ),
         "FLOPs of one token": Mistake(
-            "The FLOPs are those of one new token: every one of them goes through all weights. See section 15.9.",
+            "The FLOPs are those of one new token: every one of them goes through all weights. See section 15.8.",
             {"num_weights * T": "num_weights", "* T * S": "* S"},
         ),
         "everything computed again": Mistake(
             "The FLOPs are those of reading the whole text again: what is in the cache need not be computed. See "
-            "section 15.9.",
+            "section 15.8.",
             {"2 * num_weights * T": "2 * num_weights * S", "d_model * T * S": "d_model * S * S"},
         ),
         "weights fetched for each text": Mistake(
-            "In the bytes, the weights are there once for each text: a batch shares them. See section 15.9.",
+            "In the bytes, the weights are there once for each text: a batch shares them. See section 15.8.",
             {"= num_weights +": "= batch * num_weights +"},
         ),
         "cache of one text": Mistake(
-            "In the bytes there is the cache of one text alone: each has its own. See section 15.9.",
+            "In the bytes there is the cache of one text alone: each has its own. See section 15.8.",
             {"S * batch": "S"},
         ),
         "keys without values": Mistake(
-            "In the bytes there is half of the cache: it holds keys and values. See section 15.9.",
-            {"+ 2 * num_layers * d_model * S": "+ num_layers * d_model * S"},
+            "In the bytes there is half of the cache: it holds keys and values. See section 15.8.",
+            {"+ 2 * num_layers * kv_width": "+ num_layers * kv_width"},
         ),
         "cache of one layer": Mistake(
-            "In the bytes there is the cache of one layer: every layer has its own. See section 15.9.",
-            {"2 * num_layers * d_model * S * batch": "2 * d_model * S * batch"},
+            "In the bytes there is the cache of one layer: every layer has its own. See section 15.8.",
+            {"2 * num_layers * kv_width": "2 * kv_width"},
         ),
         "weights alone": Mistake(
-            "The bytes are those of the weights alone: a step needs all keys and values, too. See section 15.9.",
-            {" + 2 * num_layers * d_model * S * batch": ""},
+            "The bytes are those of the weights alone: a step needs all keys and values, too. See section 15.8.",
+            {" + 2 * num_layers * kv_width * S * batch": ""},
         ),
         "new tokens left out": Mistake(
             "The new tokens are not among the keys and values: they should be kept first, and seen and fetched with "
-            "the others. See section 15.9.",
+            "the others. See section 15.8.",
             {"cached + num_new\n": "cached\n"},
         ),
         "new tokens not seen": Mistake(
             "In the FLOPs, the new tokens are not among the keys that a query meets: it should see them as well as the "
-            "cache. See section 15.9.",
+            "cache. See section 15.8.",
             {"T * S)": "T * cached)"},
         ),
         "new tokens not fetched": Mistake(
             "In the bytes, the keys and values of the new tokens are missing: they are kept first, and read with the "
-            "others. See section 15.9.",
+            "others. See section 15.8.",
             {"S * batch": "cached * batch"},
         ),
         "batch left out": Mistake(
-            "Several texts cost as much as one: each has to be computed, and has a cache of its own. See section 15.9.",
+            "Several texts cost as much as one: each has to be computed, and has a cache of its own. See section 15.8.",
             {"    T, S": "    batch = 1\n    T, S"},
         ),
         "attention of one text": Mistake(
             "In the FLOPs, the attention is that of one text and the weights are used for all: both are computed for "
-            "each. See section 15.9.",
+            "each. See section 15.8.",
             {"batch * (2 * num_weights * T": "2 * num_weights * T * batch", "T * S)": "T * S"},
         ),
         "cache not seen": Mistake(
             "In the FLOPs, the new tokens meet no keys but their own: they should see those in the cache, too. See "
-            "section 15.9.",
+            "section 15.8.",
             {"T * S": "T * T"},
         ),
         "half under the mask": Mistake(
             "In the FLOPs, the scores that the causal mask hides are not counted: the formula counts T times S of "
-            "them. See section 15.9.",
+            "them. See section 15.8.",
             {"T * S)": "sum(range(cached + 1, S + 1)))"},
         ),
         "new tokens alone fetched": Mistake(
             "In the bytes there are the keys and values of the new tokens alone: they meet those in the cache. See "
-            "section 15.9.",
+            "section 15.8.",
             {"S * batch": "T * batch"},
         ),
         "cache fetched for each token": Mistake(
             "In the bytes, the cache is there once for each new token: it is fetched once for all of the call. See "
-            "section 15.9.",
+            "section 15.8.",
             {"S * batch": "S * batch * T"},
         ),
         "cache in numbers": Mistake(
             "In place of the bytes, the weights are counted in bytes and the cache in numbers: each number has `size` "
-            "bytes. See section 15.9.",
+            "bytes. See section 15.8.",
             {"num_weights +": "num_weights * size +", "size * fetched": "fetched"},
         ),
         "numbers instead of bytes": Mistake(
-            "In place of the bytes stands how many numbers there are: each has `size` bytes. See section 15.9.",
+            "In place of the bytes stands how many numbers there are: each has `size` bytes. See section 15.8.",
             {"size * fetched": "fetched"},
         ),
         "results swapped": Mistake(
-            "The bytes come first and the FLOPs second: it is the other way round. See section 15.9.",
+            "The bytes come first and the FLOPs second: it is the other way round. See section 15.8.",
             {"flops, size * fetched": "size * fetched, flops"},
         ),
         "weights in numbers": Mistake(
             "In place of the bytes, the cache is counted in bytes and the weights in numbers: each number has `size` "
-            "bytes. See section 15.9.",
+            "bytes. See section 15.8.",
             {"+ 2 * num_layers": "+ size * 2 * num_layers", "size * fetched": "fetched"},
         ),
         "weights times the layers": Mistake(
             "The weights count once for each layer, and `num_weights` are those of all layers together. See section "
-            "15.9.",
+            "15.8.",
             {"    T, S": "    num_weights *= num_layers\n    T, S"},
         ),
         "twelve squares instead of the weights": Mistake(
             "The weights are counted as 12 E² in each layer, without the matrix of the vocabulary or any other shape: "
-            "their number is given, `num_weights`. See section 15.9.",
+            "their number is given, `num_weights`. See section 15.8.",
             {"    T, S": "    num_weights = 12 * num_layers * d_model**2\n    T, S"},
         ),
         "twelve squares in the FLOPs": Mistake(
             "In the FLOPs, the weights are counted as 12 E² in each layer, without the matrix of the vocabulary or any "
-            "other shape: their number is given, `num_weights`. See section 15.9.",
+            "other shape: their number is given, `num_weights`. See section 15.8.",
             {"2 * num_weights * T": "2 * 12 * num_layers * d_model**2 * T"},
         ),
         "new tokens fetched twice": Mistake(
             "In the bytes, the keys and values of the new tokens are there twice, as if writing them counted too: what "
-            "is fetched counts, and each of them is fetched once. See section 15.9.",
+            "is fetched counts, and each of them is fetched once. See section 15.8.",
             {"S * batch": "(S + T) * batch"},
         ),
         "batch as one long text": Mistake(
             "The FLOPs are those of one text as long as all of them: a text meets its own keys, and not those of its "
-            "neighbours. See section 15.9.",
+            "neighbours. See section 15.8.",
             {"4 * num_layers": "4 * batch * num_layers"},
         ),
         "one operation for a product and a sum": Mistake(
-            "The FLOPs are half of what they should be: a multiplication and an addition are two. See section 15.9.",
+            "The FLOPs are half of what they should be: a multiplication and an addition are two. See section 15.8.",
             {"2 * num_weights * T + 4 * num_layers": "num_weights * T + 2 * num_layers"},
+        ),
+        "every head with its own keys": Mistake(
+            "In the bytes, the cache has `d_model` numbers for the keys of a token. It has `num_kv_heads` heads, and "
+            "each key has `head_dim` numbers. See section 15.8.",
+            {"kv_width = num_kv_heads * head_dim": "kv_width = d_model"},
+        ),
+        "one key-value head": Mistake(
+            "In the bytes, the cache holds one key-value head in each layer, but there are `num_kv_heads` of them. See "
+            "section 15.8.",
+            {"kv_width = num_kv_heads * head_dim": "kv_width = head_dim"},
+        ),
+        "attention of the key-value heads": Mistake(
+            "In the FLOPs, only the key-value heads compute scores. Every query head does, and the query heads are "
+            "`d_model` wide together. See section 15.8.",
+            {"4 * num_layers * d_model": "4 * num_layers * kv_width"},
         ),
     },
 )
