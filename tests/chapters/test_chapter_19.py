@@ -17,10 +17,11 @@ DIGITS = load_digits()
 @pytest.fixture(scope="module")
 def chapter():
     """The classes and functions of the notebook, on the CPU."""
-    names = definitions("19", constants=("CUT",))  # which is where its functions look for what is global to them
+    names = definitions("19", constants=("NUM_TRAIN",))  # which is where its functions look for what is global to them
     names.update(device=torch.device("cpu"), **DIGITS._asdict())
-    names["standing"] = names["images"][names["CUT"] :]
-    names["displaced"] = names["moved"](names["standing"], generator(1))
+    names["test_images"] = names["images"][names["NUM_TRAIN"] :]
+    names["test_labels"] = names["labels"][names["NUM_TRAIN"] :]
+    names["shifted_images"] = names["shift"](names["test_images"], generator(1))
     return names
 
 
@@ -60,13 +61,13 @@ def test_a_linear_map_of_patches_is_a_convolution_with_a_stride_as_long_as_its_s
 
 
 def test_the_training_digits_end_where_a_form_ends(chapter):
-    after = DIGITS.labels[chapter["CUT"] :][:30].tolist()
+    after = chapter["test_labels"][:30].tolist()
     assert after == [*range(10)] * 3
 
 
-def test_a_moved_digit_lies_up_to_a_pixel_away_and_what_leaves_the_frame_is_lost(chapter):
+def test_a_shifted_digit_lies_up_to_a_pixel_away_and_what_leaves_the_frame_is_lost(chapter):
     images = torch.rand(300, 1, 8, 8, generator=generator()) + 1  # no pixel is 0
-    found, places = chapter["moved"](images, generator(1)), set()
+    found, places = chapter["shift"](images, generator(1)), set()
     for before, after in zip(images[:, 0], found[:, 0], strict=True):
         wide = F.pad(before, (1, 1, 1, 1))
         fits = [(r, c) for r in range(3) for c in range(3) if torch.equal(wide[r : r + 8, c : c + 8], after)]
@@ -83,30 +84,90 @@ def test_the_order_of_the_patches_does_not_matter_where_they_have_no_places(chap
     model, images = make_model(chapter), random_tensor(3, 1, 8, 8)
     order = torch.randperm(16, generator=generator())
     with torch.no_grad():
-        x = model.tokens(images)
-        bare = x - model.places
-        assert_same(model.read(bare[:, order])[0], model.read(bare)[0])
-        assert_same(model.read(x)[0], model(images))
-        assert (model.read(bare[:, order] + model.places)[0] - model(images)).abs().max() > 1e-3
+        x = model.embed(images)
+        bare = x - model.position_embed
+        assert_same(model.classify(bare[:, order])[0], model.classify(bare)[0])
+        assert_same(model.classify(x)[0], model(images))
+        assert (model.classify(bare[:, order] + model.position_embed)[0] - model(images)).abs().max() > 1e-3
 
 
 def test_the_answer_comes_from_the_first_token_and_registers_are_read_like_any_other(chapter):
     model, images = make_model(chapter, num_extra=3), random_tensor(2, 1, 8, 8)
     with torch.no_grad():
-        logits, x, weights = model.read(model.tokens(images), need_weights=True)
+        logits, x, weights = model.classify(model.embed(images), need_weights=True)
         assert_same(logits, model.to_logits(x[:, 0]))
         assert x.shape == (2, 3 + 16, 32)
         assert [w.shape for w in weights] == [(2, 4, 19, 19)] * 2
-        model.extra[1, 0] += 1  # one number: a norm would take away what all columns share
+        model.extra_tokens[1, 0] += 1  # one number: a norm would take away what all columns share
         assert (model(images) - logits).abs().max() > 1e-6
 
 
-def test_the_mean_leaves_the_class_token_out(chapter):
+def test_registers_that_are_left_alone_change_nothing_and_registers_left_out_are_not_read(chapter):
     torch.manual_seed(0)
-    model = chapter["Mean"](nn.Conv2d(1, 32, 2, stride=2)).double()
-    x = model.tokens(random_tensor(2, 1, 8, 8))
-    logits, after, _ = model.read(x)
-    assert_same(logits, model.to_logits(after[:, 1:].mean(dim=1)))
+    model, registers = chapter["with_registers"]().eval(), [1, 2, 3, 4]
+    usual = chapter["accuracy"](model, chapter["test_images"], chapter["test_labels"])
+    assert chapter["accuracy_after"](model, lambda x, chosen: x, registers) == pytest.approx(usual)
+    same = chapter["replace_by"](lambda old: old)
+    assert chapter["accuracy_after"](model, same, registers) == pytest.approx(usual)
+    x = random_tensor(2, 21, 3)
+    assert torch.equal(chapter["leave_out"](x, registers), torch.cat([x[:, :1], x[:, 5:]], dim=1))
+    zeros = chapter["replace_by"](torch.zeros_like)(x, registers)
+    assert zeros[:, registers].count_nonzero() == 0
+    assert torch.equal(chapter["leave_out"](zeros, registers), chapter["leave_out"](x, registers))
+
+
+def test_the_model_equals_the_vision_transformer_of_transformers(chapter):
+    """Logits and gradients. Their table also has a row for the class token: a constant added to a constant."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 12, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3}
+    pictures = {"image_size": 8, "patch_size": 2, "num_channels": 1, "num_labels": 10}
+    torch.manual_seed(0)
+    theirs = transformers.ViTForImageClassification(transformers.ViTConfig(**sizes, **pictures, layer_norm_eps=1e-5))
+    theirs = theirs.double().eval()
+    for parameter in theirs.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    ours = chapter["VisionTransformer"](nn.Conv2d(1, 12, 2, stride=2), 12, 3).double()
+    state, first, table = as_ours(theirs.state_dict().items())
+    ours.load_state_dict(state | {"extra_tokens": first + table[:1], "position_embed": table[1:]})
+    x, y = DIGITS.images[:7].double(), DIGITS.labels[:7]
+    logits, expected = ours(x), theirs(x).logits
+    assert_same(logits, expected)
+    F.cross_entropy(logits, y).backward()
+    F.cross_entropy(expected, y).backward()
+    gradients, first, table = as_ours((name, p.grad) for name, p in theirs.named_parameters())
+    gradients |= {"extra_tokens": first, "position_embed": table[1:]}
+    found = {name: p.grad for name, p in ours.named_parameters()}
+    assert found.keys() == gradients.keys()
+    for name, gradient in gradients.items():
+        assert_same(found[name], gradient)
+
+
+OURS = {
+    "vit.embeddings.patch_embeddings.projection": "stem",
+    "vit.layernorm": "norm",
+    "classifier": "to_logits",
+}
+PARTS = {
+    "layernorm_before": "self_attention_norm",
+    "layernorm_after": "feed_forward_norm",
+    **{f"attention.{n}_proj": f"self_attention.{n}_proj" for n in "qkv"},
+    "attention.o_proj": "self_attention.out_proj",
+    "mlp.fc1": "feed_forward.up",
+    "mlp.fc2": "feed_forward.down",
+}
+OURS |= {f"vit.layers.{i}.{their}": f"layers.{i}.{our}" for i in (0, 1) for their, our in PARTS.items()}
+
+
+def as_ours(named):
+    """Rename the tensors of the library, and return the class token and the table apart."""
+    new, rest = {}, {}
+    for name, values in named:
+        module, _, kind = name.rpartition(".")
+        if module in OURS:
+            new[f"{OURS[module]}.{kind}"] = values
+        else:
+            rest[kind] = values[0]
+    return new, rest["cls_token"], rest["position_embeddings"]
 
 
 def test_scores_of_turned_rows_and_columns_depend_on_both_distances_and_on_nothing_else(chapter):
@@ -125,27 +186,27 @@ def test_scores_of_turned_rows_and_columns_depend_on_both_distances_and_on_nothi
 def test_leaving_out_nothing_changes_nothing_and_the_most_important_go_first(chapter):
     torch.manual_seed(0)
     model = chapter["patches_only"]().eval()
-    importance = torch.arange(16.0).expand(len(chapter["standing"]), 16)
-    without = chapter["right_without"]
-    plain = chapter["share_right"](model, chapter["standing"], DIGITS.labels[chapter["CUT"] :])
+    importance = torch.arange(16.0).expand(len(chapter["test_images"]), 16)
+    without = chapter["accuracy_without"]
+    plain = chapter["accuracy"](model, chapter["test_images"], chapter["test_labels"])
     assert without(model, importance, 0) == pytest.approx(plain)
     seen = []
     model.layers[0].register_forward_hook(lambda module, x, out: seen.append(x[0]))
     without(model, importance, 13)
     with torch.no_grad():
-        expected = model.tokens(chapter["standing"])[:, :3]
+        expected = model.embed(chapter["test_images"])[:, :3]
     torch.testing.assert_close(seen[0][:, 1:], expected)
 
 
 def test_the_damage_is_what_the_right_label_loses_when_a_token_is_left_out(chapter):
     torch.manual_seed(0)
     model = chapter["patches_only"]().eval()
-    found, n = chapter["damages"](model), 5
-    labels = DIGITS.labels[chapter["CUT"] :]
+    found, n = chapter["token_damage"](model), 5
+    labels = chapter["test_labels"]
     with torch.no_grad():
-        x = model.tokens(chapter["standing"])
+        x = model.embed(chapter["test_images"])
         left = torch.cat([x[:, :n], x[:, n + 1 :]], dim=1)
-        whole, less = (model.read(y)[0].softmax(-1)[torch.arange(len(x)), labels] for y in (x, left))
+        whole, less = (model.classify(y)[0].softmax(-1)[torch.arange(len(x)), labels] for y in (x, left))
     torch.testing.assert_close(found[:, n], whole - less)
 
 
@@ -159,78 +220,79 @@ def found(chapter):
 
 def run_of(chapter, seed):
     """What the notebook measures, from another seed."""
-    labels = DIGITS.labels[chapter["CUT"] :]
+    labels = chapter["test_labels"]
 
-    def share(model, images=chapter["standing"]):
-        return chapter["share_right"](model, images, labels)
+    def share(model, images=chapter["test_images"]):
+        return chapter["accuracy"](model, images, labels)
 
-    def trained(make, steps, change=None, rate=5e-3):
+    def trained(make, change=None, rate=5e-3):
         torch.manual_seed(seed)
-        return chapter["train"](make(), steps, change, seed, rate)
+        return chapter["train"](make(), change, seed, rate)
 
     def both(model):
-        return share(model), share(model, chapter["displaced"])
+        return share(model), share(model, chapter["shifted_images"])
 
-    def of_patches(kind="VisionTransformer", **options):
-        return chapter[kind](nn.Conv2d(1, 32, 2, stride=2), **options)
-
-    def of_strips():
-        return chapter["VisionTransformer"](chapter["Strips"]())
-
-    def longest(model):
-        lengths = chapter["patch_lengths"](model)
-        return (lengths.max() / lengths.median()).item()
-
-    moved, model_of = chapter["moved"], chapter["patches_only"]
-    plain, moves = trained(model_of, 300), trained(model_of, 500, moved)
+    shift, model_of = chapter["shift"], chapter["patches_only"]
+    plain, shifts = trained(model_of), trained(model_of, shift)
     order = torch.randperm(16, generator=generator(seed))
     with torch.no_grad():
-        x = moves.tokens(chapter["standing"]) - moves.places
-        dealt = moves.read(x[:, order] + moves.places)[0].argmax(dim=-1) == labels
+        x = plain.embed(chapter["test_images"]) - plain.position_embed
+        permuted = plain.classify(x[:, order] + plain.position_embed)[0].argmax(dim=-1) == labels
+    ink = chapter["to_patches"](chapter["test_images"], 2).mean(dim=-1)
     importance = {
-        "damage": chapter["damages"](moves),
-        "attention": chapter["looks"](moves, chapter["standing"]),
-        "ink": chapter["to_patches"](chapter["standing"], 2).mean(dim=-1),
-        "lot": torch.rand(len(labels), 16, generator=generator(seed)),
+        "damage": chapter["token_damage"](shifts),
+        "attention": chapter["class_attention"](shifts, chapter["test_images"]),
+        "ink": ink,
+        "random": torch.rand(len(labels), 16, generator=generator(seed)),
     }
+    registered = trained(chapter["with_registers"], shift)
     return SimpleNamespace(
-        linear=both(trained(chapter["linear"], 600, rate=3e-2)),
+        linear=both(trained(chapter["linear"], rate=3e-2)),
         patches=both(plain),
-        fitted=chapter["share_right"](plain, DIGITS.images[: chapter["CUT"]], DIGITS.labels[: chapter["CUT"]]),
-        linear_moves=both(trained(chapter["linear"], 600, moved, rate=3e-2)),
-        moves=both(moves),
-        stem=both(trained(chapter["stem_of_convolutions"], 600, moved)),
-        bag=share(trained(chapter["without_places"], 300)),
-        dealt=dealt.float().mean().item(),
+        fitted=chapter["accuracy"](plain, DIGITS.images[: chapter["NUM_TRAIN"]], DIGITS.labels[: chapter["NUM_TRAIN"]]),
+        stem=both(trained(chapter["with_stem"])),
+        linear_shifts=both(trained(chapter["linear"], shift, rate=3e-2)),
+        shifts=both(shifts),
+        stem_shifts=both(trained(chapter["with_stem"], shift)),
+        bag=share(trained(chapter["without_positions"])),
+        permuted=permuted.float().mean().item(),
         area={
-            name: sum(chapter["right_without"](moves, of, k) for k in range(13)) / 13 for name, of in importance.items()
+            name: sum(chapter["accuracy_without"](shifts, of, k) for k in range(13)) / 13
+            for name, of in importance.items()
         },
-        first_damage=chapter["right_without"](moves, importance["damage"], 1),
-        strips=share(trained(of_strips, 200)),
-        longest=max(longest(plain), longest(moves)),
-        mean=share(trained(lambda: of_patches("Mean"), 300)),
-        registers=share(trained(lambda: of_patches(num_extra=5), 300)),
+        first_damage=chapter["accuracy_without"](shifts, importance["damage"], 1),
+        reshaped=share(trained(chapter["reshaped_patches"])),
+        registers=[
+            chapter["accuracy_after"](registered, change, [1, 2, 3, 4])
+            for change in (
+                lambda x, chosen: x,
+                chapter["replace_by"](lambda old: old.mean(dim=0)),
+                chapter["replace_by"](lambda old: old.roll(1, dims=0)),
+            )
+        ],
     )
 
 
 CLAIMS = {
     "the linear classifier gets nine in ten": lambda n: 0.85 < n.linear[0] < 0.95,
     "the Transformer ties with it": lambda n: abs(n.patches[0] - n.linear[0]) < 0.04,
-    "and knows its training digits by heart": lambda n: n.fitted > 0.98,
-    "both lose more than half of the moved digits": lambda n: max(n.patches[1], n.linear[1]) < 0.5,
-    "moves make the linear classifier worse": lambda n: n.linear_moves[0] < n.linear[0] - 0.08,
-    "and leave it below seven in ten": lambda n: n.linear_moves[1] < 0.7,
-    "the Transformer learns from them": lambda n: n.moves[1] > n.patches[1] + 0.3,
-    "with a stem it is right on both tests": lambda n: min(n.stem) > 0.86,
-    "without places more than a third is right": lambda n: 0.35 < n.bag < 0.75,
-    "patches dealt anew are not recognised": lambda n: n.dealt < 0.3,
+    "and makes no mistake on its training digits": lambda n: n.fitted > 0.98,
+    "both lose more than half of the shifted digits": lambda n: max(n.patches[1], n.linear[1]) < 0.5,
+    "a stem alone does not help on shifted digits": lambda n: n.stem[1] < 0.55,
+    "shifts make the linear classifier worse": lambda n: n.linear_shifts[0] < n.linear[0] - 0.08,
+    "and leave it below seven in ten": lambda n: n.linear_shifts[1] < 0.7,
+    "the Transformer learns from them": lambda n: n.shifts[1] > n.patches[1] + 0.3,
+    "with a stem it is right on both tests": lambda n: min(n.stem_shifts) > 0.86,
+    "and better than without": lambda n: all(a > b for a, b in zip(n.stem_shifts, n.shifts, strict=True)),
+    "without positions more than a third is right": lambda n: 0.35 < n.bag < 0.75,
+    "permuted patches are not recognised": lambda n: n.permuted < 0.3,
     "damage tells more than attention": lambda n: n.area["damage"] < n.area["attention"] - 0.05,
-    "attention more than ink and than a lot": lambda n: n.area["attention"] < min(n.area["ink"], n.area["lot"]) - 0.05,
-    "most digits hang on one token": lambda n: n.first_damage < 0.5,
-    "ink is no better than a lot": lambda n: abs(n.area["ink"] - n.area["lot"]) < 0.1,
-    "strips train": lambda n: n.strips > 0.8,
-    "no patch has a vector three times as long as a middle one": lambda n: n.longest < 3,
-    "so do a mean and registers": lambda n: min(n.mean, n.registers) > 0.8,
+    "attention tells more than ink and than random numbers": (
+        lambda n: n.area["attention"] < min(n.area["ink"], n.area["random"]) - 0.05
+    ),
+    "most digits depend on one token": lambda n: n.first_damage < 0.5,
+    "reshaped patches train as well as squares": lambda n: abs(n.reshaped - n.patches[0]) < 0.04,
+    "the content of registers is not needed": lambda n: max(n.registers) - min(n.registers) < 0.02,
 }
 
 
