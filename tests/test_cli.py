@@ -582,7 +582,7 @@ def test_data_lists_the_corpora_without_fetching_any(monkeypatch, tmp_path):
     monkeypatch.delenv("ATTN_COURSE_DATA", raising=False)
     for module in (corpora, named_corpora):  # whatever this machine has in its cache
         monkeypatch.setattr(module, "cache_folder", lambda: tmp_path)
-    monkeypatch.setattr(corpora, "_download", lambda *_: pytest.fail("nothing was asked for"))
+    monkeypatch.setattr(corpora, "_fetch", lambda *_: pytest.fail("nothing was asked for"))
     found = run("data")
     assert found.exit_code == 0
     for name in ("everyday", "handwritten", "small_parallel_enja", "tatoeba", "snow=PATH", "pairs=PATH"):

@@ -23,14 +23,13 @@ import hashlib
 import io
 import os
 import re
-import secrets
+import sys
 import tarfile
 import tempfile
-import time
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from attn_course.data.text import JAPANESE
 
@@ -115,8 +114,7 @@ def load_small_parallel_enja(folder: str | os.PathLike | None = None) -> Corpus:
         for name, sha256 in SMALL_PARALLEL_ENJA.items():
             _fetch(f"{SMALL_PARALLEL_ENJA_URL}/{name}", folder / name, sha256)
     for name, sha256 in SMALL_PARALLEL_ENJA.items():
-        with (folder / name).open("rb") as file:
-            _check(folder / name, file, sha256)
+        _check(folder / name, sha256)
     parts = ("train", "dev", "test")
     return Corpus(*(load_pairs(folder / f"{x}.ja", folder / f"{x}.en") for x in parts))
 
@@ -141,15 +139,21 @@ def load_tatoeba(path: str | os.PathLike | None = None) -> list[Pair]:
         folder = find_folder("", path, [TATOEBA_ARCHIVE])
         path = folder and folder / TATOEBA_ARCHIVE
     if path is not None:
-        with Path(path).open("rb") as archive:
-            _check(path, archive, TATOEBA_ARCHIVE_SHA256)
-            return _read_tatoeba(archive)
+        _check(Path(path), TATOEBA_ARCHIVE_SHA256)
+        return _read_tatoeba(Path(path))
     table = cache_folder() / TATOEBA_TABLE
-    if not (table.is_file() and _sha256(table) == TATOEBA_TABLE_SHA256):
-        with _new_file(table) as file, tempfile.TemporaryFile(dir=table.parent) as archive:
-            _download(TATOEBA_URL, archive, TATOEBA_ARCHIVE_SHA256)
-            file.writelines(f"{ja}\t{en}\n".encode() for ja, en in _read_tatoeba(archive))
-    return [Pair(*line.split("\t")) for line in _read_lines(table)]
+    with contextlib.suppress(
+        FileNotFoundError, ValueError
+    ):  # a table that was altered is made again
+        _check(table, TATOEBA_TABLE_SHA256)
+        return [Pair(*line.split("\t")) for line in _read_lines(table)]
+    _make_folder(table.parent)
+    with tempfile.TemporaryDirectory() as folder:
+        archive = Path(folder, TATOEBA_ARCHIVE)
+        _fetch(TATOEBA_URL, archive, TATOEBA_ARCHIVE_SHA256)
+        pairs = _read_tatoeba(archive)
+    table.write_bytes("".join(f"{ja}\t{en}\n" for ja, en in pairs).encode())
+    return pairs
 
 
 def load_snow(path: str | os.PathLike, *, simplified: bool = False) -> list[Pair]:
@@ -377,83 +381,57 @@ def find_folder(
 # -- Downloading -------------------------------------------------------------------------------------
 
 
+WITHOUT_DOWNLOAD = (
+    "set ATTN_COURSE_DATA to the folder that holds it (`attn-course data --help`)"
+)
+
+
 def _fetch(url: str, path: Path, sha256: str) -> None:
-    """Download a file, unless it is there already and unaltered. It appears whole or not at all."""
-    if not (path.is_file() and _sha256(path) == sha256):
-        with _new_file(path) as file:
-            _download(url, file, sha256)
+    """Download a file, unless it is there already and unaltered. It appears whole or not at all.
 
-
-def _download(url: str, file: IO[bytes], sha256: str) -> None:
-    """Write what is at the address into an open file, and refuse it if it is not what it should be."""
+    Raises:
+        ValueError: if what has arrived has another checksum; it is thrown away.
+        ConnectionError: if the download fails.
+        OSError: if the file cannot be written.
+    """
     import pooch
     import requests
-    from tqdm import tqdm
 
-    name = url.rpartition("/")[2]
+    pooch.get_logger().setLevel("WARNING")
     # Uncompressed, so that the length that is announced is the length of the file.
-    plain = {"Accept-Encoding": "identity"}
-    with tqdm(total=1, desc=name, unit="B", unit_scale=True, ncols=79, disable=None) as bar:
-        try:
-            pooch.HTTPDownloader(bar, chunk_size=1 << 16, headers=plain)(url, file, None)
-        except requests.RequestException as error:
-            raise ConnectionError(
-                f"{name} could not be downloaded from {url} ({error}); nothing of it has been kept, "
-                "so try again, or get it in another way and set ATTN_COURSE_DATA to the folder that holds it "
-                "(`attn-course data --help`)"
-            ) from error
-    file.flush()
-    file.seek(0)
-    _check(f"{name}, just downloaded from {url},", file, sha256)
-
-
-@contextlib.contextmanager
-def _new_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file that gets its name when all of it is on the disk; if anything goes wrong before, it is removed."""
-    # Not from tempfile, whose files only their owner may read.
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    downloader = pooch.HTTPDownloader(
+        progressbar=sys.stderr.isatty(), headers={"Accept-Encoding": "identity"}
+    )
+    _make_folder(path.parent)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _clear_up(path)
-        opened = part.open("x+b")
+        pooch.retrieve(
+            url, f"sha256:{sha256}", path.name, path.parent, downloader=downloader
+        )
+    except requests.RequestException as error:
+        raise ConnectionError(
+            f"{path.name} could not be downloaded from {url} ({error}); nothing of it has been kept: try again, "
+            f"or get it in another way and {WITHOUT_DOWNLOAD}"
+        ) from error
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise type(error)(
-            f"{path.parent} cannot be written to ({error.strerror}); if you have the corpus, set ATTN_COURSE_DATA "
-            "to the folder that holds it (`attn-course data --help`)"
+            f"{folder} cannot be written to ({error.strerror}); if you have the corpus, {WITHOUT_DOWNLOAD}"
         ) from error
-    try:
-        with opened as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    except BaseException:  # also Ctrl-C
-        part.unlink(missing_ok=True)
-        raise
 
 
-def _clear_up(path: Path) -> None:
-    """Remove what processes that were killed have left; what is younger than an hour may still be written to."""
-    for left in path.parent.glob(f".{path.name}.*.part"):
-        with contextlib.suppress(FileNotFoundError):
-            if time.time() - left.stat().st_mtime > 3600:
-                left.unlink()
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _check(name: str | Path, file: IO[bytes], sha256: str) -> None:
+def _check(path: Path, sha256: str) -> None:
     """Refuse a file that is not the published one, to the last byte."""
-    digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if digest != sha256:
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != sha256:
         raise ValueError(
-            f"{name} has been altered or cut short: its SHA-256 must be {sha256}, "
-            f"and is {digest} ({file.tell():,} bytes)"
+            f"{path} has been altered or cut short: its SHA-256 must be {sha256}, "
+            f"and is {found} ({path.stat().st_size:,} bytes)"
         )
-    file.seek(0)
 
 
 # -- Reading -----------------------------------------------------------------------------------------
@@ -507,10 +485,10 @@ def _stream_lines(path: Path) -> Iterator[str]:
         _read_lines(path)
 
 
-def _read_tatoeba(archive: IO[bytes]) -> list[Pair]:
+def _read_tatoeba(path: Path) -> list[Pair]:
     """The pairs in the archive's table: in each row Japanese second, English third, "-" for none."""
     with (
-        tarfile.open(fileobj=archive) as tar,
+        tarfile.open(path) as tar,
         io.TextIOWrapper(tar.extractfile(TATOEBA_MEMBER), "utf-8", newline="\n") as table,
     ):
         rows = (line.split("\t")[1:3] for line in table)
