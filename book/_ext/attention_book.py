@@ -51,7 +51,14 @@ def derive_addresses(app: Sphinx, config: Config) -> None:
         owner, name = urlsplit(repository).path.strip("/").split("/")[:2]
         config.html_baseurl = f"https://{owner}.github.io/{name}/"
     config.ogp_site_url = config.html_baseurl
+    config.ogp_social_cards = {**config.ogp_social_cards, "enable": bool(config.html_baseurl)}
     config.notfound_urls_prefix = urlsplit(config.html_baseurl).path or "/"
+
+
+def remove_cards(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Remove what social networks read where the site has no address, because a card needs full addresses."""
+    if not app.config.html_baseurl:
+        context["metatags"] = re.sub(r'<meta property="og:[^>]*>\s*', "", context.get("metatags", ""))
 
 
 def write_docstring_math(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
@@ -250,7 +257,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     else:
         app.add_config_value("sitemap_url_scheme", "", "")
     app.connect("autodoc-process-docstring", write_docstring_math, priority=900)
-    app.setup_extension("cards")
     app.setup_extension("crosslinks")
     app.setup_extension("facts")
     app.setup_extension("first_answer")
@@ -262,6 +268,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("doctree-resolved", fold_details)
     app.connect("doctree-resolved", hide_empty_verdicts)
     app.connect("doctree-resolved", cover_guesses)
+    app.connect("html-page-context", remove_cards, priority=900)  # after the extension that writes the tags
     app.connect("html-page-context", mend_html, priority=900)  # after the scripts are chosen
     app.connect("build-finished", remove_leftovers)
     app.connect("build-finished", serve_the_first_page, priority=900)  # after the redirection is written

@@ -6,14 +6,11 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from docutils import nodes
-from PIL import Image
 from read_chapters import NOTEBOOKS, ROOT
 
 sys.path.insert(0, str(ROOT / "book" / "_ext"))
 sys.path.insert(0, str(ROOT / "scripts"))
 import attention_book as book
-import cards
 import facts
 
 HTML = ROOT / "_build" / "html"
@@ -85,39 +82,16 @@ TAGS = (
 )
 
 
-def with_card(tmp_path, address, page="notebooks/05_masks"):
-    doctree = nodes.document(None, None)
-    doctree += nodes.title(text="5 · Hide the future")
-    doctree += nodes.paragraph(text="Attention is an\naverage, e.g. of\nwords. It looks back.")
-    config = SimpleNamespace(html_baseurl=address, root_doc="book/index")
+def tags_of_a_page(address):
     context = {"metatags": TAGS}
-    cards.add_card(SimpleNamespace(config=config, outdir=tmp_path), page, "page.html", context, doctree)
+    app = SimpleNamespace(config=SimpleNamespace(html_baseurl=address))
+    book.remove_cards(app, "notebooks/05_masks", "page.html", context, None)
     return context["metatags"]
 
 
-def test_a_book_without_an_address_shows_no_card_that_nobody_could_fetch(tmp_path):
-    assert with_card(tmp_path, "") == '<meta name="description" />'
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_chapter_has_a_card_of_its_own_in_the_size_that_sites_ask_for(tmp_path):
-    tags = with_card(tmp_path, "https://someone.example/course/")
-    assert '<meta property="og:image" content="https://someone.example/course/_images/cards/05_masks.png" />' in tags
-    assert 'content="x.png"' not in tags
-    assert '<meta property="og:title" content="T" />' in tags
-    with Image.open(tmp_path / "_images" / "cards" / "05_masks.png") as card:
-        assert card.size == (1200, 630)
-
-
-def test_other_pages_keep_the_card_of_the_book(tmp_path):
-    assert with_card(tmp_path, "https://someone.example/course/", page="book/glossary") == TAGS
-
-
-def test_a_card_says_the_first_whole_sentence():
-    doctree = nodes.document(None, None)
-    doctree += nodes.paragraph(text="no sentence")
-    doctree += nodes.paragraph(text="How large\nis 0.5 of it? That is next.")
-    assert cards.first_sentence(doctree) == "How large is 0.5 of it?"
+def test_a_book_without_an_address_has_no_social_cards():
+    assert tags_of_a_page("") == '<meta name="description" />'
+    assert tags_of_a_page("https://someone.example/course/") == TAGS
 
 
 def test_the_first_page_says_what_the_others_count(tmp_path):
